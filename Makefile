@@ -1,0 +1,34 @@
+# Names for what scripts/dev.py does. ARGS goes on to the command: make test ARGS="-k retry"
+PYTHON ?= python3
+ARGS ?=
+DEV := $(PYTHON) scripts/dev.py
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check format setup lock kill-run bench
+
+help: ## This list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1	\2/'
+
+run: ## Start everything, with the demo handlers
+	@$(DEV) run $(ARGS)
+
+test: ## Run the checks, then the tests
+	@$(DEV) test $(ARGS)
+
+check: ## Lint, formatting, types, who may import whom
+	@$(DEV) check
+
+format: ## Mend and format the code
+	@$(DEV) format
+
+setup: ## Make .venv and install what is pinned (the others do so when needed)
+	@$(DEV) setup $(ARGS)
+
+lock: ## Write requirements-dev.txt anew; ARGS=--upgrade for the newest releases
+	@$(DEV) lock $(ARGS)
+
+kill-run: ## Kill workers at random under load and count what was lost
+	@$(DEV) exec python scripts/kill_run.py $(ARGS)
+
+bench: ## Measure throughput and latency on this machine
+	@$(DEV) exec windlass bench $(ARGS)

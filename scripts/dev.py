@@ -1,0 +1,248 @@
+#!/usr/bin/env python3
+"""How does a fresh machine come to run, check and test Windlass?
+
+Needs Python 3.11 or newer and nothing else: it makes `.venv`, installs what `requirements-dev.txt` pins, and
+runs the project's tools from there. The Makefile is a list of names for these commands.
+"""
+
+import argparse
+import contextlib
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import venv
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+if sys.platform != "win32":
+    import fcntl
+
+# An older Python must get this far: the whole file keeps to the grammar of Python 3.6.
+if sys.version_info < (3, 11):  # noqa: UP036
+    sys.stderr.write("dev: Windlass needs Python 3.11 or newer, and this is %d.%d; " % sys.version_info[:2])  # noqa: UP031
+    sys.stderr.write("if there is a newer one, name it: make PYTHON=python3.12 setup\n")
+    sys.exit(2)
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+STAMP = VENV / "setup.stamp"
+PYPROJECT = ROOT / "pyproject.toml"
+REQUIREMENTS = ROOT / "requirements-dev.txt"
+REQUIREMENTS_HEADER = "# The development environment; `python3 scripts/dev.py lock` writes this file.\n"
+
+HANDS_ON = ("test", "run", "exec")
+BAN_EVERYWHERE = 'lint.flake8-tidy-imports.banned-api."asyncio.wait_for".msg="use asyncio.timeout"'
+CHECKS = (
+    ("ruff", "check"),
+    # A file that is let off the other bans of TID251 is not let off this one.
+    ("ruff", "check", "--isolated", "--select=TID251", f"--config={BAN_EVERYWHERE}"),
+    ("ruff", "format", "--check"),
+    ("mypy",),
+    ("lint-imports", "--no-logo"),
+)
+
+# Runs in the new environment, whose Python need not be the one that runs this file.
+COMPONENTS = """
+import platform, sqlite3
+from importlib.metadata import version
+
+release = sqlite3.sqlite_version_info
+mended = release >= (3, 51, 3) or (3, 50, 7) <= release < (3, 51) or (3, 44, 6) <= release < (3, 45)
+rows = [
+    ("Python", platform.python_version(), ".venv"),
+    ("SQLite", sqlite3.sqlite_version, "Python's own" + ("" if mended else ", with the WAL-reset bug")),
+    ("windlass", version("windlass"), "this tree, editable"),
+]
+rows += [(name, version(name), "requirements-dev.txt") for name in ("pytest", "hypothesis", "ruff", "mypy")]
+for row in rows:
+    print("  {:<12} {:<10} {}".format(*row))
+"""
+
+
+class Failure(Exception):
+    """The command cannot go on; the message is all that its reader needs."""
+
+    def __init__(self, message: str, code: int = 1) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def main(argv: list[str]) -> int:
+    """Run one command and return its exit code."""
+    os.chdir(ROOT)
+    hands_on = argv[:1] and argv[0] in HANDS_ON and argv[1:] not in (["-h"], ["--help"])
+    options = parse(argv[:1] if hands_on else argv)
+    try:
+        return command(options, argv[1:])
+    except Failure as failure:
+        print(f"dev: {failure}", file=sys.stderr)
+        return failure.code
+    except KeyboardInterrupt:
+        return 130
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="dev.py", description="Set up, check, test and run Windlass.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    setting_up = commands.add_parser("setup", help="make .venv and install what is pinned")
+    setting_up.add_argument("--fresh", action="store_true", help="throw the old .venv away first")
+    commands.add_parser("check", help="ruff, mypy and lint-imports")
+    commands.add_parser("format", help="let ruff mend what it can and format the code")
+    commands.add_parser("test", help="check, then pytest; what follows goes to pytest")
+    commands.add_parser("run", help="windlass up; what follows goes to it")
+    commands.add_parser("exec", help="any program of .venv; its name and arguments follow")
+    locking = commands.add_parser("lock", help="write requirements-dev.txt anew")
+    locking.add_argument("--upgrade", action="store_true", help="move every pin to its newest release")
+    return parser.parse_args(argv)
+
+
+def command(options: argparse.Namespace, rest: list[str]) -> int:
+    """Carry out the command that was asked for."""
+    if options.command == "lock":
+        return lock(upgrade=options.upgrade)
+    setup(fresh=getattr(options, "fresh", False))
+    actions: dict[str, Callable[[], int]] = {
+        "setup": components,
+        "check": check,
+        "format": lambda: tool("ruff", "check", "--fix-only") or tool("ruff", "format"),
+        "test": lambda: components() or check() or tool("pytest", "-n", "2", *rest),
+        "run": lambda: become("windlass", "up", *rest),
+        "exec": lambda: become(*rest),
+    }
+    return actions[options.command]()
+
+
+def setup(*, fresh: bool) -> None:
+    """Make the environment what the two files say, or do nothing if it is that already."""
+    with alone():
+        wanted = "".join(hashlib.sha256(file.read_bytes()).hexdigest() for file in (REQUIREMENTS, PYPROJECT))
+        if fresh or not STAMP.exists() or not program("python").exists():
+            make_venv(VENV)
+        if not STAMP.exists() or STAMP.read_text() != wanted:
+            install()
+            STAMP.write_text(wanted)
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Keep a second setup of this tree waiting: two installers in one environment break it."""
+    with VENV.with_suffix(".lock").open("w") as file:
+        if sys.platform != "win32":
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def make_venv(folder: Path) -> None:
+    """Make a new environment with nothing but pip in it."""
+    if importlib.util.find_spec("ensurepip") is None:
+        package = "python{}.{}-venv".format(*sys.version_info)
+        raise Failure(f"this Python has no ensurepip; on Debian or Ubuntu: apt-get install {package}", code=2)
+    try:
+        venv.create(folder, clear=True, symlinks=sys.platform != "win32", with_pip=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise Failure(f"no environment could be made in {folder}: {error}") from None
+
+
+def install() -> None:
+    """Install the pinned packages, then this tree in place."""
+    print("dev: installing requirements-dev.txt into .venv", flush=True)
+    pip("--require-hashes", "-r", str(REQUIREMENTS), why="the pinned packages could not be installed")
+    # The build tool is one of the pinned packages, so that this step fetches nothing.
+    pip("--no-deps", "--no-build-isolation", "-e", ".", why="windlass itself could not be installed")
+
+
+def components() -> int:
+    """Show what the tests will run on."""
+    code = run(str(program("python")), "-c", COMPONENTS)
+    if code:
+        raise Failure("the environment is broken; make it anew: python3 scripts/dev.py setup --fresh", code)
+    return 0
+
+
+def check() -> int:
+    """Run every check, also after one has failed, and return the first exit code that is not 0."""
+    codes = [tool(*words) for words in CHECKS]
+    return next((code for code in codes if code), 0)
+
+
+def lock(*, upgrade: bool) -> int:
+    """Pin every package with its hashes, for all platforms, without the name of any host."""
+    with tempfile.TemporaryDirectory() as scratch:
+        uv = shutil.which("uv") or uv_in(Path(scratch))
+        flags = ["--universal", "--generate-hashes", "--no-header", "--no-annotate", "--quiet", "--group=dev"]
+        flags += ["--upgrade"] if upgrade else []
+        files = [PYPROJECT.name, "--output-file", REQUIREMENTS.name]
+        must(uv, "pip", "compile", *flags, *files, why="the requirements could not be resolved")
+    pins = REQUIREMENTS.read_text()
+    if "://" in pins:
+        raise Failure("requirements-dev.txt names a host: take the index out of uv's settings and lock again")
+    REQUIREMENTS.write_text(REQUIREMENTS_HEADER + pins)
+    return 0
+
+
+def uv_in(folder: Path) -> str:
+    """Install uv for this one use."""
+    make_venv(folder)
+    pip("uv", why="uv could not be installed", folder=folder)
+    return str(program("uv", folder))
+
+
+def pip(*args: str, why: str, folder: Path = VENV) -> None:
+    """Install something that has to be installed."""
+    quietly = ("--disable-pip-version-check", "--no-input", "-qq")
+    must(str(program("python", folder)), "-m", "pip", "install", *quietly, *args, why=why)
+
+
+def tool(name: str, *args: str) -> int:
+    """Say and run a program of the environment, and return its exit code."""
+    print("+", name, *args, flush=True)
+    return run(str(program(name)), *args)
+
+
+def become(name: str = "python", *args: str) -> int:
+    """Run a program of the environment in place of this one, so that signals reach it."""
+    path = str(program(name))
+    if sys.platform == "win32":
+        return run(path, *args)
+    try:
+        os.execv(path, [path, *args])
+    except OSError as error:
+        raise Failure(f"{name} does not start: {error.strerror}", code=127) from None
+
+
+def program(name: str, folder: Path = VENV) -> Path:
+    """Return where an environment keeps a program."""
+    return folder / "Scripts" / f"{name}.exe" if sys.platform == "win32" else folder / "bin" / name
+
+
+def must(*words: str, why: str) -> None:
+    """Run a program that has to succeed."""
+    code = run(*words)
+    if code:
+        raise Failure(why, code)
+
+
+def run(*words: str) -> int:
+    """Run a program to its end. Ctrl-C reaches it too, and is passed on once it is done."""
+    try:
+        process = subprocess.Popen(words)
+    except OSError as error:
+        raise Failure(f"{words[0]} does not start: {error.strerror}", code=127) from None
+    interrupted = False
+    while process.returncode is None:
+        try:
+            process.wait()
+        except KeyboardInterrupt:
+            interrupted = True
+    if interrupted:
+        raise KeyboardInterrupt
+    return process.returncode if process.returncode >= 0 else 128 - process.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,122 @@
+"""What time is it? The only reader of clocks."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import time
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+class Clock(Protocol):
+    """Wall time for records, and two clocks that never jump back for waiting."""
+
+    def micros(self) -> int:
+        """Wall time as whole microseconds since 1970, UTC."""
+
+    def monotonic(self) -> float:
+        """Seconds on a clock that only rises."""
+
+    def uptime(self) -> float:
+        """Seconds on a clock that only rises and also counts while the machine sleeps."""
+
+
+class SystemClock:
+    """The machine's own clocks."""
+
+    def micros(self) -> int:
+        """Wall time as whole microseconds since 1970, UTC."""
+        return time.time_ns() // 1000
+
+    def monotonic(self) -> float:
+        """Seconds on a clock that only rises."""
+        return time.monotonic()
+
+    def uptime(self) -> float:
+        """Seconds on a clock that only rises and also counts while the machine sleeps."""
+        return time.clock_gettime(_BOOT_CLOCK)
+
+
+class ManualClock:
+    """A clock that moves only when told; for tests."""
+
+    def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
+        self._wall = to_micros(start)
+        self._risen = 0.0
+
+    def micros(self) -> int:
+        """Wall time as whole microseconds since 1970, UTC."""
+        return self._wall
+
+    def monotonic(self) -> float:
+        """Seconds since this clock was made."""
+        return self._risen
+
+    def uptime(self) -> float:
+        """Seconds since this clock was made."""
+        return self._risen
+
+    def advance(self, by: timedelta | float) -> None:
+        """Let time pass on all three clocks."""
+        step = by if isinstance(by, timedelta) else timedelta(seconds=by)
+        self._wall += step // _MICROSECOND
+        self._risen += step.total_seconds()
+
+    def jump(self, by: timedelta) -> None:
+        """Move the wall clock alone, as a wrong or corrected system time does."""
+        self._wall += by // _MICROSECOND
+
+
+def to_micros(moment: datetime) -> int:
+    """A datetime as microseconds since 1970; one without a zone is taken as UTC."""
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def from_micros(micros: int) -> datetime:
+    """Microseconds since 1970 as a datetime in UTC."""
+    return _EPOCH + timedelta(microseconds=micros)
+
+
+def span(duration: timedelta) -> int:
+    """A duration as whole microseconds."""
+    return duration // _MICROSECOND
+
+
+def uuid7() -> str:
+    """A new UUIDv7: 48 bits of milliseconds, then a counter that keeps one process in order, then chance."""
+    return str(uuid.UUID(int=_ids.next()))
+
+
+class _Ids:
+    """Rises within a process even when many ids are made in one millisecond."""
+
+    def __init__(self) -> None:
+        self.begin()
+        # A child that was forked while another thread held the lock would wait for it for ever.
+        os.register_at_fork(after_in_child=self.begin)
+
+    def begin(self) -> None:
+        self._lock = threading.Lock()
+        self._last = 0
+
+    def next(self) -> int:
+        with self._lock:
+            stamp = (time.time_ns() // 1_000_000) << 74
+            # Never below the last: within one millisecond, or after the wall clock stepped back, count on.
+            fresh = stamp | secrets.randbits(72)
+            self._last = fresh if fresh > self._last else self._last + 1 + secrets.randbits(32)
+            body = self._last
+        high, low = body >> 62, body & ((1 << 62) - 1)
+        return (high >> 12 << 80) | (0x7 << 76) | ((high & 0xFFF) << 64) | (0b10 << 62) | low
+
+
+_ids = _Ids()

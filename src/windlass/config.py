@@ -1,0 +1,272 @@
+"""What can be configured, what is allowed, and where does a value come from?"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NoReturn
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+
+from windlass.duration import parse_duration
+from windlass.errors import InvalidValue
+
+SHORTEST_LEASE = timedelta(seconds=60)
+LONGEST_LEASE = timedelta(seconds=3600)
+
+FILE_NAME = "windlass.toml"
+PREFIX = "WINDLASS_"
+
+
+class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How one worker process works. Refuses nonsense when it is made."""
+
+    # Slots: `def` handlers and shell jobs on threads, `async def` handlers on the loop ...
+    threads: int = 10
+    coroutines: int = 100
+    # ... or, if given, one bound over both.
+    concurrency: int | None = None
+    # Patterns of types to serve, such as "email.*"; empty: all that this process has handlers for.
+    types: tuple[str, ...] = ()
+    shell: bool = False
+    lease: timedelta = timedelta(seconds=60)
+    poll: timedelta = timedelta(seconds=1)
+    # A shutdown lets running jobs finish for `grace`, and is over after `exit_after` in any case.
+    grace: timedelta = timedelta(seconds=25)
+    exit_after: timedelta = timedelta(seconds=30)
+    # For tests only: leases shorter than a minute.
+    unsafe_lease: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("threads", "coroutines", "concurrency"):
+            slots = getattr(self, name)
+            if slots is not None and not 1 <= slots <= _MOST_SLOTS:
+                raise InvalidValue(name, slots, f"between 1 and {_MOST_SLOTS}")
+        if not self.unsafe_lease and not SHORTEST_LEASE <= self.lease <= LONGEST_LEASE:
+            raise InvalidValue("lease", f"{self.lease.total_seconds():g}s", "between 60s and 3600s")
+        if not _SHORTEST_POLL <= self.poll <= _LONGEST_POLL:
+            raise InvalidValue("poll", f"{self.poll.total_seconds():g}s", "between 0.05s and 60s")
+        if not timedelta(0) <= self.grace <= self.exit_after:
+            raise InvalidValue("grace", f"{self.grace.total_seconds():g}s", "between 0s and exit_after")
+
+
+class Source(StrEnum):
+    """Where an effective value was found; the first of these that has one wins."""
+
+    FLAG = "flag"
+    ENV = "env"
+    FILE = "file"
+    DEFAULT = "default"
+
+
+class Value(msgspec.Struct, frozen=True):
+    """An effective value, and where exactly it was found: the flag, variable or file."""
+
+    name: str
+    value: Any
+    source: Source
+    where: str = ""
+
+
+class Config(msgspec.Struct, frozen=True):
+    """Every effective value by name, checked."""
+
+    values: dict[str, Value]
+
+    @property
+    def database_url(self) -> str:
+        """Where the store is."""
+        return str(self.values["database_url"].value)
+
+    @property
+    def app(self) -> str | None:
+        """The application's queue as `module:name`, if one is named."""
+        app: str | None = self.values["app"].value
+        return app
+
+    def worker(self) -> WorkerConfig:
+        """How a worker started here works."""
+        found = {
+            name.removeprefix(_WORKER): each for name, each in self.values.items() if name.startswith(_WORKER)
+        }
+        try:
+            return WorkerConfig(**{name: each.value for name, each in found.items()})
+        except InvalidValue as error:
+            _refuse(found[error.field], error.value, error.allowed)
+
+
+def load(
+    flags: Mapping[str, object] | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> Config:
+    """The effective configuration: flag over WINDLASS_* over windlass.toml over default.
+
+    A flag of None was not given. Raises InvalidValue that names the value, where it stands and what is allowed.
+    """
+    given = {name: value for name, value in (flags or {}).items() if value is not None}
+    variables = os.environ if environ is None else environ
+    written = _read_file((folder or Path()) / FILE_NAME)
+    config = Config({name: _effective(name, given, variables, written) for name in OPTIONS})
+    config.worker()
+    return config
+
+
+def variable(name: str) -> str:
+    """The environment variable of an option: worker.threads is WINDLASS_WORKER_THREADS."""
+    return PREFIX + name.upper().replace(".", "_")
+
+
+def unknown_variables(environ: Mapping[str, str] | None = None) -> list[str]:
+    """WINDLASS_* variables that mean nothing to us.
+
+    They are not refused: a cluster sets WINDLASS_SERVICE_HOST and the like for a service of that name.
+    """
+    known = {variable(name) for name in OPTIONS} | _OTHER_VARIABLES
+    variables = os.environ if environ is None else environ
+    return sorted(name for name in variables if name.startswith(PREFIX) and name not in known)
+
+
+def without_password(url: str) -> str:
+    """A URL that may be shown and logged."""
+    parts = urlsplit(url)
+    if not parts.password:
+        return url
+    user, _, host = parts.netloc.rpartition("@")
+    return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}:***@{host}"))
+
+
+# --- finding a value ----------------------------------------------------------------------------
+
+
+def _effective(
+    name: str, flags: Mapping[str, object], environ: Mapping[str, str], written: Mapping[str, object]
+) -> Value:
+    if name in flags:
+        return _read(Value(name, flags[name], Source.FLAG, _flag(name)))
+    if environ.get(variable(name)):
+        return _read(Value(name, environ[variable(name)], Source.ENV, variable(name)))
+    if name in written:
+        return _read(Value(name, written[name], Source.FILE, FILE_NAME))
+    return Value(name, OPTIONS[name].default, Source.DEFAULT)
+
+
+def _read(raw: Value) -> Value:
+    try:
+        return msgspec.structs.replace(raw, value=OPTIONS[raw.name].read(raw.value))
+    except InvalidValue as error:
+        _refuse(raw, error.value, error.allowed)
+
+
+def _refuse(at: Value, value: object, allowed: str) -> NoReturn:
+    """Name the option and the place where its value stands."""
+    field = f"{at.name} ({at.where})" if at.where else at.name
+    raise InvalidValue(field, value, allowed) from None
+
+
+def _flag(name: str) -> str:
+    return "--" + {"database_url": "db"}.get(name, name.removeprefix(_WORKER)).replace("_", "-")
+
+
+def _read_file(path: Path) -> dict[str, object]:
+    """The file's values by dotted name; unknown sections and keys are refused."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise InvalidValue(FILE_NAME, str(error), "a readable TOML file") from None
+    values: dict[str, object] = {}
+    for key, value in content.items():
+        if isinstance(value, dict):
+            values.update({f"{key}.{inner}": each for inner, each in value.items()})
+        else:
+            values[key] = value
+    for name in values:
+        if name not in OPTIONS:
+            raise InvalidValue(f"each name in {FILE_NAME}", name, "one of " + ", ".join(OPTIONS))
+    return values
+
+
+# --- the options --------------------------------------------------------------------------------
+
+
+class _Option(msgspec.Struct, frozen=True):
+    read: Callable[[object], object]
+    default: object
+
+
+def _text(value: object) -> object:
+    if isinstance(value, str) and value:
+        return value
+    raise InvalidValue("", value, "a text")
+
+
+def _whole(value: object) -> object:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.strip().removeprefix("-").isdecimal():
+        return int(value)
+    raise InvalidValue("", value, "a whole number")
+
+
+def _yes_or_no(value: object) -> object:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.strip().lower() in _SWITCH:
+        return _SWITCH[value.strip().lower()]
+    raise InvalidValue("", value, "true or false")
+
+
+def _duration(value: object) -> object:
+    if not isinstance(value, int | float | str | timedelta):
+        raise InvalidValue("", value, "seconds, or a duration such as 30s, 5m, 2h")
+    return parse_duration(value)
+
+
+def _patterns(value: object) -> object:
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
+        raise InvalidValue("", value, "names or patterns of types, such as email.*,report")
+    return tuple(part.strip() for part in parts if part.strip())
+
+
+_SWITCH = {
+    "true": True,
+    "yes": True,
+    "on": True,
+    "1": True,
+    "false": False,
+    "no": False,
+    "off": False,
+    "0": False,
+}
+_WORKER = "worker."
+_STANDARD = WorkerConfig()
+# Read by the command line itself.
+_OTHER_VARIABLES = {"WINDLASS_DEBUG"}
+
+OPTIONS: dict[str, _Option] = {
+    "database_url": _Option(_text, "sqlite:///windlass.db"),
+    "app": _Option(_text, None),
+    "worker.threads": _Option(_whole, _STANDARD.threads),
+    "worker.coroutines": _Option(_whole, _STANDARD.coroutines),
+    "worker.concurrency": _Option(_whole, _STANDARD.concurrency),
+    "worker.types": _Option(_patterns, _STANDARD.types),
+    # On here, though off in WorkerConfig: this is what the local command line asks, and there shell jobs run.
+    "worker.shell": _Option(_yes_or_no, default=True),
+    "worker.lease": _Option(_duration, _STANDARD.lease),
+    "worker.poll": _Option(_duration, _STANDARD.poll),
+    "worker.grace": _Option(_duration, _STANDARD.grace),
+    "worker.exit_after": _Option(_duration, _STANDARD.exit_after),
+}
+
+_MOST_SLOTS = 10_000
+_SHORTEST_POLL = timedelta(milliseconds=50)
+_LONGEST_POLL = timedelta(seconds=60)

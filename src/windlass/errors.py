@@ -1,0 +1,180 @@
+"""Which errors can Windlass raise, and what does each one mean?
+
+WindlassError
+├── InvalidValue            a value out of its range or form (also a ValueError)
+├── Refused                 well-formed, but against the rules; nothing was changed
+│   ├── UnknownType         no such job type is registered
+│   ├── InvalidPayload      the payload does not fit the type's schema, or is too large
+│   ├── JobNotFound         no job has that id or key
+│   ├── WorkerNotFound      no worker has that id
+│   └── Conflict            what exists stands against what was asked
+│       ├── KeyConflict     the key is taken by a job with another type or payload
+│       ├── IdConflict      the caller-made id is taken
+│       └── WrongState      the job's state does not allow the verb
+├── StoreError              the store did not do what it was asked
+│   ├── StoreBusy           somebody else held the write lock for too long
+│   ├── StoreUnavailable    cannot be opened, reached or written
+│   └── StoreMismatch       not a Windlass store, or of a version that this code does not know
+├── WaitTimeout             `job.wait()` ended before the job did
+├── JobUnsuccessful         `job.result()` of a job that ended without one
+└── Verdict                 raised by handlers to say what shall happen
+    ├── RetryableError      try again later
+    ├── FatalError          never try again: to the dead letters
+    ├── Snooze              not now: again after a delay, no attempt used
+    └── Cancel              end as cancelled
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class WindlassError(Exception):
+    """The root of all errors that Windlass raises."""
+
+
+class InvalidValue(WindlassError, ValueError):
+    """A value that is out of its range or form; names the field, the value and what is allowed."""
+
+    def __init__(self, field: str, value: object, allowed: str) -> None:
+        self.field = field
+        self.value = value
+        self.allowed = allowed
+        super().__init__(f"{field} must be {allowed}, got {_shown(value)}")
+
+
+class Refused(WindlassError):
+    """A well-formed request that the rules do not allow; nothing was changed."""
+
+
+class UnknownType(Refused):
+    """No job type of that name is registered in the store."""
+
+    def __init__(self, job_type: str, known: Iterable[str]) -> None:
+        self.job_type = job_type
+        names = ", ".join(sorted(known)) or "none"
+        super().__init__(f"unknown job type {_shown(job_type)}; registered types: {names}")
+
+
+class InvalidPayload(Refused):
+    """The payload does not fit the schema of its type, cannot be stored, or is too large."""
+
+
+class JobNotFound(Refused):
+    """No job has that id or key."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"no job has the id or key {_shown(name)}")
+
+
+class WorkerNotFound(Refused):
+    """No worker has that id."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"no worker has the id {_shown(name)}; `windlass worker health` lists them")
+
+
+class Conflict(Refused):
+    """What exists stands against what was asked."""
+
+
+class KeyConflict(Conflict):
+    """The key is taken by a job of another type or payload; answering with that job would lose work."""
+
+    def __init__(self, key: str, job_id: str) -> None:
+        self.key = key
+        self.job_id = job_id
+        super().__init__(
+            f"key {_shown(key)} belongs to job {job_id}, which has another type or payload; "
+            'use another key, or on_conflict="existing" to be given that job',
+        )
+
+
+class IdConflict(Conflict):
+    """The id made by the caller belongs to another job."""
+
+    def __init__(self, job_id: str) -> None:
+        self.job_id = job_id
+        super().__init__(f"id {job_id} belongs to another job; leave the id out to be given a new one")
+
+
+class WrongState(Conflict):
+    """The job's state does not allow the verb."""
+
+    def __init__(self, job_id: str, verb: str, state: str, allowed: str) -> None:
+        self.job_id = job_id
+        self.state = state
+        super().__init__(f"cannot {verb} job {job_id}: it is {state}; {verb} is for {allowed} jobs")
+
+
+class StoreError(WindlassError):
+    """The store did not do what it was asked; nothing of that request was written."""
+
+
+class StoreBusy(StoreError):
+    """Somebody else held the write lock for longer than we wait. Trying again is safe."""
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be opened, reached or written. Trying again later is safe."""
+
+
+class StoreMismatch(StoreError):
+    """Not a Windlass store, or made by a version that this code does not know."""
+
+
+class WaitTimeout(WindlassError, TimeoutError):
+    """The job had not ended when the wait was over; it goes on all the same."""
+
+
+class JobUnsuccessful(WindlassError):
+    """The job ended without a result: dead, cancelled or discarded."""
+
+
+class Verdict(WindlassError):
+    """What a handler raises to say what shall happen to its job."""
+
+
+class RetryableError(Verdict):
+    """Try again, after `delay` if given, else after the type's backoff."""
+
+    def __init__(self, message: str = "", *, delay: float | timedelta | None = None) -> None:
+        super().__init__(message)
+        self.delay = as_timedelta(delay)
+
+
+class FatalError(Verdict):
+    """No further attempt can help: the job goes to the dead letters at once."""
+
+
+class Snooze(Verdict):
+    """Not now: run again after `delay`; this attempt is not counted."""
+
+    def __init__(self, delay: float | timedelta, message: str = "") -> None:
+        super().__init__(message)
+        self.delay = as_timedelta(delay) or timedelta(0)
+
+
+class Cancel(Verdict):
+    """The job is no longer wanted: it ends as cancelled."""
+
+
+def as_timedelta(value: float | timedelta | None) -> timedelta | None:
+    """Seconds or a timedelta as a timedelta."""
+    if value is None or isinstance(value, timedelta):
+        return value
+    return timedelta(seconds=value)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
+
+
+_LONGEST_SHOWN = 80

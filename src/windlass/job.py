@@ -1,0 +1,197 @@
+"""What is a job, and what is the right to run it? Frozen values, no I/O."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+import msgspec
+
+MAX_PAYLOAD = 65_536
+MAX_RESULT = 65_536
+MAX_ATTEMPTS = 20
+MAX_SNOOZES = 1_000
+FREE_INTERRUPTIONS = 9
+HIGHEST_PRIORITY = 10
+DEFAULT_PRIORITY = 5
+DEFAULT_MAX_ATTEMPTS = 5
+MAX_TYPE = 128
+MAX_KEY = 256
+MAX_TENANT = 128
+
+
+class JobState(StrEnum):
+    """Where a job stands. The first three are live, the others are kept in the archive."""
+
+    PENDING = "pending"
+    PROCESSING = "processing"
+    DEAD = "dead"
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+    DISCARDED = "discarded"
+
+
+LIVE = frozenset({JobState.PENDING, JobState.PROCESSING, JobState.DEAD})
+ENDED = frozenset({JobState.COMPLETED, JobState.DEAD, JobState.CANCELLED, JobState.DISCARDED})
+
+
+class View(StrEnum):
+    """A closer look at a live job, for people: derived, never stored."""
+
+    DUE = "due"
+    SCHEDULED = "scheduled"
+    RETRYING = "retrying"
+    STUCK = "stuck"
+
+
+class Reason(StrEnum):
+    """Why an attempt did not complete."""
+
+    EXCEPTION = "exception"
+    TIMEOUT = "timeout"
+    CHILD_CRASHED = "child_crashed"
+    MEMORY_LIMIT = "memory_limit"
+    WORKER_LOST = "worker_lost"
+    LEASE_EXPIRED = "lease_expired"
+    INTERRUPTED = "interrupted"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+    INVALID_PAYLOAD = "invalid_payload"
+
+
+class Request(StrEnum):
+    """What an operator asked of a running job; its worker, or the reaper, carries it out."""
+
+    CANCEL = "cancel"
+    BURY = "bury"
+
+
+class Output(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a command said and how it ended; the ends of long texts are kept."""
+
+    exit_code: int | None = None
+    stdout: str = ""
+    stderr: str = ""
+
+
+class Error(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why an attempt, or the job's last attempt, failed."""
+
+    reason: Reason
+    kind: str | None = msgspec.field(default=None, name="class")
+    message: str = ""
+    traceback: str | None = None
+
+
+class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The record that one try at a job leaves behind."""
+
+    number: int
+    claim: int
+    worker: str
+    started_at: datetime
+    finished_at: datetime
+    outcome: str
+    # How long the handler ran, by the worker's steady clock; None if that is not known.
+    seconds: float | None = None
+    error: Error | None = None
+    output: Output | None = None
+
+
+class Change(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a person or caller did to a job: replay, edit, cancel and the like."""
+
+    at: datetime
+    verb: str
+    by: str = ""
+    why: str = ""
+    before: msgspec.Raw | None = None
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """One stored unit of work, as the store knew it at one moment."""
+
+    id: str
+    seq: int
+    type: str
+    state: JobState
+    priority: int
+    payload: msgspec.Raw
+    schema_version: int = 1
+    key: str | None = None
+    caller: str = ""
+    tenant: str = ""
+    traceparent: str | None = None
+    max_attempts: int
+    attempts: int = 0
+    claims: int = 0
+    snoozes: int = 0
+    interruptions: int = 0
+    losses: int = 0
+    replay_count: int = 0
+    created_at: datetime
+    enqueued_at: datetime
+    updated_at: datetime
+    run_at: datetime
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    worker: str | None = None
+    lease_until: datetime | None = None
+    request: Request | None = None
+    error: Error | None = None
+    result: msgspec.Raw | None = None
+    history: tuple[Attempt, ...] = ()
+    changes: tuple[Change, ...] = ()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the job will not run again unless somebody replays it."""
+        return self.state in ENDED
+
+    def view(self, now: datetime) -> View | None:
+        """The closer look that people want: scheduled, retrying, due, stuck."""
+        if self.state is JobState.PROCESSING:
+            return View.STUCK if self.lease_until is not None and self.lease_until < now else None
+        if self.state is not JobState.PENDING:
+            return None
+        if self.run_at <= now:
+            return View.DUE
+        return View.RETRYING if self.attempts else View.SCHEDULED
+
+
+class NewJob(msgspec.Struct, frozen=True, kw_only=True):
+    """What a producer hands in: checked, serialised, not yet stored."""
+
+    id: str
+    type: str
+    payload: bytes
+    schema_version: int = 1
+    priority: int = DEFAULT_PRIORITY
+    max_attempts: int = DEFAULT_MAX_ATTEMPTS
+    delay: timedelta | None = None
+    run_at: datetime | None = None
+    key: str | None = None
+    caller: str = ""
+    tenant: str = ""
+    traceparent: str | None = None
+    own_id: bool = False
+    take_existing: bool = False
+
+    def digest(self) -> str:
+        """What a repeated key is compared by: type and payload as sent."""
+        return hashlib.sha256(self.type.encode() + b"\0" + self.payload).hexdigest()[:32]
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """The right to run one attempt of one job. The token is the fence: who lost it can write nothing."""
+
+    job: Job
+    token: str
+    worker: str
+    until: datetime
+
+    @property
+    def id(self) -> str:
+        """The job's id."""
+        return self.job.id

@@ -1,0 +1,312 @@
+"""What does an attempt's result mean for its job? The only place that says done, again or dead."""
+
+from __future__ import annotations
+
+import traceback
+from datetime import timedelta
+from typing import TYPE_CHECKING, Literal, assert_never
+
+import msgspec
+
+from windlass.errors import Cancel, FatalError, RetryableError, Snooze
+from windlass.job import FREE_INTERRUPTIONS, MAX_SNOOZES, Error, Job, Output, Reason, Request
+from windlass.policy.retry import Retry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
+
+Rule = Literal["retry", "fatal", "cancel"]
+RULES: tuple[Rule, ...] = ("retry", "fatal", "cancel")
+
+_AT_ONCE = timedelta(0)
+# A delay beyond the calendar could not be stored; nobody means more than a year.
+_LONGEST_DELAY = timedelta(days=366)
+_LONGEST_MESSAGE = 2_000
+_LONGEST_TRACEBACK = 8_000
+
+
+# --- results: what happened ---------------------------------------------------------------------
+
+
+class Returned(msgspec.Struct, frozen=True):
+    """The handler returned; `value` is its JSON."""
+
+    value: bytes | None = None
+    output: Output | None = None
+
+
+class Raised(msgspec.Struct, frozen=True):
+    """The handler raised."""
+
+    exception: BaseException
+    output: Output | None = None
+
+
+class TimedOut(msgspec.Struct, frozen=True):
+    """The handler was stopped because its time was over."""
+
+    after: timedelta
+    output: Output | None = None
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """The worker died, or went silent for so long that its lease ran out."""
+
+    reason: Literal[Reason.WORKER_LOST, Reason.LEASE_EXPIRED]
+
+
+class Interrupted(msgspec.Struct, frozen=True):
+    """Our own shutdown stopped the handler."""
+
+    output: Output | None = None
+
+
+class Stopped(msgspec.Struct, frozen=True):
+    """An operator's request stopped the handler."""
+
+    request: Request
+    output: Output | None = None
+
+
+class Unstarted(msgspec.Struct, frozen=True):
+    """The job was claimed and is given back without having run."""
+
+
+class Overdue(msgspec.Struct, frozen=True):
+    """The job was claimed, but is older than its type allows."""
+
+
+class Rejected(msgspec.Struct, frozen=True):
+    """The payload does not fit the handler."""
+
+    message: str
+
+
+Result = Returned | Raised | TimedOut | Lost | Interrupted | Stopped | Unstarted | Overdue | Rejected
+
+
+# --- outcomes: what the attempt amounts to ------------------------------------------------------
+
+
+class Done(msgspec.Struct, frozen=True):
+    """The job is completed."""
+
+    value: bytes | None = None
+    output: Output | None = None
+
+
+class Again(msgspec.Struct, frozen=True):
+    """The attempt failed and counts; another one follows after `delay`."""
+
+    delay: timedelta
+    error: Error
+    output: Output | None = None
+
+
+class Snoozed(msgspec.Struct, frozen=True):
+    """The handler asked for a later run; nothing is counted but the snooze."""
+
+    delay: timedelta
+
+
+class Released(msgspec.Struct, frozen=True):
+    """The job is given back at once with its attempt; `error` tells of an interrupted run."""
+
+    error: Error | None = None
+    output: Output | None = None
+
+
+class Dead(msgspec.Struct, frozen=True):
+    """No further attempt: the job goes to the dead letters. `why` stands above the attempt's own error."""
+
+    error: Error
+    why: Error | None = None
+    output: Output | None = None
+
+
+class Cancelled(msgspec.Struct, frozen=True):
+    """The job ends as cancelled."""
+
+    error: Error
+    output: Output | None = None
+
+
+Outcome = Done | Again | Snoozed | Released | Dead | Cancelled
+
+
+# --- the decision -------------------------------------------------------------------------------
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """What a type says about its failures."""
+
+    retry: Retry = Retry()
+    rules: Mapping[type[BaseException], Rule] = {}
+    max_age: timedelta | None = None
+
+
+def decide(
+    job: Job, result: Result, policy: Policy, *, now: datetime, chance: Callable[[], float]
+) -> Outcome:
+    """What the result of the job's present attempt amounts to. Pure: runner and reaper both ask here.
+
+    `now` is the store's time and `chance` gives numbers in [0, 1) for the jitter.
+    """
+    match result:
+        case Returned(value, output):
+            return Done(value, output)
+        case Unstarted():
+            return Released()
+        case Interrupted(output):
+            return _interrupted(job, output)
+        case Lost(reason):
+            return _again(job, policy, now, _AT_ONCE, Error(reason, message=_LOST[reason]))
+        case Stopped(request, output):
+            return _stopped(request, output)
+        case Overdue():
+            return Dead(_expired(job, policy))
+        case Rejected(message):
+            return Dead(Error(Reason.INVALID_PAYLOAD, message=clean(message, _LONGEST_MESSAGE)))
+        case TimedOut(after, output):
+            error = Error(Reason.TIMEOUT, message=f"stopped after its timeout of {after.total_seconds():g} s")
+            return _failed(job, policy, now, chance, error, output)
+        case Raised():
+            return _raised(job, result, policy, now, chance)
+        case _:
+            assert_never(result)
+
+
+def is_overdue(job: Job, policy: Policy, now: datetime) -> bool:
+    """Whether the job is older than its type allows."""
+    return policy.max_age is not None and now - job.enqueued_at > policy.max_age
+
+
+def _raised(job: Job, result: Raised, policy: Policy, now: datetime, chance: Callable[[], float]) -> Outcome:
+    exception, output = result.exception, result.output
+    error = describe(exception)
+    if isinstance(exception, Snooze):
+        if job.snoozes < MAX_SNOOZES:
+            return Snoozed(_bounded(exception.delay))
+        return Dead(Error(Reason.EXCEPTION, "Snooze", f"snoozed {MAX_SNOOZES} times without running"))
+    match _rule_for(exception, policy.rules):
+        case "cancel":
+            return Cancelled(error, output)
+        case "fatal":
+            return Dead(error, output=output)
+        case "retry":
+            if isinstance(exception, RetryableError) and exception.delay is not None:
+                return _again(job, policy, now, exception.delay, error, output)
+            return _failed(job, policy, now, chance, error, output)
+        case other:
+            assert_never(other)
+
+
+def _rule_for(exception: BaseException, rules: Mapping[type[BaseException], Rule]) -> Rule:
+    """The rule of the nearest class; the handler's own words stand above the type's rules."""
+    if isinstance(exception, Cancel):
+        return "cancel"
+    if isinstance(exception, FatalError):
+        return "fatal"
+    if isinstance(exception, RetryableError):
+        return "retry"
+    for kind in type(exception).__mro__:
+        if kind in rules:
+            return rules[kind]
+    return "retry"
+
+
+def _failed(
+    job: Job, policy: Policy, now: datetime, chance: Callable[[], float], error: Error, output: Output | None
+) -> Outcome:
+    seconds = policy.retry.delay(job.attempts, chance)
+    if seconds is None:
+        return Dead(error, output=output)
+    return _again(job, policy, now, timedelta(seconds=seconds), error, output)
+
+
+def _again(
+    job: Job, policy: Policy, now: datetime, delay: timedelta, error: Error, output: Output | None = None
+) -> Outcome:
+    if job.attempts >= job.max_attempts:
+        return Dead(error, output=output)
+    wait = _bounded(delay)
+    if is_overdue(job, policy, now + wait):
+        return Dead(error, why=_expired(job, policy), output=output)
+    return Again(wait, error, output)
+
+
+def _bounded(delay: timedelta) -> timedelta:
+    return min(max(delay, _AT_ONCE), _LONGEST_DELAY)
+
+
+def _interrupted(job: Job, output: Output | None) -> Outcome:
+    error = Error(Reason.INTERRUPTED, message="the worker was stopped while the job was running")
+    if job.interruptions < FREE_INTERRUPTIONS:
+        return Released(error, output)
+    if job.attempts >= job.max_attempts:
+        return Dead(error, output=output)
+    return Again(_AT_ONCE, error, output)
+
+
+def _stopped(request: Request, output: Output | None) -> Outcome:
+    error = Error(Reason.CANCELLED, message="stopped by an operator's request")
+    match request:
+        case Request.CANCEL:
+            return Cancelled(error, output)
+        case Request.BURY:
+            return Dead(error, output=output)
+        case _:
+            assert_never(request)
+
+
+def _expired(job: Job, policy: Policy) -> Error:
+    limit = policy.max_age.total_seconds() if policy.max_age else 0
+    return Error(
+        Reason.EXPIRED, message=f"older than its type's max_age of {limit:g} s; enqueued {job.enqueued_at}"
+    )
+
+
+_LOST: dict[Reason, str] = {
+    Reason.WORKER_LOST: "the worker died or went silent while the job was running",
+    Reason.LEASE_EXPIRED: "the lease ran out without being renewed",
+}
+
+
+# --- telling of errors --------------------------------------------------------------------------
+
+
+def describe(exception: BaseException) -> Error:
+    """An exception as a record that every store can keep."""
+    kind = type(exception)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    try:
+        message = str(exception)
+    except Exception as broken:  # noqa: BLE001 # wall: user code in __str__ must not end the worker
+        message = f"<its message could not be read: {type(broken).__name__}>"
+    try:
+        lines = "".join(traceback.format_exception(exception))
+    except Exception:  # noqa: BLE001 # wall: user code in __str__ must not end the worker
+        lines = "".join(traceback.format_tb(exception.__traceback__))
+    return Error(
+        Reason.EXCEPTION,
+        clean(name, _LONGEST_MESSAGE),
+        clean(message, _LONGEST_MESSAGE),
+        clean_end(lines, _LONGEST_TRACEBACK),
+    )
+
+
+def clean(text: str, limit: int) -> str:
+    """What every store can keep of a text: no NUL, no half characters, at most `limit` long."""
+    text = _storable(text)
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit} more characters)"
+
+
+def clean_end(text: str, limit: int) -> str:
+    """As `clean`, but the end of a long text is kept: that is where tracebacks and commands say why."""
+    text = _storable(text)
+    return text if len(text) <= limit else f"({len(text) - limit} characters before) …{text[-limit:]}"
+
+
+def _storable(text: str) -> str:
+    return text.replace("\0", "\N{SYMBOL FOR NULL}").encode("utf-8", "replace").decode("utf-8")

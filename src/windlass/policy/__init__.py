@@ -1,0 +1,1 @@
+"""Values that answer one question each, without I/O."""

@@ -1,0 +1,334 @@
+"""What can a store do? THE SEAM: each verb is one transaction, and times are the store's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+import msgspec
+
+from windlass.job import Job, JobState, Lease, NewJob, Request
+from windlass.outcome import Outcome
+
+# --- producing ----------------------------------------------------------------------------------
+
+
+class Enqueued(msgspec.Struct, frozen=True):
+    """The answer to one enqueue: the job, and whether this call made it."""
+
+    job: Job
+    created: bool
+
+
+class TypeInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A job type as the catalogue knows it: enough to check a payload without the handler."""
+
+    name: str
+    schema_version: int = 1
+    schema: dict[str, Any]
+    options: dict[str, Any] = {}
+
+
+class Producing(Protocol):
+    """Accepting work."""
+
+    def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """Store all jobs or none, durably. A known key or id answers with the job that has it."""
+
+    def enqueue_on(self, connection: object, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """The same within the transaction of the caller's own connection; the caller commits."""
+
+    def register(self, types: Sequence[TypeInfo]) -> None:
+        """Put types into the catalogue; an entry of a newer schema version stays."""
+
+    def types(self) -> dict[str, TypeInfo]:
+        """The catalogue by name."""
+
+
+# --- running ------------------------------------------------------------------------------------
+
+
+class Want(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker asks for: types (with the schema version that it knows), how many, for how long."""
+
+    worker: str
+    types: Mapping[str, int]
+    limit: int
+    lease: timedelta
+    # The tenant served last, by type: the next claim starts after it.
+    turns: Mapping[str, str] = {}
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """Leases in the order in which they should start, and when the next scheduled job is due."""
+
+    leases: list[Lease]
+    next_due: timedelta | None = None
+
+
+class Settlement(msgspec.Struct, frozen=True):
+    """An outcome for a lease, and how long the handler ran (None: it never started)."""
+
+    lease: Lease
+    outcome: Outcome
+    ran: timedelta | None = None
+
+
+class Running(Protocol):
+    """Working on jobs. Nothing here takes a bare job id: the lease's token is the fence."""
+
+    def claim(self, want: Want) -> Claimed:
+        """Promote, then take due jobs: by priority, tenants in turn, then seq. Counts an attempt."""
+
+    def extend(self, leases: Sequence[Lease], by: timedelta) -> tuple[list[Lease], list[Lease]]:
+        """Move the leases' end to now + `by`: (kept with their new end, lost)."""
+
+    def settle(self, settlements: Sequence[Settlement]) -> list[Lease]:
+        """Record outcomes; answers the leases that were lost (one settled before is not lost).
+
+        One that cannot be stored fails alone: it is given back with the error as its record.
+        """
+
+    def held_by(self, worker: str) -> list[Lease]:
+        """Every lease in a worker's name."""
+
+    def orphans(self, *, limit: int) -> list[Lease]:
+        """Leases whose worker is declared dead, stopped, or unknown."""
+
+    def expired(self, *, limit: int) -> list[Lease]:
+        """Leases past their end, the longest past first."""
+
+
+# --- the fleet ----------------------------------------------------------------------------------
+
+
+class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker process as its row tells."""
+
+    id: str
+    state: str = "running"
+    beat: int = 0
+    beat_at: datetime | None = None
+    started_at: datetime | None = None
+    host: str
+    boot: str
+    pid_space: str
+    pid: int
+    pid_started: int
+    version: str
+    types: tuple[str, ...] = ()
+    slots: int = 0
+    busy: int = 0
+    held: int = 0
+    done: int = 0
+    failed: int = 0
+    late: int = 0
+    drain: bool = False
+
+
+class Vitals(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker tells of itself with each beat."""
+
+    state: str = "running"
+    busy: int = 0
+    held: int = 0
+    done: int = 0
+    failed: int = 0
+    late: int = 0
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """What one look at the store tells a worker each second."""
+
+    now: datetime
+    # Every worker that is running or draining, this one included.
+    workers: list[WorkerInfo]
+    # What operators asked of jobs that this worker runs, by lease token.
+    requests: dict[str, Request]
+    # Whether any lease has run out, or belongs to nobody alive.
+    expired: bool
+    orphaned: bool
+    # Whether a claim for the asked types would find anything.
+    claimable: bool
+    next_due: timedelta | None
+
+
+class Fleet(Protocol):
+    """Who works here, and who is alive."""
+
+    def join(self, worker: WorkerInfo) -> None:
+        """Enter a worker's row."""
+
+    def beat(self, worker: str, vitals: Vitals) -> bool:
+        """Move the worker's beat; False if it is unknown or was declared dead: take a new id."""
+
+    def leave(self, worker: str) -> None:
+        """Mark the worker as stopped: nothing of its name is alive any more."""
+
+    def look(self, worker: str, types: Mapping[str, int]) -> Look:
+        """One read of all that a worker must know each second."""
+
+    def declare_dead(self, worker: str, beat: int) -> bool:
+        """Mark a worker as dead if its beat still stands at `beat`."""
+
+    def drain(self, worker: str) -> None:
+        """Ask a worker to finish what runs and exit. WorkerNotFound if there is none."""
+
+    def workers(self) -> list[WorkerInfo]:
+        """Every row, newest first."""
+
+
+# --- operating ----------------------------------------------------------------------------------
+
+
+class Filter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which jobs: every field that is given must match."""
+
+    ids: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+    states: tuple[JobState, ...] = ()
+    view: str | None = None
+    tenant: str | None = None
+    key: str | None = None
+    error: str | None = None
+    older_than: timedelta | None = None
+    # Payload fields by path, e.g. {("a", "b"): 1}
+    payload: Mapping[tuple[str, ...], Any] = {}
+
+
+class Page(msgspec.Struct, frozen=True):
+    """A page of jobs, newest first, and the cursor for the next one."""
+
+    jobs: list[Job]
+    next: str | None
+
+
+class Count(msgspec.Struct, frozen=True):
+    """How many jobs of one type stand in one state (and view)."""
+
+    type: str
+    state: JobState
+    view: str | None
+    count: int
+    # For due jobs: how long the oldest has waited.
+    oldest: timedelta | None = None
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """All counts at one moment; `capped` says that ended jobs were counted up to a bound only."""
+
+    now: datetime
+    counts: list[Count]
+    capped: bool = False
+
+
+class Edit(msgspec.Struct, frozen=True, kw_only=True):
+    """What to change on a pending job (or, with replay, on a dead one)."""
+
+    priority: int | None = None
+    run_at: datetime | None = None
+    payload: bytes | None = None
+    schema_version: int | None = None
+
+
+class Acted(msgspec.Struct, frozen=True):
+    """What a verb did to one job: `state` is the state after it."""
+
+    id: str
+    state: JobState
+    # The verb took effect (True), or waits for the worker that runs the job (False).
+    done: bool = True
+
+
+class Operating(Protocol):
+    """What operators and callers do to jobs. The verbs raise JobNotFound and WrongState."""
+
+    def get(self, name: str, *, caller: str = "") -> Job | None:
+        """A job by id or key, live or archived."""
+
+    def find(self, where: Filter, *, limit: int = 50, cursor: str | None = None) -> Page:
+        """Jobs newest first, live and archived."""
+
+    def count(self, where: Filter, *, limit: int) -> int:
+        """How many jobs match, counted up to `limit`."""
+
+    def counts(self) -> Counts:
+        """How many jobs stand where."""
+
+    def cancel(self, job_id: str, *, by: str = "", why: str = "") -> Acted:
+        """End a pending job as cancelled, or ask the worker of a running one to."""
+
+    def bury(self, job_id: str, *, by: str = "", why: str = "") -> Acted:
+        """Move a pending job to the dead letters, or ask the worker of a running one to."""
+
+    def replay(self, job_id: str, *, edit: Edit | None = None, by: str = "", why: str = "") -> Acted:
+        """Make a dead job pending again: same row, history kept, attempts anew.
+
+        A pending job that waits for its time is made due at once.
+        """
+
+    def discard(self, job_id: str, *, by: str = "", why: str = "") -> Acted:
+        """Close a dead job for good; its record stays in the archive."""
+
+    def edit(self, job_id: str, change: Edit, *, by: str = "", why: str = "") -> Acted:
+        """Change a pending job's priority, time or payload."""
+
+
+# --- upkeep -------------------------------------------------------------------------------------
+
+
+class Retention(msgspec.Struct, frozen=True, kw_only=True):
+    """How long records are kept after a job ended."""
+
+    ended: timedelta = timedelta(days=7)
+    dead: timedelta = timedelta(days=30)
+
+
+class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What `windlass db status` shows."""
+
+    url: str
+    kind: str
+    version: str
+    schema: int
+    newest_schema: int
+    size_bytes: int
+    live: int
+    archived: int
+    notes: tuple[str, ...] = ()
+
+
+class Upkeep(Protocol):
+    """Keeping the store healthy."""
+
+    def now(self) -> datetime:
+        """The store's time."""
+
+    def promote(self, *, limit: int = 1000) -> int:
+        """Let scheduled jobs whose time has come stand in the claim index."""
+
+    def prune(self, keep: Retention, *, limit: int = 10_000) -> int:
+        """Delete one batch of records past their retention, keys included; 0 when nothing is left."""
+
+    def settings(self) -> dict[str, str]:
+        """What operators have set, by name."""
+
+    def set_setting(self, name: str, value: str | None) -> None:
+        """Store a setting, or with None forget it."""
+
+    def status(self) -> StoreStatus:
+        """Size, versions and warnings."""
+
+    def backup(self, path: str) -> None:
+        """Write a consistent copy while others go on working."""
+
+    def check(self) -> list[str]:
+        """What is wrong with the stored data; empty is the good answer."""
+
+    def close(self) -> None:
+        """Let go of files, connections and threads."""
+
+
+class Store(Producing, Running, Fleet, Operating, Upkeep, Protocol):
+    """Everything that a store can do."""

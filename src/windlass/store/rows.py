@@ -1,0 +1,151 @@
+"""How does a stored row become a value, and back? The only file that knows the column names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from windlass.clock import from_micros
+from windlass.job import LIVE, Attempt, Change, Error, Job, JobState, Lease, Request
+from windlass.store.protocol import TypeInfo, WorkerInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from windlass.store.transaction import Row
+
+_history = msgspec.json.Decoder(tuple[Attempt, ...])
+_changes = msgspec.json.Decoder(tuple[Change, ...])
+_error = msgspec.json.Decoder(Error)
+_encode = msgspec.json.Encoder().encode
+_object = msgspec.json.Decoder(dict[str, object])
+
+# The newest records are kept; what people and attempts leave behind must not grow a row without end.
+_MOST_ATTEMPTS = 50
+_MOST_CHANGES = 50
+
+
+def lease_from(row: Row) -> Lease:
+    """A running job's row as the lease that its worker holds."""
+    return Lease(live_job(row), row["token"], row["worker"], from_micros(row["lease_until"]))
+
+
+def live_job(row: Row) -> Job:
+    """A row of the live table."""
+    request = row["request"]
+    return _job(
+        row,
+        lease_until=_moment(row["lease_until"]),
+        request=Request(request) if request else None,
+        result=None,
+    )
+
+
+def ended_job(row: Row) -> Job:
+    """A row of the archive."""
+    result = row["result"]
+    return _job(row, lease_until=None, request=None, result=None if result is None else msgspec.Raw(result))
+
+
+def found_job(row: Row) -> Job:
+    """A row of either table, as `find` gives it."""
+    return live_job(row) if row["state"] in LIVE else ended_job(row)
+
+
+def _job(
+    row: Row, *, lease_until: datetime | None, request: Request | None, result: msgspec.Raw | None
+) -> Job:
+    return Job(
+        id=row["id"],
+        seq=row["seq"],
+        type=row["type"],
+        state=JobState(row["state"]),
+        priority=row["priority"],
+        payload=msgspec.Raw(row["payload"]),
+        schema_version=row["schema_version"],
+        key=row["key"],
+        caller=row["caller"],
+        tenant=row["tenant"],
+        traceparent=row["traceparent"],
+        max_attempts=row["max_attempts"],
+        attempts=row["attempts"],
+        claims=row["claims"],
+        snoozes=row["snoozes"],
+        interruptions=row["interruptions"],
+        losses=row["losses"],
+        replay_count=row["replay_count"],
+        created_at=from_micros(row["created_at"]),
+        enqueued_at=from_micros(row["enqueued_at"]),
+        updated_at=from_micros(row["updated_at"]),
+        run_at=from_micros(row["run_at"]),
+        started_at=_moment(row["started_at"]),
+        finished_at=_moment(row["finished_at"]),
+        worker=row["worker"],
+        lease_until=lease_until,
+        request=request,
+        error=_error.decode(row["error"]) if row["error"] else None,
+        result=result,
+        history=_history.decode(row["history"]) if row["history"] else (),
+        changes=_changes.decode(row["changes"]) if row["changes"] else (),
+    )
+
+
+def worker_from(row: Row) -> WorkerInfo:
+    """A worker's row."""
+    return WorkerInfo(
+        id=row["id"],
+        state=row["state"],
+        beat=row["beat"],
+        beat_at=from_micros(row["beat_at"]),
+        started_at=from_micros(row["started_at"]),
+        host=row["host"],
+        boot=row["boot"],
+        pid_space=row["pid_space"],
+        pid=row["pid"],
+        pid_started=row["pid_started"],
+        version=row["version"],
+        types=tuple(msgspec.json.decode(row["types"], type=list[str])),
+        slots=row["slots"],
+        busy=row["busy"],
+        held=row["held"],
+        done=row["done"],
+        failed=row["failed"],
+        late=row["late"],
+        drain=bool(row["drain"]),
+    )
+
+
+def type_from(row: Row) -> TypeInfo:
+    """A row of the catalogue."""
+    return TypeInfo(
+        name=row["name"],
+        schema_version=row["schema_version"],
+        schema=_object.decode(row["schema"]),
+        options=_object.decode(row["options"]),
+    )
+
+
+def history_text(attempts: Sequence[Attempt]) -> str:
+    """Attempts as they are stored, the newest kept."""
+    return _encode(attempts[-_MOST_ATTEMPTS:]).decode()
+
+
+def changes_text(changes: Sequence[Change]) -> str:
+    """Changes as they are stored, the newest kept."""
+    return _encode(changes[-_MOST_CHANGES:]).decode()
+
+
+def error_text(error: Error) -> str:
+    """An error as the job's row carries it: the traceback stays with its attempt."""
+    return _encode(msgspec.structs.replace(error, traceback=None)).decode()
+
+
+def json_text(value: object) -> str:
+    """Any of our own values as JSON text."""
+    return _encode(value).decode()
+
+
+def _moment(micros: int | None) -> datetime | None:
+    return None if micros is None else from_micros(micros)

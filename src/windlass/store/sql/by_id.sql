@@ -1,0 +1,2 @@
+-- A live job by id.
+select * from windlass.jobs where id = :id;

@@ -1,0 +1,2 @@
+-- An archived job by id.
+select * from windlass.archive where id = :id;

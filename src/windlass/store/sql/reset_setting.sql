@@ -1,0 +1,2 @@
+-- Forget one setting.
+delete from windlass.settings where name = :name;

@@ -1,0 +1,2 @@
+-- What operators have set.
+select name, value from windlass.settings order by name;

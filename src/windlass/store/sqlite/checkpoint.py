@@ -1,0 +1,55 @@
+"""When does the write-ahead log flow back into the file, and how without racing a commit?"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from windlass.store.sqlite.connection import open_connection
+
+if TYPE_CHECKING:
+    from windlass.store.sqlite.library import sqlite3
+
+# SQLite's own default: about a thousand pages.
+_LARGE_LOG = 4 * 1024 * 1024
+
+
+class Checkpointer:
+    """Runs checkpoints while the writer holds SQLite's write lock, so that no commit can race them.
+
+    Releases before 3.51.3 can corrupt the log when a commit on one connection races a checkpoint on
+    another. Nobody commits while the write lock is held, whichever process or program they are.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._log = path + "-wal"
+        self._connection = open_connection(path)
+        self._next = _LARGE_LOG
+
+    def after_commit(self, writer: sqlite3.Connection) -> None:
+        """Look whether the log has grown large, and empty it if so."""
+        size = self._size()
+        if size < _LARGE_LOG:
+            self._next = _LARGE_LOG
+        elif size >= self._next and not self.run(writer):
+            # A reader keeps the log from being emptied: try again when it has grown as much once more.
+            self._next = size + _LARGE_LOG
+
+    def run(self, writer: sqlite3.Connection) -> bool:
+        """One passive checkpoint under the writer's lock; whether all of the log has flowed back."""
+        writer.execute("begin immediate")
+        try:
+            busy, pages, moved = self._connection.execute("pragma wal_checkpoint(passive)").fetchone()
+        finally:
+            writer.execute("rollback")
+        return not busy and pages == moved
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._connection.close()
+
+    def _size(self) -> int:
+        try:
+            return os.stat(self._log).st_size  # noqa: PTH116 - on the path of every commit
+        except FileNotFoundError:
+            return 0

@@ -1,0 +1,152 @@
+"""How is a connection opened, and what do SQLite's errors mean to a person?"""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from windlass.errors import StoreBusy, StoreError, StoreMismatch, StoreUnavailable
+from windlass.store.sqlite.library import sqlite3
+from windlass.store.transaction import Unstorable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from windlass.store.transaction import Row
+
+MEMORY = ":memory:"
+
+# Outsiders that hold the write lock are waited for in steps, so that the wait can be given up.
+_BUSY_STEP = "pragma busy_timeout = 250"
+_MARK = "/*where*/"
+
+_DATA_ERRORS = (
+    sqlite3.IntegrityError,
+    sqlite3.DataError,
+    sqlite3.InterfaceError,
+    sqlite3.ProgrammingError,
+    OverflowError,
+    UnicodeError,
+)
+
+
+def open_connection(path: str, *, read_only: bool = False) -> sqlite3.Connection:
+    """A connection with our settings: durable commits, no checkpoints of its own, explicit transactions."""
+    mode = "ro" if read_only else "rwc"
+    target = MEMORY if path == MEMORY else f"file:{quote(path)}?mode={mode}"
+    with translated(path):
+        connection = sqlite3.connect(
+            target,
+            uri=path != MEMORY,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+        )
+        connection.row_factory = sqlite3.Row
+        connection.execute(_BUSY_STEP)
+        connection.execute("pragma synchronous = full")
+        connection.execute("pragma wal_autocheckpoint = 0")
+        # The log is cut back whenever it starts anew, so that its size tells how much waits in it.
+        connection.execute("pragma journal_size_limit = 0")
+        connection.execute("pragma cache_size = -16384")
+        connection.execute("pragma temp_store = memory")
+    return connection
+
+
+@contextmanager
+def translated(path: str) -> Iterator[None]:
+    """Turn SQLite's errors into ours, with what to do next."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise explain(error, path) from error
+
+
+def explain(error: sqlite3.Error, path: str) -> StoreError:
+    """One of our errors for one of SQLite's."""
+    code = getattr(error, "sqlite_errorcode", None)
+    primary = None if code is None else code & 0xFF
+    if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return StoreBusy(f"{path} is locked by somebody else's transaction; try again")
+    if primary in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+        return StoreMismatch(f"{path} is not a SQLite database, or is damaged ({error})")
+    if primary == sqlite3.SQLITE_FULL:
+        return StoreUnavailable(
+            f"no space left to write {path}; nothing was accepted: free some and try again"
+        )
+    if primary == sqlite3.SQLITE_READONLY:
+        return StoreUnavailable(f"{path} is read-only for this user; nothing was written")
+    if primary == sqlite3.SQLITE_CANTOPEN:
+        return StoreUnavailable(f"cannot open {path}: {_why_not(path)}")
+    if primary in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_INTERRUPT):
+        return StoreUnavailable(
+            f"{path} cannot be read or written ({error}); nothing of this request was written"
+        )
+    return StoreError(f"{path}: {error}")
+
+
+def _why_not(path: str) -> str:
+    place = Path(path)
+    if place.is_dir():
+        return "it is a directory, not a file"
+    if not place.parent.is_dir():
+        return f"there is no directory {place.parent}"
+    if not place.exists():
+        return "there is no such file"
+    if not os.access(place, os.R_OK):
+        return "this user may not read it"
+    return "this user may not write it or its directory"
+
+
+class SqliteTx:
+    """One transaction on one connection."""
+
+    __slots__ = ("_connection", "_statements", "now")
+
+    def __init__(self, connection: sqlite3.Connection, statements: Mapping[str, str], now: int) -> None:
+        self._connection = connection
+        self._statements = statements
+        self.now = now
+
+    def rows(self, statement: str, /, **values: object) -> Sequence[Row]:
+        return self._run(self._statements[statement], values).fetchall()
+
+    def row(self, statement: str, /, **values: object) -> Row | None:
+        # Fetching all ends the statement: one that waits half-way would hold the transaction open.
+        found = self._run(self._statements[statement], values).fetchall()
+        return found[0] if found else None
+
+    def change(self, statement: str, /, **values: object) -> int:
+        return self._run(self._statements[statement], values).rowcount
+
+    def search(self, statement: str, clauses: str, values: Mapping[str, object]) -> Sequence[Row]:
+        return self._run(self._statements[statement].replace(_MARK, clauses), values).fetchall()
+
+    def payload_equals(self, name: str, path: Sequence[str], value: object, values: dict[str, object]) -> str:
+        values[f"{name}_path"] = "$" + "".join(f'."{part}"' for part in path)
+        if isinstance(value, bool):
+            return f"json_type(payload, :{name}_path) = '{'true' if value else 'false'}'"
+        values[name] = value
+        return f"json_extract(payload, :{name}_path) is :{name}"
+
+    @contextmanager
+    def part(self) -> Iterator[None]:
+        self._connection.execute("savepoint part")
+        try:
+            yield
+        except BaseException:
+            # An error such as a full disk has ended the whole transaction, and with it the savepoint.
+            if self._connection.in_transaction:
+                self._connection.execute("rollback to part")
+                self._connection.execute("release part")
+            raise
+        self._connection.execute("release part")
+
+    def _run(self, text: str, values: Mapping[str, Any]) -> sqlite3.Cursor:
+        try:
+            return self._connection.execute(text, values)
+        except _DATA_ERRORS as error:
+            raise Unstorable(str(error)) from error

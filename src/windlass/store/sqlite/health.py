@@ -1,0 +1,101 @@
+"""How is the file, and what should a person know about it?"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from windlass.errors import InvalidValue, StoreUnavailable
+from windlass.store import statements
+from windlass.store.protocol import StoreStatus
+from windlass.store.sqlite import schema
+from windlass.store.sqlite.connection import MEMORY, SqliteTx, translated
+from windlass.store.sqlite.library import has_wal_reset_bug, sqlite3, version_text
+
+if TYPE_CHECKING:
+    from windlass.store.transaction import Tx
+
+_MOST_COUNTED = 1_000_000
+_NETWORK_FILES = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p", "afs", "ceph", "glusterfs"}
+)
+
+
+def status(connection: sqlite3.Connection, path: str) -> StoreStatus:
+    """Size, versions and warnings."""
+    sizes = SqliteTx(connection, statements.load(schema.DIALECT), 0).row("sizes", limit=_MOST_COUNTED)
+    assert sizes is not None  # noqa: S101 - an aggregate has a row
+    return StoreStatus(
+        url=f"sqlite:///{path}",
+        kind="sqlite",
+        version=version_text(),
+        schema=schema.present(connection) or 0,
+        newest_schema=schema.newest(),
+        size_bytes=_size(path),
+        live=sizes["live"],
+        archived=sizes["archived"],
+        notes=tuple(_notes(path)),
+    )
+
+
+def backup(connection: sqlite3.Connection, path: str) -> None:
+    """Write a consistent copy while others go on working."""
+    if Path(path).exists():
+        raise InvalidValue("path", path, "a file that does not exist yet")
+    if not Path(path).absolute().parent.is_dir():
+        raise StoreUnavailable(f"cannot write {path}: there is no such directory")
+    with translated(path):
+        connection.execute("vacuum into ?", (path,))
+
+
+def check(connection: sqlite3.Connection) -> list[str]:
+    """What is wrong with the stored data."""
+    problems = [row[0] for row in connection.execute("pragma integrity_check") if row[0] != "ok"]
+    tx = SqliteTx(connection, statements.load(schema.DIALECT), 0)
+    problems += [f"job {row['id']} is both live and archived" for row in tx.rows("check_twice")]
+    problems += [
+        f"key {row['key']!r} belongs to job {row['job_id']}, which is gone" for row in tx.rows("check_keys")
+    ]
+    return problems
+
+
+def give_back_room(tx: Tx) -> None:
+    """Hand pages that pruning has freed back to the file system, some at a time."""
+    tx.rows("give_back_room")
+
+
+def _size(path: str) -> int:
+    if path == MEMORY:
+        return 0
+    files = (Path(path + suffix) for suffix in ("", "-wal"))
+    return sum(file.stat().st_size for file in files if file.exists())
+
+
+def _notes(path: str) -> list[str]:
+    notes = []
+    if has_wal_reset_bug():
+        notes.append(
+            f"SQLite {version_text()} can corrupt a file when a commit races a checkpoint; Windlass never "
+            "lets that happen on its own connections, but other programs that write to this file must set "
+            "wal_autocheckpoint=0, or use SQLite 3.51.3 or newer (`pip install windlass[sqlite]`)"
+        )
+    if path != MEMORY and (kind := _file_system(path)) in _NETWORK_FILES:
+        notes.append(f"{path} lies on a network file system ({kind}), where SQLite's locks cannot be trusted")
+    return notes
+
+
+def _file_system(path: str) -> str | None:
+    """The kind of file system that a path lies on, if the system tells."""
+    try:
+        mounts = Path("/proc/mounts").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    real = os.path.realpath(path)
+    found, longest = None, -1
+    for mount in mounts:
+        _, place, kind, *_ = mount.split()
+        inside = place in ("/", real) or real.startswith(place + "/")
+        if inside and len(place) > longest:
+            found, longest = kind, len(place)
+    return found

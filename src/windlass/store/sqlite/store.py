@@ -1,0 +1,264 @@
+"""The SQLite store: every verb of the seam over one writer and short readers."""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from windlass.clock import SystemClock, from_micros
+from windlass.errors import StoreUnavailable
+from windlass.store import statements
+from windlass.store.protocol import StoreStatus
+from windlass.store.sqlite import guest, health, schema
+from windlass.store.sqlite.checkpoint import Checkpointer
+from windlass.store.sqlite.claim import claim
+from windlass.store.sqlite.connection import MEMORY, SqliteTx, open_connection, translated
+from windlass.store.sqlite.library import require_version, sqlite3
+from windlass.store.sqlite.writer import Writer
+from windlass.store.verbs import fleet, operating, producing, running, searching, upkeep
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from datetime import datetime, timedelta
+
+    from windlass.clock import Clock
+    from windlass.job import Job, Lease, NewJob
+    from windlass.store.protocol import (
+        Acted,
+        Claimed,
+        Counts,
+        Edit,
+        Enqueued,
+        Filter,
+        Look,
+        Page,
+        Retention,
+        Settlement,
+        TypeInfo,
+        Vitals,
+        Want,
+        WorkerInfo,
+    )
+
+T = TypeVar("T")
+
+_PATIENCE_SECONDS = 30.0
+
+
+class SqliteStore:
+    """A store in one file. Safe for many threads and, on one machine, many processes."""
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        clock: Clock | None = None,
+        create: bool = True,
+        patience: float = _PATIENCE_SECONDS,
+    ) -> None:
+        require_version()
+        self.path = path if path == MEMORY else str(Path(path).absolute())
+        self.clock = clock or SystemClock()
+        self._statements = statements.load(schema.DIALECT)
+        self._idle_readers: list[sqlite3.Connection] = []
+        self._watchers: list[sqlite3.Connection] = []
+        self._readers_lock = threading.Lock()
+        self._opened_by = os.getpid()
+        connection = _open(self.path, self.clock, create=create)
+        checkpointer = None if path == MEMORY else Checkpointer(self.path)
+        self._checkpointer = checkpointer
+        self._writer = Writer(
+            connection,
+            self.path,
+            statements=self._statements,
+            clock=self.clock,
+            patience=patience,
+            checkpointer=checkpointer,
+        )
+
+    # --- producing ---
+
+    def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        return self._writer.run(producing.enqueue, jobs)
+
+    def enqueue_on(self, connection: object, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        with guest.transaction(connection, self.path, self._statements, self.clock) as tx:
+            return producing.enqueue(tx, jobs)
+
+    def register(self, types: Sequence[TypeInfo]) -> None:
+        self._writer.run(producing.register, types)
+
+    def types(self) -> dict[str, TypeInfo]:
+        return self._read(producing.types)
+
+    # --- running ---
+
+    def claim(self, want: Want) -> Claimed:
+        return self._writer.run(claim, want)
+
+    def extend(self, leases: Sequence[Lease], by: timedelta) -> tuple[list[Lease], list[Lease]]:
+        return self._writer.run(running.extend, leases, by, urgent=True)
+
+    def settle(self, settlements: Sequence[Settlement]) -> list[Lease]:
+        return self._writer.run(running.settle, settlements)
+
+    def held_by(self, worker: str) -> list[Lease]:
+        return self._read(running.held_by, worker)
+
+    def orphans(self, *, limit: int) -> list[Lease]:
+        return self._read(running.orphans, limit)
+
+    def expired(self, *, limit: int) -> list[Lease]:
+        return self._read(running.expired, limit)
+
+    # --- the fleet ---
+
+    def join(self, worker: WorkerInfo) -> None:
+        self._writer.run(fleet.join, worker)
+
+    def beat(self, worker: str, vitals: Vitals) -> bool:
+        return self._writer.run(fleet.beat, worker, vitals, urgent=True)
+
+    def leave(self, worker: str) -> None:
+        self._writer.run(fleet.leave, worker)
+
+    def look(self, worker: str, types: Mapping[str, int]) -> Look:
+        return self._read(fleet.look, worker, types)
+
+    def declare_dead(self, worker: str, beat: int) -> bool:
+        return self._writer.run(fleet.declare_dead, worker, beat)
+
+    def drain(self, worker: str) -> None:
+        self._writer.run(fleet.drain, worker)
+
+    def workers(self) -> list[WorkerInfo]:
+        return self._read(fleet.workers)
+
+    # --- operating ---
+
+    def get(self, name: str, *, caller: str = "") -> Job | None:
+        return self._read(operating.get, name, caller)
+
+    def find(self, where: Filter, *, limit: int = 50, cursor: str | None = None) -> Page:
+        return self._read(searching.find, where, limit, cursor)
+
+    def count(self, where: Filter, *, limit: int) -> int:
+        return self._read(searching.count, where, limit)
+
+    def counts(self) -> Counts:
+        return self._read(operating.counts)
+
+    def cancel(self, job_id: str, *, by: str = "", why: str = "") -> Acted:
+        return self._writer.run(operating.cancel, job_id, by, why)
+
+    def bury(self, job_id: str, *, by: str = "", why: str = "") -> Acted:
+        return self._writer.run(operating.bury, job_id, by, why)
+
+    def replay(self, job_id: str, *, edit: Edit | None = None, by: str = "", why: str = "") -> Acted:
+        return self._writer.run(operating.replay, job_id, edit, by, why)
+
+    def discard(self, job_id: str, *, by: str = "", why: str = "") -> Acted:
+        return self._writer.run(operating.discard, job_id, by, why)
+
+    def edit(self, job_id: str, change: Edit, *, by: str = "", why: str = "") -> Acted:
+        return self._writer.run(operating.edit, job_id, change, by, why)
+
+    # --- upkeep ---
+
+    def now(self) -> datetime:
+        return from_micros(self.clock.micros())
+
+    def promote(self, *, limit: int = 1000) -> int:
+        return self._writer.run(upkeep.promote, limit)
+
+    def prune(self, keep: Retention, *, limit: int = 10_000) -> int:
+        pruned = self._writer.run(upkeep.prune, keep, limit)
+        if pruned:
+            self._writer.run(health.give_back_room)
+        return pruned
+
+    def settings(self) -> dict[str, str]:
+        return self._read(upkeep.settings)
+
+    def set_setting(self, name: str, value: str | None) -> None:
+        self._writer.run(upkeep.set_setting, name, value)
+
+    def status(self) -> StoreStatus:
+        with self._reader() as connection:
+            return health.status(connection, self.path)
+
+    def backup(self, path: str) -> None:
+        with self._reader() as connection:
+            health.backup(connection, path)
+
+    def check(self) -> list[str]:
+        with self._reader() as connection:
+            return health.check(connection)
+
+    def watch(self) -> Callable[[], int] | None:
+        """A number that moves when anybody commits, which is how other processes are noticed."""
+        if self.path == MEMORY:
+            return None
+        connection = open_connection(self.path)
+        self._watchers.append(connection)
+        return lambda: int(connection.execute("pragma data_version").fetchone()[0])
+
+    def close(self) -> None:
+        if os.getpid() != self._opened_by:
+            return
+        self._writer.close()
+        if self._checkpointer is not None:
+            self._checkpointer.close()
+        with self._readers_lock:
+            for connection in (*self._idle_readers, *self._watchers):
+                connection.close()
+            self._idle_readers.clear()
+            self._watchers.clear()
+
+    # --- reading ---
+
+    def _read(self, verb: Callable[..., T], *args: object) -> T:
+        if self.path == MEMORY:
+            return self._writer.run(verb, *args)
+        with self._reader() as connection:
+            return verb(SqliteTx(connection, self._statements, self.clock.micros()), *args)
+
+    @contextmanager
+    def _reader(self) -> Iterator[sqlite3.Connection]:
+        """A connection for one short read."""
+        if os.getpid() != self._opened_by:
+            raise StoreUnavailable(f"{self.path} was opened before a fork; open it again in this process")
+        with self._readers_lock:
+            connection = self._idle_readers.pop() if self._idle_readers else None
+        if connection is None:
+            connection = open_connection(self.path)
+            connection.execute("pragma query_only = on")
+        try:
+            with translated(self.path):
+                yield connection
+        finally:
+            with self._readers_lock:
+                self._idle_readers.append(connection)
+
+
+def _open(path: str, clock: Clock, *, create: bool) -> sqlite3.Connection:
+    if path == MEMORY:
+        connection = open_connection(path)
+    elif Path(path).is_dir():
+        raise StoreUnavailable(f"cannot open {path}: it is a directory, not a file")
+    elif not create and not Path(path).exists():
+        raise StoreUnavailable(
+            f"there is no store at {path}; `windlass enqueue` or `windlass worker start` makes one"
+        )
+    else:
+        connection = open_connection(path)
+    try:
+        with translated(path):
+            schema.prepare(connection, path, clock, create=create)
+    except BaseException:
+        connection.close()
+        raise
+    return connection

@@ -1,0 +1,204 @@
+"""How do many threads write through one connection, with one commit for all who wait?"""
+
+from __future__ import annotations
+
+import os
+import threading
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from windlass.errors import StoreBusy, StoreError, StoreUnavailable, WindlassError
+from windlass.store.sqlite import locks
+from windlass.store.sqlite.connection import MEMORY, SqliteTx, explain, translated
+from windlass.store.sqlite.library import sqlite3
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from windlass.clock import Clock
+    from windlass.store.sqlite.checkpoint import Checkpointer
+
+T = TypeVar("T")
+
+_MOST_AT_ONCE = 256
+# A caller that waits for itself is told so after this time rather than after its whole patience.
+_OWN_LOCK_SECONDS = 5.0
+# So that another process that waits for its turn gets it before we come again.
+_COURTESY_SECONDS = 0.0005
+
+
+class _Operation:
+    """One verb on its way through the writer."""
+
+    __slots__ = ("args", "begun", "done", "error", "given_up", "result", "urgent", "verb")
+
+    def __init__(self, verb: Callable[..., Any], args: tuple[Any, ...], *, urgent: bool) -> None:
+        self.verb = verb
+        self.args = args
+        self.urgent = urgent
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.begun = False
+        self.given_up = False
+        # A bare lock is the cheapest thing to wait on; it is let go when the operation is done.
+        self.done = threading.Lock()
+        self.done.acquire()
+
+
+class Writer:
+    """One thread, one connection: whatever waits is written in one transaction and one commit."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        path: str,
+        *,
+        statements: Mapping[str, str],
+        clock: Clock,
+        patience: float,
+        checkpointer: Checkpointer | None,
+    ) -> None:
+        self._connection = connection
+        self._path = path
+        self._statements = statements
+        self._clock = clock
+        self._patience = patience
+        self._checkpointer = checkpointer
+        self._turn = locks.Turn(None if path == MEMORY else locks.turn_path(path))
+        self._waiting: SimpleQueue[_Operation | None] = SimpleQueue()
+        self._guard = threading.Lock()
+        self._pause = threading.Event()
+        self._closed = False
+        self._pid = os.getpid()
+        self._thread = threading.Thread(target=self._work, name="windlass-writer", daemon=True)
+        self._thread.start()
+
+    def run(self, verb: Callable[..., T], *args: object, urgent: bool = False) -> T:
+        """Run a verb in a transaction; comes back after the durable commit, or raises: nothing written."""
+        if self._closed or self._pid != os.getpid():
+            raise StoreUnavailable(f"{self._path} was closed in this process; open it again")
+        operation = _Operation(verb, args, urgent=urgent)
+        self._waiting.put(operation)
+        if not operation.done.acquire(timeout=min(_OWN_LOCK_SECONDS, self._patience)):
+            self._wait_on(operation)
+        if operation.error is not None:
+            raise operation.error
+        result: T = operation.result
+        return result
+
+    def close(self) -> None:
+        """Write what waits, then stop."""
+        if self._closed:
+            return
+        self._closed = True
+        self._waiting.put(None)
+        self._thread.join()
+        self._turn.close()
+        self._connection.close()
+
+    def _wait_on(self, operation: _Operation) -> None:
+        if self._path != MEMORY and locks.writes_itself(self._path) and self._give_up(operation):
+            raise StoreBusy(
+                f"this process holds a write transaction on {self._path} on another connection: "
+                "commit it first, or enqueue within it by connection=...",
+            )
+        if operation.done.acquire(timeout=max(0.0, self._patience - _OWN_LOCK_SECONDS)):
+            return
+        if self._give_up(operation):
+            who = locks.describe(None if self._path == MEMORY else locks.holder(self._path))
+            raise StoreBusy(
+                f"{who} has held the write lock of {self._path} for {self._patience:g} s; "
+                "nothing was written: try again, or end that process's transaction",
+            )
+        operation.done.acquire()
+
+    def _give_up(self, operation: _Operation) -> bool:
+        """Take an operation back, unless its transaction has begun."""
+        with self._guard:
+            operation.given_up = not operation.begun
+            return operation.given_up
+
+    # --- on the writer's thread ---
+
+    def _work(self) -> None:
+        while (operation := self._waiting.get()) is not None:
+            group = [operation]
+            try:
+                while len(group) < _MOST_AT_ONCE:
+                    following = self._waiting.get_nowait()
+                    if following is None:
+                        self._waiting.put(None)
+                        break
+                    group.append(following)
+            except Empty:
+                pass
+            self._write(group)
+
+    def _write(self, group: list[_Operation]) -> None:
+        """One transaction for all; each operation fails alone unless the commit itself fails."""
+        group.sort(key=lambda operation: not operation.urgent)
+        try:
+            with self._turn:
+                if self._begin(group):
+                    self._run_group(group)
+                    if self._connection.in_transaction:
+                        with translated(self._path):
+                            self._connection.execute("commit")
+                    if self._checkpointer is not None:
+                        self._checkpointer.after_commit(self._connection)
+        except StoreError as error:
+            self._fail(group, error)
+        except BaseException as error:  # noqa: BLE001 # wall: the writer outlives whatever a verb does
+            failure = StoreError(f"{self._path}: {error!r}")
+            failure.__cause__ = error
+            self._fail(group, failure)
+        if self._turn.contended:
+            self._pause.wait(_COURTESY_SECONDS)
+        for operation in group:
+            operation.done.release()
+
+    def _begin(self, group: list[_Operation]) -> bool:
+        """Take SQLite's write lock; False when everybody has given up waiting for it."""
+        while True:
+            try:
+                self._connection.execute("begin immediate")
+            except sqlite3.OperationalError as error:
+                if not isinstance(explain(error, self._path), StoreBusy):
+                    raise explain(error, self._path) from error
+                if all(operation.given_up for operation in group):
+                    return False
+                continue
+            with self._guard:
+                for operation in group:
+                    operation.begun = not operation.given_up
+            return True
+
+    def _run_group(self, group: list[_Operation]) -> None:
+        for operation in group:
+            if operation.begun:
+                tx = SqliteTx(self._connection, self._statements, self._clock.micros())
+                self._run_one(operation, tx, alone=len(group) == 1)
+
+    def _run_one(self, operation: _Operation, tx: SqliteTx, *, alone: bool) -> None:
+        try:
+            if alone:
+                operation.result = operation.verb(tx, *operation.args)
+            else:
+                with tx.part():
+                    operation.result = operation.verb(tx, *operation.args)
+        except sqlite3.Error as error:
+            if alone or not self._connection.in_transaction:
+                raise explain(error, self._path) from error
+            operation.error = explain(error, self._path)
+        except WindlassError as error:
+            operation.error = error
+            if alone:
+                self._connection.execute("rollback")
+
+    def _fail(self, group: list[_Operation], error: StoreError) -> None:
+        if self._connection.in_transaction:
+            self._connection.execute("rollback")
+        for operation in group:
+            operation.result = None
+            # Each caller raises its own: one exception raised in many threads would mix their tracebacks.
+            operation.error = operation.error or type(error)(*error.args).with_traceback(error.__traceback__)

@@ -1,0 +1,38 @@
+"""Where do the SQL texts come from? One file a statement; `claim.sqlite.sql` wins over `claim.sql`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+_HERE = Path(__file__).parent
+_PARAMETER = re.compile(r"(?<![:\w]):([a-z_][a-z0-9_]*)")
+
+
+def load(dialect: str) -> dict[str, str]:
+    """The statements of one dialect by name."""
+    statements: dict[str, str] = {}
+    for path in sorted((_HERE / "sql").glob("*.sql"), key=lambda path: path.name.count(".")):
+        name, *only = path.stem.split(".")
+        if only in ([], [dialect]):
+            statements[name] = _spelled(path.read_text(encoding="utf-8"), dialect)
+    return statements
+
+
+def migrations(dialect: str) -> list[tuple[int, str, str]]:
+    """Number, name and text of every migration, in order."""
+    found = []
+    for path in sorted((_HERE / "migrations" / dialect).glob("*.sql")):
+        number, _, name = path.stem.partition("_")
+        found.append((int(number), name, _spelled(path.read_text(encoding="utf-8"), dialect)))
+    return found
+
+
+def parameters(statement: str) -> set[str]:
+    """The names that a statement binds."""
+    return set(_PARAMETER.findall(statement))
+
+
+def _spelled(text: str, dialect: str) -> str:
+    """Our tables stand in a schema of their own; SQLite has none, so there it becomes a prefix."""
+    return text.replace("windlass.", "windlass_") if dialect == "sqlite" else text

@@ -1,0 +1,40 @@
+"""What does a verb see of the database? Named statements, and the time at which it acts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from windlass.errors import StoreError
+
+Row = Mapping[str, Any]
+
+
+class Unstorable(StoreError):
+    """A value that the database does not take; only the part that brought it is undone."""
+
+
+class Tx(Protocol):
+    """One transaction. Whoever runs the verb begins and commits it; the verb only speaks."""
+
+    # Microseconds since 1970 by the store's clock, read when the verb began.
+    now: int
+
+    def rows(self, statement: str, /, **values: object) -> Sequence[Row]:
+        """Run a named statement and give all its rows."""
+
+    def row(self, statement: str, /, **values: object) -> Row | None:
+        """Run a named statement and give its first row."""
+
+    def change(self, statement: str, /, **values: object) -> int:
+        """Run a named statement and say how many rows it changed."""
+
+    def search(self, statement: str, clauses: str, values: Mapping[str, object]) -> Sequence[Row]:
+        """Run a named statement with a filter's clauses put in at its mark."""
+
+    def payload_equals(self, name: str, path: Sequence[str], value: object, values: dict[str, object]) -> str:
+        """A clause that a payload's field at `path` has this value, its parameters put into `values`."""
+
+    def part(self) -> AbstractContextManager[None]:
+        """A part that is undone alone when it raises."""

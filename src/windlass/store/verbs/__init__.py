@@ -1,0 +1,1 @@
+"""The store's verbs, written once over `Tx`."""

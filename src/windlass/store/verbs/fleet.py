@@ -1,0 +1,101 @@
+"""Who works here, who is alive, and what must a worker know each second?"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from windlass.clock import from_micros
+from windlass.errors import WorkerNotFound
+from windlass.job import Request
+from windlass.store import rows
+from windlass.store.protocol import Look, Vitals, WorkerInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from windlass.store.transaction import Tx
+
+
+def join(tx: Tx, worker: WorkerInfo) -> None:
+    """Enter a worker's row."""
+    tx.change(
+        "join",
+        id=worker.id,
+        host=worker.host,
+        boot=worker.boot,
+        pid_space=worker.pid_space,
+        pid=worker.pid,
+        pid_started=worker.pid_started,
+        version=worker.version,
+        types=rows.json_text(worker.types),
+        slots=worker.slots,
+        now=tx.now,
+    )
+
+
+def beat(tx: Tx, worker: str, vitals: Vitals) -> bool:
+    """Move the worker's beat; False if it must take a new id."""
+    return bool(
+        tx.change(
+            "beat",
+            id=worker,
+            state=vitals.state,
+            busy=vitals.busy,
+            held=vitals.held,
+            done=vitals.done,
+            failed=vitals.failed,
+            late=vitals.late,
+            now=tx.now,
+        )
+    )
+
+
+def leave(tx: Tx, worker: str) -> None:
+    """Mark the worker as stopped."""
+    tx.change("leave", id=worker, now=tx.now)
+
+
+def declare_dead(tx: Tx, worker: str, seen_beat: int) -> bool:
+    """Mark a worker as dead if its beat has not moved since it was seen."""
+    return bool(tx.change("declare_dead", id=worker, beat=seen_beat))
+
+
+def drain(tx: Tx, worker: str) -> None:
+    """Ask a worker to finish and exit."""
+    if not tx.change("drain", id=worker):
+        raise WorkerNotFound(worker)
+
+
+def workers(tx: Tx) -> list[WorkerInfo]:
+    """Every worker, newest first."""
+    return [rows.worker_from(row) for row in tx.rows("workers")]
+
+
+def look(tx: Tx, worker: str, types: Mapping[str, int]) -> Look:
+    """All that a worker must know each second."""
+    return Look(
+        now=from_micros(tx.now),
+        workers=[rows.worker_from(row) for row in tx.rows("alive")],
+        requests={row["token"]: Request(row["request"]) for row in tx.rows("requests", worker=worker)},
+        expired=tx.row("any_expired", now=tx.now) is not None,
+        orphaned=tx.row("any_orphan") is not None,
+        claimable=_claimable(tx, types),
+        next_due=next_due(tx),
+    )
+
+
+def next_due(tx: Tx) -> timedelta | None:
+    """How long until the next scheduled job is due."""
+    row = tx.row("next_due")
+    if row is None or row["run_at"] is None:
+        return None
+    return timedelta(microseconds=max(0, row["run_at"] - tx.now))
+
+
+def _claimable(tx: Tx, types: Mapping[str, int]) -> bool:
+    return any(
+        tx.row("any_due", type=name, version=version) is not None
+        or tx.row("any_later", type=name, now=tx.now) is not None
+        for name, version in types.items()
+    )

@@ -1,0 +1,177 @@
+"""What may operators and callers do to jobs? The transition table, from their side."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from windlass.clock import from_micros, to_micros
+from windlass.errors import JobNotFound, WrongState
+from windlass.job import Change, Error, Job, JobState, Reason, Request, View
+from windlass.store import rows
+from windlass.store.protocol import Acted, Count, Counts, Edit
+
+if TYPE_CHECKING:
+    from windlass.store.transaction import Tx
+
+# History must not make the counts slow: ended jobs are counted up to this bound.
+_MOST_ENDED = 10_000
+
+
+def get(tx: Tx, name: str, caller: str) -> Job | None:
+    """A job by id or key."""
+    job = get_by_id(tx, name)
+    if job is None:
+        holder = tx.row("key_holder", caller=caller, key=name)
+        job = None if holder is None else get_by_id(tx, holder["job_id"])
+    return job
+
+
+def get_by_id(tx: Tx, job_id: str) -> Job | None:
+    """A job by id, live or archived."""
+    row = tx.row("by_id", id=job_id)
+    if row is not None:
+        return rows.live_job(row)
+    row = tx.row("by_id_ended", id=job_id)
+    return None if row is None else rows.ended_job(row)
+
+
+def cancel(tx: Tx, job_id: str, by: str, why: str) -> Acted:
+    """End a pending job as cancelled, or ask the worker of a running one to."""
+    job = _known(tx, job_id)
+    if job.state is JobState.PENDING:
+        return _end(tx, job, JobState.CANCELLED, _changed(tx, job, "cancel", by, why))
+    if job.state is JobState.PROCESSING:
+        return _ask(tx, job, Request.CANCEL, _changed(tx, job, "cancel", by, why))
+    raise WrongState(job.id, "cancel", job.state.value, "pending and processing")
+
+
+def bury(tx: Tx, job_id: str, by: str, why: str) -> Acted:
+    """Move a pending job to the dead letters, or ask the worker of a running one to."""
+    job = _known(tx, job_id)
+    if job.state is JobState.PROCESSING:
+        return _ask(tx, job, Request.BURY, _changed(tx, job, "bury", by, why))
+    if job.state is not JobState.PENDING:
+        raise WrongState(job.id, "bury", job.state.value, "pending and processing")
+    error = Error(Reason.CANCELLED, message="moved to the dead letters by hand")
+    tx.change(
+        "bury",
+        seq=job.seq,
+        reason=error.reason.value,
+        error=rows.error_text(error),
+        changes=_changed(tx, job, "bury", by, why),
+        now=tx.now,
+    )
+    return Acted(job.id, JobState.DEAD)
+
+
+def replay(tx: Tx, job_id: str, edit: Edit | None, by: str, why: str) -> Acted:
+    """Make a dead job pending again, or a waiting one due at once."""
+    job = _known(tx, job_id)
+    if job.state is JobState.PENDING:
+        return _change(tx, job, _with_time(edit, tx.now), _changed(tx, job, "replay", by, why, edit))
+    if job.state is not JobState.DEAD:
+        raise WrongState(job.id, "replay", job.state.value, "dead and waiting")
+    asked = edit or Edit()
+    run_at = to_micros(asked.run_at) if asked.run_at else tx.now
+    tx.change(
+        "replay",
+        seq=job.seq,
+        due=int(run_at <= tx.now),
+        run_at=run_at,
+        priority=asked.priority,
+        payload=asked.payload.decode() if asked.payload is not None else None,
+        schema_version=asked.schema_version,
+        changes=_changed(tx, job, "replay", by, why, edit),
+        now=tx.now,
+    )
+    return Acted(job.id, JobState.PENDING)
+
+
+def discard(tx: Tx, job_id: str, by: str, why: str) -> Acted:
+    """Close a dead job for good."""
+    job = _known(tx, job_id)
+    if job.state is not JobState.DEAD:
+        raise WrongState(job.id, "discard", job.state.value, "dead")
+    return _end(tx, job, JobState.DISCARDED, _changed(tx, job, "discard", by, why))
+
+
+def edit(tx: Tx, job_id: str, change: Edit, by: str, why: str) -> Acted:
+    """Change a pending job."""
+    job = _known(tx, job_id)
+    if job.state is not JobState.PENDING:
+        raise WrongState(job.id, "edit", job.state.value, "pending")
+    return _change(tx, job, change, _changed(tx, job, "edit", by, why, change))
+
+
+def counts(tx: Tx) -> Counts:
+    """How many jobs stand where, by type."""
+    found = [_due(tx, row["type"], row["count"], row["first"]) for row in tx.rows("count_due")]
+    for row in tx.rows("count_later", now=tx.now):
+        view = View.DUE if row["due"] else View.RETRYING if row["tried"] else View.SCHEDULED
+        found.append(Count(row["type"], JobState.PENDING, view, row["count"]))
+    for row in tx.rows("count_running", now=tx.now):
+        stuck = View.STUCK if row["stuck"] else None
+        found.append(Count(row["type"], JobState.PROCESSING, stuck, row["count"]))
+    found += [Count(row["type"], JobState.DEAD, None, row["count"]) for row in tx.rows("count_dead")]
+    ended = tx.rows("count_ended", limit=_MOST_ENDED)
+    found += [Count(row["type"], JobState(row["state"]), None, row["count"]) for row in ended]
+    return Counts(from_micros(tx.now), found, capped=sum(row["count"] for row in ended) >= _MOST_ENDED)
+
+
+def _due(tx: Tx, job_type: str, count: int, first: int) -> Count:
+    row = tx.row("due_since", seq=first)
+    oldest = None if row is None else timedelta(microseconds=max(0, tx.now - row["since"]))
+    return Count(job_type, JobState.PENDING, View.DUE, count, oldest)
+
+
+def _known(tx: Tx, job_id: str) -> Job:
+    job = get_by_id(tx, job_id)
+    if job is None:
+        raise JobNotFound(job_id)
+    return job
+
+
+def _end(tx: Tx, job: Job, state: JobState, changes: str) -> Acted:
+    tx.change(
+        "end_idle", seq=job.seq, state=state.value, expected=job.state.value, changes=changes, now=tx.now
+    )
+    tx.change("remove_idle", seq=job.seq, expected=job.state.value)
+    return Acted(job.id, state)
+
+
+def _ask(tx: Tx, job: Job, request: Request, changes: str) -> Acted:
+    tx.change("request", seq=job.seq, request=request.value, changes=changes, now=tx.now)
+    return Acted(job.id, job.state, done=False)
+
+
+def _change(tx: Tx, job: Job, change: Edit, changes: str) -> Acted:
+    run_at = None if change.run_at is None else to_micros(change.run_at)
+    tx.change(
+        "edit",
+        seq=job.seq,
+        priority=change.priority,
+        run_at=run_at,
+        due=None if run_at is None else int(run_at <= tx.now),
+        payload=change.payload.decode() if change.payload is not None else None,
+        schema_version=change.schema_version,
+        changes=changes,
+        now=tx.now,
+    )
+    return Acted(job.id, JobState.PENDING)
+
+
+def _with_time(edit: Edit | None, now: int) -> Edit:
+    asked = edit or Edit()
+    return Edit(
+        priority=asked.priority,
+        run_at=asked.run_at or from_micros(now),
+        payload=asked.payload,
+        schema_version=asked.schema_version,
+    )
+
+
+def _changed(tx: Tx, job: Job, verb: str, by: str, why: str, edit: Edit | None = None) -> str:
+    """The job's changes with this one behind them; a payload that is replaced is kept."""
+    before = job.payload if edit is not None and edit.payload is not None else None
+    return rows.changes_text((*job.changes, Change(from_micros(tx.now), verb, by, why, before)))

@@ -1,0 +1,144 @@
+"""How is work accepted?"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from windlass.clock import from_micros, span, to_micros
+from windlass.errors import IdConflict, InvalidValue, KeyConflict
+from windlass.job import Job, JobState, NewJob
+from windlass.store import rows
+from windlass.store.protocol import Enqueued, TypeInfo
+from windlass.store.verbs.operating import get_by_id
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from windlass.store.transaction import Tx
+
+
+def enqueue(tx: Tx, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    """Insert all jobs, or raise and (by the transaction) insert none."""
+    return [_enqueue_one(tx, job) for job in jobs]
+
+
+def _enqueue_one(tx: Tx, new: NewJob) -> Enqueued:
+    if new.key is not None:
+        holder = _take_key(tx, new)
+        if holder is not None:
+            return Enqueued(holder, created=False)
+    run_at = _run_at(tx, new)
+    row = tx.row(
+        "enqueue",
+        id=new.id,
+        type=new.type,
+        priority=new.priority,
+        due=int(run_at <= tx.now),
+        tenant=new.tenant,
+        payload=new.payload.decode(),
+        schema_version=new.schema_version,
+        key=new.key,
+        caller=new.caller,
+        traceparent=new.traceparent,
+        max_attempts=new.max_attempts,
+        run_at=run_at,
+        now=tx.now,
+    )
+    if row is None:
+        return _existing(new, get_by_id(tx, new.id))
+    if new.own_id:
+        # An id that we have just made is new; one made by the caller, or sent again, may have ended already.
+        ended = tx.row("by_id_ended", id=new.id)
+        if ended is not None:
+            tx.change("remove_new", id=new.id)
+            return _existing(new, rows.ended_job(ended))
+    return Enqueued(_made(new, row["seq"], tx.now, run_at), created=True)
+
+
+def _take_key(tx: Tx, new: NewJob) -> Job | None:
+    """Take the key for this job, or give the job that has it."""
+    digest = new.digest()
+    for _ in range(2):
+        if tx.row("take_key", caller=new.caller, key=new.key, job_id=new.id, digest=digest) is not None:
+            return None
+        holder = tx.row("key_holder", caller=new.caller, key=new.key)
+        if holder is None:
+            continue
+        job = get_by_id(tx, holder["job_id"])
+        if job is None:
+            # The record is gone and its key was left behind: the key is free.
+            tx.change("free_key", caller=new.caller, key=new.key, job_id=holder["job_id"])
+            continue
+        if holder["digest"] != digest and not new.take_existing:
+            raise KeyConflict(str(new.key), job.id)
+        return job
+    raise KeyConflict(str(new.key), "unknown")
+
+
+def _existing(new: NewJob, known: Job | None) -> Enqueued:
+    """The id is known: the same request sent again finds its job, anything else is refused."""
+    same = (
+        known is not None
+        and known.type == new.type
+        and bytes(known.payload) == new.payload
+        and known.key == new.key
+        and known.caller == new.caller
+    )
+    if known is None or not same:
+        raise IdConflict(new.id)
+    return Enqueued(known, created=False)
+
+
+def _run_at(tx: Tx, new: NewJob) -> int:
+    if new.run_at is not None:
+        return to_micros(new.run_at)
+    run_at = tx.now + (span(new.delay) if new.delay is not None else 0)
+    if run_at > _END_OF_TIME:
+        raise InvalidValue("delay", new.delay, "within the calendar, which ends with the year 9999")
+    return run_at
+
+
+_END_OF_TIME = to_micros(datetime.max.replace(tzinfo=UTC))
+
+
+def _made(new: NewJob, seq: int, now: int, run_at: int) -> Job:
+    moment = from_micros(now)
+    return Job(
+        id=new.id,
+        seq=seq,
+        type=new.type,
+        state=JobState.PENDING,
+        priority=new.priority,
+        payload=msgspec.Raw(new.payload),
+        schema_version=new.schema_version,
+        key=new.key,
+        caller=new.caller,
+        tenant=new.tenant,
+        traceparent=new.traceparent,
+        max_attempts=new.max_attempts,
+        created_at=moment,
+        enqueued_at=moment,
+        updated_at=moment,
+        run_at=from_micros(run_at),
+    )
+
+
+def register(tx: Tx, types: Sequence[TypeInfo]) -> None:
+    """Enter types into the catalogue."""
+    for info in types:
+        tx.change(
+            "register_type",
+            name=info.name,
+            schema_version=info.schema_version,
+            schema=rows.json_text(info.schema),
+            options=rows.json_text(info.options),
+            now=tx.now,
+        )
+
+
+def types(tx: Tx) -> dict[str, TypeInfo]:
+    """The catalogue by name."""
+    return {row["name"]: rows.type_from(row) for row in tx.rows("types")}

@@ -1,0 +1,118 @@
+"""How are jobs found? Filters become clauses from a fixed list; values are always bound."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import TYPE_CHECKING
+
+from windlass.clock import span
+from windlass.errors import InvalidValue
+from windlass.job import LIVE, View
+from windlass.store import rows
+from windlass.store.protocol import Filter, Page
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from windlass.store.transaction import Tx
+
+MOST = 1000
+_FROM_THE_TOP = 2**62
+
+_VIEWS = {
+    View.DUE: "state = 'pending' and run_at <= :now",
+    View.SCHEDULED: "state = 'pending' and run_at > :now and attempts = 0",
+    View.RETRYING: "state = 'pending' and run_at > :now and attempts > 0",
+    View.STUCK: "state = 'processing' and lease_until < :now",
+}
+
+
+def find(tx: Tx, where: Filter, limit: int, cursor: str | None) -> Page:
+    """A page of jobs, newest first."""
+    if not 1 <= limit <= MOST:
+        raise InvalidValue("limit", limit, f"between 1 and {MOST}")
+    values: dict[str, object] = {"before": _decode(cursor), "limit": limit + 1, "now": tx.now}
+    clauses = _clauses(tx, where, values)
+    found = tx.search(_statement(where), clauses, values)
+    jobs = [rows.found_job(row) for row in found[:limit]]
+    return Page(jobs, _encode(jobs[-1].seq) if len(found) > limit else None)
+
+
+def count(tx: Tx, where: Filter, limit: int) -> int:
+    """How many jobs match, counted up to `limit`."""
+    total = 0
+    for part in _parts(where):
+        values: dict[str, object] = {"before": _FROM_THE_TOP, "limit": limit - total, "now": tx.now}
+        total += tx.search(f"count_found_{part}", _clauses(tx, where, values), values)[0]["count"]
+    return total
+
+
+def _statement(where: Filter) -> str:
+    parts = _parts(where)
+    return f"find_{parts[0]}" if len(parts) == 1 else "find"
+
+
+def _parts(where: Filter) -> list[str]:
+    """Which tables can hold a match."""
+    if where.view is not None:
+        return ["live"]
+    if not where.states:
+        return ["live", "ended"]
+    live = [state in LIVE for state in where.states]
+    return ["live"] * any(live) + ["ended"] * (not all(live))
+
+
+def _clauses(tx: Tx, where: Filter, values: dict[str, object]) -> str:
+    return "".join(f" and {clause}" for clause in _each_clause(tx, where, values))
+
+
+def _each_clause(tx: Tx, where: Filter, values: dict[str, object]) -> Iterator[str]:
+    if where.ids:
+        yield _one_of("id", where.ids, values)
+    if where.types:
+        yield _one_of("type", where.types, values)
+    if where.states:
+        yield _one_of("state", tuple(state.value for state in where.states), values)
+    if where.view is not None:
+        yield _view(where.view)
+    if where.tenant is not None:
+        values["tenant"] = where.tenant
+        yield "tenant = :tenant"
+    if where.key is not None:
+        values["key"] = where.key
+        yield "key = :key"
+    if where.error is not None:
+        values["error"] = "%" + where.error.replace("!", "!!").replace("%", "!%").replace("_", "!_") + "%"
+        yield "lower(error) like lower(:error) escape '!'"
+    if where.older_than is not None:
+        values["older"] = tx.now - span(where.older_than)
+        yield "created_at < :older"
+    for number, (path, value) in enumerate(where.payload.items()):
+        yield tx.payload_equals(f"field_{number}", path, value, values)
+
+
+def _view(view: str) -> str:
+    try:
+        return _VIEWS[View(view)]
+    except ValueError:
+        raise InvalidValue("view", view, "one of " + ", ".join(View)) from None
+
+
+def _one_of(column: str, wanted: tuple[str, ...], values: dict[str, object]) -> str:
+    names = [f"{column}_{number}" for number in range(len(wanted))]
+    values.update(zip(names, wanted, strict=True))
+    return f"{column} in ({', '.join(f':{name}' for name in names)})"
+
+
+def _encode(seq: int) -> str:
+    return base64.urlsafe_b64encode(str(seq).encode()).decode().rstrip("=")
+
+
+def _decode(cursor: str | None) -> int:
+    if cursor is None:
+        return _FROM_THE_TOP
+    try:
+        return int(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+    except (ValueError, binascii.Error):
+        raise InvalidValue("cursor", cursor, "the `next` of an earlier page") from None

@@ -1,0 +1,50 @@
+"""How is the store kept small, and what have operators set?"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from windlass.clock import span
+
+if TYPE_CHECKING:
+    from windlass.store.protocol import Retention
+    from windlass.store.transaction import Tx
+
+_WORKER_ROWS = timedelta(days=1)
+
+
+def promote(tx: Tx, limit: int) -> int:
+    """Let scheduled jobs whose time has come stand in the claim index."""
+    return tx.change("promote", now=tx.now, limit=limit)
+
+
+def prune(tx: Tx, keep: Retention, limit: int) -> int:
+    """Delete one batch of records past their retention, their keys with them."""
+    pruned = _prune(tx, "ended", tx.now - span(keep.ended), limit)
+    if pruned < limit:
+        pruned += _prune(tx, "dead", tx.now - span(keep.dead), limit - pruned)
+    tx.change("prune_workers", before=tx.now - span(_WORKER_ROWS))
+    return pruned
+
+
+def _prune(tx: Tx, which: str, before: int, limit: int) -> int:
+    gone = tx.rows(f"prunable_{which}", before=before, limit=limit)
+    for row in gone:
+        if row["key"] is not None:
+            tx.change("free_key", caller=row["caller"], key=row["key"], job_id=row["id"])
+        tx.change(f"prune_{which}", seq=row["seq"])
+    return len(gone)
+
+
+def settings(tx: Tx) -> dict[str, str]:
+    """What operators have set, by name."""
+    return {row["name"]: row["value"] for row in tx.rows("settings")}
+
+
+def set_setting(tx: Tx, name: str, value: str | None) -> None:
+    """Store a setting, or forget it."""
+    if value is None:
+        tx.change("reset_setting", name=name)
+    else:
+        tx.change("put_setting", name=name, value=value, now=tx.now)

@@ -1,0 +1,1 @@
+"""Hints that jobs may be there. Never the truth: polling alone is always correct."""
