@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
@@ -106,7 +107,8 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True):
     verb: str
     by: str = ""
     why: str = ""
-    before: msgspec.Raw | None = None
+    # The payload that was replaced.
+    before: dict[str, Any] | None = None
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -195,3 +197,12 @@ class Lease(msgspec.Struct, frozen=True):
     def id(self) -> str:
         """The job's id."""
         return self.job.id
+
+
+class TypeInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A job type as the catalogue knows it: enough to check a payload without the handler."""
+
+    name: str
+    schema_version: int = 1
+    schema: dict[str, Any]
+    options: dict[str, Any] = {}

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from windlass.job import Job, JobState, Lease, NewJob, Request
+from windlass.job import Job, JobState, Lease, NewJob, Request, TypeInfo
 from windlass.outcome import Outcome
 
 # --- producing ----------------------------------------------------------------------------------
@@ -19,15 +19,6 @@ class Enqueued(msgspec.Struct, frozen=True):
 
     job: Job
     created: bool
-
-
-class TypeInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A job type as the catalogue knows it: enough to check a payload without the handler."""
-
-    name: str
-    schema_version: int = 1
-    schema: dict[str, Any]
-    options: dict[str, Any] = {}
 
 
 class Producing(Protocol):
@@ -87,7 +78,7 @@ class Running(Protocol):
     def settle(self, settlements: Sequence[Settlement]) -> list[Lease]:
         """Record outcomes; answers the leases that were lost (one settled before is not lost).
 
-        One that cannot be stored fails alone: it is given back with the error as its record.
+        One that cannot be stored fails alone: its job goes to the dead letters, and says why.
         """
 
     def held_by(self, worker: str) -> list[Lease]:
@@ -308,7 +299,7 @@ class Upkeep(Protocol):
     def promote(self, *, limit: int = 1000) -> int:
         """Let scheduled jobs whose time has come stand in the claim index."""
 
-    def prune(self, keep: Retention, *, limit: int = 10_000) -> int:
+    def prune(self, keep: Retention, *, limit: int = 1_000) -> int:
         """Delete one batch of records past their retention, keys included; 0 when nothing is left."""
 
     def settings(self) -> dict[str, str]:

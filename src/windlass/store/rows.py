@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from windlass.clock import from_micros
-from windlass.job import LIVE, Attempt, Change, Error, Job, JobState, Lease, Request
-from windlass.store.protocol import TypeInfo, WorkerInfo
+from windlass.job import LIVE, Attempt, Change, Error, Job, JobState, Lease, Request, TypeInfo
+from windlass.store.protocol import WorkerInfo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,2 +1,9 @@
--- Retention ends for one dead letter. No fence: it has no lease.
-delete from windlass.jobs where seq = :seq and state = 'dead';
+-- Retention ends for a batch of dead letters, oldest first. No fence: they have no lease.
+delete from windlass.jobs
+ where seq in (
+     select seq from windlass.jobs
+      where state = 'dead' and finished_at < :before
+      order by finished_at
+      limit :limit
+ )
+returning id, caller, key;

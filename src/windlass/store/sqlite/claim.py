@@ -26,6 +26,8 @@ class _Type(NamedTuple):
 
 class _Candidate(NamedTuple):
     priority: int
+    # Whether the tenant comes only after the turn has begun again.
+    wrapped: bool
     tenant: str
     seq: int
 
@@ -85,7 +87,7 @@ def _of_priority(tx: Tx, of: _Type, priority: int, *, after: str, limit: int) ->
                 limit=share,
                 now=tx.now,
             )
-            found += [_Candidate(priority, tenant, row["seq"]) for row in lane]
+            found += [_Candidate(priority, tenant <= after, tenant, row["seq"]) for row in lane]
             if len(lane) < share:
                 del lanes[tenant]
             else:
@@ -112,11 +114,10 @@ def _in_order(found: Sequence[_Candidate]) -> list[_Candidate]:
     """By priority; within one, the first of every tenant, then the second of every tenant; then seq."""
     if len({candidate.tenant for candidate in found}) <= 1:
         return sorted(found, key=lambda candidate: (-candidate.priority, candidate.seq))
-    turn = {tenant: number for number, tenant in enumerate(dict.fromkeys(c.tenant for c in found))}
     served: defaultdict[tuple[int, str], int] = defaultdict(int)
     ranked = []
     for candidate in sorted(found, key=lambda candidate: candidate.seq):
-        place = (candidate.priority, candidate.tenant)
-        ranked.append((-candidate.priority, served[place], turn[candidate.tenant], candidate))
-        served[place] += 1
+        lane = (candidate.priority, candidate.tenant)
+        ranked.append((-candidate.priority, served[lane], candidate))
+        served[lane] += 1
     return [candidate for *_, candidate in sorted(ranked)]

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 MEMORY = ":memory:"
 
-# Outsiders that hold the write lock are waited for in steps, so that the wait can be given up.
-_BUSY_STEP = "pragma busy_timeout = 250"
 _MARK = "/*where*/"
 
 _DATA_ERRORS = (
@@ -46,7 +44,8 @@ def open_connection(path: str, *, read_only: bool = False) -> sqlite3.Connection
             cached_statements=256,
         )
         connection.row_factory = sqlite3.Row
-        connection.execute(_BUSY_STEP)
+        # Readers wait only for a recovery or a change of the schema, which are short.
+        connection.execute("pragma busy_timeout = 30000")
         connection.execute("pragma synchronous = full")
         connection.execute("pragma wal_autocheckpoint = 0")
         # The log is cut back whenever it starts anew, so that its size tells how much waits in it.
@@ -126,6 +125,8 @@ class SqliteTx:
         return self._run(self._statements[statement].replace(_MARK, clauses), values).fetchall()
 
     def payload_equals(self, name: str, path: Sequence[str], value: object, values: dict[str, object]) -> str:
+        if any(character in part for part in path for character in '"\\'):
+            return _odd_field_equals(name, path, value, values)
         values[f"{name}_path"] = "$" + "".join(f'."{part}"' for part in path)
         if isinstance(value, bool):
             return f"json_type(payload, :{name}_path) = '{'true' if value else 'false'}'"
@@ -150,3 +151,17 @@ class SqliteTx:
             return self._connection.execute(text, values)
         except _DATA_ERRORS as error:
             raise Unstorable(str(error)) from error
+
+
+def _odd_field_equals(name: str, path: Sequence[str], value: object, values: dict[str, object]) -> str:
+    """As `payload_equals` for names with quotes, which SQLite's paths cannot write: level by level."""
+    levels, conditions, inner = [], [], "payload"
+    for depth, part in enumerate(path):
+        values[f"{name}_{depth}"] = part
+        levels.append(f"json_each({inner}) as level_{depth}")
+        conditions.append(f"level_{depth}.key = :{name}_{depth}")
+        inner = f"case level_{depth}.type when 'object' then level_{depth}.value else '{{}}' end"
+    values[name] = value
+    conditions.append(f"level_{len(path) - 1}.value is :{name}")
+    # Only numbered names are put together here; every value is bound.
+    return f"exists (select 1 from {', '.join(levels)} where {' and '.join(conditions)})"  # noqa: S608

@@ -27,11 +27,16 @@ def transaction(
     factory = guest.row_factory
     guest.row_factory = sqlite3.Row
     try:
-        if not guest.in_transaction:
+        if began := not guest.in_transaction:
             guest.execute("begin immediate")
         tx = SqliteTx(guest, statements, clock.micros())
-        with tx.part():
-            yield tx
+        try:
+            with tx.part():
+                yield tx
+        except BaseException:
+            if began and guest.in_transaction:
+                guest.execute("rollback")
+            raise
     except sqlite3.OperationalError as error:
         failure = explain(error, path)
         if isinstance(failure, StoreBusy) and guest.in_transaction:

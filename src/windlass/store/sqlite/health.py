@@ -10,7 +10,7 @@ from windlass.errors import InvalidValue, StoreUnavailable
 from windlass.store import statements
 from windlass.store.protocol import StoreStatus
 from windlass.store.sqlite import schema
-from windlass.store.sqlite.connection import MEMORY, SqliteTx, translated
+from windlass.store.sqlite.connection import MEMORY, SqliteTx, open_connection, translated
 from windlass.store.sqlite.library import has_wal_reset_bug, sqlite3, version_text
 
 if TYPE_CHECKING:
@@ -39,14 +39,20 @@ def status(connection: sqlite3.Connection, path: str) -> StoreStatus:
     )
 
 
-def backup(connection: sqlite3.Connection, path: str) -> None:
+def backup(source: str, path: str) -> None:
     """Write a consistent copy while others go on working."""
+    if source == MEMORY:
+        raise InvalidValue("store", MEMORY, "a file, to be backed up")
     if Path(path).exists():
         raise InvalidValue("path", path, "a file that does not exist yet")
     if not Path(path).absolute().parent.is_dir():
         raise StoreUnavailable(f"cannot write {path}: there is no such directory")
-    with translated(path):
-        connection.execute("vacuum into ?", (path,))
+    connection = open_connection(source)
+    try:
+        with translated(path):
+            connection.execute("vacuum into ?", (path,))
+    finally:
+        connection.close()
 
 
 def check(connection: sqlite3.Connection) -> list[str]:

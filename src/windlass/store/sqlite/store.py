@@ -17,6 +17,7 @@ from windlass.store.sqlite.checkpoint import Checkpointer
 from windlass.store.sqlite.claim import claim
 from windlass.store.sqlite.connection import MEMORY, SqliteTx, open_connection, translated
 from windlass.store.sqlite.library import require_version, sqlite3
+from windlass.store.sqlite.locks import Turn, turn_path
 from windlass.store.sqlite.writer import Writer
 from windlass.store.verbs import fleet, operating, producing, running, searching, upkeep
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from windlass.clock import Clock
-    from windlass.job import Job, Lease, NewJob
+    from windlass.job import Job, Lease, NewJob, TypeInfo
     from windlass.store.protocol import (
         Acted,
         Claimed,
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
         Page,
         Retention,
         Settlement,
-        TypeInfo,
         Vitals,
         Want,
         WorkerInfo,
@@ -174,7 +174,7 @@ class SqliteStore:
     def promote(self, *, limit: int = 1000) -> int:
         return self._writer.run(upkeep.promote, limit)
 
-    def prune(self, keep: Retention, *, limit: int = 10_000) -> int:
+    def prune(self, keep: Retention, *, limit: int = 1_000) -> int:
         pruned = self._writer.run(upkeep.prune, keep, limit)
         if pruned:
             self._writer.run(health.give_back_room)
@@ -191,8 +191,7 @@ class SqliteStore:
             return health.status(connection, self.path)
 
     def backup(self, path: str) -> None:
-        with self._reader() as connection:
-            health.backup(connection, path)
+        health.backup(self.path, path)
 
     def check(self) -> list[str]:
         with self._reader() as connection:
@@ -238,8 +237,12 @@ class SqliteStore:
             connection.execute("pragma query_only = on")
         try:
             with translated(self.path):
+                # One snapshot: a job that ends meanwhile is seen once, neither twice nor not at all.
+                connection.execute("begin")
                 yield connection
         finally:
+            if connection.in_transaction:
+                connection.execute("rollback")
             with self._readers_lock:
                 self._idle_readers.append(connection)
 
@@ -255,10 +258,14 @@ def _open(path: str, clock: Clock, *, create: bool) -> sqlite3.Connection:
         )
     else:
         connection = open_connection(path)
+    turn = Turn(None if path == MEMORY else turn_path(path))
     try:
-        with translated(path):
+        # In turn, so that processes that start together on a new file do not trip over each other.
+        with turn, translated(path):
             schema.prepare(connection, path, clock, create=create)
     except BaseException:
         connection.close()
         raise
+    finally:
+        turn.close()
     return connection

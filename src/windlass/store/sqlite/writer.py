@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from queue import Empty, SimpleQueue
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from windlass.errors import StoreBusy, StoreError, StoreUnavailable, WindlassError
 from windlass.store.sqlite import locks
-from windlass.store.sqlite.connection import MEMORY, SqliteTx, explain, translated
+from windlass.store.sqlite.connection import MEMORY, SqliteTx, explain
 from windlass.store.sqlite.library import sqlite3
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from windlass.store.sqlite.checkpoint import Checkpointer
 
 T = TypeVar("T")
+log = logging.getLogger("windlass.store")
 
 _MOST_AT_ONCE = 256
 # A caller that waits for itself is told so after this time rather than after its whole patience.
@@ -69,7 +71,11 @@ class Writer:
         self._guard = threading.Lock()
         self._pause = threading.Event()
         self._closed = False
+        # Whether the write lock, if this process holds it, is held by us rather than by the caller.
+        self._writing = False
         self._pid = os.getpid()
+        # Outsiders that hold the write lock are waited for in steps, so that the wait can be given up.
+        connection.execute("pragma busy_timeout = 250")
         self._thread = threading.Thread(target=self._work, name="windlass-writer", daemon=True)
         self._thread.start()
 
@@ -97,7 +103,7 @@ class Writer:
         self._connection.close()
 
     def _wait_on(self, operation: _Operation) -> None:
-        if self._path != MEMORY and locks.writes_itself(self._path) and self._give_up(operation):
+        if self._caller_writes() and self._give_up(operation):
             raise StoreBusy(
                 f"this process holds a write transaction on {self._path} on another connection: "
                 "commit it first, or enqueue within it by connection=...",
@@ -111,6 +117,9 @@ class Writer:
                 "nothing was written: try again, or end that process's transaction",
             )
         operation.done.acquire()
+
+    def _caller_writes(self) -> bool:
+        return self._path != MEMORY and not self._writing and locks.writes_itself(self._path)
 
     def _give_up(self, operation: _Operation) -> bool:
         """Take an operation back, unless its transaction has begun."""
@@ -135,27 +144,38 @@ class Writer:
             self._write(group)
 
     def _write(self, group: list[_Operation]) -> None:
-        """One transaction for all; each operation fails alone unless the commit itself fails."""
+        """One transaction and one turn for all; then the answers; then, if it is time, a checkpoint."""
         group.sort(key=lambda operation: not operation.urgent)
-        try:
-            with self._turn:
-                if self._begin(group):
-                    self._run_group(group)
-                    if self._connection.in_transaction:
-                        with translated(self._path):
-                            self._connection.execute("commit")
-                    if self._checkpointer is not None:
-                        self._checkpointer.after_commit(self._connection)
-        except StoreError as error:
-            self._fail(group, error)
-        except BaseException as error:  # noqa: BLE001 # wall: the writer outlives whatever a verb does
-            failure = StoreError(f"{self._path}: {error!r}")
-            failure.__cause__ = error
-            self._fail(group, failure)
+        with self._turn:
+            self._commit(group)
+            for operation in group:
+                operation.done.release()
+            self._checkpoint()
         if self._turn.contended:
             self._pause.wait(_COURTESY_SECONDS)
-        for operation in group:
-            operation.done.release()
+
+    def _commit(self, group: list[_Operation]) -> None:
+        """Each operation fails alone, unless the transaction as a whole fails."""
+        try:
+            if self._begin(group):
+                self._run_group(group)
+                if self._connection.in_transaction:
+                    self._connection.execute("commit")
+        except StoreError as error:
+            self._fail(group, error)
+        except sqlite3.Error as error:
+            self._fail(group, explain(error, self._path))
+        finally:
+            self._writing = False
+
+    def _checkpoint(self) -> None:
+        """Nobody's answer depends on it: what fails now is tried again after a later commit."""
+        if self._checkpointer is None:
+            return
+        try:
+            self._checkpointer.after_commit(self._connection)
+        except sqlite3.Error as error:
+            log.warning("store.checkpoint_failed", extra={"store": self._path, "error": str(error)})
 
     def _begin(self, group: list[_Operation]) -> bool:
         """Take SQLite's write lock; False when everybody has given up waiting for it."""
@@ -164,10 +184,11 @@ class Writer:
                 self._connection.execute("begin immediate")
             except sqlite3.OperationalError as error:
                 if not isinstance(explain(error, self._path), StoreBusy):
-                    raise explain(error, self._path) from error
+                    raise
                 if all(operation.given_up for operation in group):
                     return False
                 continue
+            self._writing = True
             with self._guard:
                 for operation in group:
                     operation.begun = not operation.given_up
@@ -188,12 +209,19 @@ class Writer:
                     operation.result = operation.verb(tx, *operation.args)
         except sqlite3.Error as error:
             if alone or not self._connection.in_transaction:
-                raise explain(error, self._path) from error
+                raise
             operation.error = explain(error, self._path)
         except WindlassError as error:
-            operation.error = error
-            if alone:
-                self._connection.execute("rollback")
+            self._refuse(operation, error, alone=alone)
+        except Exception as error:  # noqa: BLE001 # wall: a verb that breaks must not take its neighbours along
+            failure = StoreError(f"{self._path}: {error!r}")
+            failure.__cause__ = error
+            self._refuse(operation, failure, alone=alone)
+
+    def _refuse(self, operation: _Operation, error: WindlassError, *, alone: bool) -> None:
+        operation.error = error
+        if alone:
+            self._connection.execute("rollback")
 
     def _fail(self, group: list[_Operation], error: StoreError) -> None:
         if self._connection.in_transaction:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from windlass.clock import from_micros, to_micros
 from windlass.errors import JobNotFound, WrongState
 from windlass.job import Change, Error, Job, JobState, Reason, Request, View
@@ -12,7 +14,7 @@ from windlass.store import rows
 from windlass.store.protocol import Acted, Count, Counts, Edit
 
 if TYPE_CHECKING:
-    from windlass.store.transaction import Tx
+    from windlass.store.transaction import Row, Tx
 
 # History must not make the counts slow: ended jobs are counted up to this bound.
 _MOST_ENDED = 10_000
@@ -73,7 +75,7 @@ def replay(tx: Tx, job_id: str, edit: Edit | None, by: str, why: str) -> Acted:
     if job.state is not JobState.DEAD:
         raise WrongState(job.id, "replay", job.state.value, "dead and waiting")
     asked = edit or Edit()
-    run_at = to_micros(asked.run_at) if asked.run_at else tx.now
+    run_at = max(to_micros(asked.run_at), tx.now) if asked.run_at else tx.now
     tx.change(
         "replay",
         seq=job.seq,
@@ -106,7 +108,7 @@ def edit(tx: Tx, job_id: str, change: Edit, by: str, why: str) -> Acted:
 
 def counts(tx: Tx) -> Counts:
     """How many jobs stand where, by type."""
-    found = [_due(tx, row["type"], row["count"], row["first"]) for row in tx.rows("count_due")]
+    found = [_due(row, tx.now) for row in tx.rows("count_due")]
     for row in tx.rows("count_later", now=tx.now):
         view = View.DUE if row["due"] else View.RETRYING if row["tried"] else View.SCHEDULED
         found.append(Count(row["type"], JobState.PENDING, view, row["count"]))
@@ -119,10 +121,9 @@ def counts(tx: Tx) -> Counts:
     return Counts(from_micros(tx.now), found, capped=sum(row["count"] for row in ended) >= _MOST_ENDED)
 
 
-def _due(tx: Tx, job_type: str, count: int, first: int) -> Count:
-    row = tx.row("due_since", seq=first)
-    oldest = None if row is None else timedelta(microseconds=max(0, tx.now - row["since"]))
-    return Count(job_type, JobState.PENDING, View.DUE, count, oldest)
+def _due(row: Row, now: int) -> Count:
+    waited = timedelta(microseconds=max(0, now - row["since"]))
+    return Count(row["type"], JobState.PENDING, View.DUE, row["count"], waited)
 
 
 def _known(tx: Tx, job_id: str) -> Job:
@@ -146,7 +147,7 @@ def _ask(tx: Tx, job: Job, request: Request, changes: str) -> Acted:
 
 
 def _change(tx: Tx, job: Job, change: Edit, changes: str) -> Acted:
-    run_at = None if change.run_at is None else to_micros(change.run_at)
+    run_at = None if change.run_at is None else max(to_micros(change.run_at), tx.now)
     tx.change(
         "edit",
         seq=job.seq,
@@ -173,5 +174,5 @@ def _with_time(edit: Edit | None, now: int) -> Edit:
 
 def _changed(tx: Tx, job: Job, verb: str, by: str, why: str, edit: Edit | None = None) -> str:
     """The job's changes with this one behind them; a payload that is replaced is kept."""
-    before = job.payload if edit is not None and edit.payload is not None else None
+    before = msgspec.json.decode(job.payload) if edit is not None and edit.payload is not None else None
     return rows.changes_text((*job.changes, Change(from_micros(tx.now), verb, by, why, before)))

@@ -9,9 +9,9 @@ import msgspec
 
 from windlass.clock import from_micros, span, to_micros
 from windlass.errors import IdConflict, InvalidValue, KeyConflict
-from windlass.job import Job, JobState, NewJob
+from windlass.job import Job, JobState, NewJob, TypeInfo
 from windlass.store import rows
-from windlass.store.protocol import Enqueued, TypeInfo
+from windlass.store.protocol import Enqueued
 from windlass.store.verbs.operating import get_by_id
 
 if TYPE_CHECKING:
@@ -94,7 +94,8 @@ def _existing(new: NewJob, known: Job | None) -> Enqueued:
 
 def _run_at(tx: Tx, new: NewJob) -> int:
     if new.run_at is not None:
-        return to_micros(new.run_at)
+        # A time that has passed means now; since then it waits.
+        return max(to_micros(new.run_at), tx.now)
     run_at = tx.now + (span(new.delay) if new.delay is not None else 0)
     if run_at > _END_OF_TIME:
         raise InvalidValue("delay", new.delay, "within the calendar, which ends with the year 9999")

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from windlass.store.protocol import Settlement
     from windlass.store.transaction import Tx
 
+# Also what cannot even be written as text, such as half a character.
+_UNSTORABLE = (Unstorable, UnicodeError, msgspec.MsgspecError)
 _LOST = frozenset({Reason.WORKER_LOST, Reason.LEASE_EXPIRED})
 
 
@@ -32,7 +34,7 @@ def settle(tx: Tx, settlements: Sequence[Settlement]) -> list[Lease]:
     try:
         with tx.part():
             return [each.lease for each in settlements if not _settle_one(tx, each)]
-    except Unstorable:
+    except _UNSTORABLE:
         return [each.lease for each in settlements if not _settle_alone(tx, each)]
 
 
@@ -41,11 +43,21 @@ def _settle_alone(tx: Tx, settlement: Settlement) -> bool:
     try:
         with tx.part():
             return _settle_one(tx, settlement)
-    except Unstorable as refused:
-        error = Error(
-            Reason.EXCEPTION, "Unstorable", f"the work ran, but its outcome could not be stored: {refused}"
-        )
-        return _settle_one(tx, msgspec.structs.replace(settlement, outcome=Dead(error)))
+    except _UNSTORABLE as refused:
+        outcome = _storable(settlement.outcome, refused)
+        return _settle_one(tx, msgspec.structs.replace(settlement, outcome=outcome))
+
+
+def _storable(outcome: Outcome, refused: Exception) -> Outcome:
+    """The same outcome with its own words left out; a result that cannot be kept must not look like success."""
+    error = Error(Reason.EXCEPTION, "Unstorable", f"what the attempt left behind cannot be stored: {refused}")
+    if isinstance(outcome, Done):
+        return Dead(error)
+    return (
+        outcome
+        if isinstance(outcome, Snoozed)
+        else msgspec.structs.replace(outcome, error=error, output=None)
+    )
 
 
 def _settle_one(tx: Tx, settlement: Settlement) -> bool:

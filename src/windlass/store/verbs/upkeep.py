@@ -29,11 +29,10 @@ def prune(tx: Tx, keep: Retention, limit: int) -> int:
 
 
 def _prune(tx: Tx, which: str, before: int, limit: int) -> int:
-    gone = tx.rows(f"prunable_{which}", before=before, limit=limit)
+    gone = tx.rows(f"prune_{which}", before=before, limit=limit)
     for row in gone:
         if row["key"] is not None:
             tx.change("free_key", caller=row["caller"], key=row["key"], job_id=row["id"])
-        tx.change(f"prune_{which}", seq=row["seq"])
     return len(gone)
 
 

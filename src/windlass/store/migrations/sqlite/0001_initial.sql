@@ -55,7 +55,7 @@ create table windlass.jobs (
     check (due = 0 or state = 'pending')
 ) strict;
 
-create index windlass.jobs_claim on windlass.jobs (type, schema_version, priority desc, tenant, seq) where due = 1;
+create index windlass.jobs_claim on windlass.jobs (type, schema_version, priority desc, tenant, seq, run_at) where due = 1;
 create index windlass.jobs_later on windlass.jobs (run_at, type, attempts) where state = 'pending' and due = 0;
 create index windlass.jobs_running on windlass.jobs (worker, lease_until, type) where state = 'processing';
 create index windlass.jobs_dead on windlass.jobs (finished_at, type) where state = 'dead';

@@ -1,0 +1,193 @@
+"""What do we measure of ourselves? Each case is a run of the real thing on a new file."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter, time_ns
+
+from windlass.bench.raw import PAYLOAD
+from windlass.job import JobState
+from windlass.queue import JobType, Queue
+from windlass.store.protocol import Filter
+
+_BODY = PAYLOAD[len('{"body":"') : -len('"}')]
+_LONGEST_WAIT = 120.0
+_UNFINISHED = (JobState.PENDING, JobState.PROCESSING)
+_PAUSE = threading.Event()
+
+
+def single_enqueues(folder: Path, count: int) -> float:
+    """Durable enqueues a second by one thread, one by one."""
+    with _queue(folder / "enqueue.db") as queue:
+        noop = _noop(queue)
+        noop.enqueue(_BODY)
+        begun = perf_counter()
+        for _ in range(count):
+            noop.enqueue(_BODY)
+        return count / (perf_counter() - begun)
+
+
+def threaded_enqueues(folder: Path, count: int, *, threads: int = 10) -> float:
+    """Durable enqueues a second by several threads of one process, one by one."""
+    with _queue(folder / "threads.db") as queue:
+        noop = _noop(queue)
+        noop.enqueue(_BODY)
+        start = threading.Barrier(threads + 1)
+
+        def produce() -> None:
+            start.wait()
+            for _ in range(count // threads):
+                noop.enqueue(_BODY)
+
+        producers = [threading.Thread(target=produce) for _ in range(threads)]
+        for producer in producers:
+            producer.start()
+        start.wait()
+        begun = perf_counter()
+        for producer in producers:
+            producer.join()
+        return count / (perf_counter() - begun)
+
+
+def bulk_enqueues(folder: Path, count: int) -> float:
+    """Durable enqueues a second in bulk."""
+    with _queue(folder / "bulk.db") as queue:
+        noop = _noop(queue)
+        begun = perf_counter()
+        queue.enqueue_many(noop.draft(_BODY) for _ in range(count))
+        return count / (perf_counter() - begun)
+
+
+def drained(folder: Path, count: int) -> float:
+    """No-op `async def` jobs a second by one worker at default settings, until the store shows all done."""
+    with _queue(folder / "drain.db") as queue:
+        ran = threading.Event()
+        left = count
+
+        @queue.job
+        async def noop(body: str) -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                ran.set()
+
+        queue.enqueue_many(noop.draft(_BODY) for _ in range(count))
+        begun = perf_counter()
+        with queue.worker():
+            ran.wait(_LONGEST_WAIT)
+            while queue.store.count(Filter(states=_UNFINISHED), limit=1):
+                _PAUSE.wait(0.002)
+            took = perf_counter() - begun
+        return count / took
+
+
+def dispatch_within(folder: Path, count: int) -> list[float]:
+    """Milliseconds from enqueue to start on an idle worker in the same process."""
+    with _queue(folder / "within.db") as queue:
+        started = threading.Event()
+        moments: list[float] = []
+
+        @queue.job
+        async def mark() -> None:
+            moments.append(perf_counter())
+            started.set()
+
+        delays = []
+        with queue.worker():
+            mark.enqueue().wait(timeout=_LONGEST_WAIT)
+            for _ in range(count):
+                started.clear()
+                begun = perf_counter()
+                handle = mark.enqueue()
+                started.wait(_LONGEST_WAIT)
+                delays.append((moments[-1] - begun) * 1000)
+                handle.wait(timeout=_LONGEST_WAIT)
+        return delays
+
+
+_REMOTE_WORKER = """
+import sys, time
+from windlass import Queue
+queue = Queue(sys.argv[1])
+@queue.job
+async def mark(out: str) -> None:
+    with open(out, "a") as file:
+        file.write(f"{time.time_ns()}\\n")
+with queue.worker():
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+
+def dispatch_across(folder: Path, count: int) -> list[float]:
+    """Milliseconds from enqueue to start on an idle worker in another process."""
+    path, out = folder / "across.db", folder / "across.txt"
+    out.unlink(missing_ok=True)
+    with _queue(path) as queue:
+
+        @queue.job
+        async def mark(out: str) -> None: ...
+
+        delays = []
+        with _worker_process(path):
+            mark.enqueue(str(out)).wait(timeout=_LONGEST_WAIT)
+            for _ in range(count):
+                begun = time_ns()
+                mark.enqueue(str(out)).wait(timeout=_LONGEST_WAIT)
+                delays.append((int(out.read_text().split()[-1]) - begun) / 1e6)
+        return delays
+
+
+_IDLE_WORKER = """
+import resource, sys, threading
+from windlass import Queue
+queue = Queue(sys.argv[1])
+@queue.job
+async def noop() -> None: ...
+def used():
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+with queue.worker():
+    noop.enqueue().wait(timeout=60)
+    threading.Event().wait(2)
+    before = used()
+    threading.Event().wait(float(sys.argv[2]))
+    print(used() - before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def idle(folder: Path, seconds: float) -> tuple[float, float]:
+    """Share of a core, and megabytes, that an idle worker process takes."""
+    command = [sys.executable, "-c", _IDLE_WORKER, f"sqlite:///{folder / 'idle.db'}", str(seconds)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=seconds + 120).stdout
+    used, kilobytes = said.split()
+    return float(used) / seconds, float(kilobytes) / 1024
+
+
+def _queue(path: Path) -> Queue:
+    for suffix in ("", "-wal", "-shm", "-turn"):
+        Path(f"{path}{suffix}").unlink(missing_ok=True)
+    return Queue(f"sqlite:///{path}")
+
+
+def _noop(queue: Queue) -> JobType[[str], None]:
+    @queue.job
+    def noop(body: str) -> None: ...
+
+    return noop
+
+
+@contextmanager
+def _worker_process(path: Path) -> Iterator[None]:
+    command = [sys.executable, "-c", _REMOTE_WORKER, f"sqlite:///{path}"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as worker:
+        if worker.stdout is None or worker.stdin is None or worker.stdout.readline() != "ready\n":
+            raise RuntimeError("the worker process did not start")
+        yield
+        worker.stdin.close()
+        worker.wait(_LONGEST_WAIT)
