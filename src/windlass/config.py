@@ -18,6 +18,9 @@ from windlass.errors import InvalidValue
 
 SHORTEST_LEASE = timedelta(seconds=60)
 LONGEST_LEASE = timedelta(seconds=3600)
+_MOST_SLOTS = 10_000
+_SHORTEST_POLL = timedelta(milliseconds=50)
+_LONGEST_POLL = timedelta(seconds=60)
 
 FILE_NAME = "windlass.toml"
 PREFIX = "WINDLASS_"
@@ -108,7 +111,7 @@ def load(
 ) -> Config:
     """The effective configuration: flag over WINDLASS_* over windlass.toml over default.
 
-    A flag of None was not given. Raises InvalidValue that names the value, where it stands and what is allowed.
+    A flag of None was not given. InvalidValue names the value, where it stands and what is allowed.
     """
     given = {name: value for name, value in (flags or {}).items() if value is not None}
     variables = os.environ if environ is None else environ
@@ -177,11 +180,15 @@ def _flag(name: str) -> str:
 def _read_file(path: Path) -> dict[str, object]:
     """The file's values by dotted name; unknown sections and keys are refused."""
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return {}
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise InvalidValue(FILE_NAME, str(error), "a readable TOML file") from None
+    except (UnicodeDecodeError, OSError) as error:
+        raise InvalidValue(FILE_NAME, str(path), f"a file that can be read ({error})") from None
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidValue(FILE_NAME, text, f"valid TOML ({error})") from None
     values: dict[str, object] = {}
     for key, value in content.items():
         if isinstance(value, dict):
@@ -266,7 +273,3 @@ OPTIONS: dict[str, _Option] = {
     "worker.grace": _Option(_duration, _STANDARD.grace),
     "worker.exit_after": _Option(_duration, _STANDARD.exit_after),
 }
-
-_MOST_SLOTS = 10_000
-_SHORTEST_POLL = timedelta(milliseconds=50)
-_LONGEST_POLL = timedelta(seconds=60)

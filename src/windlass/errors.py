@@ -36,6 +36,17 @@ if TYPE_CHECKING:
 class WindlassError(Exception):
     """The root of all errors that Windlass raises."""
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # Copies, also in another process, are made without calling the constructors of the classes below.
+        return _rebuilt, (type(self), self.args, self.__dict__)
+
+
+def _rebuilt(kind: type[WindlassError], args: tuple[object, ...], state: dict[str, object]) -> WindlassError:
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
 
 class InvalidValue(WindlassError, ValueError):
     """A value that is out of its range or form; names the field, the value and what is allowed."""
@@ -177,4 +188,4 @@ def _shown(value: object) -> str:
     return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
 
 
-_LONGEST_SHOWN = 80
+_LONGEST_SHOWN = 200

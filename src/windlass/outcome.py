@@ -48,6 +48,8 @@ class TimedOut(msgspec.Struct, frozen=True):
 
     after: timedelta
     output: Output | None = None
+    # What to say of it, where there is more to say than the time.
+    message: str = ""
 
 
 class Lost(msgspec.Struct, frozen=True):
@@ -168,8 +170,9 @@ def decide(
             return Dead(_expired(job, policy))
         case Rejected(message):
             return Dead(Error(Reason.INVALID_PAYLOAD, message=clean(message, _LONGEST_MESSAGE)))
-        case TimedOut(after, output):
-            error = Error(Reason.TIMEOUT, message=f"stopped after its timeout of {after.total_seconds():g} s")
+        case TimedOut(after, output, message):
+            message = message or f"stopped after its timeout of {after.total_seconds():g} s"
+            error = Error(Reason.TIMEOUT, message=message)
             return _failed(job, policy, now, chance, error, output)
         case Raised():
             return _raised(job, result, policy, now, chance)

@@ -1,76 +1,98 @@
-"""What can SQLite itself do on this disk? The limits that our own figures are shares of."""
+"""What can SQLite itself do on this disk? The store's own statements on one connection, and nothing around them."""
 
 from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, time_ns
 
 from windlass.clock import uuid7
+from windlass.store import statements
 
 PAYLOAD = '{"body":"' + "x" * 188 + '"}'
-
-_TABLE = """
-create table jobs (
-    seq integer primary key,
-    id text not null unique,
-    type text not null,
-    priority integer not null,
-    state text not null,
-    payload text not null,
-    token text
-) strict
-"""
-_INDEX = "create index waiting on jobs (type, priority desc, seq) where state = 'pending'"
-_INSERT = "insert into jobs (id, type, priority, state, payload) values (?, 'noop', 5, 'pending', ?)"
-_CLAIM = """
-update jobs set state = 'processing', token = lower(hex(randomblob(16)))
- where seq in (select seq from jobs where state = 'pending' and type = 'noop' order by priority desc, seq limit ?)
-returning seq, token, payload
-"""
-_COMPLETE = "update jobs set state = 'completed' where seq = ? and token = ?"
+_BATCH = 100
 
 
 def single_inserts(folder: Path, count: int) -> float:
     """Durable single inserts a second: one row, one commit."""
-    connection = _open(folder / "inserts.db")
+    raw = _Raw(folder / "inserts.db")
     begun = perf_counter()
     for _ in range(count):
-        connection.execute("begin immediate")
-        connection.execute(_INSERT, (uuid7(), PAYLOAD))
-        connection.execute("commit")
-    rate = count / (perf_counter() - begun)
-    connection.close()
-    return rate
+        raw.execute("begin immediate")
+        raw.insert()
+        raw.execute("commit")
+    return raw.rate(count, begun)
 
 
-def whole_cycles(folder: Path, count: int, *, batch: int = 100) -> float:
+def whole_cycles(folder: Path, count: int) -> float:
     """Jobs a second through insert, claim and complete in batches, each batch a durable commit."""
-    connection = _open(folder / "cycles.db")
+    raw = _Raw(folder / "cycles.db")
     begun = perf_counter()
-    for _ in range(count // batch):
-        connection.execute("begin immediate")
-        for _ in range(batch):
-            connection.execute(_INSERT, (uuid7(), PAYLOAD))
-        connection.execute("commit")
-        connection.execute("begin immediate")
-        claimed = connection.execute(_CLAIM, (batch,)).fetchall()
-        connection.execute("commit")
-        connection.execute("begin immediate")
-        for seq, token, _ in claimed:
-            connection.execute(_COMPLETE, (seq, token))
-        connection.execute("commit")
-    rate = count / (perf_counter() - begun)
-    connection.close()
-    return rate
+    for _ in range(count // _BATCH):
+        raw.execute("begin immediate")
+        for _ in range(_BATCH):
+            raw.insert()
+        raw.execute("commit")
+        raw.execute("begin immediate")
+        claimed = raw.claim()
+        raw.execute("commit")
+        raw.execute("begin immediate")
+        for seq, token in claimed:
+            raw.complete(seq, token)
+        raw.execute("commit")
+    return raw.rate(count, begun)
 
 
-def _open(path: Path) -> sqlite3.Connection:
-    for suffix in ("", "-wal", "-shm"):
-        Path(f"{path}{suffix}").unlink(missing_ok=True)
-    connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute("pragma journal_mode = wal")
-    connection.execute("pragma synchronous = full")
-    connection.execute(_TABLE)
-    connection.execute(_INDEX)
-    return connection
+class _Raw:
+    """A connection with SQLite's own defaults, but durable, and the statements of the store."""
+
+    def __init__(self, path: Path) -> None:
+        for suffix in ("", "-wal", "-shm"):
+            Path(f"{path}{suffix}").unlink(missing_ok=True)
+        self._connection = sqlite3.connect(path, isolation_level=None)
+        self.execute = self._connection.execute
+        self.execute("pragma journal_mode = wal")
+        self.execute("pragma synchronous = full")
+        for _, _, text in statements.migrations("sqlite"):
+            self._connection.executescript(text)
+        self._texts = statements.load("sqlite")
+
+    def insert(self) -> None:
+        now = time_ns() // 1000
+        values = {
+            "id": uuid7(), "type": "noop", "priority": 5, "due": 1, "tenant": "", "payload": PAYLOAD,
+            "schema_version": 1, "key": None, "caller": "", "traceparent": None, "max_attempts": 5,
+            "now": now, "run_at": now,
+        }
+        self.execute(self._texts["enqueue"], values).fetchall()
+
+    def claim(self) -> list[tuple[int, str]]:
+        now = time_ns() // 1000
+        lane = {
+            "type": "noop",
+            "version": 1,
+            "priority": 5,
+            "tenant": "",
+            "after": 0,
+            "limit": _BATCH,
+            "now": now,
+        }
+        picked = ",".join(str(row[0]) for row in self.execute(self._texts["lane_jobs"], lane))
+        values = {"picked": f"[{picked}]", "worker": "raw", "until": now, "now": now}
+        cursor = self.execute(self._texts["claim"], values)
+        names = [column[0] for column in cursor.description]
+        seq, token = names.index("seq"), names.index("token")
+        return [(row[seq], row[token]) for row in cursor]
+
+    def complete(self, seq: int, token: str) -> None:
+        values = {
+            "seq": seq, "token": token, "last_token": token, "state": "completed", "reason": None,
+            "error": None, "result": None, "history": "[]", "now": time_ns() // 1000,
+        }
+        self.execute(self._texts["finish"], values)
+        self.execute(self._texts["remove_finished"], {"seq": seq, "token": token})
+
+    def rate(self, count: int, begun: float) -> float:
+        took = perf_counter() - begun
+        self._connection.close()
+        return count / took

@@ -10,7 +10,7 @@ from windlass.store.sqlite.connection import open_connection
 if TYPE_CHECKING:
     from windlass.store.sqlite.library import sqlite3
 
-# SQLite's own default: about a thousand pages.
+# SQLite's own default is about a thousand pages.
 _LARGE_LOG = 4 * 1024 * 1024
 
 
@@ -24,16 +24,20 @@ class Checkpointer:
     def __init__(self, path: str) -> None:
         self._log = path + "-wal"
         self._connection = open_connection(path)
-        self._next = _LARGE_LOG
+        self._limit = _LARGE_LOG
 
     def after_commit(self, writer: sqlite3.Connection) -> None:
-        """Look whether the log has grown large, and empty it if so."""
+        """Empty the log when its end is reached.
+
+        The file is used again from its beginning once it is empty, so it grows only when it is full.
+        """
         size = self._size()
         if size < _LARGE_LOG:
-            self._next = _LARGE_LOG
-        elif size >= self._next and not self.run(writer):
-            # A reader keeps the log from being emptied: try again when it has grown as much once more.
-            self._next = size + _LARGE_LOG
+            self._limit = _LARGE_LOG
+        elif size > self._limit:
+            emptied = self.run(writer)
+            # A reader can keep the log from being emptied: then wait until as much again has been written.
+            self._limit = size if emptied else size + _LARGE_LOG
 
     def run(self, writer: sqlite3.Connection) -> bool:
         """One passive checkpoint under the writer's lock; whether all of the log has flowed back."""

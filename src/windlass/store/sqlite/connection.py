@@ -48,8 +48,9 @@ def open_connection(path: str, *, read_only: bool = False) -> sqlite3.Connection
         connection.execute("pragma busy_timeout = 30000")
         connection.execute("pragma synchronous = full")
         connection.execute("pragma wal_autocheckpoint = 0")
-        # The log is cut back whenever it starts anew, so that its size tells how much waits in it.
-        connection.execute("pragma journal_size_limit = 0")
+        # The log's file is used again and again, which makes commits cheaper than a file that grows;
+        # one that a long reader has let grow far beyond that is cut back.
+        connection.execute("pragma journal_size_limit = 67108864")
         connection.execute("pragma cache_size = -16384")
         connection.execute("pragma temp_store = memory")
     return connection

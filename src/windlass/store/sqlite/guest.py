@@ -21,12 +21,13 @@ def transaction(
     connection: object, path: str, statements: Mapping[str, str], clock: Clock
 ) -> Iterator[SqliteTx]:
     """A part of the caller's transaction; the commit is left to the caller."""
-    guest = _checked(connection, path)
-    if has_wal_reset_bug():
-        guest.execute("pragma wal_autocheckpoint = 0")
-    factory = guest.row_factory
-    guest.row_factory = sqlite3.Row
+    guest = _checked(connection)
+    factories = guest.row_factory, guest.text_factory
+    guest.row_factory, guest.text_factory = sqlite3.Row, str
     try:
+        _check_file(guest, path)
+        if has_wal_reset_bug():
+            guest.execute("pragma wal_autocheckpoint = 0")
         if began := not guest.in_transaction:
             guest.execute("begin immediate")
         tx = SqliteTx(guest, statements, clock.micros())
@@ -46,16 +47,18 @@ def transaction(
             ) from error
         raise failure from error
     finally:
-        guest.row_factory = factory
+        guest.row_factory, guest.text_factory = factories
 
 
-def _checked(connection: object, path: str) -> sqlite3.Connection:
+def _checked(connection: object) -> sqlite3.Connection:
     if not isinstance(connection, sqlite3.Connection):
-        raise InvalidValue(
-            "connection", connection, f"a {sqlite3.Connection.__module__}.Connection on {path}"
-        )
-    files = {row[1]: row[2] for row in connection.execute("pragma database_list")}
-    main = files.get("main", "")
+        raise InvalidValue("connection", connection, f"a {sqlite3.Connection.__module__}.Connection")
+    return connection
+
+
+def _check_file(guest: sqlite3.Connection, path: str) -> None:
+    """A job in another file than the queue's would never be found."""
+    files = {row["name"]: row["file"] for row in guest.execute("pragma database_list")}
+    main = files["main"]
     if path == MEMORY or not main or not os.path.samefile(main, path):  # noqa: PTH121 - two names, one file
         raise InvalidValue("connection", main or MEMORY, f"a connection to the queue's own file {path}")
-    return connection

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from windlass.errors import StoreUnavailable
+
 if TYPE_CHECKING:
     from types import TracebackType
 
@@ -25,7 +27,7 @@ class Turn:
     """
 
     def __init__(self, path: str | None) -> None:
-        self._file = None if path is None else os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._file = None if path is None else _opened(path)
         # Whether somebody else had the lock when we last came: then we are not alone.
         self.contended = False
 
@@ -51,6 +53,15 @@ class Turn:
         if self._file is not None:
             os.close(self._file)
             self._file = None
+
+
+def _opened(path: str) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise StoreUnavailable(
+            f"cannot write {path}: {error.strerror}; a store needs its folder writable"
+        ) from error
 
 
 def turn_path(path: str) -> str:

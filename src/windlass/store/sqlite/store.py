@@ -67,6 +67,7 @@ class SqliteStore:
         self._watchers: list[sqlite3.Connection] = []
         self._readers_lock = threading.Lock()
         self._opened_by = os.getpid()
+        self._closed = False
         connection = _open(self.path, self.clock, create=create)
         checkpointer = None if path == MEMORY else Checkpointer(self.path)
         self._checkpointer = checkpointer
@@ -206,8 +207,9 @@ class SqliteStore:
         return lambda: int(connection.execute("pragma data_version").fetchone()[0])
 
     def close(self) -> None:
-        if os.getpid() != self._opened_by:
+        if self._closed or os.getpid() != self._opened_by:
             return
+        self._closed = True
         self._writer.close()
         if self._checkpointer is not None:
             self._checkpointer.close()
@@ -228,8 +230,8 @@ class SqliteStore:
     @contextmanager
     def _reader(self) -> Iterator[sqlite3.Connection]:
         """A connection for one short read."""
-        if os.getpid() != self._opened_by:
-            raise StoreUnavailable(f"{self.path} was opened before a fork; open it again in this process")
+        if self._closed or os.getpid() != self._opened_by:
+            raise StoreUnavailable(f"{self.path} was closed in this process; open it again")
         with self._readers_lock:
             connection = self._idle_readers.pop() if self._idle_readers else None
         if connection is None:
@@ -250,22 +252,28 @@ class SqliteStore:
 def _open(path: str, clock: Clock, *, create: bool) -> sqlite3.Connection:
     if path == MEMORY:
         connection = open_connection(path)
-    elif Path(path).is_dir():
+        schema.prepare(connection, path, clock, create=create)
+        return connection
+    if Path(path).is_dir():
         raise StoreUnavailable(f"cannot open {path}: it is a directory, not a file")
-    elif not create and not Path(path).exists():
+    if not create and not Path(path).exists():
         raise StoreUnavailable(
             f"there is no store at {path}; `windlass enqueue` or `windlass worker start` makes one"
         )
-    else:
-        connection = open_connection(path)
-    turn = Turn(None if path == MEMORY else turn_path(path))
+    connection = open_connection(path)
     try:
-        # In turn, so that processes that start together on a new file do not trip over each other.
-        with turn, translated(path):
-            schema.prepare(connection, path, clock, create=create)
+        _prepare(connection, path, clock, create=create)
     except BaseException:
         connection.close()
         raise
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection, path: str, clock: Clock, *, create: bool) -> None:
+    """In turn, so that processes that start together on a new file do not trip over each other."""
+    turn = Turn(turn_path(path))
+    try:
+        with turn, translated(path):
+            schema.prepare(connection, path, clock, create=create)
     finally:
         turn.close()
-    return connection

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
 import threading
@@ -158,13 +159,11 @@ class Writer:
         """Each operation fails alone, unless the transaction as a whole fails."""
         try:
             if self._begin(group):
-                self._run_group(group)
+                self._run_group([operation for operation in group if operation.begun])
                 if self._connection.in_transaction:
                     self._connection.execute("commit")
-        except StoreError as error:
-            self._fail(group, error)
-        except sqlite3.Error as error:
-            self._fail(group, explain(error, self._path))
+        except Exception as error:  # noqa: BLE001 # wall: the writer outlives whatever happens to a group
+            self._fail(group, self._refusal(error))
         finally:
             self._writing = False
 
@@ -195,38 +194,41 @@ class Writer:
             return True
 
     def _run_group(self, group: list[_Operation]) -> None:
-        for operation in group:
-            if operation.begun:
-                tx = SqliteTx(self._connection, self._statements, self._clock.micros())
-                self._run_one(operation, tx, alone=len(group) == 1)
-
-    def _run_one(self, operation: _Operation, tx: SqliteTx, *, alone: bool) -> None:
+        """All at once; if one of them fails, all again, each in a part of its own."""
+        tx = SqliteTx(self._connection, self._statements, self._clock.micros())
         try:
-            if alone:
-                operation.result = operation.verb(tx, *operation.args)
-            else:
-                with tx.part():
+            with tx.part():
+                for operation in group:
                     operation.result = operation.verb(tx, *operation.args)
-        except sqlite3.Error as error:
-            if alone or not self._connection.in_transaction:
+        except Exception:
+            # Not one operation, but the transaction has failed: a full disk, say.
+            if not self._connection.in_transaction:
                 raise
-            operation.error = explain(error, self._path)
-        except WindlassError as error:
-            self._refuse(operation, error, alone=alone)
-        except Exception as error:  # noqa: BLE001 # wall: a verb that breaks must not take its neighbours along
-            failure = StoreError(f"{self._path}: {error!r}")
-            failure.__cause__ = error
-            self._refuse(operation, failure, alone=alone)
+            for operation in group:
+                self._run_apart(operation, tx)
 
-    def _refuse(self, operation: _Operation, error: WindlassError, *, alone: bool) -> None:
-        operation.error = error
-        if alone:
-            self._connection.execute("rollback")
+    def _run_apart(self, operation: _Operation, tx: SqliteTx) -> None:
+        try:
+            with tx.part():
+                operation.result = operation.verb(tx, *operation.args)
+        except Exception as error:  # wall: a verb that breaks must not take its neighbours along
+            if not self._connection.in_transaction:
+                raise
+            operation.error = self._refusal(error)
 
-    def _fail(self, group: list[_Operation], error: StoreError) -> None:
+    def _refusal(self, error: Exception) -> WindlassError:
+        if isinstance(error, WindlassError):
+            return error
+        if isinstance(error, sqlite3.Error):
+            return explain(error, self._path)
+        failure = StoreError(f"{self._path}: {error!r}")
+        failure.__cause__ = error
+        return failure
+
+    def _fail(self, group: list[_Operation], error: WindlassError) -> None:
         if self._connection.in_transaction:
             self._connection.execute("rollback")
         for operation in group:
             operation.result = None
             # Each caller raises its own: one exception raised in many threads would mix their tracebacks.
-            operation.error = operation.error or type(error)(*error.args).with_traceback(error.__traceback__)
+            operation.error = operation.error or copy.copy(error)

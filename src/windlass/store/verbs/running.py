@@ -49,8 +49,10 @@ def _settle_alone(tx: Tx, settlement: Settlement) -> bool:
 
 
 def _storable(outcome: Outcome, refused: Exception) -> Outcome:
-    """The same outcome with its own words left out; a result that cannot be kept must not look like success."""
-    error = Error(Reason.EXCEPTION, "Unstorable", f"what the attempt left behind cannot be stored: {refused}")
+    """The same outcome without its own words; a result that cannot be kept must not look like success."""
+    error = Error(
+        Reason.EXCEPTION, "Unstorable", f"what the attempt left behind could not be stored: {refused}"
+    )
     if isinstance(outcome, Done):
         return Dead(error)
     return (

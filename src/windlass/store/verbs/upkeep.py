@@ -21,6 +21,7 @@ def promote(tx: Tx, limit: int) -> int:
 
 def prune(tx: Tx, keep: Retention, limit: int) -> int:
     """Delete one batch of records past their retention, their keys with them."""
+    tx.change("note_highest")
     pruned = _prune(tx, "ended", tx.now - span(keep.ended), limit)
     if pruned < limit:
         pruned += _prune(tx, "dead", tx.now - span(keep.dead), limit - pruned)

@@ -7,7 +7,7 @@ create table windlass.schema (
 
 -- Pending, processing and dead jobs. Finished ones leave for the archive, so that this table stays small.
 create table windlass.jobs (
-    seq integer primary key autoincrement,
+    seq integer primary key,
     id text not null unique,
     type text not null,
     state text not null check (state in ('pending', 'processing', 'dead')),
@@ -97,6 +97,12 @@ create table windlass.archive (
 ) strict;
 
 create index windlass.archive_finished on windlass.archive (finished_at);
+
+-- The highest number ever given, noted when records go: a number is never given twice.
+create table windlass.numbers (
+    name text primary key,
+    value integer not null
+) strict, without rowid;
 
 -- A key belongs to one job as long as the job's record lives.
 create table windlass.keys (

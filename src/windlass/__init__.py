@@ -1,0 +1,59 @@
+"""Windlass: a background job queue for Python on SQLite or PostgreSQL."""
+
+from windlass.context import Context
+from windlass.errors import (
+    Cancel,
+    Conflict,
+    FatalError,
+    IdConflict,
+    InvalidPayload,
+    InvalidValue,
+    JobNotFound,
+    JobUnsuccessful,
+    KeyConflict,
+    Refused,
+    RetryableError,
+    Snooze,
+    StoreBusy,
+    StoreError,
+    StoreMismatch,
+    StoreUnavailable,
+    UnknownType,
+    WaitTimeout,
+    WindlassError,
+    WrongState,
+)
+from windlass.job import Job, JobState
+from windlass.policy.retry import Retry
+from windlass.queue import ContextJobType, JobHandle, JobType, Queue
+
+__all__ = [
+    "Cancel",
+    "Conflict",
+    "Context",
+    "ContextJobType",
+    "FatalError",
+    "IdConflict",
+    "InvalidPayload",
+    "InvalidValue",
+    "Job",
+    "JobHandle",
+    "JobNotFound",
+    "JobState",
+    "JobType",
+    "JobUnsuccessful",
+    "KeyConflict",
+    "Queue",
+    "Refused",
+    "Retry",
+    "RetryableError",
+    "Snooze",
+    "StoreBusy",
+    "StoreError",
+    "StoreMismatch",
+    "StoreUnavailable",
+    "UnknownType",
+    "WaitTimeout",
+    "WindlassError",
+    "WrongState",
+]

@@ -1,0 +1,138 @@
+"""Which JSON Schema says exactly what a typed decoder takes?
+
+msgspec writes the schema, and says less than its decoder checks in some places and more in others. Here it
+is made to say the same, because producers without the handler are judged by the schema alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import inspect as kinds
+
+_Class = kinds.StructType | kinds.TypedDictType | kinds.DataclassType | kinds.NamedTupleType
+
+
+def schema_of(payload: type[msgspec.Struct]) -> dict[str, Any]:
+    """The JSON Schema of a payload's type; its parts stand below `$defs`."""
+    classes: dict[Any, _Class] = {}
+    _collect(kinds.type_info(payload), classes)
+    try:
+        references, definitions = msgspec.json.schema_components(classes)
+    except KeyError as error:
+        raise TypeError(f"two different classes are called {error}") from None
+    names = [reference["$ref"].rpartition("/")[2] for reference in references]
+    for name, kind in zip(names, classes.values(), strict=True):
+        _complete_class(kind, definitions[name])
+    root: dict[str, Any] = definitions.pop(names[0])
+    del root["title"]
+    if definitions:
+        root["$defs"] = definitions
+    return root
+
+
+def _collect(kind: kinds.Type, classes: dict[Any, _Class]) -> None:
+    """Find every class, itself first."""
+    match kind:
+        case kinds.Metadata(type=inner):
+            _collect(inner, classes)
+        case kinds.StructType() | kinds.TypedDictType() | kinds.DataclassType() | kinds.NamedTupleType():
+            if kind.cls not in classes:
+                classes[kind.cls] = kind
+                for field in kind.fields:
+                    _collect(field.type, classes)
+        case kinds.CollectionType(item_type=item):
+            _collect(item, classes)
+        case kinds.TupleType(item_types=parts) | kinds.UnionType(types=parts):
+            for part in parts:
+                _collect(part, classes)
+        case kinds.DictType(value_type=value):
+            _collect(value, classes)
+        case _:
+            pass
+
+
+def _complete_class(kind: _Class, node: dict[str, Any]) -> None:
+    if "prefixItems" in node:
+        fields = node["prefixItems"][-len(kind.fields) :]
+    else:
+        fields = [node["properties"][field.encode_name] for field in kind.fields]
+    for field, part in zip(kind.fields, fields, strict=True):
+        _complete(field.type, part)
+
+
+def _complete(kind: kinds.Type, node: dict[str, Any]) -> None:
+    match kind:
+        case kinds.Metadata(type=inner):
+            _complete(inner, node)
+        case kinds.CollectionType(item_type=item):
+            # The decoder makes one of equal items and refuses nothing.
+            node.pop("uniqueItems", None)
+            _complete(item, node.get("items", {}))
+        case kinds.TupleType(item_types=parts):
+            for part, below in zip(parts, node.get("prefixItems", ()), strict=True):
+                _complete(part, below)
+        case kinds.DictType(key_type=key, value_type=value):
+            _complete_keys(key, node)
+            _complete(value, node.get("additionalProperties", {}))
+        case kinds.UnionType(types=parts):
+            for part in parts:
+                _complete_option(part, node["anyOf"])
+        case _:
+            _complete_single(kind, node)
+
+
+def _complete_single(kind: kinds.Type, node: dict[str, Any]) -> None:
+    match kind:
+        case kinds.DateTimeType(tz=None):
+            node["anyOf"] = [{"format": "date-time"}, {"format": "date-time-local"}]
+        case kinds.DateTimeType(tz=False):
+            node["format"] = "date-time-local"
+        case kinds.TimeType(tz=None):
+            node["anyOf"] = [{"format": "time"}, {"format": "partial-time"}]
+        case kinds.DecimalType():
+            # The decoder takes numbers as well; a format speaks of texts alone.
+            node["type"] = ["string", "number"]
+        case _:
+            pass
+
+
+def _complete_option(kind: kinds.Type, options: list[dict[str, Any]]) -> None:
+    """In JSON a union has at most one text, one array and one object, so these tell its options apart."""
+    match _bare(kind):
+        case kinds.DateTimeType() | kinds.TimeType() | kinds.DecimalType():
+            shape = "string"
+        case kinds.CollectionType() | kinds.TupleType():
+            shape = "array"
+        case kinds.DictType():
+            shape = "object"
+        case _:
+            return
+    for option in options:
+        if option.get("type") == shape:
+            _complete(kind, option)
+
+
+def _complete_keys(kind: kinds.Type, node: dict[str, Any]) -> None:
+    match _bare(kind):
+        case kinds.AnyType() | kinds.StrType():
+            pass
+        case kinds.IntType(gt=None, ge=None, lt=None, le=None, multiple_of=None):
+            node["propertyNames"] = {"pattern": r"^(-?[1-9][0-9]*|-?0)\Z"}
+        case kinds.UUIDType():
+            node["propertyNames"] = {"format": "uuid"}
+        case kinds.DateType():
+            node["propertyNames"] = {"format": "date"}
+        case kinds.LiteralType(values=values) if all(isinstance(value, str) for value in values):
+            node["propertyNames"] = {"enum": list(values)}
+        case kinds.EnumType(cls=cls) if all(isinstance(member.value, str) for member in cls):
+            node["propertyNames"] = {"enum": [member.value for member in cls]}
+        case _:
+            raise TypeError("keys must be str, int, UUID, date, or an Enum or Literal of str")
+
+
+def _bare(kind: kinds.Type) -> kinds.Type:
+    while isinstance(kind, kinds.Metadata):
+        kind = kind.type
+    return kind

@@ -1,0 +1,164 @@
+"""What does a handler take? Read from its annotations, once, when it is registered."""
+
+from __future__ import annotations
+
+import inspect
+from collections import ChainMap
+from collections.abc import Callable, Mapping
+from types import NoneType
+from typing import Any, get_args, get_type_hints
+
+import msgspec
+
+from windlass.context import Context
+from windlass.errors import InvalidPayload, InvalidValue
+from windlass.payload.faithful import Unfaithful, check_faithful
+from windlass.payload.schema import schema_of
+from windlass.payload.text import encode, refused
+from windlass.payload.validate import first_problem
+
+Names = Mapping[str, Any]
+
+
+class Signature:
+    """A handler's parameters as the type of its payload. Refuses what JSON cannot carry when it is made."""
+
+    def __init__(self, function: Callable[..., Any], job_type: str, names: Names | None = None) -> None:
+        """Read the annotations; `names` are those that stand around the function, for annotations in text."""
+        hints = {
+            parameter.name: _hint(function, parameter, job_type, names or {})
+            for parameter in inspect.signature(function).parameters.values()
+        }
+        contexts = [name for name, hint in hints.items() if _is_context(hint)]
+        if len(contexts) > 1:
+            raise InvalidValue(f"handler {job_type}", contexts, "a function with at most one Context")
+        self.context: str | None = contexts[0] if contexts else None
+        self.context_first = list(hints)[:1] == contexts[:1] != []
+        self._job_type = job_type
+        self._bare = _bare(inspect.signature(function), hints, self.context)
+        self._decoder = msgspec.json.Decoder(_payload_type(self._bare))
+        self.schema: dict[str, Any] = _schema(self._decoder.type, f"handler {job_type}", self._bare)
+        _add_defaults(self.schema["properties"], self._bare)
+
+    def bind(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """The arguments of a call by name; defaults are left to the handler that will run."""
+        try:
+            return self._bare.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise refused(self._job_type, f"{error}; it takes {self._bare}") from None
+
+    def encode(self, arguments: Mapping[str, Any]) -> bytes:
+        """Arguments as a payload that the handler's decoder is sure to take, or InvalidPayload."""
+        if not isinstance(arguments, Mapping):
+            raise refused(self._job_type, InvalidValue("payload", arguments, "a JSON object"))
+        data = encode(arguments, self._job_type)
+        got = self.decode(data)
+        try:
+            for name, value in arguments.items():
+                check_faithful(value, got[name], f"payload.{name}")
+        except Unfaithful as error:
+            raise refused(self._job_type, error.problem) from None
+        return data
+
+    def decode(self, payload: bytes | msgspec.Raw) -> dict[str, Any]:
+        """The arguments in a payload, those that it leaves out left out, or InvalidPayload."""
+        try:
+            found = self._decoder.decode(payload)
+        except Exception as error:  # noqa: BLE001 # wall: user code in a payload class's __post_init__
+            raise self._refusal(payload, error) from None
+        return {
+            name: value for name in self._bare.parameters if (value := getattr(found, name)) is not _LEFT_OUT
+        }
+
+    def _refusal(self, payload: bytes | msgspec.Raw, error: Exception) -> InvalidPayload:
+        try:
+            problem = first_problem(self.schema, msgspec.json.decode(payload))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return refused(self._job_type, f"payload must be valid JSON ({error})")
+        return refused(self._job_type, problem.text if problem else f"payload does not fit: {error}")
+
+
+def _hint(function: Callable[..., Any], parameter: inspect.Parameter, job_type: str, names: Names) -> Any:
+    place = f"parameter {parameter.name} of handler {job_type}"
+    if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+        raise InvalidValue(place, str(parameter), f"a plain parameter, not {parameter.kind.description}")
+    if parameter.annotation is parameter.empty:
+        return Any
+    hint = _resolved(function, parameter, place, names)
+    if not _is_context(hint):
+        _check_can_be_sent(hint, place)
+    return hint
+
+
+def _resolved(function: Callable[..., Any], parameter: inspect.Parameter, place: str, names: Names) -> Any:
+    space = inspect.unwrap(function).__globals__
+    # Names imported for type checkers only are not there at run time; ours is the likeliest of them.
+    known = ChainMap(dict(names), space, {"Context": Context})
+
+    def carrier() -> None: ...
+
+    carrier.__annotations__ = {"it": parameter.annotation}
+    try:
+        return get_type_hints(carrier, globalns=space, localns=known, include_extras=True)["it"]
+    except NameError as error:
+        allowed = f"annotated with names known at run time ({error}; is it imported for type checkers only?)"
+        raise InvalidValue(place, parameter.annotation, allowed) from None
+
+
+def _is_context(hint: Any) -> bool:
+    return hint is Context or set(get_args(hint)) == {Context, NoneType}
+
+
+def _check_can_be_sent(hint: Any, place: str) -> None:
+    _schema(_struct([("it", hint)]), place, hint)
+
+
+def _schema(payload: type[msgspec.Struct], place: str, shown: object) -> dict[str, Any]:
+    try:
+        msgspec.json.Decoder(payload)
+        return schema_of(payload)
+    except (TypeError, NameError, ValueError, AttributeError) as error:
+        reason = str(error).splitlines()[-1]
+        raise InvalidValue(place, shown, f"annotated with types that JSON can carry ({reason})") from None
+
+
+def _payload_type(signature: inspect.Signature) -> type[msgspec.Struct]:
+    fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
+    for name, parameter in signature.parameters.items():
+        hint = Any if parameter.annotation is parameter.empty else parameter.annotation
+        if parameter.default is parameter.empty:
+            fields.append((name, hint))
+        else:
+            fields.append((name, hint, msgspec.field(default_factory=_left_out)))
+    return _struct(fields)
+
+
+def _struct(fields: list[Any]) -> type[msgspec.Struct]:
+    return msgspec.defstruct("Payload", fields, kw_only=True, forbid_unknown_fields=True)
+
+
+def _bare(signature: inspect.Signature, hints: Mapping[str, Any], context: str | None) -> inspect.Signature:
+    """What callers give: the context is not theirs to give."""
+    parameters = [
+        parameter if parameter.annotation is parameter.empty else parameter.replace(annotation=hints[name])
+        for name, parameter in signature.parameters.items()
+        if name != context
+    ]
+    return inspect.Signature(parameters)
+
+
+def _add_defaults(properties: dict[str, Any], signature: inspect.Signature) -> None:
+    """For whoever reads the schema; what cannot be shown as JSON is left out."""
+    for name, parameter in signature.parameters.items():
+        if parameter.default is not parameter.empty:
+            try:
+                properties[name]["default"] = msgspec.json.decode(msgspec.json.encode(parameter.default))
+            except (TypeError, ValueError):
+                continue
+
+
+def _left_out() -> Any:
+    return _LEFT_OUT
+
+
+_LEFT_OUT = object()

@@ -1,0 +1,240 @@
+"""Does a payload fit the schema in the catalogue? For whoever has not got the handler.
+
+Reads the part of JSON Schema that `windlass.payload.schema` writes, and judges as the handler's decoder does.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Annotated, Any
+from uuid import UUID
+
+import msgspec
+
+from windlass.payload.text import refused
+
+Schema = Mapping[str, Any]
+
+
+def validate(schema: Schema, payload: bytes, job_type: str) -> None:
+    """Refuse a payload that does not fit; InvalidPayload names the field, its value and what is allowed."""
+    try:
+        value = msgspec.json.decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise refused(job_type, f"payload must be valid JSON ({error})") from None
+    found = first_problem(schema, value)
+    if found is not None:
+        raise refused(job_type, found.text)
+
+
+def first_problem(schema: Schema, payload: Any) -> Problem | None:
+    """What is wrong with a payload, if anything."""
+    return next(_Judge(schema.get("$defs", {})).problems(schema, payload, "payload"), None)
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """What is wrong, and where."""
+
+    path: str
+    text: str
+
+
+class _Judge:
+    def __init__(self, definitions: Mapping[str, Schema]) -> None:
+        self._definitions = definitions
+
+    def problems(self, node: Schema, value: Any, path: str) -> Iterator[Problem]:
+        node = self._resolved(node)
+        if not self._is_of_type(node, value):
+            yield _wrong(path, value, self.describe(node))
+            return
+        if "discriminator" in node:
+            yield from self._problems_of_tagged(node, value, path)
+        elif "anyOf" in node:
+            yield from self._problems_of_all(node, value, path)
+        if isinstance(value, str):
+            yield from _text_problems(node, value, path)
+        elif isinstance(value, list):
+            yield from self._array_problems(node, value, path)
+        elif isinstance(value, dict):
+            yield from self._object_problems(node, value, path)
+        elif isinstance(value, int | float):
+            yield from _number_problems(node, value, path)
+
+    def _resolved(self, node: Schema) -> Schema:
+        return self._definitions[node["$ref"].rpartition("/")[2]] if "$ref" in node else node
+
+    def _is_of_type(self, node: Schema, value: Any) -> bool:
+        if "enum" in node:
+            # 1, 1.0 and true are equal in Python and three things in JSON.
+            return any(type(value) is type(choice) and value == choice for choice in node["enum"])
+        if "type" in node:
+            return any(_is(name, value) for name in _types(node))
+        options = node.get("anyOf", ())
+        return not options or any(self._is_of_type(self._resolved(option), value) for option in options)
+
+    def _problems_of_all(self, node: Schema, value: Any, path: str) -> Iterator[Problem]:
+        """Nothing, if one of the options fits; else the complaint of the option that was meant."""
+        meant: list[Problem] = []
+        for option in map(self._resolved, node["anyOf"]):
+            found = next(self.problems(option, value, path), None)
+            if found is None:
+                return
+            if self._is_of_type(option, value):
+                meant.append(found)
+        yield meant[0] if len(meant) == 1 else _wrong(path, value, self.describe(node))
+
+    def _problems_of_tagged(self, node: Schema, value: dict[str, Any], path: str) -> Iterator[Problem]:
+        """As above, but the value itself says which option is meant."""
+        name, mapping = node["discriminator"]["propertyName"], node["discriminator"]["mapping"]
+        tag = str(value.get(name))
+        if tag in map(str, mapping):
+            meant = next(ref for known, ref in mapping.items() if str(known) == tag)
+            yield from self.problems({"$ref": meant}, value, path)
+        elif name in value:
+            yield _wrong(
+                f"{path}.{name}", value[name], "one of " + ", ".join(_shown(known) for known in mapping)
+            )
+        else:
+            yield Problem(f"{path}.{name}", f"{path}.{name} is missing; it says which kind of object this is")
+
+    def _array_problems(self, node: Schema, value: list[Any], path: str) -> Iterator[Problem]:
+        yield from _size_problems(node, len(value), path, "Items", "items")
+        first = node.get("prefixItems", ())
+        for index, (part, item) in enumerate(zip(first, value, strict=False)):
+            yield from self.problems(part, item, f"{path}[{index}]")
+        rest = node.get("items")
+        if rest:
+            for index, item in enumerate(value[len(first) :], start=len(first)):
+                yield from self.problems(rest, item, f"{path}[{index}]")
+
+    def _object_problems(self, node: Schema, value: dict[str, Any], path: str) -> Iterator[Problem]:
+        yield from _size_problems(node, len(value), path, "Properties", "fields")
+        known = node.get("properties", {})
+        for name in node.get("required", ()):
+            if name not in value:
+                wanted = self.describe(known[name])
+                yield Problem(f"{path}.{name}", f"{path}.{name} is missing; it must be {wanted}")
+        others = node.get("additionalProperties", True)
+        for name, item in value.items():
+            below = f"{path}.{name}"
+            if "propertyNames" in node:
+                yield from self.problems(node["propertyNames"], name, f"a key of {path}")
+            if name in known:
+                yield from self.problems(known[name], item, below)
+            elif others is False:
+                fields = ", ".join(known) or "none"
+                yield Problem(below, f"{below} is unknown; the fields of {path} are: {fields}")
+            elif others is not True:
+                yield from self.problems(others, item, below)
+
+    def describe(self, node: Schema) -> str:
+        """In words, what a schema allows."""
+        node = self._resolved(node)
+        if "enum" in node:
+            return "one of " + ", ".join(_shown(choice) for choice in node["enum"])
+        if "anyOf" in node:
+            return " or ".join(dict.fromkeys(self.describe(option) for option in node["anyOf"]))
+        if "format" in node:
+            return _FORMATS[node["format"]][1] if node["format"] in _FORMATS else "text"
+        if "contentEncoding" in node:
+            return _BASE64[1]
+        return " or ".join(_WORDS[name] for name in _types(node)) or "any JSON"
+
+
+# --- single values ------------------------------------------------------------------------------
+
+
+def _text_problems(node: Schema, value: str, path: str) -> Iterator[Problem]:
+    yield from _size_problems(node, len(value), path, "Length", "characters")
+    if "pattern" in node and not re.search(node["pattern"], value):
+        yield _wrong(path, value, f"text that matches {node['pattern']}")
+    form = _BASE64 if node.get("contentEncoding") == "base64" else _FORMATS.get(node.get("format", ""))
+    if form is not None and not _reads_as(form[0], value):
+        yield _wrong(path, value, form[1])
+
+
+def _number_problems(node: Schema, value: float, path: str) -> Iterator[Problem]:
+    for keyword, (holds, words) in _BOUNDS.items():
+        if keyword in node and not holds(value, node[keyword]):
+            yield _wrong(path, value, f"{words} {node[keyword]}")
+
+
+def _size_problems(node: Schema, size: int, path: str, keyword: str, words: str) -> Iterator[Problem]:
+    least, most = node.get(f"min{keyword}", 0), node.get(f"max{keyword}", math.inf)
+    if not least <= size <= most:
+        allowed = f"at least {least}" if size < least else f"at most {most}"
+        yield Problem(path, f"{path} must have {allowed} {words}, got {size}")
+
+
+def _reads_as(kind: Any, text: str) -> bool:
+    try:
+        msgspec.convert(text, kind)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def _wrong(path: str, value: Any, allowed: str) -> Problem:
+    return Problem(path, f"{path} must be {allowed}, got {_shown(value)}")
+
+
+def _shown(value: Any) -> str:
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
+
+
+def _types(node: Schema) -> list[str]:
+    kind = node.get("type", [])
+    return [kind] if isinstance(kind, str) else list(kind)
+
+
+def _is(name: str, value: Any) -> bool:
+    # A bool is an int to Python, not to JSON.
+    return isinstance(value, _TYPES[name]) and (name == "boolean") == isinstance(value, bool)
+
+
+_LONGEST_SHOWN = 80
+_TYPES: dict[str, Any] = {
+    "null": type(None),
+    "boolean": bool,
+    "integer": int,
+    "number": int | float,
+    "string": str,
+    "array": list,
+    "object": dict,
+}
+_WORDS = {
+    "null": "null",
+    "boolean": "true or false",
+    "integer": "an integer",
+    "number": "a number",
+    "string": "a string",
+    "array": "an array",
+    "object": "an object",
+}
+_BOUNDS: dict[str, tuple[Callable[[float, float], bool], str]] = {
+    "minimum": (lambda value, bound: value >= bound, "at least"),
+    "exclusiveMinimum": (lambda value, bound: value > bound, "above"),
+    "maximum": (lambda value, bound: value <= bound, "at most"),
+    "exclusiveMaximum": (lambda value, bound: value < bound, "below"),
+    "multipleOf": (lambda value, bound: value % bound == 0, "a multiple of"),
+}
+_FORMATS: dict[str, tuple[Any, str]] = {
+    "date-time": (Annotated[datetime, msgspec.Meta(tz=True)], "a time such as 2026-01-31T12:00:00Z"),
+    "date-time-local": (
+        Annotated[datetime, msgspec.Meta(tz=False)],
+        "a local time such as 2026-01-31T12:00:00",
+    ),
+    "time": (Annotated[time, msgspec.Meta(tz=True)], "a time of day such as 12:00:00Z"),
+    "partial-time": (Annotated[time, msgspec.Meta(tz=False)], "a local time of day such as 12:00:00"),
+    "date": (date, "a date such as 2026-01-31"),
+    "duration": (timedelta, "a duration such as P1DT2H"),
+    "uuid": (UUID, "a UUID"),
+    "decimal": (Decimal, "a decimal number, as text or number"),
+}
+_BASE64 = (bytes, "base64")

@@ -1,0 +1,68 @@
+"""When is the store opened? On first use, and anew in a process that was forked off."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from typing import TYPE_CHECKING
+
+from windlass import config, connect
+
+if TYPE_CHECKING:
+    from windlass.clock import Clock
+    from windlass.connect import Opened
+
+
+class Opening:
+    """A store that opens itself when it is first asked for."""
+
+    def __init__(self, url: str | None, clock: Clock | None) -> None:
+        self._url = url
+        self._clock = clock
+        self._opened: Opened | None = None
+        self._start_over()
+        _openings.add(self)
+
+    def get(self) -> Opened:
+        """The store of this process, opened if need be."""
+        opened = self._opened
+        if opened is not None and self._process == os.getpid():
+            return opened
+        if self._process != os.getpid():
+            # A fork that Python was not told of, by a server written in C.
+            self.after_fork()
+        with self._lock:
+            if self._opened is None:
+                self._opened = connect.open(self._url or config.load().database_url, clock=self._clock)
+            return self._opened
+
+    def close(self) -> None:
+        """Let go of the store; the next use opens it again."""
+        if self._process != os.getpid():
+            self.after_fork()
+        with self._lock:
+            opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.close()
+
+    def after_fork(self) -> None:
+        """What was inherited belongs to the parent: not used, not closed, not left to be collected."""
+        if self._opened is not None:
+            _inherited.append(self._opened)
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._opened = None
+
+
+def _after_fork() -> None:
+    for opening in list(_openings):
+        opening.after_fork()
+
+
+_openings: weakref.WeakSet[Opening] = weakref.WeakSet()
+_inherited: list[Opened] = []
+os.register_at_fork(after_in_child=_after_fork)

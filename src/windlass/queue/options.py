@@ -1,0 +1,149 @@
+"""What may a producer say about one job? Checked here, all of it, before anything is written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, TypedDict
+from uuid import UUID
+
+from windlass.clock import uuid7
+from windlass.duration import Duration, parse_duration
+from windlass.errors import InvalidValue
+from windlass.job import MAX_KEY, MAX_TENANT, NewJob
+from windlass.queue.defaults import TypeDefaults
+from windlass.registry import check_max_attempts, check_priority
+
+
+class JobOptions(TypedDict, total=False):
+    """What a producer may say about one job."""
+
+    priority: int | None
+    delay: Duration | None
+    at: datetime | None
+    key: str | None
+    id: str | UUID | None
+    tenant: str | None
+    max_attempts: int | None
+    on_conflict: Literal["error", "existing"]
+    connection: object | None
+    traceparent: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """A producer's checked options."""
+
+    priority: int | None = None
+    delay: timedelta | None = None
+    run_at: datetime | None = None
+    key: str | None = None
+    id: str | None = None
+    tenant: str = ""
+    max_attempts: int | None = None
+    take_existing: bool = False
+    connection: object | None = None
+    traceparent: str | None = None
+
+    def draft(self, job_type: str, payload: bytes, defaults: TypeDefaults) -> NewJob:
+        """A job that is ready to be stored."""
+        return NewJob(
+            id=self.id or uuid7(),
+            own_id=self.id is not None,
+            type=job_type,
+            payload=payload,
+            schema_version=defaults.version,
+            priority=defaults.priority if self.priority is None else self.priority,
+            max_attempts=defaults.max_attempts if self.max_attempts is None else self.max_attempts,
+            delay=self.delay,
+            run_at=self.run_at,
+            key=self.key,
+            take_existing=self.take_existing,
+            tenant=self.tenant,
+            traceparent=self.traceparent,
+        )
+
+
+def choose(options: Mapping[str, Any]) -> Choice:
+    """Options as a producer wrote them, checked; None is the same as left out."""
+    unknown = set(options) - set(_ALLOWED)
+    if unknown:
+        raise InvalidValue("option", min(unknown), "one of " + ", ".join(_ALLOWED))
+    given = {name: value for name, value in options.items() if value is not None}
+    if "delay" in given and "at" in given:
+        raise InvalidValue("at", given["at"], "left out when delay is given")
+    return Choice(
+        priority=check_priority(given["priority"]) if "priority" in given else None,
+        delay=_delay(given["delay"]) if "delay" in given else None,
+        run_at=_moment(given["at"]) if "at" in given else None,
+        key=_text("key", given["key"], MAX_KEY) if "key" in given else None,
+        id=_id(given["id"]) if "id" in given else None,
+        tenant=_text("tenant", given["tenant"], MAX_TENANT) if "tenant" in given else "",
+        max_attempts=check_max_attempts(given["max_attempts"]) if "max_attempts" in given else None,
+        take_existing=_takes_existing(given.get("on_conflict", "error")),
+        connection=given.get("connection"),
+        traceparent=_traceparent(given["traceparent"]) if "traceparent" in given else None,
+    )
+
+
+def without_connection(choice: Choice) -> Choice:
+    """The choice, if a draft can carry it: a transaction is chosen when drafts are stored."""
+    if choice.connection is not None:
+        raise InvalidValue("connection", choice.connection, "given to enqueue_many, not to a draft")
+    return choice
+
+
+def _delay(value: Duration) -> timedelta:
+    delay = parse_duration(value, "delay")
+    if delay > _LATEST:
+        raise InvalidValue("delay", value, f"at most {_LATEST.days}d")
+    return delay
+
+
+def _moment(value: object) -> datetime:
+    if not isinstance(value, datetime):
+        raise InvalidValue("at", value, "a datetime; one without a zone is taken as UTC")
+    try:
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    except OverflowError:
+        raise InvalidValue("at", value, "between the years 1 and 9999 in UTC") from None
+
+
+def _text(field: str, value: object, longest: int) -> str:
+    allowed = f"a text of 1 to {longest} characters, without NUL or lone surrogates"
+    if not isinstance(value, str) or not 1 <= len(value) <= longest or "\0" in value:
+        raise InvalidValue(field, value, allowed)
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InvalidValue(field, value, allowed) from None
+    return value
+
+
+def _id(value: object) -> str:
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, str) and _UUID.fullmatch(value):
+        return value.lower()
+    raise InvalidValue("id", value, "a UUID; a name of your own is a key")
+
+
+def _takes_existing(value: object) -> bool:
+    if value not in ("error", "existing"):
+        raise InvalidValue("on_conflict", value, "one of error, existing")
+    return value == "existing"
+
+
+def _traceparent(value: object) -> str:
+    if isinstance(value, str) and _TRACEPARENT.fullmatch(value):
+        return value
+    example = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    raise InvalidValue("traceparent", value, f"a W3C trace context such as {example}")
+
+
+_ALLOWED = tuple(JobOptions.__annotations__)
+_LATEST = timedelta(days=3650)
+_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")

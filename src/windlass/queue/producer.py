@@ -1,0 +1,145 @@
+"""How does a job get into the store?"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from windlass.errors import InvalidPayload, InvalidValue, Refused, UnknownType, WindlassError
+from windlass.job import NewJob, TypeInfo
+from windlass.payload import pack, validate
+from windlass.queue.defaults import Defaults
+from windlass.queue.handle import JobHandle
+from windlass.queue.options import Choice
+from windlass.registry import SHELL, Handler, check_type
+
+if TYPE_CHECKING:
+    from windlass.clock import Clock
+    from windlass.connect import Opened
+    from windlass.queue.opening import Opening
+    from windlass.registry import Registry
+    from windlass.store.protocol import Enqueued
+
+# As many as one transaction takes.
+CHUNK = 10_000
+
+
+class Producer:
+    """Makes drafts and stores them; keeps the store's catalogue of types up to date."""
+
+    def __init__(self, opening: Opening, registry: Registry, clock: Clock | None) -> None:
+        self._opening = opening
+        self._registry = registry
+        self._defaults = Defaults(opening, clock)
+        self._catalogue: dict[str, TypeInfo] = {}
+        # Where, and which revision of the registry.
+        self._published: tuple[Opened | None, int] = (None, 0)
+
+    def draft(self, handler: Handler, arguments: Mapping[str, Any], choice: Choice) -> NewJob:
+        """A job for a handler that is registered here."""
+        payload = handler.signature.encode(arguments)
+        return choice.draft(handler.name, payload, self._defaults.of_handler(handler))
+
+    def draft_by_name(self, name: str, payload: Mapping[str, Any], choice: Choice) -> NewJob:
+        """A job of any type that is registered here or in the store."""
+        handler = self._registry.get(check_type(name))
+        if handler is not None:
+            return self.draft(handler, payload, choice)
+        if name == SHELL:
+            raise Refused("this queue takes no shell commands; Queue(..., shell=True) switches them on")
+        packed = pack(payload, name)
+        info = self._known(name)
+        try:
+            validate(info.schema, packed, name)
+        except InvalidPayload:
+            # The type may have changed since we looked.
+            self._read_catalogue()
+            info = self._known(name)
+            validate(info.schema, packed, name)
+        return choice.draft(name, packed, self._defaults.of_type(info))
+
+    def enqueue(self, draft: NewJob, connection: object | None = None) -> JobHandle:
+        """Store one job; with a connection, in the caller's transaction."""
+        return self._store([draft], connection)[0]
+
+    def enqueue_many(self, drafts: Iterable[NewJob], connection: object | None = None) -> list[JobHandle]:
+        """Store many jobs, a chunk a transaction."""
+        return [handle for chunk in _chunks(drafts) for handle in self._store(chunk, connection)]
+
+    def publish(self) -> None:
+        """Put the handlers registered here into the store's catalogue, as far as they are news to it."""
+        opened = self._opening.get()
+        place, revision = self._published
+        if place is opened and revision == self._registry.revision:
+            return
+        revision = self._registry.revision
+        self._read_catalogue()
+        ours = [handler.info() for handler in self._registry.handlers()]
+        news = [info for info in ours if _is_news(info, self._catalogue.get(info.name))]
+        if news:
+            opened.store.register(news)
+        self._published = (opened, revision)
+
+    def _store(self, drafts: Sequence[NewJob], connection: object | None) -> list[JobHandle]:
+        opened = self._opening.get()
+        if connection is not None:
+            # Publishing would wait for the lock that the caller's transaction holds: the next ordinary
+            # enqueue, or a worker, does it. And nobody need be woken before the caller commits.
+            done = opened.store.enqueue_on(connection, drafts)
+        else:
+            self.publish()
+            done = opened.store.enqueue(drafts)
+            if any(_is_claimable(each) for each in done):
+                opened.wakeup.notify()
+        return [JobHandle(self._opening, each.job.id, each.job.key, created=each.created) for each in done]
+
+    def _known(self, name: str) -> TypeInfo:
+        if name not in self._catalogue:
+            self._read_catalogue()
+        info = self._catalogue.get(name)
+        if info is None:
+            raise UnknownType(name, {*self._catalogue, *self._registry.names()})
+        return info
+
+    def _read_catalogue(self) -> None:
+        self._catalogue = self._opening.get().store.types()
+
+
+def _is_news(ours: TypeInfo, known: TypeInfo | None) -> bool:
+    if known is None:
+        return True
+    return ours.schema_version >= known.schema_version and _as_stored(ours) != _as_stored(known)
+
+
+def _as_stored(info: TypeInfo) -> Any:
+    return msgspec.json.decode(msgspec.json.encode(info))
+
+
+def _is_claimable(done: Enqueued) -> bool:
+    return done.created and done.job.run_at <= done.job.enqueued_at
+
+
+def _chunks(drafts: Iterable[NewJob]) -> Iterator[list[NewJob]]:
+    counted = enumerate(drafts)
+    while chunk := [_checked(index, draft) for index, draft in itertools.islice(_noted(counted), CHUNK)]:
+        yield chunk
+
+
+def _noted(counted: Iterator[tuple[int, NewJob]]) -> Iterator[tuple[int, NewJob]]:
+    """The same, but an error in making a draft says which one it was."""
+    index = -1
+    try:
+        for index, draft in counted:
+            yield index, draft
+    except WindlassError as error:
+        error.add_note(f"in draft {index + 1} of enqueue_many, counted from 0")
+        raise
+
+
+def _checked(index: int, draft: object) -> NewJob:
+    if not isinstance(draft, NewJob):
+        raise InvalidValue(f"drafts[{index}]", draft, "a draft, as made by .draft(...)")
+    return draft

@@ -1,0 +1,214 @@
+"""What does an application hold? One Queue: decorate, enqueue, look, run a worker."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import FrameType, TracebackType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
+
+from windlass.context import Context
+from windlass.errors import InvalidValue, JobNotFound
+from windlass.queue.handle import JobHandle
+from windlass.queue.jobtype import ContextJobType, JobType
+from windlass.queue.opening import Opening
+from windlass.queue.options import JobOptions, choose, without_connection
+from windlass.queue.producer import Producer
+from windlass.queue.working import WorkerOptions, worker_config
+from windlass.registry import Options, Registry, Rules, WhenUnsure, make_handler, shell_handler
+from windlass.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from windlass.clock import Clock
+    from windlass.duration import Duration
+    from windlass.job import Job, NewJob
+    from windlass.policy.retry import Retry
+    from windlass.store.protocol import Acted, Store
+    from windlass.wakeup.protocol import Wakeup
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Hook = TypeVar("Hook", bound=Callable[[], object])
+
+
+class TypeOptions(TypedDict, total=False):
+    """What a decorator may say about a type."""
+
+    name: str
+    timeout: Duration
+    max_attempts: int
+    retry: Retry
+    rules: Rules
+    max_age: Duration
+    priority: int
+    version: int
+    when_unsure: WhenUnsure
+
+
+class Decorator(Protocol):
+    """What `@queue.job(...)` gives: turns a function into a JobType."""
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], R], /) -> ContextJobType[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> JobType[P, R]: ...
+
+
+class Queue:
+    """All jobs of one store, and the handlers of this process.
+
+    Nothing is opened before it is first used, and a forked process opens its own; so a Queue can stand at
+    the top of a module, before any fork.
+    """
+
+    def __init__(self, url: str | None = None, *, shell: bool = False, clock: Clock | None = None) -> None:
+        """Without a URL: WINDLASS_DATABASE_URL, then windlass.toml, then windlass.db in the current folder.
+
+        `shell` lets this queue take and run shell commands.
+        """
+        self.registry = Registry()
+        self._shell = shell
+        self._clock = clock
+        self._opening = Opening(url, clock)
+        self._producer = Producer(self._opening, self.registry, clock)
+        if shell:
+            self.registry.add(shell_handler())
+
+    # --- handlers ---
+
+    @overload
+    def job(self, function: Callable[Concatenate[Context, P], R], /) -> ContextJobType[P, R]: ...
+    @overload
+    def job(self, function: Callable[P, R], /) -> JobType[P, R]: ...
+    @overload
+    def job(self, /, **options: Unpack[TypeOptions]) -> Decorator: ...
+    def job(self, function: Callable[..., Any] | None = None, /, **options: Unpack[TypeOptions]) -> Any:
+        """Register a function as the handler of a type; as `@queue.job` or `@queue.job(timeout=30, ...)`."""
+        said = _checked(options)
+        # Annotations in text may name what stands around the function.
+        names = _names_around(inspect.currentframe())
+
+        def register(function: Callable[..., Any]) -> JobType[..., Any] | ContextJobType[..., Any]:
+            handler = make_handler(function, said, names)
+            self.registry.add(handler)
+            made = ContextJobType if handler.signature.context_first else JobType
+            return made(self._producer, handler, function)
+
+        return register if function is None else register(function)
+
+    def on_worker_start(self, hook: Hook) -> Hook:
+        """Call a function in each worker before it claims its first job."""
+        self.registry.on_start.append(hook)
+        return hook
+
+    def on_worker_stop(self, hook: Hook) -> Hook:
+        """Call a function in each worker after its last job."""
+        self.registry.on_stop.append(hook)
+        return hook
+
+    # --- producing ---
+
+    def enqueue(self, name: str, payload: Mapping[str, Any], **options: Unpack[JobOptions]) -> JobHandle:
+        """Store a job by its type's name; the handler may be here, or only known to the store."""
+        choice = choose(options)
+        return self._producer.enqueue(self._producer.draft_by_name(name, payload, choice), choice.connection)
+
+    async def enqueue_async(
+        self, name: str, payload: Mapping[str, Any], **options: Unpack[JobOptions]
+    ) -> JobHandle:
+        """For async callers; one thread hop."""
+        if options.get("connection") is not None:
+            # The caller's connection belongs to the caller's thread.
+            return self.enqueue(name, payload, **options)
+        return await asyncio.to_thread(self.enqueue, name, payload, **options)
+
+    def draft(self, name: str, payload: Mapping[str, Any], **options: Unpack[JobOptions]) -> NewJob:
+        """A checked job that is not stored yet, by its type's name."""
+        return self._producer.draft_by_name(name, payload, without_connection(choose(options)))
+
+    def enqueue_many(self, drafts: Iterable[NewJob], *, connection: object | None = None) -> list[JobHandle]:
+        """Store drafts in their order: all or none up to 10,000, beyond that all or none of each 10,000."""
+        return self._producer.enqueue_many(drafts, connection)
+
+    # --- looking ---
+
+    def get(self, name: str) -> Job:
+        """A job by its id or key; JobNotFound if there is none."""
+        job = self.store.get(name)
+        if job is None:
+            raise JobNotFound(name)
+        return job
+
+    def wait(self, name: str, timeout: Duration | None = None) -> Job:
+        """Wait for the end of a job that is known by its id or key."""
+        job = self.get(name)
+        return JobHandle(self._opening, job.id, job.key, created=False).wait(timeout)
+
+    def cancel(self, name: str) -> Acted:
+        """End a pending job by its id or key as cancelled, or ask the worker of a running one to."""
+        return self.store.cancel(self.get(name).id)
+
+    # --- working ---
+
+    @contextlib.contextmanager
+    def worker(self, **options: Unpack[WorkerOptions]) -> Iterator[Worker]:
+        """Run a worker in this process for as long as the block lasts."""
+        config = worker_config({"shell": self._shell, **options})
+        if config.shell:
+            self.registry.add(shell_handler())
+        self._producer.publish()
+        worker = Worker(self.store, self.wakeup, self.registry, config, clock=self._clock)
+        worker.start()
+        try:
+            yield worker
+        finally:
+            worker.stop()
+
+    # --- the store behind it ---
+
+    @property
+    def store(self) -> Store:
+        """The store of this process, opened if need be."""
+        return self._opening.get().store
+
+    @property
+    def wakeup(self) -> Wakeup:
+        """The hints that belong to the store."""
+        return self._opening.get().wakeup
+
+    def close(self) -> None:
+        """Let go of the store; the next use opens it again."""
+        self._opening.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _names_around(frame: FrameType | None) -> dict[str, Any]:
+    """The caller's local names, seen from the frame that it called."""
+    return {} if frame is None or frame.f_back is None else dict(frame.f_back.f_locals)
+
+
+def _checked(options: TypeOptions) -> Options:
+    unknown = set(options) - set(TypeOptions.__annotations__)
+    if unknown:
+        raise InvalidValue("job option", min(unknown), "one of " + ", ".join(TypeOptions.__annotations__))
+    return Options(**options)

@@ -1,0 +1,74 @@
+"""What may be said about a worker that runs inside the caller's process?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from windlass.config import WorkerConfig
+from windlass.duration import Duration, parse_duration
+from windlass.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class WorkerOptions(TypedDict, total=False):
+    """The options of a worker; what they mean stands in WorkerConfig."""
+
+    threads: int
+    coroutines: int
+    concurrency: int | None
+    types: Iterable[str]
+    shell: bool
+    lease: Duration
+    poll: Duration
+    grace: Duration
+    exit_after: Duration
+    unsafe_lease: bool
+
+
+def worker_config(options: Mapping[str, Any]) -> WorkerConfig:
+    """A worker's options, checked."""
+    unknown = set(options) - set(_READERS)
+    if unknown:
+        raise InvalidValue("worker option", min(unknown), "one of " + ", ".join(_READERS))
+    return WorkerConfig(**{name: _READERS[name](value, name) for name, value in options.items()})
+
+
+def _whole(value: object, field: str) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    raise InvalidValue(field, value, "a whole number")
+
+
+def _whole_or_none(value: object, field: str) -> int | None:
+    return None if value is None else _whole(value, field)
+
+
+def _switch(value: object, field: str) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise InvalidValue(field, value, "True or False")
+
+
+def _patterns(value: object, field: str) -> tuple[str, ...]:
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes):
+        patterns = tuple(value)
+        if all(isinstance(pattern, str) and pattern for pattern in patterns):
+            return patterns
+    raise InvalidValue(field, value, 'a list of types or patterns, such as ["email.*", "report"]')
+
+
+_READERS: dict[str, Callable[[Any, str], Any]] = {
+    "threads": _whole,
+    "coroutines": _whole,
+    "concurrency": _whole_or_none,
+    "types": _patterns,
+    "shell": _switch,
+    "lease": parse_duration,
+    "poll": parse_duration,
+    "grace": parse_duration,
+    "exit_after": parse_duration,
+    "unsafe_lease": _switch,
+}

@@ -1,0 +1,268 @@
+"""Which function runs the jobs of a type, and with which options?"""
+
+from __future__ import annotations
+
+import fnmatch
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+
+from windlass.duration import Duration, parse_duration
+from windlass.errors import InvalidValue
+from windlass.job import (
+    DEFAULT_MAX_ATTEMPTS,
+    DEFAULT_PRIORITY,
+    HIGHEST_PRIORITY,
+    MAX_ATTEMPTS,
+    MAX_TYPE,
+    TypeInfo,
+)
+from windlass.outcome import RULES, Policy, Rule
+from windlass.payload import Signature
+from windlass.policy.retry import Retry
+
+Kind = Literal["thread", "loop", "shell"]
+WhenUnsure = Literal["run", "stop"]
+Rules = Mapping[type[BaseException], Rule]
+
+DEFAULT_TIMEOUT = timedelta(seconds=300)
+SHELL = "shell"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Handler:
+    """A registered function and what holds for its jobs."""
+
+    name: str
+    function: Callable[..., Any]
+    kind: Kind
+    signature: Signature
+    timeout: timedelta
+    max_attempts: int
+    priority: int
+    policy: Policy
+    version: int
+    when_unsure: WhenUnsure
+    # The options that the code gave; the others may be set by operators as defaults.
+    said: frozenset[str] = frozenset()
+
+    @property
+    def wants_context(self) -> str | None:
+        """The parameter that takes the Context, if there is one."""
+        return self.signature.context
+
+    def decode(self, payload: bytes | msgspec.Raw) -> dict[str, Any]:
+        """The arguments in a payload, by name; InvalidPayload if it does not fit."""
+        return self.signature.decode(payload)
+
+    def info(self) -> TypeInfo:
+        """What the catalogue tells those who have not got the function."""
+        max_age = self.policy.max_age
+        options = {
+            "kind": self.kind,
+            "timeout": self.timeout.total_seconds(),
+            "max_attempts": self.max_attempts,
+            "priority": self.priority,
+            "retry": msgspec.to_builtins(self.policy.retry),
+            "max_age": None if max_age is None else max_age.total_seconds(),
+            "when_unsure": self.when_unsure,
+            "said": sorted(self.said),
+        }
+        schema = self.signature.schema
+        return TypeInfo(name=self.name, schema_version=self.version, schema=schema, options=options)
+
+
+class Registry:
+    """The handlers of one queue by type, and what to call when a worker starts and stops."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[str, Handler] = {}
+        # Rises with each change.
+        self.revision = 0
+        self.on_start: list[Callable[[], object]] = []
+        self.on_stop: list[Callable[[], object]] = []
+
+    def add(self, handler: Handler) -> None:
+        """Enter a handler; its name must be free."""
+        known = self._handlers.setdefault(handler.name, handler)
+        if known.function is not handler.function:
+            allowed = f"free: {_place(known.function)} has it; give one of them another name="
+            raise InvalidValue("name", handler.name, allowed)
+        self._handlers[handler.name] = handler
+        self.revision += 1
+
+    def get(self, name: str) -> Handler | None:
+        """The handler of a type, if this process has it."""
+        return self._handlers.get(name)
+
+    def names(self, patterns: Iterable[str] = ()) -> tuple[str, ...]:
+        """The registered types, sorted; with patterns such as `email.*` only those that match one."""
+        wanted = tuple(patterns)
+        return tuple(
+            name
+            for name in sorted(self._handlers)
+            if not wanted or any(fnmatch.fnmatchcase(name, pattern) for pattern in wanted)
+        )
+
+    def handlers(self) -> tuple[Handler, ...]:
+        """Every handler, in the order of registration."""
+        return tuple(self._handlers.values())
+
+
+# --- making handlers ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What a decorator says about a type; what it leaves out is None."""
+
+    name: str | None = None
+    timeout: Duration | None = None
+    max_attempts: int | None = None
+    retry: Retry | None = None
+    rules: Rules | None = None
+    max_age: Duration | None = None
+    priority: int | None = None
+    version: int | None = None
+    when_unsure: WhenUnsure | None = None
+
+
+def make_handler(
+    function: Callable[..., Any], options: Options | None = None, names: Mapping[str, Any] | None = None
+) -> Handler:
+    """A handler from a function and its options, all of them checked; `names` as for Signature."""
+    options = options or Options()
+    _check_function(function)
+    name = check_type(function.__name__ if options.name is None else options.name)
+    return Handler(
+        name=name,
+        function=function,
+        kind="loop" if inspect.iscoroutinefunction(function) else "thread",
+        signature=Signature(function, name, names),
+        timeout=_timeout(options.timeout),
+        max_attempts=check_max_attempts(_or(options.max_attempts, DEFAULT_MAX_ATTEMPTS)),
+        priority=check_priority(_or(options.priority, DEFAULT_PRIORITY)),
+        policy=_policy(options),
+        version=check_whole("version", _or(options.version, 1), 1, _HIGHEST_VERSION),
+        when_unsure=_one_of("when_unsure", _or(options.when_unsure, "run"), ("run", "stop")),
+        said=frozenset(key for key, value in vars(options).items() if value is not None and key != "name"),
+    )
+
+
+def shell_handler() -> Handler:
+    """The built-in type that runs commands; the worker knows how."""
+    return Handler(
+        name=SHELL,
+        function=_command,
+        kind="shell",
+        signature=Signature(_command, SHELL),
+        timeout=DEFAULT_TIMEOUT,
+        max_attempts=DEFAULT_MAX_ATTEMPTS,
+        priority=DEFAULT_PRIORITY,
+        policy=Policy(),
+        version=1,
+        when_unsure="run",
+    )
+
+
+def _command(
+    command: _Line | _Program,  # noqa: ARG001 - the parameters are the payload; there is no body to use them
+    timeout: _Seconds | None = None,  # noqa: ARG001
+    cwd: str | None = None,  # noqa: ARG001
+    env: dict[str, str] | None = None,  # noqa: ARG001
+) -> None:
+    """The payload of a shell job: a line for `sh -c`, or a program and its arguments."""
+    raise TypeError("a shell job has no function to call; a worker runs its command")
+
+
+_Line = Annotated[str, msgspec.Meta(min_length=1)]
+_Program = Annotated[list[str], msgspec.Meta(min_length=1)]
+_Seconds = Annotated[float, msgspec.Meta(gt=0)]
+
+
+def _check_function(function: Callable[..., Any]) -> None:
+    if not (inspect.isfunction(function) or inspect.ismethod(function)):
+        raise InvalidValue("handler", function, "a function made by def or async def")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise InvalidValue("handler", function, "a function without yield: nobody would run its body")
+
+
+def _timeout(value: Duration | None) -> timedelta:
+    timeout = DEFAULT_TIMEOUT if value is None else parse_duration(value, "timeout")
+    if not _SHORTEST_TIMEOUT <= timeout <= _LONGEST_TIMEOUT:
+        raise InvalidValue("timeout", value, "between 1ms and 7d")
+    return timeout
+
+
+def _policy(options: Options) -> Policy:
+    max_age = None if options.max_age is None else parse_duration(options.max_age, "max_age")
+    retry = Retry() if options.retry is None else options.retry
+    if not isinstance(retry, Retry):
+        raise InvalidValue("retry", retry, "a Retry, such as Retry(base=30, cap=3600, jitter=15)")
+    return Policy(retry, MappingProxyType(_rules(options.rules or {})), max_age)
+
+
+def _rules(rules: Mapping[Any, Any]) -> dict[type[BaseException], Rule]:
+    for kind, rule in rules.items():
+        if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+            raise InvalidValue("a key of rules", kind, "an exception class")
+        _one_of(f"rules[{kind.__name__}]", rule, RULES)
+    return dict(rules)
+
+
+# --- checks that producers need as well ---------------------------------------------------------
+
+
+def check_type(name: object) -> str:
+    """A type's name, or InvalidValue."""
+    if isinstance(name, str) and len(name) <= MAX_TYPE and _TYPE.fullmatch(name):
+        return name
+    allowed = f"a letter a-z, then a-z, 0-9, _, . or -, at most {MAX_TYPE} characters"
+    raise InvalidValue("type", name, allowed)
+
+
+def check_priority(value: object) -> int:
+    """A priority, or InvalidValue."""
+    return check_whole("priority", value, 0, HIGHEST_PRIORITY)
+
+
+def check_max_attempts(value: object) -> int:
+    """A bound for attempts, or InvalidValue."""
+    return check_whole("max_attempts", value, 1, MAX_ATTEMPTS)
+
+
+def check_whole(field: str, value: object, least: int, most: int) -> int:
+    """A whole number within bounds, or InvalidValue."""
+    if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
+        return value
+    raise InvalidValue(field, value, f"a whole number between {least} and {most}")
+
+
+_Choice = TypeVar("_Choice", bound=str)
+_Value = TypeVar("_Value")
+
+
+def _one_of(field: str, value: _Choice, allowed: tuple[_Choice, ...]) -> _Choice:
+    if value not in allowed:
+        raise InvalidValue(field, value, "one of " + ", ".join(allowed))
+    return value
+
+
+def _or(value: _Value | None, default: _Value) -> _Value:
+    return default if value is None else value
+
+
+def _place(function: Callable[..., Any]) -> str:
+    return f"{function.__module__}.{function.__qualname__}"
+
+
+_TYPE = re.compile(r"[a-z][a-z0-9_.-]*")
+_HIGHEST_VERSION = 2**31 - 1
+_SHORTEST_TIMEOUT = timedelta(milliseconds=1)
+_LONGEST_TIMEOUT = timedelta(days=7)

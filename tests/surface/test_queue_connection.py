@@ -1,0 +1,118 @@
+"""Jobs that commit or roll back with the caller's own row."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from windlass import InvalidValue, JobType, Queue, StoreBusy
+from windlass.store.protocol import Filter
+
+Send = JobType[[str], None]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "jobs.db"
+
+
+@pytest.fixture
+def queue(path: Path) -> Iterator[Queue]:
+    with Queue(f"sqlite:///{path}") as queue:
+        yield queue
+
+
+@pytest.fixture
+def send(queue: Queue) -> Send:
+    @queue.job
+    def send(to: str) -> None: ...
+
+    return send
+
+
+@pytest.fixture
+def caller(path: Path, queue: Queue) -> Iterator[sqlite3.Connection]:
+    queue.store.now()
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("create table users (name text)")
+    yield connection
+    connection.close()
+
+
+def stored(queue: Queue, caller: sqlite3.Connection) -> tuple[int, int]:
+    return caller.execute("select count(*) from users").fetchone()[0], queue.store.count(Filter(), limit=100)
+
+
+def test_a_job_commits_with_the_callers_row(queue: Queue, send: Send, caller: sqlite3.Connection) -> None:
+    caller.execute("begin immediate")
+    caller.execute("insert into users values ('a')")
+    handle = send.options(connection=caller).enqueue("a")
+    queue.enqueue("send", {"to": "b"}, connection=caller)
+    queue.enqueue_many([send.draft("c"), send.draft("d")], connection=caller)
+    caller.execute("commit")
+    assert stored(queue, caller) == (1, 4)
+    assert bytes(handle.get().payload) == b'{"to":"a"}'
+
+
+def test_a_job_rolls_back_with_the_callers_row(queue: Queue, send: Send, caller: sqlite3.Connection) -> None:
+    caller.execute("begin immediate")
+    caller.execute("insert into users values ('a')")
+    send.options(connection=caller).enqueue("a")
+    queue.enqueue_many([send.draft("c"), send.draft("d")], connection=caller)
+    caller.execute("rollback")
+    assert stored(queue, caller) == (0, 0)
+
+
+def test_the_first_enqueue_of_a_process_may_be_within_the_callers_transaction(
+    queue: Queue, send: Send, caller: sqlite3.Connection
+) -> None:
+    caller.execute("begin immediate")
+    send.options(connection=caller).enqueue("a")
+    assert queue.store.types() == {}
+    caller.execute("commit")
+    send.enqueue("b")
+    assert set(queue.store.types()) == {"send"}
+
+
+def test_async_callers_use_their_connection_on_their_own_thread(
+    queue: Queue, send: Send, caller: sqlite3.Connection
+) -> None:
+    async def main() -> None:
+        caller.execute("begin immediate")
+        await send.options(connection=caller).enqueue_async("a")
+        await queue.enqueue_async("send", {"to": "b"}, connection=caller)
+        caller.execute("commit")
+
+    asyncio.run(main())
+    assert stored(queue, caller) == (0, 2)
+
+
+def test_who_holds_a_transaction_and_forgets_to_name_it_is_told(
+    path: Path, send: Send, caller: sqlite3.Connection
+) -> None:
+    send.enqueue("a")
+    caller.execute("begin immediate")
+    with pytest.raises(StoreBusy, match="connection="):
+        send.enqueue("b")
+    caller.execute("rollback")
+
+
+def test_a_draft_cannot_carry_a_connection(queue: Queue, send: Send, caller: sqlite3.Connection) -> None:
+    with pytest.raises(InvalidValue, match="connection must be given to enqueue_many, not to a draft"):
+        send.options(connection=caller).draft("a")
+    with pytest.raises(InvalidValue, match="connection must be given to enqueue_many, not to a draft"):
+        queue.draft("send", {"to": "a"}, connection=caller)
+
+
+def test_a_connection_to_another_file_is_refused(
+    send: Send, caller: sqlite3.Connection, tmp_path: Path
+) -> None:
+    send.enqueue("a")
+    other = sqlite3.connect(tmp_path / "other.db")
+    with pytest.raises(InvalidValue, match="connection must be"):
+        send.options(connection=other).enqueue("b")
+    other.close()

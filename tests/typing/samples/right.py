@@ -1,0 +1,52 @@
+"""Calls that are right: mypy must have nothing to say."""
+
+from datetime import timedelta
+from typing import assert_type
+
+from windlass import Context, JobHandle, Queue, Retry
+
+queue = Queue("sqlite:///:memory:")
+
+
+@queue.job
+def send(to: str, subject: str, body: str = "") -> int:
+    return len(to + subject + body)
+
+
+@queue.job(timeout=30, max_attempts=3, retry=Retry(base=1), rules={ValueError: "fatal"}, max_age="1h")
+def build(ctx: Context, account: int) -> str:
+    return f"{ctx.id} {account}"
+
+
+@queue.job(name="fetch", timeout=timedelta(minutes=1), when_unsure="stop")
+async def fetch(url: str) -> bytes:
+    return url.encode()
+
+
+@queue.on_worker_start
+def prepare() -> None: ...
+
+
+assert_type(send("a", "b"), int)
+assert_type(send("a", subject="b", body="c"), int)
+assert_type(send.enqueue("a", "b"), JobHandle)
+build.enqueue(7)
+build.enqueue(account=7)
+build.options(priority=9, delay="5m", key="k", on_conflict="existing").enqueue(account=7)
+queue.enqueue_many([send.draft("a", "b"), build.options(tenant="t").draft(1)])
+queue.enqueue("send", {"to": "a"}, priority=1, delay=timedelta(1))
+prepare()
+
+
+def inside(ctx: Context) -> None:
+    assert_type(build(ctx, 7), str)
+
+
+async def asynchronous() -> None:
+    assert_type(await fetch("a"), bytes)
+    assert_type(await send.enqueue_async("a", subject="b"), JobHandle)
+    await (await fetch.options(key="k").enqueue_async("a")).result_async(timeout=5)
+
+
+with queue.worker(concurrency=4, lease="2m") as worker:
+    worker.drain()

@@ -1,0 +1,163 @@
+"""A background thread that repeats itself, and survives what it repeats."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+import pytest
+
+from windlass.errors import StoreBusy
+from windlass.loop import Loop, pause_after
+
+NEVER = timedelta(hours=1)
+SOON = timedelta(milliseconds=5)
+PATIENCE = 10
+
+
+class Ticks:
+    """Counts ticks and lets a test wait for the n-th."""
+
+    def __init__(self, *answers: float | Exception | None) -> None:
+        self._answers = list(answers)
+        self._changed = threading.Condition()
+        self.at: list[float] = []
+
+    def __call__(self) -> float | None:
+        with self._changed:
+            self.at.append(time.monotonic())
+            self._changed.notify_all()
+            answer = self._answers.pop(0) if self._answers else None
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def reach(self, number: int) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(self.at) >= number, PATIENCE), (
+                f"only {len(self.at)} ticks"
+            )
+
+
+@pytest.fixture
+def started() -> Iterator[Callable[[Loop], Loop]]:
+    loops: list[Loop] = []
+
+    def start(loop: Loop) -> Loop:
+        loops.append(loop)
+        loop.start()
+        return loop
+
+    yield start
+    for loop in loops:
+        assert loop.stop(PATIENCE)
+
+
+def test_a_loop_ticks_at_once_and_again_after_its_interval(started: Callable[[Loop], Loop]) -> None:
+    ticks = Ticks()
+    started(Loop("test", ticks, every=SOON))
+    ticks.reach(3)
+
+
+def test_a_wake_up_brings_the_next_tick_forward(started: Callable[[Loop], Loop]) -> None:
+    ticks = Ticks()
+    loop = started(Loop("test", ticks, every=NEVER))
+    ticks.reach(1)
+    loop.wake()
+    ticks.reach(2)
+
+
+def test_a_tick_says_itself_when_the_next_one_comes(started: Callable[[Loop], Loop]) -> None:
+    ticks = Ticks(0.0, 0.001)
+    started(Loop("test", ticks, every=NEVER))
+    ticks.reach(3)
+
+
+def test_the_first_tick_can_be_put_off(started: Callable[[Loop], Loop]) -> None:
+    ticks = Ticks()
+    loop = started(Loop("test", ticks, every=NEVER, first=NEVER))
+    assert ticks.at == []
+    loop.wake()
+    ticks.reach(1)
+
+
+def test_jitter_lengthens_the_interval_by_a_random_part(started: Callable[[Loop], Loop]) -> None:
+    ticks = Ticks()
+    started(Loop("test", ticks, every=timedelta(milliseconds=40), jitter=1.0, chance=lambda: 0.5))
+    ticks.reach(2)
+    assert ticks.at[1] - ticks.at[0] >= 0.06
+
+
+def test_a_loop_outlives_a_tick_that_raises(started: Callable[[Loop], Loop]) -> None:
+    ticks = Ticks(ValueError("broken"), KeyError("again"))
+    started(Loop("test", ticks, every=SOON, longest_pause=SOON))
+    ticks.reach(3)
+
+
+@pytest.mark.parametrize(("failures", "seconds"), [(1, 1.0), (2, 2.0), (3, 4.0), (4, 4.0), (5000, 4.0)])
+def test_the_pauses_after_failures_double_up_to_their_bound(failures: int, seconds: float) -> None:
+    assert pause_after(failures, 4.0) == seconds
+
+
+def test_a_wake_up_does_not_shorten_the_pause_after_a_failure(started: Callable[[Loop], Loop]) -> None:
+    ticks = Ticks(ValueError("broken"))
+    loop = started(Loop("test", ticks, every=NEVER, longest_pause=timedelta(seconds=0.3)))
+    ticks.reach(1)
+    loop.wake()
+    ticks.reach(2)
+    assert ticks.at[1] - ticks.at[0] >= 0.3
+
+
+def test_a_stop_ends_the_pause_after_a_failure(started: Callable[[Loop], Loop]) -> None:
+    ticks = Ticks(ValueError("broken"))
+    loop = started(Loop("test", ticks, every=NEVER, longest_pause=NEVER))
+    ticks.reach(1)
+    assert loop.stop(0.9), "the pause lasts a second"
+
+
+@pytest.mark.parametrize(
+    ("error", "traced"), [(StoreBusy("somebody holds the lock"), False), (ValueError("a bug"), True)]
+)
+def test_a_failure_is_logged_and_only_a_bug_with_its_traceback(
+    error: Exception, *, traced: bool, started: Callable[[Loop], Loop], caplog: pytest.LogCaptureFixture
+) -> None:
+    ticks = Ticks(error)
+    with caplog.at_level(logging.WARNING, "windlass.loop"):
+        started(Loop("test", ticks, every=NEVER, longest_pause=SOON))
+        ticks.reach(2)
+    [record] = caplog.records
+    assert record.getMessage() == "loop.tick_failed"
+    assert record.__dict__["error"] == str(error)
+    assert bool(record.exc_info) is traced
+
+
+def test_stop_says_when_a_tick_takes_too_long() -> None:
+    entered, release = threading.Event(), threading.Event()
+
+    def tick() -> None:
+        entered.set()
+        release.wait(PATIENCE)
+
+    loop = Loop("test", tick, every=NEVER)
+    loop.start()
+    assert entered.wait(PATIENCE)
+    assert not loop.stop(0.01)
+    release.set()
+    assert loop.stop(PATIENCE)
+
+
+def test_a_loop_can_be_stopped_from_within_its_own_tick() -> None:
+    done = threading.Event()
+    loops: list[Loop] = []
+
+    def tick() -> None:
+        assert loops[0].stop()
+        done.set()
+
+    loops.append(Loop("test", tick, every=SOON))
+    loops[0].start()
+    assert done.wait(PATIENCE)
+    assert loops[0].stop(PATIENCE)

@@ -1,0 +1,263 @@
+"""What do the operator's verbs do, on a real store?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from windlass import connect
+from windlass.clock import ManualClock, uuid7
+from windlass.connect import Opened
+from windlass.errors import InvalidPayload, InvalidValue, JobNotFound, WorkerNotFound, WrongState
+from windlass.job import Error, JobState, NewJob, Reason, TypeInfo
+from windlass.ops import Ops, Verb
+from windlass.ops.local import local_workers
+from windlass.outcome import Dead
+from windlass.store.protocol import Filter, Settlement, Want, WorkerInfo
+from windlass.upkeep.place import here
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"n": {"type": "integer"}},
+    "required": ["n"],
+    "additionalProperties": False,
+}
+BOOM = Error(Reason.EXCEPTION, "ValueError", "boom")
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def opened(tmp_path: Path, clock: ManualClock) -> Iterator[Opened]:
+    opened = connect.open(f"sqlite:///{tmp_path / 'jobs.db'}", clock=clock)
+    opened.store.register([TypeInfo(name="mail", schema=SCHEMA)])
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def ops(opened: Opened, clock: ManualClock) -> Ops:
+    return Ops(opened.store, wakeup=opened.wakeup, by="ann", clock=clock)
+
+
+def _enqueue(ops: Ops, count: int = 1, **fields: object) -> list[str]:
+    jobs = [
+        NewJob(**{"id": uuid7(), "type": "mail", "payload": b'{"n":%d}' % number, **fields})  # type: ignore[arg-type]
+        for number in range(count)
+    ]
+    return [each.job.id for each in ops.store.enqueue(jobs)]
+
+
+def _kill(ops: Ops, count: int = 1) -> None:
+    """Let the next jobs fail for good."""
+    want = Want(worker="w", types={"mail": 1}, limit=count, lease=timedelta(minutes=1))
+    leases = ops.store.claim(want).leases
+    assert ops.store.settle([Settlement(lease, Dead(BOOM), None) for lease in leases]) == []
+
+
+def test_each_verb_notes_who_did_it_and_why(ops: Ops) -> None:
+    [job_id] = _enqueue(ops)
+    ops.bury(job_id, why="kills its worker")
+    ops.replay(job_id, by="bob")
+    ops.cancel(job_id)
+    changes = [(change.verb, change.by, change.why) for change in ops.show(job_id).changes]
+    assert changes == [("bury", "ann", "kills its worker"), ("replay", "bob", ""), ("cancel", "ann", "")]
+
+
+def test_jobs_answer_to_their_keys(ops: Ops) -> None:
+    [job_id] = _enqueue(ops, key="signup:1")
+    assert ops.show("signup:1").id == job_id
+    assert ops.cancel("signup:1").id == job_id
+    with pytest.raises(JobNotFound):
+        ops.cancel("signup:2")
+
+
+def test_replay_checks_the_payload_against_the_schema_of_today(ops: Ops) -> None:
+    [job_id] = _enqueue(ops)
+    _kill(ops)
+    with pytest.raises(InvalidPayload, match=r"payload\.n must be an integer"):
+        ops.replay(job_id, payload={"n": "one"})
+    narrower = {**SCHEMA, "properties": {"n": {"type": "integer", "minimum": 5}}}
+    ops.store.register([TypeInfo(name="mail", schema=narrower, schema_version=2)])
+    with pytest.raises(InvalidPayload):
+        ops.replay(job_id)
+    assert ops.show(job_id).state is JobState.DEAD
+    ops.replay(job_id, payload={"n": 7})
+    job = ops.show(job_id)
+    assert (job.state, bytes(job.payload), job.schema_version) == (JobState.PENDING, b'{"n":7}', 2)
+    assert job.changes[-1].before == {"n": 0}
+
+
+def test_a_waiting_job_can_be_edited_and_made_due(ops: Ops) -> None:
+    [job_id] = _enqueue(ops, delay=timedelta(hours=1))
+    ops.edit(job_id, priority=9, payload={"n": 3})
+    job = ops.show(job_id)
+    assert (job.priority, bytes(job.payload)) == (9, b'{"n":3}')
+    ops.run_now(job_id)
+    assert ops.show(job_id).run_at <= ops.now()
+    with pytest.raises(InvalidValue, match="priority must be between 0 and 10, got 11"):
+        ops.edit(job_id, priority=11)
+    with pytest.raises(InvalidPayload):
+        ops.edit(job_id, payload={})
+    ops.cancel(job_id)
+    with pytest.raises(WrongState):
+        ops.edit(job_id, priority=3)
+
+
+def test_a_dry_run_counts_and_changes_nothing(ops: Ops) -> None:
+    _enqueue(ops, 5)
+    answer = ops.bulk(Verb.CANCEL, Filter(types=("mail",)), dry_run=True)
+    assert (answer.matched, answer.done, answer.dry_run) == (5, 0, True)
+    assert ops.bulk(Verb.CANCEL, Filter(types=("mail",)), limit=2, dry_run=True).matched == 2
+    assert ops.status().counts["due"] == 5
+
+
+def test_a_bulk_verb_reaches_every_match_over_many_pages(ops: Ops) -> None:
+    _enqueue(ops, 1201)
+    seen: list[int] = []
+    answer = ops.bulk(Verb.BURY, Filter(types=("mail",)), progress=seen.append)
+    assert (answer.matched, answer.done, answer.refused) == (1201, 1201, 0)
+    assert seen == sorted(seen)
+    assert seen[-1] == 1201
+    assert ops.status().counts["dead"] == 1201
+
+
+def test_a_bulk_verb_with_a_limit_takes_the_oldest(ops: Ops) -> None:
+    ids = _enqueue(ops, 10)
+    _kill(ops, 10)
+    assert ops.bulk(Verb.REPLAY, Filter(types=("mail",)), limit=4).done == 4
+    assert [ops.show(job_id).state for job_id in ids] == [JobState.PENDING] * 4 + [JobState.DEAD] * 6
+
+
+def test_a_bulk_verb_asks_the_workers_of_running_jobs(ops: Ops) -> None:
+    _enqueue(ops, 3)
+    ops.store.claim(Want(worker="w", types={"mail": 1}, limit=1, lease=timedelta(minutes=1)))
+    answer = ops.bulk(Verb.CANCEL, Filter())
+    assert (answer.matched, answer.done, answer.asked) == (3, 2, 1)
+    assert ops.status().counts["processing"] == 1
+
+
+def test_what_the_rules_refuse_is_counted_and_quoted_and_the_rest_is_done(ops: Ops) -> None:
+    _enqueue(ops, 8)
+    _kill(ops, 8)
+    narrower = {**SCHEMA, "properties": {"n": {"type": "integer", "minimum": 6}}}
+    ops.store.register([TypeInfo(name="mail", schema=narrower, schema_version=2)])
+    answer = ops.bulk(Verb.REPLAY, Filter())
+    assert (answer.matched, answer.done, answer.refused, len(answer.refusals)) == (8, 2, 6, 5)
+    assert all("payload.n must be" in refusal for refusal in answer.refusals)
+
+
+@pytest.mark.parametrize(
+    ("verb", "state"),
+    [
+        (Verb.CANCEL, JobState.DEAD),
+        (Verb.BURY, JobState.COMPLETED),
+        (Verb.REPLAY, JobState.PENDING),
+        (Verb.DISCARD, JobState.CANCELLED),
+    ],
+)
+def test_a_bulk_verb_refuses_states_that_it_is_not_for(ops: Ops, verb: Verb, state: JobState) -> None:
+    with pytest.raises(InvalidValue, match=f"got '{state}'"):
+        ops.bulk(verb, Filter(states=(state,)))
+
+
+def test_status_counts_and_names_what_is_wrong(ops: Ops, clock: ManualClock) -> None:
+    _enqueue(ops, 2)
+    _enqueue(ops, delay=timedelta(hours=1))
+    clock.advance(30)
+    seen = ops.status()
+    assert (seen.counts["due"], seen.counts["scheduled"]) == (2, 1)
+    assert seen.oldest_due == timedelta(seconds=30)
+    assert seen.warnings == ["2 jobs are due and no worker is running: windlass worker start"]
+    ops.store.join(_worker_row("w-1", types=("other",)))
+    assert ops.status().warnings == ["2 jobs of type mail are due and no running worker serves that type"]
+    ops.store.join(_worker_row("w-2", types=("mail",)))
+    assert ops.status().warnings == []
+    _kill(ops)
+    assert ops.status().warnings == ["1 job is in the dead letters: windlass dlq list"]
+
+
+def test_a_worker_without_a_beat_is_silent(ops: Ops, clock: ManualClock) -> None:
+    ops.store.join(_worker_row("w-1"))
+    clock.advance(9)
+    assert [(each.alive, each.silent_for) for each in ops.workers()] == [(True, timedelta(seconds=9))]
+    clock.advance(2)
+    assert [each.alive for each in ops.workers()] == [False]
+    assert (ops.status().fleet.alive, ops.status().fleet.silent) == (0, 1)
+
+
+def test_a_worker_is_drained_by_any_unmistakable_start_of_its_id(ops: Ops) -> None:
+    for name in ("host-1-aa", "host-1-ab", "host-1"):
+        ops.store.join(_worker_row(name))
+    assert ops.drain("host-1-aa") == "host-1-aa"
+    assert ops.drain("host-1") == "host-1"
+    assert {each.info.id for each in ops.workers() if each.info.drain} == {"host-1-aa", "host-1"}
+    with pytest.raises(WorkerNotFound):
+        ops.drain("host-1-a")
+    with pytest.raises(WorkerNotFound):
+        ops.drain("host-2")
+
+
+def test_only_processes_that_surely_run_here_are_local(ops: Ops) -> None:
+    place = here()
+    ours = {
+        "host": place.host,
+        "boot": place.boot,
+        "pid_space": place.pid_space,
+        "pid_started": place.pid_started,
+    }
+    ops.store.join(_worker_row("here", **ours, pid=place.pid))
+    ops.store.join(_worker_row("other boot", **{**ours, "boot": "another"}, pid=place.pid))
+    ops.store.join(_worker_row("other numbers", **{**ours, "pid_space": "pid:[1]"}, pid=place.pid))
+    ops.store.join(_worker_row("number used again", **{**ours, "pid_started": 1}, pid=place.pid))
+    # Seen from another process of this machine: nobody stops itself.
+    elsewhere = msgspec.structs.replace(place, pid=place.pid + 1)
+    assert [worker.id for worker in local_workers(ops.workers(), elsewhere)] == ["here"]
+    assert local_workers(ops.workers(), place) == []
+
+
+def test_settings_are_checked_stored_and_reset(ops: Ops) -> None:
+    ops.set_setting("mail.timeout", " 10m ")
+    ops.set_setting("keep_dead", "1d")
+    found = {each.name: (each.value, each.stored) for each in ops.settings()}
+    assert found["mail.timeout"] == (timedelta(minutes=10), True)
+    assert found["keep_dead"] == (timedelta(days=1), True)
+    assert found["max_attempts"] == (5, False)
+    assert ops.retention().dead == timedelta(days=1)
+    with pytest.raises(InvalidValue):
+        ops.set_setting("mail.timeout", "soon")
+    ops.reset_setting("mail.timeout")
+    assert "mail.timeout" not in {each.name for each in ops.settings()}
+    ops.store.set_setting("timeout", "written by somebody else")
+    assert len(ops.setting_problems()) == 1
+
+
+def test_types_tell_what_holds_for_them(ops: Ops) -> None:
+    options = {"timeout": 30.0, "max_attempts": 3, "said": ["timeout"]}
+    ops.store.register([TypeInfo(name="mail", schema=SCHEMA, schema_version=2, options=options)])
+    ops.set_setting("max_attempts", "7")
+    [mail] = ops.types()
+    assert (mail.effective.timeout, mail.effective.max_attempts) == (timedelta(seconds=30), 7)
+    ops.set_setting("mail.timeout", "1m")
+    assert ops.types()[0].effective.timeout == timedelta(minutes=1)
+
+
+def test_pruning_goes_on_until_nothing_is_past_its_retention(ops: Ops, clock: ManualClock) -> None:
+    _enqueue(ops, 30)
+    ops.bulk(Verb.CANCEL, Filter())
+    clock.advance(timedelta(days=6, hours=23))
+    assert ops.prune() == 0
+    clock.advance(timedelta(hours=2))
+    assert ops.prune() == 30
+
+
+def _worker_row(name: str, **fields: object) -> WorkerInfo:
+    row = {"host": "h", "boot": "b", "pid_space": "p", "pid": 1, "pid_started": 1, "version": "0"}
+    return WorkerInfo(**{"id": name, **row, **fields})  # type: ignore[arg-type]

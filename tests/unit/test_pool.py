@@ -1,0 +1,132 @@
+"""Slots, what waits for one, and how many jobs are worth claiming ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from windlass.worker.pace import ENOUGH_RUNS, FORGOTTEN_AFTER, MOST_AHEAD, Pace
+from windlass.worker.pool import Pool
+from windlass.worker.run import Run
+
+NOW = 1000.0
+
+
+def runs(count: int, *, received: float = 0.0) -> list[Run]:
+    lease: Any = None
+    handler: Any = SimpleNamespace(name="t")
+    pool: Any = None
+    return [Run(lease, handler, pool, received) for _ in range(count)]
+
+
+def busy_pool(slots: int) -> tuple[Pool, list[Run]]:
+    pool = Pool("threads", {"t": 1}, slots)
+    running = pool.offer(runs(slots))
+    assert len(running) == slots
+    return pool, running
+
+
+def test_a_pool_has_room_for_as_many_as_it_has_slots() -> None:
+    pool = Pool("threads", {"t": 1}, 3)
+    assert pool.room(NOW) == 3
+    assert len(pool.offer(runs(2))) == 2
+    assert (pool.room(NOW), pool.busy, pool.idle) == (1, 2, False)
+
+
+def test_what_finds_no_slot_waits_and_starts_in_order_as_slots_come_free() -> None:
+    pool, running = busy_pool(2)
+    late = runs(2)
+    assert pool.offer(late) == []
+    assert pool.waiting == 2
+    assert pool.free(running[0], NOW, was_held=False) == late[:1]
+    assert pool.free(running[1], NOW, was_held=False) == late[1:]
+    assert pool.waiting == 0
+
+
+def test_a_held_slot_is_taken_but_not_busy_until_its_work_ends() -> None:
+    pool, [running] = busy_pool(1)
+    pool.hold()
+    assert (pool.busy, pool.held, pool.room(NOW), pool.idle) == (0, 1, 0, True)
+    pool.free(running, NOW, was_held=True)
+    assert (pool.busy, pool.held, pool.room(NOW)) == (0, 0, 1)
+
+
+def test_what_has_waited_too_long_can_be_taken_back() -> None:
+    pool, [running] = busy_pool(1)
+    old, new = runs(2, received=10.0), runs(1, received=11.0)
+    pool.offer(old)
+    pool.offer(new)
+    assert pool.take_back(received_before=10.5) == old
+    assert pool.waiting == 1
+    assert pool.free(running, NOW, was_held=False) == new
+
+
+def test_a_run_that_never_started_says_nothing_about_how_long_jobs_take() -> None:
+    pool = Pool("loop", {"t": 1}, 4)
+    for run in runs(50):
+        pool.offer([run])
+        pool.free(run, NOW, was_held=False)
+    assert pool.room(NOW) == 4
+
+
+def test_a_pool_whose_jobs_are_short_has_room_for_more_than_its_slots() -> None:
+    pool = Pool("loop", {"t": 1}, 4)
+    for run in runs(ENOUGH_RUNS):
+        pool.offer([run])
+        run.started = NOW - 0.010
+        pool.free(run, NOW, was_held=False)
+    assert pool.room(NOW) > 4
+    pool.offer(runs(pool.room(NOW)))
+    assert not pool.low
+    assert pool.room(NOW) == 0
+
+
+# --- how many ahead ---
+
+
+def pace_of(*seconds: float, job_type: str = "t", pace: Pace | None = None) -> Pace:
+    pace = pace or Pace()
+    for each in seconds:
+        pace.note(job_type, each, NOW)
+    return pace
+
+
+@pytest.mark.parametrize(
+    ("slots", "seconds", "ahead"),
+    [(10, 0.020, 0), (10, 60.0, 0), (10, 0.010, 250), (1, 0.010, 25), (100, 0.0, MOST_AHEAD)],
+)
+def test_only_short_jobs_are_claimed_ahead_and_not_too_many(slots: int, seconds: float, ahead: int) -> None:
+    assert pace_of(*[seconds] * 20).ahead(slots, NOW) == ahead
+
+
+@pytest.mark.parametrize("known", [(), (0.0,), (0.0,) * (ENOUGH_RUNS - 1)])
+def test_a_few_short_runs_prove_nothing(known: Iterable[float]) -> None:
+    assert pace_of(*known).ahead(100, NOW) == 0
+
+
+def test_one_long_type_ends_the_claiming_ahead_for_the_pool() -> None:
+    pace = pace_of(*[0.001] * 100)
+    assert pace.ahead(10, NOW) > 0
+    pace_of(3.0, job_type="long", pace=pace)
+    assert pace.ahead(10, NOW) == 0
+
+
+def test_a_type_that_has_not_run_for_a_minute_no_longer_counts() -> None:
+    pace = pace_of(3.0, job_type="long")
+    later = NOW + FORGOTTEN_AFTER
+    for _ in range(20):
+        pace.note("short", 0.001, later)
+    assert pace.ahead(10, later) > 0
+
+
+def test_jobs_that_become_long_are_noticed_at_once_and_short_again_only_after_a_while() -> None:
+    pace = pace_of(*[0.001] * 100)
+    pace_of(1.0, pace=pace)
+    assert pace.ahead(10, NOW) == 0
+    pace_of(*[0.001] * 5, pace=pace)
+    assert pace.ahead(10, NOW) == 0
+    pace_of(*[0.001] * 50, pace=pace)
+    assert pace.ahead(10, NOW) > 0

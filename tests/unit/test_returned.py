@@ -1,0 +1,76 @@
+"""Whether a handler's return value can be kept."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from windlass.errors import FatalError
+from windlass.job import MAX_RESULT
+from windlass.outcome import Raised, Returned
+from windlass.worker.returned import returned
+
+
+@dataclass
+class Point:
+    x: int
+    y: float
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        (None, None),
+        (3, b"3"),
+        ("ü", '"ü"'.encode()),
+        ({"a": [1, None, True]}, b'{"a":[1,null,true]}'),
+        (Point(1, 2.5), b'{"x":1,"y":2.5}'),
+        (dt.date(2026, 1, 2), b'"2026-01-02"'),
+        ("null", b'"null"'),
+        ("\\u0000", b'"\\\\u0000"'),
+        ("x" * (MAX_RESULT - 2), b'"' + b"x" * (MAX_RESULT - 2) + b'"'),
+    ],
+)
+def test_what_json_can_say_is_kept(value: Any, kept: bytes | None) -> None:
+    assert returned(value) == Returned(kept)
+
+
+class Grumpy:
+    """Its own code raises when it is encoded."""
+
+    @property
+    def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
+        raise RuntimeError("not today")
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (float("nan"), "result is nan"),
+        ({"a": [1.0, float("inf")]}, "result.a[1] is inf"),
+        (Point(1, float("-inf")), "result.y is -inf"),
+        ("a\0b", "result has a NUL character"),
+        ({"a\0": 1}, "a key of result has a NUL character"),
+        (object(), "TypeError"),
+        (Grumpy(), "Error"),
+        ("\ud800", "UnicodeEncodeError"),
+        ("x" * MAX_RESULT, f"it has {MAX_RESULT + 2} bytes as JSON, {MAX_RESULT} are allowed"),
+    ],
+)
+def test_what_cannot_be_kept_ends_the_job_and_says_that_the_work_ran(value: Any, why: str) -> None:
+    result = returned(value)
+    assert isinstance(result, Raised)
+    assert isinstance(result.exception, FatalError), "another attempt would only do the work twice"
+    assert str(result.exception).startswith("the work ran, but its result cannot be kept: ")
+    assert why in str(result.exception)
+
+
+def test_a_list_that_holds_itself_is_refused_and_not_followed_for_ever() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    result = returned(endless)
+    assert isinstance(result, Raised)
+    assert "RecursionError" in str(result.exception)

@@ -1,0 +1,85 @@
+"""Are the SQL texts whole, alike in every dialect, and written by the house rules?"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from windlass.store import statements
+
+SHELF = Path(statements.__file__).parent
+FILES = sorted((SHELF / "sql").glob("*.sql"))
+DIALECTS = sorted(folder.name for folder in (SHELF / "migrations").iterdir() if folder.is_dir())
+
+
+def test_there_are_statements_for_every_dialect_that_has_migrations() -> None:
+    assert "sqlite" in DIALECTS
+    assert all(statements.load(dialect) for dialect in DIALECTS)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_dialects_have_the_same_statements_and_bind_the_same_names(dialect: str) -> None:
+    ours, first = statements.load(dialect), statements.load(DIALECTS[0])
+    assert sorted(ours) == sorted(first)
+    for name, text in ours.items():
+        assert statements.parameters(text) == statements.parameters(first[name]), name
+
+
+def test_a_file_of_one_dialect_stands_above_the_shared_one() -> None:
+    own = {path.name.split(".")[0] for path in FILES if path.name.endswith(".sqlite.sql")}
+    texts = statements.load("sqlite")
+    for name in own:
+        written = (SHELF / "sql" / f"{name}.sqlite.sql").read_text(encoding="utf-8")
+        assert texts[name] == written.replace("windlass.", "windlass_")
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_migrations_are_numbered_without_gaps_and_say_whether_they_expand_or_contract(dialect: str) -> None:
+    found = statements.migrations(dialect)
+    assert [number for number, _, _ in found] == list(range(1, len(found) + 1))
+    assert all(text.startswith(("-- expand\n", "-- contract\n")) for _, _, text in found)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_every_dialect_has_the_same_migrations(dialect: str) -> None:
+    names = [(number, name) for number, name, _ in statements.migrations(dialect)]
+    assert names == [(number, name) for number, name, _ in statements.migrations(DIALECTS[0])]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("select :one, :two_words, :one", {"one", "two_words"}),
+        ("select cast('12:30' as text), a::text, :b", {"b"}),
+        ("select 1", set()),
+    ],
+)
+def test_parameters_are_found_and_casts_are_not(text: str, names: set[str]) -> None:
+    assert statements.parameters(text) == names
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_a_statement_says_why_first(path: Path) -> None:
+    assert path.read_text(encoding="utf-8").startswith("-- ")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_a_statement_reads_no_clock_of_its_own(path: Path) -> None:
+    text = _code(path)
+    assert not re.search(r"\b(now|unixepoch|julianday|datetime|strftime|current_timestamp)\b\s*(\(|$)", text)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_what_changes_a_running_job_is_fenced_by_its_token(path: Path) -> None:
+    """A statement that takes a job out of processing names a token, or says that it only takes others."""
+    text = _code(path)
+    writes = re.search(r"\b(update|delete from)\s+windlass\.jobs\b", text)
+    if writes and ":token" not in text and "token" not in text.split("where", 1)[-1]:
+        assert re.search(r"state (=|in|<>) ?\(?'(pending|dead)'|due = |\bstate = :", text), path.name
+
+
+def _code(path: Path) -> str:
+    text = path.read_text(encoding="utf-8").lower()
+    return "\n".join(line.split("--")[0] for line in text.splitlines())

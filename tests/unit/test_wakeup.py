@@ -1,0 +1,81 @@
+"""Hints that jobs may be there."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+from windlass.wakeup.local import LocalWakeup
+from windlass.wakeup.watch import Watch
+
+PATIENCE = 10
+OFTEN = timedelta(milliseconds=1)
+
+
+def test_everybody_who_subscribed_is_called_until_they_unsubscribe() -> None:
+    wakeup = LocalWakeup()
+    heard: list[str] = []
+
+    def first() -> None:
+        heard.append("first")
+
+    def second() -> None:
+        heard.append("second")
+
+    wakeup.subscribe(first)
+    wakeup.subscribe(second)
+    wakeup.notify()
+    wakeup.unsubscribe(first)
+    wakeup.notify()
+    wakeup.close()
+    wakeup.notify()
+    assert heard == ["first", "second", "second"]
+
+
+def test_a_watch_notifies_when_the_version_moves_and_only_then() -> None:
+    version = 41
+    heard: list[int] = []
+    watch = Watch(lambda: version, every=timedelta(hours=1))
+    watch._local.subscribe(lambda: heard.append(version))  # noqa: SLF001 - to tick by hand, without the thread
+    watch.tick()
+    watch.tick()
+    assert heard == [], "where the number stands at first says nothing"
+    version = 42
+    watch.tick()
+    watch.tick()
+    version = 7
+    watch.tick()
+    assert heard == [42, 7]
+
+
+def test_a_watch_passes_a_notify_on_without_looking() -> None:
+    heard = threading.Event()
+    watch = Watch(lambda: 1, every=timedelta(hours=1))
+    watch.subscribe(heard.set)
+    watch.notify()
+    assert heard.wait(PATIENCE)
+    watch.close()
+
+
+def test_a_watch_looks_only_while_somebody_has_subscribed() -> None:
+    looked = threading.Event()
+    version = 0
+
+    def look() -> int:
+        nonlocal version
+        version += 1
+        looked.set()
+        return version
+
+    watch = Watch(look, every=OFTEN)
+    assert not looked.wait(0.02)
+    heard = threading.Event()
+    watch.subscribe(heard.set)
+    assert heard.wait(PATIENCE)
+    watch.unsubscribe(heard.set)
+    looked.clear()
+    assert not looked.wait(0.02)
+    heard.clear()
+    watch.subscribe(heard.set)
+    assert heard.wait(PATIENCE), "it looks again for the next one"
+    watch.close()
