@@ -8,8 +8,8 @@ import msgspec
 
 from windlass.errors import InvalidValue
 from windlass.store.protocol import Store
+from windlass.store.sqlite import store as sqlite
 from windlass.store.sqlite.connection import MEMORY
-from windlass.store.sqlite.store import SqliteStore
 from windlass.wakeup.local import LocalWakeup
 from windlass.wakeup.protocol import Wakeup
 from windlass.wakeup.watch import Watch
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from windlass.clock import Clock
 
 _SQLITE = "sqlite:///"
-_ALLOWED = "sqlite:///relative.db, sqlite:////absolute/path.db or sqlite:///:memory:"
+_ALLOWED = "a path, sqlite:///relative.db, sqlite:////absolute/path.db or sqlite:///:memory:"
 
 
 class Opened(msgspec.Struct, frozen=True):
@@ -36,16 +36,21 @@ class Opened(msgspec.Struct, frozen=True):
 def open(url: str, *, create: bool = True, clock: Clock | None = None, patience: float = 30.0) -> Opened:
     """Open the store behind a URL. A new file gets its schema; `create=False` opens what exists only."""
     path = sqlite_path(url)
-    store = SqliteStore(path, clock=clock, create=create, patience=patience)
+    store = sqlite.SqliteStore(path, clock=clock, create=create, patience=patience)
     version = store.watch()
     return Opened(store, LocalWakeup() if version is None else Watch(version))
+
+
+def migrate(url: str) -> list[str]:
+    """Bring the store behind a URL to the newest schema; the names of the migrations applied."""
+    return sqlite.migrate(sqlite_path(url))
 
 
 def sqlite_path(url: str) -> str:
     """The file that a URL names."""
     if url.startswith(_SQLITE):
         path = url.removeprefix(_SQLITE)
-    elif url.endswith((".db", ".sqlite", ".sqlite3")) and "://" not in url:
+    elif "://" not in url:
         path = url
     else:
         # Only the scheme is shown: a URL may carry a password.

@@ -79,3 +79,12 @@ def test_a_watch_looks_only_while_somebody_has_subscribed() -> None:
     watch.subscribe(heard.set)
     assert heard.wait(PATIENCE), "it looks again for the next one"
     watch.close()
+
+
+def test_a_watch_that_sees_nothing_move_looks_half_as_often() -> None:
+    version = 1
+    watch = Watch(lambda: version, every=timedelta(milliseconds=20))
+    waits = [watch.tick() for _ in range(40)]
+    assert (waits[0], waits[-1]) == (0.02, 0.04)
+    version = 2
+    assert watch.tick() == 0.02

@@ -1,4 +1,4 @@
-"""What can SQLite itself do on this disk? The store's own statements on one connection, and nothing around them."""
+"""What can SQLite itself do on this disk? The store's own statements, and nothing around them."""
 
 from __future__ import annotations
 
@@ -60,9 +60,19 @@ class _Raw:
     def insert(self) -> None:
         now = time_ns() // 1000
         values = {
-            "id": uuid7(), "type": "noop", "priority": 5, "due": 1, "tenant": "", "payload": PAYLOAD,
-            "schema_version": 1, "key": None, "caller": "", "traceparent": None, "max_attempts": 5,
-            "now": now, "run_at": now,
+            "id": uuid7(),
+            "type": "noop",
+            "priority": 5,
+            "due": 1,
+            "tenant": "",
+            "payload": PAYLOAD,
+            "schema_version": 1,
+            "key": None,
+            "caller": "",
+            "traceparent": None,
+            "max_attempts": 5,
+            "now": now,
+            "run_at": now,
         }
         self.execute(self._texts["enqueue"], values).fetchall()
 
@@ -86,8 +96,15 @@ class _Raw:
 
     def complete(self, seq: int, token: str) -> None:
         values = {
-            "seq": seq, "token": token, "last_token": token, "state": "completed", "reason": None,
-            "error": None, "result": None, "history": "[]", "now": time_ns() // 1000,
+            "seq": seq,
+            "token": token,
+            "last_token": token,
+            "state": "completed",
+            "reason": None,
+            "error": None,
+            "result": None,
+            "history": "[]",
+            "now": time_ns() // 1000,
         }
         self.execute(self._texts["finish"], values)
         self.execute(self._texts["remove_finished"], {"seq": seq, "token": token})

@@ -10,6 +10,8 @@ from windlass.loop import Loop
 from windlass.wakeup.local import LocalWakeup
 
 _EVERY = timedelta(milliseconds=20)
+# Looking costs little, waking up for it costs more: after so many looks in vain every second one is left out.
+_PATIENCE = 25
 
 
 class Watch:
@@ -18,6 +20,7 @@ class Watch:
     def __init__(self, version: Callable[[], int], *, every: timedelta = _EVERY) -> None:
         self._version = version
         self._every = every
+        self._still = 0
         self._local = LocalWakeup()
         self._lock = threading.Lock()
         self._subscribers = 0
@@ -56,14 +59,17 @@ class Watch:
         if ended is not None:
             ended.stop()
 
-    def tick(self) -> None:
-        """Look once."""
+    def tick(self) -> float:
+        """Look once; answers when to look again."""
         version = self._version()
+        self._still += 1
         if version != self._seen:
             # The first look only learns where the number stands.
             moved, self._seen = self._seen is not None, version
+            self._still = 0
             if moved:
                 self._local.notify()
+        return self._every.total_seconds() * (1 if self._still < _PATIENCE else 2)
 
     def _let_go(self) -> Loop | None:
         loop, self._loop = self._loop, None

@@ -10,8 +10,8 @@ from windlass.store.sqlite.connection import open_connection
 if TYPE_CHECKING:
     from windlass.store.sqlite.library import sqlite3
 
-# SQLite's own default is about a thousand pages.
-_LARGE_LOG = 4 * 1024 * 1024
+# Twice SQLite's own default: pages that are written often flow back less often.
+_LARGE_LOG = 8 * 1024 * 1024
 
 
 class Checkpointer:

@@ -12,7 +12,7 @@ from windlass.store.protocol import Claimed, Want
 from windlass.store.verbs.fleet import next_due
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from windlass.store.transaction import Tx
 
@@ -38,8 +38,7 @@ def claim(tx: Tx, want: Want) -> Claimed:
     found: list[_Candidate] = []
     for job_type, known in want.types.items():
         after = want.turns.get(job_type, "")
-        # Versions are lanes of their own: jobs too new for this worker cost it nothing.
-        for version in range(1, known + 1):
+        for version in _versions(tx, job_type, known):
             found += _candidates(tx, _Type(job_type, version), after=after, limit=want.limit)
     picked = _in_order(found)[: want.limit]
     if not picked:
@@ -54,6 +53,14 @@ def claim(tx: Tx, want: Want) -> Claimed:
     place = {candidate.seq: number for number, candidate in enumerate(picked)}
     leases = sorted((rows.lease_from(row) for row in taken), key=lambda lease: place[lease.job.seq])
     return Claimed(leases, next_due(tx))
+
+
+def _versions(tx: Tx, job_type: str, known: int) -> Iterator[int]:
+    """The schema versions that wait and are known. Each is a lane of its own: newer ones cost nothing."""
+    row = tx.row("lane_version", type=job_type, below=known + 1)
+    while row is not None:
+        yield row["schema_version"]
+        row = tx.row("lane_version", type=job_type, below=row["schema_version"])
 
 
 def _candidates(tx: Tx, of: _Type, *, after: str, limit: int) -> list[_Candidate]:

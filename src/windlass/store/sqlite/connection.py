@@ -44,6 +44,8 @@ def open_connection(path: str, *, read_only: bool = False) -> sqlite3.Connection
             cached_statements=256,
         )
         connection.row_factory = sqlite3.Row
+        # Reads the file's first page: what is not a database is refused before anything is written beside it.
+        connection.execute("pragma schema_version")
         # Readers wait only for a recovery or a change of the schema, which are short.
         connection.execute("pragma busy_timeout = 30000")
         connection.execute("pragma synchronous = full")

@@ -38,19 +38,32 @@ def prepare(connection: sqlite3.Connection, path: str, clock: Clock, *, create: 
             raise StoreMismatch(
                 f"{path} is a database without Windlass tables; `windlass db migrate` adds them to it",
             )
-        set_up(connection, path)
-        migrate(connection, clock)
+        bring_up(connection, path, clock)
     elif number > newest():
-        raise StoreMismatch(
-            f"{path} has schema {number}, but this Windlass knows up to {newest()}: install a newer Windlass",
-        )
+        raise _too_new(path, number)
     elif number < newest():
         raise StoreMismatch(
             f"{path} has schema {number}, this Windlass needs {newest()}: run `windlass db migrate`",
         )
 
 
-def set_up(connection: sqlite3.Connection, path: str) -> None:
+def bring_up(connection: sqlite3.Connection, path: str, clock: Clock) -> list[str]:
+    """Apply every migration that the file has not seen; their names."""
+    number = present(connection)
+    if number is None:
+        _set_up(connection, path)
+    elif number > newest():
+        raise _too_new(path, number)
+    return _migrate(connection, clock)
+
+
+def _too_new(path: str, number: int) -> StoreMismatch:
+    return StoreMismatch(
+        f"{path} has schema {number}, but this Windlass knows up to {newest()}: install a newer Windlass",
+    )
+
+
+def _set_up(connection: sqlite3.Connection, path: str) -> None:
     """What can only be chosen while a file is new: room that is given back, and the write-ahead log."""
     if _is_empty(connection):
         connection.execute("pragma auto_vacuum = incremental")
@@ -61,7 +74,7 @@ def set_up(connection: sqlite3.Connection, path: str) -> None:
         )
 
 
-def migrate(connection: sqlite3.Connection, clock: Clock) -> list[str]:
+def _migrate(connection: sqlite3.Connection, clock: Clock) -> list[str]:
     """Apply what is missing, all in one transaction; safe for two at once."""
     applied: list[str] = []
     connection.execute("begin exclusive")

@@ -249,6 +249,18 @@ class SqliteStore:
                 self._idle_readers.append(connection)
 
 
+def migrate(path: str) -> list[str]:
+    """Bring a file's schema up to date, or add our tables to it; the names of the migrations applied."""
+    connection = open_connection(path)
+    turn = Turn(turn_path(path))
+    try:
+        with turn, translated(path):
+            return schema.bring_up(connection, path, SystemClock())
+    finally:
+        turn.close()
+        connection.close()
+
+
 def _open(path: str, clock: Clock, *, create: bool) -> sqlite3.Connection:
     if path == MEMORY:
         connection = open_connection(path)

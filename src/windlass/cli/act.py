@@ -1,0 +1,245 @@
+"""How does an operator change jobs from a terminal: some by name, or all that a filter chooses?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import click
+
+from windlass import payload as payloads
+from windlass.cli.commands import Command
+from windlass.cli.options import F, filter_options, moment, names_any, rate, read_filter, span
+from windlass.cli.progress import progress
+from windlass.cli.screen import jobs as so_many
+from windlass.cli.session import session
+from windlass.errors import Refused
+from windlass.ops import Bulk, Ops, Verb
+from windlass.ops.document import encode
+from windlass.store.protocol import Acted, Filter
+
+
+def bulk_options(command: F) -> F:
+    """Add what a verb takes besides ids and the filter."""
+    for option in reversed(_BULK):
+        command = option(command)
+    return command
+
+
+_BULK: tuple[Callable[[F], F], ...] = (
+    click.option(
+        "--all", "everything", is_flag=True, help="Every job that the verb is for; no filter needed."
+    ),
+    click.option("--limit", type=int, metavar="N", help="Only the N oldest that match."),
+    click.option("--rate", type=rate, metavar="N/s", help="At most so many a second."),
+    click.option("--dry-run", is_flag=True, help="Count only; change nothing."),
+    click.option("--yes", "-y", is_flag=True, help="Do not ask."),
+    click.option("--why", default="", metavar="TEXT", help="Noted in the job's record."),
+)
+
+
+@click.command(
+    cls=Command,
+    examples="""
+        windlass cancel job1 job2
+        windlass cancel --type send_email --older-than 2h --dry-run
+        windlass cancel --type send_email --where payload.campaign=7 --yes --why "wrong text"
+    """,
+)
+@click.argument("names", nargs=-1, metavar="[ID]...")
+@filter_options
+@bulk_options
+def cancel(names: tuple[str, ...], **choice: Any) -> None:
+    """End jobs that wait; those that run are stopped by their workers."""
+    act(Verb.CANCEL, names, choice)
+
+
+@click.command(
+    cls=Command,
+    examples="""
+        windlass replay job1
+        windlass replay job1 --payload '{"to": "right@b.c"}'
+        windlass replay --type send_email --error ConnectionError --limit 100
+        windlass replay --all --rate 50/s --yes
+    """,
+)
+@click.argument("names", nargs=-1, metavar="[ID]...")
+@click.option("--payload", metavar="JSON", help="Run it with this payload instead; for one ID.")
+@filter_options
+@bulk_options
+def replay(names: tuple[str, ...], payload: str | None, **choice: Any) -> None:
+    """Send dead jobs back to be run: same job, history kept, attempts counted anew.
+
+    The payload must fit the type's schema as it is now. Named by ID, a job that waits for its time is made
+    due at once.
+    """
+    if payload is None:
+        act(Verb.REPLAY, names, choice)
+        return
+    if len(names) != 1:
+        raise click.UsageError("--payload is for one ID")
+    new = payloads.parse(payload)
+    ops = session().ops()
+    _tell_each(Verb.REPLAY, names, lambda name: ops.replay(name, payload=new, why=choice["why"]))
+
+
+@click.command(
+    cls=Command,
+    examples="""
+        windlass discard job1
+        windlass discard --type send_email --older-than 14d --dry-run
+        windlass discard --type send_email --older-than 14d --yes
+    """,
+)
+@click.argument("names", nargs=-1, metavar="[ID]...")
+@filter_options
+@bulk_options
+def discard(names: tuple[str, ...], **choice: Any) -> None:
+    """Close dead jobs for good. Their records stay until their retention ends."""
+    act(Verb.DISCARD, names, choice)
+
+
+@click.command(
+    cls=Command,
+    examples="""
+        windlass bury job1 --why "kills its worker"
+        windlass bury --type resize --where payload.image=17 --dry-run
+    """,
+)
+@click.argument("names", nargs=-1, metavar="[ID]...")
+@filter_options
+@bulk_options
+def bury(names: tuple[str, ...], **choice: Any) -> None:
+    """Move jobs that wait to the dead letters; those that run are stopped first."""
+    act(Verb.BURY, names, choice)
+
+
+@click.command(
+    cls=Command,
+    examples="""
+        windlass priority job1 9
+    """,
+)
+@click.argument("name", metavar="ID")
+@click.argument("priority", type=int, metavar="N")
+def priority(name: str, priority: int) -> None:
+    """Set a waiting job's priority: 0 to 10, higher first."""
+    ops = session().ops()
+    _tell(ops.edit(name, priority=priority), f"priority is now {priority}")
+
+
+@click.command(
+    cls=Command,
+    examples="""
+        windlass reschedule job1 --now
+        windlass reschedule job1 --delay 10m
+        windlass reschedule job1 --at 2030-01-31T09:00:00Z
+    """,
+)
+@click.argument("name", metavar="ID")
+@click.option("--now", "at_once", is_flag=True, help="Let it run at once.")
+@click.option("--delay", type=span, metavar="DURATION", help="Let it run after this time from now.")
+@click.option("--at", type=moment, metavar="TIME", help="Let it run at this time; without a zone it is UTC.")
+def reschedule(name: str, at_once: bool, delay: timedelta | None, at: datetime | None) -> None:
+    """Change when a waiting job runs."""
+    if [at_once, delay is not None, at is not None].count(True) != 1:
+        raise click.UsageError("say one of --now, --delay and --at")
+    ops = session().ops()
+    if at_once:
+        _tell(ops.run_now(name), "is due now")
+        return
+    moment = at if at is not None else ops.now() + (delay or timedelta(0))
+    _tell(ops.edit(name, run_at=moment), f"runs at {moment:%Y-%m-%d %H:%M:%S} UTC")
+
+
+COMMANDS = (cancel, replay, discard, bury, priority, reschedule)
+
+
+def act(verb: Verb, names: Sequence[str], choice: dict[str, Any]) -> None:
+    """Do the verb to the jobs that are named, or to those that the filter chooses."""
+    options = {name: choice.pop(name) for name in ("everything", "limit", "rate", "dry_run", "yes", "why")}
+    if names:
+        if names_any(choice) or options["everything"] or options["limit"]:
+            raise click.UsageError("name jobs by ID or choose them by a filter, not both")
+        _act_on_names(verb, names, options)
+        return
+    if not names_any(choice) and not options["everything"]:
+        raise click.UsageError(f"say what to {verb}: an ID, a filter such as --type, or --all")
+    _act_on_matches(verb, read_filter(choice), options)
+
+
+def _act_on_names(verb: Verb, names: Sequence[str], options: dict[str, Any]) -> None:
+    ops = session().ops()
+    if options["dry_run"]:
+        for name in names:
+            job = ops.show(name)
+            click.echo(f"would {verb} {job.id} ({job.type}), which is {job.state}")
+        return
+    verbs = {Verb.CANCEL: ops.cancel, Verb.REPLAY: ops.replay, Verb.DISCARD: ops.discard, Verb.BURY: ops.bury}
+    _tell_each(verb, names, lambda name: verbs[verb](name, why=options["why"]))
+
+
+def _tell_each(verb: Verb, names: Sequence[str], do: Callable[[str], Acted]) -> None:
+    """One answer per name; a refusal does not keep the others from being done."""
+    done: list[Acted] = []
+    refused: list[str] = []
+    for name in names:
+        try:
+            done.append(do(name))
+        except Refused as error:
+            refused.append(str(error))
+    if session().json:
+        click.echo(encode({"jobs": done, "refused": refused}))
+    else:
+        for acted in done:
+            click.echo(f"{acted.id}: {_PAST[verb] if acted.done else _ASKED}")
+    for message in refused:
+        click.echo(f"windlass: {message}", err=True)
+    if refused:
+        click.get_current_context().exit(1)
+
+
+def _act_on_matches(verb: Verb, where: Filter, options: dict[str, Any]) -> None:
+    here = session()
+    ops = here.ops()
+    limit, rate = options["limit"], options["rate"]
+    count = ops.bulk(verb, where, limit=limit, dry_run=True)
+    if options["dry_run"] or not count.matched:
+        click.echo(encode(count) if here.json else f"would {verb} {so_many(count.matched)}")
+        return
+    if not options["yes"]:
+        click.confirm(f"{verb} {so_many(count.matched)}?", abort=True, err=True)
+    result = _with_progress(ops, verb, where, count.matched, limit=limit, rate=rate, why=options["why"])
+    click.echo(encode(result) if here.json else _summary(result))
+    for refusal in result.refusals:
+        click.echo(f"windlass: {refusal}", err=True)
+    if result.refused:
+        click.get_current_context().exit(1)
+
+
+def _with_progress(ops: Ops, verb: Verb, where: Filter, expected: int, **options: Any) -> Bulk:
+    with progress(verb.value, expected) as advance:
+        return ops.bulk(verb, where, progress=advance, **options)
+
+
+def _summary(result: Bulk) -> str:
+    parts = [f"{so_many(result.done)} {_PAST[result.verb]}"]
+    if result.asked:
+        parts.append(f"{so_many(result.asked)} running: their workers were asked")
+    if result.refused:
+        parts.append(f"{so_many(result.refused)} refused")
+    return ", ".join(parts)
+
+
+def _tell(acted: Acted, what: str) -> None:
+    click.echo(encode(acted) if session().json else f"{acted.id}: {what}")
+
+
+_PAST = {
+    Verb.CANCEL: "cancelled",
+    Verb.REPLAY: "sent back to be run",
+    Verb.DISCARD: "discarded",
+    Verb.BURY: "moved to the dead letters",
+}
+_ASKED = "is running; its worker was asked to stop it"

@@ -1,0 +1,62 @@
+"""How fast is it on this machine?"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import click
+
+from windlass.bench.run import Figure, measure, steps
+from windlass.cli.commands import Command
+from windlass.cli.progress import progress
+from windlass.cli.screen import Cell
+from windlass.cli.session import session
+from windlass.ops.document import encode
+
+
+@click.command(
+    cls=Command,
+    examples="""
+        windlass bench
+        windlass bench --scale 0.1                  a quick look
+        windlass bench --folder .                   on the disk that counts
+    """,
+)
+@click.option("--scale", type=float, default=1.0, show_default=True, help="More or fewer jobs than usual.")
+@click.option(
+    "--folder", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Where to measure."
+)
+def bench(scale: float, folder: Path | None) -> None:
+    """Measure throughput, latency and idle cost on new files, beside what SQLite itself can do there."""
+    here = session()
+    if not 0 < scale <= _LARGEST_SCALE:
+        raise click.BadParameter(f"must be above 0 and at most {_LARGEST_SCALE}", param_hint="--scale")
+    begun = itertools.count()
+    with progress("measuring", steps()) as advance:
+        figures = measure(scale=scale, folder=folder, step=lambda _: advance(next(begun)))
+    if here.json:
+        click.echo(encode({"figures": figures}))
+    else:
+        head = ("WHAT", "MEDIAN", "UNIT", "SHARE", "OF", "AIM")
+        click.echo("\n".join(here.screen.table(head, [_row(figure) for figure in figures])))
+
+
+COMMANDS = (bench,)
+
+
+def _row(figure: Figure) -> list[Cell | str | int]:
+    exact = f"{figure.median:.2f}"
+    return [
+        figure.name,
+        exact if figure.median < _WHOLE_FROM else round(figure.median),
+        figure.unit,
+        "" if figure.share is None else f"{figure.share:.2f}",
+        figure.share_of or "",
+        figure.aim or "",
+    ]
+
+
+_LARGEST_SCALE = 100
+# Below this a figure has something to say behind its point.
+_WHOLE_FROM = 100

@@ -1,0 +1,116 @@
+"""How are the dead letters gone through?"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import click
+
+from windlass.cli.act import discard, replay
+from windlass.cli.commands import Group
+from windlass.cli.jobs import show, show_page
+from windlass.cli.options import filter_options, read_filter
+from windlass.cli.session import session
+from windlass.errors import InvalidPayload, InvalidValue, WrongState
+from windlass.job import Job, JobState
+from windlass.ops import Ops
+from windlass.ops.document import encode
+from windlass.payload import parse
+
+
+@click.group(
+    cls=Group,
+    examples="""
+        windlass dlq list --type send_email
+        windlass dlq show job1
+        windlass dlq edit job1
+        windlass dlq replay --type send_email --limit 100
+        windlass dlq discard job1
+    """,
+)
+def dlq() -> None:
+    """The dead letters: jobs that were given up, with every attempt's error."""
+
+
+@dlq.command(
+    "list",
+    examples="""
+        windlass dlq list
+        windlass dlq list --type send_email --error ConnectionError
+        windlass dlq list --json
+    """,
+)
+@filter_options
+@click.option("--limit", default=50, show_default=True, metavar="N", help="So many at most, up to 1000.")
+@click.option("--cursor", metavar="CURSOR", help="Go on where an earlier list ended.")
+def list_dead(limit: int, cursor: str | None, **choice: Any) -> None:
+    """Dead jobs, newest first."""
+    if set(choice["state"]) - {JobState.DEAD}:
+        raise click.UsageError("every job in the dead letters is dead; for others there is windlass list")
+    here = session()
+    if not here.json and here.screen.width is not None and cursor is None:
+        counts = {each.name: each.counts[JobState.DEAD] for each in here.ops().types()}
+        told = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+        click.echo(f"Dead by type: {told or 'none'}\n")
+    show_page(read_filter(choice, states=(JobState.DEAD,)), limit, cursor)
+
+
+@dlq.command(
+    examples="""
+        windlass dlq edit job1
+        EDITOR=nano windlass dlq edit job1 --why "typo in the address"
+        windlass dlq replay job1 --payload '{"to": "a@b.c"}'      the same without an editor
+    """,
+)
+@click.argument("name", metavar="ID")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask before the replay.")
+@click.option("--why", default="", metavar="TEXT", help="Noted in the job's record.")
+def edit(name: str, yes: bool, why: str) -> None:
+    """Change a dead job's payload in $EDITOR and send it back to be run.
+
+    The new payload must fit the type's schema. Without the replay nothing is changed: a dead job keeps the
+    payload that it died of. The old payload stays in the job's record.
+    """
+    here = session()
+    ops = here.ops()
+    job = ops.show(name)
+    if job.state is not JobState.DEAD:
+        raise WrongState(job.id, "edit", job.state, "dead")
+    payload = _edited(ops, job)
+    if payload is None:
+        click.echo("Nothing was changed.", err=True)
+        return
+    if not yes:
+        click.confirm(f"replay {job.id} with the new payload?", abort=True, err=True)
+    acted = ops.replay(job.id, payload=payload, why=why)
+    click.echo(encode(acted) if here.json else f"{acted.id}: sent back to be run with its new payload")
+
+
+dlq.add_command(show)
+dlq.add_command(replay)
+dlq.add_command(discard)
+
+COMMANDS = (dlq,)
+
+
+def _edited(ops: Ops, job: Job) -> dict[str, Any] | None:
+    """The payload as it leaves the editor, checked; None if it was left as it is."""
+    before = json.loads(bytes(job.payload))
+    text = json.dumps(before, indent=2, ensure_ascii=False) + "\n"
+    while True:
+        edited = click.edit(text, extension=".json")
+        if edited is None:
+            return None
+        try:
+            payload = parse(edited)
+            ops.check_payload(job.type, payload)
+        except (InvalidValue, InvalidPayload) as error:
+            if not sys.stdin.isatty():
+                raise
+            click.echo(f"windlass: {error}", err=True)
+            click.confirm("edit again?", abort=True, err=True, default=True)
+            text = edited
+            continue
+        return None if payload == before else payload

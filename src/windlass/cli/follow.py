@@ -1,0 +1,72 @@
+"""How does one watch a job until its end?"""
+
+from __future__ import annotations
+
+import click
+
+from windlass.cli.screen import ago, one_line
+from windlass.cli.session import session
+from windlass.cli.story import error_line
+from windlass.errors import WaitTimeout
+from windlass.job import Attempt, Job, JobState
+from windlass.ops import Ops
+from windlass.ops.document import encode, job_document
+from windlass.queue import JobHandle
+
+
+def follow(handle: JobHandle) -> None:
+    """Tell each failed attempt as it happens; at the end show the output and exit 0 or 1."""
+    here = session()
+    ops = Ops(here.queue.store)
+    if not any(worker.alive for worker in ops.workers()):
+        _say("no worker is running: start one with windlass worker start")
+    job = _to_the_end(handle, ops)
+    if here.json:
+        click.echo(encode({**job_document(job, ops.now()), "created": handle.created}))
+    else:
+        _show_output(job)
+    if job.state is not JobState.COMPLETED:
+        attempts = "1 attempt" if job.attempts == 1 else f"{job.attempts} attempts"
+        _say(f"{job.id} is {job.state} after {attempts}; windlass show {job.id} tells all")
+        click.get_current_context().exit(1)
+
+
+def _to_the_end(handle: JobHandle, ops: Ops) -> Job:
+    told = 0
+    while True:
+        job = _look(handle)
+        for attempt in job.history:
+            if attempt.claim > told and attempt.outcome != JobState.COMPLETED:
+                _say(_failure(attempt, job, ops))
+                told = attempt.claim
+        if job.ended:
+            return job
+
+
+def _look(handle: JobHandle) -> Job:
+    try:
+        return handle.wait(timeout=_BETWEEN_LOOKS)
+    except WaitTimeout:
+        return handle.get()
+
+
+def _failure(attempt: Attempt, job: Job, ops: Ops) -> str:
+    what = one_line(error_line(attempt.error)) or attempt.outcome
+    waits = attempt is job.history[-1] and job.state is JobState.PENDING
+    again = f"; next attempt {ago(job.run_at, ops.now())}" if waits else ""
+    return f"attempt {attempt.number} of {job.max_attempts}: {what}{again}"
+
+
+def _show_output(job: Job) -> None:
+    """What the last attempt said, each stream where it belongs."""
+    output = job.history[-1].output if job.history else None
+    if output is not None:
+        click.echo(output.stdout, nl=False)
+        click.echo(output.stderr, nl=False, err=True)
+
+
+def _say(message: str) -> None:
+    click.echo(f"windlass: {message}", err=True)
+
+
+_BETWEEN_LOOKS = 0.5

@@ -1,0 +1,130 @@
+"""How does a file of jobs get in: checked whole, stored in pieces, without doing half of a piece?"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
+from itertools import islice
+from typing import IO
+
+import click
+import msgspec
+
+from windlass.cli.progress import progress
+from windlass.cli.request import read_request
+from windlass.cli.screen import jobs as so_many
+from windlass.cli.session import session
+from windlass.errors import InvalidValue, KeyConflict, Refused, StoreError, WindlassError
+from windlass.job import NewJob
+from windlass.ops import Pace
+from windlass.ops.document import encode
+from windlass.queue import Queue
+
+
+class Imported(msgspec.Struct):
+    """How far an import has come."""
+
+    enqueued: int = 0
+    existing: int = 0
+    last_line: int = 0
+    size: int = 0
+
+
+class _Line(msgspec.Struct, frozen=True):
+    number: int
+    job: NewJob
+    size: int
+
+
+def import_file(queue: Queue, path: str, rate: float | None) -> None:
+    """Enqueue every line of a file, `-` being standard input; at most `rate` a second.
+
+    A file that can be read twice is checked to its end before anything is stored. A stream cannot be: there,
+    what stands before the piece with the bad line is stored, and the error says so.
+    """
+    pace = Pace(rate)
+    with _opened(path) as file:
+        length = _length(file)
+        if length is not None:
+            for _ in _lines(queue, file):
+                pass
+            file.seek(0)
+        done = _store(queue, file, length, pace)
+    told = f"{so_many(done.enqueued)} enqueued"
+    if done.existing:
+        told += f", {done.existing} existed already by their keys"
+    click.echo(encode({"enqueued": done.enqueued, "existing": done.existing}) if session().json else told)
+
+
+def _store(queue: Queue, file: IO[bytes], length: int | None, pace: Pace) -> Imported:
+    done = Imported()
+    lines = _lines(queue, file)
+    try:
+        with progress("enqueue", length) as advance:
+            while chunk := list(islice(lines, min(pace.step or _CHUNK, _CHUNK))):
+                _store_chunk(queue, chunk, done)
+                done.size += sum(line.size for line in chunk)
+                advance(done.size)
+                pace.passed(len(chunk))
+    except WindlassError as error:
+        if not done.last_line:
+            raise
+        raise _with_progress(error, done) from None
+    return done
+
+
+def _store_chunk(queue: Queue, chunk: list[_Line], done: Imported) -> None:
+    try:
+        handles = queue.enqueue_many(line.job for line in chunk)
+    except KeyConflict as error:
+        number = next(line.number for line in chunk if line.job.key == error.key)
+        raise Refused(f"line {number}: {error}") from None
+    created = sum(1 for handle in handles if handle.created)
+    done.enqueued += created
+    done.existing += len(chunk) - created
+    done.last_line = chunk[-1].number
+
+
+def _lines(queue: Queue, file: Iterable[bytes]) -> Iterator[_Line]:
+    for number, text in enumerate(file, start=1):
+        if text.strip():
+            yield _Line(number, _draft(queue, text, number), len(text))
+
+
+def _draft(queue: Queue, text: bytes, number: int) -> NewJob:
+    try:
+        request = read_request(text.strip())
+        return queue.draft(request.type, request.payload, **request.options)
+    except InvalidValue as error:
+        raise InvalidValue(f"line {number}: {error.field}", error.value, error.allowed) from None
+    except Refused as error:
+        raise Refused(f"line {number}: {error}") from None
+
+
+def _with_progress(error: WindlassError, done: Imported) -> WindlassError:
+    """The same error, and what is stored all the same."""
+    stored = (
+        f"{so_many(done.enqueued + done.existing)} up to line {done.last_line} are stored, the rest is not"
+    )
+    if isinstance(error, InvalidValue):
+        return InvalidValue(error.field, error.value, f"{error.allowed} ({stored})")
+    kind = StoreError if isinstance(error, StoreError) else Refused
+    return kind(f"{error}; {stored}")
+
+
+def _opened(path: str) -> AbstractContextManager[IO[bytes]]:
+    try:
+        return click.open_file(path, "rb")
+    except OSError as error:
+        raise InvalidValue("--file", path, f"a file that can be read ({error.strerror})") from None
+
+
+def _length(file: IO[bytes]) -> int | None:
+    """The size of a plain file; None for a stream, which can be read only once."""
+    status = os.fstat(file.fileno())
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+
+_CHUNK = 1000

@@ -1,0 +1,198 @@
+"""How do jobs look from a terminal: all together, in a list, one alone?"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import click
+
+from windlass.cli.commands import Command
+from windlass.cli.options import filter_options, read_filter
+from windlass.cli.screen import Cell, Screen, age, duration, number
+from windlass.cli.session import session
+from windlass.cli.story import COLOURS, JOB_COLUMNS, job_row, tell
+from windlass.job import JobState
+from windlass.ops import Overview, TypeStatus
+from windlass.ops.document import encode, job_document, page_document
+from windlass.policy.retry import Retry
+from windlass.store.protocol import Filter, Page
+
+
+@click.command(
+    cls=Command,
+    examples="""
+        windlass status
+        windlass status --json
+        watch -n 2 windlass status
+    """,
+)
+def status() -> None:
+    """One look: jobs by type and state, workers, and what is wrong."""
+    here = session()
+    seen = here.ops().status()
+    if here.json:
+        click.echo(encode(seen))
+        return
+    click.echo(f"{here.place}: {_fleet(seen)}")
+    if seen.types:
+        click.echo()
+        click.echo("\n".join(_status_table(seen, here.screen)))
+    else:
+        click.echo("\nNo jobs and no types yet. A first one: windlass run -- echo hello")
+    if seen.warnings:
+        click.echo()
+    for warning in seen.warnings:
+        click.echo(here.screen.paint(f"! {warning}", "yellow"))
+
+
+@click.command(
+    "list",
+    cls=Command,
+    examples="""
+        windlass list
+        windlass list --state dead --type send_email
+        windlass list --state retrying --error timeout
+        windlass list --where payload.user.id=42 --older-than 1h
+        windlass list --limit 1000 --json
+    """,
+)
+@filter_options
+@click.option("--limit", default=50, show_default=True, metavar="N", help="So many at most, up to 1000.")
+@click.option("--cursor", metavar="CURSOR", help="Go on where an earlier list ended.")
+def list_jobs(limit: int, cursor: str | None, **choice: Any) -> None:
+    """Jobs, newest first, live and ended."""
+    show_page(read_filter(choice), limit, cursor)
+
+
+@click.command(
+    cls=Command,
+    examples="""
+        windlass show 01980c1e-7f9a-7c43-9b3f-3f1d5a8e2b11
+        windlass show job1
+        windlass show job1 --json
+    """,
+)
+@click.argument("name", metavar="ID")
+def show(name: str) -> None:
+    """One job and all that happened to it: times, payload, every attempt, who changed it.
+
+    ID is an id or a key.
+    """
+    here = session()
+    ops = here.ops()
+    job, now = ops.show(name), ops.now()
+    if here.json:
+        click.echo(encode(job_document(job, now)))
+    else:
+        click.echo("\n".join(tell(job, now, here.screen)))
+
+
+@click.command(
+    cls=Command,
+    examples="""
+        windlass types
+        windlass types --json
+    """,
+)
+def types() -> None:
+    """The job types that are registered or have jobs, with their options."""
+    here = session()
+    found = here.ops().types()
+    if here.json:
+        click.echo(encode({"types": found}))
+    elif not found:
+        click.echo("No types yet: a worker or producer of an application registers them.")
+    else:
+        rows = [_type_row(each) for each in found]
+        click.echo("\n".join(here.screen.table(_TYPE_COLUMNS, rows)))
+
+
+COMMANDS = (status, list_jobs, show, types)
+
+
+def show_page(where: Filter, limit: int, cursor: str | None) -> None:
+    """A page of jobs that match, as a table or JSON."""
+    here = session()
+    ops = here.ops()
+    page, now = ops.find(where, limit=limit, cursor=cursor), ops.now()
+    if here.json:
+        click.echo(encode(page_document(page, now)))
+        return
+    if not page.jobs:
+        click.echo("No jobs match.", err=True)
+        return
+    click.echo("\n".join(_page_table(page, now, here.screen)))
+    if page.next:
+        click.echo(f"There are more: --cursor {page.next}", err=True)
+
+
+def _page_table(page: Page, now: datetime, screen: Screen) -> list[str]:
+    return screen.table(JOB_COLUMNS, [job_row(job, now) for job in page.jobs])
+
+
+def _fleet(seen: Overview) -> str:
+    fleet = seen.fleet
+    if not fleet.alive and not fleet.silent:
+        return "no worker is running"
+    workers = "1 worker is" if fleet.alive == 1 else f"{fleet.alive} workers are"
+    silent = f"; {fleet.silent} silent" if fleet.silent else ""
+    return f"{workers} running, {fleet.busy} of {fleet.slots} slots busy{silent}"
+
+
+def _status_table(seen: Overview, screen: Screen) -> list[str]:
+    # Columns of only zeros say nothing, save for the four that everybody looks for.
+    columns = [name for name, count in seen.counts.items() if count or name in _ALWAYS]
+    head = ["TYPE", *(name.upper() for name in columns), "WORKERS", "OLDEST DUE"]
+    rows: list[list[Cell | str | int]] = [
+        [
+            each.name,
+            *(_count(name, each.counts[name]) for name in columns),
+            each.workers,
+            _oldest(each.oldest_due),
+        ]
+        for each in seen.types
+    ]
+    if len(rows) > 1:
+        totals = [_count(name, seen.counts[name]) for name in columns]
+        rows.append(["all", *totals, seen.fleet.alive, _oldest(seen.oldest_due)])
+    lines = screen.table(head, rows)
+    if seen.capped:
+        lines.append("(ended jobs are counted up to a bound; windlass db status has their number)")
+    return lines
+
+
+def _count(name: str, count: int) -> Cell:
+    return Cell(number(count), COLOURS.get(name) if count else None)
+
+
+def _oldest(waited: timedelta | None) -> str:
+    return "" if waited is None else age(waited)
+
+
+def _type_row(each: TypeStatus) -> list[Cell | str | int]:
+    return [
+        each.name,
+        str(each.schema_version) if each.known else "unknown",
+        each.workers,
+        each.counts["due"],
+        each.counts[JobState.DEAD],
+        str(each.options.get("kind", "")),
+        duration(each.effective.timeout),
+        each.effective.max_attempts,
+        _retry(each.effective.retry),
+    ]
+
+
+def _retry(retry: Retry) -> str:
+    if retry.kind == "never":
+        return "never"
+    if retry.kind == "list":
+        return "after " + ", ".join(duration(timedelta(seconds=delay)) for delay in retry.delays)
+    base, cap, jitter = (duration(timedelta(seconds=part)) for part in (retry.base, retry.cap, retry.jitter))
+    bound = "" if retry.kind == "fixed" else f" up to {cap}"
+    return f"{retry.kind} {base}{bound}" + (f", jitter {jitter}" if retry.jitter else "")
+
+
+_TYPE_COLUMNS = ("TYPE", "SCHEMA", "WORKERS", "DUE", "DEAD", "RUNS ON", "TIMEOUT", "ATTEMPTS", "RETRY")
+_ALWAYS = {"due", "processing", "dead", "completed"}

@@ -1,0 +1,130 @@
+"""How are the words on a command line read?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+import click
+
+from windlass.duration import parse_duration
+from windlass.errors import InvalidValue
+from windlass.job import JobState, View
+from windlass.store.protocol import Filter
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def span(text: str) -> timedelta:
+    """A duration: 30s, 10m, 1h30m, 7d, or plain seconds."""
+    try:
+        return parse_duration(text)
+    except InvalidValue:
+        raise click.BadParameter(
+            f"{text!r} is not a duration such as 30s, 10m, 1h30m or 7d, or plain seconds"
+        ) from None
+
+
+def moment(text: str) -> datetime:
+    """A time in ISO 8601; without a zone it is UTC."""
+    try:
+        return read_moment(text)
+    except InvalidValue as error:
+        raise click.BadParameter(f"{text!r} is not {error.allowed}") from None
+
+
+def rate(text: str) -> float:
+    """So many per second: 50, 50/s or 3000/m."""
+    count, _, unit = text.partition("/")
+    seconds = {"": 1, "s": 1, "m": 60, "h": 3600}.get(unit.strip())
+    if seconds is not None and count.strip().isdecimal() and int(count) > 0:
+        return int(count) / seconds
+    raise click.BadParameter(f"{text!r} is not a rate: a whole number, alone or with /s, /m or /h")
+
+
+def payload_field(text: str) -> tuple[tuple[str, ...], Any]:
+    """A field of the payload and its value: payload.user.id=42. What is not JSON is taken as text."""
+    path, equals, value = text.partition("=")
+    names = tuple(part.strip() for part in path.split("."))
+    if not equals or len(names) <= 1 or names[0] != "payload" or not all(names):
+        raise click.BadParameter(f"{text!r} is not a condition such as payload.user.id=42")
+    try:
+        wanted = json.loads(value)
+    except ValueError:
+        wanted = value
+    if isinstance(wanted, dict | list):
+        raise click.BadParameter(
+            f"{text!r} compares with a list or object; only plain values can be compared"
+        )
+    return names[1:], wanted
+
+
+def read_moment(text: str) -> datetime:
+    """A time from ISO 8601, in UTC."""
+    try:
+        found = datetime.fromisoformat(text.strip())
+    except (ValueError, AttributeError, TypeError):
+        raise InvalidValue("time", text, "a time in ISO 8601, such as 2030-01-31T09:00:00Z") from None
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+
+
+# --- the filter, the same wherever jobs are chosen ----------------------------------------------
+
+STATES = tuple(each.value for each in (*JobState, *View))
+
+
+def filter_options(command: F) -> F:
+    """Add the options that choose jobs; the command takes them as `**choice` for `read_filter`."""
+    for option in reversed(_FILTER):
+        command = option(command)
+    return command
+
+
+def read_filter(choice: dict[str, Any], *, states: tuple[JobState, ...] = ()) -> Filter:
+    """The filter that the options ask for; `states` hold where none are named."""
+    named = choice["state"]
+    views = [name for name in named if name in set(View)]
+    if len(views) > 1 or (views and len(named) > 1):
+        raise InvalidValue("--state", ", ".join(named), f"several states, or one of {', '.join(View)} alone")
+    return Filter(
+        types=choice["type"],
+        states=tuple(JobState(name) for name in named if name not in views) or (() if views else states),
+        view=views[0] if views else None,
+        tenant=choice["tenant"],
+        key=choice["key"],
+        error=choice["error"],
+        older_than=choice["older_than"],
+        payload=dict(choice["where"]),
+    )
+
+
+def names_any(choice: dict[str, Any]) -> bool:
+    """Whether any of the filter's options was given."""
+    return any(value not in (None, ()) for value in choice.values())
+
+
+_FILTER = (
+    click.option("--type", multiple=True, metavar="TYPE", help="Jobs of this type; may be repeated."),
+    click.option(
+        "--state",
+        multiple=True,
+        type=click.Choice(STATES),
+        metavar="STATE",
+        help=f"Jobs in this state; may be repeated. One of {', '.join(STATES)}.",
+    ),
+    click.option("--tenant", metavar="NAME", help="Jobs of this tenant."),
+    click.option("--key", metavar="KEY", help="The job with this key."),
+    click.option(
+        "--error", metavar="TEXT", help="Jobs whose last error has this reason, or this text in it."
+    ),
+    click.option("--older-than", type=span, metavar="DURATION", help="Jobs enqueued longer ago than this."),
+    click.option(
+        "--where",
+        multiple=True,
+        type=payload_field,
+        metavar="FIELD=VALUE",
+        help="Jobs with this in their payload, as in payload.user.id=42; may be repeated.",
+    ),
+)

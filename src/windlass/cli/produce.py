@@ -1,0 +1,136 @@
+"""How do jobs get in from a terminal?"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import click
+
+from windlass.cli.commands import Command
+from windlass.cli.follow import follow
+from windlass.cli.imports import import_file
+from windlass.cli.options import F, moment, rate, span
+from windlass.cli.request import Request, read_request
+from windlass.cli.screen import ago
+from windlass.cli.session import session
+from windlass.job import View
+from windlass.ops.document import encode, job_document
+from windlass.payload import parse
+from windlass.registry import SHELL
+
+
+def job_options(command: F) -> F:
+    """Add the options that every new job takes."""
+    for option in reversed(_JOB):
+        command = option(command)
+    return command
+
+
+_JOB = (
+    click.option(
+        "--priority", type=int, metavar="N", help="0 to 10, higher first; 5 unless the type says otherwise."
+    ),
+    click.option("--delay", type=span, metavar="DURATION", help="Not before this time has passed."),
+    click.option("--at", type=moment, metavar="TIME", help="Not before this time; without a zone it is UTC."),
+    click.option("--key", metavar="KEY", help="A name of its own: the same job sent twice is stored once."),
+    click.option("--tenant", metavar="NAME", help="Tenants are served in turn."),
+    click.option("--max-attempts", type=int, metavar="N", help="Executions at most, 1 to 20."),
+)
+
+
+@click.command(
+    cls=Command,
+    examples="""
+        windlass enqueue send_email '{"to": "a@b.c", "subject": "Hi"}' --priority 8 --key signup:789
+        windlass enqueue report.build '{"account_id": 7}' --at 2030-01-31T06:00:00Z
+        windlass enqueue '{"id": "job1", "command": "echo hi", "priority": 8}'
+        windlass enqueue --file jobs.ndjson --rate 200/s
+        generate-jobs | windlass enqueue --file -
+    """,
+)
+@click.argument("type_or_job", metavar="TYPE|JOB", required=False)
+@click.argument("payload", metavar="[PAYLOAD]", required=False)
+@job_options
+@click.option(
+    "--file", "path", metavar="PATH", help="One job as a JSON object per line; - is standard input."
+)
+@click.option("--rate", type=rate, metavar="N/s", help="With --file: at most so many a second.")
+def enqueue(
+    type_or_job: str | None, payload: str | None, path: str | None, rate: float | None, **given: Any
+) -> None:
+    """Put a job into the queue.
+
+    Three forms: a TYPE with its PAYLOAD, a JSON object; one JSON object for the whole JOB, where a "command"
+    is a shell job and an "id" is its key; or a file with many such objects, each on its own line. A file is
+    checked to its end before the first job is stored.
+    """
+    options = {name: value for name, value in given.items() if value is not None}
+    if path is not None:
+        if type_or_job is not None or options:
+            raise click.UsageError("with --file the lines say it all: no TYPE, PAYLOAD or options of a job")
+        import_file(session().queue, path, rate)
+        return
+    if rate is not None:
+        raise click.UsageError("--rate is for --file")
+    if type_or_job is None:
+        raise click.UsageError("say which job: TYPE and PAYLOAD, a JSON object, or --file")
+    _store(_asked(type_or_job, payload), options)
+
+
+@click.command(
+    cls=Command,
+    examples="""
+        windlass run -- tar czf backup.tgz data
+        windlass run --wait -- sh -c 'make && make deploy'
+        windlass run --max-attempts 3 --timeout 10m --key nightly -- ./nightly.sh
+        windlass config set shell.retry.base 5s        how long failed commands wait
+    """,
+)
+@click.argument("command", nargs=-1, required=True, metavar="COMMAND [ARG]...")
+@job_options
+@click.option(
+    "--timeout", type=span, metavar="DURATION", help="Stop the command after this time; 5m by default."
+)
+@click.option("--cwd", metavar="DIR", help="The folder to run it in; the worker's own by default.")
+@click.option(
+    "--wait", is_flag=True, help="Follow it to its end, show its output, and exit 0 only if it succeeded."
+)
+def run(
+    command: tuple[str, ...], timeout: timedelta | None, cwd: str | None, wait: bool, **given: Any
+) -> None:
+    """Run a command as a job. Any exit code but 0 is a failure, and is tried again as the settings say."""
+    payload: dict[str, Any] = {"command": list(command)}
+    if timeout is not None:
+        payload["timeout"] = timeout.total_seconds()
+    if cwd is not None:
+        payload["cwd"] = cwd
+    options = {name: value for name, value in given.items() if value is not None}
+    if not wait:
+        _store(Request(SHELL, payload, {}), options)
+        return
+    follow(session().queue.enqueue(SHELL, payload, **options))
+
+
+COMMANDS = (enqueue, run)
+
+
+def _asked(type_or_job: str, payload: str | None) -> Request:
+    if not type_or_job.lstrip().startswith("{"):
+        return Request(type_or_job, parse(payload) if payload is not None else {}, {})
+    if payload is not None:
+        raise click.UsageError("a JSON object stands for the whole job: no PAYLOAD beside it")
+    return read_request(type_or_job)
+
+
+def _store(request: Request, options: dict[str, Any]) -> None:
+    here = session()
+    handle = here.queue.enqueue(request.type, request.payload, **{**request.options, **options})
+    job, now = handle.get(), here.queue.store.now()
+    if here.json:
+        click.echo(encode({**job_document(job, now), "created": handle.created}))
+    elif not handle.created:
+        click.echo(f"{job.id}  {job.type} exists already with that key; it is {job.state}")
+    else:
+        when = f", runs {ago(job.run_at, now)}" if job.view(now) is View.SCHEDULED else ""
+        click.echo(f"{job.id}  {job.type} enqueued{when}")

@@ -1,0 +1,180 @@
+"""How wide is the screen, may it have colours, and how does text fit on it?"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import unicodedata
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+import click
+
+
+class Cell(NamedTuple):
+    """A text on the screen with its colour, if it may have one."""
+
+    text: str
+    colour: str | None = None
+
+
+class Screen(NamedTuple):
+    """What the output goes to. No width: not a terminal, nothing is cut."""
+
+    width: int | None = None
+    colours: bool = False
+
+    @classmethod
+    def of_stdout(cls) -> Screen:
+        """The screen behind standard output; NO_COLOR and dumb terminals get no colours."""
+        if not sys.stdout.isatty():
+            return cls()
+        plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+        return cls(shutil.get_terminal_size().columns, not plain)
+
+    def paint(self, text: str, colour: str | None) -> str:
+        """The text in a colour, if the screen has colours."""
+        return click.style(text, fg=colour) if colour and self.colours else text
+
+    def strong(self, text: str) -> str:
+        """The text in bold, if the screen can."""
+        return click.style(text, bold=True) if self.colours else text
+
+    def table(self, head: Sequence[str], rows: Sequence[Sequence[Cell | str | int]]) -> list[str]:
+        """Aligned columns, numbers to the right; the last column is cut to the screen's width."""
+        cells = [[_cell(value) for value in row] for row in rows]
+        right = [all(_is_number(row[index]) for row in rows) for index in range(len(head))]
+        widths = [
+            max(_columns(name), *(_columns(row[index].text) for row in cells), 0)
+            for index, name in enumerate(head)
+        ]
+        if self.width is not None:
+            used = sum(widths[:-1]) + _GAP * (len(widths) - 1)
+            widths[-1] = max(_columns(head[-1]), min(widths[-1], self.width - used))
+        lines = [self.strong(self._line([Cell(name) for name in head], widths, right))]
+        return lines + [self._line(row, widths, right) for row in cells]
+
+    def _line(self, row: Sequence[Cell], widths: Sequence[int], right: Sequence[bool]) -> str:
+        parts = []
+        for cell, width, to_right in zip(row, widths, right, strict=True):
+            text = cut(cell.text, width)
+            space = " " * (width - _columns(text))
+            parts.append(
+                space + self.paint(text, cell.colour) if to_right else self.paint(text, cell.colour) + space
+            )
+        return (" " * _GAP).join(parts).rstrip()
+
+
+def one_line(text: str) -> str:
+    """A text from a job, safe for a table: no line breaks, nothing that steers the terminal."""
+    return "".join(_shown(char) for char in " ".join(text.split()))
+
+
+def block(text: str) -> list[str]:
+    """The lines of a text from a job, with nothing in them that steers the terminal."""
+    return ["".join(_shown(char) for char in line.expandtabs()) for line in text.splitlines()]
+
+
+def cut(text: str, width: int) -> str:
+    """As much of the text as fits."""
+    if _columns(text) <= width:
+        return text
+    kept = ""
+    for char in text:
+        if _columns(kept + char) > width - 1:
+            break
+        kept += char
+    return kept + "…"
+
+
+def age(span: timedelta) -> str:
+    """A span in one unit: 850ms, 12s, 3m, 5h, 2d."""
+    seconds = abs(span.total_seconds())
+    if seconds < 1:
+        return f"{seconds * 1000:.0f}ms"
+    for length, unit in _UNITS:
+        # From twice the unit on: 90s says more than 1m.
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f}{unit}"
+    return f"{seconds:.0f}s"
+
+
+def ago(moment: datetime, now: datetime) -> str:
+    """A moment as seen from now: 3m ago, in 20s."""
+    return f"in {age(moment - now)}" if moment > now else f"{age(now - moment)} ago"
+
+
+def took(span: timedelta) -> str:
+    """A measured duration: 12ms, 1.52s, 3m 20s."""
+    seconds = span.total_seconds()
+    if seconds < 1:
+        return f"{seconds * 1000:.0f}ms"
+    if seconds < _MINUTE:
+        return f"{seconds:.2f}s"
+    minutes, rest = divmod(round(seconds), _MINUTE)
+    hours, minutes = divmod(minutes, _MINUTE)
+    return f"{hours}h {minutes}m" if hours else f"{minutes}m {rest}s"
+
+
+def duration(span: timedelta) -> str:
+    """A duration as it is written in a setting: 30s, 5m, 7d."""
+    seconds = span.total_seconds()
+    for length, unit in _UNITS:
+        if seconds and seconds % length == 0:
+            return f"{seconds / length:.0f}{unit}"
+    return f"{seconds:g}s"
+
+
+def number(count: int) -> str:
+    """A count for people: 12,345."""
+    return f"{count:,}"
+
+
+def jobs(count: int) -> str:
+    """So many jobs."""
+    return "1 job" if count == 1 else f"{number(count)} jobs"
+
+
+def size(count: int) -> str:
+    """Bytes for people."""
+    amount = float(count)
+    for unit in ("B", "KB", "MB", "GB"):
+        if amount < _STEP:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= _STEP
+    return f"{amount:.1f} TB"
+
+
+def _cell(value: Cell | str | int) -> Cell:
+    if isinstance(value, Cell):
+        return value
+    return Cell(number(value) if isinstance(value, int) else value)
+
+
+def _is_number(value: Cell | str | int) -> bool:
+    """A count, plain or in colour; a text may look like one and is none."""
+    return isinstance(value, int) or (isinstance(value, Cell) and value.text.replace(",", "").isdecimal())
+
+
+def _columns(text: str) -> int:
+    """How many columns a terminal needs for the text."""
+    return sum(_width(char) for char in text)
+
+
+def _width(char: str) -> int:
+    if unicodedata.combining(char):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def _shown(char: str) -> str:
+    """Control characters and direction marks as text: a job's words must not move the cursor."""
+    return char if char.isprintable() else char.encode("unicode_escape").decode("ascii")
+
+
+_GAP = 2
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"))
+_MINUTE = 60
+_STEP = 1024

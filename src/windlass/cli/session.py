@@ -1,0 +1,97 @@
+"""Which store, queue and configuration does this run of the command line speak of?"""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from pathlib import Path
+
+import click
+
+from windlass import config, connect
+from windlass.cli.app import load_queue
+from windlass.cli.screen import Screen
+from windlass.config import Config, Source, variable, without_password
+from windlass.errors import InvalidValue
+from windlass.ops import Ops
+from windlass.queue import Queue
+from windlass.registry import shell_handler
+
+_URL = "database_url"
+
+
+class Session:
+    """What the shared flags lead to. Nothing is opened before a command asks for it."""
+
+    def __init__(self) -> None:
+        self.flags: dict[str, object] = {}
+        self.json = False
+
+    @cached_property
+    def config(self) -> Config:
+        """The effective configuration."""
+        return config.load(self.flags)
+
+    @cached_property
+    def screen(self) -> Screen:
+        """Where output for people goes."""
+        return Screen.of_stdout()
+
+    @property
+    def place(self) -> str:
+        """Where the jobs are, for people."""
+        return f"app {self.config.app}" if self.config.app else without_password(self.config.database_url)
+
+    @cached_property
+    def queue(self) -> Queue:
+        """The application's queue if one is named, else one on the store alone; both know shell jobs."""
+        queue = self._app_queue(self.config.app) if self.config.app else Queue(self.config.database_url)
+        click.get_current_context().find_root().call_on_close(queue.close)
+        queue.registry.add(shell_handler())
+        return queue
+
+    def ops(self, *, create: bool = False) -> Ops:
+        """The operator's verbs on the store; a missing one is only made when `create` says so."""
+        if self.config.app:
+            return Ops(self.queue.store, wakeup=self.queue.wakeup)
+        opened = connect.open(self.config.database_url, create=create)
+        click.get_current_context().find_root().call_on_close(opened.close)
+        return Ops(opened.store, wakeup=opened.wakeup)
+
+    def _app_queue(self, app: str) -> Queue:
+        """The application's own queue, on its own store: on another one its jobs would never be seen.
+
+        A flag reaches a Queue that leaves its URL open through the environment; one with a URL keeps it.
+        """
+        wanted = self.config.values[_URL]
+        if wanted.source is not Source.FLAG:
+            return load_queue(app)
+        _lend_variable(variable(_URL), wanted.value)
+        queue = load_queue(app)
+        used = queue.store.status().url
+        if _file(used) != _file(wanted.value):
+            allowed = f"left out: app {app} names its own store, {without_password(used)}"
+            raise InvalidValue("--db", wanted.value, allowed)
+        return queue
+
+
+def session() -> Session:
+    """This run's session."""
+    return click.get_current_context().ensure_object(Session)
+
+
+def _lend_variable(name: str, value: str) -> None:
+    before = os.environ.get(name)
+    os.environ[name] = value
+
+    def give_back() -> None:
+        if before is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = before
+
+    click.get_current_context().find_root().call_on_close(give_back)
+
+
+def _file(url: str) -> Path:
+    return Path(connect.sqlite_path(url)).absolute()

@@ -1,0 +1,179 @@
+"""How is the configuration seen, checked and, at run time, changed?"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import click
+
+from windlass.cli.commands import Group
+from windlass.cli.screen import duration
+from windlass.cli.session import Session, session
+from windlass.config import unknown_variables, without_password
+from windlass.errors import InvalidValue, StoreUnavailable
+from windlass.ops import Ops
+from windlass.ops.document import encode
+from windlass.settings import split
+
+
+@click.group(
+    "config",
+    cls=Group,
+    examples="""
+        windlass config get
+        windlass config set send_email.max_attempts 8
+        windlass config set send_email.max_attempts --reset
+        windlass config validate
+    """,
+)
+def config() -> None:
+    """What is configured here, and what operators have set at run time.
+
+    This process: flag over WINDLASS_* over windlass.toml over default. Jobs, kept in the store: TYPE.timeout
+    and the like stand above the code of that type; timeout and the like hold where code says nothing.
+    """
+
+
+@config.command(
+    "get",
+    examples="""
+        windlass config get
+        windlass config get worker.concurrency
+        windlass config get retry.base --json
+    """,
+)
+@click.argument("name", required=False)
+def get(name: str | None) -> None:
+    """Effective values and where each comes from: flag, env, file, stored or default."""
+    here = session()
+    values = [*_process_values(here), *_stored_values(here)]
+    if name is not None:
+        values = [each for each in values if each["name"] == name] or _unset(name, values)
+    if here.json:
+        click.echo(encode({"values": values}))
+        return
+    rows = [[each["name"], _text(each["value"]), each["source"], each["where"]] for each in values]
+    click.echo("\n".join(here.screen.table(("NAME", "VALUE", "SOURCE", "WHERE"), rows)))
+
+
+@config.command(
+    "set",
+    examples="""
+        windlass config set keep_ended 14d
+        windlass config set retry.base 10s
+        windlass config set report.build.timeout 20m
+        windlass config set report.build.timeout --reset
+    """,
+)
+@click.argument("name")
+@click.argument("value", required=False)
+@click.option("--reset", is_flag=True, help="Forget what was set: code or default hold again.")
+def set_value(name: str, value: str | None, reset: bool) -> None:
+    """Set a run-time setting in the store; workers and producers follow within seconds."""
+    here = session()
+    if reset == (value is not None):
+        raise click.UsageError("say either a VALUE or --reset")
+    if name in here.config.values:
+        raise click.UsageError(
+            f"{name} is no run-time setting: give it as a flag, in WINDLASS_* or in windlass.toml"
+        )
+    split(name)
+    ops = here.ops(create=True)
+    if value is None:
+        ops.reset_setting(name)
+        click.echo(encode({"name": name, "reset": True}) if here.json else f"{name}: reset")
+        return
+    ops.set_setting(name, value)
+    click.echo(encode({"name": name, "value": value}) if here.json else f"{name} = {value}")
+
+
+@config.command(
+    examples="""
+        windlass config validate
+        windlass config validate && systemctl restart my-worker
+    """,
+)
+def validate() -> None:
+    """Check windlass.toml, the environment, the app and the stored settings; exit 0 if all is well."""
+    here = session()
+    notes = [f"{name} means nothing to Windlass" for name in unknown_variables()]
+    if here.config.app:
+        notes.append(f"app {here.config.app} has the types {', '.join(here.queue.registry.names())}")
+    problems = _stored_problems(here)
+    if here.json:
+        click.echo(encode({"valid": not problems, "problems": problems, "notes": notes}))
+    else:
+        for line in (*notes, *(f"wrong: {problem}" for problem in problems)):
+            click.echo(line)
+        click.echo("The configuration is not valid." if problems else "The configuration is valid.")
+    if problems:
+        click.get_current_context().exit(1)
+
+
+COMMANDS = (config,)
+
+
+def _process_values(here: Session) -> list[dict[str, Any]]:
+    values = []
+    for each in here.config.values.values():
+        shown = without_password(each.value) if each.name == "database_url" else each.value
+        values.append({"name": each.name, "value": _plain(shown), "source": each.source, "where": each.where})
+    return values
+
+
+def _stored_values(here: Session) -> list[dict[str, Any]]:
+    ops = _ops_if_any(here)
+    if ops is None:
+        return []
+    return [
+        {
+            "name": each.name,
+            "value": _plain(each.value),
+            "source": "stored" if each.stored else "default",
+            "where": "the store" if each.stored else "",
+        }
+        for each in ops.settings()
+    ]
+
+
+def _stored_problems(here: Session) -> list[str]:
+    ops = _ops_if_any(here)
+    return [] if ops is None else ops.setting_problems()
+
+
+def _ops_if_any(here: Session) -> Ops | None:
+    """Before the first job there is no store; what this process has is worth seeing all the same."""
+    try:
+        return here.ops()
+    except StoreUnavailable as error:
+        click.echo(f"windlass: run-time settings are not looked at: {error}", err=True)
+        return None
+
+
+def _unset(name: str, values: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A type's override that nobody has set is a fair question; any other name is not."""
+    try:
+        split(name)
+    except InvalidValue:
+        raise InvalidValue(
+            "name", name, f"one of {', '.join(each['name'] for each in values)}, or TYPE.…"
+        ) from None
+    return [
+        {"name": name, "value": None, "source": "default", "where": "not set: the code of the type holds"}
+    ]
+
+
+def _plain(value: Any) -> Any:
+    """Durations as people write them."""
+    return duration(value) if isinstance(value, timedelta) else value
+
+
+def _text(value: Any) -> str:
+    if value is None or value == ():
+        return "-"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return duration(timedelta(seconds=value))
+    return ",".join(_text(each) for each in value) if isinstance(value, tuple) else str(value)

@@ -1,0 +1,191 @@
+"""How are workers started, watched and stopped?"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import click
+
+from windlass.cli.commands import Group
+from windlass.cli.options import F, span
+from windlass.cli.process import work_here
+from windlass.cli.screen import Cell, age, one_line
+from windlass.cli.session import session
+from windlass.ops import WorkerHealth
+from windlass.ops.document import encode
+
+
+def worker_options(command: F) -> F:
+    """Add what a started worker takes."""
+    for option in reversed(_START):
+        command = option(command)
+    return command
+
+
+_START = (
+    click.option("--concurrency", type=int, metavar="N", help="So many jobs at once, of all kinds together."),
+    click.option("--types", metavar="A,B", help="Serve only these types; patterns such as email.* are fine."),
+    click.option("--no-shell", is_flag=True, help="Do not run shell jobs."),
+    click.option("--log-json", is_flag=True, help="Log in JSON, a line per event."),
+)
+
+
+@click.group(
+    cls=Group,
+    examples="""
+        windlass worker start myapp:queue
+        windlass worker health
+        windlass worker stop
+    """,
+)
+def worker() -> None:
+    """Workers: the processes that run jobs."""
+
+
+@worker.command(
+    examples="""
+        windlass worker start myapp:queue
+        windlass worker start myapp:queue --concurrency 20 --types 'email.*,report'
+        windlass worker start myapp:queue --until-empty
+        windlass worker start                               shell jobs only
+    """,
+)
+@click.argument("app", required=False, metavar="[APP]")
+@worker_options
+@click.option("--until-empty", is_flag=True, help="Exit when nothing runs and nothing can be claimed.")
+def start(
+    app: str | None,
+    concurrency: int | None,
+    types: str | None,
+    no_shell: bool,
+    log_json: bool,
+    until_empty: bool,
+) -> None:
+    """Run jobs until stopped. APP is the application's queue as module:queue.
+
+    Ctrl-C or SIGTERM: nothing more is claimed, what runs may finish for 25 seconds, the rest is given back. A
+    second one: at once. With --until-empty, jobs that are scheduled or wait for a retry are counted on the
+    last line, not waited for.
+    """
+    here = session()
+    here.flags |= worker_flags(app, concurrency, types, no_shell=no_shell)
+    remaining = work_here(here, here.queue, log_json=log_json, until_empty=until_empty)
+    if remaining is not None:
+        told = f"nothing left to run; {remaining.scheduled} scheduled, {remaining.retrying} retrying"
+        click.echo(encode(remaining) if here.json else told)
+
+
+@worker.command(
+    examples="""
+        windlass worker stop
+        windlass worker stop --within 5m
+    """,
+)
+@click.option(
+    "--within", type=span, default="45s", show_default=True, metavar="DURATION", help="Wait so long."
+)
+def stop(within: timedelta) -> None:
+    """Stop the workers of this store that run on this machine, gently, and wait until they are gone."""
+    here = session()
+    result = here.ops().stop_local(within=within)
+    if here.json:
+        click.echo(encode(result))
+    elif not result.stopped and not result.left:
+        click.echo("no worker of this store runs on this machine")
+    for name in result.stopped if not here.json else ():
+        click.echo(f"{name}: stopped")
+    for name in result.left:
+        click.echo(f"windlass: {name} still runs; it goes on stopping", err=True)
+    if result.left:
+        click.get_current_context().exit(1)
+
+
+@worker.command(
+    examples="""
+        windlass worker health
+        windlass worker health --all
+        windlass worker health --json
+    """,
+)
+@click.option("--all", "everything", is_flag=True, help="Those that stopped as well.")
+def health(everything: bool) -> None:
+    """Every worker and its last heartbeat; exit 0 if at least one is alive."""
+    here = session()
+    found = [each for each in here.ops().workers() if everything or each.info.state != "stopped"]
+    if here.json:
+        click.echo(encode({"workers": [_document(each) for each in found]}))
+    elif found:
+        head = ("WORKER", "STATE", "HEARTBEAT", "BUSY", "DONE", "FAILED", "LATE", "TYPES")
+        click.echo("\n".join(here.screen.table(head, [_row(each) for each in found])))
+    else:
+        click.echo("no worker is running")
+    if not any(each.alive for each in found):
+        click.get_current_context().exit(1)
+
+
+@worker.command(
+    examples="""
+        windlass worker health
+        windlass worker drain 0198f3a2
+    """,
+)
+@click.argument("name", metavar="ID")
+def drain(name: str) -> None:
+    """Ask one worker, wherever it runs, to finish what runs and exit. ID may be cut short."""
+    here = session()
+    drained = here.ops().drain(name)
+    click.echo(encode({"worker": drained}) if here.json else f"{drained}: asked to finish what runs and exit")
+
+
+COMMANDS = (worker,)
+
+
+def worker_flags(
+    app: str | None, concurrency: int | None, types: str | None, *, no_shell: bool
+) -> dict[str, object]:
+    """The flags that were given, by the names of their options."""
+    given = {
+        "app": app,
+        "worker.concurrency": concurrency,
+        "worker.types": types,
+        "worker.shell": False if no_shell else None,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _document(each: WorkerHealth) -> dict[str, object]:
+    info = each.info
+    return {
+        "id": info.id,
+        "state": info.state,
+        "alive": each.alive,
+        "beat_at": info.beat_at,
+        "started_at": info.started_at,
+        "host": info.host,
+        "pid": info.pid,
+        "version": info.version,
+        "types": info.types,
+        "slots": info.slots,
+        "busy": info.busy,
+        "held": info.held,
+        "done": info.done,
+        "failed": info.failed,
+        "late": info.late,
+    }
+
+
+def _row(each: WorkerHealth) -> list[Cell | str | int]:
+    info = each.info
+    ended = info.state in ("stopped", "dead")
+    state = info.state if ended or each.alive else "silent"
+    colour = "green" if each.alive else "bright_black" if state == "stopped" else "red"
+    return [
+        info.id,
+        Cell(state, colour),
+        f"{age(each.silent_for)} ago",
+        f"{info.busy}/{info.slots}" + (f" (+{info.held} held)" if info.held else ""),
+        info.done,
+        info.failed,
+        info.late,
+        one_line(", ".join(info.types)),
+    ]

@@ -1,0 +1,105 @@
+"""How does a part of the worker run in the background? The only thread that repeats itself."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+
+from windlass.errors import StoreError
+
+log = logging.getLogger("windlass.loop")
+
+_FIRST_PAUSE = 1.0
+_LONGEST_PAUSE = timedelta(seconds=4)
+_AT_ONCE = timedelta(0)
+
+
+class Loop:
+    """Calls `tick` every so often and when woken, until stopped; outlives whatever a tick raises.
+
+    A tick may answer with the seconds until the next one; None means `every`. After a failure the pauses
+    are 1 s, 2 s, 4 s, up to `longest_pause`, and a wake-up does not shorten them.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        tick: Callable[[], float | None],
+        *,
+        every: timedelta,
+        first: timedelta = _AT_ONCE,
+        jitter: float = 0.0,
+        longest_pause: timedelta = _LONGEST_PAUSE,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self.name = name
+        self._tick = tick
+        self._every = every.total_seconds()
+        self._first = first.total_seconds()
+        self._jitter = jitter
+        self._longest_pause = longest_pause.total_seconds()
+        self._chance = chance
+        self._woken = threading.Event()
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to tick, on a thread that does not keep the process alive."""
+        self._thread = threading.Thread(target=self._run, name=f"windlass-{self.name}", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Tick now, or right after the present tick."""
+        # Reading is cheaper than setting, and a busy worker wakes thousands of times a second.
+        if not self._woken.is_set():
+            self._woken.set()
+
+    def stop(self, timeout: float | None = None) -> bool:
+        """Let the present tick be the last; False if that took longer than `timeout` seconds."""
+        self._stopped.set()
+        self._woken.set()
+        thread = self._thread
+        if thread is None or thread is threading.current_thread():
+            return True
+        thread.join(timeout)
+        return not thread.is_alive()
+
+    def _run(self) -> None:
+        wait = self._first
+        failures = 0
+        while True:
+            self._woken.wait(wait)
+            if self._stopped.is_set():
+                return
+            self._woken.clear()
+            try:
+                wait = self._next(self._tick())
+                failures = 0
+            except Exception as error:  # noqa: BLE001 # wall: a loop outlives its tick
+                failures += 1
+                pause = pause_after(failures, self._longest_pause)
+                self._report(error, pause)
+                self._stopped.wait(pause)
+                wait = 0.0
+
+    def _next(self, answer: float | None) -> float:
+        if answer is not None:
+            return max(0.0, answer)
+        return self._every * (1.0 + self._jitter * self._chance())
+
+    def _report(self, error: Exception, pause: float) -> None:
+        fields = {"loop": self.name, "error": str(error), "again_in": pause}
+        # A store that is away is no bug of ours: its message says all, and it comes every few seconds.
+        trace = None if isinstance(error, StoreError) else error
+        log.warning("loop.tick_failed", extra=fields, exc_info=trace)
+
+
+def pause_after(failures: int, longest: float) -> float:
+    """Seconds to wait after so many failures in a row: 1, 2, 4 and so on, up to `longest`."""
+    return min(_FIRST_PAUSE * 2.0 ** (min(failures, _MOST_DOUBLINGS) - 1), longest)
+
+
+_MOST_DOUBLINGS = 10

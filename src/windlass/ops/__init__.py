@@ -1,0 +1,18 @@
+"""What can an operator do? Every verb once; the command line and all other surfaces translate it."""
+
+from windlass.ops.bulk import Bulk, Verb
+from windlass.ops.ops import Ops, SettingValue
+from windlass.ops.overview import FleetSummary, Overview, TypeStatus, WorkerHealth
+from windlass.ops.pace import Pace
+
+__all__ = [
+    "Bulk",
+    "FleetSummary",
+    "Ops",
+    "Overview",
+    "Pace",
+    "SettingValue",
+    "TypeStatus",
+    "Verb",
+    "WorkerHealth",
+]

@@ -1,0 +1,122 @@
+"""How does one verb reach many jobs?"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from enum import StrEnum
+from itertools import islice
+
+import msgspec
+
+from windlass.errors import InvalidValue, Refused
+from windlass.job import JobState
+from windlass.ops.pace import Pace
+from windlass.store.protocol import Acted, Filter, Operating
+
+
+class Verb(StrEnum):
+    """What can be done to many jobs at once."""
+
+    CANCEL = "cancel"
+    REPLAY = "replay"
+    DISCARD = "discard"
+    BURY = "bury"
+
+    @property
+    def states(self) -> tuple[JobState, ...]:
+        """The states whose jobs the verb is for."""
+        return _STATES[self]
+
+
+_STATES = {
+    Verb.CANCEL: (JobState.PENDING, JobState.PROCESSING),
+    Verb.REPLAY: (JobState.DEAD,),
+    Verb.DISCARD: (JobState.DEAD,),
+    Verb.BURY: (JobState.PENDING, JobState.PROCESSING),
+}
+
+
+class Bulk(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the jobs that a filter chose."""
+
+    verb: Verb
+    dry_run: bool
+    matched: int
+    # The verb took effect.
+    done: int = 0
+    # The jobs were running: the verb waits for their workers.
+    asked: int = 0
+    # The rules said no, such as for a job that moved on meanwhile; `refusals` quotes the first few.
+    refused: int = 0
+    refusals: tuple[str, ...] = ()
+
+
+def narrowed(verb: Verb, where: Filter) -> Filter:
+    """The filter, held to the states that the verb is for; one that asks for others is refused."""
+    states = where.states or verb.states
+    if not set(states) <= set(verb.states):
+        wrong = ", ".join(state for state in states if state not in verb.states)
+        raise InvalidValue(
+            "state", wrong, f"{' or '.join(verb.states)}: others cannot be {_PARTICIPLES[verb]}"
+        )
+    return msgspec.structs.replace(where, states=states)
+
+
+def matching(store: Operating, where: Filter, limit: int | None) -> Iterator[str]:
+    """The ids of matching jobs; with a limit, the oldest ones."""
+    found = _all(store, where)
+    return found if limit is None else reversed(deque(found, maxlen=limit))
+
+
+def act_on_all(
+    act: Callable[[str], Acted], ids: Iterator[str], pace: Pace, progress: Callable[[int], None]
+) -> tuple[int, int, list[str]]:
+    """Do it to each: how many it was done to, how many workers were asked, and each refusal in words.
+
+    The store commits what waits together, so several threads are many times faster than one.
+    """
+    done = asked = 0
+    refusals: list[str] = []
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="bulk") as threads:
+        while chunk := list(islice(ids, min(pace.step or _CHUNK, _CHUNK))):
+            for answer in threads.map(lambda job_id: _outcome(act, job_id), chunk):
+                if isinstance(answer, str):
+                    refusals.append(answer)
+                elif answer.done:
+                    done += 1
+                else:
+                    asked += 1
+            progress(done + asked + len(refusals))
+            pace.passed(len(chunk))
+    return done, asked, refusals
+
+
+def _all(store: Operating, where: Filter) -> Iterator[str]:
+    """Newest first by number, which no verb changes: a job met once is not met again."""
+    cursor: str | None = None
+    while True:
+        page = store.find(where, limit=_PAGE, cursor=cursor)
+        yield from (job.id for job in page.jobs)
+        cursor = page.next
+        if cursor is None:
+            return
+
+
+def _outcome(act: Callable[[str], Acted], job_id: str) -> Acted | str:
+    try:
+        return act(job_id)
+    except Refused as error:
+        return str(error)
+
+
+_PARTICIPLES = {
+    Verb.CANCEL: "cancelled",
+    Verb.REPLAY: "replayed",
+    Verb.DISCARD: "discarded",
+    Verb.BURY: "buried",
+}
+_PAGE = 500
+_CHUNK = 200
+_THREADS = 16

@@ -1,0 +1,91 @@
+"""What does a job look like in JSON, on every surface?"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from windlass.job import Attempt, Error, Job
+from windlass.store.protocol import Page
+
+
+def job_document(job: Job, now: datetime) -> dict[str, Any]:
+    """A job as plain values: times are datetimes in UTC, the payload is its own JSON."""
+    return {
+        "id": job.id,
+        "seq": job.seq,
+        "type": job.type,
+        "state": job.state,
+        "view": job.view(now),
+        "priority": job.priority,
+        "payload": job.payload,
+        "key": job.key,
+        "tenant": job.tenant or None,
+        "attempts": job.attempts,
+        "max_attempts": job.max_attempts,
+        "created_at": job.created_at,
+        "run_at": job.run_at,
+        "started_at": job.started_at,
+        "finished_at": job.finished_at,
+        "worker": job.worker,
+        "error": _error(job.error),
+        "result": job.result,
+        "request": job.request,
+        "lease_until": job.lease_until,
+        "claims": job.claims,
+        "snoozes": job.snoozes,
+        "interruptions": job.interruptions,
+        "losses": job.losses,
+        "replay_count": job.replay_count,
+        "enqueued_at": job.enqueued_at,
+        "updated_at": job.updated_at,
+        "schema_version": job.schema_version,
+        "caller": job.caller or None,
+        "traceparent": job.traceparent,
+        "history": [_attempt(attempt) for attempt in job.history],
+        "changes": job.changes,
+    }
+
+
+def page_document(page: Page, now: datetime) -> dict[str, Any]:
+    """A page of jobs and the cursor of the next one."""
+    return {"jobs": [job_document(job, now) for job in page.jobs], "next": page.next}
+
+
+def encode(document: object) -> str:
+    """JSON for machines, indented for whoever looks all the same. Times end in Z, durations are seconds."""
+    return msgspec.json.format(msgspec.json.encode(_plain(document)), indent=2).decode()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, msgspec.Struct):
+        return _plain(
+            {field.encode_name: getattr(value, field.name) for field in msgspec.structs.fields(value)}
+        )
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _attempt(attempt: Attempt) -> dict[str, Any]:
+    return {
+        "number": attempt.number,
+        "claim": attempt.claim,
+        "worker": attempt.worker,
+        "started_at": attempt.started_at,
+        "finished_at": attempt.finished_at,
+        "outcome": attempt.outcome,
+        "error": _error(attempt.error, traceback=True),
+        "output": attempt.output,
+    }
+
+
+def _error(error: Error | None, *, traceback: bool = False) -> dict[str, Any] | None:
+    if error is None:
+        return None
+    told: dict[str, Any] = {"reason": error.reason, "class": error.kind, "message": error.message}
+    return {**told, "traceback": error.traceback} if traceback else told

@@ -1,0 +1,307 @@
+"""What can an operator see and do? Each verb once: it returns values and prints nothing."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from windlass import settings
+from windlass.clock import Clock, SystemClock
+from windlass.errors import InvalidValue, JobNotFound, WorkerNotFound
+from windlass.job import HIGHEST_PRIORITY, Job, TypeInfo
+from windlass.ops.bulk import Bulk, Verb, act_on_all, matching, narrowed
+from windlass.ops.local import Stop, local_workers, stop
+from windlass.ops.overview import Overview, TypeStatus, WorkerHealth, health_of, overview
+from windlass.ops.pace import Pace
+from windlass.payload import pack, validate
+from windlass.store.protocol import Acted, Edit, Filter, Page, Retention, Store, StoreStatus
+from windlass.wakeup.protocol import Wakeup
+
+
+class SettingValue(msgspec.Struct, frozen=True):
+    """A run-time setting: its effective value, and whether an operator stored it."""
+
+    name: str
+    value: Any
+    stored: bool
+
+
+class Ops:
+    """Every operator verb. `by` names who acts in the records; without one it is the operating system's user.
+
+    Jobs are named by id or key. Verbs that change one raise JobNotFound and WrongState.
+    """
+
+    def __init__(
+        self, store: Store, *, wakeup: Wakeup | None = None, by: str | None = None, clock: Clock | None = None
+    ) -> None:
+        self.store = store
+        self._wakeup = wakeup
+        self._by = by
+        self._clock = clock or SystemClock()
+
+    # --- looking --------------------------------------------------------------------------------
+
+    def status(self) -> Overview:
+        """One look at jobs, types and workers, with what is wrong in words."""
+        held = settings.read(self.store.settings())
+        return overview(self.store.counts(), self.store.types(), self.store.workers(), held)
+
+    def find(self, where: Filter, *, limit: int = 50, cursor: str | None = None) -> Page:
+        """Jobs, newest first."""
+        if not 1 <= limit <= LONGEST_PAGE:
+            raise InvalidValue("limit", limit, f"between 1 and {LONGEST_PAGE}")
+        return self.store.find(where, limit=limit, cursor=cursor)
+
+    def show(self, name: str) -> Job:
+        """One job with its whole story."""
+        job = self.store.get(name)
+        if job is None:
+            raise JobNotFound(name)
+        return job
+
+    def now(self) -> datetime:
+        """The store's time, which ages are counted from."""
+        return self.store.now()
+
+    def types(self) -> list[TypeStatus]:
+        """Every type that is registered or has jobs."""
+        return self.status().types
+
+    def workers(self) -> list[WorkerHealth]:
+        """Every worker that has a row, newest first."""
+        now = self.store.now()
+        return [health_of(worker, now) for worker in self.store.workers()]
+
+    # --- one job --------------------------------------------------------------------------------
+
+    def cancel(self, name: str, *, by: str | None = None, why: str = "") -> Acted:
+        """End a waiting job as cancelled; a running one is stopped by its worker."""
+        return self.store.cancel(self._id(name), by=self._who(by), why=why)
+
+    def bury(self, name: str, *, by: str | None = None, why: str = "") -> Acted:
+        """Move a waiting job to the dead letters; a running one is stopped by its worker first."""
+        return self.store.bury(self._id(name), by=self._who(by), why=why)
+
+    def discard(self, name: str, *, by: str | None = None, why: str = "") -> Acted:
+        """Close a dead job for good; its record stays until its retention ends."""
+        return self.store.discard(self._id(name), by=self._who(by), why=why)
+
+    def replay(
+        self, name: str, *, payload: Mapping[str, Any] | None = None, by: str | None = None, why: str = ""
+    ) -> Acted:
+        """Make a dead job pending again, with another payload if one is given; a scheduled one is made due.
+
+        The payload, old or new, must fit the type's schema as it is now.
+        """
+        job = self.show(name)
+        edit = self._checked(job, payload)
+        acted = self.store.replay(job.id, edit=edit, by=self._who(by), why=why)
+        self._wake()
+        return acted
+
+    def edit(
+        self,
+        name: str,
+        *,
+        priority: int | None = None,
+        run_at: datetime | None = None,
+        payload: Mapping[str, Any] | None = None,
+        by: str | None = None,
+        why: str = "",
+    ) -> Acted:
+        """Change a waiting job's priority, time or payload."""
+        if priority is not None and not 0 <= priority <= HIGHEST_PRIORITY:
+            raise InvalidValue("priority", priority, f"between 0 and {HIGHEST_PRIORITY}")
+        job = self.show(name)
+        change = (self._checked(job, payload) if payload is not None else None) or Edit()
+        change = msgspec.structs.replace(change, priority=priority, run_at=run_at)
+        acted = self.store.edit(job.id, change, by=self._who(by), why=why or _described(priority, run_at))
+        self._wake()
+        return acted
+
+    def check_payload(self, job_type: str, payload: Mapping[str, Any]) -> None:
+        """Refuse a payload that does not fit the type's schema as it is now."""
+        self._fits(job_type, pack(payload, job_type))
+
+    def run_now(self, name: str, *, by: str | None = None, why: str = "") -> Acted:
+        """Let a job that waits for its time be due at once."""
+        return self.edit(name, run_at=self.store.now(), by=by, why=why)
+
+    # --- many jobs ------------------------------------------------------------------------------
+
+    def bulk(
+        self,
+        verb: Verb,
+        where: Filter,
+        *,
+        limit: int | None = None,
+        dry_run: bool = False,
+        rate: float | None = None,
+        progress: Callable[[int], None] = lambda _: None,
+        by: str | None = None,
+        why: str = "",
+    ) -> Bulk:
+        """Do a verb to every job that matches, to the oldest `limit` of them, at most `rate` per second.
+
+        A dry run only counts. `progress` is told how many are through.
+        """
+        if limit is not None and limit < 1:
+            raise InvalidValue("limit", limit, "at least 1")
+        where = narrowed(verb, where)
+        if dry_run:
+            matched = self.store.count(where, limit=limit or MOST_COUNTED)
+            return Bulk(verb=verb, dry_run=True, matched=matched)
+        who = self._who(by)
+        pace = Pace(rate, clock=self._clock)
+        ids = matching(self.store, where, limit)
+        done, asked, refusals = act_on_all(
+            lambda job_id: self._do(verb, job_id, who, why), ids, pace, progress
+        )
+        return Bulk(
+            verb=verb,
+            dry_run=False,
+            matched=done + asked + len(refusals),
+            done=done,
+            asked=asked,
+            refused=len(refusals),
+            refusals=tuple(refusals[:_QUOTED]),
+        )
+
+    def _do(self, verb: Verb, job_id: str, by: str, why: str) -> Acted:
+        act = {
+            Verb.CANCEL: self.cancel,
+            Verb.REPLAY: self.replay,
+            Verb.DISCARD: self.discard,
+            Verb.BURY: self.bury,
+        }
+        return act[verb](job_id, by=by, why=why)
+
+    # --- workers --------------------------------------------------------------------------------
+
+    def drain(self, worker: str) -> str:
+        """Ask a worker to finish what runs and exit; answers its id, which may be given cut short."""
+        running = [each.info.id for each in self.workers() if each.alive and each.info.id.startswith(worker)]
+        if worker in running:
+            running = [worker]
+        if len(running) != 1:
+            raise WorkerNotFound(worker)
+        self.store.drain(running[0])
+        return running[0]
+
+    def stop_local(self, *, within: timedelta = timedelta(seconds=45)) -> Stop:
+        """Stop this store's workers on this machine, each as gently as a shutdown is, and wait for them."""
+        return stop(local_workers(self.workers()), within=within, clock=self._clock)
+
+    # --- settings -------------------------------------------------------------------------------
+
+    def settings(self) -> list[SettingValue]:
+        """Every run-time setting with its effective value: the general ones, then those for single types."""
+        stored = self.store.settings()
+        effective = settings.read(stored).values
+        general = [
+            SettingValue(name, effective.get(name, default), name in stored) for name, default in _DEFAULTS
+        ]
+        special = sorted(name for name in effective if name not in settings.DEFAULTS)
+        return general + [SettingValue(name, effective[name], stored=True) for name in special]
+
+    def setting_problems(self) -> list[str]:
+        """Stored settings that cannot be used, in words."""
+        return list(settings.read(self.store.settings()).problems)
+
+    def set_setting(self, name: str, value: str) -> None:
+        """Set a run-time setting; it holds until it is set again or reset."""
+        settings.check_change(self.store.settings(), name, value)
+        self.store.set_setting(name, value.strip())
+
+    def reset_setting(self, name: str) -> None:
+        """Forget what was set: code or default hold again."""
+        settings.check_change(self.store.settings(), name, None)
+        self.store.set_setting(name, None)
+
+    # --- the store ------------------------------------------------------------------------------
+
+    def retention(self) -> Retention:
+        """How long records are kept, as set at run time."""
+        chosen = settings.read(self.store.settings())
+        return Retention(ended=chosen.keep_ended, dead=chosen.keep_dead)
+
+    def prune(
+        self,
+        *,
+        ended: timedelta | None = None,
+        dead: timedelta | None = None,
+        progress: Callable[[int], None] = lambda _: None,
+    ) -> int:
+        """Delete every record past its retention, in small batches; answers how many."""
+        standing = self.retention()
+        keep = Retention(
+            ended=standing.ended if ended is None else ended, dead=standing.dead if dead is None else dead
+        )
+        total = 0
+        while pruned := self.store.prune(keep):
+            total += pruned
+            progress(total)
+        return total
+
+    def db_status(self) -> StoreStatus:
+        """Size, versions and warnings of the store."""
+        return self.store.status()
+
+    def backup(self, path: str) -> None:
+        """Write a consistent copy of the store while others go on working."""
+        self.store.backup(path)
+
+    def check(self) -> list[str]:
+        """What is wrong with the stored data; empty is the good answer."""
+        return self.store.check()
+
+    # --- shared ---------------------------------------------------------------------------------
+
+    def _id(self, name: str) -> str:
+        return self.show(name).id
+
+    def _who(self, by: str | None) -> str:
+        return by or self._by or _system_user()
+
+    def _wake(self) -> None:
+        if self._wakeup is not None:
+            self._wakeup.notify()
+
+    def _checked(self, job: Job, payload: Mapping[str, Any] | None) -> Edit | None:
+        if payload is None:
+            self._fits(job.type, bytes(job.payload))
+            return None
+        packed = pack(payload, job.type)
+        known = self._fits(job.type, packed)
+        return Edit(payload=packed, schema_version=known.schema_version if known else None)
+
+    def _fits(self, job_type: str, packed: bytes) -> TypeInfo | None:
+        """The payload against the schema of today; a type that nobody registered has none."""
+        known = self.store.types().get(job_type)
+        if known is not None:
+            validate(known.schema, packed, job_type)
+        return known
+
+
+def _described(priority: int | None, run_at: datetime | None) -> str:
+    """What an edit changed, for the record; the payload before it is kept there anyway."""
+    told = [] if priority is None else [f"priority {priority}"]
+    return ", ".join(told if run_at is None else [*told, f"run at {run_at:%Y-%m-%d %H:%M:%S} UTC"])
+
+
+def _system_user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user need not have a name
+        return "unknown"
+
+
+LONGEST_PAGE = 1000
+MOST_COUNTED = 1_000_000
+_QUOTED = 5
+_DEFAULTS = tuple(settings.DEFAULTS.items())

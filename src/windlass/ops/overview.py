@@ -1,0 +1,180 @@
+"""How do things stand: which jobs wait, who works, and what is wrong?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
+from typing import Any
+
+import msgspec
+
+from windlass.job import JobState, TypeInfo, View
+from windlass.policy.retry import Retry
+from windlass.settings import Effective, Settings
+from windlass.store.protocol import Counts, WorkerInfo
+
+# A worker whose beat is older than this is taken for dead by the others.
+SILENT_AFTER = timedelta(seconds=10)
+
+
+class WorkerHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker's row, and what its beat says of it."""
+
+    info: WorkerInfo
+    alive: bool
+    silent_for: timedelta
+
+
+class FleetSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """The workers that are alive, together."""
+
+    alive: int
+    silent: int
+    slots: int
+    busy: int
+
+
+class TypeStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One type: what the catalogue says, and where its jobs stand. Not `known`: no code registered it."""
+
+    name: str
+    known: bool
+    schema_version: int
+    # What its code says ...
+    options: dict[str, Any]
+    # ... and what holds for its jobs, with what operators have set.
+    effective: Effective
+    counts: dict[str, int]
+    oldest_due: timedelta | None
+    workers: int
+
+
+class Overview(msgspec.Struct, frozen=True, kw_only=True):
+    """One look at everything. `warnings` are whole sentences for the person on call."""
+
+    now: datetime
+    counts: dict[str, int]
+    capped: bool
+    oldest_due: timedelta | None
+    fleet: FleetSummary
+    types: list[TypeStatus]
+    warnings: list[str]
+
+
+# The columns of every count, in the order in which people read them.
+COLUMNS = (
+    "due",
+    "scheduled",
+    "retrying",
+    "processing",
+    "stuck",
+    "dead",
+    "completed",
+    "cancelled",
+    "discarded",
+)
+
+
+def overview(
+    counts: Counts, catalogue: Mapping[str, TypeInfo], workers: Sequence[WorkerInfo], settings: Settings
+) -> Overview:
+    """All of it from one read each."""
+    health = [health_of(worker, counts.now) for worker in workers]
+    names = sorted({*catalogue, *(each.type for each in counts.counts)})
+    types = [_type_status(name, counts, catalogue.get(name), health, settings) for name in names]
+    return Overview(
+        now=counts.now,
+        counts={column: sum(each.counts[column] for each in types) for column in COLUMNS},
+        capped=counts.capped,
+        oldest_due=max((each.oldest_due for each in types if each.oldest_due is not None), default=None),
+        fleet=_fleet(health),
+        types=types,
+        warnings=_warnings(types, health),
+    )
+
+
+def health_of(worker: WorkerInfo, now: datetime) -> WorkerHealth:
+    """Whether a worker is alive, as far as its row tells."""
+    silent_for = max(timedelta(0), now - worker.beat_at) if worker.beat_at else timedelta(0)
+    alive = worker.state in _LIVING and silent_for <= SILENT_AFTER
+    return WorkerHealth(info=worker, alive=alive, silent_for=silent_for)
+
+
+def _type_status(
+    name: str, counts: Counts, info: TypeInfo | None, workers: Sequence[WorkerHealth], settings: Settings
+) -> TypeStatus:
+    here = [each for each in counts.counts if each.type == name]
+    columns = dict.fromkeys(COLUMNS, 0)
+    for each in here:
+        columns[_column(each.state, each.view)] += each.count
+    return TypeStatus(
+        name=name,
+        known=info is not None,
+        schema_version=info.schema_version if info else 0,
+        options=dict(info.options) if info else {},
+        effective=_effective(name, info, settings),
+        counts=columns,
+        oldest_due=max((each.oldest for each in here if each.oldest is not None), default=None),
+        workers=sum(1 for worker in workers if worker.alive and serves(worker.info, name)),
+    )
+
+
+def _effective(name: str, info: TypeInfo | None, settings: Settings) -> Effective:
+    options = info.options if info else {}
+    said = options.get("said", ())
+    return settings.effective(
+        name,
+        max_attempts=options["max_attempts"] if "max_attempts" in said else None,
+        timeout=timedelta(seconds=options["timeout"]) if "timeout" in said else None,
+        retry=msgspec.convert(options["retry"], Retry) if "retry" in said else None,
+    )
+
+
+def serves(worker: WorkerInfo, job_type: str) -> bool:
+    """Whether a worker takes jobs of a type."""
+    return any(fnmatchcase(job_type, pattern) for pattern in worker.types)
+
+
+def _column(state: JobState, view: str | None) -> str:
+    if state is JobState.PENDING:
+        return view or View.DUE
+    if state is JobState.PROCESSING and view == View.STUCK:
+        return View.STUCK
+    return state
+
+
+def _fleet(workers: Sequence[WorkerHealth]) -> FleetSummary:
+    alive = [worker for worker in workers if worker.alive]
+    return FleetSummary(
+        alive=len(alive),
+        silent=sum(1 for worker in workers if not worker.alive and worker.info.state in _LIVING),
+        slots=sum(worker.info.slots for worker in alive),
+        busy=sum(worker.info.busy for worker in alive),
+    )
+
+
+def _warnings(types: Sequence[TypeStatus], workers: Sequence[WorkerHealth]) -> list[str]:
+    warnings: list[str] = []
+    waiting = [each for each in types if each.counts[View.DUE] and not each.workers]
+    if waiting and not any(worker.alive for worker in workers):
+        total = sum(each.counts[View.DUE] for each in waiting)
+        warnings.append(f"{_jobs(total)} due and no worker is running: windlass worker start")
+    else:
+        warnings += [
+            f"{_jobs(each.counts[View.DUE], each.name)} due and no running worker serves that type"
+            for each in waiting
+        ]
+    if dead := sum(each.counts[JobState.DEAD] for each in types):
+        warnings.append(f"{_jobs(dead)} in the dead letters: windlass dlq list")
+    if stuck := sum(each.counts[View.STUCK] for each in types):
+        warnings.append(f"{_jobs(stuck)} stuck, their leases have run out; a running worker takes them back")
+    return warnings
+
+
+def _jobs(count: int, job_type: str | None = None) -> str:
+    of = "" if job_type is None else f" of type {job_type}"
+    return f"1 job{of} is" if count == 1 else f"{count:,} jobs{of} are"
+
+
+_LIVING = ("running", "draining")

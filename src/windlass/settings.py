@@ -1,0 +1,220 @@
+"""What may an operator set at run time, and what does it come to for one type?
+
+A plain name (`timeout`) is the default for types whose code says nothing; a name with a type in front
+(`report.build.timeout`) is an operator's override and stands above the code, until it is reset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from windlass.duration import parse_duration
+from windlass.errors import InvalidValue
+from windlass.job import DEFAULT_MAX_ATTEMPTS, MAX_ATTEMPTS, MAX_TYPE
+from windlass.policy.retry import KINDS, Retry
+
+DEFAULT_TIMEOUT = timedelta(seconds=300)
+LONGEST_TIMEOUT = timedelta(days=7)
+LONGEST_KEEP = timedelta(days=3650)
+
+
+class Effective(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds for the jobs of one type, all layers considered."""
+
+    max_attempts: int
+    timeout: timedelta
+    retry: Retry
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What operators have set, read and checked; `problems` names what could not be read and is not used."""
+
+    values: dict[str, Any]
+    problems: tuple[str, ...] = ()
+
+    @property
+    def keep_ended(self) -> timedelta:
+        """How long completed, cancelled and discarded jobs are kept."""
+        keep: timedelta = self._value("keep_ended")
+        return keep
+
+    @property
+    def keep_dead(self) -> timedelta:
+        """How long dead jobs are kept."""
+        keep: timedelta = self._value("keep_dead")
+        return keep
+
+    def effective(
+        self,
+        job_type: str,
+        *,
+        max_attempts: int | None = None,
+        timeout: timedelta | None = None,
+        retry: Retry | None = None,
+    ) -> Effective:
+        """What holds for a type whose code says this much; None: the code says nothing."""
+        return Effective(
+            max_attempts=self._choose(job_type, "max_attempts", max_attempts),
+            timeout=self._choose(job_type, "timeout", timeout),
+            retry=self._retry(job_type, retry),
+        )
+
+    def _choose(self, job_type: str, name: str, code: Any) -> Any:
+        override = self.values.get(f"{job_type}.{name}")
+        if override is not None:
+            return override
+        return self._value(name) if code is None else code
+
+    def _value(self, name: str) -> Any:
+        return self.values.get(name, DEFAULTS[name])
+
+    def _retry(self, job_type: str, code: Retry | None) -> Retry:
+        """The parts of a policy are set one by one, over the code's policy or over the default one."""
+        base = code or msgspec.structs.replace(Retry(), **self._retry_parts(_RETRY))
+        return msgspec.structs.replace(base, **self._retry_parts(f"{job_type}.{_RETRY}"))
+
+    def _retry_parts(self, prefix: str) -> dict[str, Any]:
+        parts = ("kind", "base", "cap", "jitter", "delays")
+        return {part: self.values[prefix + part] for part in parts if prefix + part in self.values}
+
+
+def read(stored: Mapping[str, str]) -> Settings:
+    """The settings that a store holds. Never raises: one bad setting must not stop a worker."""
+    values: dict[str, Any] = {}
+    problems: list[str] = []
+    for name, text in sorted(stored.items()):
+        try:
+            values[name] = parse(name, text)
+        except InvalidValue as error:
+            problems.append(str(error))
+    for name in _lists_without_delays(values):
+        del values[name]
+        problems.append(f"{name} is list, but {_delays_of(name)} is not set")
+    return Settings(values, tuple(problems))
+
+
+def check_change(stored: Mapping[str, str], name: str, text: str | None) -> None:
+    """Refuse a change (None: a reset) that would leave the settings wrong."""
+    values = dict(read(stored).values)
+    if text is not None:
+        values[name] = parse(name, text)
+    elif name not in stored:
+        split(name)
+    else:
+        values.pop(name, None)
+    for kind in _lists_without_delays(values):
+        allowed = f"set after {_delays_of(kind)}" if kind == name else f"kept while {kind} is list"
+        raise InvalidValue(name, text, allowed)
+
+
+def parse(name: str, text: str) -> Any:
+    """A setting's value from its text; InvalidValue names the setting and what is allowed."""
+    _, setting = split(name)
+    try:
+        return _READERS[setting](text.strip())
+    except InvalidValue as error:
+        raise InvalidValue(name, text, error.allowed) from None
+
+
+def split(name: str) -> tuple[str | None, str]:
+    """The type (None: all types) and the setting that a name speaks of."""
+    if name in DEFAULTS:
+        return None, name
+    for setting in PER_TYPE:
+        job_type = name.removesuffix(f".{setting}")
+        if job_type != name and 0 < len(job_type) <= MAX_TYPE:
+            return job_type, setting
+    raise InvalidValue(
+        "setting",
+        name,
+        f"one of {', '.join(DEFAULTS)}, or for one type TYPE.max_attempts, TYPE.timeout, TYPE.retry.…",
+    )
+
+
+# --- reading values -----------------------------------------------------------------------------
+
+
+def _attempts(text: str) -> int:
+    if text.isdecimal() and 1 <= int(text) <= MAX_ATTEMPTS:
+        return int(text)
+    raise InvalidValue("", text, f"a whole number between 1 and {MAX_ATTEMPTS}")
+
+
+def _timeout(text: str) -> timedelta:
+    return _between(
+        text, timedelta(milliseconds=1), LONGEST_TIMEOUT, "a duration such as 30s or 10m, up to 7d"
+    )
+
+
+def _keep(text: str) -> timedelta:
+    return _between(text, timedelta(0), LONGEST_KEEP, "a duration such as 7d, up to 3650d")
+
+
+def _kind(text: str) -> str:
+    if text in KINDS:
+        return text
+    raise InvalidValue("", text, "one of " + ", ".join(KINDS))
+
+
+def _seconds(text: str) -> float:
+    return _between(
+        text, timedelta(0), timedelta(days=30), "a duration such as 30s or 5m, up to 30d"
+    ).total_seconds()
+
+
+def _delays(text: str) -> tuple[float, ...]:
+    return tuple(_seconds(part.strip()) for part in text.split(","))
+
+
+def _between(text: str, least: timedelta, most: timedelta, allowed: str) -> timedelta:
+    try:
+        duration = parse_duration(text)
+    except InvalidValue:
+        raise InvalidValue("", text, allowed) from None
+    if not least <= duration <= most:
+        raise InvalidValue("", text, allowed)
+    return duration
+
+
+def _lists_without_delays(values: Mapping[str, Any]) -> list[str]:
+    return [
+        name
+        for name, value in values.items()
+        if value == "list" and name.endswith("retry.kind") and _delays_of(name) not in values
+    ]
+
+
+def _delays_of(kind_name: str) -> str:
+    return kind_name.removesuffix("kind") + "delays"
+
+
+_RETRY = "retry."
+_READERS: dict[str, Callable[[str], Any]] = {
+    "max_attempts": _attempts,
+    "timeout": _timeout,
+    "retry.kind": _kind,
+    "retry.base": _seconds,
+    "retry.cap": _seconds,
+    "retry.jitter": _seconds,
+    "retry.delays": _delays,
+    "keep_ended": _keep,
+    "keep_dead": _keep,
+}
+_STANDARD = Retry()
+
+DEFAULTS: dict[str, Any] = {
+    "max_attempts": DEFAULT_MAX_ATTEMPTS,
+    "timeout": DEFAULT_TIMEOUT,
+    "retry.kind": _STANDARD.kind,
+    "retry.base": _STANDARD.base,
+    "retry.cap": _STANDARD.cap,
+    "retry.jitter": _STANDARD.jitter,
+    "retry.delays": _STANDARD.delays,
+    "keep_ended": timedelta(days=7),
+    "keep_dead": timedelta(days=30),
+}
+PER_TYPE = tuple(name for name in DEFAULTS if not name.startswith("keep_"))

@@ -1,0 +1,104 @@
+"""What becomes of the jobs of dead workers, and of leases that nobody renews?"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Literal
+
+from windlass.clock import Clock
+from windlass.job import Lease, Reason
+from windlass.loop import Loop
+from windlass.outcome import Lost, Policy, decide
+from windlass.store.protocol import Look, Settlement, Store
+from windlass.upkeep.watchman import Pulse, Watchman
+from windlass.wakeup.protocol import Wakeup
+
+log = logging.getLogger("windlass.reaper")
+
+_BATCH = 500
+_IDLE = timedelta(hours=1)
+
+
+class Reaper:
+    """Declares workers dead and settles what they held: the same decision, the same verb as a runner's."""
+
+    def __init__(
+        self,
+        store: Store,
+        wakeup: Wakeup,
+        watchman: Watchman,
+        *,
+        policy: Callable[[str], Policy],
+        clock: Clock,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._store = store
+        self._wakeup = wakeup
+        self._watchman = watchman
+        self._policy = policy
+        self._clock = clock
+        self._chance = chance
+        self._seen: tuple[str, Look, Pulse] | None = None
+        self.reaped = 0
+        self.loop = Loop("reaper", self.work, every=_IDLE)
+
+    def saw(self, me: str, look: Look, pulse: Pulse) -> None:
+        """Judge this look soon, on the reaper's own thread: settling must not hold up whoever looked."""
+        self._seen = (me, look, pulse)
+        self.loop.wake()
+
+    def work(self) -> None:
+        """Judge the newest look, if there is one."""
+        seen, self._seen = self._seen, None
+        if seen is not None:
+            self.tick(*seen)
+
+    def tick(self, me: str, look: Look, pulse: Pulse) -> None:
+        """Judge what one look showed."""
+        expired = self._store.expired(limit=_BATCH) if look.expired else []
+        found = self._watchman.check(me, look.workers, expired, pulse=pulse, now=self._clock.uptime())
+        reaped = self._settle(found.unrenewed, Reason.LEASE_EXPIRED, look.now)
+        died = [worker for worker in found.dead if self._store.declare_dead(worker.id, worker.beat)]
+        for worker in died:
+            log.warning("worker.dead", extra={"worker": worker.id, "host": worker.host, "pid": worker.pid})
+        if died or look.orphaned:
+            reaped += self._reap_orphans(look.now)
+        if reaped:
+            self.reaped += reaped
+            self._wakeup.notify()
+
+    def _reap_orphans(self, now: datetime) -> int:
+        reaped = 0
+        while orphans := self._store.orphans(limit=_BATCH):
+            settled = self._settle(orphans, Reason.WORKER_LOST, now)
+            reaped += settled
+            if not settled:
+                break
+        return reaped
+
+    def _settle(
+        self,
+        leases: Sequence[Lease],
+        reason: Literal[Reason.WORKER_LOST, Reason.LEASE_EXPIRED],
+        now: datetime,
+    ) -> int:
+        """Record the loss of these leases; how many were still there to be lost."""
+        if not leases:
+            return 0
+        refused = self._store.settle([self._loss(each, reason, now) for each in leases])
+        lost = {lease.token for lease in refused}
+        reaped = [lease for lease in leases if lease.token not in lost]
+        for lease in reaped:
+            fields = {"job": lease.id, "type": lease.job.type, "worker": lease.worker, "reason": reason.value}
+            log.warning("job.reaped", extra=fields)
+        return len(reaped)
+
+    def _loss(
+        self, lease: Lease, reason: Literal[Reason.WORKER_LOST, Reason.LEASE_EXPIRED], now: datetime
+    ) -> Settlement:
+        job = lease.job
+        outcome = decide(job, Lost(reason), self._policy(job.type), now=now, chance=self._chance)
+        return Settlement(lease, outcome, None)

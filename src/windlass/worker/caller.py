@@ -1,0 +1,44 @@
+"""Where does a run run: on a thread, or on the loop?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from windlass.clock import Clock
+from windlass.outcome import Result
+from windlass.worker.coroutines import Coroutines
+from windlass.worker.pool import Pool
+from windlass.worker.run import Run
+from windlass.worker.runner import Runner
+from windlass.worker.threads import Threads
+
+
+class Caller:
+    """Starts runs by their handler's kind, and as one ends, those that waited for its slot."""
+
+    def __init__(self, runner: Runner, *, freed: Callable[[Pool], None], clock: Clock) -> None:
+        self._runner = runner
+        self._freed = freed
+        self._clock = clock
+        self.threads = Threads(runner, done=self._done)
+        self.coroutines = Coroutines(runner, done=self._done, clock=clock)
+
+    def start(self, runs: Sequence[Run]) -> None:
+        """Start runs that have slots."""
+        on_loop = []
+        for run in runs:
+            if run.handler.kind == "loop":
+                on_loop.append(run)
+            else:
+                self.threads.start(run)
+        if on_loop:
+            self.coroutines.start(on_loop)
+
+    def _done(self, run: Run, result: Result) -> None:
+        """A run's work has really ended."""
+        first = self._runner.finish(run, result)
+        was_held = not first and run.started is not None
+        following = run.pool.free(run, self._clock.monotonic(), was_held=was_held)
+        if following:
+            self.start(following)
+        self._freed(run.pool)

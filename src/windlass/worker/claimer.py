@@ -1,0 +1,195 @@
+"""When are jobs claimed, and how many?"""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+
+from windlass.clock import Clock
+from windlass.job import Lease
+from windlass.loop import Loop
+from windlass.outcome import Policy, Unstarted, decide
+from windlass.registry import Handler
+from windlass.store.protocol import Look, Settlement, Store, Want
+from windlass.worker.pool import Pool
+from windlass.worker.run import Run, Runs
+from windlass.worker.runner import Runner
+from windlass.worker.settler import Settler
+from windlass.worker.standing import Standing
+
+log = logging.getLogger("windlass.claimer")
+
+GIVEN_BACK_AFTER = 1.0
+# Looks come each `poll`; only when they stay away does the claimer ask unbidden.
+_POLLS_MISSED = 2.0
+
+
+class Claimer:
+    """Free slots to leases. Asks at a hint, at a due time, or when a look says so; by itself if all fail."""
+
+    def __init__(  # noqa: PLR0913 - wired once, in parts.py
+        self,
+        store: Store,
+        pools: Sequence[Pool],
+        handlers: Mapping[str, Handler],
+        *,
+        runs: Runs,
+        runner: Runner,
+        settler: Settler,
+        standing: Standing,
+        start: Callable[[list[Run]], None],
+        lease: timedelta,
+        poll: timedelta,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._feeds = {pool: _Feed(pool) for pool in pools}
+        self._handlers = handlers
+        self._runs = runs
+        self._runner = runner
+        self._settler = settler
+        self._standing = standing
+        self._start = start
+        self._lease = lease
+        self._unasked = poll.total_seconds() * _POLLS_MISSED
+        self._clock = clock
+        # The tenant served last, by type.
+        self._turns: dict[str, str] = {}
+        self._looked = clock.monotonic()
+        # Whether a claim may have been written whose answer never came.
+        self._doubt = False
+        self._closed = False
+        self.loop = Loop("claimer", self.tick, every=poll)
+
+    def hint(self) -> None:
+        """Jobs may be there."""
+        for feed in self._feeds.values():
+            feed.hungry = True
+        self.loop.wake()
+
+    def saw(self, look: Look) -> None:
+        """A look at the store tells whether a claim would find anything, now or soon."""
+        now = self._clock.monotonic()
+        self._looked = now
+        if look.next_due is not None:
+            for feed in self._feeds.values():
+                feed.due_at = min(feed.due_at, now + look.next_due.total_seconds())
+        if look.claimable:
+            self.hint()
+
+    def freed(self, pool: Pool) -> None:
+        """A slot came free."""
+        if self._feeds[pool].hungry and pool.low:
+            self.loop.wake()
+
+    def close(self, timeout: float) -> None:
+        """Claim nothing more; what has not started is given back, also what a claim under way brings yet."""
+        self._closed = True
+        self._runner.closed = True
+        self.loop.stop(timeout)
+        self._give_back(received_before=math.inf)
+
+    def tick(self) -> float:
+        """Claim for each pool that has room and may find something; answers when to ask again."""
+        now = self._clock.monotonic()
+        self._give_back(received_before=math.inf if self._closed else now - GIVEN_BACK_AFTER)
+        if self._closed or self._settler.overloaded or not self._standing.sure():
+            return self._unasked
+        if self._doubt:
+            self._release_unknown()
+        unasked = now - self._looked >= self._unasked
+        for feed in self._feeds.values():
+            # Kept as hunger, so that a pool that is full now asks when a slot comes free.
+            feed.hungry = feed.hungry or unasked or feed.due_at <= now
+            if feed.hungry:
+                self._claim(feed)
+        if unasked:
+            self._looked = now
+        return self._next(now)
+
+    def _claim(self, feed: _Feed) -> None:
+        limit = feed.pool.room(self._clock.monotonic())
+        if limit <= 0 or not feed.pool.types:
+            return
+        # A hint that comes while we ask sets it again: it may tell of what our claim did not see.
+        feed.hungry = False
+        feed.due_at = math.inf
+        self._doubt = True
+        received = self._clock.monotonic()
+        try:
+            claimed = self._store.claim(self._want(feed.pool, limit))
+        except BaseException:
+            feed.hungry = True
+            raise
+        if len(claimed.leases) >= limit:
+            feed.hungry = True
+        if claimed.next_due:
+            feed.due_at = self._clock.monotonic() + claimed.next_due.total_seconds()
+        if claimed.leases:
+            self._take(feed.pool, claimed.leases, received)
+        self._doubt = False
+
+    def _want(self, pool: Pool, limit: int) -> Want:
+        return Want(
+            worker=self._standing.id,
+            types=pool.types,
+            limit=limit,
+            lease=self._lease,
+            turns={name: self._turns[name] for name in pool.types if name in self._turns},
+        )
+
+    def _take(self, pool: Pool, leases: Sequence[Lease], received: float) -> None:
+        runs = [Run(lease, self._handlers[lease.job.type], pool, received) for lease in leases]
+        self._runs.add(runs)
+        for lease in leases:
+            self._turns[lease.job.type] = lease.job.tenant
+        self._start(pool.offer(runs))
+        if self._closed:
+            self._give_back(received_before=math.inf)
+
+    def _give_back(self, received_before: float) -> None:
+        for feed in self._feeds.values():
+            for run in feed.pool.take_back(received_before):
+                self._runner.give_back(run)
+
+    def _release_unknown(self) -> None:
+        """Give back leases in our name that we never learned of; no claim is under way on this thread."""
+        unknown = [
+            lease for lease in self._store.held_by(self._standing.id) if self._runs.get(lease.token) is None
+        ]
+        if unknown:
+            self._store.settle([_unstarted(lease) for lease in unknown])
+            log.warning("claim.released_unknown", extra={"jobs": [lease.id for lease in unknown]})
+            self.hint()
+        self._doubt = False
+
+    def _next(self, now: float) -> float:
+        """Seconds until there is something to do without being woken."""
+        wait = self._looked + self._unasked - now
+        for feed in self._feeds.values():
+            room = feed.pool.room(now) > 0
+            if feed.hungry and room and feed.pool.low:
+                return 0.0
+            if room:
+                wait = min(wait, feed.due_at - now)
+            if feed.pool.waiting:
+                wait = min(wait, GIVEN_BACK_AFTER / 2)
+        return wait
+
+
+class _Feed:
+    """Whether to ask for a pool: something may be there, or will be at a known time."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self.hungry = True
+        self.due_at = math.inf
+
+
+def _unstarted(lease: Lease) -> Settlement:
+    """What a claim whose answer was lost amounts to: nothing ran."""
+    outcome = decide(lease.job, Unstarted(), Policy(), now=lease.until, chance=random.random)
+    return Settlement(lease, outcome, None)

@@ -1,0 +1,97 @@
+"""How does a worker stop within its time, losing nothing?"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from datetime import timedelta
+
+from windlass.clock import Clock
+from windlass.config import WorkerConfig
+from windlass.errors import WindlassError
+from windlass.outcome import Interrupted
+from windlass.store.protocol import Store
+from windlass.worker.parts import Parts
+
+log = logging.getLogger("windlass.worker")
+
+# The time after the grace is shared out: first for jobs that were told to stop, then for writing what came
+# of them; the rest is for leaving.
+_SHARE_TO_END = 0.6
+_SHARE_TO_WRITE = 0.9
+_LEAST_MARGIN = 1.0
+_LOOK_SECONDS = 0.05
+_CLAIM_SECONDS = 1.0
+
+
+class Ending:
+    """Drain, wait, interrupt, write, leave: each in its share of the time, also with the store away."""
+
+    def __init__(self, parts: Parts, store: Store, config: WorkerConfig, *, clock: Clock) -> None:
+        self._parts = parts
+        self._store = store
+        self._margin = max((config.exit_after - config.grace).total_seconds(), _LEAST_MARGIN)
+        self._longest_grace = max(0.0, config.exit_after.total_seconds() - self._margin)
+        self._clock = clock
+        self._over = 0.0
+
+    def drain(self) -> None:
+        """Claim nothing more; give back what has not started."""
+        if not self._parts.draining:
+            self._parts.draining = True
+            log.info("worker.draining", extra={"worker": self._parts.standing.id})
+        self._parts.claimer.close(_CLAIM_SECONDS)
+
+    def end(self, grace: timedelta | None) -> None:
+        """Let what runs finish for `grace` (None: as configured), stop the rest, and write every outcome."""
+        self.drain()
+        now = self._clock.monotonic()
+        seconds = self._longest_grace if grace is None else grace.total_seconds()
+        margin_begins = now + seconds
+        if not self._wait_idle(margin_begins):
+            patience = _SHARE_TO_END * self._margin
+            self._interrupt(patience)
+            self._wait_idle(margin_begins + patience + _LOOK_SECONDS)
+        # Jobs that finished in time leave the rest of theirs to the writing.
+        self._over = margin_begins + self._margin
+        write_until = margin_begins + _SHARE_TO_WRITE * self._margin
+        if not self._parts.settler.flush(max(0.0, write_until - self._clock.monotonic())):
+            log.warning("worker.unsettled", extra={"outcomes": self._parts.settler.backlog})
+
+    def close(self) -> None:
+        """Stop every part and leave the fleet, as far as the time allows."""
+        leaving = threading.Thread(target=self._leave, name="windlass-leave", daemon=True)
+        for loop in self._parts.loops:
+            loop.stop(self._left())
+        leaving.start()
+        self._parts.caller.threads.close()
+        self._parts.caller.coroutines.close(self._left())
+        self._parts.shell.close()
+        leaving.join(self._left())
+
+    def _interrupt(self, patience: float) -> None:
+        running = [run for run in self._parts.runs.all() if run.open and run.started is not None]
+        log.warning("worker.interrupting", extra={"jobs": [run.lease.id for run in running]})
+        for run in running:
+            self._parts.warden.stop(run, Interrupted(), patience=patience)
+
+    def _wait_idle(self, until: float) -> bool:
+        pause = threading.Event()
+        while not self._parts.idle():
+            left = until - self._clock.monotonic()
+            if left <= 0:
+                return False
+            pause.wait(min(left, _LOOK_SECONDS))
+        return True
+
+    def _leave(self) -> None:
+        try:
+            self._store.leave(self._parts.standing.id)
+        except WindlassError as error:
+            log.warning("worker.left_silently", extra={"error": str(error)})
+
+    def _left(self) -> float:
+        return max(_LEAST_WAIT, self._over - self._clock.monotonic())
+
+
+_LEAST_WAIT = 0.1

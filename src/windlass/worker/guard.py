@@ -1,0 +1,103 @@
+"""Who ends the commands of a worker that was killed? A small process that outlives it by a moment."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import subprocess
+import sys
+import threading
+import weakref
+
+log = logging.getLogger("windlass.guard")
+
+# It learns of the worker's end by the end of its input: nothing else is sure to happen after a kill -9.
+_SCRIPT = """
+import os, signal, sys
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN)
+groups = set()
+for line in iter(sys.stdin.readline, ""):
+    (groups.add if line[0] == "+" else groups.discard)(int(line[1:]))
+for group in groups:
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except OSError:
+        pass
+"""
+
+
+class Guard:
+    """Knows the process groups that must not outlive this worker; started with the first one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._groups: set[int] = set()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pipe = -1
+        _guards.add(self)
+
+    def add(self, group: int) -> None:
+        """From the return of this call on, the group dies with this worker."""
+        with self._lock:
+            self._groups.add(group)
+            self._say(f"+{group}\n")
+
+    def remove(self, group: int) -> None:
+        """The group is gone; its number may be given to others."""
+        with self._lock:
+            self._groups.discard(group)
+            if self._process is not None:
+                self._say(f"-{group}\n")
+
+    def close(self) -> None:
+        """Let the guard end; what it still knows, it kills."""
+        with self._lock:
+            if self._process is not None:
+                os.close(self._pipe)
+                self._process.wait()
+                self._process = None
+
+    def forget(self) -> None:
+        """In a child made by fork: let go of the pipe, or the guard would wait for the child's end too."""
+        if self._process is not None:
+            self._process = None
+            with contextlib.suppress(OSError):
+                os.close(self._pipe)
+
+    def _say(self, line: str) -> None:
+        if self._process is None:
+            self._start()
+            return
+        try:
+            os.write(self._pipe, line.encode())
+        except OSError as error:
+            log.warning("guard.lost", extra={"pid": self._process.pid, "error": str(error)})
+            os.close(self._pipe)
+            self._process.wait()
+            self._start()
+
+    def _start(self) -> None:
+        """A new guard, told of every group there is."""
+        reading, self._pipe = os.pipe()
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _SCRIPT],
+            stdin=reading,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        os.close(reading)
+        os.write(self._pipe, "".join(f"+{group}\n" for group in self._groups).encode())
+
+
+_guards: weakref.WeakSet[Guard] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for guard in _guards:
+        guard.forget()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,114 @@
+"""What do this worker and the store tell each other each second?"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from windlass.clock import Clock
+from windlass.job import Request
+from windlass.loop import Loop
+from windlass.outcome import Stopped
+from windlass.store.protocol import Look, Store, Vitals, WorkerInfo
+from windlass.worker.run import End, Run, Runs
+from windlass.worker.runner import Runner
+from windlass.worker.standing import Standing
+
+log = logging.getLogger("windlass.heartbeat")
+
+LOOK_EVERY = timedelta(seconds=1)
+# A little under two looks, so that a tick that comes early does not put the beat off by another one.
+_BEAT_SECONDS = 1.75
+_BATCH = 500
+
+
+class Heartbeat:
+    """Beats, looks, keeps leases, and delivers what operators ask of running jobs."""
+
+    def __init__(  # noqa: PLR0913 - wired once, in parts.py
+        self,
+        store: Store,
+        standing: Standing,
+        *,
+        info: Callable[[str], WorkerInfo],
+        vitals: Callable[[], Vitals],
+        types: Mapping[str, int],
+        runs: Runs,
+        runner: Runner,
+        stop: Callable[[Run, End], None],
+        seen: Callable[[Look], None],
+        lease: timedelta,
+        every: timedelta,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._standing = standing
+        self._info = info
+        self._vitals = vitals
+        self._types = types
+        self._runs = runs
+        self._runner = runner
+        self._stop = stop
+        self._seen = seen
+        self._lease = lease
+        self._clock = clock
+        self._keep_all = False
+        self.loop = Loop("heartbeat", self.tick, every=every, longest_pause=LOOK_EVERY)
+
+    def join(self) -> None:
+        """Enter the fleet; that counts as the first beat."""
+        sent = self._clock.uptime()
+        self._store.join(self._info(self._standing.id))
+        self._standing.confirm(sent)
+
+    def tick(self) -> None:
+        """Beat if it is time; then look, and act on what is seen."""
+        if self._clock.uptime() - self._standing.sent >= _BEAT_SECONDS:
+            self._beat()
+        look = self._store.look(self._standing.id, self._types)
+        self._deliver(look.requests)
+        self._keep(look.now)
+        if look.next_due is not None and look.next_due <= timedelta(0):
+            self._store.promote()
+        self._seen(look)
+
+    def _beat(self) -> None:
+        sent = self._clock.uptime()
+        if not self._store.beat(self._standing.id, self._vitals()):
+            self._join_anew()
+        elif self._standing.confirm(sent):
+            # After a gap every lease may be near its end, or past it and about to be reaped.
+            self._keep_all = True
+
+    def _join_anew(self) -> None:
+        """The fleet took us for dead, and our jobs are others' by now: start over under a new name."""
+        old = self._standing.take_new_id()
+        log.warning("worker.renamed", extra={"old": old, "worker": self._standing.id})
+        for run in self._runs.all():
+            if run.open and run.lease.worker == old:
+                self._runner.lose(run)
+        self.join()
+
+    def _deliver(self, requests: Mapping[str, Request]) -> None:
+        for token, request in requests.items():
+            run = self._runs.get(token)
+            if run is not None and run.open:
+                self._stop(run, Stopped(request))
+
+    def _keep(self, now: datetime) -> None:
+        """Extend the leases that have used up a third of their time; after a gap, all."""
+        due = self._lease * 2 / 3
+        runs = [run for run in self._runs.all() if self._keep_all or run.lease.until - now < due]
+        for start in range(0, len(runs), _BATCH):
+            self._extend(runs[start : start + _BATCH])
+        self._keep_all = False
+
+    def _extend(self, runs: Sequence[Run]) -> None:
+        kept, lost = self._store.extend([run.lease for run in runs], self._lease)
+        by_token = {run.token: run for run in runs}
+        for lease in kept:
+            by_token[lease.token].lease = lease
+        for lease in lost:
+            # One whose result is on its way may have been settled just now: the settler will know.
+            self._runner.lose(by_token[lease.token])

@@ -1,0 +1,58 @@
+"""Is there anything left to do, and what stays behind?"""
+
+from __future__ import annotations
+
+import msgspec
+
+from windlass.errors import StoreError
+from windlass.job import JobState, View
+from windlass.store.protocol import Store
+from windlass.worker.parts import Parts
+
+
+class Remaining(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs of the served types that are not waited for: their time has not come."""
+
+    scheduled: int
+    retrying: int
+
+
+class Leftovers:
+    """Looks for the end of a run that lasts until nothing is left."""
+
+    def __init__(self, store: Store, parts: Parts) -> None:
+        self._store = store
+        self._parts = parts
+
+    def done(self) -> bool:
+        """Whether results are written, nothing of these types runs anywhere, and nothing is claimable."""
+        if not self._parts.idle() or not self._parts.settler.empty:
+            return False
+        try:
+            counts = self._counts()
+            if any(state is JobState.PROCESSING for state, _ in counts):
+                return False
+            # Due jobs that this worker cannot take, being of a newer schema version, are not waited for.
+            return (JobState.PENDING, View.DUE) not in counts or not self._claimable()
+        except StoreError:
+            # Not knowing is not the end; the worker's own loops tell what is wrong with the store.
+            return False
+
+    def remaining(self) -> Remaining:
+        """What stays behind."""
+        counts = self._counts()
+        return Remaining(
+            scheduled=counts.get((JobState.PENDING, View.SCHEDULED), 0),
+            retrying=counts.get((JobState.PENDING, View.RETRYING), 0),
+        )
+
+    def _counts(self) -> dict[tuple[JobState, str | None], int]:
+        found: dict[tuple[JobState, str | None], int] = {}
+        for each in self._store.counts().counts:
+            if each.type in self._parts.types and each.count:
+                key = (each.state, each.view)
+                found[key] = found.get(key, 0) + each.count
+        return found
+
+    def _claimable(self) -> bool:
+        return self._store.look(self._parts.standing.id, self._parts.types).claimable

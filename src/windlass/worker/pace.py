@@ -1,0 +1,60 @@
+"""How many jobs are worth claiming ahead? Only short ones: a long one would wait here in vain."""
+
+from __future__ import annotations
+
+MOST_AHEAD = 500
+SHORT_RUN = 0.020
+ENOUGH_RUNS = 10
+FORGOTTEN_AFTER = 60.0
+# As many as should be through well before they are given back.
+_AHEAD_SECONDS = 0.25
+_WEIGHT_OF_NEWEST = 0.1
+_SHORTEST_COUNTED = 0.0001
+
+
+class Pace:
+    """How long the jobs of each type of a pool have taken lately.
+
+    One type whose jobs are long, or not yet known to be short, is enough to claim nothing ahead: a claim
+    takes whatever comes next, and short jobs that wait here would always be served before long ones there.
+    """
+
+    def __init__(self) -> None:
+        self._types: dict[str, _Average] = {}
+
+    def note(self, job_type: str, seconds: float, now: float) -> None:
+        """A job of that type took so long."""
+        average = self._types.get(job_type)
+        if average is None:
+            average = self._types[job_type] = _Average()
+        average.add(seconds, now)
+
+    def ahead(self, slots: int, now: float) -> int:
+        """How many jobs to claim beyond free slots."""
+        self._types = {
+            name: average for name, average in self._types.items() if now - average.seen < FORGOTTEN_AFTER
+        }
+        slowest = max((average.careful() for average in self._types.values()), default=SHORT_RUN)
+        if slowest >= SHORT_RUN:
+            return 0
+        return min(MOST_AHEAD, int(slots * _AHEAD_SECONDS / max(slowest, _SHORTEST_COUNTED)))
+
+
+class _Average:
+    """A mean over the first few runs, then one that forgets."""
+
+    __slots__ = ("_mean", "_runs", "seen")
+
+    def __init__(self) -> None:
+        self._runs = 0
+        self._mean = 0.0
+        self.seen = 0.0
+
+    def add(self, seconds: float, now: float) -> None:
+        self._runs += 1
+        self._mean += (seconds - self._mean) * max(1.0 / self._runs, _WEIGHT_OF_NEWEST)
+        self.seen = now
+
+    def careful(self) -> float:
+        """The mean, or long as long as it says little."""
+        return self._mean if self._runs >= ENOUGH_RUNS else SHORT_RUN

@@ -1,0 +1,180 @@
+"""Which parts does a worker have, and who knows whom?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from importlib.metadata import version
+
+from windlass.clock import Clock
+from windlass.config import WorkerConfig
+from windlass.errors import InvalidValue
+from windlass.loop import Loop
+from windlass.registry import SHELL, Handler, Registry, shell_handler
+from windlass.store.protocol import Look, Store, Vitals, WorkerInfo
+from windlass.upkeep import place
+from windlass.upkeep.pruner import Pruner
+from windlass.upkeep.reaper import Reaper
+from windlass.upkeep.watchman import Watchman
+from windlass.wakeup.protocol import Wakeup
+from windlass.worker.caller import Caller
+from windlass.worker.claimer import Claimer
+from windlass.worker.heartbeat import LOOK_EVERY, Heartbeat
+from windlass.worker.pool import Pool
+from windlass.worker.run import Runs
+from windlass.worker.runner import Runner
+from windlass.worker.settler import Settler
+from windlass.worker.shell import Shell
+from windlass.worker.standing import Standing
+from windlass.worker.terms import REFRESH_SECONDS, Terms
+from windlass.worker.warden import Warden
+
+
+class Parts:
+    """Everything that one worker is made of, wired once."""
+
+    def __init__(
+        self,
+        store: Store,
+        wakeup: Wakeup,
+        registry: Registry,
+        config: WorkerConfig,
+        *,
+        clock: Clock,
+        asked_to_drain: Callable[[], None],
+    ) -> None:
+        self._asked_to_drain = asked_to_drain
+        self._store = store
+        self._config = config
+        self._clock = clock
+        self._refreshed = clock.monotonic()
+        self.draining = False
+        self.handlers = choose_handlers(registry, config)
+        self.types = {name: handler.version for name, handler in self.handlers.items()}
+        self.pools = make_pools(self.handlers, config)
+        self.runs = Runs()
+        self.standing = Standing(place.here(), clock)
+        self.terms = Terms(store, self.handlers)
+        self.shell = Shell(clock)
+        self.settler = Settler(store, wakeup, self.runs, working=lambda: not self.idle())
+        self.runner = Runner(self.settler, self.runs, self.standing, self.terms, self.shell, clock=clock)
+        self.caller = Caller(self.runner, freed=self._freed, clock=clock)
+        check = self.caller.coroutines.check
+        self.warden = Warden(self.runs, self.runner, self.standing, check=check, clock=clock)
+        self.runner.on_begin = self.warden.watch
+        self.claimer = self._make_claimer()
+        self.heartbeat = self._make_heartbeat()
+        watchman = Watchman(gone=partial(place.is_gone, seen_from=self.standing.place))
+        self.reaper = Reaper(store, wakeup, watchman, policy=self.terms.policy, clock=clock)
+        self.pruner = Pruner(store).loop()
+
+    @property
+    def loops(self) -> tuple[Loop, ...]:
+        """The threads that repeat themselves, in the order in which they stop; the claimer's stops before."""
+        return (
+            self.pruner,
+            self.reaper.loop,
+            self.heartbeat.loop,
+            self.settler.loop,
+            self.warden.loop,
+        )
+
+    def idle(self) -> bool:
+        """Whether nothing runs and nothing waits for a slot."""
+        return all(pool.idle for pool in self.pools)
+
+    @property
+    def needs_loop(self) -> bool:
+        """Whether any handler is `async def`."""
+        return any(handler.kind == "loop" for handler in self.handlers.values())
+
+    def _make_claimer(self) -> Claimer:
+        return Claimer(
+            self._store,
+            self.pools,
+            self.handlers,
+            runs=self.runs,
+            runner=self.runner,
+            settler=self.settler,
+            standing=self.standing,
+            start=self.caller.start,
+            lease=self._config.lease,
+            poll=self._config.poll,
+            clock=self._clock,
+        )
+
+    def _make_heartbeat(self) -> Heartbeat:
+        return Heartbeat(
+            self._store,
+            self.standing,
+            info=self._info,
+            vitals=self._vitals,
+            types=self.types,
+            runs=self.runs,
+            runner=self.runner,
+            stop=self.warden.stop,
+            seen=self._saw,
+            lease=self._config.lease,
+            every=min(LOOK_EVERY, self._config.poll),
+            clock=self._clock,
+        )
+
+    def _freed(self, pool: Pool) -> None:
+        self.claimer.freed(pool)
+
+    def _saw(self, look: Look) -> None:
+        self.claimer.saw(look)
+        self.reaper.saw(self.standing.id, look, self.standing.pulse)
+        now = self._clock.monotonic()
+        if now - self._refreshed >= REFRESH_SECONDS:
+            self._refreshed = now
+            self.terms.refresh()
+        if any(worker.drain and worker.id == self.standing.id for worker in look.workers):
+            self._asked_to_drain()
+
+    def _vitals(self) -> Vitals:
+        return Vitals(
+            state="draining" if self.draining else "running",
+            busy=sum(pool.busy for pool in self.pools),
+            held=sum(pool.held for pool in self.pools),
+            done=self.settler.done,
+            failed=self.settler.failed,
+            late=self.settler.late,
+        )
+
+    def _info(self, worker: str) -> WorkerInfo:
+        here = self.standing.place
+        return WorkerInfo(
+            id=worker,
+            host=here.host,
+            boot=here.boot,
+            pid_space=here.pid_space,
+            pid=here.pid,
+            pid_started=here.pid_started,
+            version=version("windlass"),
+            types=tuple(self.types),
+            slots=sum(pool.slots for pool in self.pools),
+        )
+
+
+def choose_handlers(registry: Registry, config: WorkerConfig) -> dict[str, Handler]:
+    """The handlers that this worker serves, by type."""
+    chosen = {name: registry.get(name) for name in registry.names(config.types)}
+    handlers = {name: handler for name, handler in chosen.items() if handler is not None}
+    handlers.pop(SHELL, None)
+    if config.shell:
+        handlers[SHELL] = registry.get(SHELL) or shell_handler()
+    if config.types and not handlers:
+        allowed = f"patterns that match a registered type ({', '.join(registry.names()) or 'none'})"
+        raise InvalidValue("types", ", ".join(config.types), allowed)
+    return handlers
+
+
+def make_pools(handlers: dict[str, Handler], config: WorkerConfig) -> list[Pool]:
+    """One pool over everything if its size is given; else threads and coroutines each have their own."""
+    by_pool: dict[str, dict[str, int]] = {}
+    for name, handler in handlers.items():
+        where = "loop" if handler.kind == "loop" else "threads"
+        by_pool.setdefault("all" if config.concurrency else where, {})[name] = handler.version
+    slots = {"all": config.concurrency or 0, "threads": config.threads, "loop": config.coroutines}
+    return [Pool(name, types, slots[name]) for name, types in by_pool.items()]

@@ -1,0 +1,171 @@
+"""What does this worker know of a lease in its hands, from claim to settle?"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from windlass.context import Notice
+from windlass.job import Lease, Output
+from windlass.outcome import Interrupted, Result, Stopped, TimedOut
+
+if TYPE_CHECKING:
+    from windlass.registry import Handler
+    from windlass.worker.pool import Pool
+
+# What a run that was told to stop may end as.
+End = TimedOut | Interrupted | Stopped
+
+
+class Carrier(Protocol):
+    """Whoever carries a run out: a thread, the loop, a command."""
+
+    def halt(self, run: Run) -> None:
+        """Make the work end as soon as it can; any thread may ask, also when it has ended by itself."""
+
+
+class Run:
+    """One lease and the work under it. Settled exactly once, whoever comes first."""
+
+    __slots__ = (
+        "_closed",
+        "_end",
+        "_lock",
+        "carrier",
+        "cut_at",
+        "ends",
+        "halt_at",
+        "handler",
+        "lease",
+        "notice",
+        "pool",
+        "received",
+        "started",
+        "timeout",
+    )
+
+    def __init__(self, lease: Lease, handler: Handler, pool: Pool, received: float) -> None:
+        self.lease = lease
+        self.handler = handler
+        self.pool = pool
+        self.received = received
+        self.notice = Notice()
+        self.carrier: Carrier | None = None
+        self.started: float | None = None
+        self.timeout = timedelta(0)
+        # When its time is over; and, once told to stop, when the work is broken off, and when the run is
+        # settled even though the work goes on.
+        self.ends = math.inf
+        self.halt_at = math.inf
+        self.cut_at = math.inf
+        self._end: End | None = None
+        self._closed = False
+        self._lock = threading.Lock()
+
+    @property
+    def token(self) -> str:
+        """The fence."""
+        return self.lease.token
+
+    @property
+    def open(self) -> bool:
+        """Whether nothing has been settled or given up yet."""
+        return not self._closed
+
+    def begin(self, now: float, timeout: timedelta) -> bool:
+        """The work starts now; False if it must not, because it was settled or told to stop before."""
+        with self._lock:
+            if self._closed or self._end is not None:
+                return False
+            self.started = now
+            self.timeout = timeout
+            self.ends = now + timeout.total_seconds()
+            return True
+
+    def stop(self, end: End, *, halt_at: float, cut_at: float) -> bool:
+        """Tell the work to stop; it will have ended as `end` whatever it returns. False if told before.
+
+        A handler that was told may return early: taking that for a success would lose what it left undone.
+        """
+        with self._lock:
+            if self._closed or self._end is not None:
+                return False
+            self._end = end
+            self.ends = math.inf
+            self.halt_at = halt_at
+            self.cut_at = cut_at
+        self.notice.give()
+        return True
+
+    def halt(self) -> None:
+        """Break the work off."""
+        self.halt_at = math.inf
+        if self.carrier is not None:
+            self.carrier.halt(self)
+
+    def close(self, result: Result) -> Result | None:
+        """The result to settle, for the first who asks; None for everybody after."""
+        with self._lock:
+            if self._closed:
+                return None
+            self._closed = True
+            end = self._end
+        if end is None:
+            return result
+        output: Output | None = getattr(result, "output", None)
+        return end if output is None else msgspec.structs.replace(end, output=output)
+
+    def lose(self) -> bool:
+        """The lease is gone: stop, and write nothing. False if a result is on its way already."""
+        self.notice.lose()
+        with self._lock:
+            if self._closed:
+                return False
+            self._closed = True
+        self.halt()
+        return True
+
+    def ran(self, now: float) -> float | None:
+        """Seconds since the start; None if there was none."""
+        return None if self.started is None else now - self.started
+
+    def store_time(self, now: float) -> datetime:
+        """The store's time at `now`, counted on from the claim: our own wall clock may be wrong."""
+        claimed = self.lease.job.started_at or self.lease.job.updated_at
+        return claimed + timedelta(seconds=now - self.received)
+
+
+class Runs:
+    """Every lease that this worker holds: waiting, running, or with a result not yet written."""
+
+    def __init__(self) -> None:
+        self._by_token: dict[str, Run] = {}
+        self._lock = threading.Lock()
+
+    def add(self, runs: Iterable[Run]) -> None:
+        """Claimed just now."""
+        with self._lock:
+            self._by_token.update((run.token, run) for run in runs)
+
+    def drop(self, tokens: Iterable[str]) -> None:
+        """Settled or lost."""
+        with self._lock:
+            for token in tokens:
+                self._by_token.pop(token, None)
+
+    def get(self, token: str) -> Run | None:
+        """The run under that token, if it is here."""
+        return self._by_token.get(token)
+
+    def all(self) -> list[Run]:
+        """All of them at this moment."""
+        with self._lock:
+            return list(self._by_token.values())
+
+    def __len__(self) -> int:
+        return len(self._by_token)

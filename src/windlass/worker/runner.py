@@ -1,0 +1,151 @@
+"""What happens to one lease: may it start, what came of it, and what does that amount to?"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from windlass.clock import Clock
+from windlass.context import Context
+from windlass.errors import InvalidPayload
+from windlass.outcome import Outcome, Overdue, Raised, Rejected, Result, Unstarted, decide, is_overdue
+from windlass.store.protocol import Settlement
+from windlass.worker.returned import returned
+from windlass.worker.run import Run, Runs
+from windlass.worker.settler import Settler
+from windlass.worker.shell import Shell
+from windlass.worker.standing import Standing
+from windlass.worker.terms import Terms
+
+# A handler's call, made ready; or, if it must not run, the result that it has without running.
+Prepared = partial[Any] | Result
+
+
+class Runner:
+    """The middle of a job's way: lease, handler, result, outcome."""
+
+    def __init__(
+        self,
+        settler: Settler,
+        runs: Runs,
+        standing: Standing,
+        terms: Terms,
+        shell: Shell,
+        *,
+        clock: Clock,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._settler = settler
+        self._runs = runs
+        self._standing = standing
+        self._terms = terms
+        self._shell = shell
+        self._clock = clock
+        self._chance = chance
+        # Told of each start: when that run's time is over. The warden puts itself here.
+        self.on_begin: Callable[[float], None] = _ignore
+        # Once set nothing starts any more; what was about to is given back.
+        self.closed = False
+
+    def call(self, run: Run) -> Result:
+        """Run a `def` handler or a command on this thread."""
+        try:
+            prepared = self.prepare(run)
+            if not isinstance(prepared, partial):
+                return prepared
+            value = prepared()
+            return value if run.handler.kind == "shell" else returned(value)
+        except BaseException as error:  # noqa: BLE001 # wall: nothing that a handler raises may end its thread
+            return Raised(error)
+
+    async def call_async(self, run: Run) -> Result:
+        """Run an `async def` handler on this loop."""
+        try:
+            prepared = self.prepare(run)
+            if not isinstance(prepared, partial):
+                return prepared
+            return returned(await prepared())
+        except BaseException as error:  # noqa: BLE001 # wall: nothing that a handler raises may end the loop
+            return Raised(error)
+
+    def prepare(self, run: Run) -> Prepared:
+        """What to call; a job that may not start, or whose payload does not fit, ends without."""
+        lease = run.lease
+        # A new name means that the fleet gave this lease to somebody else.
+        if self.closed or not self._standing.sure() or lease.worker != self._standing.id:
+            return Unstarted()
+        now = self._clock.monotonic()
+        if is_overdue(lease.job, self._terms.policy(lease.job.type), run.store_time(now)):
+            return Overdue()
+        try:
+            payload = run.handler.decode(lease.job.payload)
+        except InvalidPayload as error:
+            return Rejected(str(error))
+        timeout = self._timeout(run, payload)
+        if not run.begin(now, timeout):
+            return Unstarted()
+        self.on_begin(run.ends)
+        return self._bound(run, payload, now + timeout.total_seconds())
+
+    def finish(self, run: Run, result: Result) -> bool:
+        """The work has ended: settle it; False if that was done before."""
+        ended = run.close(result)
+        if ended is None:
+            return False
+        self._settle(run, ended)
+        return True
+
+    def give_back(self, run: Run) -> None:
+        """A run that never started: let others have it, with its attempt."""
+        self.finish(run, Unstarted())
+
+    def cut(self, run: Run) -> None:
+        """Settle a run that was told to stop, although its work goes on; its slot stays taken."""
+        if self.finish(run, Unstarted()) and run.started is not None:
+            run.pool.hold()
+
+    def lose(self, run: Run) -> None:
+        """The store says that this lease is gone: stop the work, record nothing."""
+        if run.lose():
+            self._runs.drop([run.token])
+            self._settler.note_lost(run.lease)
+            if run.started is not None:
+                run.pool.hold()
+
+    def _timeout(self, run: Run, payload: dict[str, Any]) -> timedelta:
+        """A command's own timeout stands instead of its type's: whoever sends a command knows it best."""
+        own = payload.get("timeout") if run.handler.kind == "shell" else None
+        return self._terms.timeout(run.handler.name) if own is None else timedelta(seconds=own)
+
+    def _bound(self, run: Run, payload: dict[str, Any], ends: float) -> partial[Any]:
+        if run.handler.kind == "shell":
+            return partial(self._shell.run, run, payload)
+        wanted = run.handler.wants_context
+        if wanted is not None:
+            deadline = run.store_time(ends)
+            payload[wanted] = Context(
+                run.lease.job, run.notice, deadline=deadline, ends=ends, clock=self._clock
+            )
+        return partial(run.handler.function, **payload)
+
+    def _settle(self, run: Run, result: Result) -> None:
+        now = self._clock.monotonic()
+        seconds = run.ran(now)
+        ran = None if seconds is None else timedelta(seconds=seconds)
+        self._settler.submit(Settlement(run.lease, self._decide(run, result, now), ran))
+
+    def _decide(self, run: Run, result: Result, now: float) -> Outcome:
+        job = run.lease.job
+        policy = self._terms.policy(job.type)
+        at = run.store_time(now)
+        try:
+            return decide(job, result, policy, now=at, chance=self._chance)
+        except Exception as error:  # noqa: BLE001 # wall: a delay out of all bounds is the handler's failure
+            return decide(job, Raised(error), policy, now=at, chance=self._chance)
+
+
+def _ignore(_: float) -> None:
+    """Nobody watches yet."""

@@ -1,0 +1,161 @@
+"""How do outcomes reach the store?"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+from windlass.errors import StoreError
+from windlass.job import Lease
+from windlass.loop import Loop
+from windlass.outcome import Again, Dead, Done, Released, Snoozed
+from windlass.store.protocol import Settlement, Store
+from windlass.wakeup.protocol import Wakeup
+from windlass.worker.run import Runs
+
+log = logging.getLogger("windlass.settler")
+
+MOST_UNSETTLED = 10_000
+_BATCH = 500
+_GATHER_SECONDS = 0.003
+_IDLE = timedelta(hours=1)
+
+
+class Settler:
+    """Writes outcomes in batches, and keeps them while the store is away."""
+
+    def __init__(self, store: Store, wakeup: Wakeup, runs: Runs, *, working: Callable[[], bool]) -> None:
+        self._store = store
+        self._wakeup = wakeup
+        self._runs = runs
+        self._working = working
+        # Appended to by every thread that finishes a job; a deque needs no lock for that.
+        self._queue: deque[Settlement] = deque()
+        self._writing = False
+        self._hurry = threading.Event()
+        self._written = threading.Condition()
+        self.loop = Loop("settler", self.tick, every=_IDLE)
+        self.done = 0
+        self.failed = 0
+        self.late = 0
+
+    @property
+    def backlog(self) -> int:
+        """How many outcomes wait to be written."""
+        return len(self._queue)
+
+    @property
+    def empty(self) -> bool:
+        """Whether everything handed in is written."""
+        return not self._queue and not self._writing
+
+    @property
+    def overloaded(self) -> bool:
+        """Whether so much waits that nothing more should be claimed."""
+        return len(self._queue) > MOST_UNSETTLED
+
+    def submit(self, settlement: Settlement) -> None:
+        """Hand in an outcome; from any thread, never waits."""
+        self._queue.append(settlement)
+        self.loop.wake()
+
+    def flush(self, timeout: float) -> bool:
+        """Wait until everything handed in is written; False if `timeout` seconds were not enough."""
+        self._hurry.set()
+        self.loop.wake()
+        with self._written:
+            written = self._written.wait_for(lambda: self.empty, timeout)
+        self._hurry.clear()
+        return written
+
+    def tick(self) -> float | None:
+        """Write one batch of what has finished."""
+        if not self._queue:
+            return None
+        self._gather()
+        self._writing = True
+        batch = self._take()
+        try:
+            self._write(batch)
+        except BaseException:
+            self._queue.extendleft(reversed(batch))
+            raise
+        finally:
+            with self._written:
+                self._writing = False
+                self._written.notify_all()
+        return 0.0 if self._queue else None
+
+    def _gather(self) -> None:
+        """A short wait fills the batch while jobs are finishing; alone, it would only cost latency."""
+        if self._working() and len(self._queue) < _BATCH:
+            self._hurry.wait(_GATHER_SECONDS)
+
+    def _take(self) -> list[Settlement]:
+        return [self._queue.popleft() for _ in range(min(_BATCH, len(self._queue)))]
+
+    def _write(self, batch: Sequence[Settlement]) -> None:
+        try:
+            lost = self._store.settle(batch)
+        except StoreError:
+            raise
+        except Exception:  # wall: one outcome that the store chokes on must not hold up the others
+            if len(batch) > 1:
+                for settlement in batch:
+                    self._write([settlement])
+                return
+            log.exception("settle.failed", extra={"job": batch[0].lease.id})
+            self._runs.drop([batch[0].lease.token])
+            return
+        self._runs.drop(settlement.lease.token for settlement in batch)
+        self._count(batch, lost)
+
+    def _count(self, batch: Sequence[Settlement], lost: Sequence[Lease]) -> None:
+        gone = {lease.token for lease in lost}
+        for lease in lost:
+            self.note_lost(lease)
+        again = False
+        for settlement in batch:
+            if settlement.lease.token in gone:
+                continue
+            outcome = settlement.outcome
+            self.done += isinstance(outcome, Done)
+            self.failed += isinstance(outcome, (Again, Dead))
+            again |= isinstance(outcome, (Again, Released, Snoozed))
+            if not isinstance(outcome, Done):
+                _tell(settlement)
+        if again:
+            self._wakeup.notify()
+
+    def note_lost(self, lease: Lease) -> None:
+        """A lease turned out to belong to somebody else by now."""
+        self.late += 1
+        log.warning(
+            "lease.lost",
+            extra={
+                "job": lease.id,
+                "type": lease.job.type,
+                "worker": lease.worker,
+                "note": "job already reclaimed, my work was a duplicate",
+            },
+        )
+
+
+def _tell(settlement: Settlement) -> None:
+    job, outcome = settlement.lease.job, settlement.outcome
+    error = getattr(outcome, "error", None)
+    log.log(
+        logging.WARNING if isinstance(outcome, Dead) else logging.INFO,
+        "job.settled",
+        extra={
+            "job": job.id,
+            "type": job.type,
+            "attempt": job.attempts,
+            "outcome": type(outcome).__name__.lower(),
+            "reason": error.reason.value if error else None,
+            "error": error.message if error else None,
+        },
+    )

@@ -1,0 +1,66 @@
+"""Who is this worker, and does the fleet still take it for alive?"""
+
+from __future__ import annotations
+
+import secrets
+
+from windlass.clock import Clock
+from windlass.upkeep.place import Place
+from windlass.upkeep.watchman import WELL_WITHIN, Pulse
+
+# Below the time after which others declare it dead: what it starts must be its own for a while yet.
+SURE_WITHIN = 6.0
+
+
+class Standing:
+    """The worker's name and when it last heard that its beat was written.
+
+    Beats are timed by when they were *sent*, on a clock that counts a machine's sleep: an answer that came
+    late, or a process that was frozen, proves nothing about now.
+    """
+
+    def __init__(self, place: Place, clock: Clock) -> None:
+        self.place = place
+        self.id = _new_id(place)
+        self._clock = clock
+        self._sent = clock.uptime()
+        self._gaps = 0
+        self._joined = False
+
+    @property
+    def sent(self) -> float:
+        """When the last confirmed beat was sent."""
+        return self._sent
+
+    @property
+    def pulse(self) -> Pulse:
+        """What the reaper must know of its own worker before it judges others."""
+        return Pulse(self._sent, self._gaps)
+
+    def sure(self) -> bool:
+        """Whether jobs may be claimed and started; read anew before each start."""
+        return self._joined and self._clock.uptime() - self._sent <= SURE_WITHIN
+
+    def confirm(self, sent: float) -> bool:
+        """A beat sent at `sent` was written; True if it is the first one after a gap."""
+        gap = self._joined and sent - self._sent > WELL_WITHIN
+        if gap:
+            self._gaps += 1
+        self._sent = sent
+        self._joined = True
+        return gap
+
+    def take_new_id(self) -> str:
+        """The fleet took this worker for dead: go on under a new name. Answers the old one."""
+        old, self.id = self.id, _new_id(self.place)
+        self._joined = False
+        self._gaps += 1
+        return old
+
+
+def _new_id(place: Place) -> str:
+    tail = f"-{place.pid}-{secrets.token_hex(4)}"
+    return place.host[: _LONGEST - len(tail)] + tail
+
+
+_LONGEST = 128

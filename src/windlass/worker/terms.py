@@ -1,0 +1,54 @@
+"""Which timeout and which policy hold for a type now? The operator's word stands above the code's."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+
+from windlass import settings
+from windlass.outcome import Policy
+from windlass.registry import Handler
+from windlass.settings import Effective, Settings
+from windlass.store.protocol import Store
+
+REFRESH_SECONDS = 5.0
+
+
+class Terms:
+    """What operators have set, as of the last look, applied to what the code says."""
+
+    def __init__(self, store: Store, handlers: dict[str, Handler]) -> None:
+        self._store = store
+        self._handlers = handlers
+        self._timeouts: dict[str, timedelta] = {}
+        self._policies: dict[str, Policy] = {}
+        self._apply(Settings({}))
+
+    def refresh(self) -> None:
+        """Read the settings anew."""
+        self._apply(settings.read(self._store.settings()))
+
+    def timeout(self, job_type: str) -> timedelta:
+        """How long a job of that type may run; a type served here."""
+        return self._timeouts[job_type]
+
+    def policy(self, job_type: str) -> Policy:
+        """What follows from a failure; for types without a handler here, as the settings say."""
+        known = self._policies.get(job_type)
+        return known if known is not None else Policy(self._settings.effective(job_type).retry)
+
+    def _apply(self, now: Settings) -> None:
+        self._settings = now
+        for name, handler in self._handlers.items():
+            effective = self._effective(handler)
+            self._timeouts[name] = effective.timeout
+            self._policies[name] = msgspec.structs.replace(handler.policy, retry=effective.retry)
+
+    def _effective(self, handler: Handler) -> Effective:
+        said = handler.said
+        return self._settings.effective(
+            handler.name,
+            timeout=handler.timeout if "timeout" in said else None,
+            retry=handler.policy.retry if "retry" in said else None,
+        )

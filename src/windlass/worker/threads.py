@@ -1,0 +1,130 @@
+"""How do `def` handlers and commands run, and how is a thread told to stop?"""
+
+from __future__ import annotations
+
+import contextvars
+import ctypes
+import logging
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+
+from windlass.context import Stopping
+from windlass.outcome import Raised, Result, Unstarted
+from windlass.worker.run import Run
+from windlass.worker.runner import Runner
+
+log = logging.getLogger("windlass.threads")
+
+
+class Threads:
+    """Threads made on demand, at most one per slot. They never keep the process alive: one may be stuck."""
+
+    def __init__(self, runner: Runner, *, done: Callable[[Run, Result], None]) -> None:
+        self._runner = runner
+        self._done = done
+        # What the starter of the worker has set is seen by every job; what a job sets, by that job alone.
+        self._base = contextvars.copy_context()
+        self._lock = threading.Lock()
+        self._hands = 0
+        self._open = 0
+        self.inbox: SimpleQueue[Run | None] = SimpleQueue()
+
+    def start(self, run: Run) -> None:
+        """Hand a run to a thread. Only for runs that have a slot."""
+        with self._lock:
+            self._open += 1
+            able = self._open <= self._hands or self._grow()
+        if able:
+            self.inbox.put(run)
+        else:
+            self.end(run, Unstarted())
+
+    def call(self, run: Run) -> Result:
+        """On a thread: run the handler."""
+        return self._base.copy().run(self._runner.call, run)
+
+    def end(self, run: Run, result: Result) -> None:
+        """On a thread: the work has ended."""
+        with self._lock:
+            self._open -= 1
+        self._done(run, result)
+
+    def close(self) -> None:
+        """Let the threads end as they come free."""
+        with self._lock:
+            for _ in range(self._hands):
+                self.inbox.put(None)
+
+    def _grow(self) -> bool:
+        """One more thread; if the system gives none, those that are there must do, if there are any."""
+        try:
+            _Hand(self, f"windlass-job-{self._hands + 1}").start()
+        except RuntimeError as error:
+            log.warning("thread.refused", extra={"threads": self._hands, "error": str(error)})
+            return self._hands > 0
+        self._hands += 1
+        return True
+
+
+class _Hand:
+    """One thread. An exception can be thrown into it, but only into the job that it was meant for."""
+
+    def __init__(self, threads: Threads, name: str) -> None:
+        self._threads = threads
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._lock = threading.Lock()
+        self._run: Run | None = None
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def halt(self, run: Run) -> None:
+        """Throw `Stopping` into the job, once; not into a command, whose own carrier ends it."""
+        with self._lock:
+            if self._run is run and run.handler.kind == "thread":
+                self._run = None
+                _throw(self._thread.ident, Stopping)
+
+    def _work(self) -> None:
+        while (run := self._threads.inbox.get()) is not None:
+            try:
+                run.carrier = self
+                self._threads.end(run, self._guarded(run))
+            except Exception:  # wall: a slot outlives any job
+                log.exception("thread.failed", extra={"job": run.lease.id})
+            # An idle thread must not keep the last job's payload alive.
+            del run
+
+    def _guarded(self, run: Run) -> Result:
+        """Run, and be sure on return that nothing more can strike.
+
+        The exception strikes at the thread's next step, which may be one of ours: before the handler's first
+        line, or after its last. It is thrown at most once, so each place need survive it only once.
+        """
+        result: Result | None = None
+        try:
+            self._let_in(run)
+            result = self._threads.call(run)
+        except Stopping:
+            pass
+        try:
+            self._keep_out()
+        except Stopping:
+            self._keep_out()
+        return result if result is not None else Raised(Stopping())
+
+    def _let_in(self, run: Run) -> None:
+        with self._lock:
+            self._run = run
+
+    def _keep_out(self) -> None:
+        with self._lock:
+            self._run = None
+            _throw(self._thread.ident, None)
+
+
+def _throw(thread: int | None, exception: type[BaseException] | None) -> None:
+    """Let the thread raise `exception` at its next step; None takes back one that has not struck yet."""
+    what = ctypes.py_object(exception) if exception is not None else None
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread or 0), what)

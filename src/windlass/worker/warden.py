@@ -1,0 +1,90 @@
+"""Which runs must stop, whatever the store says? Asks nobody, so that nothing can hold it up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from datetime import timedelta
+
+from windlass.clock import Clock
+from windlass.loop import Loop
+from windlass.outcome import Interrupted, TimedOut
+from windlass.worker.run import End, Run, Runs
+from windlass.worker.runner import Runner
+from windlass.worker.standing import Standing
+
+# How long a run that was told to stop may take to end before it is settled without it. A command is
+# asked, killed, and its output read within this time.
+PATIENCE = 3.0
+COMMAND_PATIENCE = 6.0
+_TIME_TO_LOOK = 1.0
+_EVERY = timedelta(seconds=1)
+
+
+class Warden:
+    """Ends what is past its time, and what must not go on while nobody knows whether this worker lives."""
+
+    def __init__(
+        self, runs: Runs, runner: Runner, standing: Standing, *, check: Callable[[], None], clock: Clock
+    ) -> None:
+        self._runs = runs
+        self._runner = runner
+        self._standing = standing
+        self._check = check
+        self._clock = clock
+        self._next = 0.0
+        self.loop = Loop("warden", self.tick, every=_EVERY)
+
+    def watch(self, ends: float) -> None:
+        """A run began whose time is over at `ends`."""
+        if ends < self._next:
+            self.loop.wake()
+
+    def tick(self) -> float:
+        """End what is to end now; answers when to look again."""
+        now = self._clock.monotonic()
+        # Before the runs are read: what begins meanwhile and ends sooner than this must wake us.
+        self._next = now + _EVERY.total_seconds()
+        unsure = not self._standing.sure()
+        soonest = self._next
+        for run in self._runs.all():
+            if run.open:
+                soonest = min(soonest, self._see_to(run, now, unsure=unsure))
+        self._check()
+        return max(0.0, soonest - now)
+
+    def stop(self, run: Run, end: End, *, patience: float | None = None) -> None:
+        """Tell a run to stop; after `patience` seconds it is settled, whether its work has ended or not."""
+        now = self._clock.monotonic()
+        if patience is None:
+            patience = COMMAND_PATIENCE if run.handler.kind == "shell" else PATIENCE
+        if run.started is None:
+            patience = 0.0
+        # A handler that can look for itself is given the time to end in its own way.
+        looks = run.handler.kind == "thread" and run.handler.wants_context is not None
+        halt_at = now + (min(patience, _TIME_TO_LOOK) if looks else 0.0)
+        if run.stop(end, halt_at=halt_at, cut_at=now + patience):
+            if not looks:
+                run.halt()
+            self.watch(min(run.halt_at, run.cut_at))
+
+    def _see_to(self, run: Run, now: float, *, unsure: bool) -> float:
+        """Do what is due for one run; answers when the next is."""
+        if unsure and run.handler.when_unsure == "stop":
+            self.stop(run, Interrupted())
+        if now >= run.ends:
+            self._time_out(run)
+        if now >= run.halt_at:
+            run.halt()
+        if now >= run.cut_at:
+            self._runner.cut(run)
+            return math.inf
+        return min(run.ends, run.halt_at, run.cut_at)
+
+    def _time_out(self, run: Run) -> None:
+        if run.handler.kind == "shell":
+            message = f"Command timed out after {run.timeout.total_seconds():g}s"
+            self.stop(run, TimedOut(run.timeout, message=message))
+        else:
+            # A thread may never end, so its attempt is settled at once; only the slot waits for it.
+            self.stop(run, TimedOut(run.timeout), patience=0.0)

@@ -1,0 +1,150 @@
+"""What is a worker's life: start, run, drain, stop?"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from datetime import timedelta
+from queue import Empty, SimpleQueue
+from types import TracebackType
+from typing import Literal, Self
+
+from windlass.clock import Clock, SystemClock
+from windlass.config import WorkerConfig
+from windlass.registry import Registry
+from windlass.store.protocol import Store
+from windlass.wakeup.protocol import Wakeup
+from windlass.worker import hooks
+from windlass.worker.ending import Ending
+from windlass.worker.leftovers import Leftovers, Remaining
+from windlass.worker.parts import Parts
+
+log = logging.getLogger("windlass.worker")
+
+_LOOK_SECONDS = 0.1
+
+
+class Worker:
+    """Claims jobs and runs them, in this process, until stopped."""
+
+    def __init__(
+        self,
+        store: Store,
+        wakeup: Wakeup,
+        registry: Registry,
+        config: WorkerConfig | None = None,
+        *,
+        clock: Clock | None = None,
+    ) -> None:
+        self._store = store
+        self._wakeup = wakeup
+        self._registry = registry
+        self._config = config or WorkerConfig()
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        self._phase: Literal["new", "working", "stopped"] = "new"
+        # A SimpleQueue may be put to within a signal's handler. An Event may not: its lock could be held by
+        # the very code that the signal interrupts.
+        self._bell: SimpleQueue[None] = SimpleQueue()
+        self._asked = False
+        self.parts = Parts(
+            store, wakeup, registry, self._config, clock=self._clock, asked_to_drain=self._leave_by_request
+        )
+        self._ending = Ending(self.parts, store, self._config, clock=self._clock)
+
+    @property
+    def id(self) -> str:
+        """The worker's name in the fleet; a new one if the fleet took it for dead."""
+        return self.parts.standing.id
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The types that it serves."""
+        return tuple(self.parts.types)
+
+    def start(self) -> None:
+        """Enter the fleet and begin to claim."""
+        parts, registry = self.parts, self._registry
+        with self._lock:
+            if self._phase != "new":
+                raise RuntimeError("a Worker works once; make another one")
+            self._phase = "working"
+        self._store.register([handler.info() for handler in parts.handlers.values()])
+        if parts.needs_loop or hooks.need_the_loop((*registry.on_start, *registry.on_stop)):
+            parts.caller.coroutines.open()
+        try:
+            hooks.call_all(registry.on_start, parts.caller.coroutines)
+            parts.terms.refresh()
+            parts.heartbeat.join()
+        except BaseException:
+            parts.caller.coroutines.close(_LOOK_SECONDS)
+            raise
+        self._wakeup.subscribe(parts.claimer.hint)
+        for loop in (*parts.loops, parts.claimer.loop):
+            loop.start()
+        log.info("worker.started", extra={"worker": self.id, "types": list(self.types)})
+
+    def run(self) -> int:
+        """Start, and work until asked to stop; the process's exit code."""
+        self.start()
+        while not self._asked:
+            self._bell.get()
+        self.stop()
+        return 0
+
+    def run_until_empty(self) -> Remaining:
+        """Start, and work until no job of the served types runs anywhere or could be claimed here.
+
+        What is scheduled or waits for a retry is counted, not waited for.
+        """
+        self.start()
+        leftovers = Leftovers(self._store, self.parts)
+        while not self._asked and not leftovers.done():
+            self._pause()
+        self.stop()
+        return leftovers.remaining()
+
+    def request_stop(self) -> None:
+        """Ask `run` to come to its end; may be called within a signal's handler."""
+        self._asked = True
+        self._bell.put(None)
+
+    def abandon(self) -> None:
+        """End every command at once, before a forced exit; may be called within a signal's handler."""
+        self.parts.shell.kill_all()
+
+    def drain(self) -> None:
+        """Claim nothing more and give back what has not started; what runs goes on."""
+        self._ending.drain()
+
+    def stop(self, grace: timedelta | None = None) -> None:
+        """Drain, let running jobs finish for `grace`, then stop the rest and give it back."""
+        with self._lock:
+            phase, self._phase = self._phase, "stopped"
+        if phase != "working":
+            return
+        self._wakeup.unsubscribe(self.parts.claimer.hint)
+        self._ending.end(grace)
+        hooks.call_each(self._registry.on_stop, self.parts.caller.coroutines)
+        self._ending.close()
+        log.info("worker.stopped", extra={"worker": self.id})
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _pause(self) -> None:
+        with contextlib.suppress(Empty):
+            self._bell.get(timeout=_LOOK_SECONDS)
+
+    def _leave_by_request(self) -> None:
+        """An operator asked this worker to drain: finish what runs, however long that takes, then exit."""
+        self._ending.drain()
+        if self.parts.idle():
+            self.request_stop()

@@ -1,0 +1,176 @@
+"""Can a checkpoint ever race a commit, or spoil the answer to one?
+
+SQLite before 3.51.3 can corrupt its log when a commit on one connection races a checkpoint on another.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.scene import DONE, a_job, a_payload, put, put_one, settle, take
+from tests.conformance.watching import Watched, watched
+from windlass import connect
+from windlass.errors import WindlassError
+from windlass.store.protocol import Store
+
+__all__ = ["watched"]
+
+LARGE = "x" * 60_000
+# Longer than a connection of ours waits in one step.
+HELD_SECONDS = 0.4
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "jobs.db"
+
+
+@pytest.fixture
+def store(watched: Watched, path: Path) -> Iterator[Store]:
+    opened = connect.open(f"sqlite:///{path}")
+    yield opened.store
+    opened.close()
+
+
+def write_much(store: Store, megabytes: int = 12) -> None:
+    for _ in range(megabytes * 2):
+        put(store, *(a_job(payload=a_payload(text=LARGE)) for _ in range(8)))
+
+
+class Attempts:
+    """What somebody else meets who wants to commit at the moment of a checkpoint."""
+
+    def __init__(self, watched: Watched, path: Path) -> None:
+        self.met: list[str] = []
+        self._watched = watched
+        self._path = path
+        watched.before_each(self._try)
+
+    def _try(self, _: sqlite3.Connection, statement: str) -> None:
+        if "wal_checkpoint" not in statement:
+            return
+        outsider = self._watched.outsider(self._path)
+        try:
+            outsider.execute("begin immediate")
+            self.met.append("free to commit")
+        except sqlite3.OperationalError as refused:
+            self.met.append(str(refused))
+        finally:
+            outsider.close()
+
+
+def test_nobody_can_commit_while_a_checkpoint_runs(store: Store, watched: Watched, path: Path) -> None:
+    attempts = Attempts(watched, path)
+    write_much(store)
+    assert attempts.met, "the log has grown, yet no checkpoint ran"
+    assert set(attempts.met) == {"database is locked"}
+
+
+def test_the_log_does_not_grow_without_bound(store: Store, path: Path) -> None:
+    log = path.with_name(path.name + "-wal")
+    sizes = []
+    for _ in range(6):
+        write_much(store, megabytes=8)
+        sizes.append(log.stat().st_size)
+    assert max(sizes) < 24_000_000, sizes
+
+
+def test_only_passive_checkpoints_run(store: Store, watched: Watched) -> None:
+    """The other kinds fall back to the racy form when somebody reads."""
+    write_much(store)
+    checkpoints = {text for said in watched.statements for text in said if "wal_checkpoint" in text}
+    assert checkpoints
+    assert all("passive" in text for text in checkpoints), checkpoints
+
+
+def test_no_connection_of_ours_runs_checkpoints_by_itself(store: Store, watched: Watched, path: Path) -> None:
+    second = connect.open(f"sqlite:///{path}")
+    put_one(store)
+    for lease in take(second.store):
+        settle(second.store, lease, DONE)
+    second.store.counts()
+    second.store.status()
+    second.store.check()
+    second.store.backup(str(path.with_name("copy.db")))
+    second.close()
+    assert len(watched.statements) >= 4
+    for said in watched.statements:
+        assert "pragma wal_autocheckpoint = 0" in [text.replace("(0)", " = 0") for text in said], said
+
+
+def test_the_callers_connection_runs_no_checkpoints_by_itself_from_then_on(store: Store, path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("pragma wal_autocheckpoint").fetchone() == (1000,)
+        store.enqueue_on(connection, [a_job()])
+        assert connection.execute("pragma wal_autocheckpoint").fetchone() == (0,)
+    connection.close()
+
+
+class Seizing:
+    """An outsider who takes the write lock between a commit and the checkpoint after it, for a while."""
+
+    def __init__(self, watched: Watched, path: Path) -> None:
+        self.times = 0
+        self._outsider = watched.outsider(path)
+        self._committed = False
+        self._free = threading.Event()
+        self._free.set()
+        watched.before_each(self._seize)
+
+    def _seize(self, _: sqlite3.Connection, statement: str) -> None:
+        if self._committed and statement == "begin immediate" and self.times < 3:
+            self.times += 1
+            self._outsider.execute("begin immediate")
+            self._free.clear()
+            threading.Timer(HELD_SECONDS, self._let_go).start()
+        self._committed = statement == "commit"
+
+    def _let_go(self) -> None:
+        self._outsider.execute("rollback")
+        self._free.set()
+
+    def close(self) -> None:
+        assert self._free.wait(30)
+        self._outsider.close()
+
+
+def test_an_answer_is_not_spoilt_by_a_checkpoint_that_cannot_run(
+    store: Store, watched: Watched, path: Path
+) -> None:
+    """The job is committed by then: whoever is told otherwise enqueues it again."""
+    write_much(store, megabytes=3)
+    seizing = Seizing(watched, path)
+    accepted, refused = [], []
+    for _ in range(60):
+        job = a_job(payload=a_payload(text=LARGE))
+        try:
+            store.enqueue([job])
+            accepted.append(job.id)
+        except WindlassError:
+            refused.append(job.id)
+    seizing.close()
+    assert seizing.times
+    assert [job_id for job_id in accepted if store.get(job_id) is None] == []
+    assert [job_id for job_id in refused if store.get(job_id) is not None] == []
+    assert len(accepted) == 60
+
+
+def test_commits_are_durable_and_written_ahead(store: Store, watched: Watched, path: Path) -> None:
+    put_one(store)
+    assert all("pragma synchronous = full" in said for said in watched.statements)
+    outsider = watched.outsider(path)
+    assert outsider.execute("pragma journal_mode").fetchone() == ("wal",)
+    outsider.close()
+
+
+def test_a_write_begins_as_one_so_that_it_never_meets_a_stale_read(store: Store, watched: Watched) -> None:
+    put_one(store)
+    take(store)
+    begins = [text for said in watched.statements for text in said if text.startswith("begin")]
+    assert begins
+    assert "begin" not in begins

@@ -1,0 +1,185 @@
+"""How does an operator change jobs from a terminal?"""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.surface.conftest import Terminal
+
+
+def _wait(windlass: Terminal, *keys: str) -> None:
+    for key in keys:
+        windlass.ok("run", "--key", key, "--", "echo", key)
+
+
+def _states(windlass: Terminal) -> dict[str, str]:
+    return {job["key"]: job["state"] for job in windlass.jobs()}
+
+
+def _answer(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+
+
+def test_the_verbs_move_jobs_as_the_table_of_transitions_says(windlass: Terminal) -> None:
+    _wait(windlass, "a", "b", "c")
+    assert windlass.ok("cancel", "a").out.endswith(": cancelled\n")
+    assert windlass.ok("bury", "b", "c", "--why", "no good").out.count(": moved to the dead letters\n") == 2
+    assert windlass.ok("discard", "b").out.endswith(": discarded\n")
+    assert windlass.ok("replay", "c").out.endswith(": sent back to be run\n")
+    assert _states(windlass) == {"a": "cancelled", "b": "discarded", "c": "pending"}
+    assert [change["verb"] for change in windlass.ok("show", "c", "--json").json["changes"]] == [
+        "bury",
+        "replay",
+    ]
+
+
+@pytest.mark.parametrize(("verb", "states"), [("replay", "dead and waiting"), ("discard", "dead")])
+def test_a_verb_against_the_rules_is_refused_and_the_others_are_done(
+    windlass: Terminal, verb: str, states: str
+) -> None:
+    _wait(windlass, "a", "b")
+    windlass.ok("cancel", "a")
+    windlass.ok("bury", "b")
+    answer = windlass(verb, "a", "nix", "b")
+    assert answer.code == 1
+    refused, unknown = answer.err.splitlines()
+    assert refused.endswith(f"it is cancelled; {verb} is for {states} jobs")
+    assert unknown == "windlass: no job has the id or key 'nix'"
+    assert _states(windlass)["b"] != "dead"
+
+
+def test_a_filter_chooses_jobs_after_a_dry_run_and_a_yes(
+    windlass: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _wait(windlass, "a", "b", "c")
+    assert windlass.ok("cancel", "--type", "shell", "--dry-run").out == "would cancel 3 jobs\n"
+    _answer(monkeypatch, "n\n")
+    declined = windlass("cancel", "--type", "shell")
+    assert (declined.code, "cancel 3 jobs? [y/N]" in declined.err) == (1, True)
+    assert set(_states(windlass).values()) == {"pending"}
+    _answer(monkeypatch, "y\n")
+    assert windlass.ok("cancel", "--type", "shell").out == "3 jobs cancelled\n"
+    assert set(_states(windlass).values()) == {"cancelled"}
+
+
+def test_without_anybody_to_ask_nothing_is_done(windlass: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    _wait(windlass, "a")
+    _answer(monkeypatch, "")
+    answer = windlass("cancel", "--all")
+    assert (answer.code, _states(windlass)) == (1, {"a": "pending"})
+    assert answer.err.splitlines()[-1].endswith("not done: it was not confirmed; --yes confirms beforehand")
+
+
+def test_a_limit_takes_the_oldest(windlass: Terminal) -> None:
+    _wait(windlass, "a", "b", "c")
+    windlass.ok("bury", "--all", "--yes")
+    answer = windlass.ok("dlq", "replay", "--type", "shell", "--limit", "2", "--yes", "--json")
+    assert (answer.json["matched"], answer.json["done"], answer.json["refused"]) == (2, 2, 0)
+    assert _states(windlass) == {"a": "pending", "b": "pending", "c": "dead"}
+
+
+def test_more_than_a_page_of_jobs_is_reached_at_a_rate(windlass: Terminal) -> None:
+    windlass.write("jobs.ndjson", '{"command": "x"}\n' * 1100)
+    windlass.ok("enqueue", "--file", "jobs.ndjson")
+    answer = windlass.ok("bury", "--where", "payload.command=x", "--rate", "100000/s", "--yes", "--json").json
+    assert (answer["matched"], answer["done"]) == (1100, 1100)
+    assert windlass.ok("status", "--json").json["counts"]["dead"] == 1100
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["cancel"], "say what to cancel: an ID, a filter such as --type, or --all"),
+        (["cancel", "a", "--type", "shell"], "name jobs by ID or choose them by a filter, not both"),
+        (["cancel", "a", "--all"], "not both"),
+        (["discard", "--state", "pending", "--yes"], "state must be dead: others cannot be discarded"),
+        (["cancel", "--all", "--limit", "0", "--yes"], "limit must be at least 1, got 0"),
+        (["replay", "--payload", "{}", "--all"], "--payload is for one ID"),
+        (["replay", "a", "--payload", "{"], "payload must be valid JSON"),
+        (["priority", "a", "11"], "priority must be between 0 and 10, got 11"),
+        (["priority", "a", "high"], "'high' is not a valid integer"),
+        (["reschedule", "a"], "say one of --now, --delay and --at"),
+        (["reschedule", "a", "--now", "--delay", "1s"], "say one of --now, --delay and --at"),
+    ],
+)
+def test_a_command_line_that_makes_no_sense_changes_nothing(
+    windlass: Terminal, args: list[str], words: str
+) -> None:
+    _wait(windlass, "a")
+    answer = windlass(*args)
+    assert (answer.code, answer.out, answer.err.count("\n")) == (2, "", 1)
+    assert words in answer.err
+    assert _states(windlass) == {"a": "pending"}
+
+
+def test_priority_and_time_of_a_waiting_job_can_be_changed(windlass: Terminal) -> None:
+    _wait(windlass, "a")
+    windlass.ok("priority", "a", "9")
+    windlass.ok("reschedule", "a", "--at", "2090-01-01T00:00:00")
+    [job] = windlass.jobs()
+    assert (job["priority"], job["run_at"], job["view"]) == (9, "2090-01-01T00:00:00Z", "scheduled")
+    assert [change["why"] for change in job["changes"]] == ["priority 9", "run at 2090-01-01 00:00:00 UTC"]
+    windlass.ok("reschedule", "a", "--now")
+    assert windlass.jobs()[0]["view"] == "due"
+    windlass.ok("cancel", "a")
+    refused = windlass("priority", "a", "3")
+    assert (refused.code, "it is cancelled" in refused.err) == (1, True)
+
+
+def test_replay_refuses_a_payload_that_no_longer_fits(windlass: Terminal) -> None:
+    _wait(windlass, "a")
+    windlass.ok("bury", "a")
+    refused = windlass("replay", "a", "--payload", '{"command": 3}')
+    assert (refused.code, refused.err) == (
+        1,
+        "windlass: shell: payload.command must be a string or an array, got 3\n",
+    )
+    assert _states(windlass) == {"a": "dead"}
+
+
+def _editor(windlass: Terminal, monkeypatch: pytest.MonkeyPatch, script: str) -> Path:
+    path = windlass.write("editor.sh", f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    monkeypatch.setenv("EDITOR", str(path))
+    return path
+
+
+def test_editing_a_dead_job_checks_it_and_sends_it_back(
+    windlass: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _wait(windlass, "a")
+    windlass.ok("bury", "a")
+    _editor(windlass, monkeypatch, """sed -i 's/"a"/"b"/' "$1" """)
+    windlass.ok("dlq", "edit", "a", "--yes", "--why", "typo")
+    job = windlass.ok("show", "a", "--json").json
+    assert (job["state"], job["payload"], job["replay_count"]) == ("pending", {"command": ["echo", "b"]}, 1)
+    assert job["changes"][-1]["before"] == {"command": ["echo", "a"]}
+    again = windlass("dlq", "edit", "a")
+    assert (again.code, "it is pending; edit is for dead jobs" in again.err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "words"),
+    [
+        ("exit 0", 0, "Nothing was changed."),
+        ("""printf '{"command":\\n ["echo", "a"]}' > "$1" """, 0, "Nothing was changed."),
+        ("""echo '{"command": 3}' > "$1" """, 1, "payload.command must be a string or an array, got 3"),
+        ("""echo '{"command"' > "$1" """, 2, "payload must be valid JSON"),
+    ],
+)
+def test_an_edit_that_is_empty_or_wrong_leaves_the_job_dead(
+    windlass: Terminal, monkeypatch: pytest.MonkeyPatch, script: str, code: int, words: str
+) -> None:
+    _wait(windlass, "a")
+    windlass.ok("bury", "a")
+    # Editors look at when a file was last changed.
+    _editor(windlass, monkeypatch, f"""{script}; touch -d '+2 seconds' "$1" """)
+    _answer(monkeypatch, "")
+    answer = windlass("dlq", "edit", "a", "--yes")
+    assert (answer.code, words in answer.err) == (code, True)
+    job = windlass.ok("show", "a", "--json").json
+    assert (job["state"], job["payload"]) == ("dead", {"command": ["echo", "a"]})

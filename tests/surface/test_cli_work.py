@@ -1,0 +1,211 @@
+"""How do workers live from a terminal? Real processes, real signals."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.surface.conftest import Terminal
+
+LONGEST = 60
+
+
+@contextmanager
+def _worker(windlass: Terminal, *args: str) -> Iterator[subprocess.Popen[str]]:
+    """A worker that has begun to claim, ended by force if the test has not ended it."""
+    with windlass.start("worker", "start", *args) as process:
+        try:
+            _read_until(process, "worker.started")
+            yield process
+        finally:
+            process.kill()
+
+
+def _read_until(process: subprocess.Popen[str], words: str) -> str:
+    assert process.stderr is not None
+    seen = ""
+    for line in process.stderr:
+        seen += line
+        if words in line:
+            return seen
+    raise AssertionError(f"ended without saying {words!r}: {seen}")
+
+
+def _at_once(windlass: Terminal) -> None:
+    windlass.ok("config", "set", "shell.retry.base", "0")
+    windlass.ok("config", "set", "shell.retry.jitter", "0")
+
+
+def test_a_worker_is_started_seen_and_stopped(windlass: Terminal) -> None:
+    with _worker(windlass, "--concurrency", "3") as process:
+        [seen] = windlass.ok("worker", "health", "--json").json["workers"]
+        assert (seen["state"], seen["alive"], seen["slots"], seen["pid"]) == ("running", True, 3, process.pid)
+        assert "running" in windlass.ok("worker", "health").out
+        assert windlass.ok("worker", "stop").out == f"{seen['id']}: stopped\n"
+        assert process.wait(LONGEST) == 0
+    assert windlass("worker", "health").code == 1
+    assert windlass.ok("worker", "stop").out == "no worker of this store runs on this machine\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_running_jobs_finish(windlass: Terminal, number: signal.Signals) -> None:
+    with _worker(windlass) as process:
+        windlass.ok(
+            "run", "--key", "k", "--", "sh", "-c", "touch began; while [ ! -e go ]; do sleep 0.02; done"
+        )
+        subprocess.run(["sh", "-c", "while [ ! -e began ]; do sleep 0.02; done"], check=True, timeout=LONGEST)
+        process.send_signal(number)
+        _read_until(process, "worker.draining")
+        windlass.write("go", "")
+        assert process.wait(LONGEST) == 0
+    assert windlass.jobs()[0]["state"] == "completed"
+
+
+def test_a_second_signal_ends_it_at_once(windlass: Terminal) -> None:
+    with _worker(windlass) as process:
+        windlass.ok("run", "--", "sh", "-c", "touch began; sleep 1000")
+        subprocess.run(["sh", "-c", "while [ ! -e began ]; do sleep 0.02; done"], check=True, timeout=LONGEST)
+        process.terminate()
+        _read_until(process, "worker.draining")
+        process.terminate()
+        assert process.wait(LONGEST) == 128 + signal.SIGTERM
+
+
+def test_until_empty_ends_when_nothing_is_left_and_counts_what_waits(windlass: Terminal, shop: str) -> None:
+    windlass.ok("enqueue", "add", '{"a": 1, "b": 2}', "--app", shop, "--key", "sum")
+    windlass.ok("enqueue", "add", '{"a": 1}', "--delay", "1h")
+    windlass.ok("enqueue", "poison", '{"n": 1}')
+    answer = windlass.apart("worker", "start", shop, "--until-empty")
+    assert (answer.code, answer.out) == (0, "nothing left to run; 1 scheduled, 0 retrying\n")
+    assert windlass.ok("show", "sum", "--json").json["result"] == 3
+    assert windlass.ok("status", "--json").json["counts"]["dead"] == 1
+    answer = windlass.apart("worker", "start", shop, "--until-empty", "--json")
+    assert answer.json == {"scheduled": 1, "retrying": 0}
+
+
+def test_a_worker_serves_only_the_types_that_it_is_told(windlass: Terminal, shop: str) -> None:
+    windlass.ok("enqueue", "add", '{"a": 1}', "--app", shop)
+    windlass.ok("run", "--", "true")
+    assert windlass.apart("worker", "start", shop, "--until-empty", "--types", "ad*").code == 0
+    assert {job["type"]: job["state"] for job in windlass.jobs()} == {"add": "completed", "shell": "pending"}
+    assert windlass.apart("worker", "start", shop, "--until-empty", "--no-shell").code == 0
+    assert windlass.apart("worker", "start", shop, "--until-empty", "--types", "shell").code == 0
+    assert {job["state"] for job in windlass.jobs()} == {"completed"}
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--no-shell"], "there is nothing to serve: name an APP, or leave --no-shell away"),
+        (["--types", "nope"], "types must be patterns that match a registered type"),
+        (["--concurrency", "0"], "worker.concurrency (--concurrency) must be between 1 and"),
+        (["--concurrency", "many"], "'many' is not a valid integer"),
+        (["nowhere:queue"], "there is no module 'nowhere'"),
+        (["--count", "2"], "No such option"),
+    ],
+)
+def test_a_worker_that_cannot_work_is_not_started(windlass: Terminal, args: list[str], words: str) -> None:
+    answer = windlass.apart("worker", "start", *args)
+    assert (answer.code, answer.out, answer.err.count("\n")) == (2, "", 1)
+    assert words in answer.err
+
+
+def test_a_drained_worker_finishes_and_exits(windlass: Terminal) -> None:
+    with _worker(windlass) as process:
+        [seen] = windlass.ok("worker", "health", "--json").json["workers"]
+        unknown = windlass("worker", "drain", "nobody")
+        assert (unknown.code, "no worker has the id 'nobody'" in unknown.err) == (1, True)
+        windlass.ok("worker", "drain", seen["id"][:-2])
+        assert process.wait(LONGEST) == 0
+
+
+def test_following_a_command_shows_its_output_and_its_end(windlass: Terminal) -> None:
+    with _worker(windlass):
+        answer = windlass("run", "--wait", "--", "sh", "-c", "echo out; echo err >&2")
+    assert answer == (0, "out\n", "err\n")
+
+
+def test_following_a_command_that_fails_tells_every_attempt(windlass: Terminal) -> None:
+    _at_once(windlass)
+    with _worker(windlass):
+        answer = windlass(
+            "run", "--wait", "--max-attempts", "2", "--", "sh", "-c", "echo hi; echo bad >&2; exit 3"
+        )
+    assert (answer.code, answer.out) == (1, "hi\n")
+    first, second, last, end = answer.err.splitlines()
+    assert first.startswith("windlass: attempt 1 of 2: ")
+    assert "exit code 3" in first
+    assert second.startswith("windlass: attempt 2 of 2: ")
+    assert last == "bad"
+    assert "is dead after 2 attempts; windlass show " in end
+    [job] = windlass.jobs()
+    assert [attempt["output"]["exit_code"] for attempt in job["history"]] == [3, 3]
+    assert job["history"][0]["output"]["stderr"] == "bad\n"
+
+
+def test_what_an_operator_has_set_holds_for_the_next_job(windlass: Terminal) -> None:
+    windlass.ok("config", "set", "shell.timeout", "200ms")
+    windlass.ok("config", "set", "shell.max_attempts", "1")
+    windlass.ok("run", "--", "sleep", "1000")
+    assert windlass.apart("worker", "start", "--until-empty").code == 0
+    [job] = windlass.jobs()
+    assert (job["state"], job["max_attempts"], job["error"]["reason"]) == ("dead", 1, "timeout")
+
+
+def test_leaving_while_following_leaves_the_job(windlass: Terminal) -> None:
+    with windlass.start("run", "--wait", "--key", "k", "--", "true") as process:
+        _read_until(process, "no worker is running: start one with windlass worker start")
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=LONGEST)
+    assert (process.returncode, err.strip()) == (130, "windlass: interrupted")
+    assert windlass.jobs()[0]["state"] == "pending"
+
+
+def test_the_log_tells_events_and_never_payloads(windlass: Terminal) -> None:
+    _at_once(windlass)
+    windlass.ok("run", "--max-attempts", "2", "--", "sh", "-c", ": s3cret; exit 3")
+    answer = windlass.apart("worker", "start", "--until-empty", "--log-json")
+    events = [json.loads(line) for line in answer.err.splitlines()]
+    assert [event["event"] for event in events if event["event"].startswith("worker.")] == [
+        "worker.started",
+        "worker.draining",
+        "worker.stopped",
+    ]
+    [dead] = [event for event in events if event.get("outcome") == "dead"]
+    assert (dead["type"], dead["attempt"], dead["level"]) == ("shell", 2, "warning")
+    assert "s3cret" not in answer.err
+
+
+def test_up_runs_the_demo_until_it_is_interrupted(windlass: Terminal) -> None:
+    with windlass.start("up") as process:
+        try:
+            said = _read_until(process, "queue.counts")
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=LONGEST)
+        finally:
+            process.kill()
+    assert process.returncode == 0
+    assert "No app was named: a demo producer enqueues a job every few seconds." in said
+    assert any(job["type"].startswith("demo.") for job in windlass.jobs())
+    assert not any(
+        worker["alive"] for worker in windlass("worker", "health", "--json", "--all").json["workers"]
+    )
+
+
+def test_up_runs_the_jobs_of_an_app(windlass: Terminal, shop: str) -> None:
+    windlass.ok("enqueue", "add", '{"a": 1}', "--app", shop)
+    with windlass.start("up", shop) as process:
+        try:
+            said = _read_until(process, "completed=1")
+            process.terminate()
+            process.communicate(timeout=LONGEST)
+        finally:
+            process.kill()
+    assert process.returncode == 0
+    assert "demo" not in said
+    assert windlass.jobs()[0]["state"] == "completed"

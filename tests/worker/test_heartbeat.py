@@ -1,0 +1,248 @@
+"""What worker and store tell each other each second: ticks by hand, on a real store."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+import pytest
+
+from tests.worker.scene import LEASE, Still, another_worker, claim_ahead
+from windlass.job import Job, JobState, Reason
+from windlass.outcome import Done
+from windlass.store.protocol import Settlement, WorkerInfo
+
+
+def row(still: Still, name: str | None = None) -> WorkerInfo:
+    wanted = name or still.parts.standing.id
+    [found] = [worker for worker in still.store.workers() if worker.id == wanted]
+    return found
+
+
+def lease_left(still: Still, job: Job) -> timedelta:
+    until = still.job(job).lease_until
+    assert until is not None
+    return until - still.store.now()
+
+
+def test_a_worker_beats_every_second_look(still: Still) -> None:
+    still.build()
+    still.pass_time(6)
+    assert row(still).beat == 3
+
+
+def test_a_beat_tells_how_the_worker_is(still: Still) -> None:
+    still.build()
+    still.put(2)
+    still.run_claimed(2)
+    still.pass_time(2)
+    assert (row(still).busy, row(still).done, row(still).slots) == (2, 0, 3)
+    still.finish()
+    still.pass_time(2)
+    assert (row(still).busy, row(still).done) == (0, 2)
+
+
+def test_a_workers_row_says_where_it_runs(still: Still) -> None:
+    still.build()
+    here = still.parts.standing.place
+    found = row(still)
+    assert (found.host, found.boot, found.pid_space) == (here.host, here.boot, here.pid_space)
+    assert (found.pid, found.pid_started, found.types) == (here.pid, here.pid_started, ("wait",))
+    assert found.id.startswith(f"{here.host[:50]}")
+    assert len(found.id) <= 128
+
+
+# --- leases ---
+
+
+def test_a_lease_is_extended_once_a_third_of_it_is_used(still: Still) -> None:
+    still.build()
+    [job] = still.put()
+    still.run_claimed(1)
+    still.pass_time(20)
+    assert lease_left(still, job) == LEASE - timedelta(seconds=20)
+    still.pass_time(1)
+    assert lease_left(still, job) == LEASE
+
+
+def test_a_job_that_outlives_many_leases_is_run_once(still: Still) -> None:
+    still.build()
+    [job] = still.put()
+    still.run_claimed(1)
+    for _ in range(5):
+        still.pass_time(60)
+        assert lease_left(still, job) > timedelta(seconds=30)
+    still.finish()
+    assert still.job(job).state is JobState.COMPLETED
+    assert still.job(job).claims == 1
+
+
+def test_the_first_beat_after_a_gap_extends_every_lease(still: Still) -> None:
+    still.build()
+    [job] = still.put()
+    still.run_claimed(1)
+    still.pass_time(4, beating=False)
+    still.pass_time(1)
+    assert lease_left(still, job) == LEASE
+
+
+def test_without_a_gap_a_young_lease_is_left_as_it_is(still: Still) -> None:
+    still.build()
+    [job] = still.put()
+    still.run_claimed(1)
+    still.pass_time(5)
+    assert lease_left(still, job) == LEASE - timedelta(seconds=5)
+
+
+def test_a_lost_lease_is_told_to_the_job_and_counted_and_its_result_is_dropped(
+    still: Still, caplog: pytest.LogCaptureFixture
+) -> None:
+    still.build()
+    [job] = still.put()
+    still.run_claimed(1)
+    [run] = still.parts.runs.all()
+    # Somebody else has settled it: its token is gone.
+    still.store.settle([Settlement(run.lease, Done(b'"theirs"'), None)])
+    with caplog.at_level(logging.WARNING, "windlass.settler"):
+        still.pass_time(21)
+    assert run.notice.lease_lost
+    assert [record.getMessage() for record in caplog.records] == ["lease.lost"]
+    assert len(still.parts.runs) == 0
+    assert (still.parts.pools[0].busy, still.parts.pools[0].held) == (0, 1), "its thread still runs"
+    still.finish()
+    still.until(lambda: still.parts.pools[0].held == 0)
+    still.pass_time(2)
+    assert row(still).late == 1
+    result = still.job(job).result
+    assert result is not None
+    assert bytes(result) == b'"theirs"'
+
+
+# --- requests ---
+
+
+@pytest.mark.parametrize(("verb", "state"), [("cancel", JobState.CANCELLED), ("bury", JobState.DEAD)])
+def test_a_request_reaches_a_running_job_and_it_ends_as_asked(
+    still: Still, verb: str, state: JobState
+) -> None:
+    still.build()
+    [job] = still.put()
+    still.run_claimed(1)
+    getattr(still.store, verb)(job.id)
+    still.pass_time(1)
+    [run] = still.parts.runs.all()
+    assert run.notice.stop
+    still.finish()
+    ended = still.job(job)
+    assert ended.state is state, "what it returned after being told does not count"
+    assert ended.error is not None
+    assert ended.error.reason is Reason.CANCELLED
+
+
+def test_a_job_that_does_not_end_when_asked_is_settled_without_it(still: Still) -> None:
+    still.build()
+    [job] = still.put()
+    still.run_claimed(1)
+    still.store.cancel(job.id)
+    still.pass_time(1)
+    still.parts.warden.tick()
+    still.settle()
+    assert still.job(job).state is JobState.PROCESSING, "it has a few seconds"
+    still.pass_time(3)
+    still.parts.warden.tick()
+    still.settle()
+    assert still.job(job).state is JobState.CANCELLED
+    assert still.parts.pools[0].held == 1
+
+
+def test_a_request_to_a_job_that_waits_for_a_slot_keeps_it_from_running(still: Still) -> None:
+    still.build(threads=1)
+    claim_ahead(still.parts, "wait", still.clock.monotonic())
+    _, waiting = still.put(2)
+    still.run_claimed(1)
+    still.store.cancel(waiting.id)
+    still.parts.heartbeat.tick()
+    still.parts.warden.tick()
+    still.settle()
+    assert still.job(waiting).state is JobState.CANCELLED
+    still.finish()
+    assert still.gate.entered == 1
+    assert still.parts.pools[0].busy == 0
+
+
+# --- declared dead ---
+
+
+def test_a_worker_that_was_declared_dead_goes_on_under_a_new_name(
+    still: Still, caplog: pytest.LogCaptureFixture
+) -> None:
+    still.build()
+    [job] = still.put()
+    still.run_claimed(1)
+    [run] = still.parts.runs.all()
+    old = still.parts.standing.id
+    assert still.store.declare_dead(old, row(still).beat)
+    with caplog.at_level(logging.WARNING, "windlass.heartbeat"):
+        still.pass_time(2)
+    new = still.parts.standing.id
+    assert new != old
+    assert [record.getMessage() for record in caplog.records] == ["worker.renamed", "lease.lost"]
+    assert (row(still, old).state, row(still, new).state) == ("dead", "running")
+    assert run.notice.lease_lost, "its jobs are others' by now"
+    still.finish()
+    assert still.job(job).state is JobState.PROCESSING, "it waits for the reaper; our result was dropped"
+    assert still.parts.standing.sure()
+    [another] = still.put()
+    still.parts.claimer.hint()
+    still.run_claimed(2)
+    assert still.job(another).worker == new
+
+
+# --- the rest of a look ---
+
+
+def test_a_request_to_drain_is_passed_on(still: Still) -> None:
+    still.build()
+    still.pass_time(1)
+    assert still.drains == 0
+    still.store.drain(still.parts.standing.id)
+    still.pass_time(1)
+    assert still.drains == 1
+
+
+def test_somebody_elses_drain_is_not_ours(still: Still) -> None:
+    still.build()
+    still.store.join(another_worker())
+    still.store.drain("other-1-aa")
+    still.pass_time(1)
+    assert still.drains == 0
+
+
+def test_a_look_promotes_what_has_become_due(still: Still) -> None:
+    still.build()
+    still.put(job_type="nobodys", delay=timedelta(seconds=3))
+    still.pass_time(4)
+    assert still.store.promote() == 0, "it was done"
+
+
+def test_an_operators_settings_are_followed_within_seconds(still: Still) -> None:
+    still.build()
+    assert still.parts.terms.timeout("wait") == timedelta(seconds=300)
+    still.store.set_setting("wait.timeout", "7s")
+    still.store.set_setting("retry.base", "2s")
+    still.pass_time(6)
+    assert still.parts.terms.timeout("wait") == timedelta(seconds=7)
+    assert still.parts.terms.policy("wait").retry.base == 2
+    assert still.parts.terms.policy("a type without a handler here").retry.base == 2
+
+
+def test_what_the_code_says_stands_above_an_operators_default_but_not_above_an_override(still: Still) -> None:
+    still.handler(lambda: None, "said", timeout=30)
+    still.build()
+    still.store.set_setting("timeout", "7s")
+    still.pass_time(6)
+    assert still.parts.terms.timeout("said") == timedelta(seconds=30)
+    assert still.parts.terms.timeout("wait") == timedelta(seconds=7)
+    still.store.set_setting("said.timeout", "9s")
+    still.pass_time(6)
+    assert still.parts.terms.timeout("said") == timedelta(seconds=9)

@@ -1,0 +1,353 @@
+"""How running work is made to stop: timeouts, cancels, stuck threads, blocked loops."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.worker.scene import Still
+from windlass.context import Context, Stopping
+from windlass.job import JobState, Reason
+from windlass.queue import Queue
+from windlass.worker import Worker
+
+PATIENCE = 20
+
+
+def until(holds: Callable[[], bool]) -> None:
+    pause = threading.Event()
+    for _ in range(PATIENCE * 200):
+        if holds():
+            return
+        pause.wait(0.005)
+    raise AssertionError("it never came to that")
+
+
+def held(worker: Worker) -> int:
+    return sum(pool.held for pool in worker.parts.pools)
+
+
+# --- timeouts ---
+
+
+def test_a_thread_past_its_deadline_is_stopped_by_an_exception_that_finally_blocks_see(queue: Queue) -> None:
+    seen: list[str] = []
+
+    @queue.job(timeout=0.2)
+    def spin() -> None:
+        try:
+            while True:
+                pass
+        except Exception:
+            seen.append("swallowed")
+            raise
+        finally:
+            seen.append("cleaned up")
+
+    with queue.worker() as worker:
+        job = spin.options(max_attempts=1).enqueue().wait(PATIENCE)
+        until(lambda: held(worker) == 0)
+    assert job.state is JobState.DEAD
+    assert job.error is not None
+    assert job.error.reason is Reason.TIMEOUT
+    assert "0.2 s" in job.error.message
+    assert seen == ["cleaned up"]
+
+
+def test_a_coroutine_past_its_deadline_is_cancelled(queue: Queue) -> None:
+    seen: list[str] = []
+
+    @queue.job(timeout=0.1)
+    async def wait() -> None:
+        try:
+            await asyncio.sleep(PATIENCE)
+        except asyncio.CancelledError:
+            seen.append("cancelled")
+            raise
+
+    with queue.worker() as worker:
+        job = wait.options(max_attempts=1).enqueue().wait(PATIENCE)
+        until(lambda: held(worker) == 0)
+    assert job.error is not None
+    assert job.error.reason is Reason.TIMEOUT
+    assert seen == ["cancelled"]
+
+
+def test_a_stuck_thread_is_settled_at_once_and_keeps_its_slot_until_it_ends(queue: Queue) -> None:
+    stuck, entered = threading.Event(), threading.Event()
+
+    @queue.job(timeout=0.1)
+    def hang() -> str:
+        entered.set()
+        stuck.wait(PATIENCE)
+        return "too late"
+
+    @queue.job
+    def other() -> str:
+        return "done"
+
+    with queue.worker(threads=2) as worker:
+        job = hang.options(max_attempts=1).enqueue().wait(PATIENCE)
+        assert entered.is_set()
+        assert job.state is JobState.DEAD
+        assert (held(worker), worker.parts.pools[0].room(time.monotonic())) == (1, 1)
+        assert other.enqueue().result(PATIENCE) == "done", "the other slot works on"
+        until(lambda: held(worker) == 1)
+        stuck.set()
+        until(lambda: held(worker) == 0)
+    assert queue.get(job.id).result is None
+
+
+def test_a_coroutine_that_swallows_its_cancellation_is_settled_and_held_too(queue: Queue) -> None:
+    release: list[asyncio.Event] = []
+    swallowed = threading.Event()
+
+    @queue.job(timeout=0.1)
+    async def stubborn() -> None:
+        release.append(asyncio.Event())
+        try:
+            await release[0].wait()
+        except asyncio.CancelledError:
+            swallowed.set()
+            await release[0].wait()
+
+    with queue.worker() as worker:
+        job = stubborn.options(max_attempts=1).enqueue().wait(PATIENCE)
+        assert job.state is JobState.DEAD
+        assert swallowed.wait(PATIENCE)
+        assert held(worker) == 1
+        worker.parts.caller.coroutines._loop.call_soon_threadsafe(release[0].set)  # noqa: SLF001
+        until(lambda: held(worker) == 0)
+
+
+def test_a_timed_out_attempt_is_retried_like_any_failure(queue: Queue) -> None:
+    calls: list[int] = []
+
+    @queue.job(timeout=0.1, name="slow")
+    async def slow(ctx: Context) -> str:
+        calls.append(ctx.attempt)
+        if ctx.attempt == 1:
+            await asyncio.sleep(PATIENCE)
+        return "second time lucky"
+
+    queue.store.set_setting("slow.retry.base", "0s")
+    queue.store.set_setting("slow.retry.jitter", "0s")
+    with queue.worker():
+        handle = slow.enqueue()
+        assert handle.result(PATIENCE) == "second time lucky"
+    assert calls == [1, 2]
+    assert [attempt.outcome for attempt in handle.get().history] == ["retry", "completed"]
+
+
+def test_a_handler_that_returns_early_because_its_time_is_over_has_not_succeeded(queue: Queue) -> None:
+    @queue.job(timeout=0.1)
+    def obedient(ctx: Context) -> str:
+        ctx.wait_cancelled(PATIENCE)
+        return "half of it"
+
+    with queue.worker():
+        job = obedient.options(max_attempts=1).enqueue().wait(PATIENCE)
+    assert job.state is JobState.DEAD
+    assert job.result is None
+
+
+# --- cancel while running ---
+
+
+def test_a_running_thread_is_cancelled_within_the_heartbeat(queue: Queue) -> None:
+    entered = threading.Event()
+
+    @queue.job
+    def loop_for_ever() -> None:
+        entered.set()
+        while True:
+            pass
+
+    with queue.worker():
+        handle = loop_for_ever.enqueue()
+        assert entered.wait(PATIENCE)
+        began = time.monotonic()
+        assert queue.cancel(handle.id).done is False
+        assert handle.wait(PATIENCE).state is JobState.CANCELLED
+        assert time.monotonic() - began < 5
+
+
+def test_a_running_coroutine_is_cancelled(queue: Queue) -> None:
+    entered = threading.Event()
+
+    @queue.job
+    async def sleep() -> None:
+        entered.set()
+        await asyncio.sleep(PATIENCE)
+
+    with queue.worker():
+        handle = sleep.enqueue()
+        assert entered.wait(PATIENCE)
+        queue.cancel(handle.id)
+        job = handle.wait(PATIENCE)
+    assert job.state is JobState.CANCELLED
+    assert job.history[0].outcome == "cancelled"
+
+
+def test_a_cooperative_handler_sees_the_request_and_stops_before_its_next_step(queue: Queue) -> None:
+    entered = threading.Event()
+    steps: list[str] = []
+
+    @queue.job
+    def careful(ctx: Context) -> None:
+        entered.set()
+        if ctx.wait_cancelled(PATIENCE):
+            steps.append("tidied up")
+            return
+        steps.append("went on")
+
+    with queue.worker():
+        handle = careful.enqueue()
+        assert entered.wait(PATIENCE)
+        queue.cancel(handle.id)
+        assert handle.wait(PATIENCE).state is JobState.CANCELLED
+    assert steps == ["tidied up"]
+
+
+def test_a_handler_that_does_not_look_for_the_request_is_broken_off_all_the_same(queue: Queue) -> None:
+    entered = threading.Event()
+
+    @queue.job
+    def careless(ctx: Context) -> None:
+        entered.set()
+        while True:
+            pass
+
+    with queue.worker() as worker:
+        handle = careless.enqueue()
+        assert entered.wait(PATIENCE)
+        queue.cancel(handle.id)
+        assert handle.wait(PATIENCE).state is JobState.CANCELLED
+        assert held(worker) == 0, "it was broken off in time"
+
+
+# --- the exception strikes only where it was aimed ---
+
+
+def test_the_exception_never_strikes_the_next_job_or_our_own_code(queue: Queue) -> None:
+    """Many jobs end within a hair of their deadline; each of them, and the worker, must come out whole."""
+
+    @queue.job(timeout=0.02)
+    def close_call(number: int) -> int:
+        end = time.monotonic() + 0.0195 + (number % 20) * 0.00005
+        while time.monotonic() < end:
+            pass
+        return number
+
+    @queue.job
+    def bystander(number: int) -> int:
+        return sum(range(200)) + number
+
+    handles = []
+    for number in range(150):
+        handles.append(close_call.options(max_attempts=1).enqueue(number))
+        handles.append(bystander.options(max_attempts=1).enqueue(number))
+    with queue.worker(threads=2) as worker:
+        jobs = [handle.wait(60) for handle in handles]
+        until(lambda: held(worker) == 0)
+    assert all(job.state is JobState.COMPLETED for job in jobs[1::2]), "a bystander was struck"
+    assert all(
+        job.state is JobState.COMPLETED or (job.error is not None and job.error.reason is Reason.TIMEOUT)
+        for job in jobs[0::2]
+    )
+    assert any(job.state is JobState.DEAD for job in jobs), "nothing was thrown: the test shows nothing"
+
+
+def test_the_exception_passes_through_a_handlers_except_exception(queue: Queue) -> None:
+    caught: list[str] = []
+
+    @queue.job(timeout=0.1)
+    def greedy() -> None:
+        while True:
+            try:
+                while True:
+                    pass
+            except Exception:  # noqa: BLE001 - what many handlers do
+                caught.append("oops")
+
+    with queue.worker() as worker:
+        job = greedy.options(max_attempts=1).enqueue().wait(PATIENCE)
+        until(lambda: held(worker) == 0)
+    assert job.state is JobState.DEAD
+    assert caught == []
+    assert not issubclass(Stopping, Exception)
+
+
+# --- unsure ---
+
+
+@pytest.mark.parametrize(("when_unsure", "told"), [("stop", True), ("run", False)])
+def test_only_types_that_ask_for_it_are_stopped_when_the_worker_is_unsure(
+    still: Still, when_unsure: Any, *, told: bool
+) -> None:
+    still.handler(still.gate.pass_through, "careful", when_unsure=when_unsure)
+    still.build()
+    [job] = still.put(job_type="careful")
+    still.run_claimed(1)
+    [run] = still.parts.runs.all()
+    still.clock.advance(5)
+    still.parts.warden.tick()
+    assert not run.notice.stop
+    still.clock.advance(2)
+    still.parts.warden.tick()
+    assert run.notice.stop is told
+    still.finish()
+    expected = {True: (JobState.PENDING, 0), False: (JobState.COMPLETED, 1)}[told]
+    assert (still.job(job).state, still.job(job).attempts) == expected
+
+
+# --- a blocked loop ---
+
+
+def test_a_handler_that_blocks_the_loop_is_named_in_the_log_once(
+    queue: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    release = threading.Event()
+
+    @queue.job
+    async def blocks_the_loop() -> None:
+        release.wait(PATIENCE)
+
+    def reports() -> list[logging.LogRecord]:
+        return [record for record in caplog.records if record.getMessage() == "loop.blocked"]
+
+    with caplog.at_level(logging.WARNING, "windlass.coroutines"), queue.worker() as worker:
+        handle = blocks_the_loop.enqueue()
+        until(lambda: bool(reports()))
+        worker.parts.warden.tick()
+        release.set()
+        assert handle.wait(PATIENCE).state is JobState.COMPLETED
+    [record] = reports()
+    assert "blocks_the_loop" in record.__dict__["stack"]
+
+
+def test_a_task_left_behind_that_exits_does_not_end_the_loop(queue: Queue) -> None:
+    async def bomb() -> None:
+        raise SystemExit(7)
+
+    tasks: list[asyncio.Task[None]] = []
+
+    @queue.job
+    async def careless() -> None:
+        tasks.append(asyncio.create_task(bomb()))
+        await asyncio.sleep(0)
+
+    @queue.job
+    async def after() -> str:
+        return "still here"
+
+    with queue.worker():
+        careless.enqueue().wait(PATIENCE)
+        assert after.enqueue().result(PATIENCE) == "still here"
+    assert isinstance(tasks[0].exception(), SystemExit)
