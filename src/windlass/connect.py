@@ -6,19 +6,26 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from windlass.errors import InvalidValue
+from windlass.errors import InvalidValue, StoreUnavailable
 from windlass.store.protocol import Store
 from windlass.store.sqlite import store as sqlite
 from windlass.store.sqlite.connection import MEMORY
+from windlass.wakeup.listen import Listen
 from windlass.wakeup.local import LocalWakeup
 from windlass.wakeup.protocol import Wakeup
 from windlass.wakeup.watch import Watch
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from windlass.clock import Clock
 
 _SQLITE = "sqlite:///"
-_ALLOWED = "a path, sqlite:///relative.db, sqlite:////absolute/path.db or sqlite:///:memory:"
+_POSTGRES = ("postgresql://", "postgres://")
+_ALLOWED = (
+    "a path, sqlite:///relative.db, sqlite:////absolute/path.db, sqlite:///:memory: "
+    "or postgresql://user@host/database"
+)
 
 
 class Opened(msgspec.Struct, frozen=True):
@@ -34,7 +41,12 @@ class Opened(msgspec.Struct, frozen=True):
 
 
 def open(url: str, *, create: bool = True, clock: Clock | None = None, patience: float = 30.0) -> Opened:
-    """Open the store behind a URL. A new file gets its schema; `create=False` opens what exists only."""
+    """Open the store behind a URL. A new one gets its schema; `create=False` opens what exists only.
+
+    Times are the store's own; a `clock` stands in its place for tests.
+    """
+    if is_postgres(url):
+        return _open_postgres(url, create=create, clock=clock, patience=patience)
     path = sqlite_path(url)
     store = sqlite.SqliteStore(path, clock=clock, create=create, patience=patience)
     version = store.watch()
@@ -43,7 +55,15 @@ def open(url: str, *, create: bool = True, clock: Clock | None = None, patience:
 
 def migrate(url: str) -> list[str]:
     """Bring the store behind a URL to the newest schema; the names of the migrations applied."""
+    if is_postgres(url):
+        applied: list[str] = _postgres().migrate(url)
+        return applied
     return sqlite.migrate(sqlite_path(url))
+
+
+def is_postgres(url: str) -> bool:
+    """Whether a URL names a PostgreSQL database."""
+    return url.startswith(_POSTGRES)
 
 
 def sqlite_path(url: str) -> str:
@@ -58,3 +78,22 @@ def sqlite_path(url: str) -> str:
     if not path or (path.startswith(":") and path != MEMORY):
         raise InvalidValue("database URL", url, _ALLOWED)
     return path
+
+
+def _open_postgres(url: str, *, create: bool, clock: Clock | None, patience: float) -> Opened:
+    store = _postgres().PostgresStore(url, clock=clock, create=create, patience=patience)
+    listener = store.listener
+    return Opened(store, LocalWakeup() if listener is None else Listen(listener))
+
+
+def _postgres() -> ModuleType:
+    """The driver is an extra, imported only by who needs it."""
+    try:
+        from windlass.store.postgres import store  # noqa: PLC0415 - see above
+    except ImportError as error:
+        if error.name is None or not error.name.startswith("psycopg"):
+            raise
+        raise StoreUnavailable(
+            "PostgreSQL needs its driver, which is not installed: pip install 'windlass[postgres]'"
+        ) from None
+    return store

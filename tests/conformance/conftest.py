@@ -6,21 +6,29 @@ The suite asks a store only what the protocol promises. Files named `test_sqlite
 from __future__ import annotations
 
 import contextlib
+import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from functools import partial
 
 import pytest
 
+from tests.servers import postgres
 from windlass import connect
 from windlass.clock import Clock, ManualClock
 from windlass.store.protocol import Store
 
 
-def _sqlite(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'jobs.db'}"
+@contextlib.contextmanager
+def _sqlite() -> Iterator[str]:
+    with tempfile.TemporaryDirectory() as folder:
+        yield f"sqlite:///{folder}/jobs.db"
 
 
-ENGINES: dict[str, Callable[[Path], str]] = {"sqlite": _sqlite}
+# Each gives the URL of a fresh, empty database for as long as a block lasts.
+ENGINES: dict[str, Callable[[], contextlib.AbstractContextManager[str]]] = {
+    "sqlite": _sqlite,
+    **{f"postgres-{major}": partial(postgres.fresh, major) for major in postgres.MAJORS},
+}
 
 
 class Place:
@@ -44,8 +52,9 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture(params=ENGINES)
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return ENGINES[request.param](tmp_path)
+def url(request: pytest.FixtureRequest) -> Iterator[str]:
+    with ENGINES[request.param]() as url:
+        yield url
 
 
 @pytest.fixture

@@ -6,9 +6,8 @@ The environment's `MODEL_EXAMPLES` says how many sequences are tried.
 from __future__ import annotations
 
 import os
-import tempfile
 from datetime import timedelta
-from pathlib import Path
+from unittest import TestCase
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -24,6 +23,7 @@ from hypothesis.stateful import (
 )
 
 from tests.conformance import model as expected
+from tests.conformance.conftest import ENGINES
 from tests.conformance.scene import LEASE, MAIL, REPORT, a_job, a_payload, a_worker
 from windlass import connect
 from windlass.clock import ManualClock
@@ -66,15 +66,17 @@ RESULTS: list[Result] = [
 class StoreMachine(RuleBasedStateMachine):
     """Verbs in any order, at any time, from two openings of one store."""
 
+    engine: str
+
     jobs: Bundle[NewJob] = Bundle("jobs")
     leases: Bundle[Lease] = Bundle("leases")
     sent: Bundle[tuple[Lease, Outcome]] = Bundle("sent")
 
     @initialize()
     def open(self) -> None:
-        self.folder = tempfile.TemporaryDirectory()
+        self.place = ENGINES[self.engine]()
         self.clock = ManualClock()
-        url = f"sqlite:///{Path(self.folder.name) / 'jobs.db'}"
+        url = self.place.__enter__()
         self.openings = [connect.open(url, clock=self.clock) for _ in range(2)]
         self.store, self.other = (opening.store for opening in self.openings)
         self.model = expected.Model()
@@ -88,7 +90,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert self.store.check() == []
             for opening in self.openings:
                 opening.close()
-            self.folder.cleanup()
+            self.place.__exit__(None, None, None)
 
     # --- producing ---
 
@@ -296,10 +298,20 @@ class StoreMachine(RuleBasedStateMachine):
         assert sorted(lease.token for lease in held) == sorted(token for token in tokens if token)
 
 
-TestStoreMachine = pytest.mark.slow(pytest.mark.timeout(0)(StoreMachine.TestCase))
-StoreMachine.TestCase.settings = settings(
-    max_examples=int(os.environ.get("MODEL_EXAMPLES", "200")),
-    stateful_step_count=40,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
+def _machine(name: str, examples: int) -> type[TestCase]:
+    """The machine on one engine, as a test."""
+    machine = type(f"Machine_{name}", (StoreMachine,), {"engine": name})
+    case: type[TestCase] = machine.TestCase
+    case.settings = settings(
+        max_examples=examples,
+        stateful_step_count=40,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    return pytest.mark.slow(pytest.mark.timeout(0)(case))
+
+
+EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "200"))
+TestSqlite = _machine("sqlite", EXAMPLES)
+TestPostgres15 = _machine("postgres-15", EXAMPLES // 5)
+TestPostgres18 = _machine("postgres-18", EXAMPLES // 10)

@@ -33,6 +33,18 @@ def parameters(statement: str) -> set[str]:
     return set(_PARAMETER.findall(statement))
 
 
+def numbered(statement: str, names: tuple[str, ...] = ()) -> tuple[str, tuple[str, ...]]:
+    """The same with $1, $2 for the names, as the server itself takes them; `names` have their numbers already."""
+    order = list(names)
+
+    def number(found: re.Match[str]) -> str:
+        if found[1] not in order:
+            order.append(found[1])
+        return f"${order.index(found[1]) + 1}"
+
+    return _PARAMETER.sub(number, statement), tuple(order)
+
+
 def _spelled(text: str, dialect: str) -> str:
     """Our tables stand in a schema of their own; SQLite has none, so there it becomes a prefix."""
     return text.replace("windlass.", "windlass_") if dialect == "sqlite" else text

@@ -18,8 +18,9 @@ class Unstorable(StoreError):
 class Tx(Protocol):
     """One transaction. Whoever runs the verb begins and commits it; the verb only speaks."""
 
-    # Microseconds since 1970 by the store's clock, read when the verb began.
-    now: int
+    @property
+    def now(self) -> int:
+        """Microseconds since 1970 by the store's clock, the same throughout."""
 
     def rows(self, statement: str, /, **values: object) -> Sequence[Row]:
         """Run a named statement and give all its rows."""

@@ -127,7 +127,9 @@ def _due(row: Row, now: int) -> Count:
 
 
 def _known(tx: Tx, job_id: str) -> Job:
-    job = get_by_id(tx, job_id)
+    """A job that is to be changed; nobody else changes it before we have."""
+    row = tx.row("lock_job", id=job_id)
+    job = get_by_id(tx, job_id) if row is None else rows.live_job(row)
     if job is None:
         raise JobNotFound(job_id)
     return job

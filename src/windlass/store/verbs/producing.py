@@ -48,14 +48,14 @@ def _enqueue_one(tx: Tx, new: NewJob) -> Enqueued:
         now=tx.now,
     )
     if row is None:
-        return _existing(new, get_by_id(tx, new.id))
+        return existing(new, get_by_id(tx, new.id))
     if new.own_id:
         # An id that we have just made is new; one made by the caller, or sent again, may have ended already.
         ended = tx.row("by_id_ended", id=new.id)
         if ended is not None:
             tx.change("remove_new", id=new.id)
-            return _existing(new, rows.ended_job(ended))
-    return Enqueued(_made(new, row["seq"], tx.now, run_at), created=True)
+            return existing(new, rows.ended_job(ended))
+    return Enqueued(made(new, row["seq"], tx.now, run_at), created=True)
 
 
 def _take_key(tx: Tx, new: NewJob) -> Job | None:
@@ -78,7 +78,7 @@ def _take_key(tx: Tx, new: NewJob) -> Job | None:
     raise KeyConflict(str(new.key), "unknown")
 
 
-def _existing(new: NewJob, known: Job | None) -> Enqueued:
+def existing(new: NewJob, known: Job | None) -> Enqueued:
     """The id is known: the same request sent again finds its job, anything else is refused."""
     same = (
         known is not None
@@ -105,7 +105,8 @@ def _run_at(tx: Tx, new: NewJob) -> int:
 _END_OF_TIME = to_micros(datetime.max.replace(tzinfo=UTC))
 
 
-def _made(new: NewJob, seq: int, now: int, run_at: int) -> Job:
+def made(new: NewJob, seq: int, now: int, run_at: int) -> Job:
+    """The job that an insert has just made."""
     moment = from_micros(now)
     return Job(
         id=new.id,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, assert_never
+from enum import Enum
+from typing import TYPE_CHECKING, Any, assert_never
 
 import msgspec
 
@@ -15,6 +16,7 @@ from windlass.store.transaction import Unstorable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
     from windlass.store.protocol import Settlement
     from windlass.store.transaction import Tx
@@ -22,11 +24,6 @@ if TYPE_CHECKING:
 # Also what cannot even be written as text, such as half a character.
 _UNSTORABLE = (Unstorable, UnicodeError, msgspec.MsgspecError)
 _LOST = frozenset({Reason.WORKER_LOST, Reason.LEASE_EXPIRED})
-
-
-def _last_token(lease: Lease, error: Error | None) -> str | None:
-    """What tells a repeated settle that it was done before; the holder of a reaped lease came too late."""
-    return None if error is not None and error.reason in _LOST else lease.token
 
 
 def settle(tx: Tx, settlements: Sequence[Settlement]) -> list[Lease]:
@@ -44,11 +41,11 @@ def _settle_alone(tx: Tx, settlement: Settlement) -> bool:
         with tx.part():
             return _settle_one(tx, settlement)
     except _UNSTORABLE as refused:
-        outcome = _storable(settlement.outcome, refused)
+        outcome = storable(settlement.outcome, refused)
         return _settle_one(tx, msgspec.structs.replace(settlement, outcome=outcome))
 
 
-def _storable(outcome: Outcome, refused: Exception) -> Outcome:
+def storable(outcome: Outcome, refused: Exception) -> Outcome:
     """The same outcome without its own words; a result that cannot be kept must not look like success."""
     error = Error(
         Reason.EXCEPTION, "Unstorable", f"what the attempt left behind could not be stored: {refused}"
@@ -68,13 +65,13 @@ def _settle_one(tx: Tx, settlement: Settlement) -> bool:
     if not isinstance(outcome, Done):
         standing = tx.row("standing_request", seq=lease.job.seq, token=lease.token)
         if standing is not None and standing["request"] is not None:
-            outcome = _carried_out(outcome, Request(standing["request"]))
-    if _write(tx, lease, outcome, settlement.ran):
+            outcome = carried_out(outcome, Request(standing["request"]))
+    if _write(tx, lease, written(lease, outcome, settlement.ran, from_micros(tx.now))):
         return True
     return tx.row("settled_before", seq=lease.job.seq, token=lease.token) is not None
 
 
-def _carried_out(outcome: Outcome, request: Request) -> Outcome:
+def carried_out(outcome: Outcome, request: Request) -> Outcome:
     """A job that would run again although somebody asked to stop it is stopped now."""
     if not isinstance(outcome, (Again, Snoozed, Released)):
         return outcome
@@ -91,84 +88,139 @@ def _carried_out(outcome: Outcome, request: Request) -> Outcome:
             assert_never(request)
 
 
-def _write(tx: Tx, lease: Lease, outcome: Outcome, ran: timedelta | None) -> bool:
+class Kind(Enum):
+    """What a settle does to a job's row."""
+
+    FINISH = "finish"
+    PUT_BACK = "put_back"
+    BURY = "bury"
+
+
+class Write(msgspec.Struct, kw_only=True):
+    """A row's worth of facts: what an outcome leaves behind."""
+
+    kind: Kind
+    history: str | None
+    last_token: str | None
+    state: str = ""
+    result: str | None = None
+    reason: str | None = None
+    error: str | None = None
+    delay: timedelta = timedelta(0)
+    given_back: bool = False
+    snoozed: bool = False
+    interrupted: bool = False
+    lost: bool = False
+
+
+def written(lease: Lease, outcome: Outcome, ran: timedelta | None, moment: datetime) -> Write:
+    """What is to be written for an outcome at a moment; the same for every store."""
     match outcome:
         case Done(value, output):
-            history = _history(tx, lease, "completed", ran, output=output)
-            return _finish(tx, lease, "completed", history, result=value)
+            return Write(
+                kind=Kind.FINISH,
+                state="completed",
+                history=_history(moment, lease, "completed", ran, output=output),
+                result=None if value is None else value.decode(),
+                last_token=lease.token,
+            )
         case Cancelled(error, output):
-            history = _history(tx, lease, "cancelled", ran, error, output)
-            return _finish(tx, lease, "cancelled", history, error=error)
+            history = _history(moment, lease, "cancelled", ran, error, output)
+            return _failed(lease, Kind.FINISH, history, error, state="cancelled")
         case Dead(error, why, output):
-            history = _history(tx, lease, "dead", ran, error, output)
-            return _bury(tx, lease, history, why or error, lost=error.reason in _LOST)
+            history = _history(moment, lease, "dead", ran, error, output)
+            return _failed(lease, Kind.BURY, history, error, why=why)
         case Again(delay, error, output):
-            history = _history(tx, lease, "retry", ran, error, output)
-            return _put_back(tx, lease, history, delay=delay, error=error, lost=error.reason in _LOST)
+            history = _history(moment, lease, "retry", ran, error, output)
+            return _failed(lease, Kind.PUT_BACK, history, error, delay=delay)
         case Snoozed(delay):
-            return _put_back(tx, lease, lease.job.history, delay=delay, given_back=True, snoozed=True)
-        case Released(None, _):
-            return _put_back(tx, lease, lease.job.history, given_back=True)
+            return _returned(lease, delay=delay, snoozed=True)
         case Released(error, output):
-            history = _history(tx, lease, "released", ran, error, output)
-            return _put_back(tx, lease, history, error=error, given_back=True, interrupted=True)
+            if error is None:
+                return _returned(lease)
+            history = _history(moment, lease, "released", ran, error, output)
+            return _failed(lease, Kind.PUT_BACK, history, error, given_back=True, interrupted=True)
         case _:
             assert_never(outcome)
 
 
-def _finish(
-    tx: Tx,
-    lease: Lease,
-    state: str,
-    history: Sequence[Attempt],
-    *,
-    error: Error | None = None,
-    result: bytes | None = None,
-) -> bool:
+def _failed(
+    lease: Lease, kind: Kind, history: str, error: Error, *, why: Error | None = None, **facts: Any
+) -> Write:
+    """An attempt with an error. What tells a repeated settle that it was done before is the token; the holder
+    of a reaped lease came too late."""
+    lost = error.reason in _LOST
+    told = why or error
+    return Write(
+        kind=kind,
+        history=history,
+        last_token=None if lost else lease.token,
+        reason=told.reason.value,
+        error=rows.error_text(told),
+        lost=lost,
+        **facts,
+    )
+
+
+def _returned(lease: Lease, *, delay: timedelta = timedelta(0), snoozed: bool = False) -> Write:
+    """A job that is given back as if it had not been claimed."""
+    before = lease.job.history
+    return Write(
+        kind=Kind.PUT_BACK,
+        history=rows.history_text(before) if before else None,
+        last_token=lease.token,
+        delay=delay,
+        given_back=True,
+        snoozed=snoozed,
+    )
+
+
+def _write(tx: Tx, lease: Lease, write: Write) -> bool:
+    match write.kind:
+        case Kind.FINISH:
+            return _finish(tx, lease, write)
+        case Kind.BURY:
+            return _bury(tx, lease, write)
+        case Kind.PUT_BACK:
+            return _put_back(tx, lease, write)
+        case _:
+            assert_never(write.kind)
+
+
+def _finish(tx: Tx, lease: Lease, write: Write) -> bool:
     moved = tx.change(
         "finish",
         seq=lease.job.seq,
         token=lease.token,
-        last_token=_last_token(lease, error),
-        state=state,
-        reason=error.reason.value if error else None,
-        error=rows.error_text(error) if error else None,
-        result=result.decode() if result is not None else None,
-        history=rows.history_text(history),
+        last_token=write.last_token,
+        state=write.state,
+        reason=write.reason,
+        error=write.error,
+        result=write.result,
+        history=write.history,
         now=tx.now,
     )
     return bool(moved) and bool(tx.change("remove_finished", seq=lease.job.seq, token=lease.token))
 
 
-def _bury(tx: Tx, lease: Lease, history: Sequence[Attempt], error: Error, *, lost: bool) -> bool:
+def _bury(tx: Tx, lease: Lease, write: Write) -> bool:
     return bool(
         tx.change(
             "bury_running",
             seq=lease.job.seq,
             token=lease.token,
-            last_token=None if lost else lease.token,
-            lost=int(lost),
-            reason=error.reason.value,
-            error=rows.error_text(error),
-            history=rows.history_text(history),
+            last_token=write.last_token,
+            lost=int(write.lost),
+            reason=write.reason,
+            error=write.error,
+            history=write.history,
             now=tx.now,
         )
     )
 
 
-def _put_back(  # noqa: PLR0913 - a row's worth of facts
-    tx: Tx,
-    lease: Lease,
-    history: Sequence[Attempt],
-    *,
-    delay: timedelta = timedelta(0),
-    error: Error | None = None,
-    given_back: bool = False,
-    snoozed: bool = False,
-    interrupted: bool = False,
-    lost: bool = False,
-) -> bool:
-    wait = span(delay)
+def _put_back(tx: Tx, lease: Lease, write: Write) -> bool:
+    wait = span(write.delay)
     return bool(
         tx.change(
             "put_back",
@@ -176,30 +228,29 @@ def _put_back(  # noqa: PLR0913 - a row's worth of facts
             token=lease.token,
             due=int(wait <= 0),
             run_at=tx.now + wait,
-            given_back=int(given_back),
-            snoozed=int(snoozed),
-            interrupted=int(interrupted),
-            last_token=_last_token(lease, error),
-            lost=int(lost),
-            reason=error.reason.value if error else None,
-            error=rows.error_text(error) if error else None,
-            history=rows.history_text(history) if history else None,
+            given_back=int(write.given_back),
+            snoozed=int(write.snoozed),
+            interrupted=int(write.interrupted),
+            last_token=write.last_token,
+            lost=int(write.lost),
+            reason=write.reason,
+            error=write.error,
+            history=write.history,
             now=tx.now,
         )
     )
 
 
-def _history(
-    tx: Tx,
+def _history(  # noqa: PLR0913 - an attempt's worth of facts
+    finished: datetime,
     lease: Lease,
     outcome: str,
     ran: timedelta | None,
     error: Error | None = None,
     output: Output | None = None,
-) -> tuple[Attempt, ...]:
+) -> str:
     """The job's attempts with this one behind them; only a lease's holder can have added any meanwhile."""
     job = lease.job
-    finished = from_micros(tx.now)
     attempt = Attempt(
         number=job.attempts,
         claim=job.claims,
@@ -211,7 +262,7 @@ def _history(
         error=error,
         output=output,
     )
-    return (*job.history, attempt)
+    return rows.history_text((*job.history, attempt))
 
 
 def extend(tx: Tx, leases: Sequence[Lease], by: timedelta) -> tuple[list[Lease], list[Lease]]:

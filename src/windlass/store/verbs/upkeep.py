@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from windlass.store.protocol import Retention
     from windlass.store.transaction import Tx
 
-_WORKER_ROWS = timedelta(days=1)
+WORKER_ROWS = timedelta(days=1)
 
 
 def promote(tx: Tx, limit: int) -> int:
@@ -25,7 +25,7 @@ def prune(tx: Tx, keep: Retention, limit: int) -> int:
     pruned = _prune(tx, "ended", tx.now - span(keep.ended), limit)
     if pruned < limit:
         pruned += _prune(tx, "dead", tx.now - span(keep.dead), limit - pruned)
-    tx.change("prune_workers", before=tx.now - span(_WORKER_ROWS))
+    tx.change("prune_workers", before=tx.now - span(WORKER_ROWS))
     return pruned
 
 

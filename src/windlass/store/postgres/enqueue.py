@@ -1,0 +1,200 @@
+"""How is work accepted, thousands in a statement, each once and all or none?"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from windlass.clock import SystemClock, span, to_micros
+from windlass.errors import InvalidValue, KeyConflict
+from windlass.store import rows
+from windlass.store.postgres.arrays import numbers, texts, words
+from windlass.store.protocol import Enqueued
+from windlass.store.verbs.producing import existing, made
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from windlass.job import Job, NewJob
+    from windlass.store.postgres.session import PostgresTx
+    from windlass.store.transaction import Row
+
+_END_OF_TIME = to_micros(datetime.max.replace(tzinfo=UTC))
+_TRIES = 5
+
+_Key = tuple[str, str]
+
+
+def is_plain(jobs: Sequence[NewJob]) -> bool:
+    """Whether nobody can know these ids yet, so that one statement is enough."""
+    return not any(new.own_id for new in jobs)
+
+
+def enqueue_new(tx: PostgresTx, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    """Insert jobs whose keys and ids are new; the statement fails if one is not."""
+    found = {row["id"]: row for row in tx.rows("enqueue_new", now=tx.given, **_columns(jobs))}
+    return [_created(new, found[new.id]) for new in jobs]
+
+
+def enqueue(tx: PostgresTx, jobs: Sequence[NewJob], *, repeated: bool) -> list[Enqueued]:
+    """The same within a transaction, with a closer look at what is known already.
+
+    `repeated`: the very same call may have been written before, so ids of our own may have ended, too.
+    """
+    answers = _by_key(tx, jobs)
+    fresh = _first_of_each(new for new in jobs if id(new) not in answers)
+    inserted = {row["id"]: row for row in tx.rows("enqueue_missing", now=tx.given, **_columns(fresh))}
+    doubtful = [new.id for new in fresh if new.id in inserted and (new.own_id or repeated)]
+    ended = _ended(tx, doubtful) if doubtful else {}
+    for job_id in ended:
+        tx.change("remove_new", id=job_id)
+    known = _jobs(tx, [new.id for new in fresh if new.id not in inserted]) | ended
+    for new in fresh:
+        row = None if new.id in known else inserted.get(new.id)
+        answers[id(new)] = existing(new, known.get(new.id)) if row is None else _created(new, row)
+    return _in_order(jobs, answers, {_name(new): answers[id(new)].job for new in fresh})
+
+
+def _first_of_each(jobs: Iterable[NewJob]) -> list[NewJob]:
+    """Each id or key once; a key that stands twice must stand for the same work."""
+    first: dict[object, NewJob] = {}
+    for new in jobs:
+        twin = first.setdefault(_name(new), new)
+        if new.key is not None and twin.digest() != new.digest() and not new.take_existing:
+            raise KeyConflict(new.key, twin.id)
+    return list(first.values())
+
+
+def _in_order(
+    jobs: Sequence[NewJob], answers: dict[int, Enqueued], first: dict[object, Job]
+) -> list[Enqueued]:
+    """The answers to a batch; what stands in it twice was made once."""
+    told: set[int] = set()
+    found: list[Enqueued] = []
+    for new in jobs:
+        answer = answers.get(id(new))
+        if answer is None or (answer.created and id(new) in told):
+            twin = first[_name(new)]
+            answer = existing(new, twin) if new.key is None else Enqueued(twin, created=False)
+        told.add(id(new))
+        found.append(answer)
+    return found
+
+
+def _name(new: NewJob) -> object:
+    return new.id if new.key is None else (new.caller, new.key)
+
+
+# --- keys ---------------------------------------------------------------------------------------
+
+
+def _by_key(tx: PostgresTx, jobs: Sequence[NewJob]) -> dict[int, Enqueued]:
+    """Take the keys of a batch, or answer with the jobs that have them."""
+    wanted: dict[_Key, NewJob] = {}
+    for new in jobs:
+        if new.key is not None:
+            wanted.setdefault((new.caller, new.key), new)
+    holders: dict[_Key, tuple[str, Job]] = {}
+    for _ in range(_TRIES):
+        wanted = _refused(tx, wanted)
+        if not wanted:
+            break
+        held = _holders(tx, wanted)
+        holders |= held
+        # A key whose holder is gone by now is free: it is tried again.
+        wanted = {key: new for key, new in wanted.items() if key not in held}
+    if wanted:
+        [(_, key), *_] = wanted
+        raise KeyConflict(key, "unknown")
+    return {id(new): _held(new, *holders[place]) for new in jobs if (place := _place(new)) in holders}
+
+
+def _place(new: NewJob) -> _Key | None:
+    return None if new.key is None else (new.caller, new.key)
+
+
+def _refused(tx: PostgresTx, wanted: dict[_Key, NewJob]) -> dict[_Key, NewJob]:
+    if not wanted:
+        return {}
+    taken = tx.rows(
+        "take_keys",
+        callers=texts(caller for caller, _ in wanted),
+        keys=texts(key for _, key in wanted),
+        ids=words(new.id for new in wanted.values()),
+        digests=words(new.digest() for new in wanted.values()),
+    )
+    ours = {(row["caller"], row["key"]) for row in taken}
+    return {key: new for key, new in wanted.items() if key not in ours}
+
+
+def _holders(tx: PostgresTx, wanted: Iterable[_Key]) -> dict[_Key, tuple[str, Job]]:
+    places = list(wanted)
+    callers, keys = texts(caller for caller, _ in places), texts(key for _, key in places)
+    found = tx.rows("key_holders", callers=callers, keys=keys)
+    jobs = _jobs(tx, [row["job_id"] for row in found])
+    left = [row for row in found if row["job_id"] not in jobs]
+    if left:
+        # The record is gone and its key was left behind.
+        tx.change(
+            "free_keys",
+            callers=texts(row["caller"] for row in left),
+            keys=texts(row["key"] for row in left),
+            ids=words(row["job_id"] for row in left),
+        )
+    return {
+        (row["caller"], row["key"]): (row["digest"], jobs[row["job_id"]])
+        for row in found
+        if row["job_id"] in jobs
+    }
+
+
+def _held(new: NewJob, digest: str, job: Job) -> Enqueued:
+    if digest != new.digest() and not new.take_existing:
+        raise KeyConflict(str(new.key), job.id)
+    return Enqueued(job, created=False)
+
+
+# --- rows ---------------------------------------------------------------------------------------
+
+
+def _jobs(tx: PostgresTx, ids: Sequence[str]) -> dict[str, Job]:
+    """Jobs by id. First the live ones: a job only ever moves from there to the archive."""
+    if not ids:
+        return {}
+    found = {row["id"]: rows.live_job(row) for row in tx.rows("by_ids", ids=words(ids))}
+    return _ended(tx, [job_id for job_id in ids if job_id not in found]) | found
+
+
+def _ended(tx: PostgresTx, ids: Sequence[str]) -> dict[str, Job]:
+    return {row["id"]: rows.ended_job(row) for row in tx.rows("by_ids_ended", ids=words(ids))}
+
+
+def _created(new: NewJob, row: Row) -> Enqueued:
+    return Enqueued(made(new, row["seq"], row["created_at"], row["run_at"]), created=True)
+
+
+def _columns(jobs: Sequence[NewJob]) -> dict[str, Any]:
+    return {
+        "ids": words(new.id for new in jobs),
+        "types": texts(new.type for new in jobs),
+        "payloads": texts(new.payload.decode() for new in jobs),
+        "priorities": numbers(new.priority for new in jobs),
+        "tenants": texts(new.tenant for new in jobs),
+        "versions": numbers(new.schema_version for new in jobs),
+        "keys": texts(new.key for new in jobs),
+        "callers": texts(new.caller for new in jobs),
+        "traceparents": texts(new.traceparent for new in jobs),
+        "max_attempts": numbers(new.max_attempts for new in jobs),
+        "delays": numbers(_delay(new) for new in jobs),
+        "ats": numbers(None if new.run_at is None else to_micros(new.run_at) for new in jobs),
+        "digests": words(None if new.key is None else new.digest() for new in jobs),
+    }
+
+
+def _delay(new: NewJob) -> int | None:
+    if new.delay is None:
+        return None
+    wait = span(new.delay)
+    if SystemClock().micros() + wait > _END_OF_TIME:
+        raise InvalidValue("delay", new.delay, "within the calendar, which ends with the year 9999")
+    return wait

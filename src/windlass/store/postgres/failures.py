@@ -1,0 +1,84 @@
+"""What do PostgreSQL's errors mean to a person, and which of them pass?"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import psycopg
+from psycopg import errors
+
+from windlass.errors import StoreBusy, StoreError, StoreMismatch, StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_BUSY = (
+    errors.DeadlockDetected,
+    errors.SerializationFailure,
+    errors.LockNotAvailable,
+    errors.QueryCanceled,
+    errors.ObjectInUse,
+)
+_FOREIGN = (
+    errors.InvalidSchemaName,
+    errors.UndefinedTable,
+    errors.UndefinedColumn,
+    errors.UndefinedFunction,
+)
+_FULL = (errors.DiskFull, errors.OutOfMemory)
+# Classes of SQLSTATE that mean that the connection, or the server behind it, is no good.
+_AWAY = ("08", "57P", "53", "28", "3D")
+
+
+@contextmanager
+def translated(shown: str) -> Iterator[None]:
+    """Turn PostgreSQL's errors into ours, with what to do next."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise explain(error, shown) from error
+
+
+def explain(error: psycopg.Error, shown: str) -> StoreError:  # noqa: PLR0911 - a case each
+    """One of our errors for one of PostgreSQL's."""
+    told = _told(error)
+    if isinstance(error, errors.ReadOnlySqlTransaction):
+        return StoreUnavailable(f"{shown} is read-only, as a standby is; nothing was written: try again")
+    if isinstance(error, errors.DeadlockDetected):
+        return StoreBusy(f"{shown}: two transactions waited for each other; try again")
+    if isinstance(error, _BUSY):
+        return StoreBusy(f"{shown} did not answer in time ({told}); try again")
+    if isinstance(error, _FOREIGN):
+        return StoreMismatch(f"{shown} has no Windlass schema of this version ({told}): `windlass db migrate`")
+    if isinstance(error, errors.InsufficientPrivilege):
+        return StoreUnavailable(f"{shown}: this user may not do that ({told})")
+    if isinstance(error, _FULL):
+        return StoreUnavailable(f"{shown} has no room left ({told}); nothing was accepted")
+    if is_away(error):
+        return StoreUnavailable(f"{shown} cannot be reached ({told}); try again")
+    return StoreError(f"{shown}: {told}")
+
+
+def is_away(error: psycopg.Error) -> bool:
+    """Whether the connection is of no more use, or none could be made."""
+    if error.sqlstate is None:
+        return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
+    return error.sqlstate.startswith(_AWAY) or isinstance(error, errors.ReadOnlySqlTransaction)
+
+
+def is_passing(error: psycopg.Error) -> bool:
+    """Whether the very same transaction may succeed when it is run again at once."""
+    return isinstance(error, (errors.DeadlockDetected, errors.SerializationFailure))
+
+
+def lacks_day(error: psycopg.Error) -> bool:
+    """Whether the archive has no partition for the day of a row."""
+    found = isinstance(error, errors.CheckViolation)
+    return found and error.diag.constraint_name is None and error.diag.table_name == "archive"
+
+
+def _told(error: psycopg.Error) -> str:
+    """The first line of what the server said; libpq's own words carry no password."""
+    text = error.diag.message_primary or str(error) or type(error).__name__
+    return text.strip().splitlines()[0]

@@ -1,0 +1,62 @@
+"""What do a worker and the store tell each other each second? One statement each."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from windlass.clock import from_micros, span
+from windlass.job import Lease, Request
+from windlass.store import rows
+from windlass.store.postgres.arrays import numbers, words
+from windlass.store.protocol import Look, Vitals
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from windlass.store.postgres.session import PostgresTx
+
+
+def beat(tx: PostgresTx, worker: str, vitals: Vitals) -> bool:
+    """Move the worker's beat; False if it must take a new id."""
+    return bool(tx.change("beat_now", id=worker, now=tx.given, **msgspec.structs.asdict(vitals)))
+
+
+def look(tx: PostgresTx, worker: str, types: Mapping[str, int]) -> Look:
+    """All that a worker must know each second."""
+    [row] = tx.rows(
+        "look", worker=worker, types=list(types), versions=numbers(types.values()), now=tx.given
+    )
+    later = row["later"]
+    return Look(
+        now=from_micros(row["now"]),
+        workers=[rows.worker_from(each) for each in msgspec.json.decode(row["workers"])],
+        requests={
+            token: Request(request) for token, request in msgspec.json.decode(row["requests"]).items()
+        },
+        expired=row["expired"],
+        orphaned=row["orphaned"],
+        claimable=row["claimable"],
+        next_due=None if later is None else timedelta(microseconds=max(0, later - row["now"])),
+    )
+
+
+def extend(tx: PostgresTx, leases: Sequence[Lease], by: timedelta) -> tuple[list[Lease], list[Lease]]:
+    """Move the leases' end: (kept with their new end, lost). One that is locked at this moment is kept as it is."""
+    if not leases:
+        return [], []
+    fence = {
+        "seqs": numbers(lease.job.seq for lease in leases),
+        "tokens": words(lease.token for lease in leases),
+    }
+    moved = tx.rows("extend_batch", now=tx.given, by=span(by), **fence)
+    ends = {row["token"]: from_micros(row["lease_until"]) for row in moved}
+    if len(ends) < len(leases):
+        held = {row["token"] for row in tx.rows("settled_already", **fence) if row["held"]}
+        ends = {lease.token: lease.until for lease in leases if lease.token in held} | ends
+    kept = [
+        msgspec.structs.replace(lease, until=ends[lease.token]) for lease in leases if lease.token in ends
+    ]
+    return kept, [lease for lease in leases if lease.token not in ends]

@@ -1,0 +1,118 @@
+"""How do threads that enqueue at one moment share a statement, and with it a commit?"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from windlass.errors import StoreBusy, StoreUnavailable
+
+if TYPE_CHECKING:
+    from windlass.job import NewJob
+    from windlass.store.protocol import Enqueued
+
+    Accept = Callable[[Sequence[NewJob]], list[Enqueued]]
+
+# A call with more jobs than this gains nothing from company, and would hold it up.
+_LARGE = 100
+_MOST_AT_ONCE = 1000
+
+
+class _Call:
+    """The jobs of one caller, and what became of them."""
+
+    __slots__ = ("answer", "error", "jobs", "leads", "turn")
+
+    def __init__(self, jobs: Sequence[NewJob]) -> None:
+        self.jobs = jobs
+        self.answer: list[Enqueued] | None = None
+        self.error: BaseException | None = None
+        self.leads = False
+        self.turn = threading.Lock()
+        self.turn.acquire()
+
+
+class Gathering:
+    """Whoever comes first writes; those who come meanwhile wait, and one of them writes for all of them."""
+
+    def __init__(self, together: Accept, alone: Accept) -> None:
+        self._together = together
+        self._alone = alone
+        self._lock = threading.Lock()
+        self._waiting: list[_Call] = []
+        self._busy = False
+
+    def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """Store the jobs of one caller, all or none, whatever becomes of the others."""
+        if len(jobs) > _LARGE:
+            return self._alone(jobs)
+        call = _Call(jobs)
+        with self._lock:
+            self._waiting.append(call)
+            call.leads = not self._busy
+            self._busy = True
+        if not call.leads:
+            call.turn.acquire()
+        if call.leads:
+            self._lead()
+        if call.error is not None:
+            raise call.error
+        assert call.answer is not None  # noqa: S101 - answered or failed
+        return call.answer
+
+    def _lead(self) -> None:
+        """Write for all who wait, then hand over to the first of those who came meanwhile."""
+        group = self._take()
+        try:
+            self._write(group)
+        finally:
+            with self._lock:
+                following = self._waiting[0] if self._waiting else None
+                self._busy = following is not None
+            if following is not None:
+                following.leads = True
+                following.turn.release()
+
+    def _take(self) -> list[_Call]:
+        group: list[_Call] = []
+        total = 0
+        with self._lock:
+            while self._waiting and total < _MOST_AT_ONCE:
+                group.append(self._waiting.pop(0))
+                total += len(group[-1].jobs)
+        return group
+
+    def _write(self, group: list[_Call]) -> None:
+        if len(group) == 1:
+            self._write_alone(group[0])
+            return
+        try:
+            answers = self._together([new for call in group for new in call.jobs])
+        except (StoreUnavailable, StoreBusy) as error:
+            for call in group:
+                # Each caller raises its own: one exception raised in many threads would mix their tracebacks.
+                call.error = copy.copy(error)
+                self._tell(call)
+        except Exception:  # noqa: BLE001 # wall: what one of them brought must not fail the others
+            for call in group:
+                self._write_alone(call)
+        else:
+            place = 0
+            for call in group:
+                call.answer = answers[place : place + len(call.jobs)]
+                place += len(call.jobs)
+                self._tell(call)
+
+    def _write_alone(self, call: _Call) -> None:
+        try:
+            call.answer = self._alone(call.jobs)
+        except Exception as error:  # noqa: BLE001 # wall: the caller raises it
+            call.error = error
+        self._tell(call)
+
+    def _tell(self, call: _Call) -> None:
+        # The leader does not wait for itself.
+        if not call.leads:
+            call.turn.release()

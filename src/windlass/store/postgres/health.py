@@ -1,0 +1,72 @@
+"""How is the database, and what should a person know about it?"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from windlass.errors import InvalidValue, StoreUnavailable
+from windlass.store.postgres import schema
+from windlass.store.protocol import StoreStatus
+
+if TYPE_CHECKING:
+    from windlass.store.postgres.address import Address
+    from windlass.store.postgres.session import PostgresTx
+
+_MOST_COUNTED = 1_000_000
+# So long an open transaction may hold back the cleaning up before a person should know.
+_LONG_SECONDS = 60
+
+
+def status(tx: PostgresTx, address: Address) -> StoreStatus:
+    """Size, versions and warnings."""
+    [sizes] = tx.rows("sizes", limit=_MOST_COUNTED)
+    [server] = tx.rows("server")
+    notes = []
+    if server["oldest"] > _LONG_SECONDS:
+        notes.append(
+            f"{server['holder']} has had a transaction open for {round(server['oldest'])} s: what jobs leave behind "
+            "cannot be cleaned up meanwhile, and claims become slower; end it"
+        )
+    if address.pooler:
+        notes.append("behind a transaction pooler: workers are not notified of new jobs, but look every second")
+    return StoreStatus(
+        url=address.shown,
+        kind="postgresql",
+        version=server["version"].partition(" ")[0],
+        schema=schema.present(tx) or 0,
+        newest_schema=schema.newest(),
+        size_bytes=int(server["size"]),
+        live=sizes["live"],
+        archived=sizes["archived"],
+        notes=tuple(notes),
+    )
+
+
+def check(tx: PostgresTx) -> list[str]:
+    """What is wrong with the stored data."""
+    problems = [f"job {row['id']} is both live and archived" for row in tx.rows("check_twice")]
+    problems += [
+        f"key {row['key']!r} belongs to job {row['job_id']}, which is gone" for row in tx.rows("check_keys")
+    ]
+    return problems
+
+
+def backup(address: Address, path: str) -> None:
+    """Write a consistent copy of our schema, as `pg_restore` reads it, while others go on working."""
+    if Path(path).exists():
+        raise InvalidValue("path", path, "a file that does not exist yet")
+    program = shutil.which("pg_dump")
+    if program is None:
+        raise StoreUnavailable("pg_dump is not installed here; it comes with PostgreSQL's client programs")
+    # Through the environment: a command line can be read by everybody on this machine.
+    words = [program, "--format=custom", "--schema=windlass", f"--file={path}"]
+    done = subprocess.run(  # noqa: S603 - words of our own
+        words, capture_output=True, text=True, check=False, env=address.environment()
+    )
+    if done.returncode:
+        Path(path).unlink(missing_ok=True)
+        told = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise StoreUnavailable(f"pg_dump could not copy {address.shown}: {told}")

@@ -1,0 +1,74 @@
+"""How do other machines learn that jobs may be there? NOTIFY after a commit, LISTEN on a connection of its own."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import psycopg
+
+from windlass.store.postgres.failures import explain
+from windlass.store.postgres.link import Link
+from windlass.store.postgres.session import Connection, open_connection
+
+if TYPE_CHECKING:
+    from windlass.store.postgres.address import Address
+
+CHANNEL = "windlass"
+
+
+class Listener:
+    """Two connections: one that hears, one that tells. Nothing of it is needed for correctness."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._telling = Link(address, "listen")
+        self._hearing: Connection | None = None
+        self._teller = 0
+        self._closing = threading.Event()
+
+    def tell(self, word: str = "") -> None:
+        """Notify whoever listens, ourselves excepted unless there is a word to recognise."""
+
+        def send(connection: Connection) -> None:
+            self._teller = connection.info.backend_pid
+            connection.execute("select pg_notify($1, $2)", [CHANNEL, word])
+
+        self._telling.run(send)
+
+    def hear(self, seconds: float) -> list[str] | None:
+        """Wait so long for hints: their words, or None if there was none. Raises when the connection is bad."""
+        try:
+            if self._hearing is None or self._hearing.closed:
+                self._hearing = open_connection(self._address, "listen")
+                self._hearing.execute(f"listen {CHANNEL}".encode())
+                # Something may have been told before we listened.
+                return [""]
+            heard = self._hearing.notifies(timeout=seconds, stop_after=1)
+            words = [each.payload for each in heard if each.payload or each.pid != self._teller]
+        except psycopg.Error as error:
+            self._drop()
+            raise explain(error, self._address.shown) from error
+        return words or None
+
+    def check(self) -> None:
+        """Ask the hearing connection something, so that a half-open one is noticed."""
+        if self._hearing is None:
+            return
+        try:
+            self._hearing.execute("select 1")
+        except psycopg.Error as error:
+            self._drop()
+            raise explain(error, self._address.shown) from error
+
+    def close(self) -> None:
+        """Let go of both."""
+        self._telling.close()
+        self._drop()
+
+    def _drop(self) -> None:
+        connection, self._hearing = self._hearing, None
+        if connection is not None:
+            with suppress(psycopg.Error):
+                connection.close()

@@ -1,0 +1,186 @@
+"""How is a connection opened, and what does a verb see of it?"""
+
+from __future__ import annotations
+
+import weakref
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+import psycopg
+from psycopg import errors
+from psycopg.rows import dict_row
+from psycopg.types.numeric import Int8Dumper
+from psycopg.types.string import TextLoader
+
+from windlass.errors import StoreUnavailable
+from windlass.store import statements
+from windlass.store.transaction import Unstorable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from psycopg.adapt import AdaptersMap
+
+    from windlass.clock import Clock
+    from windlass.store.postgres.address import Address
+    from windlass.store.transaction import Row
+
+Connection = psycopg.Connection[dict[str, Any]]
+
+DIALECT = "postgres"
+_MARK = "/*where*/"
+_DATA_ERRORS = (
+    psycopg.DataError,
+    errors.NotNullViolation,
+    errors.CheckViolation,
+    UnicodeError,
+    OverflowError,
+)
+_WAIT_FOR_REPLICA = "SyncRepWaitForLSN"
+
+# Sessions never wait without end for a lock or an answer, and never keep a forgotten transaction open.
+_COMMON = {
+    "jit": "off",
+    "synchronous_commit": "on",
+    "lock_timeout": "5s",
+    "idle_in_transaction_session_timeout": "60s",
+    "statement_timeout": "30s",
+}
+# Hot statements are planned once, for any values; what is left to choose from is the right index.
+_HOT = {
+    "plan_cache_mode": "force_generic_plan",
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "enable_bitmapscan": "off",
+}
+USES: dict[str, dict[str, str]] = {
+    "pool": _COMMON,
+    "claim": _COMMON | _HOT | {"statement_timeout": "15s"},
+    "settle": _COMMON | _HOT,
+    "beat": _COMMON | _HOT | {"statement_timeout": "5s", "lock_timeout": "2s"},
+    "listen": _COMMON | {"statement_timeout": "5s"},
+    "upkeep": _COMMON | {"statement_timeout": "0", "lock_timeout": "10s"},
+}
+
+
+class Statement(NamedTuple):
+    """A text with numbered parameters, and their names in order."""
+
+    text: str
+    names: tuple[str, ...]
+
+
+def load() -> dict[str, Statement]:
+    """Our statements as the driver takes them."""
+    return {name: Statement(*statements.numbered(text)) for name, text in statements.load(DIALECT).items()}
+
+
+def open_connection(address: Address, use: str) -> Connection:
+    """A connection with our settings for one use."""
+    connection = psycopg.Connection.connect(
+        address.conninfo(**USES[use]), autocommit=True, row_factory=dict_row, cursor_factory=psycopg.RawCursor
+    )
+    prepare(connection, address)
+    return connection
+
+
+def prepare(connection: Connection, address: Address) -> None:
+    """Make a new connection ours."""
+    adapt(connection.adapters)
+    connection.prepare_threshold = None if address.pooler else 1
+    connection.add_notice_handler(_Ear(connection))
+
+
+def adapt(adapters: AdaptersMap) -> None:
+    """Ids and JSON are read as text, and every number is sent as a bigint, so that statements stay the same."""
+    adapters.register_loader("uuid", TextLoader)
+    adapters.register_loader("json", TextLoader)
+    adapters.register_dumper(int, Int8Dumper)
+
+
+class _Ear:
+    """Listens for the one warning that turns a commit into a failure: its replica never confirmed it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def __call__(self, said: psycopg.errors.Diagnostic) -> None:
+        if said.source_function == _WAIT_FOR_REPLICA:
+            _unconfirmed.add(self._connection)
+
+
+_unconfirmed: weakref.WeakSet[Connection] = weakref.WeakSet()
+
+
+def check_confirmed(connection: Connection, shown: str) -> None:
+    """Raise if the last commit was given up waiting for its synchronous replica."""
+    if _unconfirmed and connection in _unconfirmed:
+        _unconfirmed.discard(connection)
+        raise StoreUnavailable(
+            f"{shown} committed, but its synchronous replica did not confirm it: it may be lost; try again"
+        )
+
+
+class PostgresTx:
+    """One transaction on one connection. Its time is the server's, asked for once when it is needed."""
+
+    __slots__ = ("_connection", "_now", "_statements")
+
+    def __init__(
+        self, connection: Connection, known: Mapping[str, Statement], clock: Clock | None = None
+    ) -> None:
+        self._connection = connection
+        self._statements = known
+        self._now = None if clock is None else clock.micros()
+
+    @property
+    def now(self) -> int:
+        if self._now is None:
+            [row] = self.rows("time")
+            self._now = int(row["now"])
+        return self._now
+
+    @property
+    def given(self) -> int | None:
+        """The time if it is known already; None stands for the server's own in a statement."""
+        return self._now
+
+    def rows(self, statement: str, /, **values: object) -> Sequence[Row]:
+        return self._run(self._statements[statement], values).fetchall()
+
+    def row(self, statement: str, /, **values: object) -> Row | None:
+        return self._run(self._statements[statement], values).fetchone()
+
+    def change(self, statement: str, /, **values: object) -> int:
+        return self._run(self._statements[statement], values).rowcount
+
+    def search(self, statement: str, clauses: str, values: Mapping[str, object]) -> Sequence[Row]:
+        text, names = self._statements[statement]
+        # The statement's own parameters keep their numbers; those of the clauses follow.
+        found = Statement(*statements.numbered(clauses, names))
+        return self._run(Statement(text.replace(_MARK, found.text), found.names), values).fetchall()
+
+    def payload_equals(self, name: str, path: Sequence[str], value: object, values: dict[str, object]) -> str:
+        values[f"{name}_path"] = list(path)
+        values[name] = msgspec.json.encode(value).decode().replace("\\u0000", "\\u0001")
+        # What stands for a NUL cannot be read as JSON by the server; anything else in its place can.
+        readable = r"cast(replace(cast(payload as text), '\u0000', '\u0001') as json)"
+        found = f"cast({readable} #> cast(:{name}_path as text[]) as jsonb)"
+        return f"coalesce({found}, jsonb 'null') = cast(:{name} as jsonb)"
+
+    @contextmanager
+    def part(self) -> Iterator[None]:
+        with self._connection.transaction():
+            yield
+
+    def _run(self, statement: Statement, values: Mapping[str, Any]) -> psycopg.Cursor[dict[str, Any]]:
+        try:
+            return self._connection.execute(
+                statement.text.encode(), [values[name] for name in statement.names]
+            )
+        except _DATA_ERRORS as error:
+            if isinstance(error, errors.CheckViolation) and error.diag.constraint_name is None:
+                raise
+            raise Unstorable(str(error).splitlines()[0]) from error

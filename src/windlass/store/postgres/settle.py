@@ -1,0 +1,151 @@
+"""How are outcomes written, hundreds at a time? The same rules as verbs/running.py, a statement a kind."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from windlass.clock import from_micros, span
+from windlass.errors import StoreBusy
+from windlass.job import Request
+from windlass.store.postgres.arrays import numbers, texts, words
+from windlass.store.transaction import Unstorable
+from windlass.store.verbs import running
+from windlass.store.verbs.running import Kind, Write
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import timedelta
+
+    from windlass.job import Lease
+    from windlass.outcome import Outcome
+    from windlass.store.postgres.session import PostgresTx
+    from windlass.store.protocol import Settlement
+
+_UNSTORABLE = (Unstorable, UnicodeError, msgspec.MsgspecError)
+# Stands in a history where the server puts its own time.
+_NOW = datetime(1, 1, 1, tzinfo=UTC)
+_TRIES = 200
+_PAUSE_SECONDS = 0.01
+
+
+class _Open(msgspec.Struct):
+    """A settlement that is not written yet, with the outcome that it has come to."""
+
+    lease: Lease
+    outcome: Outcome
+    ran: timedelta | None
+
+
+def settle(tx: PostgresTx, settlements: Sequence[Settlement]) -> list[Lease]:
+    """Record outcomes; the leases that were lost come back."""
+    pending = [_Open(each.lease, each.outcome, each.ran) for each in settlements]
+    gone: set[str] = set()
+    pause = threading.Event()
+    for tried in range(_TRIES):
+        pending = _round(tx, pending, gone)
+        if not pending:
+            return [each.lease for each in settlements if each.lease.token in gone]
+        if tried:
+            pause.wait(_PAUSE_SECONDS)
+    raise StoreBusy(f"{len(pending)} running jobs are locked by somebody else's transaction; try again")
+
+
+def _round(tx: PostgresTx, pending: Sequence[_Open], gone: set[str]) -> list[_Open]:
+    """Write what can be written; what is left stands against a request, or is locked at this moment."""
+    try:
+        answered = _write(tx, pending)
+    except _UNSTORABLE:
+        answered = {}
+        for each in pending:
+            answered |= _write_alone(tx, each)
+    left: list[_Open] = []
+    unknown: list[_Open] = []
+    for each in pending:
+        token = each.lease.token
+        if token not in answered:
+            unknown.append(each)
+        elif (request := answered[token]) is not None:
+            each.outcome = running.carried_out(each.outcome, Request(request))
+            left.append(each)
+    return left + _told_apart(tx, unknown, gone) if unknown else left
+
+
+def _write(tx: PostgresTx, pending: Sequence[_Open]) -> dict[str, str | None]:
+    """One statement a kind; the tokens that were found, each with the request that stood in its way."""
+    kinds: dict[Kind, list[tuple[Lease, Write]]] = {}
+    moment = _NOW if tx.given is None else from_micros(tx.given)
+    for each in pending:
+        write = running.written(each.lease, each.outcome, each.ran, moment)
+        kinds.setdefault(write.kind, []).append((each.lease, write))
+    found: dict[str, str | None] = {}
+    for kind, writes in kinds.items():
+        rows = tx.rows(f"settle_{kind.value}", now=tx.given, **_COLUMNS[kind](writes))
+        found |= {row["token"]: row["request"] for row in rows}
+    return found
+
+
+def _write_alone(tx: PostgresTx, each: _Open) -> dict[str, str | None]:
+    """One of a batch in which something cannot be stored: it must not hold up the others."""
+    try:
+        return _write(tx, [each])
+    except _UNSTORABLE as refused:
+        each.outcome = running.storable(each.outcome, refused)
+        return _write(tx, [each])
+
+
+def _told_apart(tx: PostgresTx, unknown: Sequence[_Open], gone: set[str]) -> list[_Open]:
+    """Not found: settled before (a repeat after a lost answer), lost, or only locked, which is tried again."""
+    leases = [each.lease for each in unknown]
+    rows = tx.rows("settled_already", **_fence(leases))
+    told = {row["token"]: row["held"] for row in rows}
+    gone |= {lease.token for lease in leases if lease.token not in told}
+    return [each for each in unknown if told.get(each.lease.token)]
+
+
+def _fence(leases: Sequence[Lease]) -> dict[str, str]:
+    return {
+        "seqs": numbers(lease.job.seq for lease in leases),
+        "tokens": words(lease.token for lease in leases),
+    }
+
+
+def _finish(writes: Sequence[tuple[Lease, Write]]) -> dict[str, Any]:
+    return _fence([lease for lease, _ in writes]) | {
+        "states": words(write.state for _, write in writes),
+        "last_tokens": words(write.last_token for _, write in writes),
+        "reasons": texts(write.reason for _, write in writes),
+        "errors": texts(write.error for _, write in writes),
+        "results": texts(write.result for _, write in writes),
+        "histories": texts(write.history for _, write in writes),
+    }
+
+
+def _put_back(writes: Sequence[tuple[Lease, Write]]) -> dict[str, Any]:
+    return _fence([lease for lease, _ in writes]) | {
+        "waits": numbers(span(write.delay) for _, write in writes),
+        "given_backs": numbers(write.given_back for _, write in writes),
+        "snoozes": numbers(write.snoozed for _, write in writes),
+        "interruptions": numbers(write.interrupted for _, write in writes),
+        "losses": numbers(write.lost for _, write in writes),
+        "last_tokens": words(write.last_token for _, write in writes),
+        "reasons": texts(write.reason for _, write in writes),
+        "errors": texts(write.error for _, write in writes),
+        "histories": texts(write.history for _, write in writes),
+    }
+
+
+def _bury(writes: Sequence[tuple[Lease, Write]]) -> dict[str, Any]:
+    return _fence([lease for lease, _ in writes]) | {
+        "losses": numbers(write.lost for _, write in writes),
+        "last_tokens": words(write.last_token for _, write in writes),
+        "reasons": texts(write.reason for _, write in writes),
+        "errors": texts(write.error for _, write in writes),
+        "histories": texts(write.history for _, write in writes),
+    }
+
+
+_COLUMNS = {Kind.FINISH: _finish, Kind.PUT_BACK: _put_back, Kind.BURY: _bury}

@@ -1,0 +1,326 @@
+"""The PostgreSQL store: hot verbs on connections of their own, the others through a pool."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, TypeVar
+
+import psycopg
+from psycopg import errors
+
+from windlass.clock import from_micros
+from windlass.errors import StoreUnavailable
+from windlass.store.postgres import claim, enqueue, fleet, guest, health, retention, schema, settle
+from windlass.store.postgres.address import Address, read
+from windlass.store.postgres.failures import explain, is_away, is_passing, lacks_day
+from windlass.store.postgres.gather import Gathering
+from windlass.store.postgres.link import Link, Pool
+from windlass.store.postgres.listener import CHANNEL, Listener
+from windlass.store.postgres.session import Connection, PostgresTx, load
+from windlass.store.verbs import fleet as shared_fleet
+from windlass.store.verbs import operating, producing, running, searching, upkeep
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime, timedelta
+
+    from windlass.clock import Clock
+    from windlass.job import Job, Lease, NewJob, TypeInfo
+    from windlass.store.protocol import (
+        Acted,
+        Claimed,
+        Counts,
+        Edit,
+        Enqueued,
+        Filter,
+        Look,
+        Page,
+        Retention,
+        Settlement,
+        StoreStatus,
+        Vitals,
+        Want,
+        WorkerInfo,
+    )
+
+T = TypeVar("T")
+
+_PATIENCE_SECONDS = 30.0
+# A transaction that met another one in the wrong moment is run again so often.
+_TRIES = 8
+
+
+class PostgresStore:
+    """A store in one database. Safe for many threads, processes and machines."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        clock: Clock | None = None,
+        create: bool = True,
+        patience: float = _PATIENCE_SECONDS,
+    ) -> None:
+        self.address = read(url)
+        # None: the server's own clock, which is the only one that all machines share.
+        self._clock = clock
+        self._statements = load()
+        self._opened_by = os.getpid()
+        self._closed = False
+        self._links = {use: Link(self.address, use) for use in ("claim", "settle", "beat", "upkeep")}
+        self._listener = Listener(self.address)
+        self._pool = Pool(self.address, patience=patience)
+        self._gathering = Gathering(self._enqueue_new, self._enqueue_alone)
+        self._prepare(create=create)
+        self._pool.open()
+
+    # --- producing ---
+
+    def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        self._check_open()
+        return self._gathering.enqueue(jobs) if jobs else []
+
+    def enqueue_on(self, connection: object, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        with guest.transaction(connection, self._statements, self._clock) as tx:
+            done = enqueue.enqueue(tx, jobs, repeated=False) if jobs else []
+            if self.address.notify and any(each.created for each in done):
+                # Told when the caller commits, and not at all otherwise.
+                tx.rows("notify", channel=CHANNEL)
+            return done
+
+    def register(self, types: Sequence[TypeInfo]) -> None:
+        self._write(producing.register, types)
+
+    def types(self) -> dict[str, TypeInfo]:
+        return self._read(producing.types)
+
+    # --- running ---
+
+    def claim(self, want: Want) -> Claimed:
+        return self._hot("claim", claim.claim, want)
+
+    def extend(self, leases: Sequence[Lease], by: timedelta) -> tuple[list[Lease], list[Lease]]:
+        return self._hot("beat", fleet.extend, leases, by)
+
+    def settle(self, settlements: Sequence[Settlement]) -> list[Lease]:
+        return self._hot("settle", settle.settle, settlements) if settlements else []
+
+    def held_by(self, worker: str) -> list[Lease]:
+        return self._read(running.held_by, worker)
+
+    def orphans(self, *, limit: int) -> list[Lease]:
+        return self._read(running.orphans, limit)
+
+    def expired(self, *, limit: int) -> list[Lease]:
+        return self._read(running.expired, limit)
+
+    # --- the fleet ---
+
+    def join(self, worker: WorkerInfo) -> None:
+        self._write(shared_fleet.join, worker)
+
+    def beat(self, worker: str, vitals: Vitals) -> bool:
+        return self._hot("beat", fleet.beat, worker, vitals)
+
+    def leave(self, worker: str) -> None:
+        self._write(shared_fleet.leave, worker)
+
+    def look(self, worker: str, types: Mapping[str, int]) -> Look:
+        return self._hot("beat", fleet.look, worker, types)
+
+    def declare_dead(self, worker: str, beat: int) -> bool:
+        return self._write(shared_fleet.declare_dead, worker, beat)
+
+    def drain(self, worker: str) -> None:
+        self._write(shared_fleet.drain, worker)
+
+    def workers(self) -> list[WorkerInfo]:
+        return self._read(shared_fleet.workers)
+
+    # --- operating ---
+
+    def get(self, name: str, *, caller: str = "") -> Job | None:
+        return self._read(operating.get, name, caller)
+
+    def find(self, where: Filter, *, limit: int = 50, cursor: str | None = None) -> Page:
+        return self._read(searching.find, where, limit, cursor)
+
+    def count(self, where: Filter, *, limit: int) -> int:
+        return self._read(searching.count, where, limit)
+
+    def counts(self) -> Counts:
+        return self._read(operating.counts)
+
+    def cancel(self, job_id: str, *, by: str = "", why: str = "") -> Acted:
+        return self._write(operating.cancel, job_id, by, why)
+
+    def bury(self, job_id: str, *, by: str = "", why: str = "") -> Acted:
+        return self._write(operating.bury, job_id, by, why)
+
+    def replay(self, job_id: str, *, edit: Edit | None = None, by: str = "", why: str = "") -> Acted:
+        return self._write(operating.replay, job_id, edit, by, why)
+
+    def discard(self, job_id: str, *, by: str = "", why: str = "") -> Acted:
+        return self._write(operating.discard, job_id, by, why)
+
+    def edit(self, job_id: str, change: Edit, *, by: str = "", why: str = "") -> Acted:
+        return self._write(operating.edit, job_id, change, by, why)
+
+    # --- upkeep ---
+
+    def now(self) -> datetime:
+        return from_micros(self._clock.micros() if self._clock else self._hot("beat", _time))
+
+    def promote(self, *, limit: int = 1000) -> int:
+        return self._write(upkeep.promote, limit)
+
+    def prune(self, keep: Retention, *, limit: int = 1_000) -> int:
+        self._check_open()
+        return self._links["upkeep"].run(
+            lambda connection: retention.prune(self._tx(connection), connection, keep, limit), again=False
+        )
+
+    def settings(self) -> dict[str, str]:
+        return self._read(upkeep.settings)
+
+    def set_setting(self, name: str, value: str | None) -> None:
+        self._write(upkeep.set_setting, name, value)
+
+    def status(self) -> StoreStatus:
+        return self._read(health.status, self.address)
+
+    def backup(self, path: str) -> None:
+        health.backup(self.address, path)
+
+    def check(self) -> list[str]:
+        return self._read(health.check)
+
+    @property
+    def listener(self) -> Listener | None:
+        """How other processes are notified and heard; None if the URL or a pooler forbids it."""
+        return self._listener if self.address.notify else None
+
+    def close(self) -> None:
+        if self._closed or os.getpid() != self._opened_by:
+            return
+        self._closed = True
+        self._listener.close()
+        for link in self._links.values():
+            link.close()
+        self._pool.close()
+
+    # --- how verbs come to the database ---
+
+    def _prepare(self, *, create: bool) -> None:
+        self._links["upkeep"].run(
+            lambda connection: schema.prepare(
+                connection, self._tx(connection), self.address.shown, create=create
+            ),
+            again=False,
+        )
+
+    def _tx(self, connection: Connection) -> PostgresTx:
+        return PostgresTx(connection, self._statements, self._clock)
+
+    def _check_open(self) -> None:
+        if self._closed or os.getpid() != self._opened_by:
+            raise StoreUnavailable(f"{self.address.shown} was closed in this process; open it again")
+
+    def _hot(self, use: str, verb: Callable[..., T], *args: object) -> T:
+        """On the verb's own connection, each statement a transaction; run again if the archive lacks today."""
+        self._check_open()
+        return self._links[use].run(lambda connection: self._with_day(connection, verb, args))
+
+    def _with_day(self, connection: Connection, verb: Callable[..., T], args: tuple[object, ...]) -> T:
+        for _ in range(_TRIES):
+            try:
+                return verb(self._tx(connection), *args)
+            except errors.CheckViolation as error:
+                if not lacks_day(error):
+                    raise
+                retention.make_days(self._tx(connection))
+            except psycopg.Error as error:
+                if not is_passing(error):
+                    raise
+        return verb(self._tx(connection), *args)
+
+    def _write(self, verb: Callable[..., T], *args: object) -> T:
+        """In a transaction of its own; run again if it met another one in the wrong moment."""
+        self._check_open()
+
+        def transaction(connection: Connection) -> T:
+            def run(tx: PostgresTx, *given: object) -> T:
+                with tx.part():
+                    return verb(tx, *given)
+
+            return self._with_day(connection, run, args)
+
+        return self._pooled(transaction)
+
+    def _read(self, verb: Callable[..., T], *args: object) -> T:
+        """In one snapshot: a job that ends meanwhile is seen once, neither twice nor not at all."""
+        self._check_open()
+
+        def snapshot(connection: Connection) -> T:
+            connection.execute("begin isolation level repeatable read read only")
+            try:
+                return verb(self._tx(connection), *args)
+            finally:
+                if not connection.closed:
+                    connection.execute("rollback")
+
+        return self._pooled(snapshot)
+
+    def _pooled(self, call: Callable[[Connection], T]) -> T:
+        with self._pool.connection() as connection:
+            try:
+                return call(connection)
+            except psycopg.Error as error:
+                raise explain(error, self.address.shown) from error
+
+    # --- enqueueing ---
+
+    def _enqueue_new(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """One statement, its own transaction; fails if anything is known already."""
+        if not enqueue.is_plain(jobs):
+            raise _LookCloser
+        return self._pooled(lambda connection: enqueue.enqueue_new(self._tx(connection), jobs))
+
+    def _enqueue_alone(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """The jobs of one caller. Ids are ours to repeat, so a lost answer is asked for again."""
+        repeated = False
+        if enqueue.is_plain(jobs):
+            with self._pool.connection() as connection:
+                try:
+                    return enqueue.enqueue_new(self._tx(connection), jobs)
+                except psycopg.Error as error:
+                    repeated = is_away(error)
+                    if not (repeated or is_passing(error) or isinstance(error, errors.UniqueViolation)):
+                        raise explain(error, self.address.shown) from error
+
+        def closer(tx: PostgresTx) -> list[Enqueued]:
+            return enqueue.enqueue(tx, jobs, repeated=repeated or not enqueue.is_plain(jobs))
+
+        return self._write(closer)
+
+
+class _LookCloser(Exception):  # noqa: N818 - not an error, a fork in the way
+    """What is to be stored may be known already: it is looked at alone."""
+
+
+def _time(tx: PostgresTx) -> int:
+    return tx.now
+
+
+def migrate(url: str) -> list[str]:
+    """Bring a database's schema up to date, or add our tables to it; the names of the migrations applied."""
+    address: Address = read(url)
+    link = Link(address, "upkeep")
+    statements = load()
+    try:
+        return link.run(
+            lambda connection: schema.bring_up(connection, PostgresTx(connection, statements), address.shown),
+            again=False,
+        )
+    finally:
+        link.close()

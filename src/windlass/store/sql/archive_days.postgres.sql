@@ -1,0 +1,8 @@
+-- The archive's partitions, oldest first: where each begins, how large it is, and whether a detach was left half-way.
+select c.relname as name,
+       (regexp_match(pg_get_expr(c.relpartbound, c.oid), 'FROM \(''?(\d+)''?\)'))[1]::bigint as begins,
+       pg_total_relation_size(c.oid) as size,
+       i.inhdetachpending as pending
+  from pg_inherits as i join pg_class as c on c.oid = i.inhrelid
+ where i.inhparent = 'windlass.archive'::regclass
+ order by begins;

@@ -1,0 +1,148 @@
+-- Take due jobs of the highest priority that is there: tenants in turn, beginning after the one served last, then
+-- by seq. No fence: this is where the token is made. Every step is a probe of the claim index, so nothing that is
+-- not claimable costs anything. A lane is read only as far as its share; what may follow the last job read of a lane
+-- is unknown, and the order is cut there: the caller asks again with a larger share.
+with recursive clock as materialized (
+    select coalesce(cast(:now as bigint), windlass.now()) as now
+),
+later as materialized (
+    select min(run_at) as run_at from windlass.jobs where state = 'pending' and due = 0
+),
+-- Jobs whose time has come stand aside until they are promoted: then nothing is taken yet.
+wanted as materialized (
+    select w.type, w.known, w.after
+      from later, clock,
+           unnest(cast(:types as text[]), cast(:versions as integer[]), cast(:afters as text[])) as w (type, known, after)
+     where cast(:promoted as boolean) or later.run_at is null or later.run_at > clock.now
+),
+version (type, after, version) as (
+    select w.type, w.after, first.version
+      from wanted as w,
+           lateral (select j.schema_version as version
+                      from windlass.jobs as j
+                     where j.due = 1 and j.type = w.type and j.schema_version <= w.known
+                     order by j.type desc, j.schema_version desc limit 1) as first
+     union all
+    select v.type, v.after, next.version
+      from version as v,
+           lateral (select j.schema_version as version
+                      from windlass.jobs as j
+                     where j.due = 1 and j.type = v.type and j.schema_version < v.version
+                     order by j.type desc, j.schema_version desc limit 1) as next
+),
+-- The head of each lane. What was claimed before it leaves dead entries in the index until the next vacuum, so they
+-- are walked over here once, and what follows begins at the head.
+lane as materialized (
+    select v.type, v.after, v.version, head.priority, head.tenant, head.seq
+      from version as v,
+           lateral (select j.priority, j.tenant, j.seq
+                      from windlass.jobs as j
+                     where j.due = 1 and j.type = v.type and j.schema_version = v.version
+                     order by j.type, j.schema_version, j.priority desc, j.tenant, j.seq limit 1) as head
+),
+top as materialized (
+    select max(priority) as priority from lane
+),
+turn (type, version, after, head, tenant, wrapped, number, floor) as (
+    select l.type, l.version, l.after, l.tenant, first.tenant, first.tenant <= l.after, 1,
+           case first.tenant when l.tenant then l.seq else 0 end
+      from top join lane as l using (priority),
+           lateral (
+               (select l.tenant where l.tenant > l.after)
+               union all
+               (select j.tenant
+                  from windlass.jobs as j
+                 where j.due = 1 and j.type = l.type and j.schema_version = l.version and j.priority = top.priority
+                   and j.tenant > l.after
+                 order by j.type, j.schema_version, j.priority desc, j.tenant limit 1)
+               union all
+               (select l.tenant)
+               limit 1) as first
+     union all
+    select t.type, t.version, t.after, t.head, next.tenant, t.wrapped or next.tenant <= t.after, t.number + 1, 0
+      from turn as t, top,
+           lateral (
+               (select j.tenant
+                  from windlass.jobs as j
+                 where j.due = 1 and j.type = t.type and j.schema_version = t.version and j.priority = top.priority
+                   and j.tenant > t.tenant
+                 order by j.type, j.schema_version, j.priority desc, j.tenant limit 1)
+               union all
+               (select t.head where not t.wrapped and t.head <= t.after)
+               limit 1) as next
+     where t.number < cast(:limit as integer)
+       and (not t.wrapped or next.tenant <= t.after)
+),
+-- Several lanes are read further than their even share, since they are rarely even; so is one whose next jobs others
+-- may be taking at this moment.
+share as materialized (
+    select cast(ceil(cast(:limit as integer) * cast(:slack as double precision) * least(2, count(*)) / greatest(1, count(*))) + 3 as integer) as jobs
+      from turn
+),
+stretch as materialized (
+    select t.tenant, t.wrapped,
+           array(select j.seq
+                   from windlass.jobs as j
+                  where j.due = 1 and j.type = t.type and j.schema_version = t.version
+                    and j.priority = top.priority and j.tenant = t.tenant and j.seq >= t.floor
+                    and j.run_at <= (select now from clock)
+                  order by j.type, j.schema_version, j.priority desc, j.tenant, j.seq
+                  limit (select jobs from share)) as seqs
+      from top, turn as t
+),
+known as materialized (
+    select s.*, min(s.seqs[share.jobs]) over (partition by s.tenant) as known from stretch as s, share
+),
+ranked as materialized (
+    select s.tenant, s.wrapped, s.known, job.seq, row_number() over (partition by s.tenant order by job.seq) as round
+      from known as s, unnest(s.seqs) as job (seq)
+     where s.known is null or job.seq <= s.known
+),
+cut as materialized (
+    select max(round) + 1 as round, bool_and(wrapped) as wrapped, tenant
+      from ranked
+     where known is not null
+     group by tenant
+     order by 1, 2, 3
+     limit 1
+),
+placed as materialized (
+    select r.seq, row_number() over (order by r.round, r.wrapped, r.tenant, r.seq) as place
+      from ranked as r
+     where not exists (select 1 from cut where (r.round, r.wrapped, r.tenant) >= (cut.round, cut.wrapped, cut.tenant))
+     order by place
+     limit ceil(cast(:limit as integer) * cast(:slack as double precision))
+),
+picked as materialized (
+    select j.seq, p.place
+      from placed as p join windlass.jobs as j on j.seq = p.seq
+     where j.due = 1
+     order by p.place
+     limit cast(:limit as integer)
+       for update of j skip locked
+),
+taken as (
+    update windlass.jobs as j
+       set state = 'processing',
+           due = 0,
+           attempts = j.attempts + 1,
+           claims = j.claims + 1,
+           worker = :worker,
+           token = gen_random_uuid(),
+           lease_until = clock.now + cast(:lease as bigint),
+           started_at = clock.now,
+           updated_at = clock.now
+      from picked, clock
+     where j.seq = picked.seq
+    returning picked.place, j.*
+)
+select clock.now as clock, later.run_at as later,
+       exists (select 1 from cut)
+       or (select count(*) from picked) < least(cast(:limit as integer), (select count(*) from placed))
+       or exists (select 1 from lane, top
+                   where lane.priority < top.priority
+                      or exists (select 1 from windlass.jobs as j
+                                  where j.due = 1 and j.type = lane.type and j.schema_version = lane.version
+                                    and j.priority < top.priority)) as more,
+       taken.*
+  from clock cross join later left join taken on true;

@@ -1,0 +1,2 @@
+-- Has this database our tables?
+select to_regclass('windlass.schema') is not null as schema;

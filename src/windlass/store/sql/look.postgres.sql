@@ -1,0 +1,27 @@
+-- All that a worker must know each second, in one statement.
+with clock as materialized (
+    select coalesce(cast(:now as bigint), windlass.now()) as now
+),
+alive as materialized (
+    select * from windlass.workers where state in ('running', 'draining')
+),
+wanted as materialized (
+    select * from unnest(cast(:types as text[]), cast(:versions as integer[])) as w (type, known)
+)
+select clock.now,
+       (select coalesce(json_agg(alive order by alive.id), '[]') from alive) as workers,
+       (select coalesce(json_object_agg(j.token, j.request), '{}')
+          from windlass.jobs as j
+         where j.state = 'processing' and j.worker = :worker and j.request is not null) as requests,
+       exists (select 1 from windlass.jobs as j
+                where j.state = 'processing' and j.lease_until < clock.now) as expired,
+       exists (select 1 from windlass.jobs as j
+                where j.state = 'processing' and j.worker not in (select id from alive)) as orphaned,
+       exists (select 1 from wanted as w,
+                      lateral (select 1 from windlass.jobs as j
+                                where j.due = 1 and j.type = w.type and j.schema_version <= w.known
+                                limit 1) as j)
+       or exists (select 1 from windlass.jobs as j join wanted as w using (type)
+                   where j.state = 'pending' and j.due = 0 and j.run_at <= clock.now) as claimable,
+       (select min(j.run_at) from windlass.jobs as j where j.state = 'pending' and j.due = 0) as later
+  from clock;

@@ -1,0 +1,2 @@
+-- A schema of our own; one that a careful administrator has made for us will do.
+create schema if not exists windlass;

@@ -1,0 +1,32 @@
+-- Running jobs go to the dead letters. The token alone is the fence.
+with clock as materialized (
+    select now, windlass.moment(now) as moment from (select coalesce(cast(:now as bigint), windlass.now()) as now) as c
+),
+given as materialized (
+    select *
+      from unnest(cast(:seqs as bigint[]), cast(:tokens as uuid[]), cast(:losses as integer[]), cast(:last_tokens as uuid[]),
+                  cast(:reasons as text[]), cast(:errors as text[]), cast(:histories as text[]))
+           as g (seq, token, lost, last_token, reason, error, history)
+),
+locked as materialized (
+    select j.seq, j.token
+      from (select seq, token from given order by seq) as g join windlass.jobs as j on j.seq = g.seq and j.token = g.token
+       for update of j skip locked
+),
+changed as (
+    update windlass.jobs as j
+       set state = 'dead',
+           losses = j.losses + g.lost,
+           last_token = g.last_token,
+           token = null,
+           lease_until = null,
+           request = null,
+           reason = g.reason,
+           error = g.error,
+           history = replace(g.history, '0001-01-01T00:00:00Z', clock.moment),
+           finished_at = clock.now,
+           updated_at = clock.now
+      from locked, given as g, clock
+     where j.seq = locked.seq and g.seq = j.seq and g.token = j.token
+)
+select token, cast(null as text) as request from locked;

@@ -1,0 +1,38 @@
+-- Jobs end: their records move to the archive in one step. The token alone is the fence: with the state beside it the
+-- planner reads all running jobs. A row that somebody else holds at this moment is left for the next batch.
+with clock as materialized (
+    select now, windlass.moment(now) as moment from (select coalesce(cast(:now as bigint), windlass.now()) as now) as c
+),
+given as materialized (
+    select *
+      from unnest(cast(:seqs as bigint[]), cast(:tokens as uuid[]), cast(:states as text[]), cast(:last_tokens as uuid[]),
+                  cast(:reasons as text[]), cast(:errors as text[]), cast(:results as text[]), cast(:histories as text[]))
+           as g (seq, token, state, last_token, reason, error, result, history)
+),
+locked as materialized (
+    select j.seq
+      from (select seq, token from given order by seq) as g join windlass.jobs as j on j.seq = g.seq and j.token = g.token
+       for update of j skip locked
+),
+gone as (
+    delete from windlass.jobs as j
+     using locked, given as g
+     where j.seq = locked.seq and g.seq = j.seq and g.token = j.token
+    returning j.*, g.state as new_state, g.last_token as new_last_token, g.reason as new_reason, g.error as new_error,
+              g.result, g.history as new_history
+),
+kept as (
+    insert into windlass.archive (
+        seq, id, type, state, priority, tenant, payload, schema_version, key, caller, traceparent, batch,
+        max_attempts, attempts, claims, snoozes, interruptions, losses, replay_count,
+        created_at, enqueued_at, updated_at, run_at, started_at, finished_at,
+        worker, last_token, reason, error, result, history, changes
+    )
+    select seq, id, type, new_state, priority, tenant, payload, schema_version, key, caller, traceparent, batch,
+           max_attempts, attempts, claims, snoozes, interruptions, losses, replay_count,
+           created_at, enqueued_at, clock.now, run_at, started_at, clock.now,
+           worker, new_last_token, new_reason, new_error, result,
+           replace(new_history, '0001-01-01T00:00:00Z', clock.moment), changes
+      from gone, clock
+)
+select token, cast(null as text) as request from gone;

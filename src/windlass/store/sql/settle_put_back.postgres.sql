@@ -1,0 +1,39 @@
+-- Running jobs become pending again: a retry, a snooze or a release. The token alone is the fence. A job that somebody
+-- asked to stop is not put back: its request is the answer, and the caller carries it out.
+with clock as materialized (
+    select now, windlass.moment(now) as moment from (select coalesce(cast(:now as bigint), windlass.now()) as now) as c
+),
+given as materialized (
+    select *
+      from unnest(cast(:seqs as bigint[]), cast(:tokens as uuid[]), cast(:waits as bigint[]), cast(:given_backs as integer[]),
+                  cast(:snoozes as integer[]), cast(:interruptions as integer[]), cast(:losses as integer[]),
+                  cast(:last_tokens as uuid[]), cast(:reasons as text[]), cast(:errors as text[]), cast(:histories as text[]))
+           as g (seq, token, wait, given_back, snoozed, interrupted, lost, last_token, reason, error, history)
+),
+locked as materialized (
+    select j.seq, j.token, j.request
+      from (select seq, token from given order by seq) as g join windlass.jobs as j on j.seq = g.seq and j.token = g.token
+       for update of j skip locked
+),
+changed as (
+    update windlass.jobs as j
+       set state = 'pending',
+           due = case when g.wait <= 0 then 1 else 0 end,
+           run_at = clock.now + g.wait,
+           attempts = j.attempts - g.given_back,
+           snoozes = j.snoozes + g.snoozed,
+           interruptions = j.interruptions + g.interrupted,
+           losses = j.losses + g.lost,
+           worker = null,
+           last_token = g.last_token,
+           token = null,
+           lease_until = null,
+           request = null,
+           reason = coalesce(g.reason, j.reason),
+           error = coalesce(g.error, j.error),
+           history = replace(g.history, '0001-01-01T00:00:00Z', clock.moment),
+           updated_at = clock.now
+      from locked, given as g, clock
+     where j.seq = locked.seq and g.seq = j.seq and g.token = j.token and locked.request is null
+)
+select token, request from locked;

@@ -1,0 +1,2 @@
+-- What time is it here?
+select windlass.now() as now;

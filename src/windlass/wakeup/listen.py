@@ -1,0 +1,143 @@
+"""How does a worker notice what other machines commit to a shared database?"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Protocol
+
+from windlass.errors import StoreError
+from windlass.loop import Loop
+from windlass.wakeup.local import LocalWakeup
+
+log = logging.getLogger("windlass.listen")
+
+# Hints closer together than this are one: the first is sent at once, the last at the end of the span.
+_SPAN = 0.02
+# No statement is sent meanwhile; so long a stop may have to wait for us.
+_HEAR_SECONDS = 0.25
+_CHECK_SECONDS = 15.0
+_IDLE = timedelta(hours=1)
+
+
+class Source(Protocol):
+    """A channel to the other processes; each call may raise a StoreError."""
+
+    def tell(self, word: str = "") -> None:
+        """Tell everybody else."""
+
+    def hear(self, seconds: float) -> list[str] | None:
+        """Wait so long for what others tell."""
+
+    def check(self) -> None:
+        """Raise if what we hear with is broken."""
+
+    def close(self) -> None:
+        """Let go of its connections."""
+
+
+class Listen:
+    """Tells others after a commit, debounced, and hears them while somebody has subscribed.
+
+    All of it is a hint: when it fails, workers find their jobs by looking each second.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._local = LocalWakeup()
+        self._lock = threading.Lock()
+        self._subscribers = 0
+        self._hearing: Loop | None = None
+        self._telling: Loop | None = None
+        self._pending = False
+        self._told = 0.0
+        self._checked = 0.0
+        self.deaf = False
+
+    def notify(self) -> None:
+        """Tell whoever waits in this process at once, and the others soon."""
+        self._local.notify()
+        self._pending = True
+        if self._telling is None:
+            self._begin_to_tell()
+        elif time.monotonic() - self._told >= _SPAN:
+            self._telling.wake()
+
+    def subscribe(self, callback: Callable[[], None]) -> None:
+        """Call `callback` at each hint, on any thread; it must be quick, such as an event's `set`."""
+        with self._lock:
+            self._local.subscribe(callback)
+            self._subscribers += 1
+            if self._hearing is None:
+                self._hearing = Loop("listen", self.hear, every=timedelta(0))
+                self._hearing.start()
+
+    def unsubscribe(self, callback: Callable[[], None]) -> None:
+        """Call it no more."""
+        with self._lock:
+            self._local.unsubscribe(callback)
+            self._subscribers -= 1
+            ended = self._let_go() if self._subscribers == 0 else None
+        if ended is not None:
+            ended.stop()
+
+    def close(self) -> None:
+        """Tell what has not been told yet, then stop."""
+        with self._lock:
+            self._local.close()
+            self._subscribers = 0
+            ended, telling = self._let_go(), self._telling
+        for loop in (ended, telling):
+            if loop is not None:
+                loop.stop()
+        with contextlib.suppress(StoreError):
+            if self._pending:
+                self._source.tell()
+        self._source.close()
+
+    def tell(self) -> float | None:
+        """Send one hint for all that came within the span; answers when the next may go."""
+        if not self._pending:
+            return None
+        wait = self._told + _SPAN - time.monotonic()
+        if wait > 0:
+            return wait
+        self._pending = False
+        self._told = time.monotonic()
+        self._source.tell()
+        return _SPAN
+
+    def hear(self) -> float:
+        """Wait for a hint and pass it on; now and then ask whether we would hear one."""
+        try:
+            if time.monotonic() - self._checked > _CHECK_SECONDS:
+                self._checked = time.monotonic()
+                self._source.check()
+            heard = self._source.hear(_HEAR_SECONDS)
+        except StoreError:
+            self._fell(deaf=True)
+            raise
+        self._fell(deaf=False)
+        if heard:
+            self._local.notify()
+        return 0.0
+
+    def _fell(self, *, deaf: bool) -> None:
+        if deaf != self.deaf:
+            self.deaf = deaf
+            log.warning("wakeup.deaf" if deaf else "wakeup.hears_again")
+
+    def _begin_to_tell(self) -> None:
+        with self._lock:
+            if self._telling is None:
+                loop = Loop("notify", self.tell, every=_IDLE)
+                loop.start()
+                self._telling = loop
+
+    def _let_go(self) -> Loop | None:
+        loop, self._hearing = self._hearing, None
+        return loop
