@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from random import Random
 from typing import Protocol
 
@@ -80,8 +81,9 @@ def to_micros(moment: datetime) -> int:
     return (moment - _EPOCH) // _MICROSECOND
 
 
+@lru_cache(maxsize=4096)
 def from_micros(micros: int) -> datetime:
-    """Microseconds since 1970 as a datetime in UTC."""
+    """Microseconds since 1970 as a datetime in UTC. Kept for a while: jobs of one batch share their times."""
     return _EPOCH + timedelta(microseconds=micros)
 
 

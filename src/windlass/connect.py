@@ -66,6 +66,12 @@ def is_postgres(url: str) -> bool:
     return url.startswith(_POSTGRES)
 
 
+def shown(url: str) -> str:
+    """A PostgreSQL URL without its password."""
+    safe: str = _postgres().read(url).shown
+    return safe
+
+
 def sqlite_path(url: str) -> str:
     """The file that a URL names."""
     if url.startswith(_SQLITE):

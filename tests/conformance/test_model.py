@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from datetime import timedelta
+from typing import Any
 from unittest import TestCase
 
 import pytest
@@ -300,15 +301,19 @@ class StoreMachine(RuleBasedStateMachine):
 
 def _machine(name: str, examples: int) -> type[TestCase]:
     """The machine on one engine, as a test."""
-    machine = type(f"Machine_{name}", (StoreMachine,), {"engine": name})
-    case: type[TestCase] = machine.TestCase
+
+    class Machine(StoreMachine):
+        engine = name
+
+    case: Any = Machine.TestCase
     case.settings = settings(
         max_examples=examples,
         stateful_step_count=40,
         deadline=None,
         suppress_health_check=list(HealthCheck),
     )
-    return pytest.mark.slow(pytest.mark.timeout(0)(case))
+    marked: type[TestCase] = pytest.mark.slow(pytest.mark.timeout(0)(case))
+    return marked
 
 
 EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "200"))

@@ -159,7 +159,10 @@ class Server:
 
 def _account(folder: Path) -> dict[str, Any]:
     """How our server's processes are started: never as root, which PostgreSQL refuses."""
-    here: dict[str, Any] = {"cwd": folder, "env": {"LC_ALL": "C", "HOME": str(folder), "PATH": os.environ["PATH"]}}
+    here: dict[str, Any] = {
+        "cwd": folder,
+        "env": {"LC_ALL": "C", "HOME": str(folder), "PATH": os.environ["PATH"]},
+    }
     if os.geteuid() != 0:
         return here
     shutil.chown(folder, "nobody")
@@ -202,7 +205,7 @@ def shared(major: int) -> Server:
 
 
 def missing(why: str) -> NoReturn:
-    """At home a part that is not installed is skipped, with the line that installs it; in CI that is a failure."""
+    """What is not installed is skipped at home, with the line that installs it; in CI that is a failure."""
     if os.environ.get("CI"):
         pytest.fail(why)
     pytest.skip(why)

@@ -1,15 +1,17 @@
-"""What do we measure of ourselves? Each case is a run of the real thing on a new file."""
+"""What do we measure of ourselves? Each case is a run of the real thing on a new store."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter, time_ns
 
+from windlass.bench.place import Place
 from windlass.bench.raw import PAYLOAD
 from windlass.job import JobState
 from windlass.queue import JobType, Queue
@@ -21,9 +23,9 @@ _UNFINISHED = (JobState.PENDING, JobState.PROCESSING)
 _PAUSE = threading.Event()
 
 
-def single_enqueues(folder: Path, count: int) -> float:
+def single_enqueues(place: Place, count: int) -> float:
     """Durable enqueues a second by one thread, one by one."""
-    with _queue(folder / "enqueue.db") as queue:
+    with Queue(place.fresh("enqueue")) as queue:
         noop = _noop(queue)
         noop.enqueue(_BODY)
         begun = perf_counter()
@@ -32,9 +34,9 @@ def single_enqueues(folder: Path, count: int) -> float:
         return count / (perf_counter() - begun)
 
 
-def threaded_enqueues(folder: Path, count: int, *, threads: int = 10) -> float:
+def threaded_enqueues(place: Place, count: int, *, threads: int = 10) -> float:
     """Durable enqueues a second by several threads of one process, one by one."""
-    with _queue(folder / "threads.db") as queue:
+    with Queue(place.fresh("threads")) as queue:
         noop = _noop(queue)
         noop.enqueue(_BODY)
         start = threading.Barrier(threads + 1)
@@ -54,18 +56,18 @@ def threaded_enqueues(folder: Path, count: int, *, threads: int = 10) -> float:
         return count / (perf_counter() - begun)
 
 
-def bulk_enqueues(folder: Path, count: int) -> float:
+def bulk_enqueues(place: Place, count: int) -> float:
     """Durable enqueues a second in bulk."""
-    with _queue(folder / "bulk.db") as queue:
+    with Queue(place.fresh("bulk")) as queue:
         noop = _noop(queue)
         begun = perf_counter()
         queue.enqueue_many(noop.draft(_BODY) for _ in range(count))
         return count / (perf_counter() - begun)
 
 
-def drained(folder: Path, count: int) -> float:
+def drained(place: Place, count: int) -> float:
     """No-op `async def` jobs a second by one worker at default settings, until the store shows all done."""
-    with _queue(folder / "drain.db") as queue:
+    with Queue(place.fresh("drain")) as queue:
         ran = threading.Event()
         left = count
 
@@ -86,9 +88,9 @@ def drained(folder: Path, count: int) -> float:
         return count / took
 
 
-def dispatch_within(folder: Path, count: int) -> list[float]:
+def dispatch_within(place: Place, count: int) -> list[float]:
     """Milliseconds from enqueue to start on an idle worker in the same process."""
-    with _queue(folder / "within.db") as queue:
+    with Queue(place.fresh("within")) as queue:
         started = threading.Event()
         moments: list[float] = []
 
@@ -124,17 +126,20 @@ with queue.worker():
 """
 
 
-def dispatch_across(folder: Path, count: int) -> list[float]:
+def dispatch_across(place: Place, count: int) -> list[float]:
     """Milliseconds from enqueue to start on an idle worker in another process."""
-    path, out = folder / "across.db", folder / "across.txt"
-    out.unlink(missing_ok=True)
-    with _queue(path) as queue:
+    with tempfile.TemporaryDirectory() as folder:
+        return _dispatch_across(place.fresh("across"), Path(folder) / "across.txt", count)
+
+
+def _dispatch_across(url: str, out: Path, count: int) -> list[float]:
+    with Queue(url) as queue:
 
         @queue.job
         async def mark(out: str) -> None: ...
 
         delays = []
-        with _worker_process(path):
+        with _worker_process(url):
             mark.enqueue(str(out)).wait(timeout=_LONGEST_WAIT)
             for _ in range(count):
                 begun = time_ns()
@@ -161,18 +166,12 @@ with queue.worker():
 """
 
 
-def idle(folder: Path, seconds: float) -> tuple[float, float]:
+def idle(url: str, seconds: float) -> tuple[float, float]:
     """Share of a core, and megabytes, that an idle worker process takes."""
-    command = [sys.executable, "-c", _IDLE_WORKER, f"sqlite:///{folder / 'idle.db'}", str(seconds)]
+    command = [sys.executable, "-c", _IDLE_WORKER, url, str(seconds)]
     said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=seconds + 120).stdout
     used, kilobytes = said.split()
     return float(used) / seconds, float(kilobytes) / 1024
-
-
-def _queue(path: Path) -> Queue:
-    for suffix in ("", "-wal", "-shm", "-turn"):
-        Path(f"{path}{suffix}").unlink(missing_ok=True)
-    return Queue(f"sqlite:///{path}")
 
 
 def _noop(queue: Queue) -> JobType[[str], None]:
@@ -183,8 +182,8 @@ def _noop(queue: Queue) -> JobType[[str], None]:
 
 
 @contextmanager
-def _worker_process(path: Path) -> Iterator[None]:
-    command = [sys.executable, "-c", _REMOTE_WORKER, f"sqlite:///{path}"]
+def _worker_process(url: str) -> Iterator[None]:
+    command = [sys.executable, "-c", _REMOTE_WORKER, url]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as worker:
         if worker.stdout is None or worker.stdin is None or worker.stdout.readline() != "ready\n":
             raise RuntimeError("the worker process did not start")

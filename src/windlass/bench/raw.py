@@ -6,6 +6,7 @@ import sqlite3
 from pathlib import Path
 from time import perf_counter, time_ns
 
+from windlass.bench.place import Folder
 from windlass.clock import uuid7
 from windlass.store import statements
 
@@ -13,9 +14,9 @@ PAYLOAD = '{"body":"' + "x" * 188 + '"}'
 _BATCH = 100
 
 
-def single_inserts(folder: Path, count: int) -> float:
+def single_inserts(place: Folder, count: int) -> float:
     """Durable single inserts a second: one row, one commit."""
-    raw = _Raw(folder / "inserts.db")
+    raw = _Raw(place.file("inserts"))
     begun = perf_counter()
     for _ in range(count):
         raw.execute("begin immediate")
@@ -24,9 +25,9 @@ def single_inserts(folder: Path, count: int) -> float:
     return raw.rate(count, begun)
 
 
-def whole_cycles(folder: Path, count: int) -> float:
+def whole_cycles(place: Folder, count: int) -> float:
     """Jobs a second through insert, claim and complete in batches, each batch a durable commit."""
-    raw = _Raw(folder / "cycles.db")
+    raw = _Raw(place.file("cycles"))
     begun = perf_counter()
     for _ in range(count // _BATCH):
         raw.execute("begin immediate")
@@ -47,8 +48,6 @@ class _Raw:
     """A connection with SQLite's own defaults, but durable, and the statements of the store."""
 
     def __init__(self, path: Path) -> None:
-        for suffix in ("", "-wal", "-shm"):
-            Path(f"{path}{suffix}").unlink(missing_ok=True)
         self._connection = sqlite3.connect(path, isolation_level=None)
         self.execute = self._connection.execute
         self.execute("pragma journal_mode = wal")

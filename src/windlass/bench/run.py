@@ -6,10 +6,12 @@ import statistics
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from windlass.bench import cases, raw
+from windlass.bench.place import Folder, Place
 
 _ROUNDS = 3
 
@@ -26,58 +28,116 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     aim: str | None = None
 
 
-def measure(*, scale: float = 1.0, folder: Path | None = None, step: Callable[[str], None]) -> list[Figure]:
-    """Run every case `_ROUNDS` times, interleaved, on new files; `step` is told what is being measured."""
+Step = Callable[[str], None]
+Rates = dict[str, tuple[Callable[[Any, int], float], int]]
+
+
+def measure_files(*, scale: float = 1.0, folder: Path | None = None, step: Step) -> list[Figure]:
+    """Run every case on new SQLite files; `step` is told what is being measured."""
     with tempfile.TemporaryDirectory(prefix="windlass-bench-", dir=folder) as name:
-        return _measure(Path(name), scale, step)
+        place = Folder(Path(name))
+        return _measure(place, _ON_FILES, scale, step) + _idle(place.fresh("idle"), scale, step)
+
+
+def measure_server(url: str, *, scale: float = 1.0, step: Step) -> list[Figure]:
+    """Run every case on new databases of a PostgreSQL server."""
+    # Its driver is an extra.
+    from windlass.bench import postgres  # noqa: PLC0415
+
+    place = postgres.Server(url)
+    limits: Rates = {
+        "raw insert, one by one": (postgres.single_inserts, 2_000),
+        "raw cycle, batches of 500": (postgres.whole_cycles, 20_000),
+    }
+    try:
+        figures = _measure(place, _Plan(limits, _SERVER_SHARES, "p50 < 3 ms"), scale, step)
+        idle = place.fresh("idle")
+        figures += _idle(idle, scale, step)
+        # Joining, the first job and leaving are in it, too.
+        told = place.statements_of(idle) / (max(3.0, _IDLE_SECONDS * scale) + _IDLE_BEFORE)
+        figures.append(Figure(name="idle worker, statements", unit="1/s", median=told, rounds=[], aim="< 2"))
+        return figures
+    finally:
+        place.drop()
 
 
 def steps() -> int:
     """How often `step` will be called."""
-    return _ROUNDS * len(_RATES) + len(_LATENCIES) + 1
+    return _ROUNDS * (2 + len(_RATES)) + len(_LATENCIES) + 1
 
 
-_RATES: dict[str, tuple[Callable[[Path, int], float], int]] = {
-    "raw insert, one by one": (raw.single_inserts, 2_000),
-    "raw cycle, batches of 100": (raw.whole_cycles, 20_000),
+class _Plan(msgspec.Struct):
+    """The limits that figures stand beside, the shares of them, and the aim for a dispatch."""
+
+    limits: Rates
+    shares: dict[str, tuple[str, str | None]]
+    dispatch: str
+
+
+_RATES: Rates = {
     "enqueue, one by one": (cases.single_enqueues, 2_000),
     "enqueue, 10 threads": (cases.threaded_enqueues, 5_000),
     "enqueue, bulk": (cases.bulk_enqueues, 20_000),
     "drain, async no-ops": (cases.drained, 20_000),
 }
-_SHARES = {
-    "enqueue, one by one": ("raw insert, one by one", ">= 0.8"),
-    "enqueue, 10 threads": ("enqueue, one by one", ">= 3"),
-    "enqueue, bulk": ("raw insert, one by one", None),
-    "drain, async no-ops": ("raw cycle, batches of 100", ">= 0.6"),
+_ON_FILES = _Plan(
+    {
+        "raw insert, one by one": (raw.single_inserts, 2_000),
+        "raw cycle, batches of 100": (raw.whole_cycles, 20_000),
+    },
+    {
+        "enqueue, one by one": ("raw insert, one by one", ">= 0.8"),
+        "enqueue, 10 threads": ("enqueue, one by one", ">= 3"),
+        "enqueue, bulk": ("raw insert, one by one", None),
+        "drain, async no-ops": ("raw cycle, batches of 100", ">= 0.6"),
+    },
+    "p50 < 5 ms",
+)
+_SERVER_SHARES: dict[str, tuple[str, str | None]] = {
+    "enqueue, one by one": ("raw insert, one by one", None),
+    "enqueue, 10 threads": ("raw insert, one by one", ">= 3"),
+    "enqueue, bulk": ("raw insert, one by one", "> 40000/s"),
+    "drain, async no-ops": ("raw cycle, batches of 500", ">= 0.7, > 15000/s"),
 }
-_LATENCIES: dict[str, tuple[Callable[[Path, int], list[float]], int, str]] = {
-    "dispatch, one process": (cases.dispatch_within, 200, "p50 < 5 ms"),
-    "dispatch, two processes": (cases.dispatch_across, 200, "p50 < 30 ms"),
+_LATENCIES: dict[str, tuple[Callable[[Place, int], list[float]], int]] = {
+    "dispatch, one process": (cases.dispatch_within, 200),
+    "dispatch, two processes": (cases.dispatch_across, 200),
 }
 _IDLE_SECONDS = 10.0
+_IDLE_BEFORE = 2.0
 
 
-def _measure(folder: Path, scale: float, step: Callable[[str], None]) -> list[Figure]:
-    found: dict[str, list[float]] = {name: [] for name in _RATES}
+def _measure(place: Place, plan: _Plan, scale: float, step: Step) -> list[Figure]:
+    rates = plan.limits | _RATES
+    found: dict[str, list[float]] = {name: [] for name in rates}
     for _ in range(_ROUNDS):
-        for name, (case, count) in _RATES.items():
+        for name, (case, count) in rates.items():
             step(name)
-            found[name].append(case(folder, max(100, round(count * scale))))
+            found[name].append(case(place, max(100, round(count * scale))))
     medians = {name: statistics.median(rounds) for name, rounds in found.items()}
-    figures = [_rate(name, rounds, medians) for name, rounds in found.items()]
-    for name, (delays_of, count, aim) in _LATENCIES.items():
+    figures = [_rate(name, rounds, medians, plan.shares) for name, rounds in found.items()]
+    for name, (delays_of, count) in _LATENCIES.items():
         step(name)
-        figures += _delays(name, delays_of(folder, max(20, round(count * scale))), aim)
-    step("idle worker")
-    share, megabytes = cases.idle(folder, max(3.0, _IDLE_SECONDS * scale))
-    figures.append(Figure(name="idle worker", unit="% of a core", median=share * 100, rounds=[], aim="< 1"))
-    figures.append(Figure(name="idle worker, memory", unit="MB", median=megabytes, rounds=[]))
+        figures += _delays(name, delays_of(place, max(20, round(count * scale))), plan.dispatch)
     return figures
 
 
-def _rate(name: str, rounds: list[float], medians: dict[str, float]) -> Figure:
-    share_of, aim = _SHARES.get(name, (None, None))
+def _idle(url: str, scale: float, step: Step) -> list[Figure]:
+    step("idle worker")
+    share, megabytes = cases.idle(url, max(3.0, _IDLE_SECONDS * scale))
+    return [
+        Figure(name="idle worker", unit="% of a core", median=share * 100, rounds=[], aim="< 1"),
+        Figure(name="idle worker, memory", unit="MB", median=megabytes, rounds=[]),
+    ]
+
+
+def _rate(
+    name: str,
+    rounds: list[float],
+    medians: dict[str, float],
+    shares: dict[str, tuple[str, str | None]],
+) -> Figure:
+    share_of, aim = shares.get(name, (None, None))
     share = None if share_of is None else medians[name] / medians[share_of]
     return Figure(
         name=name, unit="jobs/s", median=medians[name], rounds=rounds, share_of=share_of, share=share, aim=aim

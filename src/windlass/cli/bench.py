@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from windlass.bench.run import Figure, measure, steps
+from windlass import connect
+from windlass.bench.run import Figure, measure_files, measure_server, steps
 from windlass.cli.commands import Command
 from windlass.cli.progress import progress
 from windlass.cli.screen import Cell
@@ -21,6 +22,7 @@ from windlass.ops.document import encode
         windlass bench
         windlass bench --scale 0.1                  a quick look
         windlass bench --folder .                   on the disk that counts
+        windlass bench --db postgresql://...        on new databases of that server
     """,
 )
 @click.option("--scale", type=float, default=1.0, show_default=True, help="More or fewer jobs than usual.")
@@ -28,13 +30,17 @@ from windlass.ops.document import encode
     "--folder", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Where to measure."
 )
 def bench(scale: float, folder: Path | None) -> None:
-    """Measure throughput, latency and idle cost on new files, beside what SQLite itself can do there."""
+    """Measure throughput, latency and idle cost on new stores, beside what the database itself can do."""
     here = session()
     if not 0 < scale <= _LARGEST_SCALE:
         raise click.BadParameter(f"must be above 0 and at most {_LARGEST_SCALE}", param_hint="--scale")
     begun = itertools.count()
     with progress("measuring", steps()) as advance:
-        figures = measure(scale=scale, folder=folder, step=lambda _: advance(next(begun)))
+        url = here.config.database_url
+        if connect.is_postgres(url):
+            figures = measure_server(url, scale=scale, step=lambda _: advance(next(begun)))
+        else:
+            figures = measure_files(scale=scale, folder=folder, step=lambda _: advance(next(begun)))
     if here.json:
         click.echo(encode({"figures": figures}))
     else:

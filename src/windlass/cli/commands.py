@@ -64,7 +64,8 @@ def _shared_options() -> list[click.Parameter]:
             metavar="URL",
             expose_value=False,
             callback=_remember("database_url"),
-            help="The store: sqlite:///file.db or a path. [WINDLASS_DATABASE_URL; default: windlass.db here]",
+            help="The store: a path, sqlite:///file.db or postgresql://... "
+            "[WINDLASS_DATABASE_URL; default: windlass.db here]",
         ),
         _SharedOption(
             ["--app", "shared_app"],

@@ -69,7 +69,7 @@ class Session:
         _lend_variable(variable(_URL), wanted.value)
         queue = load_queue(app)
         used = queue.store.status().url
-        if _file(used) != _file(wanted.value):
+        if _place(used) != _place(wanted.value):
             allowed = f"left out: app {app} names its own store, {without_password(used)}"
             raise InvalidValue("--db", wanted.value, allowed)
         return queue
@@ -93,5 +93,8 @@ def _lend_variable(name: str, value: str) -> None:
     click.get_current_context().find_root().call_on_close(give_back)
 
 
-def _file(url: str) -> Path:
-    return Path(connect.sqlite_path(url)).absolute()
+def _place(url: str) -> str:
+    """What tells one store from another."""
+    if connect.is_postgres(url):
+        return connect.shown(url)
+    return str(Path(connect.sqlite_path(url)).absolute())

@@ -20,6 +20,7 @@ _history = msgspec.json.Decoder(tuple[Attempt, ...])
 _changes = msgspec.json.Decoder(tuple[Change, ...])
 _error = msgspec.json.Decoder(Error)
 _encode = msgspec.json.Encoder().encode
+_STATES = {state.value: state for state in JobState}
 _object = msgspec.json.Decoder(dict[str, object])
 
 # The newest records are kept; what people and attempts leave behind must not grow a row without end.
@@ -61,7 +62,7 @@ def _job(
         id=row["id"],
         seq=row["seq"],
         type=row["type"],
-        state=JobState(row["state"]),
+        state=_STATES[row["state"]],
         priority=row["priority"],
         payload=msgspec.Raw(row["payload"]),
         schema_version=row["schema_version"],

@@ -34,7 +34,7 @@ def parameters(statement: str) -> set[str]:
 
 
 def numbered(statement: str, names: tuple[str, ...] = ()) -> tuple[str, tuple[str, ...]]:
-    """The same with $1, $2 for the names, as the server itself takes them; `names` have their numbers already."""
+    """The same with $1, $2 for the names, as PostgreSQL takes them; `names` have their numbers already."""
     order = list(names)
 
     def number(found: re.Match[str]) -> str:

@@ -46,7 +46,10 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     def environment(self) -> dict[str, str]:
         """The same for libpq's own programs."""
         given = conninfo_to_dict(self.url)
-        return {**os.environ, **{_VARIABLES[name]: str(given[name]) for name in _VARIABLES if given.get(name)}}
+        return {
+            **os.environ,
+            **{_VARIABLES[name]: str(given[name]) for name in _VARIABLES if given.get(name)},
+        }
 
 
 _VARIABLES = {
@@ -76,7 +79,9 @@ def read(url: str) -> Address:
         conninfo_to_dict(bare)
     except psycopg.Error as error:
         # The driver's message repeats what it could not read, which may be the password.
-        raise InvalidValue("database URL", _shown(bare), "postgresql://user@host/name") from error.with_traceback(None)
+        raise InvalidValue(
+            "database URL", _shown(bare), "postgresql://user@host/name"
+        ) from error.with_traceback(None)
     return Address(url=bare, shown=_shown(bare), pooler=pooler, notify=notify and not pooler)
 
 

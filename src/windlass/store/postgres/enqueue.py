@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _END_OF_TIME = to_micros(datetime.max.replace(tzinfo=UTC))
 _TRIES = 5
+_STRETCH = 2_000
 
 _Key = tuple[str, str]
 
@@ -32,8 +33,23 @@ def is_plain(jobs: Sequence[NewJob]) -> bool:
 
 def enqueue_new(tx: PostgresTx, jobs: Sequence[NewJob]) -> list[Enqueued]:
     """Insert jobs whose keys and ids are new; the statement fails if one is not."""
-    found = {row["id"]: row for row in tx.rows("enqueue_new", now=tx.given, **_columns(jobs))}
-    return [_created(new, found[new.id]) for new in jobs]
+    if any(new.key is not None for new in jobs):
+        return _answered(jobs, tx.rows("enqueue_keyed", now=tx.given, **_columns(jobs)))
+    if len(jobs) <= _STRETCH:
+        return _answered(jobs, tx.rows("enqueue_new", now=tx.given, **_columns(jobs)))
+    # All in one transaction; while the server inserts one stretch, the next is written down here.
+    stretches = [jobs[start : start + _STRETCH] for start in range(0, len(jobs), _STRETCH)]
+    with tx.pipeline(), tx.part():
+        sent = [tx.sent("enqueue_new", {"now": tx.given, **_columns(each)}) for each in stretches]
+        answers = [
+            _answered(*each) for each in zip(stretches, (cursor.fetchall() for cursor in sent), strict=True)
+        ]
+    return [answer for each in answers for answer in each]
+
+
+def _answered(jobs: Sequence[NewJob], found: Sequence[Row]) -> list[Enqueued]:
+    by_id = {row["id"]: row for row in found}
+    return [_created(new, by_id[new.id]) for new in jobs]
 
 
 def enqueue(tx: PostgresTx, jobs: Sequence[NewJob], *, repeated: bool) -> list[Enqueued]:

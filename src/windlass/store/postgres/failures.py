@@ -40,7 +40,7 @@ def translated(shown: str) -> Iterator[None]:
         raise explain(error, shown) from error
 
 
-def explain(error: psycopg.Error, shown: str) -> StoreError:  # noqa: PLR0911 - a case each
+def explain(error: psycopg.Error, shown: str) -> StoreError:
     """One of our errors for one of PostgreSQL's."""
     told = _told(error)
     if isinstance(error, errors.ReadOnlySqlTransaction):
@@ -50,7 +50,9 @@ def explain(error: psycopg.Error, shown: str) -> StoreError:  # noqa: PLR0911 - 
     if isinstance(error, _BUSY):
         return StoreBusy(f"{shown} did not answer in time ({told}); try again")
     if isinstance(error, _FOREIGN):
-        return StoreMismatch(f"{shown} has no Windlass schema of this version ({told}): `windlass db migrate`")
+        return StoreMismatch(
+            f"{shown} has no Windlass schema of this version ({told}): `windlass db migrate`"
+        )
     if isinstance(error, errors.InsufficientPrivilege):
         return StoreUnavailable(f"{shown}: this user may not do that ({told})")
     if isinstance(error, _FULL):

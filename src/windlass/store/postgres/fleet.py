@@ -26,16 +26,12 @@ def beat(tx: PostgresTx, worker: str, vitals: Vitals) -> bool:
 
 def look(tx: PostgresTx, worker: str, types: Mapping[str, int]) -> Look:
     """All that a worker must know each second."""
-    [row] = tx.rows(
-        "look", worker=worker, types=list(types), versions=numbers(types.values()), now=tx.given
-    )
+    [row] = tx.rows("look", worker=worker, types=list(types), versions=numbers(types.values()), now=tx.given)
     later = row["later"]
     return Look(
         now=from_micros(row["now"]),
         workers=[rows.worker_from(each) for each in msgspec.json.decode(row["workers"])],
-        requests={
-            token: Request(request) for token, request in msgspec.json.decode(row["requests"]).items()
-        },
+        requests={token: Request(request) for token, request in msgspec.json.decode(row["requests"]).items()},
         expired=row["expired"],
         orphaned=row["orphaned"],
         claimable=row["claimable"],
@@ -44,7 +40,7 @@ def look(tx: PostgresTx, worker: str, types: Mapping[str, int]) -> Look:
 
 
 def extend(tx: PostgresTx, leases: Sequence[Lease], by: timedelta) -> tuple[list[Lease], list[Lease]]:
-    """Move the leases' end: (kept with their new end, lost). One that is locked at this moment is kept as it is."""
+    """Move the leases' end: (kept with their new end, lost). One that is locked now is kept as it is."""
     if not leases:
         return [], []
     fence = {

@@ -27,11 +27,13 @@ def status(tx: PostgresTx, address: Address) -> StoreStatus:
     notes = []
     if server["oldest"] > _LONG_SECONDS:
         notes.append(
-            f"{server['holder']} has had a transaction open for {round(server['oldest'])} s: what jobs leave behind "
-            "cannot be cleaned up meanwhile, and claims become slower; end it"
+            f"{server['holder']} has had a transaction open for {round(server['oldest'])} s: what jobs leave "
+            "behind cannot be cleaned up meanwhile, and claims become slower; end it"
         )
     if address.pooler:
-        notes.append("behind a transaction pooler: workers are not notified of new jobs, but look every second")
+        notes.append(
+            "behind a transaction pooler: workers are not notified of new jobs, but look every second"
+        )
     return StoreStatus(
         url=address.shown,
         kind="postgresql",
@@ -63,9 +65,7 @@ def backup(address: Address, path: str) -> None:
         raise StoreUnavailable("pg_dump is not installed here; it comes with PostgreSQL's client programs")
     # Through the environment: a command line can be read by everybody on this machine.
     words = [program, "--format=custom", "--schema=windlass", f"--file={path}"]
-    done = subprocess.run(  # noqa: S603 - words of our own
-        words, capture_output=True, text=True, check=False, env=address.environment()
-    )
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=address.environment())
     if done.returncode:
         Path(path).unlink(missing_ok=True)
         told = (done.stderr.strip().splitlines() or ["no reason given"])[-1]

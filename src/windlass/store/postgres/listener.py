@@ -1,8 +1,7 @@
-"""How do other machines learn that jobs may be there? NOTIFY after a commit, LISTEN on a connection of its own."""
+"""How do other machines learn that jobs may be there? NOTIFY after a commit, LISTEN elsewhere."""
 
 from __future__ import annotations
 
-import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -26,7 +25,6 @@ class Listener:
         self._telling = Link(address, "listen")
         self._hearing: Connection | None = None
         self._teller = 0
-        self._closing = threading.Event()
 
     def tell(self, word: str = "") -> None:
         """Notify whoever listens, ourselves excepted unless there is a word to recognise."""
@@ -38,7 +36,7 @@ class Listener:
         self._telling.run(send)
 
     def hear(self, seconds: float) -> list[str] | None:
-        """Wait so long for hints: their words, or None if there was none. Raises when the connection is bad."""
+        """Wait so long for hints: their words, or None. Raises when the connection is bad."""
         try:
             if self._hearing is None or self._hearing.closed:
                 self._hearing = open_connection(self._address, "listen")

@@ -34,7 +34,7 @@ _IN_USE = (
 
 
 def prune(tx: PostgresTx, connection: Connection, keep: Retention, limit: int) -> int:
-    """Delete one batch of records past their retention, their keys with them; each statement commits by itself."""
+    """Delete one batch of records past their retention, their keys with them; each step commits by itself."""
     make_days(tx)
     before = tx.now - span(keep.ended)
     pruned = 0
@@ -99,8 +99,10 @@ def _free(tx: PostgresTx, gone: Sequence[Row]) -> int:
 
 
 def _detach(connection: Connection, name: str, *, pending: bool) -> None:
-    """Take a day out of the archive while others read it, then drop it. A plain drop would wait behind a long
-    reader and stop every settle meanwhile."""
+    """Take a day out of the archive while others read it, then drop it.
+
+    A plain drop would wait behind a long reader and stop every settle meanwhile.
+    """
     how = sql.SQL("finalize" if pending else "concurrently")
     day = sql.Identifier("windlass", name)
     with suppress(*_IN_USE):

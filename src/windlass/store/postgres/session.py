@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -94,7 +94,7 @@ def prepare(connection: Connection, address: Address) -> None:
 
 
 def adapt(adapters: AdaptersMap) -> None:
-    """Ids and JSON are read as text, and every number is sent as a bigint, so that statements stay the same."""
+    """Ids and JSON are read as text, every number is sent as a bigint: so statements stay the same."""
     adapters.register_loader("uuid", TextLoader)
     adapters.register_loader("json", TextLoader)
     adapters.register_dumper(int, Int8Dumper)
@@ -152,6 +152,14 @@ class PostgresTx:
 
     def row(self, statement: str, /, **values: object) -> Row | None:
         return self._run(self._statements[statement], values).fetchone()
+
+    def sent(self, statement: str, values: Mapping[str, object]) -> psycopg.Cursor[dict[str, Any]]:
+        """Run a named statement; within a pipeline its rows come later."""
+        return self._run(self._statements[statement], values)
+
+    def pipeline(self) -> AbstractContextManager[object]:
+        """Statements that do not wait for each other's answers; one that fails fails them all."""
+        return self._connection.pipeline()
 
     def change(self, statement: str, /, **values: object) -> int:
         return self._run(self._statements[statement], values).rowcount

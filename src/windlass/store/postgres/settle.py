@@ -98,7 +98,7 @@ def _write_alone(tx: PostgresTx, each: _Open) -> dict[str, str | None]:
 
 
 def _told_apart(tx: PostgresTx, unknown: Sequence[_Open], gone: set[str]) -> list[_Open]:
-    """Not found: settled before (a repeat after a lost answer), lost, or only locked, which is tried again."""
+    """Not found: settled before (a repeat after a lost answer), lost, or only locked, then tried again."""
     leases = [each.lease for each in unknown]
     rows = tx.rows("settled_already", **_fence(leases))
     told = {row["token"]: row["held"] for row in rows}

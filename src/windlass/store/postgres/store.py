@@ -227,7 +227,7 @@ class PostgresStore:
             raise StoreUnavailable(f"{self.address.shown} was closed in this process; open it again")
 
     def _hot(self, use: str, verb: Callable[..., T], *args: object) -> T:
-        """On the verb's own connection, each statement a transaction; run again if the archive lacks today."""
+        """On the verb's own connection, each statement a transaction; run again if a day is missing."""
         self._check_open()
         return self._links[use].run(lambda connection: self._with_day(connection, verb, args))
 
@@ -304,7 +304,7 @@ class PostgresStore:
         return self._write(closer)
 
 
-class _LookCloser(Exception):  # noqa: N818 - not an error, a fork in the way
+class _LookCloser(Exception):
     """What is to be stored may be known already: it is looked at alone."""
 
 

@@ -134,7 +134,10 @@ taken as (
            updated_at = clock.now
       from picked, clock
      where j.seq = picked.seq
-    returning picked.place, j.*
+    returning picked.place, j.seq, j.id, j.type, j.state, j.priority, j.tenant, j.payload, j.schema_version, j.key, j.caller,
+              j.traceparent, j.max_attempts, j.attempts, j.claims, j.snoozes, j.interruptions, j.losses, j.replay_count,
+              j.created_at, j.enqueued_at, j.updated_at, j.run_at, j.started_at, j.finished_at, j.worker, j.token,
+              j.lease_until, j.request, j.error, j.history, j.changes
 )
 select clock.now as clock, later.run_at as later,
        exists (select 1 from cut)

@@ -9,8 +9,8 @@ given as materialized (
            as g (seq, token, lost, last_token, reason, error, history)
 ),
 locked as materialized (
-    select j.seq, j.token
-      from (select seq, token from given order by seq) as g join windlass.jobs as j on j.seq = g.seq and j.token = g.token
+    select g.*
+      from (select * from given order by seq) as g join windlass.jobs as j on j.seq = g.seq and j.token = g.token
        for update of j skip locked
 ),
 changed as (
@@ -26,7 +26,7 @@ changed as (
            history = replace(g.history, '0001-01-01T00:00:00Z', clock.moment),
            finished_at = clock.now,
            updated_at = clock.now
-      from locked, given as g, clock
-     where j.seq = locked.seq and g.seq = j.seq and g.token = j.token
+      from locked as g, clock
+     where j.seq = g.seq and j.token = g.token
 )
 select token, cast(null as text) as request from locked;

@@ -11,8 +11,8 @@ given as materialized (
            as g (seq, token, wait, given_back, snoozed, interrupted, lost, last_token, reason, error, history)
 ),
 locked as materialized (
-    select j.seq, j.token, j.request
-      from (select seq, token from given order by seq) as g join windlass.jobs as j on j.seq = g.seq and j.token = g.token
+    select g.*, j.request
+      from (select * from given order by seq) as g join windlass.jobs as j on j.seq = g.seq and j.token = g.token
        for update of j skip locked
 ),
 changed as (
@@ -33,7 +33,7 @@ changed as (
            error = coalesce(g.error, j.error),
            history = replace(g.history, '0001-01-01T00:00:00Z', clock.moment),
            updated_at = clock.now
-      from locked, given as g, clock
-     where j.seq = locked.seq and g.seq = j.seq and g.token = j.token and locked.request is null
+      from locked as g, clock
+     where j.seq = g.seq and j.token = g.token and g.request is null
 )
 select token, request from locked;

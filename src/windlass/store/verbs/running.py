@@ -147,8 +147,10 @@ def written(lease: Lease, outcome: Outcome, ran: timedelta | None, moment: datet
 def _failed(
     lease: Lease, kind: Kind, history: str, error: Error, *, why: Error | None = None, **facts: Any
 ) -> Write:
-    """An attempt with an error. What tells a repeated settle that it was done before is the token; the holder
-    of a reaped lease came too late."""
+    """An attempt with an error.
+
+    The token tells a repeated settle that it was done before; the holder of a reaped lease came too late.
+    """
     lost = error.reason in _LOST
     told = why or error
     return Write(
@@ -241,7 +243,7 @@ def _put_back(tx: Tx, lease: Lease, write: Write) -> bool:
     )
 
 
-def _history(  # noqa: PLR0913 - an attempt's worth of facts
+def _history(
     finished: datetime,
     lease: Lease,
     outcome: str,

@@ -1,0 +1,161 @@
+"""What can PostgreSQL itself do on this server? The store's own statements, and nothing around them."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import timedelta
+from time import perf_counter
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+from psycopg import sql
+
+from windlass import connect
+from windlass.bench.raw import PAYLOAD
+from windlass.clock import span, uuid7
+from windlass.store import statements
+
+_BATCH = 500
+_LEASE = span(timedelta(seconds=60))
+_HISTORY = (
+    '[{"number":1,"claim":1,"worker":"raw","started_at":"2026-01-01T00:00:00.000001Z",'
+    '"finished_at":"0001-01-01T00:00:00Z","outcome":"completed","seconds":0.000010}]'
+)
+_SETTINGS = (
+    "-c jit=off -c plan_cache_mode=force_generic_plan "
+    "-c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off"
+)
+
+
+def single_inserts(place: Server, count: int) -> float:
+    """Durable single inserts a second: one row, one commit."""
+    raw = _Raw(place.fresh("inserts"))
+    begun = perf_counter()
+    for _ in range(count):
+        raw.insert(1)
+    return raw.rate(count, begun)
+
+
+def whole_cycles(place: Server, count: int) -> float:
+    """Jobs a second through claim and settle in batches of 500 on one connection, each a durable commit."""
+    raw = _Raw(place.fresh("cycles"))
+    for _ in range(count // _BATCH):
+        raw.insert(_BATCH)
+    begun = perf_counter()
+    done = 0
+    while claimed := raw.claim():
+        raw.complete(claimed)
+        done += len(claimed)
+    return raw.rate(done, begun)
+
+
+def _array(values: Iterable[str]) -> str:
+    return "{" + ",".join(values) + "}"
+
+
+def _quoted(value: str) -> str:
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+class _Raw:
+    """A connection, and the statements of the store."""
+
+    def __init__(self, url: str) -> None:
+        connect.migrate(url)
+        self._connection = psycopg.connect(
+            url, autocommit=True, cursor_factory=psycopg.RawCursor, options=_SETTINGS
+        )
+        self._connection.prepare_threshold = 0
+        self._texts = {name: statements.numbered(text) for name, text in statements.load("postgres").items()}
+
+    def insert(self, count: int) -> None:
+        columns: dict[str, Any] = {
+            "ids": _array(uuid7() for _ in range(count)),
+            "types": _array(["noop"] * count),
+            "payloads": _array([_quoted(PAYLOAD)] * count),
+            "priorities": _array(["5"] * count),
+            "tenants": _array(['""'] * count),
+            "versions": _array(["1"] * count),
+            "callers": _array(['""'] * count),
+            "max_attempts": _array(["5"] * count),
+        }
+        empty = dict.fromkeys(("keys", "traceparents", "delays", "ats"), _array(["NULL"] * count))
+        self._run("enqueue_new", columns | empty)
+
+    def claim(self) -> list[tuple[int, str]]:
+        rows = self._run(
+            "claim_batch",
+            {
+                "types": ["noop"],
+                "versions": [1],
+                "afters": [""],
+                "limit": _BATCH,
+                "slack": 1.0,
+                "promoted": True,
+                "worker": "raw",
+                "lease": _LEASE,
+            },
+        )
+        return [(row[4], str(row[29])) for row in rows if row[4] is not None]
+
+    def complete(self, claimed: list[tuple[int, str]]) -> None:
+        count = len(claimed)
+        seqs, tokens = _array(str(seq) for seq, _ in claimed), _array(token for _, token in claimed)
+        nothing = dict.fromkeys(("reasons", "errors", "results"), _array(["NULL"] * count))
+        given = {
+            "seqs": seqs,
+            "tokens": tokens,
+            "last_tokens": tokens,
+            "states": _array(["completed"] * count),
+        }
+        self._run("settle_finish", {**given, **nothing, "histories": _array([_quoted(_HISTORY)] * count)})
+
+    def rate(self, count: int, begun: float) -> float:
+        took = perf_counter() - begun
+        self._connection.close()
+        return count / took
+
+    def _run(self, name: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
+        text, names = self._texts[name]
+        given = {"now": None, **values}
+        return self._connection.execute(text.encode(), [given[each] for each in names]).fetchall()
+
+
+class Server:
+    """New databases on a PostgreSQL server, dropped in the end; what is in the given one is not touched."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._numbers = itertools.count(1)
+        self._made: list[str] = []
+
+    def fresh(self, name: str) -> str:
+        """The URL of a new database; those of earlier cases are dropped first: none disturbs another."""
+        self.drop()
+        database = f"windlass_bench_{name}_{os.getpid()}_{next(self._numbers)}"
+        self.run(sql.SQL("create database {}").format(sql.Identifier(database)))
+        self._made.append(database)
+        return urlunsplit(urlsplit(self._url)._replace(path=f"/{database}"))
+
+    def drop(self) -> None:
+        """Drop what was made."""
+        while self._made:
+            name = sql.Identifier(self._made.pop())
+            with suppress(psycopg.errors.InvalidCatalogName):
+                self.run(sql.SQL("drop database {} with (force)").format(name))
+
+    def run(self, statement: sql.Composed | sql.SQL) -> list[tuple[Any, ...]]:
+        """Run a statement on the given database; its rows."""
+        with psycopg.connect(self._url, autocommit=True) as connection:
+            cursor = connection.execute(statement)
+            return cursor.fetchall() if cursor.description else []
+
+    def statements_of(self, database_url: str) -> int:
+        """How many transactions a database has seen; each of our statements at rest is one."""
+        name = urlsplit(database_url).path.lstrip("/")
+        query = sql.SQL("select xact_commit from pg_stat_database where datname = {}").format(name)
+        return int(self.run(query)[0][0])
