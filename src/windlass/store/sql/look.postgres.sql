@@ -1,9 +1,23 @@
--- All that a worker must know each second, in one statement.
-with clock as materialized (
+-- All that a worker must know each second, in one statement. Running jobs are not read one by one: of each worker that
+-- holds any, only the lease that ends first.
+with recursive clock as materialized (
     select coalesce(cast(:now as bigint), windlass.now()) as now
 ),
 alive as materialized (
     select * from windlass.workers where state in ('running', 'draining')
+),
+holder (worker, lease_until) as (
+    (select j.worker, j.lease_until
+       from windlass.jobs as j
+      where j.state = 'processing'
+      order by j.worker, j.lease_until limit 1)
+     union all
+    select next.worker, next.lease_until
+      from holder as h,
+           lateral (select j.worker, j.lease_until
+                      from windlass.jobs as j
+                     where j.state = 'processing' and j.worker > h.worker
+                     order by j.worker, j.lease_until limit 1) as next
 ),
 wanted as materialized (
     select * from unnest(cast(:types as text[]), cast(:versions as integer[])) as w (type, known)
@@ -13,10 +27,8 @@ select clock.now,
        (select coalesce(json_object_agg(j.token, j.request), '{}')
           from windlass.jobs as j
          where j.state = 'processing' and j.worker = :worker and j.request is not null) as requests,
-       exists (select 1 from windlass.jobs as j
-                where j.state = 'processing' and j.lease_until < clock.now) as expired,
-       exists (select 1 from windlass.jobs as j
-                where j.state = 'processing' and j.worker not in (select id from alive)) as orphaned,
+       exists (select 1 from holder where holder.lease_until < clock.now) as expired,
+       exists (select 1 from holder where holder.worker not in (select id from alive)) as orphaned,
        exists (select 1 from wanted as w,
                       lateral (select 1 from windlass.jobs as j
                                 where j.due = 1 and j.type = w.type and j.schema_version <= w.known

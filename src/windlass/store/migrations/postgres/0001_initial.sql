@@ -83,6 +83,7 @@ alter table windlass.jobs alter column changes set storage external;
 create index jobs_claim on windlass.jobs (type, schema_version, priority desc, tenant, seq, run_at) where due = 1;
 create index jobs_later on windlass.jobs (run_at, type, attempts) where state = 'pending' and due = 0;
 create index jobs_running on windlass.jobs (worker, lease_until, type) where state = 'processing';
+create index jobs_asked on windlass.jobs (worker) where state = 'processing' and request is not null;
 create index jobs_dead on windlass.jobs (finished_at, type) where state = 'dead';
 
 -- Completed, cancelled and discarded jobs, a partition a day, dropped whole when their retention ends. There is
