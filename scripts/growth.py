@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Does a claim cost the same however full the store is? Fills a PostgreSQL store and measures before and after.
+"""Does a claim cost the same however full the store is? Fills a PostgreSQL store and measures again.
 
 Starts a server of its own, or uses a new database of the one behind --db. Each filling is measured alone.
 """
@@ -35,17 +35,18 @@ JOBS = """
     insert into windlass.jobs (
         id, type, state, priority, due, payload, max_attempts, created_at, enqueued_at, updated_at, run_at
     )
-    select gen_random_uuid(), '{type}', 'pending', {priority}, {due}, '{{"body": "{body}"}}', 5, now, now, now,
-           now + {delay}
+    select gen_random_uuid(), '{type}', 'pending', {priority}, {due}, '{{"body": "{body}"}}', 5,
+           now, now, now, now + {delay}
       from generate_series(1, {count}), windlass.now() as now
 """
 ARCHIVED = """
     insert into windlass.archive (
-        seq, id, type, state, priority, tenant, payload, schema_version, caller, max_attempts, attempts, claims, snoozes,
-        interruptions, losses, replay_count, created_at, enqueued_at, updated_at, run_at, finished_at
+        seq, id, type, state, priority, tenant, payload, schema_version, caller,
+        max_attempts, attempts, claims, snoozes, interruptions, losses, replay_count,
+        created_at, enqueued_at, updated_at, run_at, finished_at
     )
-    select nextval('windlass.jobs_seq_seq'), gen_random_uuid(), 'noop', 'completed', 5, '', '{{"body": "{body}"}}', 1, '',
-           5, 1, 1, 0, 0, 0, 0, now, now, now, now, now
+    select nextval('windlass.jobs_seq_seq'), gen_random_uuid(), 'noop', 'completed', 5, '',
+           '{{"body": "{body}"}}', 1, '', 5, 1, 1, 0, 0, 0, 0, now, now, now, now, now
       from generate_series(1, {count}), windlass.now() as now
 """
 BODY = "x" * 180

@@ -6,26 +6,13 @@ worker that is running something every second, starts it again, and then checks 
 producers were answered and what the handlers wrote down. Exit 1 if one does not hold.
 """
 
-import argparse
 import asyncio
-import contextlib
-import multiprocessing
 import os
 import random
-import signal
-import sqlite3
-import subprocess
-import sys
-import tempfile
 import time
-from collections import Counter, defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 from windlass import Context, Queue, Retry, RetryableError
-from windlass.job import Job, JobState
 
 RERUN_WITHIN = 15.0
 KILL_EVERY = 1.0

@@ -81,16 +81,18 @@ def crowd(connection: psycopg.Connection[Any], name: str) -> None:
         connection.execute(
             f"""
             insert into windlass.jobs (
-                id, type, state, priority, due, payload, max_attempts, created_at, enqueued_at, updated_at, run_at,
-                token, lease_until, worker
+                id, type, state, priority, due, payload, max_attempts,
+                created_at, enqueued_at, updated_at, run_at, token, lease_until, worker
             )
             select gen_random_uuid(), 'crowd', '{state}', 9, {due}, '{{}}', 5, 0, 0, 0, {2**62},
-                   {"gen_random_uuid()" if held else "null"}, {2**62 if held else "null"}, {"'w'" if held else "null"}
+                   {"gen_random_uuid(), " + str(2**62) + ", 'w'" if held else "null, null, null"}
               from generate_series(1, 30000)
             """.encode()
         )
-    connection.execute("insert into windlass.workers values ('w', 'running', 0, 0, 0, '', '', '', 1, 1, '', '[]', 1)"
-                       " on conflict do nothing")
+    connection.execute(
+        "insert into windlass.workers values ('w', 'running', 0, 0, 0, '', '', '', 1, 1, '', '[]', 1)"
+        " on conflict do nothing"
+    )
     connection.execute("analyze windlass.jobs")
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import psycopg
+from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 
 from windlass.errors import InvalidValue
@@ -26,9 +27,18 @@ def transaction(
     if not isinstance(connection, psycopg.Connection):
         raise InvalidValue("connection", connection, "a psycopg.Connection")
     # The caller's own settings stay as they are: only our cursors read and write in our way.
-    guest = _Guest(connection)
-    with connection.transaction():
-        yield PostgresTx(guest, statements, clock)  # type: ignore[arg-type]
+    guest = cast("Connection", _Guest(connection))
+    began = connection.info.transaction_status == TransactionStatus.IDLE
+    if began:
+        # Left open for the caller; without autocommit any statement begins one.
+        connection.execute("begin" if connection.autocommit else "select")
+    try:
+        with connection.transaction():
+            yield PostgresTx(guest, statements, clock)
+    except BaseException:
+        if began and not connection.closed:
+            connection.rollback()
+        raise
 
 
 class _Guest:

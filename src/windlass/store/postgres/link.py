@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from contextlib import contextmanager, suppress
+from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
+from weakref import WeakKeyDictionary
 
 import psycopg
 import psycopg_pool
@@ -18,19 +21,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from windlass.store.postgres.address import Address
+    from windlass.store.postgres.guard import Guard
 
 T = TypeVar("T")
 
 _MOST_POOLED = 10
+_FRESH_SECONDS = 1.0
+# Seconds after which our side gives up, a little more than the server's own limits.
+LONGEST = {"claim": 20.0, "settle": 35.0, "beat": 6.0, "listen": 6.0, "upkeep": math.inf}
 _SHAPES = {"row_factory": dict_row, "cursor_factory": psycopg.RawCursor}
 
 
 class Link:
     """One connection for one use, opened when it is needed and again after it broke."""
 
-    def __init__(self, address: Address, use: str) -> None:
+    def __init__(self, address: Address, use: str, guard: Guard) -> None:
         self._address = address
         self._use = use
+        self._guard = guard
         self._lock = threading.Lock()
         self._connection: Connection | None = None
 
@@ -64,7 +72,8 @@ class Link:
     def _call(self, call: Callable[[Connection], T]) -> T:
         if self._connection is None or self._connection.closed:
             self._connection = open_connection(self._address, self._use)
-        answer = call(self._connection)
+        with self._guard.watching(self._connection, LONGEST[self._use]):
+            answer = call(self._connection)
         check_confirmed(self._connection, self._address.shown)
         return answer
 
@@ -78,9 +87,11 @@ class Link:
 class Pool:
     """Connections for producers and operators."""
 
-    def __init__(self, address: Address, *, patience: float) -> None:
+    def __init__(self, address: Address, guard: Guard, *, patience: float) -> None:
         self._address = address
+        self._guard = guard
         self._patience = patience
+        self._used: WeakKeyDictionary[Connection, float] = WeakKeyDictionary()
         self._pool: psycopg_pool.ConnectionPool[Connection] = psycopg_pool.ConnectionPool(
             address.conninfo(**USES["pool"]),
             connection_class=psycopg.Connection,
@@ -89,6 +100,7 @@ class Pool:
             max_size=_MOST_POOLED,
             timeout=patience,
             configure=lambda connection: prepare(connection, address),
+            check=self._check,
             open=False,
             num_workers=1,
             name="windlass",
@@ -104,7 +116,9 @@ class Pool:
         shown = self._address.shown
         try:
             with self._pool.connection() as connection:
-                yield connection
+                with self._guard.watching(connection, self._patience):
+                    yield connection
+                self._used[connection] = monotonic()
                 check_confirmed(connection, shown)
         except psycopg_pool.PoolTimeout:
             raise StoreUnavailable(
@@ -113,6 +127,11 @@ class Pool:
             ) from None
         except psycopg_pool.PoolClosed:
             raise StoreUnavailable(f"{shown} was closed in this process; open it again") from None
+
+    def _check(self, connection: Connection) -> None:
+        """Whether a connection that has rested is still one; the pool replaces it if this raises."""
+        if monotonic() - self._used.get(connection, 0.0) > _FRESH_SECONDS:
+            psycopg_pool.ConnectionPool.check_connection(connection)
 
     def close(self) -> None:
         """Let go of all connections."""

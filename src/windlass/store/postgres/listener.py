@@ -13,6 +13,7 @@ from windlass.store.postgres.session import Connection, open_connection
 
 if TYPE_CHECKING:
     from windlass.store.postgres.address import Address
+    from windlass.store.postgres.guard import Guard
 
 CHANNEL = "windlass"
 
@@ -20,9 +21,9 @@ CHANNEL = "windlass"
 class Listener:
     """Two connections: one that hears, one that tells. Nothing of it is needed for correctness."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, guard: Guard) -> None:
         self._address = address
-        self._telling = Link(address, "listen")
+        self._telling = Link(address, "listen", guard)
         self._hearing: Connection | None = None
         self._teller = 0
 

@@ -93,6 +93,12 @@ def prepare(connection: Connection, address: Address) -> None:
     connection.add_notice_handler(_Ear(connection))
 
 
+def localize(connection: Connection, use: str) -> None:
+    """Make a use's settings for this transaction alone, where a pooler gives each one another session."""
+    words = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in USES[use].items())
+    connection.execute(f"select {words}".encode())
+
+
 def adapt(adapters: AdaptersMap) -> None:
     """Ids and JSON are read as text, every number is sent as a bigint: so statements stay the same."""
     adapters.register_loader("uuid", TextLoader)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import psycopg
@@ -14,9 +15,10 @@ from windlass.store.postgres import claim, enqueue, fleet, guest, health, retent
 from windlass.store.postgres.address import Address, read
 from windlass.store.postgres.failures import explain, is_away, is_passing, lacks_day
 from windlass.store.postgres.gather import Gathering
+from windlass.store.postgres.guard import Guard
 from windlass.store.postgres.link import Link, Pool
 from windlass.store.postgres.listener import CHANNEL, Listener
-from windlass.store.postgres.session import Connection, PostgresTx, load
+from windlass.store.postgres.session import Connection, PostgresTx, load, localize
 from windlass.store.verbs import fleet as shared_fleet
 from windlass.store.verbs import operating, producing, running, searching, upkeep
 
@@ -67,11 +69,17 @@ class PostgresStore:
         self._statements = load()
         self._opened_by = os.getpid()
         self._closed = False
-        self._links = {use: Link(self.address, use) for use in ("claim", "settle", "beat", "upkeep")}
-        self._listener = Listener(self.address)
-        self._pool = Pool(self.address, patience=patience)
+        self._guard = Guard()
+        uses = ("claim", "settle", "beat", "upkeep")
+        self._links = {use: Link(self.address, use, self._guard) for use in uses}
+        self._listener = Listener(self.address, self._guard)
+        self._pool = Pool(self.address, self._guard, patience=patience)
         self._gathering = Gathering(self._enqueue_new, self._enqueue_alone)
-        self._prepare(create=create)
+        try:
+            self._prepare(create=create)
+        except BaseException:
+            self.close()
+            raise
         self._pool.open()
 
     # --- producing ---
@@ -177,7 +185,7 @@ class PostgresStore:
     def prune(self, keep: Retention, *, limit: int = 1_000) -> int:
         self._check_open()
         return self._links["upkeep"].run(
-            lambda connection: retention.prune(self._tx(connection), connection, keep, limit), again=False
+            lambda connection: retention.prune(self._tx(connection), connection, keep, limit)
         )
 
     def settings(self) -> dict[str, str]:
@@ -208,6 +216,7 @@ class PostgresStore:
         for link in self._links.values():
             link.close()
         self._pool.close()
+        self._guard.close()
 
     # --- how verbs come to the database ---
 
@@ -229,7 +238,13 @@ class PostgresStore:
     def _hot(self, use: str, verb: Callable[..., T], *args: object) -> T:
         """On the verb's own connection, each statement a transaction; run again if a day is missing."""
         self._check_open()
-        return self._links[use].run(lambda connection: self._with_day(connection, verb, args))
+        if not self.address.pooler:
+            return self._links[use].run(lambda connection: self._with_day(connection, verb, args))
+
+        def local(connection: Connection) -> T:
+            return self._with_day(connection, partial(self._within, connection, use, verb), args)
+
+        return self._links[use].run(local)
 
     def _with_day(self, connection: Connection, verb: Callable[..., T], args: tuple[object, ...]) -> T:
         for _ in range(_TRIES):
@@ -249,13 +264,17 @@ class PostgresStore:
         self._check_open()
 
         def transaction(connection: Connection) -> T:
-            def run(tx: PostgresTx, *given: object) -> T:
-                with tx.part():
-                    return verb(tx, *given)
-
-            return self._with_day(connection, run, args)
+            return self._with_day(connection, partial(self._within, connection, "pool", verb), args)
 
         return self._pooled(transaction)
+
+    def _within(
+        self, connection: Connection, use: str, verb: Callable[..., T], tx: PostgresTx, *args: object
+    ) -> T:
+        with connection.transaction():
+            if self.address.pooler:
+                localize(connection, use)
+            return verb(tx, *args)
 
     def _read(self, verb: Callable[..., T], *args: object) -> T:
         """In one snapshot: a job that ends meanwhile is seen once, neither twice nor not at all."""
@@ -264,6 +283,8 @@ class PostgresStore:
         def snapshot(connection: Connection) -> T:
             connection.execute("begin isolation level repeatable read read only")
             try:
+                if self.address.pooler:
+                    localize(connection, "pool")
                 return verb(self._tx(connection), *args)
             finally:
                 if not connection.closed:
@@ -301,6 +322,13 @@ class PostgresStore:
         def closer(tx: PostgresTx) -> list[Enqueued]:
             return enqueue.enqueue(tx, jobs, repeated=repeated or not enqueue.is_plain(jobs))
 
+        try:
+            return self._write(closer)
+        except StoreUnavailable as error:
+            # A connection that broke says nothing about what was written: the repeat finds out.
+            if not isinstance(error.__cause__, psycopg.OperationalError):
+                raise
+            repeated = True
         return self._write(closer)
 
 
@@ -315,7 +343,8 @@ def _time(tx: PostgresTx) -> int:
 def migrate(url: str) -> list[str]:
     """Bring a database's schema up to date, or add our tables to it; the names of the migrations applied."""
     address: Address = read(url)
-    link = Link(address, "upkeep")
+    guard = Guard()
+    link = Link(address, "upkeep", guard)
     statements = load()
     try:
         return link.run(
@@ -324,3 +353,4 @@ def migrate(url: str) -> list[str]:
         )
     finally:
         link.close()
+        guard.close()

@@ -1,0 +1,320 @@
+"""PostgreSQL's own: who may connect, what breaks and mends itself, and the archive's days."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.conformance.contenders import at_once, won
+from tests.conformance.scene import (
+    DONE,
+    MAIL,
+    a_job,
+    a_worker,
+    ids,
+    look_up,
+    put,
+    put_one,
+    settle,
+    state_of,
+    take,
+    take_one,
+)
+from tests.servers import postgres
+from windlass import connect
+from windlass.clock import ManualClock
+from windlass.errors import InvalidValue, StoreMismatch, StoreUnavailable
+from windlass.job import JobState
+from windlass.store.postgres import retention
+from windlass.store.protocol import Filter, Retention, Store, Vitals
+
+MAJOR = 15
+WEEK = timedelta(days=7)
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    with postgres.fresh(MAJOR) as url:
+        yield url
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[Store]:
+    opened = connect.open(url)
+    yield opened.store
+    opened.close()
+
+
+def run(url: str, statement: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        cursor = connection.execute(statement.encode())
+        return cursor.fetchall() if cursor.description else []
+
+
+# --- who may connect ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:hush-hush@127.0.0.1:1/nothing",
+        "postgresql://me@127.0.0.1:1/nothing?password=hush-hush",
+        "postgresql://me:hush-hush@127.0.0.1:1/nothing?no_such_option=1",
+        "postgresql://me:hush-hush@127.0.0.1:1/nothing?windlass_notify=maybe",
+        "postgresql://me:hush-hush@[nonsense/nothing",
+    ],
+)
+def test_no_message_carries_a_password(url: str) -> None:
+    with pytest.raises((StoreUnavailable, InvalidValue, ValueError)) as refused:
+        connect.open(url)
+    assert "hush" not in str(refused.value)
+
+
+def test_without_the_driver_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith(("psycopg", "windlass.store.postgres"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(StoreUnavailable, match=r"pip install 'windlass\[postgres\]'"):
+        connect.open("postgresql://localhost/nothing")
+
+
+def test_an_empty_database_is_only_prepared_for_who_may_create(url: str) -> None:
+    with pytest.raises(StoreMismatch, match="db migrate"):
+        connect.open(url, create=False)
+    assert connect.migrate(url) == ["0001_initial"]
+    assert connect.migrate(url) == []
+    connect.open(url, create=False).close()
+
+
+def test_migrators_at_one_instant_apply_each_migration_once(url: str) -> None:
+    applied = won(at_once(*(partial(connect.migrate, url) for _ in range(4))))
+    assert sorted(map(len, applied)) == [0, 0, 0, 1]
+
+
+@pytest.mark.parametrize(("number", "told"), [(999, "newer Windlass"), (0, "db migrate")])
+def test_another_schema_is_refused(url: str, number: int, told: str) -> None:
+    connect.migrate(url)
+    run(url, f"update windlass.schema set number = {number}")
+    with pytest.raises(StoreMismatch, match=told):
+        connect.open(url)
+
+
+# --- the caller's transaction -------------------------------------------------------------------
+
+
+def test_a_job_commits_or_rolls_back_with_the_callers_row(url: str, store: Store) -> None:
+    run(url, "create table users (name text)")
+    with psycopg.connect(url) as caller:
+        caller.execute("insert into users values ('a')")
+        [made] = store.enqueue_on(caller, [a_job(key="k")])
+        assert store.get(made.job.id) is None
+        caller.commit()
+        assert look_up(store, "k").id == made.job.id
+        store.enqueue_on(caller, [a_job(), a_job()])
+        caller.rollback()
+    assert store.count(Filter(), limit=10) == 1
+
+
+def test_another_drivers_connection_is_refused(store: Store) -> None:
+    with pytest.raises(InvalidValue, match="psycopg"):
+        store.enqueue_on(object(), [a_job()])
+
+
+# --- what breaks and mends itself ---------------------------------------------------------------
+
+
+def all_verbs(store: Store, number: int) -> None:
+    job = put_one(store, key=f"k{number}")
+    assert look_up(store, job.id).state is JobState.PENDING
+    lease = take_one(store)
+    kept, lost = store.extend([lease], timedelta(seconds=90))
+    assert (len(kept), lost) == (1, [])
+    assert settle(store, lease, DONE)
+    assert store.beat("w", Vitals())
+    assert store.look("w", {MAIL: 1}).workers
+    store.cancel(put_one(store).id)
+    store.prune(Retention())
+
+
+def test_every_verb_goes_on_after_its_connection_was_cut(url: str, store: Store) -> None:
+    store.join(a_worker("w"))
+    all_verbs(store, 0)
+    others = "datname = current_database() and pid <> pg_backend_pid()"
+    cut = f"select pg_terminate_backend(pid) from pg_stat_activity where {others}"
+    for number in range(1, 3):
+        assert run(url, cut)
+        # The pool asks only connections that have rested: the others are found out by use.
+        threading.Event().wait(1.1)
+        all_verbs(store, number)
+
+
+def test_a_restart_of_the_server_is_waited_for() -> None:
+    with postgres.running(MAJOR, durable=True) as server:
+        opened = connect.open(server.new_database())
+        with closing(opened):
+            before = put_one(opened.store)
+            server.kill()
+            with pytest.raises(StoreUnavailable):
+                take(opened.store)
+            back = threading.Thread(target=server.start)
+            back.start()
+            after = put_one(opened.store)
+            back.join()
+            assert ids(take(opened.store, limit=5)) == [before.id, after.id]
+
+
+def test_a_read_only_server_accepts_nothing_and_says_so(url: str, store: Store) -> None:
+    put_one(store)
+    name = run(url, "select current_database()")[0][0]
+    run(url, f"alter database {name} set default_transaction_read_only = on")
+    opened = connect.open(url)
+    with closing(opened):
+        for attempt in (lambda: opened.store.enqueue([a_job()]), lambda: take(opened.store)):
+            with pytest.raises(StoreUnavailable, match="read-only"):
+                attempt()
+
+
+def test_a_commit_whose_replica_is_gone_is_a_failure_and_its_repeat_finds_itself() -> None:
+    with postgres.running(MAJOR, durable=True) as server:
+        opened = connect.open(server.new_database(), patience=1.0)
+        with closing(opened):
+            put_one(opened.store)
+            server.run("alter system set synchronous_standby_names = 'nobody'")
+            server.run("select pg_reload_conf()")
+            new = a_job()
+            with pytest.raises(StoreUnavailable, match="replica"):
+                opened.store.enqueue([new])
+            server.run("alter system reset synchronous_standby_names")
+            server.run("select pg_reload_conf()")
+            [answer] = opened.store.enqueue([new])
+            assert (answer.created, answer.job.id) == (False, new.id)
+            assert opened.store.count(Filter(), limit=10) == 2
+
+
+def test_everything_works_behind_a_transaction_pooler_and_without_notify(url: str) -> None:
+    opened = connect.open(url + "&windlass_pooler=on")
+    with closing(opened):
+        opened.store.join(a_worker("w"))
+        all_verbs(opened.store, 0)
+        assert any("pooler" in note for note in opened.store.status().notes)
+        used = run(url, "select count(*) from pg_prepared_statements")
+        assert used == [(0,)]
+
+
+# --- wake-ups -----------------------------------------------------------------------------------
+
+
+def test_another_process_is_told_of_new_jobs(url: str) -> None:
+    here, there = connect.open(url), connect.open(url)
+    with closing(here), closing(there):
+        told = threading.Event()
+        there.wakeup.subscribe(told.set)
+        # Beginning to listen is itself a hint.
+        assert told.wait(10)
+        told.clear()
+        here.wakeup.notify()
+        assert told.wait(10)
+
+
+def test_a_listener_that_lost_its_connection_listens_again(url: str) -> None:
+    here, there = connect.open(url), connect.open(url)
+    with closing(here), closing(there):
+        told = threading.Event()
+        there.wakeup.subscribe(told.set)
+        assert told.wait(10)
+        told.clear()
+        run(url, "select pg_terminate_backend(pid) from pg_stat_activity where query = 'listen windlass'")
+        # It tells of what it may have missed.
+        assert told.wait(10)
+        told.clear()
+        here.wakeup.notify()
+        assert told.wait(10)
+
+
+def test_a_job_within_the_callers_transaction_is_told_of_at_its_commit(url: str, store: Store) -> None:
+    there = connect.open(url)
+    with closing(there), psycopg.connect(url) as caller:
+        told = threading.Event()
+        there.wakeup.subscribe(told.set)
+        assert told.wait(10)
+        told.clear()
+        store.enqueue_on(caller, [a_job()])
+        assert not told.wait(0.3)
+        caller.commit()
+        assert told.wait(10)
+
+
+# --- the archive's days -------------------------------------------------------------------------
+
+
+def days(url: str) -> list[str]:
+    found = run(
+        url, "select inhrelid::regclass::text from pg_inherits where inhparent = 'windlass.archive'::regclass"
+    )
+    return sorted(name for (name,) in found)
+
+
+def test_days_are_made_a_week_ahead_and_when_one_is_missing(url: str) -> None:
+    clock = ManualClock()
+    opened = connect.open(url, clock=clock)
+    with closing(opened):
+        assert days(url)[0] == "windlass.archive_20260101"
+        assert len(days(url)) == 8
+        clock.advance(timedelta(days=20))
+        job = put_one(opened.store)
+        assert settle(opened.store, take_one(opened.store), DONE)
+        assert state_of(opened.store, job.id) is JobState.COMPLETED
+        assert "windlass.archive_20260121" in days(url)
+        clock.advance(timedelta(days=20))
+        opened.store.cancel(put_one(opened.store).id)
+        assert "windlass.archive_20260210" in days(url)
+
+
+def test_a_large_day_goes_whole_with_its_keys_first(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "_LARGE_DAY", 0)
+    clock = ManualClock()
+    opened = connect.open(url, clock=clock)
+    with closing(opened):
+        store = opened.store
+        put(store, *(a_job(key=f"k{number}") for number in range(20)), *(a_job() for _ in range(5)))
+        for lease in take(store, limit=25):
+            assert settle(store, lease, DONE)
+        clock.advance(WEEK + timedelta(hours=23))
+        assert store.prune(Retention(), limit=8) == 0
+        clock.advance(timedelta(hours=2))
+        batches = []
+        while pruned := store.prune(Retention(), limit=8):
+            batches.append(pruned)
+        assert max(batches) <= 8
+        assert sum(batches[:3]) == 20
+        assert "windlass.archive_20260101" not in days(url)
+        assert store.count(Filter(), limit=100) == 0
+        assert store.check() == []
+        assert put_one(store, key="k1").key == "k1"
+
+
+def test_a_detach_that_was_left_half_way_is_finished(url: str) -> None:
+    clock = ManualClock()
+    opened = connect.open(url, clock=clock)
+    with closing(opened):
+        day = "windlass.archive_20260101"
+        with psycopg.connect(url) as reader:
+            reader.execute("select count(*) from windlass.archive")
+            with psycopg.connect(url, autocommit=True) as other:
+                other.execute("set lock_timeout = '200ms'")
+                with pytest.raises(psycopg.Error):
+                    other.execute(
+                        f"alter table windlass.archive detach partition {day} concurrently".encode()
+                    )
+        clock.advance(timedelta(days=30))
+        opened.store.prune(Retention())
+        assert day not in days(url)
+        assert run(url, f"select to_regclass('{day}')") == [(None,)]
