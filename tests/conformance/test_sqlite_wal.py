@@ -170,7 +170,13 @@ def test_commits_are_durable_and_written_ahead(store: Store, watched: Watched, p
 
 def test_a_write_begins_as_one_so_that_it_never_meets_a_stale_read(store: Store, watched: Watched) -> None:
     put_one(store)
-    take(store)
-    begins = [text for said in watched.statements for text in said if text.startswith("begin")]
-    assert begins
-    assert "begin" not in begins
+    for lease in take(store):
+        assert settle(store, lease, DONE)
+    began_with = set()
+    for said in watched.statements:
+        begin = ""
+        for text in said:
+            begin = text if text.startswith("begin") else begin
+            if text.startswith(("insert", "update", "delete")):
+                began_with.add(begin)
+    assert began_with == {"begin exclusive", "begin immediate"}

@@ -9,7 +9,7 @@ from windlass.clock import span
 from windlass.job import HIGHEST_PRIORITY
 from windlass.store import rows
 from windlass.store.protocol import Claimed, Want
-from windlass.store.verbs.fleet import next_due
+from windlass.store.verbs.fleet import claimable, next_due
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -53,6 +53,11 @@ def claim(tx: Tx, want: Want) -> Claimed:
     place = {candidate.seq: number for number, candidate in enumerate(picked)}
     leases = sorted((rows.lease_from(row) for row in taken), key=lambda lease: place[lease.job.seq])
     return Claimed(leases, next_due(tx))
+
+
+def nothing_to_claim(tx: Tx, want: Want) -> Claimed | None:
+    """The answer to a claim that would find nothing, without a write; None if it may find something."""
+    return None if claimable(tx, want.types) else Claimed([], next_due(tx))
 
 
 def _versions(tx: Tx, job_type: str, known: int) -> Iterator[int]:

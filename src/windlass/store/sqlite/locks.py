@@ -5,12 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from windlass.errors import StoreUnavailable
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 if sys.platform != "win32":
     import fcntl
@@ -31,20 +27,24 @@ class Turn:
         # Whether somebody else had the lock when we last came: then we are not alone.
         self.contended = False
 
-    def __enter__(self) -> None:
+    def take(self) -> None:
+        """Wait for our turn."""
+        self.contended = not self.take_if_free()
+        if self.contended and self._file is not None and sys.platform != "win32":
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+
+    def take_if_free(self) -> bool:
+        """Take the turn unless another process has it."""
         if self._file is None or sys.platform == "win32":
-            return
+            return True
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            self.contended = True
-            fcntl.flock(self._file, fcntl.LOCK_EX)
-        else:
-            self.contended = False
+            return False
+        return True
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def give(self) -> None:
+        """Let the next one have it."""
         if self._file is not None and sys.platform != "win32":
             fcntl.flock(self._file, fcntl.LOCK_UN)
 

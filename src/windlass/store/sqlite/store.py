@@ -14,7 +14,7 @@ from windlass.store import statements
 from windlass.store.protocol import StoreStatus
 from windlass.store.sqlite import guest, health, schema
 from windlass.store.sqlite.checkpoint import Checkpointer
-from windlass.store.sqlite.claim import claim
+from windlass.store.sqlite.claim import claim, nothing_to_claim
 from windlass.store.sqlite.connection import MEMORY, SqliteTx, open_connection, translated
 from windlass.store.sqlite.library import require_version, sqlite3
 from windlass.store.sqlite.locks import Turn, turn_path
@@ -98,7 +98,9 @@ class SqliteStore:
     # --- running ---
 
     def claim(self, want: Want) -> Claimed:
-        return self._writer.run(claim, want)
+        # A look first: an idle fleet must not queue for the write lock to find nothing.
+        nothing = None if self.path == MEMORY else self._read(nothing_to_claim, want)
+        return nothing or self._writer.run(claim, want)
 
     def extend(self, leases: Sequence[Lease], by: timedelta) -> tuple[list[Lease], list[Lease]]:
         return self._writer.run(running.extend, leases, by, urgent=True)
@@ -253,8 +255,9 @@ def migrate(path: str) -> list[str]:
     """Bring a file's schema up to date, or add our tables to it; the names of the migrations applied."""
     connection = open_connection(path)
     turn = Turn(turn_path(path))
+    turn.take()
     try:
-        with turn, translated(path):
+        with translated(path):
             return schema.bring_up(connection, path, SystemClock())
     finally:
         turn.close()
@@ -284,8 +287,9 @@ def _open(path: str, clock: Clock, *, create: bool) -> sqlite3.Connection:
 def _prepare(connection: sqlite3.Connection, path: str, clock: Clock, *, create: bool) -> None:
     """In turn, so that processes that start together on a new file do not trip over each other."""
     turn = Turn(turn_path(path))
+    turn.take()
     try:
-        with turn, translated(path):
+        with translated(path):
             schema.prepare(connection, path, clock, create=create)
     finally:
         turn.close()

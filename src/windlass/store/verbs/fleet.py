@@ -80,7 +80,7 @@ def look(tx: Tx, worker: str, types: Mapping[str, int]) -> Look:
         requests={row["token"]: Request(row["request"]) for row in tx.rows("requests", worker=worker)},
         expired=tx.row("any_expired", now=tx.now) is not None,
         orphaned=tx.row("any_orphan") is not None,
-        claimable=_claimable(tx, types),
+        claimable=claimable(tx, types),
         next_due=next_due(tx),
     )
 
@@ -93,7 +93,8 @@ def next_due(tx: Tx) -> timedelta | None:
     return timedelta(microseconds=max(0, row["run_at"] - tx.now))
 
 
-def _claimable(tx: Tx, types: Mapping[str, int]) -> bool:
+def claimable(tx: Tx, types: Mapping[str, int]) -> bool:
+    """Whether a claim for these types, up to these schema versions, would find anything."""
     return any(
         tx.row("any_due", type=name, version=version) is not None
         or tx.row("any_later", type=name, now=tx.now) is not None
