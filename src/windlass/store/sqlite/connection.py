@@ -124,8 +124,18 @@ class SqliteTx:
     def change(self, statement: str, /, **values: object) -> int:
         return self._run(self._statements[statement], values).rowcount
 
-    def search(self, statement: str, clauses: str, values: Mapping[str, object]) -> Sequence[Row]:
-        return self._run(self._statements[statement].replace(_MARK, clauses), values).fetchall()
+    def search(self, statements: Sequence[str], clauses: str, values: Mapping[str, object]) -> Sequence[Row]:
+        found = self._together(statements, clauses)
+        return self._run(f"{found} order by seq desc limit :limit", values).fetchall()
+
+    def count(self, statements: Sequence[str], clauses: str, values: Mapping[str, object]) -> int:
+        found = self._together(statements, clauses)
+        # Statements and clauses are our own texts; every value is bound.
+        [row] = self._run(f"select count(*) from ({found} limit :limit)", values)  # noqa: S608
+        return int(row[0])
+
+    def _together(self, statements: Sequence[str], clauses: str) -> str:
+        return " union all ".join(self._statements[name].replace(_MARK, clauses) for name in statements)
 
     def payload_equals(self, name: str, path: Sequence[str], value: object, values: dict[str, object]) -> str:
         if any(character in part for part in path for character in '"\\'):
