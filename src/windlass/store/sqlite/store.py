@@ -69,16 +69,19 @@ class SqliteStore:
         self._opened_by = os.getpid()
         self._closed = False
         connection = _open(self.path, self.clock, create=create)
-        checkpointer = None if path == MEMORY else Checkpointer(self.path)
-        self._checkpointer = checkpointer
-        self._writer = Writer(
-            connection,
-            self.path,
-            statements=self._statements,
-            clock=self.clock,
-            patience=patience,
-            checkpointer=checkpointer,
-        )
+        try:
+            self._checkpointer = None if path == MEMORY else Checkpointer(self.path)
+            self._writer = Writer(
+                connection,
+                self.path,
+                statements=self._statements,
+                clock=self.clock,
+                patience=patience,
+                checkpointer=self._checkpointer,
+            )
+        except BaseException:
+            connection.close()
+            raise
 
     # --- producing ---
 
