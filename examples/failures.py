@@ -47,9 +47,7 @@ def main() -> None:
     with queue.worker():
         for handle in jobs:
             job = handle.wait(timeout=30)
-            print(
-                f"{job.type:10} {job.state:10} {job.error.message if job.error else bytes(job.result or b'').decode()}"
-            )
+            print(f"{job.type:10} {job.state:10} {job.error.message if job.error else handle.result()}")
 
 
 if __name__ == "__main__":
