@@ -36,6 +36,9 @@ class Tx(Protocol):
     def count(self, statements: Sequence[str], clauses: str, values: Mapping[str, object]) -> int:
         """How many rows such a search would find."""
 
+    def field(self, name: str) -> str:
+        """An expression for one field of a job's error."""
+
     def payload_equals(self, name: str, path: Sequence[str], value: object, values: dict[str, object]) -> str:
         """A clause that a payload's field at `path` has this value, its parameters put into `values`."""
 

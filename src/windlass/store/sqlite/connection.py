@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from windlass.errors import StoreBusy, StoreError, StoreMismatch, StoreUnavailable
+from windlass.errors import InvalidValue, StoreBusy, StoreError, StoreMismatch, StoreUnavailable
 from windlass.store.sqlite.library import sqlite3
 from windlass.store.transaction import Unstorable
 
@@ -137,12 +137,17 @@ class SqliteTx:
     def _together(self, statements: Sequence[str], clauses: str) -> str:
         return " union all ".join(self._statements[name].replace(_MARK, clauses) for name in statements)
 
+    def field(self, name: str) -> str:
+        return f"json_extract(error, '$.{name}')"
+
     def payload_equals(self, name: str, path: Sequence[str], value: object, values: dict[str, object]) -> str:
+        _check_plain(path, value)
         if any(character in part for part in path for character in '"\\'):
             return _odd_field_equals(name, path, value, values)
         values[f"{name}_path"] = "$" + "".join(f'."{part}"' for part in path)
-        if isinstance(value, bool):
-            return f"json_type(payload, :{name}_path) = '{'true' if value else 'false'}'"
+        if value is None or isinstance(value, bool):
+            # Other values have their own type in SQL as well; these have not.
+            return f"json_type(payload, :{name}_path) = '{_LITERALS[value]}'"
         values[name] = value
         return f"json_extract(payload, :{name}_path) is :{name}"
 
@@ -164,6 +169,16 @@ class SqliteTx:
             return self._connection.execute(text, values)
         except _DATA_ERRORS as error:
             raise Unstorable(str(error)) from error
+
+
+_LITERALS = {None: "null", True: "true", False: "false"}
+
+
+def _check_plain(path: Sequence[str], value: object) -> None:
+    plain = value is None or isinstance(value, str | float) or (isinstance(value, int) and abs(value) < 2**63)
+    if not plain:
+        allowed = "a text, a number, true, false or null"
+        raise InvalidValue("payload." + ".".join(path), value, allowed)
 
 
 def _odd_field_equals(name: str, path: Sequence[str], value: object, values: dict[str, object]) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from windlass.clock import from_micros, span, to_micros
+from windlass.clock import END_OF_TIME, from_micros, span, to_micros
 from windlass.errors import IdConflict, InvalidValue, KeyConflict
 from windlass.job import Job, JobState, NewJob, TypeInfo
 from windlass.store import rows
@@ -97,12 +96,9 @@ def _run_at(tx: Tx, new: NewJob) -> int:
         # A time that has passed means now; since then it waits.
         return max(to_micros(new.run_at), tx.now)
     run_at = tx.now + (span(new.delay) if new.delay is not None else 0)
-    if run_at > _END_OF_TIME:
+    if run_at > END_OF_TIME:
         raise InvalidValue("delay", new.delay, "within the calendar, which ends with the year 9999")
     return run_at
-
-
-_END_OF_TIME = to_micros(datetime.max.replace(tzinfo=UTC))
 
 
 def _made(new: NewJob, seq: int, now: int, run_at: int) -> Job:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, assert_never
 
 import msgspec
 
-from windlass.clock import from_micros, span
+from windlass.clock import END_OF_TIME, from_micros, span
 from windlass.job import Attempt, Error, Lease, Output, Reason, Request
 from windlass.outcome import Again, Cancelled, Dead, Done, Outcome, Released, Snoozed
 from windlass.store import rows
@@ -175,7 +175,7 @@ def _put_back(  # noqa: PLR0913 - a row's worth of facts
             seq=lease.job.seq,
             token=lease.token,
             due=int(wait <= 0),
-            run_at=tx.now + wait,
+            run_at=min(tx.now + wait, END_OF_TIME),
             given_back=int(given_back),
             snoozed=int(snoozed),
             interrupted=int(interrupted),

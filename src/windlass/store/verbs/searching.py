@@ -78,7 +78,9 @@ def _each_clause(tx: Tx, where: Filter, values: dict[str, object]) -> Iterator[s
         yield "key = :key"
     if where.error is not None:
         values["error"] = "%" + where.error.replace("!", "!!").replace("%", "!%").replace("_", "!_") + "%"
-        yield "lower(error) like lower(:error) escape '!'"
+        words = ("reason", *(f"coalesce({tx.field(name)}, '')" for name in ("class", "message")))
+        told = " || ' ' || ".join(words)
+        yield f"lower({told}) like lower(:error) escape '!'"
     if where.older_than is not None:
         values["older"] = tx.now - span(where.older_than)
         yield "created_at < :older"
