@@ -298,7 +298,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 TestStoreMachine = pytest.mark.slow(pytest.mark.timeout(0)(StoreMachine.TestCase))
 StoreMachine.TestCase.settings = settings(
-    max_examples=int(os.environ.get("MODEL_EXAMPLES", "200")),
+    max_examples=int(os.environ.get("MODEL_EXAMPLES", "120")),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=list(HealthCheck),

@@ -138,6 +138,7 @@ def test_a_key_is_free_when_its_record_is_gone(store: Store, clock: ManualClock,
     clock.advance(timedelta(days=31))
     assert prune_all(store) == 1
     assert store.get("k") is None
+    assert store.check() == [], "a key was left behind"
     new = put_one(store, key="k", payload=a_payload(to="b"))
     assert new.id != old.id
     assert look_up(store, "k").id == new.id

@@ -170,7 +170,7 @@ def idle(folder: Path, seconds: float) -> tuple[float, float]:
 
 
 def _queue(path: Path) -> Queue:
-    for suffix in ("", "-wal", "-shm", "-turn"):
+    for suffix in ("", "-wal", "-shm", "-turn", "-door"):
         Path(f"{path}{suffix}").unlink(missing_ok=True)
     return Queue(f"sqlite:///{path}")
 

@@ -17,7 +17,7 @@ from windlass.store.sqlite.checkpoint import Checkpointer
 from windlass.store.sqlite.claim import claim, nothing_to_claim
 from windlass.store.sqlite.connection import MEMORY, SqliteTx, open_connection, translated
 from windlass.store.sqlite.library import require_version, sqlite3
-from windlass.store.sqlite.locks import Turn, turn_path
+from windlass.store.sqlite.locks import turn_for
 from windlass.store.sqlite.writer import Writer
 from windlass.store.verbs import fleet, operating, producing, running, searching, upkeep
 
@@ -257,7 +257,7 @@ class SqliteStore:
 def migrate(path: str) -> list[str]:
     """Bring a file's schema up to date, or add our tables to it; the names of the migrations applied."""
     connection = open_connection(path)
-    turn = Turn(turn_path(path))
+    turn = turn_for(path)
     turn.take()
     try:
         with translated(path):
@@ -289,7 +289,7 @@ def _open(path: str, clock: Clock, *, create: bool) -> sqlite3.Connection:
 
 def _prepare(connection: sqlite3.Connection, path: str, clock: Clock, *, create: bool) -> None:
     """In turn, so that processes that start together on a new file do not trip over each other."""
-    turn = Turn(turn_path(path))
+    turn = turn_for(path)
     turn.take()
     try:
         with translated(path):

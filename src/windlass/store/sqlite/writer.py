@@ -33,8 +33,6 @@ _OWN_LOCK_SECONDS = 5.0
 # How often we look whether an outsider has let go of the write lock.
 _OUTSIDER_SECONDS = 0.01
 _GATHER_SECONDS = 0.0002
-# So that another process that waits for its turn gets it before we come again.
-_COURTESY_SECONDS = 0.0005
 
 
 class _Operation:
@@ -73,7 +71,7 @@ class Writer:
         self._clock = clock
         self._patience = patience
         self._checkpointer = checkpointer
-        self._turn = locks.Turn(None if path == MEMORY else locks.turn_path(path))
+        self._turn = locks.turn_for(path)
         self._waiting: SimpleQueue[_Operation | None] = SimpleQueue()
         # Whoever holds it may use the connection.
         self._lead = threading.Lock()
@@ -125,14 +123,14 @@ class Writer:
             return False
         group = [operation]
         with self._lead:
-            if self._closed or not self._turn.take_if_free():
-                return False
             try:
-                if not self._begun():
+                if self._closed or not self._turn.take_if_free() or not self._begun():
                     return False
+                self._turn.leave_door()
                 operation.begun = True
                 self._finish(group)
             finally:
+                self._turn.leave_door()
                 self._turn.give()
         if self._checkpointer is not None and self._checkpointer.is_due():
             # Emptying the log takes a while: the writer's thread does it, and nobody waits.
@@ -181,8 +179,6 @@ class Writer:
                 group = [operation, *self._others()]
                 self._crowd = len(group)
                 self._write(group)
-            if self._turn.contended:
-                self._pause.wait(_COURTESY_SECONDS)
 
     def _others(self) -> Iterator[_Operation]:
         """Whoever else waits by now."""
