@@ -8,8 +8,9 @@ import msgspec
 
 from windlass.errors import InvalidValue
 from windlass.store.protocol import Store
-from windlass.store.sqlite import store as sqlite
+from windlass.store.sqlite import files
 from windlass.store.sqlite.connection import MEMORY
+from windlass.store.sqlite.store import SqliteStore
 from windlass.wakeup.local import LocalWakeup
 from windlass.wakeup.protocol import Wakeup
 from windlass.wakeup.watch import Watch
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from windlass.clock import Clock
 
 _SQLITE = "sqlite:///"
+# How many seconds we wait for somebody else's write.
+_PATIENCE = 30.0
 _ALLOWED = "a path, sqlite:///relative.db, sqlite:////absolute/path.db or sqlite:///:memory:"
 
 
@@ -33,17 +36,17 @@ class Opened(msgspec.Struct, frozen=True):
         self.store.close()
 
 
-def open(url: str, *, create: bool = True, clock: Clock | None = None, patience: float = 30.0) -> Opened:
+def open(url: str, *, create: bool = True, clock: Clock | None = None, patience: float = _PATIENCE) -> Opened:
     """Open the store behind a URL. A new file gets its schema; `create=False` opens what exists only."""
     path = sqlite_path(url)
-    store = sqlite.SqliteStore(path, clock=clock, create=create, patience=patience)
+    store = SqliteStore(path, clock=clock, create=create, patience=patience)
     version = store.watch()
     return Opened(store, LocalWakeup() if version is None else Watch(version))
 
 
 def migrate(url: str) -> list[str]:
     """Bring the store behind a URL to the newest schema; the names of the migrations applied."""
-    return sqlite.migrate(sqlite_path(url))
+    return files.migrate(sqlite_path(url), patience=_PATIENCE)
 
 
 def sqlite_path(url: str) -> str:

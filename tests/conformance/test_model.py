@@ -120,7 +120,6 @@ class StoreMachine(RuleBasedStateMachine):
             delay=timedelta(seconds=delay),
             key=key,
             max_attempts=max_attempts,
-            own_id=True,
             payload=a_payload(key=key),
         )
         self._enqueue(new)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from windlass.store.sqlite.connection import open_connection
+from windlass.store.sqlite.connection import LONGEST_LOG, open_connection
 
 if TYPE_CHECKING:
     from windlass.store.sqlite.library import sqlite3
@@ -45,7 +45,7 @@ class Checkpointer:
         finally:
             writer.execute("rollback")
         # A reader can keep the log from being emptied: then wait until as much again has been written.
-        self._limit = size if not busy and pages == moved else size + _LARGE_LOG
+        self._limit = min(size, LONGEST_LOG) if not busy and pages == moved else size + _LARGE_LOG
 
     def close(self) -> None:
         """Let go of the connection."""
@@ -54,5 +54,5 @@ class Checkpointer:
     def _size(self) -> int:
         try:
             return os.stat(self._log).st_size  # noqa: PTH116 - on the path of every commit
-        except FileNotFoundError:
+        except OSError:
             return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from windlass.store.transaction import Row
 
 MEMORY = ":memory:"
+LONGEST_LOG = 64 * 1024 * 1024
 
 _MARK = "/*where*/"
 
@@ -31,10 +33,9 @@ _DATA_ERRORS = (
 )
 
 
-def open_connection(path: str, *, read_only: bool = False) -> sqlite3.Connection:
+def open_connection(path: str) -> sqlite3.Connection:
     """A connection with our settings: durable commits, no checkpoints of its own, explicit transactions."""
-    mode = "ro" if read_only else "rwc"
-    target = MEMORY if path == MEMORY else f"file:{quote(path)}?mode={mode}"
+    target = MEMORY if path == MEMORY else f"file:{quote(path)}?mode=rwc"
     with translated(path):
         connection = sqlite3.connect(
             target,
@@ -43,19 +44,29 @@ def open_connection(path: str, *, read_only: bool = False) -> sqlite3.Connection
             check_same_thread=False,
             cached_statements=256,
         )
-        connection.row_factory = sqlite3.Row
-        # Reads the file's first page: what is not a database is refused before anything is written beside it.
-        connection.execute("pragma schema_version")
-        # Readers wait only for a recovery or a change of the schema, which are short.
-        connection.execute("pragma busy_timeout = 30000")
-        connection.execute("pragma synchronous = full")
-        connection.execute("pragma wal_autocheckpoint = 0")
-        # The log's file is used again and again, which makes commits cheaper than a file that grows;
-        # one that a long reader has let grow far beyond that is cut back.
-        connection.execute("pragma journal_size_limit = 67108864")
-        connection.execute("pragma cache_size = -16384")
-        connection.execute("pragma temp_store = memory")
+        try:
+            connection.row_factory = sqlite3.Row
+            for pragma in _PRAGMAS:
+                connection.execute(f"pragma {pragma}")
+        except BaseException:
+            connection.close()
+            raise
     return connection
+
+
+_PRAGMAS = (
+    # Reads the file's first page: what is not a database is refused before anything is written beside it.
+    "schema_version",
+    # Readers wait only for a recovery or a change of the schema, which are short.
+    "busy_timeout = 30000",
+    "synchronous = full",
+    "wal_autocheckpoint = 0",
+    # The log's file is used again and again, which makes commits cheaper than a file that grows; one that a
+    # long reader has let grow far beyond that is cut back.
+    f"journal_size_limit = {LONGEST_LOG}",
+    "cache_size = -16384",
+    "temp_store = memory",
+)
 
 
 @contextmanager
@@ -141,15 +152,15 @@ class SqliteTx:
         return f"json_extract(error, '$.{name}')"
 
     def payload_equals(self, name: str, path: Sequence[str], value: object, values: dict[str, object]) -> str:
-        _check_plain(path, value)
         if any(character in part for part in path for character in '"\\'):
             return _odd_field_equals(name, path, value, values)
         values[f"{name}_path"] = "$" + "".join(f'."{part}"' for part in path)
+        kinds = _json_types(path, value)
         if value is None or isinstance(value, bool):
-            # Other values have their own type in SQL as well; these have not.
-            return f"json_type(payload, :{name}_path) = '{_LITERALS[value]}'"
+            return f"json_type(payload, :{name}_path) in {kinds}"
         values[name] = value
-        return f"json_extract(payload, :{name}_path) is :{name}"
+        found = f"json_extract(payload, :{name}_path) = :{name}"
+        return f"(json_type(payload, :{name}_path) in {kinds} and {found})"
 
     @contextmanager
     def part(self) -> Iterator[None]:
@@ -171,14 +182,22 @@ class SqliteTx:
             raise Unstorable(str(error)) from error
 
 
-_LITERALS = {None: "null", True: "true", False: "false"}
-
-
-def _check_plain(path: Sequence[str], value: object) -> None:
-    plain = value is None or isinstance(value, str | float) or (isinstance(value, int) and abs(value) < 2**63)
-    if not plain:
-        allowed = "a text, a number, true, false or null"
-        raise InvalidValue("payload." + ".".join(path), value, allowed)
+def _json_types(path: Sequence[str], value: object) -> str:
+    """The types that a JSON value equal to this one can have; in SQL alone 1 and true would be the same."""
+    match value:
+        case None:
+            return "('null')"
+        case bool():
+            return "('true')" if value else "('false')"
+        case str():
+            return "('text')"
+        case int() if abs(value) < 2**63:
+            return "('integer', 'real')"
+        case float() if math.isfinite(value):
+            return "('integer', 'real')"
+        case _:
+            allowed = "a text, a number, true, false or null"
+            raise InvalidValue("payload." + ".".join(path), value, allowed)
 
 
 def _odd_field_equals(name: str, path: Sequence[str], value: object, values: dict[str, object]) -> str:
@@ -190,6 +209,7 @@ def _odd_field_equals(name: str, path: Sequence[str], value: object, values: dic
         conditions.append(f"level_{depth}.key = :{name}_{depth}")
         inner = f"case level_{depth}.type when 'object' then level_{depth}.value else '{{}}' end"
     values[name] = value
-    conditions.append(f"level_{len(path) - 1}.value is :{name}")
+    last = f"level_{len(path) - 1}"
+    conditions.append(f"{last}.type in {_json_types(path, value)} and {last}.value is :{name}")
     # Only numbered names are put together here; every value is bound.
     return f"exists (select 1 from {', '.join(levels)} where {' and '.join(conditions)})"  # noqa: S608

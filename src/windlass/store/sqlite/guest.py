@@ -41,7 +41,7 @@ def transaction(
             raise
     except sqlite3.OperationalError as error:
         failure = explain(error, path)
-        if isinstance(failure, StoreBusy) and guest.in_transaction:
+        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY_SNAPSHOT:
             raise StoreBusy(
                 f"the caller's transaction on {path} began with a read and others have written since: "
                 "begin immediate first, then read and enqueue",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ if sys.platform != "win32":
 
 # The byte of the shared-memory file that SQLite locks while a connection writes in WAL mode.
 _WRITE_LOCK_BYTE = 120
+_STEP_SECONDS = 0.01
 
 
 class Turn:
@@ -42,6 +44,17 @@ class Turn:
         fcntl.flock(self._turn, fcntl.LOCK_EX)
         self.leave_door()
 
+    def take_within(self, seconds: float) -> bool:
+        """Wait for our turn, but not for ever; False if it did not come."""
+        pause = threading.Event()
+        for _ in range(max(1, round(seconds / _STEP_SECONDS))):
+            if self.take_if_free():
+                self.leave_door()
+                return True
+            self.leave_door()
+            pause.wait(_STEP_SECONDS)
+        return False
+
     def take_if_free(self) -> bool:
         """Take the turn if no other process has it or waits for it. In doubt call `leave_door` and `give`."""
         try:
@@ -62,6 +75,10 @@ class AlwaysMine:
 
     def take(self) -> None:
         """There is nobody to wait for."""
+
+    def take_within(self, seconds: float) -> bool:
+        """It is there at once, however few seconds there are."""
+        return seconds >= 0
 
     def take_if_free(self) -> bool:
         """It always is."""

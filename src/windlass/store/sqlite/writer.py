@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from windlass.errors import StoreBusy, StoreError, StoreUnavailable, WindlassError
 from windlass.store.sqlite import locks
+from windlass.store.sqlite.checkpoint import Checkpointer
 from windlass.store.sqlite.connection import MEMORY, SqliteTx, explain
 from windlass.store.sqlite.library import sqlite3
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from windlass.clock import Clock
-    from windlass.store.sqlite.checkpoint import Checkpointer
 
 T = TypeVar("T")
 log = logging.getLogger("windlass.store")
@@ -33,6 +33,8 @@ _OWN_LOCK_SECONDS = 5.0
 # How often we look whether an outsider has let go of the write lock.
 _OUTSIDER_SECONDS = 0.01
 _GATHER_SECONDS = 0.0002
+# Longer than any transaction of ours: whoever has not come back by then waits for somebody frozen.
+_ENDING_SECONDS = 2.0
 
 
 class _Operation:
@@ -48,8 +50,9 @@ class _Operation:
         self.error: BaseException | None = None
         self.begun = False
         self.given_up = False
-        # Only whoever waits has one: a bare lock, the cheapest thing to wait on, is let go when it is done.
-        self.done: threading.Lock | None = None
+        # A bare lock is the cheapest thing to wait on; it is let go when the operation is done.
+        self.done = threading.Lock()
+        self.done.acquire()
 
 
 class Writer:
@@ -57,23 +60,20 @@ class Writer:
 
     def __init__(
         self,
-        connection: sqlite3.Connection,
+        connect: Callable[[], sqlite3.Connection],
         path: str,
         *,
         statements: Mapping[str, str],
         clock: Clock,
         patience: float,
-        checkpointer: Checkpointer | None,
     ) -> None:
-        self._connection = connection
+        self._connect = connect
         self._path = path
         self._statements = statements
         self._clock = clock
         self._patience = patience
-        self._checkpointer = checkpointer
-        self._turn = locks.turn_for(path)
         self._waiting: SimpleQueue[_Operation | None] = SimpleQueue()
-        # Whoever holds it may use the connection.
+        # Whoever holds it may use the connection, the turn and the checkpointer.
         self._lead = threading.Lock()
         # How many wrote together last: one alone need not wait for company.
         self._crowd = 1
@@ -83,8 +83,7 @@ class Writer:
         # Whether the write lock, if this process holds it, is held by us rather than by the caller.
         self._writing = False
         self._pid = os.getpid()
-        # We wait for outsiders that hold the write lock ourselves, so that the wait can be given up.
-        connection.execute("pragma busy_timeout = 0")
+        self._open()
         self._thread = threading.Thread(target=self._work, name="windlass-writer", daemon=True)
         self._thread.start()
 
@@ -92,13 +91,23 @@ class Writer:
         """Run a verb in a transaction; comes back after the durable commit, or raises: nothing written."""
         if self._closed or self._pid != os.getpid():
             raise StoreUnavailable(f"{self._path} was closed in this process; open it again")
+        if self._crowd == 1 and self._waiting.empty() and not self._lead.locked():
+            with self._lead:
+                wrote, result = self._write_at_once(verb, args)
+            if wrote:
+                self.checkpoint_soon()
+                return result  # type: ignore[no-any-return]
         operation = _Operation(verb, args, urgent=urgent)
-        if not self._write_at_once(operation):
-            self._wait_for(operation)
+        self._waiting.put(operation)
+        self._wait_for(operation)
         if operation.error is not None:
             raise operation.error
-        result: T = operation.result
-        return result
+        return operation.result  # type: ignore[no-any-return]
+
+    def checkpoint_soon(self) -> None:
+        """If the log is full, let the writer's thread empty it; nobody waits for that."""
+        if self._checkpointer is not None and self._checkpointer.is_due():
+            self._waiting.put(_Operation(_nothing, (), urgent=False))
 
     def close(self) -> None:
         """Write what waits, then stop."""
@@ -106,50 +115,91 @@ class Writer:
             return
         self._closed = True
         self._waiting.put(None)
-        self._thread.join()
-        with self._lead:
-            self._turn.close()
+        # Not for ever: the thread may wait for a process that is frozen, and ends with this one.
+        self._thread.join(_ENDING_SECONDS)
+        if self._lead.acquire(timeout=_ENDING_SECONDS):
+            self._let_go()
+            self._lead.release()
+
+    # --- around a fork: see forks.py ---
+
+    def pause(self) -> bool:
+        """Finish what is being written and let go of every file; False if that is not possible soon."""
+        if not self._lead.acquire(timeout=_ENDING_SECONDS):
+            return False
+        self._let_go()
+        return True
+
+    def resume(self) -> None:
+        """Go on after `pause`; the files are opened again when they are needed."""
+        self._lead.release()
+
+    def _open(self) -> None:
+        self._connection: sqlite3.Connection | None = self._connect()
+        # We wait for outsiders that hold the write lock ourselves, so that the wait can be given up.
+        self._connection.execute("pragma busy_timeout = 0")
+        try:
+            self._turn = locks.turn_for(self._path)
+            self._checkpointer = None if self._path == MEMORY else Checkpointer(self._path)
+        except BaseException:
             self._connection.close()
+            raise
+
+    def _let_go(self) -> None:
+        if self._connection is None:
+            return
+        self._connection.close()
+        self._connection = None
+        self._turn.close()
+        if self._checkpointer is not None:
+            self._checkpointer.close()
+
+    def _connected(self) -> sqlite3.Connection:
+        if self._connection is None:
+            if self._closed:
+                raise StoreUnavailable(f"{self._path} was closed in this process; open it again")
+            self._open()
+        assert self._connection is not None  # noqa: S101 - just opened
+        return self._connection
 
     # --- on the caller's thread ---
 
-    def _write_at_once(self, operation: _Operation) -> bool:
-        """Nobody writes: do it here, which saves two changes of thread. False if somebody does after all.
+    def _write_at_once(self, verb: Callable[..., Any], args: tuple[Any, ...]) -> tuple[bool, Any]:
+        """Nobody writes: do it here, which saves two changes of thread. (False, None) if somebody does.
 
         An exception may strike this thread at any step: an interrupt from the keyboard, or one thrown into
-        a handler whose time is over. Whatever it leaves behind is set right by whoever comes next.
+        a handler whose time is over. Therefore whatever is taken is taken within the `try`, and what the
+        `finally` does are plain calls into SQLite and the system, between whose steps nothing can strike.
         """
-        if self._crowd > 1 or self._lead.locked() or not self._waiting.empty():
-            return False
-        group = [operation]
-        with self._lead:
-            try:
-                if self._closed or not self._turn.take_if_free() or not self._begun():
-                    return False
-                self._turn.leave_door()
-                operation.begun = True
-                self._finish(group)
-            finally:
-                self._turn.leave_door()
-                self._turn.give()
-        if self._checkpointer is not None and self._checkpointer.is_due():
-            # Emptying the log takes a while: the writer's thread does it, and nobody waits.
-            self._waiting.put(_Operation(_nothing, (), urgent=False))
-        return True
+        connection = self._connected()
+        turn = self._turn
+        try:
+            if not turn.take_if_free() or not self._begun(connection):
+                return False, None
+            turn.leave_door()
+            result = verb(SqliteTx(connection, self._statements, self._clock.micros()), *args)
+            connection.execute("commit")
+        except sqlite3.Error as error:
+            raise explain(error, self._path) from error
+        finally:
+            connection.rollback()
+            turn.leave_door()
+            turn.give()
+            self._writing = False
+        return True, result
 
     def _wait_for(self, operation: _Operation) -> None:
-        """Leave it to the writer's thread, as long as our patience lasts."""
-        done = operation.done = threading.Lock()
-        done.acquire()
-        self._waiting.put(operation)
-        if done.acquire(timeout=min(_OWN_LOCK_SECONDS, self._patience)):
+        """The writer's thread writes it, as long as our patience lasts."""
+        if operation.done.acquire(timeout=min(_OWN_LOCK_SECONDS, self._patience)):
             return
+        if self._closed and self._give_up(operation):
+            raise StoreUnavailable(f"{self._path} was closed in this process; open it again")
         if self._caller_writes() and self._give_up(operation):
             raise StoreBusy(
                 f"this process holds a write transaction on {self._path} on another connection: "
                 "commit it first, or enqueue within it by connection=...",
             )
-        if done.acquire(timeout=max(0.0, self._patience - _OWN_LOCK_SECONDS)):
+        if operation.done.acquire(timeout=max(0.0, self._patience - _OWN_LOCK_SECONDS)):
             return
         if self._give_up(operation):
             who = locks.describe(None if self._path == MEMORY else locks.holder(self._path))
@@ -157,7 +207,7 @@ class Writer:
                 f"{who} has held the write lock of {self._path} for {self._patience:g} s; "
                 "nothing was written: try again, or end that process's transaction",
             )
-        done.acquire()
+        operation.done.acquire()
 
     def _caller_writes(self) -> bool:
         return self._path != MEMORY and not self._writing and locks.writes_itself(self._path)
@@ -178,7 +228,12 @@ class Writer:
             with self._lead:
                 group = [operation, *self._others()]
                 self._crowd = len(group)
-                self._write(group)
+                try:
+                    self._write(group)
+                except Exception as error:  # noqa: BLE001 # wall: the writer outlives whatever happens to a group
+                    self._fail(group, self._refusal(error))
+            for operation in group:
+                operation.done.release()
 
     def _others(self) -> Iterator[_Operation]:
         """Whoever else waits by now."""
@@ -193,97 +248,63 @@ class Writer:
             yield operation
 
     def _write(self, group: list[_Operation]) -> None:
-        """One transaction and one turn for all; then the answers; then, if it is time, a checkpoint."""
+        """One transaction and one turn for all; then, if it is time, a checkpoint."""
         group.sort(key=lambda operation: not operation.urgent)
+        connection = self._connected()
         self._turn.take()
         try:
-            if self._begin(group):
-                self._finish([operation for operation in group if operation.begun])
-            for operation in group:
-                if operation.done is not None:
-                    operation.done.release()
-            self._checkpoint()
+            if self._begin(connection, group):
+                self._run_group([operation for operation in group if operation.begun], connection)
+                connection.execute("commit")
+                self._writing = False
+                self._checkpoint(connection)
         finally:
+            self._writing = False
+            connection.rollback()
             self._turn.give()
 
-    def _begin(self, group: list[_Operation]) -> bool:
-        """Take SQLite's write lock; False when everybody has given up waiting for it, or cannot have it."""
-        try:
-            while not self._begun():
-                if all(operation.given_up for operation in group):
-                    return False
-                self._pause.wait(_OUTSIDER_SECONDS)
-        except sqlite3.Error as error:
-            self._fail(group, self._refusal(error))
-            return False
+    def _begin(self, connection: sqlite3.Connection, group: list[_Operation]) -> bool:
+        """Take SQLite's write lock; False when everybody has given up waiting for it."""
+        while not self._begun(connection):
+            if all(operation.given_up for operation in group):
+                return False
+            self._pause.wait(_OUTSIDER_SECONDS)
         with self._guard:
             for operation in group:
                 operation.begun = not operation.given_up
         return True
 
-    def _checkpoint(self) -> None:
-        """Nobody's answer depends on it: what fails now is tried again after a later commit."""
-        if self._checkpointer is None or not self._checkpointer.is_due():
-            return
-        try:
-            self._checkpointer.run(self._connection)
-        except sqlite3.Error as error:
-            log.warning("store.checkpoint_failed", extra={"store": self._path, "error": str(error)})
-
-    # --- on either ---
-
-    def _begun(self) -> bool:
-        """Try to take SQLite's write lock."""
-        if self._connection.in_transaction:
-            # Somebody was struck by an exception before he could end his transaction.
-            self._connection.execute("rollback")
-        try:
-            self._connection.execute("begin immediate")
-        except sqlite3.OperationalError as error:
-            if isinstance(explain(error, self._path), StoreBusy):
-                return False
-            raise
-        self._writing = True
-        return True
-
-    def _finish(self, group: list[_Operation]) -> None:
-        """Run and commit. Each operation fails alone, unless the transaction as a whole fails."""
-        try:
-            tx = SqliteTx(self._connection, self._statements, self._clock.micros())
-            if len(group) == 1:
-                group[0].result = group[0].verb(tx, *group[0].args)
-            else:
-                self._run_group(group, tx)
-            self._connection.execute("commit")
-        except Exception as error:  # noqa: BLE001 # wall: the writer outlives whatever happens to a group
-            self._fail(group, self._refusal(error))
-        except BaseException:
-            self._connection.rollback()
-            raise
-        finally:
-            self._writing = False
-
-    def _run_group(self, group: list[_Operation], tx: SqliteTx) -> None:
+    def _run_group(self, group: list[_Operation], connection: sqlite3.Connection) -> None:
         """All at once; if one of them fails, all again, each in a part of its own."""
+        tx = SqliteTx(connection, self._statements, self._clock.micros())
         try:
             with tx.part():
                 for operation in group:
                     operation.result = operation.verb(tx, *operation.args)
         except Exception:
             # Not one operation, but the transaction has failed: a full disk, say.
-            if not self._connection.in_transaction:
+            if not connection.in_transaction:
                 raise
             for operation in group:
-                self._run_apart(operation, tx)
+                self._run_apart(operation, tx, connection)
 
-    def _run_apart(self, operation: _Operation, tx: SqliteTx) -> None:
+    def _run_apart(self, operation: _Operation, tx: SqliteTx, connection: sqlite3.Connection) -> None:
         try:
             with tx.part():
                 operation.result = operation.verb(tx, *operation.args)
         except Exception as error:  # wall: a verb that breaks must not take its neighbours along
-            if not self._connection.in_transaction:
+            if not connection.in_transaction:
                 raise
             operation.error = self._refusal(error)
+
+    def _checkpoint(self, connection: sqlite3.Connection) -> None:
+        """Nobody's answer depends on it: what fails now is tried again after a later commit."""
+        if self._checkpointer is None or not self._checkpointer.is_due():
+            return
+        try:
+            self._checkpointer.run(connection)
+        except sqlite3.Error as error:
+            log.warning("store.checkpoint_failed", extra={"store": self._path, "error": str(error)})
 
     def _refusal(self, error: Exception) -> WindlassError:
         if isinstance(error, WindlassError):
@@ -295,12 +316,23 @@ class Writer:
         return failure
 
     def _fail(self, group: list[_Operation], error: WindlassError) -> None:
-        if self._connection.in_transaction:
-            self._connection.execute("rollback")
         for operation in group:
             operation.result = None
             # Each caller raises its own: one exception raised in many threads would mix their tracebacks.
             operation.error = operation.error or copy.copy(error)
+
+    # --- on either ---
+
+    def _begun(self, connection: sqlite3.Connection) -> bool:
+        """Try to take SQLite's write lock."""
+        try:
+            connection.execute("begin immediate")
+        except sqlite3.OperationalError as error:
+            if isinstance(explain(error, self._path), StoreBusy):
+                return False
+            raise
+        self._writing = True
+        return True
 
 
 def _nothing(tx: SqliteTx) -> None:

@@ -48,12 +48,11 @@ def _enqueue_one(tx: Tx, new: NewJob) -> Enqueued:
     )
     if row is None:
         return _existing(new, get_by_id(tx, new.id))
-    if new.own_id:
-        # An id that we have just made is new; one made by the caller, or sent again, may have ended already.
-        ended = tx.row("by_id_ended", id=new.id)
-        if ended is not None:
-            tx.change("remove_new", id=new.id)
-            return _existing(new, rows.ended_job(ended))
+    ended = tx.row("by_id_ended", id=new.id)
+    if ended is not None:
+        # Sent again after its job has ended: it must not run a second time.
+        tx.change("remove_new", id=new.id)
+        return _existing(new, rows.ended_job(ended))
     return Enqueued(_made(new, row["seq"], tx.now, run_at), created=True)
 
 

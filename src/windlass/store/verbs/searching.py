@@ -109,6 +109,7 @@ def _decode(cursor: str | None) -> int:
     if cursor is None:
         return _FROM_THE_TOP
     try:
-        return int(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+        seq = int(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
     except (ValueError, binascii.Error):
         raise InvalidValue("cursor", cursor, "the `next` of an earlier page") from None
+    return min(max(seq, 0), _FROM_THE_TOP)

@@ -60,6 +60,8 @@ create index windlass.jobs_claim on windlass.jobs (type, schema_version, priorit
  where due = 1;
 create index windlass.jobs_later on windlass.jobs (run_at, type, attempts, state, due)
  where state = 'pending' and due = 0;
+create index windlass.jobs_later_of_type on windlass.jobs (type, run_at)
+ where state = 'pending' and due = 0;
 create index windlass.jobs_running on windlass.jobs (worker, lease_until, type, state) where state = 'processing';
 create index windlass.jobs_dead on windlass.jobs (seq, type, state) where state = 'dead';
 create index windlass.jobs_dead_since on windlass.jobs (finished_at, state) where state = 'dead';
