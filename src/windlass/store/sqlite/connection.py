@@ -103,12 +103,15 @@ def explain(error: sqlite3.Error, path: str) -> StoreError:
 
 def _why_not(path: str) -> str:
     place = Path(path)
-    if place.is_dir():
-        return "it is a directory, not a file"
-    if not place.parent.is_dir():
-        return f"there is no directory {place.parent}"
-    if not place.exists():
-        return "there is no such file"
+    try:
+        if place.is_dir():
+            return "it is a directory, not a file"
+        if not place.parent.is_dir():
+            return f"there is no directory {place.parent}"
+        if not place.exists():
+            return "there is no such file"
+    except OSError as error:
+        return str(error.strerror)
     if not os.access(place, os.R_OK):
         return "this user may not read it"
     return "this user may not write it or its directory"

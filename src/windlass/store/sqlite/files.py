@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from windlass.clock import SystemClock
@@ -23,7 +22,7 @@ def real_path(path: str) -> str:
     if path == MEMORY:
         return path
     try:
-        os.fsencode(path)
+        path.encode()
         # Two slashes in front would make a host name of the first part.
         return re.sub("^/+", "/", os.path.realpath(path))
     except (ValueError, UnicodeError):
@@ -32,9 +31,9 @@ def real_path(path: str) -> str:
 
 def make(path: str, clock: Clock, *, create: bool, patience: float) -> None:
     """See that there is a store at `path` whose schema is ours; make a new one if `create` says so."""
-    if Path(path).is_dir():
+    if os.path.isdir(path):  # noqa: PTH112 - also for names that are too long to exist
         raise StoreUnavailable(f"cannot open {path}: it is a directory, not a file")
-    if not create and not Path(path).exists():
+    if not create and not os.path.exists(path):  # noqa: PTH110 - likewise
         raise StoreUnavailable(
             f"there is no store at {path}; `windlass enqueue` or `windlass worker start` makes one"
         )

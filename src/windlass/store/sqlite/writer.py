@@ -168,8 +168,8 @@ class Writer:
         """Nobody writes: do it here, which saves two changes of thread. (False, None) if somebody does.
 
         An exception may strike this thread at any step: an interrupt from the keyboard, or one thrown into
-        a handler whose time is over. Therefore whatever is taken is taken within the `try`, and what the
-        `finally` does are plain calls into SQLite and the system, between whose steps nothing can strike.
+        a handler whose time is over. Therefore whatever is taken is taken within the `try`, and each
+        `finally` makes one plain call into SQLite or the system, which nothing can strike before it is done.
         """
         connection = self._connected()
         turn = self._turn
@@ -182,10 +182,14 @@ class Writer:
         except sqlite3.Error as error:
             raise explain(error, self._path) from error
         finally:
-            connection.rollback()
-            turn.leave_door()
-            turn.give()
             self._writing = False
+            try:
+                connection.rollback()
+            finally:
+                try:
+                    turn.leave_door()
+                finally:
+                    turn.give()
         return True, result
 
     def _wait_for(self, operation: _Operation) -> None:
