@@ -32,7 +32,8 @@ _MOST_AT_ONCE = 256
 _OWN_LOCK_SECONDS = 5.0
 # How often we look whether an outsider has let go of the write lock.
 _OUTSIDER_SECONDS = 0.01
-_GATHER_SECONDS = 0.0002
+_GATHER_STEPS = 4
+_GATHER_STEP_SECONDS = 0.0001
 # Longer than any transaction of ours: whoever has not come back by then waits for somebody frozen.
 _ENDING_SECONDS = 2.0
 
@@ -226,9 +227,7 @@ class Writer:
 
     def _work(self) -> None:
         while (operation := self._waiting.get()) is not None:
-            if self._waiting.qsize() + 1 < self._crowd:
-                # Those of the last group come again in a moment: one commit for all is worth the wait.
-                self._pause.wait(_GATHER_SECONDS)
+            self._gather()
             with self._lead:
                 group = [operation, *self._others()]
                 self._crowd = len(group)
@@ -238,6 +237,13 @@ class Writer:
                     self._fail(group, self._refusal(error))
             for operation in group:
                 operation.done.release()
+
+    def _gather(self) -> None:
+        """Those of the last group come again in a moment: one commit for all is worth a short wait."""
+        for _ in range(_GATHER_STEPS):
+            if self._waiting.qsize() + 1 >= self._crowd:
+                return
+            self._pause.wait(_GATHER_STEP_SECONDS)
 
     def _others(self) -> Iterator[_Operation]:
         """Whoever else waits by now."""
