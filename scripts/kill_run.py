@@ -1,89 +1,214 @@
 #!/usr/bin/env python3
 """Is any accepted job lost when workers are killed at random under load?
 
-Starts workers on one SQLite file, lets producers enqueue jobs of mixed length from processes of their own, kills a
-worker that is running something every second, starts it again, and then checks every promise against what the
-producers were answered and what the handlers wrote down. Exit 1 if one does not hold.
+Starts workers on one SQLite file, lets producers enqueue jobs of mixed length from processes of their own,
+kills a worker that is running something every second, starts another in its place, and then checks every
+promise against what the producers were answered and what the handlers wrote down. Exit 1 if one is broken.
 """
 
-import asyncio
+import argparse
+import multiprocessing
 import os
 import random
+import signal
+import subprocess
+import sys
+import tempfile
 import time
+from collections.abc import Iterator
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
-from windlass import Context, Queue, Retry, RetryableError
+import kill_app
+from kill_verdict import RERUN_WITHIN, Facts, Kill, Log
 
-RERUN_WITHIN = 15.0
+from windlass.job import Job, JobState
+from windlass.store.protocol import Filter
+
 KILL_EVERY = 1.0
-MAX_ATTEMPTS = 5
 STOP_WITHIN = 35.0
-
-# --- what the workers run -----------------------------------------------------------------------
-
-queue = Queue(os.environ.get("KILL_RUN_URL"), shell=True)
-FAST_RETRY = Retry(kind="fixed", base=0.2, jitter=0.1)
+PAUSE = 0.05
 
 
-def note(event: str, job: str, attempt: int) -> None:
-    """Write down, in one write that no death can tear, that an execution began, ended or failed."""
-    line = f"{time.time():.6f} {event} {job} {attempt} {os.getpid()}\n"
-    log = os.open(os.environ["KILL_RUN_LOG"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+def main() -> int:
+    """Run and report; 1 if a promise did not hold."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--workers", type=int, default=4, help="worker processes (default 4)")
+    parser.add_argument("--slots", type=int, default=10, help="jobs at once in each (default 10)")
+    parser.add_argument("--producers", type=int, default=4, help="producer processes (default 4)")
+    parser.add_argument("--jobs", type=int, default=5000, help="jobs in all (default 5000)")
+    parser.add_argument(
+        "--seconds", type=int, default=20, help="how long to kill, once a second (default 20)"
+    )
+    parser.add_argument(
+        "--wait", type=int, default=180, help="seconds for all jobs to end after that (default 180)"
+    )
+    parser.add_argument("--seed", type=int, default=None, help="the same seed gives the same jobs")
+    parser.add_argument("--keep", action="store_true", help="keep the folder with store and logs")
+    options = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="kill_run_"))
+    held = run(options, folder)
+    if held and not options.keep:
+        for file in folder.iterdir():
+            file.unlink()
+        folder.rmdir()
+    else:
+        print(f"store and logs: {folder}")
+    return 0 if held else 1
+
+
+def run(options: argparse.Namespace, folder: Path) -> bool:
+    """All of it; whether every promise held."""
+    os.environ["WINDLASS_DATABASE_URL"] = f"sqlite:///{folder / 'jobs.db'}"
+    os.environ["KILL_RUN_LOG"] = str(folder / "executions.log")
+    log = Log(folder / "executions.log")
+    fleet = Fleet(folder, options.workers, options.slots)
     try:
-        os.write(log, line.encode())
+        producers, answers = start_producers(options, folder)
+        kills = list(killing(options, fleet, log))
+        for producer in producers:
+            producer.join()
+        ended = wait_for_the_end(options, log)
+        codes = fleet.stop()
     finally:
-        os.close(log)
+        fleet.end()
+    log.read()
+    accepted = [line for file in answers for line in file.read_text().split()]
+    facts = Facts(folder, log.all(), kills, accepted, all_jobs())
+    facts.promise("as many kills as seconds", held=len(kills) == options.seconds, told=str(len(kills)))
+    facts.promise("workers end with exit code 0 when asked", held=not any(codes), told=str(codes))
+    facts.promise("all jobs ended in time", held=ended)
+    facts.promise("every producer finished", held=all(producer.exitcode == 0 for producer in producers))
+    return facts.report()
 
 
-@queue.job(max_attempts=MAX_ATTEMPTS, retry=FAST_RETRY)
-def work(ctx: Context, seconds: float, fail_first: bool = False) -> None:  # noqa: FBT001, FBT002 - a payload's field
-    """Work on a thread, and fail the first time if asked to."""
-    note("start", ctx.id, ctx.attempt)
-    time.sleep(seconds)
-    if fail_first and ctx.attempt == 1:
-        note("fail", ctx.id, ctx.attempt)
-        raise RetryableError("asked to fail")
-    note("end", ctx.id, ctx.attempt)
+# --- workers and producers ----------------------------------------------------------------------
 
 
-@queue.job(max_attempts=MAX_ATTEMPTS, retry=FAST_RETRY)
-async def work_async(ctx: Context, seconds: float) -> None:
-    """Work on the worker's loop."""
-    note("start", ctx.id, ctx.attempt)
-    await asyncio.sleep(seconds)
-    note("end", ctx.id, ctx.attempt)
+class Fleet:
+    """The worker processes: killed and started again."""
+
+    def __init__(self, folder: Path, count: int, slots: int) -> None:
+        self._folder = folder
+        self._slots = slots
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        for _ in range(count):
+            self.start()
+
+    def start(self) -> None:
+        """Start one more worker, as a person would."""
+        windlass = Path(sys.executable).with_name("windlass")
+        app = "kill_app:queue"
+        with (self._folder / "workers.log").open("ab") as log:
+            process = subprocess.Popen(
+                [windlass, "worker", "start", app, "--concurrency", str(self._slots)],
+                cwd=Path(__file__).parent,
+                stderr=log,
+            )
+        self._processes[process.pid] = process
+
+    def kill(self, pid: int) -> Kill:
+        """Kill one, and start another in its place."""
+        process = self._processes.pop(pid)
+        process.kill()
+        killed = Kill(time.time(), pid)
+        process.wait()
+        self.start()
+        return killed
+
+    def alive(self) -> list[int]:
+        """The processes that run."""
+        return [pid for pid, process in self._processes.items() if process.poll() is None]
+
+    def stop(self) -> list[int]:
+        """Ask all to end; their exit codes."""
+        for process in self._processes.values():
+            process.send_signal(signal.SIGTERM)
+        return [process.wait(STOP_WITHIN) for process in self._processes.values()]
+
+    def end(self) -> None:
+        """Leave nothing behind, whatever happened."""
+        for process in self._processes.values():
+            if process.poll() is None:
+                process.kill()
+                process.wait()
 
 
-def command(seconds: float) -> str:
-    """The same as a shell job: its parent is the worker."""
-    line = 'printf "%s {} %s %s %s\\n" "$(date +%s.%N)" "$WINDLASS_JOB_ID" "$WINDLASS_ATTEMPT" "$PPID" >> "$KILL_RUN_LOG"'
-    return "; ".join([line.format("start"), f"sleep {seconds:.3f}", line.format("end")])
+def start_producers(options: argparse.Namespace, folder: Path) -> tuple[list[SpawnProcess], list[Path]]:
+    """Let all producers begin; each writes down what was answered."""
+    share, rest = divmod(options.jobs, options.producers)
+    spawn = multiprocessing.get_context("spawn")
+    seed = random.randrange(2**32) if options.seed is None else options.seed
+    producers, answers = [], []
+    for number in range(options.producers):
+        answers.append(folder / f"accepted-{number}.txt")
+        count = share + (number < rest)
+        producers.append(spawn.Process(target=kill_app.produce, args=(count, seed + number, answers[-1])))
+        producers[-1].start()
+    return producers, answers
 
 
-# --- who produces -------------------------------------------------------------------------------
+def killing(options: argparse.Namespace, fleet: Fleet, log: Log) -> Iterator[Kill]:
+    """Kill a worker that runs something, every second, for as long as asked."""
+    begun = time.monotonic()
+    for number in range(1, options.seconds + 1):
+        while time.monotonic() < begun + number * KILL_EVERY:
+            time.sleep(PAUSE)
+        pid = busy_worker(fleet, log)
+        if pid is None:
+            print(f"\nno worker is busy {number} s after the start: take more jobs", file=sys.stderr)
+            return
+        kill = fleet.kill(pid)
+        log.read()
+        kill.cut_off = log.running().get(pid, [])
+        progress(f"{number:3} s: {len(kill.cut_off):3} jobs cut off, {log.ended():6} executions ended")
+        yield kill
 
 
-def produce(count: int, seed: int, accepted: Path) -> None:
-    """Enqueue jobs one by one and in batches; an id is written down durably once it was answered."""
-    chance = random.Random(seed)
-    with accepted.open("w") as file:
-        while count > 0:
-            size = min(count, chance.choice([1, 1, 1, 5, 20]))
-            drafts = [draft(chance) for _ in range(size)]
-            handles = queue.enqueue_many(drafts)
-            file.writelines(f"{handle.id}\n" for handle in handles)
-            file.flush()
-            os.fsync(file.fileno())
-            count -= size
+def busy_worker(fleet: Fleet, log: Log) -> int | None:
+    """One of those that run something; waits for the next moment at which there is one."""
+    for _ in range(int(RERUN_WITHIN / PAUSE)):
+        log.read()
+        running = log.running()
+        busy = [pid for pid in fleet.alive() if running.get(pid)]
+        if busy:
+            return random.choice(busy)
+        time.sleep(PAUSE)
+    return None
 
 
-def draft(chance: random.Random):  # type: ignore[no-untyped-def] # noqa: ANN201
-    """A job of some kind and length: many short ones, some of seconds."""
-    low, high = chance.choices([(0.003, 0.05), (0.1, 0.6), (1.0, 3.0)], [70, 25, 5])[0]
-    seconds = round(chance.uniform(low, high), 3)
-    kind = chance.choices(["thread", "loop", "shell"], [50, 45, 5])[0]
-    if kind == "shell":
-        return queue.draft("shell", {"command": command(seconds)}, max_attempts=MAX_ATTEMPTS)
-    if kind == "loop":
-        return work_async.draft(seconds)
-    return work.draft(seconds, fail_first=chance.random() < 0.02)
+def wait_for_the_end(options: argparse.Namespace, log: Log) -> bool:
+    """Wait until nothing is pending or processing; False if it takes too long."""
+    until = time.monotonic() + options.wait
+    while time.monotonic() < until:
+        counts = kill_app.queue.store.counts().counts
+        left = sum(each.count for each in counts if each.state in {JobState.PENDING, JobState.PROCESSING})
+        log.read()
+        progress(f"waiting: {left:6} jobs left, {log.ended():6} executions ended")
+        if not left:
+            print()
+            return True
+        time.sleep(PAUSE * 5)
+    print()
+    return False
+
+
+def progress(text: str) -> None:
+    """One line that stays in its place."""
+    print(f"\r{text:<78}", end="" if sys.stdout.isatty() else "\n", flush=True)
+
+
+def all_jobs() -> dict[str, Job]:
+    """Everything that the store holds, by id."""
+    found: dict[str, Job] = {}
+    cursor: str | None = None
+    while True:
+        page = kill_app.queue.store.find(Filter(), limit=1000, cursor=cursor)
+        found |= {job.id: job for job in page.jobs}
+        cursor = page.next
+        if cursor is None:
+            return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,5 +1,7 @@
 """Windlass: a background job queue for Python on SQLite or PostgreSQL."""
 
+import logging
+
 from windlass.context import Context
 from windlass.errors import (
     Cancel,
@@ -57,3 +59,6 @@ __all__ = [
     "WindlassError",
     "WrongState",
 ]
+
+# The application decides what is logged, and where; without its word nothing is.
+logging.getLogger("windlass").addHandler(logging.NullHandler())

@@ -87,6 +87,9 @@ def from_micros(micros: int) -> datetime:
     return _EPOCH + timedelta(microseconds=micros)
 
 
+END_OF_TIME = to_micros(datetime.max.replace(tzinfo=UTC))
+
+
 def span(duration: timedelta) -> int:
     """A duration as whole microseconds."""
     return duration // _MICROSECOND

@@ -8,8 +8,9 @@ import msgspec
 
 from windlass.errors import InvalidValue, StoreUnavailable
 from windlass.store.protocol import Store
-from windlass.store.sqlite import store as sqlite
+from windlass.store.sqlite import files
 from windlass.store.sqlite.connection import MEMORY
+from windlass.store.sqlite.store import SqliteStore
 from windlass.wakeup.listen import Listen
 from windlass.wakeup.local import LocalWakeup
 from windlass.wakeup.protocol import Wakeup
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from windlass.clock import Clock
 
 _SQLITE = "sqlite:///"
+# How many seconds we wait for somebody else's write.
+_PATIENCE = 30.0
 _POSTGRES = ("postgresql://", "postgres://")
 _ALLOWED = (
     "a path, sqlite:///relative.db, sqlite:////absolute/path.db, sqlite:///:memory: "
@@ -40,7 +43,7 @@ class Opened(msgspec.Struct, frozen=True):
         self.store.close()
 
 
-def open(url: str, *, create: bool = True, clock: Clock | None = None, patience: float = 30.0) -> Opened:
+def open(url: str, *, create: bool = True, clock: Clock | None = None, patience: float = _PATIENCE) -> Opened:
     """Open the store behind a URL. A new one gets its schema; `create=False` opens what exists only.
 
     Times are the store's own; a `clock` stands in its place for tests.
@@ -48,7 +51,7 @@ def open(url: str, *, create: bool = True, clock: Clock | None = None, patience:
     if is_postgres(url):
         return _open_postgres(url, create=create, clock=clock, patience=patience)
     path = sqlite_path(url)
-    store = sqlite.SqliteStore(path, clock=clock, create=create, patience=patience)
+    store = SqliteStore(path, clock=clock, create=create, patience=patience)
     version = store.watch()
     return Opened(store, LocalWakeup() if version is None else Watch(version))
 
@@ -58,7 +61,7 @@ def migrate(url: str) -> list[str]:
     if is_postgres(url):
         applied: list[str] = _postgres().migrate(url)
         return applied
-    return sqlite.migrate(sqlite_path(url))
+    return files.migrate(sqlite_path(url), patience=_PATIENCE)
 
 
 def is_postgres(url: str) -> bool:

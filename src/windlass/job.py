@@ -177,7 +177,6 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     caller: str = ""
     tenant: str = ""
     traceparent: str | None = None
-    own_id: bool = False
     take_existing: bool = False
 
     def digest(self) -> str:

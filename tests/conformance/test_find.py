@@ -184,6 +184,7 @@ FILTERS: list[tuple[dict[str, Any], list[str]]] = [
     ({"error": "exception"}, ["retrying", "discarded"]),
     ({"payload": {("deep", "n"): 1}}, ["dead"]),
     ({"payload": {("deep", "n"): "1"}}, ["scheduled"]),
+    ({"payload": {("n",): None}}, ["stuck"]),
     ({"payload": {("flag",): True}}, ["stuck"]),
     ({"payload": {("flag",): False}}, ["running"]),
     ({"payload": {("big",): 2**40}}, ["running"]),
@@ -232,6 +233,36 @@ def test_odd_words_in_a_filter_are_only_words(store: Store, text: str) -> None:
     for fields in ({"tenant": text}, {"key": text}, {"payload": {(text,): text}}):
         assert ids(store.find(Filter(**fields)).jobs) == [job.id], fields
     assert store.find(Filter(types=(text,), error=text)).jobs == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        *(("timeout", True), ("builtins.TimeoutError", True), ("timeouterror", True), ('said "no"', True)),
+        *(
+            ("100% of us", True),
+            ("ü", True),
+            ("reason", False),
+            ("message", False),
+            ("%", True),
+            ("_", False),
+        ),
+    ],
+)
+def test_an_error_is_found_by_its_reason_its_class_and_its_words(
+    store: Store, text: str, *, found: bool
+) -> None:
+    lease = take_new(store)
+    error = Error(Reason.TIMEOUT, "builtins.TimeoutError", 'it said "no" to 100% of us, ü')
+    assert settle(store, lease, Dead(error))
+    put_one(store)
+    assert ids(store.find(Filter(error=text)).jobs) == ([lease.id] if found else [])
+
+
+@pytest.mark.parametrize("value", [[1], {"a": 1}, object(), 2**80])
+def test_a_payload_is_compared_with_single_values_only(store: Store, value: object) -> None:
+    with pytest.raises(InvalidValue, match="payload"):
+        store.find(Filter(payload={("n",): value}))
 
 
 # --- counts -------------------------------------------------------------------------------------

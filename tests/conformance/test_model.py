@@ -123,7 +123,6 @@ class StoreMachine(RuleBasedStateMachine):
             delay=timedelta(seconds=delay),
             key=key,
             max_attempts=max_attempts,
-            own_id=True,
             payload=a_payload(key=key),
         )
         self._enqueue(new)
@@ -316,7 +315,7 @@ def _machine(name: str, examples: int) -> type[TestCase]:
     return marked
 
 
-EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "200"))
+EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "120"))
 TestSqlite = _machine("sqlite", EXAMPLES)
 TestPostgres15 = _machine("postgres-15", EXAMPLES // 5)
 TestPostgres18 = _machine("postgres-18", EXAMPLES // 10)

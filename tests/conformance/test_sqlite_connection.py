@@ -83,8 +83,11 @@ def test_a_failing_with_block_takes_the_job_with_it(store: Store, mine: sqlite3.
 def test_outside_a_transaction_one_is_begun_and_the_commit_is_the_callers(
     store: Store, mine: sqlite3.Connection
 ) -> None:
+    said: list[str] = []
+    mine.set_trace_callback(said.append)
     job = a_job()
     store.enqueue_on(mine, [job])
+    assert "begin immediate" in said
     assert mine.in_transaction
     mine.execute("insert into users values ('ann')")
     mine.commit()

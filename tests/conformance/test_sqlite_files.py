@@ -48,9 +48,7 @@ def refused(path: Path, kind: type[StoreError], *words: str, create: bool = True
 # --- names --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "url", ["", "jobs", "mysql://host/db", "sqlite://jobs.db", "sqlite:///", "sqlite:///:mem:"]
-)
+@pytest.mark.parametrize("url", ["", "mysql://host/db", "sqlite://jobs.db", "sqlite:///", "sqlite:///:mem:"])
 def test_a_url_that_names_no_store_is_refused(url: str) -> None:
     with pytest.raises(InvalidValue, match="sqlite:///"):
         connect.open(url)

@@ -138,6 +138,7 @@ def test_a_key_is_free_when_its_record_is_gone(store: Store, clock: ManualClock,
     clock.advance(timedelta(days=31))
     assert prune_all(store) == 1
     assert store.get("k") is None
+    assert store.check() == [], "a key was left behind"
     new = put_one(store, key="k", payload=a_payload(to="b"))
     assert new.id != old.id
     assert look_up(store, "k").id == new.id
@@ -155,10 +156,10 @@ def test_pruning_frees_only_the_keys_of_what_is_pruned(store: Store, clock: Manu
 
 
 def test_an_id_is_free_when_its_record_is_gone(store: Store, clock: ManualClock) -> None:
-    job = in_state(store, JobState.COMPLETED, own_id=True)
+    job = in_state(store, JobState.COMPLETED)
     clock.advance(timedelta(days=8))
     assert prune_all(store) == 1
-    [answer] = store.enqueue([a_job(id=job.id, own_id=True)])
+    [answer] = store.enqueue([a_job(id=job.id)])
     assert answer.created
     assert answer.job.seq > job.seq
 

@@ -115,8 +115,10 @@ def test_migrating_gives_a_database_our_tables_and_is_harmless_on_our_own(windla
         connection.execute("create table orders (id integer primary key)")
     refused = windlass("status", "--db", "shop.db")
     assert (refused.code, "a database without Windlass tables" in refused.err) == (3, True)
-    assert windlass.ok("db", "migrate", "--db", "shop.db").out.endswith("has schema 1, the newest\n")
+    assert windlass.ok("db", "migrate", "--db", "shop.db").out.endswith(
+        "has schema 1, the newest: applied 0001_initial\n"
+    )
     windlass.ok("status", "--db", "shop.db")
-    assert windlass.ok("db", "migrate", "--db", "shop.db", "--json").json == {"schema": 1}
+    assert windlass.ok("db", "migrate", "--db", "shop.db", "--json").json == {"schema": 1, "applied": []}
     with closing(sqlite3.connect("shop.db")) as connection:
         assert connection.execute("select count(*) from orders").fetchone() == (0,)

@@ -7,11 +7,11 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from windlass.errors import InvalidValue
-from windlass.policy.retry import KINDS, Kind, Retry
+from windlass.policy.retry import Kind, Retry
 
 MONTH = 30 * 86_400
 
@@ -46,37 +46,38 @@ def test_jitter_is_added_after_the_cap() -> None:
 
 
 PATIENT = st.floats(0, MONTH)
-POLICIES = st.builds(
-    Retry,
-    kind=st.sampled_from(KINDS),
-    base=PATIENT,
-    cap=PATIENT,
-    jitter=PATIENT,
-    delays=st.lists(PATIENT, min_size=1, max_size=4).map(tuple),
+CAPPED: list[Kind] = ["exponential", "power", "linear"]
+CHANCE = st.floats(0, 1, exclude_max=True)
+GROWING = st.builds(Retry, kind=st.sampled_from(CAPPED), base=PATIENT, cap=PATIENT, jitter=PATIENT)
+LISTED = st.builds(
+    Retry, kind=st.just("list"), jitter=PATIENT, delays=st.lists(PATIENT, min_size=1, max_size=4).map(tuple)
 )
+POLICIES = GROWING | LISTED | st.builds(Retry, kind=st.sampled_from(["fixed", "never"]), base=PATIENT)
 
 
-@given(POLICIES, st.integers(1, 20), st.floats(0, 1, exclude_max=True))
-def test_a_wait_is_never_negative_and_never_beyond_cap_and_jitter(
-    policy: Retry, attempt: int, chance: float
-) -> None:
+@given(POLICIES, st.integers(1, 20), CHANCE)
+def test_a_wait_is_never_negative_and_has_a_bound(policy: Retry, attempt: int, chance: float) -> None:
     seconds = policy.delay(attempt, lambda: chance)
     if policy.kind == "never":
         assert seconds is None
     else:
+        longest = policy.cap if policy.kind in CAPPED else max(policy.base, *policy.delays, 0)
         assert seconds is not None
-        assert 0 <= seconds <= policy.cap + policy.jitter
+        assert 0 <= seconds <= longest + policy.jitter
 
 
-@given(POLICIES, st.integers(1, 19), st.floats(0, 1, exclude_max=True))
+@given(GROWING, st.integers(1, 19), CHANCE)
 def test_a_later_attempt_never_waits_less(policy: Retry, attempt: int, chance: float) -> None:
-    if policy.kind in {"list", "never"} or (policy.kind == "power" and policy.base < 1):
-        return
-    sooner = policy.delay(attempt, lambda: chance)
-    later = policy.delay(attempt + 1, lambda: chance)
+    assume(policy.kind != "power" or policy.base >= 1)
+    sooner, later = (policy.delay(number, lambda: chance) for number in (attempt, attempt + 1))
     assert sooner is not None
     assert later is not None
     assert sooner <= later
+
+
+def test_what_was_written_out_is_not_cut_by_the_cap() -> None:
+    assert waits(Retry(kind="list", delays=(60, 86_400)), 3) == [60, 86_400, 86_400]
+    assert waits(Retry(kind="fixed", base=7_200), 2) == [7_200, 7_200]
 
 
 @pytest.mark.parametrize("kind", ["exponential", "power", "linear"])
@@ -107,6 +108,8 @@ def test_a_thousand_jobs_that_fail_together_do_not_come_back_together() -> None:
         ({"kind": "list", "delays": (1, -1)}, "retry.delays"),
         ({"kind": "list", "delays": (1, float("nan"))}, "retry.delays"),
         ({"kind": "list", "delays": ("soon",)}, "retry.delays"),
+        ({"kind": "fixed", "delays": (1, 2)}, "retry.delays"),
+        ({"base": True}, "retry.base"),
     ],
 )
 def test_a_policy_that_makes_no_sense_is_refused_by_name(wrong: dict[str, Any], named: str) -> None:

@@ -204,7 +204,7 @@ def test_after_a_failed_claim_unknown_leases_in_our_name_are_given_back(tmp_path
     opened = connect.open(f"sqlite:///{path}", clock=clock, patience=0.1)
     still = Still(opened, clock)
     still.build(threads=3)
-    known, lost = still.put(2)
+    known, lost, _ = still.put(3)
     still.parts.pools[0].slots = 1
     still.run_claimed(1)
     # The answer to this claim never arrives.
@@ -218,7 +218,7 @@ def test_after_a_failed_claim_unknown_leases_in_our_name_are_given_back(tmp_path
     blocker.execute("rollback")
     blocker.close()
     still.parts.claimer.tick()
-    still.gate.reach(2)
+    still.gate.reach(3)
     assert still.job(lost).attempts == 1, "given back with its attempt, then claimed like any other"
     assert still.job(known).claims == 1
     assert still.job(lost).claims == 2

@@ -31,8 +31,14 @@ class Tx(Protocol):
     def change(self, statement: str, /, **values: object) -> int:
         """Run a named statement and say how many rows it changed."""
 
-    def search(self, statement: str, clauses: str, values: Mapping[str, object]) -> Sequence[Row]:
-        """Run a named statement with a filter's clauses put in at its mark."""
+    def search(self, statements: Sequence[str], clauses: str, values: Mapping[str, object]) -> Sequence[Row]:
+        """Run named statements as one, newest first, with a filter's clauses put in at their marks."""
+
+    def count(self, statements: Sequence[str], clauses: str, values: Mapping[str, object]) -> int:
+        """How many rows such a search would find."""
+
+    def field(self, name: str) -> str:
+        """An expression for one field of a job's error."""
 
     def payload_equals(self, name: str, path: Sequence[str], value: object, values: dict[str, object]) -> str:
         """A clause that a payload's field at `path` has this value, its parameters put into `values`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from windlass.store.sqlite.connection import open_connection
+from windlass.store.sqlite.connection import LONGEST_LOG, open_connection
 
 if TYPE_CHECKING:
     from windlass.store.sqlite.library import sqlite3
@@ -26,27 +26,26 @@ class Checkpointer:
         self._connection = open_connection(path)
         self._limit = _LARGE_LOG
 
-    def after_commit(self, writer: sqlite3.Connection) -> None:
-        """Empty the log when its end is reached.
+    def is_due(self) -> bool:
+        """Whether the log's end is reached.
 
-        The file is used again from its beginning once it is empty, so it grows only when it is full.
+        Its file is used again from the beginning once it is empty, so it grows only when it is full.
         """
         size = self._size()
         if size < _LARGE_LOG:
             self._limit = _LARGE_LOG
-        elif size > self._limit:
-            emptied = self.run(writer)
-            # A reader can keep the log from being emptied: then wait until as much again has been written.
-            self._limit = size if emptied else size + _LARGE_LOG
+        return size > self._limit
 
-    def run(self, writer: sqlite3.Connection) -> bool:
-        """One passive checkpoint under the writer's lock; whether all of the log has flowed back."""
+    def run(self, writer: sqlite3.Connection) -> None:
+        """One passive checkpoint under the writer's lock."""
+        size = self._size()
         writer.execute("begin immediate")
         try:
             busy, pages, moved = self._connection.execute("pragma wal_checkpoint(passive)").fetchone()
         finally:
             writer.execute("rollback")
-        return not busy and pages == moved
+        # A reader can keep the log from being emptied: then wait until as much again has been written.
+        self._limit = min(size, LONGEST_LOG) if not busy and pages == moved else size + _LARGE_LOG
 
     def close(self) -> None:
         """Let go of the connection."""
@@ -55,5 +54,5 @@ class Checkpointer:
     def _size(self) -> int:
         try:
             return os.stat(self._log).st_size  # noqa: PTH116 - on the path of every commit
-        except FileNotFoundError:
+        except OSError:
             return 0

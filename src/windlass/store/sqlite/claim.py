@@ -9,7 +9,7 @@ from windlass.clock import span
 from windlass.job import HIGHEST_PRIORITY
 from windlass.store import rows
 from windlass.store.protocol import Claimed, Want
-from windlass.store.verbs.fleet import next_due
+from windlass.store.verbs.fleet import claimable, next_due
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,7 +34,8 @@ class _Candidate(NamedTuple):
 
 def claim(tx: Tx, want: Want) -> Claimed:
     """Take up to `want.limit` due jobs, at a cost that does not depend on what is not claimable."""
-    tx.change("promote", now=tx.now, limit=_PROMOTED_AT_ONCE)
+    for job_type in want.types:
+        tx.change("promote_type", type=job_type, now=tx.now, limit=_PROMOTED_AT_ONCE)
     found: list[_Candidate] = []
     for job_type, known in want.types.items():
         after = want.turns.get(job_type, "")
@@ -42,7 +43,7 @@ def claim(tx: Tx, want: Want) -> Claimed:
             found += _candidates(tx, _Type(job_type, version), after=after, limit=want.limit)
     picked = _in_order(found)[: want.limit]
     if not picked:
-        return Claimed([], next_due(tx))
+        return Claimed([], next_due(tx, want.types))
     taken = tx.rows(
         "claim",
         picked=rows.json_text([candidate.seq for candidate in picked]),
@@ -52,7 +53,12 @@ def claim(tx: Tx, want: Want) -> Claimed:
     )
     place = {candidate.seq: number for number, candidate in enumerate(picked)}
     leases = sorted((rows.lease_from(row) for row in taken), key=lambda lease: place[lease.job.seq])
-    return Claimed(leases, next_due(tx))
+    return Claimed(leases, next_due(tx, want.types))
+
+
+def nothing_to_claim(tx: Tx, want: Want) -> Claimed | None:
+    """The answer to a claim that would find nothing, without a write; None if it may find something."""
+    return None if claimable(tx, want.types) else Claimed([], next_due(tx, want.types))
 
 
 def _versions(tx: Tx, job_type: str, known: int) -> Iterator[int]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from windlass.errors import StoreBusy, StoreError, StoreMismatch, StoreUnavailable
+from windlass.errors import InvalidValue, StoreBusy, StoreError, StoreMismatch, StoreUnavailable
 from windlass.store.sqlite.library import sqlite3
 from windlass.store.transaction import Unstorable
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from windlass.store.transaction import Row
 
 MEMORY = ":memory:"
+LONGEST_LOG = 64 * 1024 * 1024
 
 _MARK = "/*where*/"
 
@@ -31,10 +33,9 @@ _DATA_ERRORS = (
 )
 
 
-def open_connection(path: str, *, read_only: bool = False) -> sqlite3.Connection:
+def open_connection(path: str) -> sqlite3.Connection:
     """A connection with our settings: durable commits, no checkpoints of its own, explicit transactions."""
-    mode = "ro" if read_only else "rwc"
-    target = MEMORY if path == MEMORY else f"file:{quote(path)}?mode={mode}"
+    target = MEMORY if path == MEMORY else f"file:{quote(path)}?mode=rwc"
     with translated(path):
         connection = sqlite3.connect(
             target,
@@ -43,19 +44,29 @@ def open_connection(path: str, *, read_only: bool = False) -> sqlite3.Connection
             check_same_thread=False,
             cached_statements=256,
         )
-        connection.row_factory = sqlite3.Row
-        # Reads the file's first page: what is not a database is refused before anything is written beside it.
-        connection.execute("pragma schema_version")
-        # Readers wait only for a recovery or a change of the schema, which are short.
-        connection.execute("pragma busy_timeout = 30000")
-        connection.execute("pragma synchronous = full")
-        connection.execute("pragma wal_autocheckpoint = 0")
-        # The log's file is used again and again, which makes commits cheaper than a file that grows;
-        # one that a long reader has let grow far beyond that is cut back.
-        connection.execute("pragma journal_size_limit = 67108864")
-        connection.execute("pragma cache_size = -16384")
-        connection.execute("pragma temp_store = memory")
+        try:
+            connection.row_factory = sqlite3.Row
+            for pragma in _PRAGMAS:
+                connection.execute(f"pragma {pragma}")
+        except BaseException:
+            connection.close()
+            raise
     return connection
+
+
+_PRAGMAS = (
+    # Reads the file's first page: what is not a database is refused before anything is written beside it.
+    "schema_version",
+    # Readers wait only for a recovery or a change of the schema, which are short.
+    "busy_timeout = 30000",
+    "synchronous = full",
+    "wal_autocheckpoint = 0",
+    # The log's file is used again and again, which makes commits cheaper than a file that grows; one that a
+    # long reader has let grow far beyond that is cut back.
+    f"journal_size_limit = {LONGEST_LOG}",
+    "cache_size = -16384",
+    "temp_store = memory",
+)
 
 
 @contextmanager
@@ -92,12 +103,15 @@ def explain(error: sqlite3.Error, path: str) -> StoreError:
 
 def _why_not(path: str) -> str:
     place = Path(path)
-    if place.is_dir():
-        return "it is a directory, not a file"
-    if not place.parent.is_dir():
-        return f"there is no directory {place.parent}"
-    if not place.exists():
-        return "there is no such file"
+    try:
+        if place.is_dir():
+            return "it is a directory, not a file"
+        if not place.parent.is_dir():
+            return f"there is no directory {place.parent}"
+        if not place.exists():
+            return "there is no such file"
+    except OSError as error:
+        return str(error.strerror)
     if not os.access(place, os.R_OK):
         return "this user may not read it"
     return "this user may not write it or its directory"
@@ -124,17 +138,32 @@ class SqliteTx:
     def change(self, statement: str, /, **values: object) -> int:
         return self._run(self._statements[statement], values).rowcount
 
-    def search(self, statement: str, clauses: str, values: Mapping[str, object]) -> Sequence[Row]:
-        return self._run(self._statements[statement].replace(_MARK, clauses), values).fetchall()
+    def search(self, statements: Sequence[str], clauses: str, values: Mapping[str, object]) -> Sequence[Row]:
+        found = self._together(statements, clauses)
+        return self._run(f"{found} order by seq desc limit :limit", values).fetchall()
+
+    def count(self, statements: Sequence[str], clauses: str, values: Mapping[str, object]) -> int:
+        found = self._together(statements, clauses)
+        # Statements and clauses are our own texts; every value is bound.
+        [row] = self._run(f"select count(*) from ({found} limit :limit)", values)  # noqa: S608
+        return int(row[0])
+
+    def _together(self, statements: Sequence[str], clauses: str) -> str:
+        return " union all ".join(self._statements[name].replace(_MARK, clauses) for name in statements)
+
+    def field(self, name: str) -> str:
+        return f"json_extract(error, '$.{name}')"
 
     def payload_equals(self, name: str, path: Sequence[str], value: object, values: dict[str, object]) -> str:
         if any(character in part for part in path for character in '"\\'):
             return _odd_field_equals(name, path, value, values)
         values[f"{name}_path"] = "$" + "".join(f'."{part}"' for part in path)
-        if isinstance(value, bool):
-            return f"json_type(payload, :{name}_path) = '{'true' if value else 'false'}'"
+        kinds = _json_types(path, value)
+        if value is None or isinstance(value, bool):
+            return f"json_type(payload, :{name}_path) in {kinds}"
         values[name] = value
-        return f"json_extract(payload, :{name}_path) is :{name}"
+        found = f"json_extract(payload, :{name}_path) = :{name}"
+        return f"(json_type(payload, :{name}_path) in {kinds} and {found})"
 
     @contextmanager
     def part(self) -> Iterator[None]:
@@ -156,6 +185,24 @@ class SqliteTx:
             raise Unstorable(str(error)) from error
 
 
+def _json_types(path: Sequence[str], value: object) -> str:
+    """The types that a JSON value equal to this one can have; in SQL alone 1 and true would be the same."""
+    match value:
+        case None:
+            return "('null')"
+        case bool():
+            return "('true')" if value else "('false')"
+        case str():
+            return "('text')"
+        case int() if abs(value) < 2**63:
+            return "('integer', 'real')"
+        case float() if math.isfinite(value):
+            return "('integer', 'real')"
+        case _:
+            allowed = "a text, a number, true, false or null"
+            raise InvalidValue("payload." + ".".join(path), value, allowed)
+
+
 def _odd_field_equals(name: str, path: Sequence[str], value: object, values: dict[str, object]) -> str:
     """As `payload_equals` for names with quotes, which SQLite's paths cannot write: level by level."""
     levels, conditions, inner = [], [], "payload"
@@ -165,6 +212,7 @@ def _odd_field_equals(name: str, path: Sequence[str], value: object, values: dic
         conditions.append(f"level_{depth}.key = :{name}_{depth}")
         inner = f"case level_{depth}.type when 'object' then level_{depth}.value else '{{}}' end"
     values[name] = value
-    conditions.append(f"level_{len(path) - 1}.value is :{name}")
+    last = f"level_{len(path) - 1}"
+    conditions.append(f"{last}.type in {_json_types(path, value)} and {last}.value is :{name}")
     # Only numbered names are put together here; every value is bound.
     return f"exists (select 1 from {', '.join(levels)} where {' and '.join(conditions)})"  # noqa: S608

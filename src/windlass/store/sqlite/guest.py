@@ -22,6 +22,7 @@ def transaction(
 ) -> Iterator[SqliteTx]:
     """A part of the caller's transaction; the commit is left to the caller."""
     guest = _checked(connection)
+    _check_usable(guest)
     factories = guest.row_factory, guest.text_factory
     guest.row_factory, guest.text_factory = sqlite3.Row, str
     try:
@@ -40,7 +41,7 @@ def transaction(
             raise
     except sqlite3.OperationalError as error:
         failure = explain(error, path)
-        if isinstance(failure, StoreBusy) and guest.in_transaction:
+        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY_SNAPSHOT:
             raise StoreBusy(
                 f"the caller's transaction on {path} began with a read and others have written since: "
                 "begin immediate first, then read and enqueue",
@@ -54,6 +55,15 @@ def _checked(connection: object) -> sqlite3.Connection:
     if not isinstance(connection, sqlite3.Connection):
         raise InvalidValue("connection", connection, f"a {sqlite3.Connection.__module__}.Connection")
     return connection
+
+
+def _check_usable(guest: sqlite3.Connection) -> None:
+    try:
+        guest.execute("select 1")
+    except sqlite3.ProgrammingError as error:
+        raise InvalidValue(
+            "connection", guest, f"open, and used in the thread that made it ({error})"
+        ) from None
 
 
 def _check_file(guest: sqlite3.Connection, path: str) -> None:

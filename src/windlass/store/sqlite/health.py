@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,12 +48,14 @@ def backup(source: str, path: str) -> None:
         raise InvalidValue("path", path, "a file that does not exist yet")
     if not Path(path).absolute().parent.is_dir():
         raise StoreUnavailable(f"cannot write {path}: there is no such directory")
-    connection = open_connection(source)
-    try:
-        with translated(path):
-            connection.execute("vacuum into ?", (path,))
-    finally:
-        connection.close()
+    with closing(open_connection(source)) as connection:
+        try:
+            with translated(path):
+                connection.execute("vacuum into ?", (path,))
+        except BaseException:
+            # A half of a copy would stand in the way of the next one.
+            Path(path).unlink(missing_ok=True)
+            raise
 
 
 def check(connection: sqlite3.Connection) -> list[str]:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from windlass.errors import StoreUnavailable
-
-if TYPE_CHECKING:
-    from types import TracebackType
+from windlass.store.sqlite.connection import MEMORY
 
 if sys.platform != "win32":
     import fcntl
 
 # The byte of the shared-memory file that SQLite locks while a connection writes in WAL mode.
 _WRITE_LOCK_BYTE = 120
+_STEP_SECONDS = 0.01
 
 
 class Turn:
@@ -24,35 +25,78 @@ class Turn:
 
     SQLite's own wait is unfair and sleeps for tens of milliseconds; the kernel wakes a waiter on a
     file lock at once. Whoever died lets go of it. Outsiders do not know of it, hence SQLite's lock within.
+
+    There are two locks. Whoever waits for the turn stands in the door, so that whoever had the turn and wants
+    it again finds the door taken and lets him go first. With one lock, four producers in a loop kept every
+    worker from writing for as long as they had something to say.
     """
 
-    def __init__(self, path: str | None) -> None:
-        self._file = None if path is None else _opened(path)
-        # Whether somebody else had the lock when we last came: then we are not alone.
-        self.contended = False
+    def __init__(self, path: str) -> None:
+        self._door = _opened(f"{path}-door")
+        self._turn = _opened(f"{path}-turn")
+        # Plain calls into the system: no exception thrown into this thread can strike between their steps.
+        self.give: Callable[[], None] = partial(fcntl.flock, self._turn, fcntl.LOCK_UN)
+        self.leave_door: Callable[[], None] = partial(fcntl.flock, self._door, fcntl.LOCK_UN)
 
-    def __enter__(self) -> None:
-        if self._file is None or sys.platform == "win32":
-            return
+    def take(self) -> None:
+        """Wait for our turn."""
+        fcntl.flock(self._door, fcntl.LOCK_EX)
+        fcntl.flock(self._turn, fcntl.LOCK_EX)
+        self.leave_door()
+
+    def take_within(self, seconds: float) -> bool:
+        """Wait for our turn, but not for ever; False if it did not come."""
+        pause = threading.Event()
+        for _ in range(max(1, round(seconds / _STEP_SECONDS))):
+            if self.take_if_free():
+                self.leave_door()
+                return True
+            self.leave_door()
+            pause.wait(_STEP_SECONDS)
+        return False
+
+    def take_if_free(self) -> bool:
+        """Take the turn if no other process has it or waits for it. In doubt call `leave_door` and `give`."""
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._door, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            self.contended = True
-            fcntl.flock(self._file, fcntl.LOCK_EX)
-        else:
-            self.contended = False
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._file is not None and sys.platform != "win32":
-            fcntl.flock(self._file, fcntl.LOCK_UN)
+            return False
+        return True
 
     def close(self) -> None:
-        """Let go of the file."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+        """Let go of the files."""
+        os.close(self._door)
+        os.close(self._turn)
+
+
+class AlwaysMine:
+    """The turn of a store in memory, which no other process can see."""
+
+    def take(self) -> None:
+        """There is nobody to wait for."""
+
+    def take_within(self, seconds: float) -> bool:
+        """It is there at once, however few seconds there are."""
+        return seconds >= 0
+
+    def take_if_free(self) -> bool:
+        """It always is."""
+        return True
+
+    def give(self) -> None:
+        """There is nobody to give it to."""
+
+    def leave_door(self) -> None:
+        """There is none."""
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
+
+def turn_for(path: str) -> Turn | AlwaysMine:
+    """The turn of the store at a path."""
+    return AlwaysMine() if path == MEMORY or sys.platform == "win32" else Turn(path)
 
 
 def _opened(path: str) -> int:
@@ -64,14 +108,9 @@ def _opened(path: str) -> int:
         ) from error
 
 
-def turn_path(path: str) -> str:
-    """The lock file that stands beside a store."""
-    return f"{path}-turn"
-
-
 def holder(path: str) -> int | None:
     """The process that holds the write lock of a store, if the system tells."""
-    return _find(path + "-shm", "POSIX", _WRITE_LOCK_BYTE) or _find(turn_path(path), "FLOCK", None)
+    return _find(path + "-shm", "POSIX", _WRITE_LOCK_BYTE) or _find(path + "-turn", "FLOCK", None)
 
 
 def writes_itself(path: str) -> bool:

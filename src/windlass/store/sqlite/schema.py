@@ -32,16 +32,22 @@ def present(connection: sqlite3.Connection) -> int | None:
 
 def prepare(connection: sqlite3.Connection, path: str, clock: Clock, *, create: bool) -> None:
     """Bring a new file up to the newest schema; refuse one that this code must not touch."""
-    number = present(connection)
-    if number is None:
-        if not create and not _is_empty(connection):
-            raise StoreMismatch(
-                f"{path} is a database without Windlass tables; `windlass db migrate` adds them to it",
-            )
+    if present(connection) is not None:
+        check(connection, path)
+    elif create or _is_empty(connection):
         bring_up(connection, path, clock)
-    elif number > newest():
+    else:
+        raise StoreMismatch(
+            f"{path} is a database without Windlass tables; `windlass db migrate` adds them to it",
+        )
+
+
+def check(connection: sqlite3.Connection, path: str) -> None:
+    """Refuse a schema that this code does not know."""
+    number = present(connection) or 0
+    if number > newest():
         raise _too_new(path, number)
-    elif number < newest():
+    if number < newest():
         raise StoreMismatch(
             f"{path} has schema {number}, this Windlass needs {newest()}: run `windlass db migrate`",
         )

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import os
-import threading
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, TypeVar
 
 from windlass.clock import SystemClock, from_micros
 from windlass.errors import StoreUnavailable
 from windlass.store import statements
 from windlass.store.protocol import StoreStatus
-from windlass.store.sqlite import guest, health, schema
-from windlass.store.sqlite.checkpoint import Checkpointer
-from windlass.store.sqlite.claim import claim
-from windlass.store.sqlite.connection import MEMORY, SqliteTx, open_connection, translated
+from windlass.store.sqlite import files, forks, guest, health, schema
+from windlass.store.sqlite.claim import claim, nothing_to_claim
+from windlass.store.sqlite.connection import MEMORY, SqliteTx, open_connection
+from windlass.store.sqlite.files import real_path
 from windlass.store.sqlite.library import require_version, sqlite3
-from windlass.store.sqlite.locks import Turn, turn_path
+from windlass.store.sqlite.readers import Readers
 from windlass.store.sqlite.writer import Writer
 from windlass.store.verbs import fleet, operating, producing, running, searching, upkeep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime, timedelta
 
     from windlass.clock import Clock
@@ -60,25 +58,29 @@ class SqliteStore:
         patience: float = _PATIENCE_SECONDS,
     ) -> None:
         require_version()
-        self.path = path if path == MEMORY else str(Path(path).absolute())
+        if forks.tainted:
+            raise StoreUnavailable(
+                f"this process was forked while {path} was in use, and cannot lock it safely: "
+                "fork when nothing is being read or written, or start processes by spawn",
+            )
+        self.path = real_path(path)
         self.clock = clock or SystemClock()
         self._statements = statements.load(schema.DIALECT)
-        self._idle_readers: list[sqlite3.Connection] = []
-        self._watchers: list[sqlite3.Connection] = []
-        self._readers_lock = threading.Lock()
+        self._readers = Readers(self.path)
         self._opened_by = os.getpid()
         self._closed = False
-        connection = _open(self.path, self.clock, create=create)
-        checkpointer = None if path == MEMORY else Checkpointer(self.path)
-        self._checkpointer = checkpointer
+        if self.path != MEMORY:
+            files.make(self.path, self.clock, create=create, patience=patience)
         self._writer = Writer(
-            connection,
-            self.path,
-            statements=self._statements,
-            clock=self.clock,
-            patience=patience,
-            checkpointer=checkpointer,
+            self._connect, self.path, statements=self._statements, clock=self.clock, patience=patience
         )
+        forks.watch(self)
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = open_connection(self.path)
+        if self.path == MEMORY:
+            schema.prepare(connection, self.path, self.clock, create=True)
+        return connection
 
     # --- producing ---
 
@@ -86,6 +88,8 @@ class SqliteStore:
         return self._writer.run(producing.enqueue, jobs)
 
     def enqueue_on(self, connection: object, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        # The caller's connection runs no checkpoints, so ours must not wait for a write of our own.
+        self._writer.checkpoint_soon()
         with guest.transaction(connection, self.path, self._statements, self.clock) as tx:
             return producing.enqueue(tx, jobs)
 
@@ -98,7 +102,9 @@ class SqliteStore:
     # --- running ---
 
     def claim(self, want: Want) -> Claimed:
-        return self._writer.run(claim, want)
+        # A look first: an idle fleet must not queue for the write lock to find nothing.
+        nothing = None if self.path == MEMORY else self._read(nothing_to_claim, want)
+        return nothing or self._writer.run(claim, want)
 
     def extend(self, leases: Sequence[Lease], by: timedelta) -> tuple[list[Lease], list[Lease]]:
         return self._writer.run(running.extend, leases, by, urgent=True)
@@ -200,24 +206,35 @@ class SqliteStore:
 
     def watch(self) -> Callable[[], int] | None:
         """A number that moves when anybody commits, which is how other processes are noticed."""
-        if self.path == MEMORY:
-            return None
-        connection = open_connection(self.path)
-        self._watchers.append(connection)
-        return lambda: int(connection.execute("pragma data_version").fetchone()[0])
+        return None if self.path == MEMORY else self._readers.data_version
 
     def close(self) -> None:
         if self._closed or os.getpid() != self._opened_by:
             return
         self._closed = True
         self._writer.close()
-        if self._checkpointer is not None:
-            self._checkpointer.close()
-        with self._readers_lock:
-            for connection in (*self._idle_readers, *self._watchers):
-                connection.close()
-            self._idle_readers.clear()
-            self._watchers.clear()
+        self._readers.close()
+
+    # --- around a fork ---
+
+    def before_fork(self) -> bool:
+        """Close every file; False if one is in use and cannot be closed."""
+        if self.path == MEMORY or self._closed or os.getpid() != self._opened_by:
+            return True
+        readers, writer = self._readers.pause(), self._writer.pause()
+        if not (readers and writer):
+            if readers:
+                self._readers.resume()
+            if writer:
+                self._writer.resume()
+            return False
+        return True
+
+    def after_fork_in_parent(self) -> None:
+        """Go on; files are opened again when they are needed."""
+        if self.path != MEMORY and not self._closed and os.getpid() == self._opened_by:
+            self._readers.resume()
+            self._writer.resume()
 
     # --- reading ---
 
@@ -227,65 +244,8 @@ class SqliteStore:
         with self._reader() as connection:
             return verb(SqliteTx(connection, self._statements, self.clock.micros()), *args)
 
-    @contextmanager
-    def _reader(self) -> Iterator[sqlite3.Connection]:
-        """A connection for one short read."""
+    def _reader(self) -> AbstractContextManager[sqlite3.Connection]:
+        """A connection for one short read, which sees one state of the store."""
         if self._closed or os.getpid() != self._opened_by:
             raise StoreUnavailable(f"{self.path} was closed in this process; open it again")
-        with self._readers_lock:
-            connection = self._idle_readers.pop() if self._idle_readers else None
-        if connection is None:
-            connection = open_connection(self.path)
-            connection.execute("pragma query_only = on")
-        try:
-            with translated(self.path):
-                # One snapshot: a job that ends meanwhile is seen once, neither twice nor not at all.
-                connection.execute("begin")
-                yield connection
-        finally:
-            if connection.in_transaction:
-                connection.execute("rollback")
-            with self._readers_lock:
-                self._idle_readers.append(connection)
-
-
-def migrate(path: str) -> list[str]:
-    """Bring a file's schema up to date, or add our tables to it; the names of the migrations applied."""
-    connection = open_connection(path)
-    turn = Turn(turn_path(path))
-    try:
-        with turn, translated(path):
-            return schema.bring_up(connection, path, SystemClock())
-    finally:
-        turn.close()
-        connection.close()
-
-
-def _open(path: str, clock: Clock, *, create: bool) -> sqlite3.Connection:
-    if path == MEMORY:
-        connection = open_connection(path)
-        schema.prepare(connection, path, clock, create=create)
-        return connection
-    if Path(path).is_dir():
-        raise StoreUnavailable(f"cannot open {path}: it is a directory, not a file")
-    if not create and not Path(path).exists():
-        raise StoreUnavailable(
-            f"there is no store at {path}; `windlass enqueue` or `windlass worker start` makes one"
-        )
-    connection = open_connection(path)
-    try:
-        _prepare(connection, path, clock, create=create)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _prepare(connection: sqlite3.Connection, path: str, clock: Clock, *, create: bool) -> None:
-    """In turn, so that processes that start together on a new file do not trip over each other."""
-    turn = Turn(turn_path(path))
-    try:
-        with turn, translated(path):
-            schema.prepare(connection, path, clock, create=create)
-    finally:
-        turn.close()
+        return self._readers.one()

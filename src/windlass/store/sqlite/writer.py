@@ -1,4 +1,8 @@
-"""How do many threads write through one connection, with one commit for all who wait?"""
+"""How do many threads write through one connection, with one commit for all who wait?
+
+Whoever comes while nobody writes does so himself, on his own thread. Whoever comes meanwhile waits in a
+queue, and the writer's thread then writes for all who wait, in one transaction and one commit.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +15,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from windlass.errors import StoreBusy, StoreError, StoreUnavailable, WindlassError
 from windlass.store.sqlite import locks
+from windlass.store.sqlite.checkpoint import Checkpointer
 from windlass.store.sqlite.connection import MEMORY, SqliteTx, explain
 from windlass.store.sqlite.library import sqlite3
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from windlass.clock import Clock
-    from windlass.store.sqlite.checkpoint import Checkpointer
 
 T = TypeVar("T")
 log = logging.getLogger("windlass.store")
@@ -26,8 +30,12 @@ log = logging.getLogger("windlass.store")
 _MOST_AT_ONCE = 256
 # A caller that waits for itself is told so after this time rather than after its whole patience.
 _OWN_LOCK_SECONDS = 5.0
-# So that another process that waits for its turn gets it before we come again.
-_COURTESY_SECONDS = 0.0005
+# How often we look whether an outsider has let go of the write lock.
+_OUTSIDER_SECONDS = 0.01
+_GATHER_STEPS = 4
+_GATHER_STEP_SECONDS = 0.0001
+# Longer than any transaction of ours: whoever has not come back by then waits for somebody frozen.
+_ENDING_SECONDS = 2.0
 
 
 class _Operation:
@@ -49,34 +57,34 @@ class _Operation:
 
 
 class Writer:
-    """One thread, one connection: whatever waits is written in one transaction and one commit."""
+    """The one connection of this process that writes."""
 
     def __init__(
         self,
-        connection: sqlite3.Connection,
+        connect: Callable[[], sqlite3.Connection],
         path: str,
         *,
         statements: Mapping[str, str],
         clock: Clock,
         patience: float,
-        checkpointer: Checkpointer | None,
     ) -> None:
-        self._connection = connection
+        self._connect = connect
         self._path = path
         self._statements = statements
         self._clock = clock
         self._patience = patience
-        self._checkpointer = checkpointer
-        self._turn = locks.Turn(None if path == MEMORY else locks.turn_path(path))
         self._waiting: SimpleQueue[_Operation | None] = SimpleQueue()
+        # Whoever holds it may use the connection, the turn and the checkpointer.
+        self._lead = threading.Lock()
+        # How many wrote together last: one alone need not wait for company.
+        self._crowd = 1
         self._guard = threading.Lock()
         self._pause = threading.Event()
         self._closed = False
         # Whether the write lock, if this process holds it, is held by us rather than by the caller.
         self._writing = False
         self._pid = os.getpid()
-        # Outsiders that hold the write lock are waited for in steps, so that the wait can be given up.
-        connection.execute("pragma busy_timeout = 250")
+        self._open()
         self._thread = threading.Thread(target=self._work, name="windlass-writer", daemon=True)
         self._thread.start()
 
@@ -84,14 +92,23 @@ class Writer:
         """Run a verb in a transaction; comes back after the durable commit, or raises: nothing written."""
         if self._closed or self._pid != os.getpid():
             raise StoreUnavailable(f"{self._path} was closed in this process; open it again")
+        if self._crowd == 1 and self._waiting.empty() and not self._lead.locked():
+            with self._lead:
+                wrote, result = self._write_at_once(verb, args)
+            if wrote:
+                self.checkpoint_soon()
+                return result  # type: ignore[no-any-return]
         operation = _Operation(verb, args, urgent=urgent)
         self._waiting.put(operation)
-        if not operation.done.acquire(timeout=min(_OWN_LOCK_SECONDS, self._patience)):
-            self._wait_on(operation)
+        self._wait_for(operation)
         if operation.error is not None:
             raise operation.error
-        result: T = operation.result
-        return result
+        return operation.result  # type: ignore[no-any-return]
+
+    def checkpoint_soon(self) -> None:
+        """If the log is full, let the writer's thread empty it; nobody waits for that."""
+        if self._checkpointer is not None and self._checkpointer.is_due():
+            self._waiting.put(_Operation(_nothing, (), urgent=False))
 
     def close(self) -> None:
         """Write what waits, then stop."""
@@ -99,11 +116,89 @@ class Writer:
             return
         self._closed = True
         self._waiting.put(None)
-        self._thread.join()
-        self._turn.close()
-        self._connection.close()
+        # Not for ever: the thread may wait for a process that is frozen, and ends with this one.
+        self._thread.join(_ENDING_SECONDS)
+        if self._lead.acquire(timeout=_ENDING_SECONDS):
+            self._let_go()
+            self._lead.release()
 
-    def _wait_on(self, operation: _Operation) -> None:
+    # --- around a fork: see forks.py ---
+
+    def pause(self) -> bool:
+        """Finish what is being written and let go of every file; False if that is not possible soon."""
+        if not self._lead.acquire(timeout=_ENDING_SECONDS):
+            return False
+        self._let_go()
+        return True
+
+    def resume(self) -> None:
+        """Go on after `pause`; the files are opened again when they are needed."""
+        self._lead.release()
+
+    def _open(self) -> None:
+        self._connection: sqlite3.Connection | None = self._connect()
+        # We wait for outsiders that hold the write lock ourselves, so that the wait can be given up.
+        self._connection.execute("pragma busy_timeout = 0")
+        try:
+            self._turn = locks.turn_for(self._path)
+            self._checkpointer = None if self._path == MEMORY else Checkpointer(self._path)
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _let_go(self) -> None:
+        if self._connection is None:
+            return
+        self._connection.close()
+        self._connection = None
+        self._turn.close()
+        if self._checkpointer is not None:
+            self._checkpointer.close()
+
+    def _connected(self) -> sqlite3.Connection:
+        if self._connection is None:
+            if self._closed:
+                raise StoreUnavailable(f"{self._path} was closed in this process; open it again")
+            self._open()
+        assert self._connection is not None  # noqa: S101 - just opened
+        return self._connection
+
+    # --- on the caller's thread ---
+
+    def _write_at_once(self, verb: Callable[..., Any], args: tuple[Any, ...]) -> tuple[bool, Any]:
+        """Nobody writes: do it here, which saves two changes of thread. (False, None) if somebody does.
+
+        An exception may strike this thread at any step: an interrupt from the keyboard, or one thrown into
+        a handler whose time is over. Therefore whatever is taken is taken within the `try`, and each
+        `finally` makes one plain call into SQLite or the system, which nothing can strike before it is done.
+        """
+        connection = self._connected()
+        turn = self._turn
+        try:
+            if not turn.take_if_free() or not self._begun(connection):
+                return False, None
+            turn.leave_door()
+            result = verb(SqliteTx(connection, self._statements, self._clock.micros()), *args)
+            connection.execute("commit")
+        except sqlite3.Error as error:
+            raise explain(error, self._path) from error
+        finally:
+            self._writing = False
+            try:
+                connection.rollback()
+            finally:
+                try:
+                    turn.leave_door()
+                finally:
+                    turn.give()
+        return True, result
+
+    def _wait_for(self, operation: _Operation) -> None:
+        """The writer's thread writes it, as long as our patience lasts."""
+        if operation.done.acquire(timeout=min(_OWN_LOCK_SECONDS, self._patience)):
+            return
+        if self._closed and self._give_up(operation):
+            raise StoreUnavailable(f"{self._path} was closed in this process; open it again")
         if self._caller_writes() and self._give_up(operation):
             raise StoreBusy(
                 f"this process holds a write transaction on {self._path} on another connection: "
@@ -132,89 +227,94 @@ class Writer:
 
     def _work(self) -> None:
         while (operation := self._waiting.get()) is not None:
-            group = [operation]
-            try:
-                while len(group) < _MOST_AT_ONCE:
-                    following = self._waiting.get_nowait()
-                    if following is None:
-                        self._waiting.put(None)
-                        break
-                    group.append(following)
-            except Empty:
-                pass
-            self._write(group)
-
-    def _write(self, group: list[_Operation]) -> None:
-        """One transaction and one turn for all; then the answers; then, if it is time, a checkpoint."""
-        group.sort(key=lambda operation: not operation.urgent)
-        with self._turn:
-            self._commit(group)
+            self._gather()
+            with self._lead:
+                group = [operation, *self._others()]
+                self._crowd = len(group)
+                try:
+                    self._write(group)
+                except Exception as error:  # noqa: BLE001 # wall: the writer outlives whatever happens to a group
+                    self._fail(group, self._refusal(error))
             for operation in group:
                 operation.done.release()
-            self._checkpoint()
-        if self._turn.contended:
-            self._pause.wait(_COURTESY_SECONDS)
 
-    def _commit(self, group: list[_Operation]) -> None:
-        """Each operation fails alone, unless the transaction as a whole fails."""
+    def _gather(self) -> None:
+        """Those of the last group come again in a moment: one commit for all is worth a short wait."""
+        for _ in range(_GATHER_STEPS):
+            if self._waiting.qsize() + 1 >= self._crowd:
+                return
+            self._pause.wait(_GATHER_STEP_SECONDS)
+
+    def _others(self) -> Iterator[_Operation]:
+        """Whoever else waits by now."""
+        for _ in range(_MOST_AT_ONCE):
+            try:
+                operation = self._waiting.get_nowait()
+            except Empty:
+                return
+            if operation is None:
+                self._waiting.put(None)
+                return
+            yield operation
+
+    def _write(self, group: list[_Operation]) -> None:
+        """One transaction and one turn for all; then, if it is time, a checkpoint."""
+        group.sort(key=lambda operation: not operation.urgent)
+        connection = self._connected()
+        self._turn.take()
         try:
-            if self._begin(group):
-                self._run_group([operation for operation in group if operation.begun])
-                if self._connection.in_transaction:
-                    self._connection.execute("commit")
-        except Exception as error:  # noqa: BLE001 # wall: the writer outlives whatever happens to a group
-            self._fail(group, self._refusal(error))
+            if self._begin(connection, group):
+                self._run_group([operation for operation in group if operation.begun], connection)
+                connection.execute("commit")
+                self._writing = False
+                self._checkpoint(connection)
         finally:
             self._writing = False
+            connection.rollback()
+            self._turn.give()
 
-    def _checkpoint(self) -> None:
-        """Nobody's answer depends on it: what fails now is tried again after a later commit."""
-        if self._checkpointer is None:
-            return
-        try:
-            self._checkpointer.after_commit(self._connection)
-        except sqlite3.Error as error:
-            log.warning("store.checkpoint_failed", extra={"store": self._path, "error": str(error)})
-
-    def _begin(self, group: list[_Operation]) -> bool:
+    def _begin(self, connection: sqlite3.Connection, group: list[_Operation]) -> bool:
         """Take SQLite's write lock; False when everybody has given up waiting for it."""
-        while True:
-            try:
-                self._connection.execute("begin immediate")
-            except sqlite3.OperationalError as error:
-                if not isinstance(explain(error, self._path), StoreBusy):
-                    raise
-                if all(operation.given_up for operation in group):
-                    return False
-                continue
-            self._writing = True
-            with self._guard:
-                for operation in group:
-                    operation.begun = not operation.given_up
-            return True
+        while not self._begun(connection):
+            if all(operation.given_up for operation in group):
+                return False
+            self._pause.wait(_OUTSIDER_SECONDS)
+        with self._guard:
+            for operation in group:
+                operation.begun = not operation.given_up
+        return True
 
-    def _run_group(self, group: list[_Operation]) -> None:
+    def _run_group(self, group: list[_Operation], connection: sqlite3.Connection) -> None:
         """All at once; if one of them fails, all again, each in a part of its own."""
-        tx = SqliteTx(self._connection, self._statements, self._clock.micros())
+        tx = SqliteTx(connection, self._statements, self._clock.micros())
         try:
             with tx.part():
                 for operation in group:
                     operation.result = operation.verb(tx, *operation.args)
         except Exception:
             # Not one operation, but the transaction has failed: a full disk, say.
-            if not self._connection.in_transaction:
+            if not connection.in_transaction:
                 raise
             for operation in group:
-                self._run_apart(operation, tx)
+                self._run_apart(operation, tx, connection)
 
-    def _run_apart(self, operation: _Operation, tx: SqliteTx) -> None:
+    def _run_apart(self, operation: _Operation, tx: SqliteTx, connection: sqlite3.Connection) -> None:
         try:
             with tx.part():
                 operation.result = operation.verb(tx, *operation.args)
         except Exception as error:  # wall: a verb that breaks must not take its neighbours along
-            if not self._connection.in_transaction:
+            if not connection.in_transaction:
                 raise
             operation.error = self._refusal(error)
+
+    def _checkpoint(self, connection: sqlite3.Connection) -> None:
+        """Nobody's answer depends on it: what fails now is tried again after a later commit."""
+        if self._checkpointer is None or not self._checkpointer.is_due():
+            return
+        try:
+            self._checkpointer.run(connection)
+        except sqlite3.Error as error:
+            log.warning("store.checkpoint_failed", extra={"store": self._path, "error": str(error)})
 
     def _refusal(self, error: Exception) -> WindlassError:
         if isinstance(error, WindlassError):
@@ -226,9 +326,24 @@ class Writer:
         return failure
 
     def _fail(self, group: list[_Operation], error: WindlassError) -> None:
-        if self._connection.in_transaction:
-            self._connection.execute("rollback")
         for operation in group:
             operation.result = None
             # Each caller raises its own: one exception raised in many threads would mix their tracebacks.
             operation.error = operation.error or copy.copy(error)
+
+    # --- on either ---
+
+    def _begun(self, connection: sqlite3.Connection) -> bool:
+        """Try to take SQLite's write lock."""
+        try:
+            connection.execute("begin immediate")
+        except sqlite3.OperationalError as error:
+            if isinstance(explain(error, self._path), StoreBusy):
+                return False
+            raise
+        self._writing = True
+        return True
+
+
+def _nothing(tx: SqliteTx) -> None:
+    """An operation that only wakes the writer's thread."""

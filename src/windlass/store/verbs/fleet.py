@@ -12,7 +12,7 @@ from windlass.store import rows
 from windlass.store.protocol import Look, Vitals, WorkerInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from windlass.store.transaction import Tx
 
@@ -80,20 +80,20 @@ def look(tx: Tx, worker: str, types: Mapping[str, int]) -> Look:
         requests={row["token"]: Request(row["request"]) for row in tx.rows("requests", worker=worker)},
         expired=tx.row("any_expired", now=tx.now) is not None,
         orphaned=tx.row("any_orphan") is not None,
-        claimable=_claimable(tx, types),
-        next_due=next_due(tx),
+        claimable=claimable(tx, types),
+        next_due=next_due(tx, types),
     )
 
 
-def next_due(tx: Tx) -> timedelta | None:
-    """How long until the next scheduled job is due."""
-    row = tx.row("next_due")
-    if row is None or row["run_at"] is None:
-        return None
-    return timedelta(microseconds=max(0, row["run_at"] - tx.now))
+def next_due(tx: Tx, types: Iterable[str]) -> timedelta | None:
+    """How long until the next scheduled job of these types is due."""
+    found = (tx.row("next_due", type=name) for name in types)
+    moments = [row["run_at"] for row in found if row is not None]
+    return timedelta(microseconds=max(0, min(moments) - tx.now)) if moments else None
 
 
-def _claimable(tx: Tx, types: Mapping[str, int]) -> bool:
+def claimable(tx: Tx, types: Mapping[str, int]) -> bool:
+    """Whether a claim for these types, up to these schema versions, would find anything."""
     return any(
         tx.row("any_due", type=name, version=version) is not None
         or tx.row("any_later", type=name, now=tx.now) is not None

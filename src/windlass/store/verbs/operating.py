@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -18,10 +19,14 @@ if TYPE_CHECKING:
 
 # History must not make the counts slow: ended jobs are counted up to this bound.
 _MOST_ENDED = 10_000
+_HALF_A_CHARACTER = re.compile("[\ud800-\udfff]")
 
 
 def get(tx: Tx, name: str, caller: str) -> Job | None:
     """A job by id or key."""
+    if _HALF_A_CHARACTER.search(name):
+        # From a command line that is not text; no job has such a name.
+        return None
     job = get_by_id(tx, name)
     if job is None:
         holder = tx.row("key_holder", caller=caller, key=name)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from windlass.clock import from_micros, span, to_micros
+from windlass.clock import END_OF_TIME, from_micros, span, to_micros
 from windlass.errors import IdConflict, InvalidValue, KeyConflict
 from windlass.job import Job, JobState, NewJob, TypeInfo
 from windlass.store import rows
@@ -49,12 +48,11 @@ def _enqueue_one(tx: Tx, new: NewJob) -> Enqueued:
     )
     if row is None:
         return existing(new, get_by_id(tx, new.id))
-    if new.own_id:
-        # An id that we have just made is new; one made by the caller, or sent again, may have ended already.
-        ended = tx.row("by_id_ended", id=new.id)
-        if ended is not None:
-            tx.change("remove_new", id=new.id)
-            return existing(new, rows.ended_job(ended))
+    ended = tx.row("by_id_ended", id=new.id)
+    if ended is not None:
+        # Sent again after its job has ended: it must not run a second time.
+        tx.change("remove_new", id=new.id)
+        return existing(new, rows.ended_job(ended))
     return Enqueued(made(new, row["seq"], tx.now, run_at), created=True)
 
 
@@ -97,12 +95,9 @@ def _run_at(tx: Tx, new: NewJob) -> int:
         # A time that has passed means now; since then it waits.
         return max(to_micros(new.run_at), tx.now)
     run_at = tx.now + (span(new.delay) if new.delay is not None else 0)
-    if run_at > _END_OF_TIME:
+    if run_at > END_OF_TIME:
         raise InvalidValue("delay", new.delay, "within the calendar, which ends with the year 9999")
     return run_at
-
-
-_END_OF_TIME = to_micros(datetime.max.replace(tzinfo=UTC))
 
 
 def made(new: NewJob, seq: int, now: int, run_at: int) -> Job:

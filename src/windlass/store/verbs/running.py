@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 import msgspec
 
-from windlass.clock import from_micros, span
+from windlass.clock import END_OF_TIME, from_micros, span
 from windlass.job import Attempt, Error, Lease, Output, Reason, Request
 from windlass.outcome import Again, Cancelled, Dead, Done, Outcome, Released, Snoozed
 from windlass.store import rows
@@ -229,7 +229,7 @@ def _put_back(tx: Tx, lease: Lease, write: Write) -> bool:
             seq=lease.job.seq,
             token=lease.token,
             due=int(wait <= 0),
-            run_at=tx.now + wait,
+            run_at=min(tx.now + wait, END_OF_TIME),
             given_back=int(write.given_back),
             snoozed=int(write.snoozed),
             interrupted=int(write.interrupted),

@@ -55,10 +55,16 @@ create table windlass.jobs (
     check (due = 0 or state = 'pending')
 ) strict;
 
-create index windlass.jobs_claim on windlass.jobs (type, schema_version, priority desc, tenant, seq, run_at) where due = 1;
-create index windlass.jobs_later on windlass.jobs (run_at, type, attempts) where state = 'pending' and due = 0;
-create index windlass.jobs_running on windlass.jobs (worker, lease_until, type) where state = 'processing';
-create index windlass.jobs_dead on windlass.jobs (finished_at, type) where state = 'dead';
+-- Each index also carries what its own condition asks for: else SQLite reads the rows to count them.
+create index windlass.jobs_claim on windlass.jobs (type, schema_version, priority desc, tenant, seq, run_at, due)
+ where due = 1;
+create index windlass.jobs_later on windlass.jobs (run_at, type, attempts, state, due)
+ where state = 'pending' and due = 0;
+create index windlass.jobs_later_of_type on windlass.jobs (type, run_at)
+ where state = 'pending' and due = 0;
+create index windlass.jobs_running on windlass.jobs (worker, lease_until, type, state) where state = 'processing';
+create index windlass.jobs_dead on windlass.jobs (seq, type, state) where state = 'dead';
+create index windlass.jobs_dead_since on windlass.jobs (finished_at, state) where state = 'dead';
 
 -- Completed, cancelled and discarded jobs, until their retention ends.
 create table windlass.archive (

@@ -1,0 +1,209 @@
+"""What happened in a run of kill_run.py, and which promises held?"""
+
+import sqlite3
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import kill_app
+
+from windlass.job import Job, JobState
+
+RERUN_WITHIN = 15.0
+# A worker records an execution's end within this time, if it is left alive.
+RECORDED_WITHIN = 5.0
+
+
+class Execution(NamedTuple):
+    """One run of a handler; `ended` is None if it was cut off."""
+
+    job: str
+    attempt: int
+    pid: int
+    started: float
+    ended: float | None
+    failed: bool
+
+
+class Log:
+    """The executions so far, read from where the last look ended."""
+
+    def __init__(self, path: Path) -> None:
+        path.touch()
+        self._file = path.open()
+        self._open: dict[tuple[str, int, int], float] = {}
+        self._closed: list[Execution] = []
+
+    def read(self) -> None:
+        """Take in what was written since the last look."""
+        for line in self._file:
+            at, event, job, attempt, pid = line.split()
+            run = (job, int(attempt), int(pid))
+            if event == "start":
+                self._open[run] = float(at)
+            else:
+                started = self._open.pop(run)
+                self._closed.append(Execution(*run, started, float(at), failed=event == "fail"))
+
+    def running(self) -> dict[int, list[Execution]]:
+        """What has begun and not ended, by process."""
+        found: defaultdict[int, list[Execution]] = defaultdict(list)
+        for run, started in self._open.items():
+            found[run[2]].append(Execution(*run, started, None, failed=False))
+        return found
+
+    def all(self) -> dict[str, list[Execution]]:
+        """Every execution by job, in the order in which they began."""
+        cut = [each for runs in self.running().values() for each in runs]
+        found: defaultdict[str, list[Execution]] = defaultdict(list)
+        for each in sorted([*self._closed, *cut], key=lambda each: each.started):
+            found[each.job].append(each)
+        return found
+
+    def ended(self) -> int:
+        """How many executions ran to their end."""
+        return len(self._closed)
+
+
+@dataclass
+class Kill:
+    """One worker's violent end, and what it was doing."""
+
+    at: float
+    pid: int
+    cut_off: list[Execution] = field(default_factory=list)
+
+
+class Facts:
+    """All that is known after a run, and what was promised about it."""
+
+    def __init__(
+        self,
+        folder: Path,
+        runs: dict[str, list[Execution]],
+        kills: list[Kill],
+        accepted: list[str],
+        jobs: dict[str, Job],
+    ) -> None:
+        self._folder = folder
+        self._runs = runs
+        self._kills = kills
+        self._accepted = accepted
+        self._jobs = jobs
+        self._promises: list[tuple[str, bool, str]] = []
+
+    def promise(self, text: str, *, held: bool, told: str = "") -> None:
+        """Note whether a promise held."""
+        self._promises.append((text, held, told))
+
+    def report(self) -> bool:
+        """Check and print everything; whether all promises held."""
+        self._check_jobs()
+        self._check_kills()
+        self._check_runs()
+        self._check_file()
+        self._describe()
+        for text, held, told in self._promises:
+            print(f"  {'held  ' if held else 'BROKEN'}  {text}{f': {told}' if told else ''}")
+        held = all(held for _, held, _ in self._promises)
+        print("every promise held" if held else "A PROMISE WAS BROKEN")
+        return held
+
+    def _check_jobs(self) -> None:
+        absent = [name for name in self._accepted if name not in self._jobs]
+        self.promise("no accepted job is absent", held=not absent, told=few(absent))
+        unasked = set(self._jobs) - set(self._accepted)
+        self.promise(
+            "no job is there that nobody was answered for", held=not unasked, told=few(sorted(unasked))
+        )
+        ended = {JobState.COMPLETED, JobState.DEAD}
+        open_ones = [job.id for job in self._jobs.values() if job.state not in ended]
+        self.promise("every accepted job is completed or dead", held=not open_ones, told=few(open_ones))
+        over = [job.id for job in self._jobs.values() if job.attempts > job.max_attempts]
+        over += [name for name, runs in self._runs.items() if len(runs) > kill_app.MAX_ATTEMPTS]
+        self.promise("no job ran more often than max_attempts", held=not over, told=few(over))
+
+    def _check_kills(self) -> None:
+        misses = [kill.pid for kill in self._kills if not kill.cut_off]
+        self.promise("each kill hit a running job", held=not misses, told=few(misses))
+        late = [wait for wait in self._waits() if wait >= RERUN_WITHIN]
+        self.promise(f"what was cut off runs again within {RERUN_WITHIN:g} s", held=not late, told=few(late))
+        never = [
+            run.job
+            for kill in self._kills
+            for run in kill.cut_off
+            if self._rerun(run, kill) is None and self._jobs[run.job].state is not JobState.DEAD
+        ]
+        self.promise("what was cut off ran again, or is dead", held=not never, told=few(never))
+
+    def _check_runs(self) -> None:
+        killed = {kill.pid: kill.at for kill in self._kills}
+        twice = [
+            run.job
+            for runs in self._runs.values()
+            for run in runs[:-1]
+            if not run.failed and not excused(run, killed)
+        ]
+        self.promise("nothing ran again that no kill had touched", held=not twice, told=few(twice))
+        unseen = [
+            job.id
+            for job in self._jobs.values()
+            if job.state is JobState.COMPLETED and not any(run.ended for run in self._runs.get(job.id, []))
+        ]
+        self.promise("no job is completed that no handler completed", held=not unseen, told=few(unseen))
+
+    def _check_file(self) -> None:
+        with closing(sqlite3.connect(self._folder / "jobs.db")) as connection:
+            connection.execute("pragma wal_autocheckpoint = 0")
+            found = [row[0] for row in connection.execute("pragma integrity_check")]
+        self.promise("PRAGMA integrity_check is ok", held=found == ["ok"], told=few(found))
+        problems = kill_app.queue.store.check()
+        self.promise("the store's own check finds nothing", held=not problems, told=few(problems))
+
+    def _waits(self) -> list[float]:
+        """Seconds from each kill to the next start of what it cut off."""
+        found = [(kill, self._rerun(run, kill)) for kill in self._kills for run in kill.cut_off]
+        return sorted(rerun.started - kill.at for kill, rerun in found if rerun is not None)
+
+    def _rerun(self, cut: Execution, kill: Kill) -> Execution | None:
+        return next((run for run in self._runs[cut.job] if run.started > kill.at), None)
+
+    def _describe(self) -> None:
+        states = Counter(job.state.value for job in self._jobs.values())
+        often = Counter(len(runs) for runs in self._runs.values())
+        ends = Counter(sum(1 for run in runs if run.ended and not run.failed) for runs in self._runs.values())
+        twice = sum(count for times, count in ends.items() if times > 1)
+        waits = self._waits()
+        cut = sum(len(kill.cut_off) for kill in self._kills)
+        times_run = ", ".join(f"{times} x {count}" for times, count in sorted(often.items()))
+        print(f"jobs accepted        {len(self._accepted)}: {dict(states)}")
+        print(f"kills                {len(self._kills)}, jobs cut off {cut}")
+        print(f"executions by job    {times_run}")
+        print(f"completed twice      {twice} (killed after the work and before its record)")
+        if waits:
+            told = (f"{name} {at(waits, share):.2f}" for name, share in SHARES.items())
+            print(f"kill to next start   {', '.join(told)} s")
+
+
+def excused(run: Execution, killed: dict[int, float]) -> bool:
+    """Whether a kill can be the reason for another execution after this one."""
+    if run.pid not in killed:
+        return False
+    return run.ended is None or killed[run.pid] - run.ended < RECORDED_WITHIN
+
+
+SHARES = {"min": 0.0, "p50": 0.5, "p90": 0.9, "max": 1.0}
+
+
+def at(values: list[float], share: float) -> float:
+    """The value that such a share of the sorted values does not exceed."""
+    return values[min(len(values) - 1, int(share * len(values)))]
+
+
+def few(things: Sequence[object]) -> str:
+    """The first few, and how many there are."""
+    shown = ", ".join(str(thing) for thing in things[:5])
+    return f"{shown} ... ({len(things)})" if len(things) > 5 else shown  # noqa: PLR2004 - a line's worth

@@ -1,0 +1,48 @@
+"""What do the workers of the crash tests run?
+
+`WINDLASS_DATABASE_URL` names the store, `CRASH_LOG` the file in which executions are written down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+
+from windlass import Context, Queue, Retry
+
+queue = Queue()
+AT_ONCE = Retry(kind="fixed", base=0, jitter=0)
+
+
+def note(ctx: Context, event: str) -> None:
+    """Write an event down in one write that no death can tear."""
+    log = os.open(os.environ["CRASH_LOG"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.write(log, f"{event} {ctx.id} {ctx.attempt} {os.getpid()}\n".encode())
+    finally:
+        os.close(log)
+
+
+@queue.job(max_attempts=5, retry=AT_ONCE)
+def work(ctx: Context, seconds: float) -> str:
+    note(ctx, "start")
+    time.sleep(seconds)
+    note(ctx, "end")
+    return f"attempt {ctx.attempt}"
+
+
+@queue.job(max_attempts=5, retry=AT_ONCE)
+async def work_async(ctx: Context, seconds: float) -> str:
+    note(ctx, "start")
+    await asyncio.sleep(seconds)
+    note(ctx, "end")
+    return f"attempt {ctx.attempt}"
+
+
+@queue.job(max_attempts=3, retry=AT_ONCE)
+def poison(ctx: Context) -> None:
+    """A job that takes its worker with it, every time."""
+    note(ctx, "start")
+    os.kill(os.getpid(), signal.SIGKILL)

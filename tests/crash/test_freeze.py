@@ -1,0 +1,84 @@
+"""Does a worker that stood still for too long do any harm when it goes on?"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import pytest
+
+from tests.crash.app import work, work_async
+from tests.crash.processes import Site, freeze, thaw, until
+from windlass.job import JobState, Reason
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
+    pytest.mark.timeout(180),
+]
+
+FROZEN_SECONDS = 15
+
+
+def test_the_late_result_of_a_frozen_worker_changes_nothing_is_logged_and_counted(site: Site) -> None:
+    frozen = site.worker()
+    [job_id] = site.enqueue(work.draft(1.5))
+    until(lambda: site.starts(job_id), "the job begins")
+    freeze(frozen)
+    healthy = site.worker()
+    until(lambda: len(site.starts(job_id)) == 2, "another worker runs the job")
+    until(lambda: _state(site, job_id) is JobState.COMPLETED, "the other worker completes it")
+    before = site.store.get(job_id)
+    assert before is not None
+    thaw(frozen)
+    until(lambda: "lease.lost" in site.said(), "the late result is logged")
+    until(lambda: any(worker.late for worker in site.store.workers()), "the late result is counted")
+    assert site.store.get(job_id) == before
+    assert bytes(before.result or b"") == b'"attempt 2"'
+    assert [(entry.number, entry.error and entry.error.reason) for entry in before.history] == [
+        (1, Reason.WORKER_LOST),
+        (2, None),
+    ]
+    assert [event.pid for event in site.starts(job_id)] == [frozen.pid, healthy.pid]
+
+
+def test_a_frozen_worker_that_was_declared_dead_works_again_under_a_new_name(site: Site) -> None:
+    frozen = site.worker()
+    [first] = site.enqueue(work.draft(0.2))
+    until(lambda: _state(site, first) is JobState.COMPLETED, "the worker works")
+    [name] = [worker.id for worker in site.store.workers()]
+    freeze(frozen)
+    healthy = site.worker()
+    until(lambda: _worker_state(site, name) == "dead", "the frozen worker is declared dead")
+    healthy.terminate()
+    assert healthy.wait(60) == 0
+    thaw(frozen)
+    [second] = site.enqueue(work_async.draft(0.05))
+    until(lambda: _state(site, second) is JobState.COMPLETED, "the thawed worker works again")
+    assert _worker_state(site, name) == "dead"
+
+
+def test_all_workers_frozen_together_and_thawed_run_nothing_twice(site: Site) -> None:
+    workers = [site.worker(slots=4) for _ in range(3)]
+    long_ones = site.enqueue(*(job_type.draft(3.0) for job_type in (work, work_async) for _ in range(4)))
+    short_ones = site.enqueue(*(work.draft(0.05) for _ in range(100)))
+    until(lambda: all(site.starts(job_id) for job_id in long_ones), "the long jobs begin")
+    for worker in workers:
+        freeze(worker)
+    time.sleep(FROZEN_SECONDS)
+    for worker in workers:
+        thaw(worker)
+    everything = [*long_ones, *short_ones]
+    until(
+        lambda: all(_state(site, job_id) is JobState.COMPLETED for job_id in everything), "all jobs complete"
+    )
+    assert {job_id: len(site.starts(job_id)) for job_id in everything} == dict.fromkeys(everything, 1)
+    assert {worker.state for worker in site.store.workers()} == {"running"}
+
+
+def _state(site: Site, job_id: str) -> JobState | None:
+    job = site.store.get(job_id)
+    return None if job is None else job.state
+
+
+def _worker_state(site: Site, name: str) -> str:
+    return next(worker.state for worker in site.store.workers() if worker.id == name)

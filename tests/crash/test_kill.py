@@ -1,0 +1,147 @@
+"""Is anything lost or repeated without bound when processes are killed?"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.crash.app import poison, work
+from tests.crash.processes import ROOT, Site, until
+from windlass.job import JobState, Reason
+from windlass.store.protocol import Filter
+
+pytestmark = pytest.mark.timeout(240)
+
+
+def test_a_short_run_of_random_kills_under_load_keeps_every_promise() -> None:
+    script = ROOT / "scripts" / "kill_run.py"
+    sizes = ["--workers", "3", "--slots", "8", "--producers", "3", "--jobs", "900", "--seconds", "8"]
+    done = subprocess.run(
+        [sys.executable, script, *sizes], capture_output=True, text=True, check=False, timeout=200
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "every promise held" in done.stdout
+    assert "kills                8" in done.stdout
+
+
+def test_the_jobs_of_a_killed_worker_run_again_at_once(site: Site) -> None:
+    """A reaper on the same machine sees that the process is gone and need not wait for its silence."""
+    victim = site.worker()
+    jobs = _begun(site)
+    site.worker()
+    victim.kill()
+    until(
+        lambda: all(len(site.starts(job_id)) == 2 for job_id in jobs), "what was cut off runs again", within=8
+    )
+    _assert_recovered(site, jobs)
+
+
+@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="a namespace of its own needs root")
+def test_the_jobs_of_a_worker_killed_out_of_sight_run_again_within_fifteen_seconds(site: Site) -> None:
+    """As on another machine: that the process is gone can only be known from its silence."""
+    apart = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+    if subprocess.run([*apart, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("this machine does not let us make a namespace")
+    victim = site.worker(*apart)
+    jobs = _begun(site)
+    site.worker()
+    victim.kill()
+    until(
+        lambda: all(len(site.starts(job_id)) == 2 for job_id in jobs),
+        "what was cut off runs again",
+        within=15,
+    )
+    _assert_recovered(site, jobs)
+
+
+def _begun(site: Site) -> list[str]:
+    jobs = site.enqueue(*(work.draft(3.0) for _ in range(6)))
+    until(lambda: all(site.starts(job_id) for job_id in jobs), "the victim runs all jobs")
+    return jobs
+
+
+def _assert_recovered(site: Site, jobs: list[str]) -> None:
+    until(lambda: _all_completed(site, jobs), "all jobs complete")
+    for job_id in jobs:
+        job = site.store.get(job_id)
+        assert job is not None
+        assert [entry.error and entry.error.reason for entry in job.history] == [Reason.WORKER_LOST, None]
+        assert job.losses == 1
+
+
+def test_a_job_that_kills_its_worker_ends_in_the_dead_letters(site: Site) -> None:
+    [job_id] = site.enqueue(poison.draft())
+    innocent = site.enqueue(*(work.draft(0.01) for _ in range(5)))
+    for number in itertools.count(1):
+        worker = site.worker()
+        until(lambda worker=worker: worker.poll() is not None or _ended(site, job_id), "the worker dies")  # type: ignore[misc] # bound early
+        if _ended(site, job_id):
+            break
+        assert number <= 3
+    until(lambda: _all_completed(site, innocent), "the others complete")
+    job = site.store.get(job_id)
+    assert job is not None
+    assert (job.state, job.attempts) == (JobState.DEAD, 3)
+    assert [entry.error and entry.error.reason for entry in job.history] == [Reason.WORKER_LOST] * 3
+    assert len(site.starts(job_id)) == 3
+
+
+PRODUCER = """
+import os, sys
+from windlass import connect
+from windlass.clock import uuid7
+from windlass.job import NewJob
+store = connect.open(os.environ["WINDLASS_DATABASE_URL"]).store
+while True:
+    batch = uuid7()
+    jobs = [NewJob(id=uuid7(), type="work", payload=b'{"seconds":0}', tenant=batch) for _ in range(7)]
+    store.enqueue(jobs)
+    sys.stdout.write("".join(job.id + "\\n" for job in jobs))
+    sys.stdout.flush()
+"""
+
+
+def test_what_a_killed_producer_was_answered_is_there_and_no_batch_is_torn(
+    site: Site, tmp_path: Path
+) -> None:
+    chance = random.Random(11)
+    answered: list[str] = []
+    for number in range(8):
+        said = tmp_path / f"answered-{number}.txt"
+        with said.open("w") as out:
+            producer = subprocess.Popen([sys.executable, "-c", PRODUCER], env=site.environment(), stdout=out)
+        until(lambda said=said: said.stat().st_size > 0, "the producer is answered")  # type: ignore[misc] # bound early
+        time.sleep(chance.uniform(0, 0.05))
+        os.kill(producer.pid, signal.SIGKILL)
+        producer.wait(60)
+        answered += [line for line in said.read_text().split("\n") if len(line) == 36]
+    stored: dict[str, str] = {}
+    cursor = None
+    while True:
+        page = site.store.find(Filter(), limit=1000, cursor=cursor)
+        stored |= {job.id: job.tenant for job in page.jobs}
+        cursor = page.next
+        if cursor is None:
+            break
+    assert [job_id for job_id in answered if job_id not in stored] == []
+    batches = list(stored.values())
+    assert {batch: batches.count(batch) for batch in set(batches)} == dict.fromkeys(batches, 7)
+    assert site.store.check() == []
+
+
+def _ended(site: Site, job_id: str) -> bool:
+    job = site.store.get(job_id)
+    return job is not None and job.ended
+
+
+def _all_completed(site: Site, jobs: list[str]) -> bool:
+    found = [site.store.get(job_id) for job_id in jobs]
+    return all(job is not None and job.state is JobState.COMPLETED for job in found)
