@@ -177,6 +177,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     caller: str = ""
     tenant: str = ""
     traceparent: str | None = None
+    # The caller made the id, or sends it again: it may be known already.
+    own_id: bool = False
     take_existing: bool = False
 
     def digest(self) -> str:

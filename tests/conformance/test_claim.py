@@ -109,7 +109,7 @@ def test_types_of_one_priority_come_in_the_order_of_their_arrival(store: Store) 
 
 
 def test_the_order_is_by_seq_and_not_by_id(store: Store) -> None:
-    made = [a_job(id=f"{number:08x}-0000-7000-8000-000000000000") for number in (9, 3, 7, 1)]
+    made = [a_job(id=f"{number:08x}-0000-7000-8000-000000000000", own_id=True) for number in (9, 3, 7, 1)]
     put(store, *made)
     assert ids(take(store, limit=4)) == [job.id for job in made]
 

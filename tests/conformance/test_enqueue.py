@@ -246,25 +246,25 @@ def test_a_key_that_looks_like_another_jobs_id_finds_neither_wrongly(store: Stor
 @pytest.mark.parametrize("state", list(JobState))
 def test_a_repeated_id_finds_its_job_live_or_archived(store: Store, state: JobState) -> None:
     payload = a_payload(to="a")
-    job = in_state(store, state, payload=payload)
-    [answer] = store.enqueue([a_job(id=job.id, payload=payload)])
+    job = in_state(store, state, own_id=True, payload=payload)
+    [answer] = store.enqueue([a_job(id=job.id, own_id=True, payload=payload)])
     assert (answer.created, answer.job.id, answer.job.state) == (False, job.id, state)
     assert everything(store) == [job.id]
 
 
 @pytest.mark.parametrize("state", list(JobState))
 def test_an_id_of_other_work_is_refused(store: Store, state: JobState) -> None:
-    job = in_state(store, state)
+    job = in_state(store, state, own_id=True)
     before = look_up(store, job.id)
     with pytest.raises(IdConflict) as refused:
-        store.enqueue([a_job(id=job.id)])
+        store.enqueue([a_job(id=job.id, own_id=True)])
     assert refused.value.job_id == job.id
     assert everything(store) == [job.id]
     assert look_up(store, job.id) == before
 
 
 def test_an_id_twice_in_one_batch_is_one_job(store: Store) -> None:
-    twice = a_job()
+    twice = a_job(own_id=True)
     answers = store.enqueue([twice, twice])
     assert [answer.created for answer in answers] == [True, False]
     assert everything(store) == [twice.id]
@@ -272,7 +272,7 @@ def test_an_id_twice_in_one_batch_is_one_job(store: Store) -> None:
 
 def test_the_same_call_repeated_finds_what_it_made(store: Store, other: Store) -> None:
     """A producer that lost the answer sends the very same jobs again, ids that we made included."""
-    batch = [a_job(), a_job(key="k"), a_job()]
+    batch = [a_job(), a_job(key="k"), a_job(own_id=True)]
     made = store.enqueue(batch)
     again = other.enqueue(batch)
     assert [answer.created for answer in again] == [False, False, False]
@@ -280,7 +280,7 @@ def test_the_same_call_repeated_finds_what_it_made(store: Store, other: Store) -
 
 
 def test_the_same_call_repeated_after_the_job_has_ended_runs_nothing_twice(store: Store) -> None:
-    batch = [a_job(), a_job(key="k")]
+    batch = [a_job(own_id=True), a_job(own_id=True, key="k")]
     store.enqueue(batch)
     for lease in take(store, limit=2):
         assert settle(store, lease, DONE)
@@ -289,9 +289,9 @@ def test_the_same_call_repeated_after_the_job_has_ended_runs_nothing_twice(store
 
 
 def test_a_known_id_with_a_new_key_does_not_take_the_key(store: Store) -> None:
-    job = put_one(store, payload=a_payload(to="a"))
+    job = put_one(store, own_id=True, payload=a_payload(to="a"))
     with pytest.raises(Conflict):
-        store.enqueue([a_job(id=job.id, key="k", payload=a_payload(to="a"))])
+        store.enqueue([a_job(id=job.id, own_id=True, key="k", payload=a_payload(to="a"))])
     assert put_one(store, key="k").key == "k"
 
 
@@ -299,7 +299,7 @@ def test_a_new_id_with_a_known_key_leaves_no_trace_of_the_id(store: Store) -> No
     payload = a_payload(to="a")
     holder = put_one(store, key="k", payload=payload)
     unused = uuid7()
-    [answer] = store.enqueue([NewJob(id=unused, type=MAIL, payload=payload, key="k")])
+    [answer] = store.enqueue([NewJob(id=unused, type=MAIL, payload=payload, key="k", own_id=True)])
     assert (answer.created, answer.job.id) == (False, holder.id)
     assert store.get(unused) is None
 

@@ -123,6 +123,7 @@ class StoreMachine(RuleBasedStateMachine):
             delay=timedelta(seconds=delay),
             key=key,
             max_attempts=max_attempts,
+            own_id=True,
             payload=a_payload(key=key),
         )
         self._enqueue(new)

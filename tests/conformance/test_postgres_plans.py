@@ -45,7 +45,8 @@ VALUES: dict[str, tuple[str, dict[str, Any]]] = {
         "settle",
         ARRAYS
         | dict.fromkeys(("waits", "given_backs", "snoozes", "interruptions", "losses"), "{0,0}")
-        | dict.fromkeys(("reasons", "errors", "histories"), NULLS),
+        | dict.fromkeys(("reasons", "errors", "histories"), NULLS)
+        | {"latest": 2**60},
     ),
     "settle_bury": (
         "settle",
@@ -53,6 +54,7 @@ VALUES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "settled_already": ("settle", {"seqs": ARRAYS["seqs"], "tokens": ARRAYS["tokens"]}),
     "extend_batch": ("beat", {"seqs": ARRAYS["seqs"], "tokens": ARRAYS["tokens"], "by": 60}),
+    "promote_types": ("claim", {"types": ["noop", "other"], "now": 2**50, "limit": 1000}),
     "look": ("beat", {"worker": "w", "types": ["noop"], "versions": [1]}),
 }
 MOST_BLOCKS = {"claim_batch": 150, "look": 60}
@@ -63,6 +65,7 @@ CROWDS = {
     "all waiting": "insert_jobs:pending:1",
     "all running": "insert_jobs:processing:0",
     "all scheduled": "insert_jobs:pending:0",
+    "all overdue": "insert_jobs:pending:0:0",
 }
 
 
@@ -76,7 +79,8 @@ def database(request: pytest.FixtureRequest) -> Iterator[str]:
 def crowd(connection: psycopg.Connection[Any], name: str) -> None:
     connection.execute("truncate windlass.jobs")
     if CROWDS[name].startswith("insert_jobs"):
-        _, state, due = CROWDS[name].split(":")
+        _, state, due, *times = CROWDS[name].split(":")
+        run_at = times[0] if times else 2**62
         held = state == "processing"
         connection.execute(
             f"""
@@ -84,7 +88,7 @@ def crowd(connection: psycopg.Connection[Any], name: str) -> None:
                 id, type, state, priority, due, payload, max_attempts,
                 created_at, enqueued_at, updated_at, run_at, token, lease_until, worker
             )
-            select gen_random_uuid(), 'crowd', '{state}', 9, {due}, '{{}}', 5, 0, 0, 0, {2**62},
+            select gen_random_uuid(), 'crowd', '{state}', 9, {due}, '{{}}', 5, 0, 0, 0, {run_at},
                    {"gen_random_uuid(), " + str(2**62) + ", 'w'" if held else "null, null, null"}
               from generate_series(1, 30000)
             """.encode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -207,6 +208,75 @@ def test_everything_works_behind_a_transaction_pooler_and_without_notify(url: st
         assert any("pooler" in note for note in opened.store.status().notes)
         used = run(url, "select count(*) from pg_prepared_statements")
         assert used == [(0,)]
+
+
+# --- forks --------------------------------------------------------------------------------------
+
+FORK = """
+import os, sys
+from windlass import Queue, connect
+from windlass.errors import StoreUnavailable
+from windlass.store.protocol import Filter
+
+queue = Queue(sys.argv[1])
+
+@queue.job
+def send(to: str) -> None: ...
+
+opened = connect.open(sys.argv[1])
+
+def refused():
+    verbs = [
+        lambda: opened.store.find(Filter()),
+        lambda: opened.store.settings(),
+        lambda: opened.store.look("w", {}),
+        lambda: opened.store.set_setting("a", "b"),
+        opened.store.listener.tell,
+    ]
+    for verb in verbs:
+        try:
+            verb()
+        except StoreUnavailable as error:
+            assert "open it again" in str(error), error
+        else:
+            raise AssertionError("used in a child")
+    opened.close()
+
+def sessions():
+    links = [link._connection for link in opened.store._links.values()]
+    return [connection.info.backend_pid for connection in links if connection]
+
+def in_child(work):
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+
+send.enqueue("before")
+opened.store.look("w", {})
+opened.wakeup.notify()
+before = sessions()
+in_child(refused)
+in_child(lambda: (send.enqueue("child"), queue.close()))
+send.enqueue("parent")
+opened.store.look("w", {})
+assert sessions() == before
+print(opened.store.count(Filter(), limit=10))
+opened.close()
+queue.close()
+"""
+
+
+def test_what_a_forked_process_inherited_is_neither_used_nor_closed_by_it(url: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORK, url], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "3"), done.stderr
 
 
 # --- wake-ups -----------------------------------------------------------------------------------

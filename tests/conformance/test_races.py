@@ -193,7 +193,7 @@ def test_fifty_threads_with_one_key_make_one_job(store: Store, other: Store) -> 
 
 
 def test_threads_with_one_id_make_one_job(store: Store, other: Store) -> None:
-    job = a_job()
+    job = a_job(own_id=True)
     answers = won(at_once(*(partial(opening.enqueue, [job]) for opening in (store, other) * 10)))
     assert [answer.created for answer in itertools.chain(*answers)].count(True) == 1
     assert store.count(Filter(), limit=10) == 1

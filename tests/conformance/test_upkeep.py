@@ -156,10 +156,10 @@ def test_pruning_frees_only_the_keys_of_what_is_pruned(store: Store, clock: Manu
 
 
 def test_an_id_is_free_when_its_record_is_gone(store: Store, clock: ManualClock) -> None:
-    job = in_state(store, JobState.COMPLETED)
+    job = in_state(store, JobState.COMPLETED, own_id=True)
     clock.advance(timedelta(days=8))
     assert prune_all(store) == 1
-    [answer] = store.enqueue([a_job(id=job.id)])
+    [answer] = store.enqueue([a_job(id=job.id, own_id=True)])
     assert answer.created
     assert answer.job.seq > job.seq
 

@@ -51,6 +51,7 @@ class Choice:
         """A job that is ready to be stored."""
         return NewJob(
             id=self.id or uuid7(),
+            own_id=self.id is not None,
             type=job_type,
             payload=payload,
             schema_version=defaults.version,

@@ -33,7 +33,7 @@ def claim(tx: PostgresTx, want: Want) -> Claimed:
         found = _ask(tx, want, want.limit - len(leases), slack=slack, promoted=promoted)
         state = found[0]
         if not promoted and state["later"] is not None and state["later"] <= state["clock"]:
-            tx.change("promote", now=state["clock"], limit=_PROMOTED_AT_ONCE)
+            tx.change("promote_types", types=list(want.types), now=state["clock"], limit=_PROMOTED_AT_ONCE)
             promoted = True
             continue
         taken = sorted((row for row in found if row["seq"] is not None), key=_place)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from windlass.clock import SystemClock, span, to_micros
+from windlass.clock import END_OF_TIME, SystemClock, span, to_micros
 from windlass.errors import InvalidValue, KeyConflict
 from windlass.store import rows
 from windlass.store.postgres.arrays import numbers, texts, words
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from windlass.store.postgres.session import PostgresTx
     from windlass.store.transaction import Row
 
-_END_OF_TIME = to_micros(datetime.max.replace(tzinfo=UTC))
 _TRIES = 5
 _STRETCH = 2_000
 
@@ -211,6 +209,6 @@ def _delay(new: NewJob) -> int | None:
     if new.delay is None:
         return None
     wait = span(new.delay)
-    if SystemClock().micros() + wait > _END_OF_TIME:
+    if SystemClock().micros() + wait > END_OF_TIME:
         raise InvalidValue("delay", new.delay, "within the calendar, which ends with the year 9999")
     return wait

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import psycopg
 
+from windlass.errors import StoreUnavailable
 from windlass.store.postgres.failures import explain
 from windlass.store.postgres.link import Link
 from windlass.store.postgres.session import Connection, open_connection
@@ -23,12 +25,14 @@ class Listener:
 
     def __init__(self, address: Address, guard: Guard) -> None:
         self._address = address
+        self._opened_by = os.getpid()
         self._telling = Link(address, "listen", guard)
         self._hearing: Connection | None = None
         self._teller = 0
 
     def tell(self, word: str = "") -> None:
         """Notify whoever listens, ourselves excepted unless there is a word to recognise."""
+        self._check_ours()
 
         def send(connection: Connection) -> None:
             self._teller = connection.info.backend_pid
@@ -38,6 +42,7 @@ class Listener:
 
     def hear(self, seconds: float) -> list[str] | None:
         """Wait so long for hints: their words, or None. Raises when the connection is bad."""
+        self._check_ours()
         try:
             if self._hearing is None or self._hearing.closed:
                 self._hearing = open_connection(self._address, "listen")
@@ -62,9 +67,17 @@ class Listener:
             raise explain(error, self._address.shown) from error
 
     def close(self) -> None:
-        """Let go of both."""
+        """Let go of both; what a forked process inherited is its parent's."""
+        if os.getpid() != self._opened_by:
+            return
         self._telling.close()
         self._drop()
+
+    def _check_ours(self) -> None:
+        if os.getpid() != self._opened_by:
+            raise StoreUnavailable(
+                f"{self._address.shown} was opened before this process was forked; open it again"
+            )
 
     def _drop(self) -> None:
         connection, self._hearing = self._hearing, None

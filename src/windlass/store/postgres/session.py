@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import weakref
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
 import psycopg
 from psycopg import errors
 from psycopg.rows import dict_row
@@ -66,15 +66,21 @@ USES: dict[str, dict[str, str]] = {
 
 
 class Statement(NamedTuple):
-    """A text with numbered parameters, and their names in order."""
+    """A text with numbered parameters, their names in order, and the text as it is kept, with the names."""
 
     text: str
     names: tuple[str, ...]
+    named: str
+
+    @classmethod
+    def of(cls, named: str) -> Statement:
+        """The statement of a text with names."""
+        return cls(*statements.numbered(named), named)
 
 
 def load() -> dict[str, Statement]:
     """Our statements as the driver takes them."""
-    return {name: Statement(*statements.numbered(text)) for name, text in statements.load(DIALECT).items()}
+    return {name: Statement.of(text) for name, text in statements.load(DIALECT).items()}
 
 
 def open_connection(address: Address, use: str) -> Connection:
@@ -129,6 +135,11 @@ def check_confirmed(connection: Connection, shown: str) -> None:
         )
 
 
+def _readable(text: str) -> str:
+    """JSON that the server can read: it cannot read what stands for a NUL, but anything else in its place."""
+    return rf"cast(replace({text}, '\u0000', '\u0001') as json)"
+
+
 class PostgresTx:
     """One transaction on one connection. Its time is the server's, asked for once when it is needed."""
 
@@ -170,19 +181,31 @@ class PostgresTx:
     def change(self, statement: str, /, **values: object) -> int:
         return self._run(self._statements[statement], values).rowcount
 
-    def search(self, statement: str, clauses: str, values: Mapping[str, object]) -> Sequence[Row]:
-        text, names = self._statements[statement]
-        # The statement's own parameters keep their numbers; those of the clauses follow.
-        found = Statement(*statements.numbered(clauses, names))
-        return self._run(Statement(text.replace(_MARK, found.text), found.names), values).fetchall()
+    def search(self, parts: Sequence[str], clauses: str, values: Mapping[str, object]) -> Sequence[Row]:
+        found = self._together(parts, clauses)
+        return self._run(Statement.of(f"{found} order by seq desc limit :limit"), values).fetchall()
+
+    def count(self, parts: Sequence[str], clauses: str, values: Mapping[str, object]) -> int:
+        found = self._together(parts, clauses)
+        # Statements and clauses are our own texts; every value is bound.
+        text = f"select count(*) as count from ({found} limit :limit) as found"  # noqa: S608
+        [row] = self._run(Statement.of(text), values)
+        return int(row["count"])
+
+    def _together(self, parts: Sequence[str], clauses: str) -> str:
+        return " union all ".join(self._statements[name].named.replace(_MARK, clauses) for name in parts)
+
+    def field(self, name: str) -> str:
+        return f"{_readable('error')} ->> '{name}'"
 
     def payload_equals(self, name: str, path: Sequence[str], value: object, values: dict[str, object]) -> str:
-        values[f"{name}_path"] = list(path)
-        values[name] = msgspec.json.encode(value).decode().replace("\\u0000", "\\u0001")
-        # What stands for a NUL cannot be read as JSON by the server; anything else in its place can.
-        readable = r"cast(replace(cast(payload as text), '\u0000', '\u0001') as json)"
-        found = f"cast({readable} #> cast(:{name}_path as text[]) as jsonb)"
-        return f"coalesce({found}, jsonb 'null') = cast(:{name} as jsonb)"
+        found = _readable("cast(payload as text)")
+        # Level by level: a whole path would take a number for a place in a list.
+        for depth, part in enumerate(path):
+            values[f"{name}_{depth}"] = part.replace("\0", "\1")
+            found += f" -> cast(:{name}_{depth} as text)"
+        values[name] = json.dumps(value).replace("\\u0000", "\\u0001")
+        return f"cast({found} as jsonb) = cast(:{name} as jsonb)"
 
     @contextmanager
     def part(self) -> Iterator[None]:

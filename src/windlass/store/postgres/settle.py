@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from windlass.clock import from_micros, span
+from windlass.clock import END_OF_TIME, from_micros, span
 from windlass.errors import StoreBusy
 from windlass.job import Request
 from windlass.store.postgres.arrays import numbers, texts, words
@@ -126,7 +126,8 @@ def _finish(writes: Sequence[tuple[Lease, Write]]) -> dict[str, Any]:
 
 def _put_back(writes: Sequence[tuple[Lease, Write]]) -> dict[str, Any]:
     return _fence([lease for lease, _ in writes]) | {
-        "waits": numbers(span(write.delay) for _, write in writes),
+        "waits": numbers(min(span(write.delay), END_OF_TIME) for _, write in writes),
+        "latest": END_OF_TIME,
         "given_backs": numbers(write.given_back for _, write in writes),
         "snoozes": numbers(write.snoozed for _, write in writes),
         "interruptions": numbers(write.interrupted for _, write in writes),

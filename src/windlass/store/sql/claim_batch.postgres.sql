@@ -6,9 +6,14 @@ with recursive clock as materialized (
     select coalesce(cast(:now as bigint), windlass.now()) as now
 ),
 later as materialized (
-    select min(run_at) as run_at from windlass.jobs where state = 'pending' and due = 0
+    select min(first.run_at) as run_at
+      from unnest(cast(:types as text[])) as w (type),
+           lateral (select j.run_at
+                      from windlass.jobs as j
+                     where j.state = 'pending' and j.due < 1 and j.type = w.type
+                     order by j.run_at limit 1) as first
 ),
--- Jobs whose time has come stand aside until they are promoted: then nothing is taken yet.
+-- Wanted jobs whose time has come stand aside until they are promoted: then nothing is taken yet.
 wanted as materialized (
     select w.type, w.known, w.after
       from later, clock,

@@ -21,6 +21,14 @@ holder (worker, lease_until) as (
 ),
 wanted as materialized (
     select * from unnest(cast(:types as text[]), cast(:versions as integer[])) as w (type, known)
+),
+later as materialized (
+    select min(first.run_at) as run_at
+      from wanted as w,
+           lateral (select j.run_at
+                      from windlass.jobs as j
+                     where j.state = 'pending' and j.due < 1 and j.type = w.type
+                     order by j.run_at limit 1) as first
 )
 select clock.now,
        (select coalesce(json_agg(alive order by alive.id), '[]') from alive) as workers,
@@ -33,7 +41,6 @@ select clock.now,
                       lateral (select 1 from windlass.jobs as j
                                 where j.due = 1 and j.type = w.type and j.schema_version <= w.known
                                 limit 1) as j)
-       or exists (select 1 from windlass.jobs as j join wanted as w using (type)
-                   where j.state = 'pending' and j.due = 0 and j.run_at <= clock.now) as claimable,
-       (select min(j.run_at) from windlass.jobs as j where j.state = 'pending' and j.due = 0) as later
-  from clock;
+       or coalesce(later.run_at <= clock.now, false) as claimable,
+       later.run_at as later
+  from clock, later;

@@ -19,7 +19,7 @@ changed as (
     update windlass.jobs as j
        set state = 'pending',
            due = case when g.wait <= 0 then 1 else 0 end,
-           run_at = clock.now + g.wait,
+           run_at = least(clock.now + g.wait, cast(:latest as bigint)),
            attempts = j.attempts - g.given_back,
            snoozes = j.snoozes + g.snoozed,
            interruptions = j.interruptions + g.interrupted,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import math
 from typing import TYPE_CHECKING
 
 from windlass.clock import span
@@ -13,7 +14,7 @@ from windlass.store import rows
 from windlass.store.protocol import Filter, Page
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from windlass.store.transaction import Tx
 
@@ -85,7 +86,22 @@ def _each_clause(tx: Tx, where: Filter, values: dict[str, object]) -> Iterator[s
         values["older"] = tx.now - span(where.older_than)
         yield "created_at < :older"
     for number, (path, value) in enumerate(where.payload.items()):
+        _check_plain(path, value)
         yield tx.payload_equals(f"field_{number}", path, value, values)
+
+
+def _check_plain(path: Sequence[str], value: object) -> None:
+    """Only a single value can be compared with a payload's field."""
+    match value:
+        case None | bool() | str():
+            return
+        case int() if abs(value) < 2**63:
+            return
+        case float() if math.isfinite(value):
+            return
+        case _:
+            allowed = "a text, a number, true, false or null"
+            raise InvalidValue("payload." + ".".join(path), value, allowed)
 
 
 def _view(view: str) -> str:

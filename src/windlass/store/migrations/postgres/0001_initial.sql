@@ -82,9 +82,13 @@ alter table windlass.jobs alter column changes set storage external;
 
 create index jobs_claim on windlass.jobs (type, schema_version, priority desc, tenant, seq, run_at) where due = 1;
 create index jobs_later on windlass.jobs (run_at, type, attempts) where state = 'pending' and due = 0;
+-- The same by type. Its condition is written in another way, and so is what is asked of it: else the planner takes
+-- jobs_later, and walks over the jobs of all other types.
+create index jobs_later_of_type on windlass.jobs (type, run_at) where state = 'pending' and due < 1;
 create index jobs_running on windlass.jobs (worker, lease_until, type) where state = 'processing';
 create index jobs_asked on windlass.jobs (worker) where state = 'processing' and request is not null;
-create index jobs_dead on windlass.jobs (finished_at, type) where state = 'dead';
+create index jobs_dead on windlass.jobs (seq, type) where state = 'dead';
+create index jobs_dead_since on windlass.jobs (finished_at) where state = 'dead';
 
 -- Completed, cancelled and discarded jobs, a partition a day, dropped whole when their retention ends. There is
 -- no partition for the rest: whoever finds none for a day makes it.
