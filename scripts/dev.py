@@ -47,8 +47,11 @@ CHECKS = (
 
 # Runs in the new environment, whose Python need not be the one that runs this file.
 COMPONENTS = """
-import platform, sqlite3
+import platform, sqlite3, sys
 from importlib.metadata import version
+
+sys.path.insert(0, ".")
+from tests.servers import postgres
 
 release = sqlite3.sqlite_version_info
 mended = release >= (3, 51, 3) or (3, 50, 7) <= release < (3, 51) or (3, 44, 6) <= release < (3, 45)
@@ -57,7 +60,13 @@ rows = [
     ("SQLite", sqlite3.sqlite_version, "Python's own" + ("" if mended else ", with the WAL-reset bug")),
     ("windlass", version("windlass"), "this tree, editable"),
 ]
-rows += [(name, version(name), "requirements-dev.txt") for name in ("pytest", "hypothesis", "ruff", "mypy")]
+names = ("psycopg", "pytest", "hypothesis", "ruff", "mypy")
+rows += [(name, version(name), "requirements-dev.txt") for name in names]
+found = {major: str(path) for major, path in postgres.majors().items()}
+for major in postgres.MAJORS:
+    where = "the wheel" if "site-packages" in found.get(major, "") else found.get(major)
+    missing = "missing: its tests are skipped; " + postgres.INSTALL
+    rows.append(("PostgreSQL", str(major), where or missing))
 for row in rows:
     print("  {:<12} {:<10} {}".format(*row))
 """

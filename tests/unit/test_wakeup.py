@@ -5,6 +5,11 @@ from __future__ import annotations
 import threading
 from datetime import timedelta
 
+import pytest
+
+from windlass.errors import StoreUnavailable
+from windlass.loop import Loop
+from windlass.wakeup.listen import Listen
 from windlass.wakeup.local import LocalWakeup
 from windlass.wakeup.watch import Watch
 
@@ -88,3 +93,65 @@ def test_a_watch_that_sees_nothing_move_looks_half_as_often() -> None:
     assert (waits[0], waits[-1]) == (0.02, 0.04)
     version = 2
     assert watch.tick() == 0.02
+
+
+class Channel:
+    """What a Listen tells and hears, without a server."""
+
+    def __init__(self) -> None:
+        self.told = 0
+        self.words: list[str] | None = None
+        self.broken = False
+        self.checks = 0
+
+    def tell(self, word: str = "") -> None:
+        self.told += 1
+
+    def hear(self, seconds: float) -> list[str] | None:
+        if self.broken:
+            raise StoreUnavailable("cut")
+        return self.words
+
+    def check(self) -> None:
+        self.checks += 1
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_flood_of_hints_is_told_at_once_and_then_rarely() -> None:
+    channel = Channel()
+    listen = Listen(channel)
+    listen._telling = Loop("still", lambda: None, every=timedelta(hours=1))  # noqa: SLF001 - ticked by hand
+    heard: list[int] = []
+    listen._local.subscribe(lambda: heard.append(1))  # noqa: SLF001
+    for _ in range(1000):
+        listen.notify()
+        listen.tell()
+    # In this process each hint counts; to others the first goes at once, and one follows for all the rest.
+    assert len(heard) == 1000
+    assert 1 <= channel.told < 100
+    before = channel.told
+    listen.notify()
+    listen.close()
+    assert channel.told == before + 1
+
+
+def test_what_is_heard_is_passed_on_and_a_broken_channel_is_known() -> None:
+    channel = Channel()
+    listen = Listen(channel)
+    heard: list[int] = []
+    listen._local.subscribe(lambda: heard.append(1))  # noqa: SLF001
+    listen.hear()
+    assert (heard, listen.deaf, channel.checks) == ([], False, 1)
+    channel.words = [""]
+    listen.hear()
+    assert heard == [1]
+    channel.broken = True
+    with pytest.raises(StoreUnavailable):
+        listen.hear()
+    after = [listen.deaf]
+    channel.broken = False
+    listen.hear()
+    assert [*after, listen.deaf] == [True, False]
+    listen.close()

@@ -21,6 +21,7 @@ _DEFAULTS: dict[str, str] = {
     "keepalives_idle": "5",
     "keepalives_interval": "2",
     "keepalives_count": "3",
+    "client_encoding": "UTF8",
 }
 
 
@@ -36,7 +37,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     def conninfo(self, **settings: str) -> str:
         """What the driver is given; settings of the session go with the start of the connection."""
         given = conninfo_to_dict(self.url)
-        options = [f"-c {name}={value}" for name, value in settings.items()]
+        options = ["-c " + f"{name}={value}".replace(" ", "\\ ") for name, value in settings.items()]
         if given.get("options"):
             options.append(str(given["options"]))
         # A pooler refuses what it does not know; there the settings are made with each transaction.

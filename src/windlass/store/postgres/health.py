@@ -68,5 +68,5 @@ def backup(address: Address, path: str) -> None:
     done = subprocess.run(words, capture_output=True, text=True, check=False, env=address.environment())
     if done.returncode:
         Path(path).unlink(missing_ok=True)
-        told = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        told = (done.stderr.strip().splitlines() or ["no reason given"])[0]
         raise StoreUnavailable(f"pg_dump could not copy {address.shown}: {told}")

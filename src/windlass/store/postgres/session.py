@@ -42,6 +42,8 @@ _WAIT_FOR_REPLICA = "SyncRepWaitForLSN"
 # Sessions never wait without end for a lock or an answer, and never keep a forgotten transaction open.
 _COMMON = {
     "jit": "off",
+    # Each statement sees what was committed before it, whatever the database's own default is.
+    "default_transaction_isolation": "read committed",
     "synchronous_commit": "on",
     "lock_timeout": "5s",
     "idle_in_transaction_session_timeout": "60s",

@@ -74,7 +74,7 @@ class PostgresStore:
         self._links = {use: Link(self.address, use, self._guard) for use in uses}
         self._listener = Listener(self.address, self._guard)
         self._pool = Pool(self.address, self._guard, patience=patience)
-        self._gathering = Gathering(self._enqueue_new, self._enqueue_alone)
+        self._gathering = Gathering(self._enqueue_new, self._enqueue_alone, self._enqueue_again)
         try:
             self._prepare(create=create)
         except BaseException:
@@ -105,7 +105,8 @@ class PostgresStore:
     # --- running ---
 
     def claim(self, want: Want) -> Claimed:
-        return self._hot("claim", claim.claim, want)
+        # Never asked again by itself: leases of a lost answer are the claimer's to find and give back.
+        return self._hot("claim", claim.claim, want, again=False)
 
     def extend(self, leases: Sequence[Lease], by: timedelta) -> tuple[list[Lease], list[Lease]]:
         return self._hot("beat", fleet.extend, leases, by)
@@ -235,16 +236,18 @@ class PostgresStore:
         if self._closed or os.getpid() != self._opened_by:
             raise StoreUnavailable(f"{self.address.shown} was closed in this process; open it again")
 
-    def _hot(self, use: str, verb: Callable[..., T], *args: object) -> T:
+    def _hot(self, use: str, verb: Callable[..., T], *args: object, again: bool = True) -> T:
         """On the verb's own connection, each statement a transaction; run again if a day is missing."""
         self._check_open()
         if not self.address.pooler:
-            return self._links[use].run(lambda connection: self._with_day(connection, verb, args))
+            return self._links[use].run(
+                lambda connection: self._with_day(connection, verb, args), again=again
+            )
 
         def local(connection: Connection) -> T:
             return self._with_day(connection, partial(self._within, connection, use, verb), args)
 
-        return self._links[use].run(local)
+        return self._links[use].run(local, again=again)
 
     def _with_day(self, connection: Connection, verb: Callable[..., T], args: tuple[object, ...]) -> T:
         for _ in range(_TRIES):
@@ -319,17 +322,20 @@ class PostgresStore:
                     if not (repeated or is_passing(error) or isinstance(error, errors.UniqueViolation)):
                         raise explain(error, self.address.shown) from error
 
-        def closer(tx: PostgresTx) -> list[Enqueued]:
-            return enqueue.enqueue(tx, jobs, repeated=repeated or not enqueue.is_plain(jobs))
-
         try:
-            return self._write(closer)
+            return self._enqueue_closely(jobs, repeated=repeated)
         except StoreUnavailable as error:
             # A connection that broke says nothing about what was written: the repeat finds out.
             if not isinstance(error.__cause__, psycopg.OperationalError):
                 raise
-            repeated = True
-        return self._write(closer)
+        return self._enqueue_again(jobs)
+
+    def _enqueue_again(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """Jobs that may have been written already, and may even have ended."""
+        return self._enqueue_closely(jobs, repeated=True)
+
+    def _enqueue_closely(self, jobs: Sequence[NewJob], *, repeated: bool) -> list[Enqueued]:
+        return self._write(partial(enqueue.enqueue, repeated=repeated), jobs)
 
 
 class _LookCloser(Exception):
