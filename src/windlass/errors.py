@@ -26,7 +26,7 @@ WindlassError
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def as_timedelta(value: float | timedelta | None) -> timedelta | None:
 
 
 def _shown(value: object) -> str:
-    text = repr(value)
+    text = value.isoformat() if isinstance(value, datetime) else repr(value)
     return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
 
 

@@ -62,7 +62,8 @@ class Loop:
         self._stopped.set()
         self._woken.set()
         thread = self._thread
-        if thread is None or thread is threading.current_thread():
+        # One that could not be started has no number yet, and cannot be waited for.
+        if thread is None or thread.ident is None or thread is threading.current_thread():
             return True
         thread.join(timeout)
         return not thread.is_alive()

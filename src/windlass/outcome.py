@@ -282,7 +282,9 @@ _LOST: dict[Reason, str] = {
 def describe(exception: BaseException) -> Error:
     """An exception as a record that every store can keep."""
     kind = type(exception)
-    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    # Where the worker's own exceptions are defined is nobody's business but ours.
+    short = kind.__module__ == "builtins" or kind.__module__.startswith("windlass.worker.")
+    name = kind.__qualname__ if short else f"{kind.__module__}.{kind.__qualname__}"
     try:
         message = str(exception)
     except Exception as broken:  # noqa: BLE001 # wall: user code in __str__ must not end the worker

@@ -64,6 +64,7 @@ def test_a_filter_chooses_jobs_after_a_dry_run_and_a_yes(
     _answer(monkeypatch, "y\n")
     assert windlass.ok("cancel", "--type", "shell").out == "3 jobs cancelled\n"
     assert set(_states(windlass).values()) == {"cancelled"}
+    assert windlass.ok("cancel", "--type", "shell", "--yes").out == "no jobs match\n"
 
 
 def test_without_anybody_to_ask_nothing_is_done(windlass: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,3 +122,10 @@ def test_migrating_gives_a_database_our_tables_and_is_harmless_on_our_own(windla
     assert windlass.ok("db", "migrate", "--db", "shop.db", "--json").json == {"schema": 1, "applied": []}
     with closing(sqlite3.connect("shop.db")) as connection:
         assert connection.execute("select count(*) from orders").fetchone() == (0,)
+
+
+def test_a_setting_for_a_type_that_nobody_knows_is_kept_with_a_warning(windlass: Terminal) -> None:
+    answer = windlass.ok("config", "set", "nosuch.max_attempts", "4")
+    assert answer.out == "nosuch.max_attempts = 4\n"
+    assert answer.err.startswith("windlass: no type 'nosuch' is known yet")
+    assert windlass.ok("config", "set", "shell.max_attempts", "4").err == ""

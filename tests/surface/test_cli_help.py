@@ -69,3 +69,19 @@ def test_the_shared_flags_may_stand_before_or_after_the_verb(windlass: Terminal)
     assert len(windlass.ok("--json", "--db", "a.db", "list").json["jobs"]) == 1
     assert len(windlass.ok("list", "--db", "b.db", "--json").json["jobs"]) == 1
     assert windlass.ok("--db", "a.db", "db", "status", "--db", "b.db", "--json").json["url"].endswith("b.db")
+
+
+def test_arguments_are_not_listed_as_options(windlass: Terminal) -> None:
+    text = windlass.ok("run", "--help").out
+    assert text.startswith("Usage: windlass run [OPTIONS] -- COMMAND [ARG]...\n")
+    assert "\n  COMMAND" not in text
+    assert "\n  [ID]..." not in windlass.ok("cancel", "--help").out
+
+
+def test_the_commands_of_the_dead_letters_speak_of_themselves(windlass: Terminal) -> None:
+    assert "--state" not in windlass.ok("dlq", "list", "--help").out
+    for name in ("show", "replay", "discard"):
+        examples = windlass.ok("dlq", name, "--help").out.partition("Examples:")[2]
+        assert f"windlass dlq {name} job1" in examples
+        assert f"windlass {name}" not in examples
+        assert f"windlass {name} job1" in windlass.ok(name, "--help").out

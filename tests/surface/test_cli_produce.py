@@ -149,7 +149,7 @@ def test_a_key_that_a_file_uses_for_two_different_jobs_is_named_with_its_line(wi
         (
             ["enqueue", "shell", '{"command": "x"}', "--delay", "1", "--at", "2090-01-01"],
             2,
-            "at must be left out",
+            "--at cannot be combined with --delay",
         ),
         (["enqueue", "shell", '{"command": "x"}', "--key", ""], 2, "key must be a text of 1 to"),
         (["enqueue", '{"command": "x"}', "{}"], 2, "a JSON object stands for the whole job"),
@@ -224,3 +224,31 @@ def test_a_flag_against_an_app_that_names_its_store_is_refused(windlass: Termina
     assert "--db must be left out: app fixed names its own store, sqlite:///" in answer.err
     windlass.ok("run", "--app", "fixed", "--db", "mine.db", "--", "true")
     assert len(windlass.jobs("--db", "mine.db")) == 1
+
+
+def test_a_taken_key_can_be_answered_with_its_job(windlass: Terminal) -> None:
+    windlass.ok("run", "--key", "k", "--", "true")
+    refused = windlass("run", "--key", "k", "--", "false")
+    assert (refused.code, "or --existing to be given that job" in refused.err) == (1, True)
+    assert "on_conflict" not in refused.err
+    [job] = windlass.jobs()
+    answer = windlass.ok("run", "--key", "k", "--existing", "--json", "--", "false").json
+    assert (answer["id"], answer["created"]) == (job["id"], False)
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["run", "--timeout", "0", "--", "true"], "--timeout must be more than 0"),
+        (
+            ["enqueue", '{"command": "x", "delay": 5, "run_at": "2030-01-01"}'],
+            "got 2030-01-01T00:00:00+00:00",
+        ),
+    ],
+)
+def test_a_wrong_wish_is_refused_in_the_words_of_the_command_line(
+    windlass: Terminal, args: list[str], words: str
+) -> None:
+    answer = windlass(*args)
+    assert (answer.code, answer.out) == (2, "")
+    assert words in answer.err

@@ -52,6 +52,18 @@ def test_a_worker_is_started_seen_and_stopped(windlass: Terminal) -> None:
     assert windlass.ok("worker", "stop").out == "no worker of this store runs on this machine\n"
 
 
+def test_a_worker_that_was_killed_is_seen_to_be_dead_at_once(windlass: Terminal) -> None:
+    with _worker(windlass) as process:
+        process.kill()
+        process.wait(LONGEST)
+        answer = windlass("worker", "health", "--json")
+        assert answer.code == 1
+        [seen] = answer.json["workers"]
+        assert (seen["state"], seen["alive"]) == ("dead", False)
+        assert "dead" in windlass("worker", "health").out
+    assert windlass.ok("status", "--json").json["fleet"]["alive"] == 0
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_lets_running_jobs_finish(windlass: Terminal, number: signal.Signals) -> None:
     with _worker(windlass) as process:
@@ -209,3 +221,27 @@ def test_up_runs_the_jobs_of_an_app(windlass: Terminal, shop: str) -> None:
     assert process.returncode == 0
     assert "demo" not in said
     assert windlass.jobs()[0]["state"] == "completed"
+
+
+@pytest.mark.parametrize(("flags", "told"), [([], False), (["-v"], True)])
+def test_jobs_that_succeed_are_told_of_when_asked_for(
+    windlass: Terminal, flags: list[str], *, told: bool
+) -> None:
+    windlass.ok("run", "--", "true")
+    answer = windlass.apart("worker", "start", "--until-empty", *flags)
+    assert ("job.completed" in answer.err) is told
+
+
+def test_a_command_in_a_folder_that_is_not_there_is_given_up_at_once(windlass: Terminal) -> None:
+    windlass.ok("run", "--cwd", "nowhere", "--", "true")
+    windlass.apart("worker", "start", "--until-empty")
+    [job] = windlass.jobs()
+    assert (job["state"], job["attempts"]) == ("dead", 1)
+    assert "no such folder to run the command in: nowhere" in job["error"]["message"]
+    assert "worker/shell.py" not in windlass.ok("show", job["id"]).out
+
+
+def test_a_failed_command_is_named_by_a_short_class(windlass: Terminal) -> None:
+    windlass.ok("run", "--max-attempts", "1", "--", "false")
+    windlass.apart("worker", "start", "--until-empty")
+    assert windlass.jobs()[0]["error"]["class"] == "CommandFailed"

@@ -161,3 +161,15 @@ def test_a_loop_can_be_stopped_from_within_its_own_tick() -> None:
     loops[0].start()
     assert done.wait(PATIENCE)
     assert loops[0].stop(PATIENCE)
+
+
+def test_a_loop_whose_thread_was_never_started_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    loop = Loop("idle", lambda: None, every=timedelta(seconds=1))
+    assert loop.stop()
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(RuntimeError):
+        loop.start()
+    assert loop.stop()

@@ -284,6 +284,61 @@ def test_the_exception_passes_through_a_handlers_except_exception(queue: Queue) 
     assert not issubclass(Stopping, Exception)
 
 
+class Log(logging.Handler):
+    """A log of the application's own, with a lock as all of them have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entered = threading.Event()
+        self.written: list[str] = []
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        self.entered.set()
+        return bool(super().filter(record))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.written.append(record.getMessage())
+
+
+def test_the_exception_never_strikes_where_it_would_leave_a_lock_taken(queue: Queue) -> None:
+    log = Log()
+    logger = logging.getLogger("tests.stopping")
+    logger.addHandler(log)
+
+    @queue.job(timeout=0.3)
+    def talks() -> None:
+        logger.warning("one")
+        while True:
+            pass
+
+    log.acquire()
+    with queue.worker() as worker:
+        job = talks.options(max_attempts=1).enqueue().wait(PATIENCE)
+        assert (job.state, held(worker), log.entered.is_set()) == (JobState.DEAD, 1, True)
+        # Now the thread gets the lock; an exception waiting for it would strike before it could let go again.
+        log.release()
+        until(lambda: held(worker) == 0)
+    logger.removeHandler(log)
+    assert log.written == ["one"], "it was struck as it took the lock"
+    assert log.lock is not None
+    assert log.lock.acquire(timeout=PATIENCE), "the lock was left taken"
+
+
+@pytest.mark.parametrize("wait", ["event", "loop"])
+def test_a_thread_that_only_waits_is_broken_off_all_the_same(queue: Queue, wait: str) -> None:
+    @queue.job(timeout=0.1)
+    def waits() -> None:
+        while True:
+            if wait == "event":
+                threading.Event().wait(0.05)
+            else:
+                asyncio.run(asyncio.sleep(0.05))
+
+    with queue.worker() as worker:
+        waits.options(max_attempts=1).enqueue().wait(PATIENCE)
+        until(lambda: held(worker) == 0)
+
+
 # --- unsure ---
 
 

@@ -206,7 +206,8 @@ def _act_on_matches(verb: Verb, where: Filter, options: dict[str, Any]) -> None:
     limit, rate = options["limit"], options["rate"]
     count = ops.bulk(verb, where, limit=limit, dry_run=True)
     if options["dry_run"] or not count.matched:
-        click.echo(encode(count) if here.json else f"would {verb} {so_many(count.matched)}")
+        told = f"would {verb} {so_many(count.matched)}" if options["dry_run"] else "no jobs match"
+        click.echo(encode(count) if here.json else told)
         return
     if not options["yes"]:
         click.confirm(f"{verb} {so_many(count.matched)}?", abort=True, err=True)

@@ -101,7 +101,8 @@ def _write_options(command: click.Command, ctx: click.Context, formatter: click.
     own: list[tuple[str, str]] = []
     shared: list[tuple[str, str]] = []
     for parameter in command.get_params(ctx):
-        record = parameter.get_help_record(ctx)
+        # Arguments are told by the usage and the words beneath it.
+        record = None if isinstance(parameter, click.Argument) else parameter.get_help_record(ctx)
         if record is not None:
             (shared if isinstance(parameter, _SharedOption) else own).append(record)
     for title, records in (("Options", own), ("Options of every command", shared)):

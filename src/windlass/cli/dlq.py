@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import sys
 from typing import Any
@@ -9,9 +10,9 @@ from typing import Any
 import click
 
 from windlass.cli.act import discard, replay
-from windlass.cli.commands import Group
+from windlass.cli.commands import Command, Group
 from windlass.cli.jobs import show, show_page
-from windlass.cli.options import filter_options, read_filter
+from windlass.cli.options import filter_options_without_state, read_filter
 from windlass.cli.session import session
 from windlass.errors import InvalidPayload, InvalidValue, WrongState
 from windlass.job import Job, JobState
@@ -42,13 +43,11 @@ def dlq() -> None:
         windlass dlq list --json
     """,
 )
-@filter_options
+@filter_options_without_state
 @click.option("--limit", default=50, show_default=True, metavar="N", help="So many at most, up to 1000.")
 @click.option("--cursor", metavar="CURSOR", help="Go on where an earlier list ended.")
 def list_dead(limit: int, cursor: str | None, **choice: Any) -> None:
     """Dead jobs, newest first."""
-    if set(choice["state"]) - {JobState.DEAD}:
-        raise click.UsageError("every job in the dead letters is dead; for others there is windlass list")
     here = session()
     if not here.json and here.screen.width is not None and cursor is None:
         counts = {each.name: each.counts[JobState.DEAD] for each in here.ops().types()}
@@ -88,9 +87,16 @@ def edit(name: str, yes: bool, why: str) -> None:
     click.echo(encode(acted) if here.json else f"{acted.id}: sent back to be run with its new payload")
 
 
-dlq.add_command(show)
-dlq.add_command(replay)
-dlq.add_command(discard)
+def _as_dlq(command: click.Command) -> Command:
+    """A command of the command line at large, with the examples of its name here."""
+    assert isinstance(command, Command)  # noqa: S101 - all of ours are
+    here = copy.copy(command)
+    here.examples = command.examples.replace("windlass ", "windlass dlq ")
+    return here
+
+
+for _command in (show, replay, discard):
+    dlq.add_command(_as_dlq(_command))
 
 COMMANDS = (dlq,)
 

@@ -58,6 +58,11 @@ def import_file(queue: Queue, path: str, rate: float | None) -> None:
     click.echo(encode({"enqueued": done.enqueued, "existing": done.existing}) if session().json else told)
 
 
+def key_is_taken(error: KeyConflict) -> str:
+    """What stands against a key, without the words that only code can follow."""
+    return f"key {error.key!r} belongs to job {error.job_id}, which has another type or payload"
+
+
 def _store(queue: Queue, file: IO[bytes], length: int | None, pace: Pace) -> Imported:
     done = Imported()
     lines = _lines(queue, file)
@@ -80,7 +85,7 @@ def _store_chunk(queue: Queue, chunk: list[_Line], done: Imported) -> None:
         handles = queue.enqueue_many(line.job for line in chunk)
     except KeyConflict as error:
         number = next(line.number for line in chunk if line.job.key == error.key)
-        raise Refused(f"line {number}: {error}") from None
+        raise Refused(f"line {number}: {key_is_taken(error)}; use another key") from None
     created = sum(1 for handle in handles if handle.created)
     done.enqueued += created
     done.existing += len(chunk) - created

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import select
 import sys
 from typing import Any
 
@@ -11,15 +13,67 @@ import msgspec
 from windlass.cli.screen import Screen, block, one_line
 from windlass.clock import from_micros
 
+log = logging.getLogger("windlass.log")
+
+STDERR = 2
+# What poll() promises that a pipe has room for.
+_PIECE = 4096
+
 
 def log_to_stderr(*, as_json: bool, verbose: bool = False) -> None:
     """Let everything that Windlass logs go to standard error. Payloads are never logged by anyone."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = StderrHandler()
     handler.setFormatter(JsonFormatter() if as_json else PeopleFormatter(_screen()))
     logger = logging.getLogger("windlass")
     logger.handlers[:] = [handler]
     logger.setLevel(logging.DEBUG if verbose else logging.INFO)
     logger.propagate = False
+
+
+class StderrHandler(logging.Handler):
+    """Writes whole lines to standard error. Takes no lock and waits for no reader.
+
+    A handler of the application may be broken off while it logs, and a pipe may have nobody at its end;
+    neither must ever stop whoever settles jobs. Lines that nobody takes are dropped and counted.
+    """
+
+    def __init__(self, target: int = STDERR, patience: float = 0.2) -> None:
+        super().__init__()
+        self._target = target
+        self._patience = patience
+        self._dropped = 0
+
+    def createLock(self) -> None:  # noqa: N802 - the name is logging's
+        """None: one write per line needs none."""
+        self.lock = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the record, if somebody takes it."""
+        try:
+            line = f"{self.format(record)}\n".encode(errors="backslashreplace")
+        except Exception:  # noqa: BLE001 # wall: what an application logs need not be printable
+            self.handleError(record)
+            return
+        # Once it has waited in vain, nobody waits again before a line gets through.
+        if not write(self._target, line, 0.0 if self._dropped else self._patience):
+            self._dropped += 1
+        elif self._dropped:
+            dropped, self._dropped = self._dropped, 0
+            log.warning("log.dropped", extra={"lines": dropped})
+
+
+def write(target: int, data: bytes, patience: float) -> bool:
+    """Write all of it, in pieces that a pipe takes without waiting; False if nobody reads for so long."""
+    ready = select.poll()
+    ready.register(target, select.POLLOUT)
+    try:
+        for start in range(0, len(data), _PIECE):
+            if not ready.poll(patience * 1000):
+                return False
+            os.write(target, data[start : start + _PIECE])
+    except OSError:
+        return False
+    return True
 
 
 class PeopleFormatter(logging.Formatter):

@@ -13,6 +13,8 @@ import click
 
 from windlass.cli import act, bench, dlq, jobs, produce, settings, store, up, work
 from windlass.cli.commands import Group
+from windlass.cli.process import leave
+from windlass.cli.session import Session
 from windlass.errors import InvalidValue, StoreError, WindlassError
 
 REFUSED = 1
@@ -51,13 +53,17 @@ for module in (up, work, produce, jobs, act, dlq, settings, store, bench):
 
 def main() -> NoReturn:
     """The program `windlass`."""
-    sys.exit(run(sys.argv[1:]))
+    here = Session(own_process=True)
+    code = run(sys.argv[1:], here)
+    leave(here, code)
+    sys.exit(code)
 
 
-def run(args: Sequence[str]) -> int:
+def run(args: Sequence[str], here: Session | None = None) -> int:
     """Run one command line and answer its exit code; every error is one line on standard error."""
     try:
-        code = cli.main(args=list(args), prog_name="windlass", standalone_mode=False)
+        session = here or Session()
+        code = cli.main(args=list(args), prog_name="windlass", standalone_mode=False, obj=session)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except BrokenPipeError:

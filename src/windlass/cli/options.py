@@ -77,14 +77,23 @@ STATES = tuple(each.value for each in (*JobState, *View))
 
 def filter_options(command: F) -> F:
     """Add the options that choose jobs; the command takes them as `**choice` for `read_filter`."""
-    for option in reversed(_FILTER):
+    return _with(command, _TYPE, _STATE, *_OTHERS)
+
+
+def filter_options_without_state(command: F) -> F:
+    """The same for a command that is for jobs of one state."""
+    return _with(command, _TYPE, *_OTHERS)
+
+
+def _with(command: F, *options: Callable[[F], F]) -> F:
+    for option in reversed(options):
         command = option(command)
     return command
 
 
 def read_filter(choice: dict[str, Any], *, states: tuple[JobState, ...] = ()) -> Filter:
     """The filter that the options ask for; `states` hold where none are named."""
-    named = choice["state"]
+    named = choice.get("state", ())
     views = [name for name in named if name in set(View)]
     if len(views) > 1 or (views and len(named) > 1):
         raise InvalidValue("--state", ", ".join(named), f"several states, or one of {', '.join(View)} alone")
@@ -105,15 +114,15 @@ def names_any(choice: dict[str, Any]) -> bool:
     return any(value not in (None, ()) for value in choice.values())
 
 
-_FILTER = (
-    click.option("--type", multiple=True, metavar="TYPE", help="Jobs of this type; may be repeated."),
-    click.option(
-        "--state",
-        multiple=True,
-        type=click.Choice(STATES),
-        metavar="STATE",
-        help=f"Jobs in this state; may be repeated. One of {', '.join(STATES)}.",
-    ),
+_TYPE = click.option("--type", multiple=True, metavar="TYPE", help="Jobs of this type; may be repeated.")
+_STATE = click.option(
+    "--state",
+    multiple=True,
+    type=click.Choice(STATES),
+    metavar="STATE",
+    help=f"Jobs in this state; may be repeated. One of {', '.join(STATES)}.",
+)
+_OTHERS = (
     click.option("--tenant", metavar="NAME", help="Jobs of this tenant."),
     click.option("--key", metavar="KEY", help="The job with this key."),
     click.option(

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
 import signal
+import sys
+import threading
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from types import FrameType
@@ -11,11 +15,12 @@ from types import FrameType
 import click
 import msgspec
 
-from windlass.cli.logs import log_to_stderr
+from windlass.cli.logs import STDERR, log_to_stderr, write
 from windlass.cli.session import Session
 from windlass.config import WorkerConfig
 from windlass.queue import Queue
 from windlass.registry import SHELL
+from windlass.worker.bounded import within
 from windlass.worker.leftovers import Remaining
 from windlass.worker.worker import Worker
 
@@ -25,21 +30,59 @@ def work_here(
     queue: Queue,
     *,
     log_json: bool,
+    verbose: bool = False,
     until_empty: bool = False,
     started: Callable[[Worker], None] = lambda _: None,
 ) -> Remaining | None:
     """Be a worker until a signal, an operator or, if asked, an empty queue ends it."""
     config = _config(here)
-    log_to_stderr(as_json=log_json or here.json)
+    log_to_stderr(as_json=log_json or here.json, verbose=verbose)
     worker = Worker(queue.store, queue.wakeup, queue.registry, config)
     if not worker.types:
         raise click.UsageError("there is nothing to serve: name an APP, or leave --no-shell away")
-    _obey_signals(worker)
+    _signals.serve(worker)
+    here.works = True
+    if here.own_process:
+        _be_gone_in_time(worker, config.exit_after.total_seconds())
     started(worker)
     if until_empty:
         return worker.run_until_empty()
     worker.run()
     return None
+
+
+def obey_signals() -> None:
+    """From now on a signal ends this process as it ends a worker; call it before anything that may wait."""
+    _signals.obey()
+
+
+def leave(here: Session, code: int = 0) -> None:
+    """End this process, if it is a worker's, without the interpreter's farewell: that waits for every thread.
+
+    What handlers leave behind may never end: a thread in a sleep, a coroutine that swallows its cancellation.
+    """
+    if here.own_process and here.works:
+        within(_FAREWELL_SECONDS, _farewell, "farewell")
+        os._exit(code)
+
+
+def _farewell() -> None:
+    """What the application has registered for the exit, and what it has printed."""
+    atexit._run_exitfuncs()  # noqa: SLF001 - there is no other way to have it run within a time
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+
+
+def _be_gone_in_time(worker: Worker, seconds: float) -> None:
+    """Whatever holds up the ending, such as a hook for the stop, the process is gone by its time."""
+
+    def wait_and_go() -> None:
+        worker.stopping.wait()
+        threading.Event().wait(seconds)
+        worker.abandon()
+        os._exit(0)
+
+    threading.Thread(target=wait_and_go, name="windlass-last-resort", daemon=True).start()
 
 
 def _config(here: Session) -> WorkerConfig:
@@ -50,23 +93,68 @@ def _config(here: Session) -> WorkerConfig:
     return config
 
 
-def _obey_signals(worker: Worker) -> None:
-    """The first signal begins the shutdown, a second one ends the process at once."""
+class _Signals:
+    """The first signal begins the shutdown, a second one ends the process at once.
 
-    def stop(number: int, _: FrameType | None) -> None:
-        signal.signal(signal.SIGINT, abandon)
-        signal.signal(signal.SIGTERM, abandon)
-        os.write(_STDERR, b"\n" if number == signal.SIGINT else b"")
-        worker.request_stop()
+    As long as the worker has not begun there is nothing to shut down: then the first one is the end.
+    """
 
-    def abandon(number: int, _: FrameType | None) -> None:
-        worker.abandon()
-        # Without the interpreter's own farewell, which would wait for threads.
-        os._exit(_SIGNALLED + number)
+    def __init__(self) -> None:
+        self._process: int | None = None
+        self._worker: Worker | None = None
+        self._asked = False
+        self._masks = threading.local()
 
-    signal.signal(signal.SIGINT, stop)
-    signal.signal(signal.SIGTERM, stop)
+    def obey(self) -> None:
+        self._process = os.getpid()
+        self._worker = None
+        self._asked = False
+        for number in _NUMBERS:
+            signal.signal(number, self._came)
+
+    def serve(self, worker: Worker) -> None:
+        self._worker = worker
+
+    def before_fork(self) -> None:
+        """A signal that comes to a child before it is one of its own would be lost: let it wait."""
+        self._masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, _NUMBERS if self._process else ())
+
+    def after_fork_in_parent(self) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._masks.before)
+
+    def after_fork_in_child(self) -> None:
+        """A child that a handler made is no worker: it ends by signals as any other process does."""
+        if self._process is not None:
+            self._process = None
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._masks.before)
+
+    def _came(self, number: int, _: FrameType | None) -> None:
+        if os.getpid() != self._process:
+            # A fork that Python was not told of.
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        elif self._worker is None or not self._worker.begun:
+            os._exit(0)
+        elif self._asked:
+            self._worker.abandon()
+            # Without the interpreter's own farewell, which would wait for threads.
+            os._exit(_SIGNALLED + number)
+        else:
+            self._asked = True
+            if number == signal.SIGINT:
+                write(STDERR, b"\n", 0.0)
+            self._worker.request_stop()
 
 
-_STDERR = 2
+_NUMBERS = (signal.SIGINT, signal.SIGTERM)
+_signals = _Signals()
+os.register_at_fork(
+    before=_signals.before_fork,
+    after_in_parent=_signals.after_fork_in_parent,
+    after_in_child=_signals.after_fork_in_child,
+)
+
 _SIGNALLED = 128
+_FAREWELL_SECONDS = 2.0

@@ -9,14 +9,16 @@ import click
 
 from windlass.cli.commands import Command
 from windlass.cli.follow import follow
-from windlass.cli.imports import import_file
+from windlass.cli.imports import import_file, key_is_taken
 from windlass.cli.options import F, moment, rate, span
 from windlass.cli.request import Request, read_request
 from windlass.cli.screen import ago
 from windlass.cli.session import session
+from windlass.errors import KeyConflict, Refused
 from windlass.job import View
 from windlass.ops.document import encode, job_document
 from windlass.payload import parse
+from windlass.queue import JobHandle
 from windlass.registry import SHELL
 
 
@@ -34,6 +36,11 @@ _JOB = (
     click.option("--delay", type=span, metavar="DURATION", help="Not before this time has passed."),
     click.option("--at", type=moment, metavar="TIME", help="Not before this time; without a zone it is UTC."),
     click.option("--key", metavar="KEY", help="A name of its own: the same job sent twice is stored once."),
+    click.option(
+        "--existing",
+        is_flag=True,
+        help="If the key is taken, answer with the job that has it, whatever it is.",
+    ),
     click.option("--tenant", metavar="NAME", help="Tenants are served in turn."),
     click.option("--max-attempts", type=int, metavar="N", help="Executions at most, 1 to 20."),
 )
@@ -65,7 +72,7 @@ def enqueue(
     is a shell job and an "id" is its key; or a file with many such objects, each on its own line. A file is
     checked to its end before the first job is stored.
     """
-    options = {name: value for name, value in given.items() if value is not None}
+    options = _options(given)
     if path is not None:
         if type_or_job is not None or options:
             raise click.UsageError("with --file the lines say it all: no TYPE, PAYLOAD or options of a job")
@@ -80,6 +87,7 @@ def enqueue(
 
 @click.command(
     cls=Command,
+    options_metavar="[OPTIONS] --",
     examples="""
         windlass run -- tar czf backup.tgz data
         windlass run --wait -- sh -c 'make && make deploy'
@@ -102,14 +110,16 @@ def run(
     """Run a command as a job. Any exit code but 0 is a failure, and is tried again as the settings say."""
     payload: dict[str, Any] = {"command": list(command)}
     if timeout is not None:
+        if timeout <= timedelta(0):
+            raise click.UsageError("--timeout must be more than 0")
         payload["timeout"] = timeout.total_seconds()
     if cwd is not None:
         payload["cwd"] = cwd
-    options = {name: value for name, value in given.items() if value is not None}
+    request = Request(SHELL, payload, {})
     if not wait:
-        _store(Request(SHELL, payload, {}), options)
+        _store(request, _options(given))
         return
-    follow(session().queue.enqueue(SHELL, payload, **options))
+    follow(_enqueued(request, _options(given)))
 
 
 COMMANDS = (enqueue, run)
@@ -123,9 +133,26 @@ def _asked(type_or_job: str, payload: str | None) -> Request:
     return read_request(type_or_job)
 
 
+def _options(given: dict[str, Any]) -> dict[str, Any]:
+    """The options of the job that were given, as a producer says them."""
+    options = {name: value for name, value in given.items() if value is not None}
+    if "delay" in options and "at" in options:
+        raise click.UsageError("--at cannot be combined with --delay")
+    if options.pop("existing"):
+        options["on_conflict"] = "existing"
+    return options
+
+
+def _enqueued(request: Request, options: dict[str, Any]) -> JobHandle:
+    try:
+        return session().queue.enqueue(request.type, request.payload, **{**request.options, **options})
+    except KeyConflict as error:
+        raise Refused(f"{key_is_taken(error)}; use another key, or --existing to be given that job") from None
+
+
 def _store(request: Request, options: dict[str, Any]) -> None:
     here = session()
-    handle = here.queue.enqueue(request.type, request.payload, **{**request.options, **options})
+    handle = _enqueued(request, options)
     job, now = handle.get(), here.queue.store.now()
     if here.json:
         click.echo(encode({**job_document(job, now), "created": handle.created}))

@@ -23,9 +23,13 @@ _URL = "database_url"
 class Session:
     """What the shared flags lead to. Nothing is opened before a command asks for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, own_process: bool = False) -> None:
+        """`own_process`: the process is there for this command alone, and may end with it."""
         self.flags: dict[str, object] = {}
         self.json = False
+        self.own_process = own_process
+        # Whether this process has become a worker.
+        self.works = False
 
     @cached_property
     def config(self) -> Config:

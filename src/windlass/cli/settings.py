@@ -14,6 +14,7 @@ from windlass.config import unknown_variables, without_password
 from windlass.errors import InvalidValue, StoreUnavailable
 from windlass.ops import Ops
 from windlass.ops.document import encode
+from windlass.registry import SHELL
 from windlass.settings import split
 
 
@@ -78,13 +79,17 @@ def set_value(name: str, value: str | None, reset: bool) -> None:
         raise click.UsageError(
             f"{name} is no run-time setting: give it as a flag, in WINDLASS_* or in windlass.toml"
         )
-    split(name)
+    job_type, _ = split(name)
     ops = here.ops(create=True)
     if value is None:
         ops.reset_setting(name)
         click.echo(encode({"name": name, "reset": True}) if here.json else f"{name}: reset")
         return
     ops.set_setting(name, value)
+    if job_type is not None and job_type not in {SHELL, *(each.name for each in ops.types())}:
+        click.echo(
+            f"windlass: no type {job_type!r} is known yet; the setting holds once there is one", err=True
+        )
     click.echo(encode({"name": name, "value": value}) if here.json else f"{name} = {value}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from datetime import timedelta
 from importlib.metadata import version
@@ -9,13 +10,15 @@ from importlib.metadata import version
 import click
 
 from windlass.cli.commands import Command
-from windlass.cli.process import work_here
+from windlass.cli.process import leave, obey_signals, work_here
 from windlass.cli.session import Session, session
 from windlass.cli.work import worker_flags, worker_options
 from windlass.demo import Producer, make_queue
+from windlass.errors import StoreError
 from windlass.loop import Loop
 from windlass.ops import Ops
 from windlass.queue import Queue
+from windlass.worker.bounded import within
 from windlass.worker.worker import Worker
 
 log = logging.getLogger("windlass.up")
@@ -31,24 +34,27 @@ log = logging.getLogger("windlass.up")
 )
 @click.argument("app", required=False, metavar="[APP]")
 @worker_options
-def up(app: str | None, concurrency: int | None, types: str | None, no_shell: bool, log_json: bool) -> None:
+def up(
+    app: str | None, concurrency: int | None, types: str | None, no_shell: bool, log_json: bool, verbose: bool
+) -> None:
     """Start everything in one process: a worker and, if no APP is named, demo jobs for it.
 
     Ctrl-C stops it cleanly.
     """
+    obey_signals()
     here = session()
     here.flags |= worker_flags(app, concurrency, types, no_shell=no_shell)
     if here.config.app:
-        _run(here, here.queue, log_json=log_json)
+        _run(here, here.queue, log_json=log_json, verbose=verbose)
         return
     with make_queue(here.config.database_url) as demo:
-        _run(here, demo, log_json=log_json)
+        _run(here, demo, log_json=log_json, verbose=verbose)
 
 
 COMMANDS = (up,)
 
 
-def _run(here: Session, queue: Queue, *, log_json: bool) -> None:
+def _run(here: Session, queue: Queue, *, log_json: bool, verbose: bool) -> None:
     reporter = Reporter(Ops(queue.store))
     loops = [Loop("report", reporter.tick, every=_REPORT_EVERY, first=_FIRST_REPORT)]
 
@@ -61,11 +67,13 @@ def _run(here: Session, queue: Queue, *, log_json: bool) -> None:
             loop.start()
 
     try:
-        work_here(here, queue, log_json=log_json, started=started)
+        work_here(here, queue, log_json=log_json, verbose=verbose, started=started)
     finally:
+        # The store may be locked by others, and the worker's time is used up.
         for loop in loops:
-            loop.stop()
-    reporter.tick()
+            loop.stop(_LAST_SECONDS)
+    within(_LAST_SECONDS, reporter.last_words, "last-report")
+    leave(here)
 
 
 def _greet(here: Session, worker: Worker) -> None:
@@ -99,6 +107,12 @@ class Reporter:
             log.info("queue.counts", extra=counts)
             self._said = counts
 
+    def last_words(self) -> None:
+        """The counts once more, if the store still tells."""
+        with contextlib.suppress(StoreError):
+            self.tick()
 
+
+_LAST_SECONDS = 0.2
 _FIRST_REPORT = timedelta(seconds=1)
 _REPORT_EVERY = timedelta(seconds=5)

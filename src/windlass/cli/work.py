@@ -8,7 +8,7 @@ import click
 
 from windlass.cli.commands import Group
 from windlass.cli.options import F, span
-from windlass.cli.process import work_here
+from windlass.cli.process import leave, obey_signals, work_here
 from windlass.cli.screen import Cell, age, one_line
 from windlass.cli.session import session
 from windlass.ops import WorkerHealth
@@ -27,6 +27,7 @@ _START = (
     click.option("--types", metavar="A,B", help="Serve only these types; patterns such as email.* are fine."),
     click.option("--no-shell", is_flag=True, help="Do not run shell jobs."),
     click.option("--log-json", is_flag=True, help="Log in JSON, a line per event."),
+    click.option("--verbose", "-v", is_flag=True, help="Log every job that is completed as well."),
 )
 
 
@@ -59,6 +60,7 @@ def start(
     types: str | None,
     no_shell: bool,
     log_json: bool,
+    verbose: bool,
     until_empty: bool,
 ) -> None:
     """Run jobs until stopped. APP is the application's queue as module:queue.
@@ -67,12 +69,14 @@ def start(
     second one: at once. With --until-empty, jobs that are scheduled or wait for a retry are counted on the
     last line, not waited for.
     """
+    obey_signals()
     here = session()
     here.flags |= worker_flags(app, concurrency, types, no_shell=no_shell)
-    remaining = work_here(here, here.queue, log_json=log_json, until_empty=until_empty)
+    remaining = work_here(here, here.queue, log_json=log_json, verbose=verbose, until_empty=until_empty)
     if remaining is not None:
         told = f"nothing left to run; {remaining.scheduled} scheduled, {remaining.retrying} retrying"
         click.echo(encode(remaining) if here.json else told)
+    leave(here)
 
 
 @worker.command(
@@ -126,7 +130,7 @@ def health(everything: bool) -> None:
 @worker.command(
     examples="""
         windlass worker health
-        windlass worker drain 0198f3a2
+        windlass worker drain web1-4711-9f86d081
     """,
 )
 @click.argument("name", metavar="ID")

@@ -30,6 +30,12 @@ def local_workers(workers: Sequence[WorkerHealth], place: Place | None = None) -
     return [each.info for each in workers if _is_here(each, seen_from)]
 
 
+def with_the_gone_dead(workers: Sequence[WorkerInfo], place: Place | None = None) -> list[WorkerInfo]:
+    """The same workers; those whose processes are gone from this machine as dead, whatever their rows say."""
+    seen_from = place or here()
+    return [_as_it_is(worker, seen_from) for worker in workers]
+
+
 def stop(workers: Sequence[WorkerInfo], *, within: timedelta, clock: Clock) -> Stop:
     """Ask processes of this machine to stop, and wait until they are gone."""
     for worker in workers:
@@ -44,9 +50,15 @@ def stop(workers: Sequence[WorkerInfo], *, within: timedelta, clock: Clock) -> S
     return Stop(stopped=[worker.id for worker in workers if worker.id not in names], left=names)
 
 
+def _as_it_is(worker: WorkerInfo, place: Place) -> WorkerInfo:
+    if worker.state in _LIVING and is_gone(worker, place):
+        return msgspec.structs.replace(worker, state="dead")
+    return worker
+
+
 def _is_here(worker: WorkerHealth, place: Place) -> bool:
     info = worker.info
-    if info.state not in ("running", "draining") or info.pid == place.pid:
+    if info.state not in _LIVING or info.pid == place.pid:
         return False
     same = (info.host, info.boot, info.pid_space) == (place.host, place.boot, place.pid_space)
     # Where the system tells no boot, only a fresh beat says that the number still means that process.
@@ -62,4 +74,5 @@ def _terminate(worker: WorkerInfo) -> None:
         raise Refused(f"worker {worker.id} is the process {worker.pid} of another user") from None
 
 
+_LIVING = ("running", "draining")
 _BETWEEN_LOOKS = 0.05

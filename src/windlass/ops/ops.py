@@ -14,11 +14,11 @@ from windlass.clock import Clock, SystemClock
 from windlass.errors import InvalidValue, JobNotFound, WorkerNotFound
 from windlass.job import HIGHEST_PRIORITY, Job, TypeInfo
 from windlass.ops.bulk import Bulk, Verb, act_on_all, matching, narrowed
-from windlass.ops.local import Stop, local_workers, stop
+from windlass.ops.local import Stop, local_workers, stop, with_the_gone_dead
 from windlass.ops.overview import Overview, TypeStatus, WorkerHealth, health_of, overview
 from windlass.ops.pace import Pace
 from windlass.payload import pack, validate
-from windlass.store.protocol import Acted, Edit, Filter, Page, Retention, Store, StoreStatus
+from windlass.store.protocol import Acted, Edit, Filter, Page, Retention, Store, StoreStatus, WorkerInfo
 from windlass.wakeup.protocol import Wakeup
 
 
@@ -49,7 +49,7 @@ class Ops:
     def status(self) -> Overview:
         """One look at jobs, types and workers, with what is wrong in words."""
         held = settings.read(self.store.settings())
-        return overview(self.store.counts(), self.store.types(), self.store.workers(), held)
+        return overview(self.store.counts(), self.store.types(), self._fleet(), held)
 
     def find(self, where: Filter, *, limit: int = 50, cursor: str | None = None) -> Page:
         """Jobs, newest first."""
@@ -75,7 +75,7 @@ class Ops:
     def workers(self) -> list[WorkerHealth]:
         """Every worker that has a row, newest first."""
         now = self.store.now()
-        return [health_of(worker, now) for worker in self.store.workers()]
+        return [health_of(worker, now) for worker in self._fleet()]
 
     # --- one job --------------------------------------------------------------------------------
 
@@ -261,6 +261,10 @@ class Ops:
         return self.store.check()
 
     # --- shared ---------------------------------------------------------------------------------
+
+    def _fleet(self) -> list[WorkerInfo]:
+        """The workers' rows; one whose process is gone from this machine is dead, though no row says so."""
+        return with_the_gone_dead(self.store.workers())
 
     def _id(self, name: str) -> str:
         return self.show(name).id

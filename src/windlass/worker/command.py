@@ -63,9 +63,10 @@ class Command:
             self._read_rest(reader)
         return process.returncode, Output(process.returncode, *reader.texts())
 
-    def halt(self, run: Run) -> None:  # noqa: ARG002 - a Carrier is told which; a command has only one
+    def halt(self, run: Run) -> bool:  # noqa: ARG002 - a Carrier is told which; a command has only one
         """Ask the group to end; if it does not, it is killed."""
         self._signal(signal.SIGTERM)
+        return True
 
     def kill(self) -> None:
         """End the group at once; safe within a signal's handler."""

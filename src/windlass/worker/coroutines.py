@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import ctypes
 import importlib
 import importlib.util
 import logging
@@ -57,14 +58,15 @@ class Coroutines:
         self._inbox.extend(runs)
         self._loop.call_soon_threadsafe(self._take)
 
-    def halt(self, run: Run) -> None:
+    def halt(self, run: Run) -> bool:
         """Cancel the run's task; if that is swallowed, it is the warden who settles the run."""
         if not self._closed:
             self._loop.call_soon_threadsafe(self._cancel, run)
+        return True
 
-    def wait(self, coroutine: Coroutine[Any, Any, object]) -> None:
-        """Run a coroutine that is no job on the loop, to its end."""
-        asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+    def wait(self, coroutine: Coroutine[Any, Any, object], timeout: float | None = None) -> None:
+        """Run a coroutine that is no job on the loop, to its end; TimeoutError if that does not come."""
+        asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(timeout)
 
     def check(self) -> None:
         """Ask the loop for a sign of life; name the handler that blocks it, once each time."""
@@ -126,7 +128,11 @@ class Coroutines:
         if tasks:
             self._loop.run_until_complete(asyncio.wait(tasks, timeout=_LAST_WORDS_SECONDS))
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        self._loop.close()
+        left = [task for task in tasks if not task.done()]
+        if left:
+            _keep_for_ever(left)
+        else:
+            self._loop.close()
 
     # --- on the warden's thread ---
 
@@ -135,6 +141,17 @@ class Coroutines:
         frame = frames.get(self._thread.ident or 0)
         stack = "".join(traceback.format_stack(frame)) if frame else ""
         log.warning("loop.blocked", extra={"seconds": round(seconds, 1), "stack": stack})
+
+
+def _keep_for_ever(tasks: list[asyncio.Task[Any]]) -> None:
+    """Never let these be collected, nor their loop be closed.
+
+    They swallowed their cancellation. Collected, or on a closed loop, such a coroutine may run without an
+    end: every wait in it fails at once, and it swallows that too.
+    """
+    for task in tasks:
+        log.warning("loop.left_behind", extra={"task": repr(task)})
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(task))
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

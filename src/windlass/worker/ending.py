@@ -11,6 +11,7 @@ from windlass.config import WorkerConfig
 from windlass.errors import WindlassError
 from windlass.outcome import Interrupted
 from windlass.store.protocol import Store
+from windlass.worker.bounded import within
 from windlass.worker.parts import Parts
 
 log = logging.getLogger("windlass.worker")
@@ -18,7 +19,8 @@ log = logging.getLogger("windlass.worker")
 # The time after the grace is shared out: first for jobs that were told to stop, then for writing what came
 # of them; the rest is for leaving.
 _SHARE_TO_END = 0.6
-_SHARE_TO_WRITE = 0.9
+_SHARE_TO_WRITE = 0.8
+_SHARE_TO_LEAVE = 0.9
 _LEAST_MARGIN = 1.0
 _LOOK_SECONDS = 0.05
 _CLAIM_SECONDS = 1.0
@@ -44,30 +46,27 @@ class Ending:
 
     def end(self, grace: timedelta | None) -> None:
         """Let what runs finish for `grace` (None: as configured), stop the rest, and write every outcome."""
-        self.drain()
-        now = self._clock.monotonic()
         seconds = self._longest_grace if grace is None else grace.total_seconds()
-        margin_begins = now + seconds
+        margin_begins = self._clock.monotonic() + seconds
+        self._over = margin_begins + _SHARE_TO_LEAVE * self._margin
+        self.drain()
         if not self._wait_idle(margin_begins):
             patience = _SHARE_TO_END * self._margin
             self._interrupt(patience)
             self._wait_idle(margin_begins + patience + _LOOK_SECONDS)
         # Jobs that finished in time leave the rest of theirs to the writing.
-        self._over = margin_begins + self._margin
         write_until = margin_begins + _SHARE_TO_WRITE * self._margin
         if not self._parts.settler.flush(max(0.0, write_until - self._clock.monotonic())):
             log.warning("worker.unsettled", extra={"outcomes": self._parts.settler.backlog})
 
     def close(self) -> None:
         """Stop every part and leave the fleet, as far as the time allows."""
-        leaving = threading.Thread(target=self._leave, name="windlass-leave", daemon=True)
         for loop in self._parts.loops:
-            loop.stop(self._left())
-        leaving.start()
+            loop.stop(self.left())
         self._parts.caller.threads.close()
-        self._parts.caller.coroutines.close(self._left())
+        self._parts.caller.coroutines.close(self.left())
         self._parts.shell.close()
-        leaving.join(self._left())
+        within(self.left(), self._leave, "leave")
 
     def _interrupt(self, patience: float) -> None:
         running = [run for run in self._parts.runs.all() if run.open and run.started is not None]
@@ -90,7 +89,8 @@ class Ending:
         except WindlassError as error:
             log.warning("worker.left_silently", extra={"error": str(error)})
 
-    def _left(self) -> float:
+    def left(self) -> float:
+        """Seconds that the rest of the ending may take; always a moment."""
         return max(_LEAST_WAIT, self._over - self._clock.monotonic())
 
 

@@ -27,11 +27,17 @@ for group in groups:
         pass
 """
 
+_FAREWELL_SECONDS = 1.0
+
 
 class Guard:
-    """Knows the process groups that must not outlive this worker; started with the first one."""
+    """Knows the process groups that must not outlive this worker; started with the first one.
+
+    In a child made by fork it does nothing: the groups are the parent's.
+    """
 
     def __init__(self) -> None:
+        self._owner = os.getpid()
         self._lock = threading.Lock()
         self._groups: set[int] = set()
         self._process: subprocess.Popen[bytes] | None = None
@@ -40,12 +46,16 @@ class Guard:
 
     def add(self, group: int) -> None:
         """From the return of this call on, the group dies with this worker."""
+        if self._owner != os.getpid():
+            return
         with self._lock:
             self._groups.add(group)
             self._say(f"+{group}\n")
 
     def remove(self, group: int) -> None:
         """The group is gone; its number may be given to others."""
+        if self._owner != os.getpid():
+            return
         with self._lock:
             self._groups.discard(group)
             if self._process is not None:
@@ -53,10 +63,14 @@ class Guard:
 
     def close(self) -> None:
         """Let the guard end; what it still knows, it kills."""
+        if self._owner != os.getpid():
+            return
         with self._lock:
             if self._process is not None:
                 os.close(self._pipe)
-                self._process.wait()
+                # A fork that we do not know of may hold the pipe open; the guard ends with the last holder.
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(_FAREWELL_SECONDS)
                 self._process = None
 
     def forget(self) -> None:

@@ -62,6 +62,7 @@ class Parts:
         check = self.caller.coroutines.check
         self.warden = Warden(self.runs, self.runner, self.standing, check=check, clock=clock)
         self.runner.on_begin = self.warden.watch
+        self.runner.break_off = self.warden.break_off
         self.claimer = self._make_claimer()
         self.heartbeat = self._make_heartbeat()
         watchman = Watchman(gone=partial(place.is_gone, seen_from=self.standing.place))

@@ -25,8 +25,11 @@ End = TimedOut | Interrupted | Stopped
 class Carrier(Protocol):
     """Whoever carries a run out: a thread, the loop, a command."""
 
-    def halt(self, run: Run) -> None:
-        """Make the work end as soon as it can; any thread may ask, also when it has ended by itself."""
+    def halt(self, run: Run) -> bool:
+        """Make the work end as soon as it can; any thread may ask, also when it has ended by itself.
+
+        False if that cannot be done just now: ask again in a moment.
+        """
 
 
 class Run:
@@ -102,11 +105,10 @@ class Run:
         self.notice.give()
         return True
 
-    def halt(self) -> None:
-        """Break the work off."""
+    def halt(self) -> bool:
+        """Break the work off; False if that must be tried again."""
         self.halt_at = math.inf
-        if self.carrier is not None:
-            self.carrier.halt(self)
+        return self.carrier is None or self.carrier.halt(self)
 
     def close(self, result: Result) -> Result | None:
         """The result to settle, for the first who asks; None for everybody after."""
@@ -121,13 +123,12 @@ class Run:
         return end if output is None else msgspec.structs.replace(end, output=output)
 
     def lose(self) -> bool:
-        """The lease is gone: stop, and write nothing. False if a result is on its way already."""
+        """The lease is gone: write nothing. False if a result is on its way already."""
         self.notice.lose()
         with self._lock:
             if self._closed:
                 return False
             self._closed = True
-        self.halt()
         return True
 
     def ran(self, now: float) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
 from datetime import timedelta
@@ -47,27 +48,38 @@ class Runner:
         self._chance = chance
         # Told of each start: when that run's time is over. The warden puts itself here.
         self.on_begin: Callable[[float], None] = _ignore
+        # Breaks a run's work off, again and again if need be; the warden as well.
+        self.break_off: Callable[[Run], object] = Run.halt
         # Once set nothing starts any more; what was about to is given back.
         self.closed = False
 
     def call(self, run: Run) -> Result:
         """Run a `def` handler or a command on this thread."""
+        process = os.getpid()
         try:
             prepared = self.prepare(run)
             if not isinstance(prepared, partial):
                 return prepared
-            value = prepared()
+            try:
+                value = prepared()
+            finally:
+                _end_if_forked(process)
             return value if run.handler.kind == "shell" else returned(value)
         except BaseException as error:  # noqa: BLE001 # wall: nothing that a handler raises may end its thread
             return Raised(error)
 
     async def call_async(self, run: Run) -> Result:
         """Run an `async def` handler on this loop."""
+        process = os.getpid()
         try:
             prepared = self.prepare(run)
             if not isinstance(prepared, partial):
                 return prepared
-            return returned(await prepared())
+            try:
+                value = await prepared()
+            finally:
+                _end_if_forked(process)
+            return returned(value)
         except BaseException as error:  # noqa: BLE001 # wall: nothing that a handler raises may end the loop
             return Raised(error)
 
@@ -114,6 +126,7 @@ class Runner:
             self._settler.note_lost(run.lease)
             if run.started is not None:
                 run.pool.hold()
+            self.break_off(run)
 
     def _timeout(self, run: Run, payload: dict[str, Any]) -> timedelta:
         """A command's own timeout stands instead of its type's: whoever sends a command knows it best."""
@@ -145,6 +158,12 @@ class Runner:
             return decide(job, result, policy, now=at, chance=self._chance)
         except Exception as error:  # noqa: BLE001 # wall: a delay out of all bounds is the handler's failure
             return decide(job, Raised(error), policy, now=at, chance=self._chance)
+
+
+def _end_if_forked(process: int) -> None:
+    """A child that the handler forked off and let return would be a copy of the worker that nobody ends."""
+    if os.getpid() != process:
+        os._exit(0)
 
 
 def _ignore(_: float) -> None:

@@ -118,6 +118,7 @@ class Settler:
         for lease in lost:
             self.note_lost(lease)
         again = False
+        telling = log.isEnabledFor(logging.DEBUG)
         for settlement in batch:
             if settlement.lease.token in gone:
                 continue
@@ -127,6 +128,8 @@ class Settler:
             again |= isinstance(outcome, (Again, Released, Snoozed))
             if not isinstance(outcome, Done):
                 _tell(settlement)
+            elif telling:
+                _tell_done(settlement)
         if again:
             self._wakeup.notify()
 
@@ -142,6 +145,12 @@ class Settler:
                 "note": "job already reclaimed, my work was a duplicate",
             },
         )
+
+
+def _tell_done(settlement: Settlement) -> None:
+    job, ran = settlement.lease.job, settlement.ran
+    fields = {"job": job.id, "type": job.type, "attempt": job.attempts}
+    log.debug("job.completed", extra=fields | ({"seconds": ran.total_seconds()} if ran else {}))
 
 
 def _tell(settlement: Settlement) -> None:

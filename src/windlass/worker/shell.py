@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from windlass.clock import Clock
+from windlass.errors import FatalError
 from windlass.job import MAX_RESULT, Job, Output
 from windlass.outcome import Raised, Result, Returned
 from windlass.worker.command import Command
@@ -28,21 +30,30 @@ class CommandFailed(Exception):
         super().__init__(f"{_ending(exit_code)}: {last}" if last else _ending(exit_code))
 
 
+class NoSuchFolder(FatalError):
+    """The command's folder does not exist; trying again would not make it."""
+
+
 class Shell:
     """Runs commands, each in a process group of its own that dies with it, and with this worker."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._process = os.getpid()
         self._guard = Guard()
         self._lock = threading.Lock()
         self._running: set[Command] = set()
 
     def run(self, run: Run, payload: dict[str, Any]) -> Result:
         """Run a job's command to its end on this thread."""
+        folder = payload.get("cwd")
+        if folder is not None and not Path(folder).is_dir():
+            # Not raised: where in our code it was found says nothing to anybody.
+            return Raised(NoSuchFolder(f"no such folder to run the command in: {folder}"))
         words = payload["command"]
         argv = ["/bin/sh", "-c", words] if isinstance(words, str) else list(words)
         environment = _environment(run.lease.job, payload.get("env"))
-        command = Command(argv, payload.get("cwd"), environment, guard=self._guard, clock=self._clock)
+        command = Command(argv, folder, environment, guard=self._guard, clock=self._clock)
         with self._lock:
             self._running.add(command)
         try:
@@ -53,6 +64,8 @@ class Shell:
 
     def kill_all(self) -> None:
         """End every command at once; takes no lock, so that a signal's handler may ask."""
+        if self._process != os.getpid():
+            return
         for command in tuple(self._running):
             command.kill()
 

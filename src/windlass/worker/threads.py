@@ -13,6 +13,7 @@ from windlass.context import Stopping
 from windlass.outcome import Raised, Result, Unstarted
 from windlass.worker.run import Run
 from windlass.worker.runner import Runner
+from windlass.worker.strike import may_strike, standing
 
 log = logging.getLogger("windlass.threads")
 
@@ -79,12 +80,24 @@ class _Hand:
     def start(self) -> None:
         self._thread.start()
 
-    def halt(self, run: Run) -> None:
-        """Throw `Stopping` into the job, once; not into a command, whose own carrier ends it."""
+    def halt(self, run: Run) -> bool:
+        """Throw `Stopping` into the job, once; not into a command, whose own carrier ends it.
+
+        False if the thread is where an exception would leave a lock taken behind it.
+        """
         with self._lock:
-            if self._run is run and run.handler.kind == "thread":
-                self._run = None
+            if self._run is not run or run.handler.kind != "thread":
+                return True
+            seen = standing(self._thread.ident)
+            if not may_strike(seen.frame, _CALLER):
+                return False
+            self._run = None
+            # While we looked at its frames, it may have gone on.
+            if standing(self._thread.ident) == seen:
                 _throw(self._thread.ident, Stopping)
+                return True
+            self._run = run
+            return False
 
     def _work(self) -> None:
         while (run := self._threads.inbox.get()) is not None:
@@ -122,6 +135,10 @@ class _Hand:
         with self._lock:
             self._run = None
             _throw(self._thread.ident, None)
+
+
+# The frame of ours that a handler is called from.
+_CALLER = Runner.call.__code__
 
 
 def _throw(thread: int | None, exception: type[BaseException] | None) -> None:

@@ -18,6 +18,10 @@ from windlass.worker.standing import Standing
 PATIENCE = 3.0
 COMMAND_PATIENCE = 6.0
 _TIME_TO_LOOK = 1.0
+# How often a thread is looked at that cannot be broken off where it stands: at first, and when that does
+# not help for a while.
+_NEXT_TRY = 0.01
+_HASTE_SECONDS = 5.0
 _EVERY = timedelta(seconds=1)
 
 
@@ -33,6 +37,8 @@ class Warden:
         self._check = check
         self._clock = clock
         self._next = 0.0
+        # Runs that could not be broken off yet, also such as are settled by now; and since when.
+        self._unbroken: dict[Run, float] = {}
         self.loop = Loop("warden", self.tick, every=_EVERY)
 
     def watch(self, ends: float) -> None:
@@ -51,7 +57,7 @@ class Warden:
             if run.open:
                 soonest = min(soonest, self._see_to(run, now, unsure=unsure))
         self._check()
-        return max(0.0, soonest - now)
+        return max(0.0, min(soonest, self._try_again(now)) - now)
 
     def stop(self, run: Run, end: End, *, patience: float | None = None) -> None:
         """Tell a run to stop; after `patience` seconds it is settled, whether its work has ended or not."""
@@ -65,8 +71,25 @@ class Warden:
         halt_at = now + (min(patience, _TIME_TO_LOOK) if looks else 0.0)
         if run.stop(end, halt_at=halt_at, cut_at=now + patience):
             if not looks:
-                run.halt()
+                self.break_off(run)
             self.watch(min(run.halt_at, run.cut_at))
+
+    def break_off(self, run: Run) -> None:
+        """Break a run's work off, now or as soon as that can be done."""
+        if not run.halt():
+            now = self._clock.monotonic()
+            self._unbroken.setdefault(run, now)
+            self.watch(now + _NEXT_TRY)
+
+    def _try_again(self, now: float) -> float:
+        """Break off what could not be before; answers when to try the rest."""
+        soonest = math.inf
+        for run, since in list(self._unbroken.items()):
+            if run.halt():
+                del self._unbroken[run]
+            elif now - since < _HASTE_SECONDS:
+                soonest = now + _NEXT_TRY
+        return soonest
 
     def _see_to(self, run: Run, now: float, *, unsure: bool) -> float:
         """Do what is due for one run; answers when the next is."""
@@ -75,7 +98,7 @@ class Warden:
         if now >= run.ends:
             self._time_out(run)
         if now >= run.halt_at:
-            run.halt()
+            self.break_off(run)
         if now >= run.cut_at:
             self._runner.cut(run)
             return math.inf

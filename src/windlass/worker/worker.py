@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import threading
 from datetime import timedelta
 from queue import Empty, SimpleQueue
@@ -48,6 +49,10 @@ class Worker:
         # the very code that the signal interrupts.
         self._bell: SimpleQueue[None] = SimpleQueue()
         self._asked = False
+        self._process = os.getpid()
+        # Whether `start` has come to its end; and whether the stop has begun.
+        self.begun = False
+        self.stopping = threading.Event()
         self.parts = Parts(
             store, wakeup, registry, self._config, clock=self._clock, asked_to_drain=self._leave_by_request
         )
@@ -83,6 +88,7 @@ class Worker:
         self._wakeup.subscribe(parts.claimer.hint)
         for loop in (*parts.loops, parts.claimer.loop):
             loop.start()
+        self.begun = True
         log.info("worker.started", extra={"worker": self.id, "types": list(self.types)})
 
     def run(self) -> int:
@@ -112,7 +118,8 @@ class Worker:
 
     def abandon(self) -> None:
         """End every command at once, before a forced exit; may be called within a signal's handler."""
-        self.parts.shell.kill_all()
+        if self._process == os.getpid():
+            self.parts.shell.kill_all()
 
     def drain(self) -> None:
         """Claim nothing more and give back what has not started; what runs goes on."""
@@ -120,13 +127,17 @@ class Worker:
 
     def stop(self, grace: timedelta | None = None) -> None:
         """Drain, let running jobs finish for `grace`, then stop the rest and give it back."""
+        if self._process != os.getpid():
+            # A child made by fork has no part of this worker but its memory.
+            return
         with self._lock:
             phase, self._phase = self._phase, "stopped"
         if phase != "working":
             return
+        self.stopping.set()
         self._wakeup.unsubscribe(self.parts.claimer.hint)
         self._ending.end(grace)
-        hooks.call_each(self._registry.on_stop, self.parts.caller.coroutines)
+        hooks.call_each(self._registry.on_stop, self.parts.caller.coroutines, self._ending.left)
         self._ending.close()
         log.info("worker.stopped", extra={"worker": self.id})
 
