@@ -112,7 +112,7 @@ def test_a_hot_statement_keeps_to_its_indexes(database: str, name: str, kind: st
     use, values = VALUES[name]
     text, names = statements.numbered(statements.load("postgres")[name])
     given = [({"now": None} | values)[each] for each in names]
-    options = " ".join(f"-c {setting}={value}" for setting, value in USES[use].items())
+    options = " ".join("-c " + f"{name}={value}".replace(" ", "\\ ") for name, value in USES[use].items())
     with psycopg.connect(
         database, autocommit=True, options=options, cursor_factory=psycopg.RawCursor, prepare_threshold=0
     ) as connection:
