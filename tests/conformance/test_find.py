@@ -192,6 +192,9 @@ FILTERS: list[tuple[dict[str, Any], list[str]]] = [
     ({"payload": {("deep", "n"): 1, ("to",): "x"}}, ["dead"]),
     ({"payload": {("deep", "n"): 1, ("to",): "y"}}, []),
     ({"payload": {("no", "such"): 1}}, []),
+    ({"payload": {("deep", "list", "0"): 1}}, []),
+    ({"payload": {("flag",): 1}}, []),
+    ({"payload": {("big",): float(2**40)}}, ["running"]),
     ({"types": (REPORT,), "tenant": "acme", "states": (JobState.PENDING,)}, ["due"]),
 ]
 
@@ -259,7 +262,7 @@ def test_an_error_is_found_by_its_reason_its_class_and_its_words(
     assert ids(store.find(Filter(error=text)).jobs) == ([lease.id] if found else [])
 
 
-@pytest.mark.parametrize("value", [[1], {"a": 1}, object(), 2**80])
+@pytest.mark.parametrize("value", [[1], {"a": 1}, object(), 2**80, float("nan"), float("inf")])
 def test_a_payload_is_compared_with_single_values_only(store: Store, value: object) -> None:
     with pytest.raises(InvalidValue, match="payload"):
         store.find(Filter(payload={("n",): value}))

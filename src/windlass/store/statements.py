@@ -33,9 +33,9 @@ def parameters(statement: str) -> set[str]:
     return set(_PARAMETER.findall(statement))
 
 
-def numbered(statement: str, names: tuple[str, ...] = ()) -> tuple[str, tuple[str, ...]]:
-    """The same with $1, $2 for the names, as PostgreSQL takes them; `names` have their numbers already."""
-    order = list(names)
+def numbered(statement: str) -> tuple[str, tuple[str, ...]]:
+    """The same with $1, $2 for the names, as PostgreSQL takes them, and the names in that order."""
+    order: list[str] = []
 
     def number(found: re.Match[str]) -> str:
         if found[1] not in order:
