@@ -20,6 +20,8 @@ class Pipe:
         self.handler = StderrHandler(self.writing, patience=0.0)
         self.logger = logging.getLogger("windlass.log")
         self.logger.addHandler(self.handler)
+        # Lines that are not text are ours to test, not pytest's to report.
+        self.logger.propagate = False
 
     def read(self) -> str:
         """All that is there."""
@@ -36,6 +38,7 @@ def pipe() -> Iterator[Pipe]:
     pipe = Pipe()
     yield pipe
     pipe.logger.removeHandler(pipe.handler)
+    pipe.logger.propagate = True
     os.close(pipe.reading)
     os.close(pipe.writing)
 
