@@ -20,8 +20,6 @@ class Pipe:
         self.handler = StderrHandler(self.writing, patience=0.0)
         self.logger = logging.getLogger("windlass.log")
         self.logger.addHandler(self.handler)
-        # Lines that are not text are ours to test, not pytest's to report.
-        self.logger.propagate = False
 
     def read(self) -> str:
         """All that is there."""
@@ -38,14 +36,14 @@ def pipe() -> Iterator[Pipe]:
     pipe = Pipe()
     yield pipe
     pipe.logger.removeHandler(pipe.handler)
-    pipe.logger.propagate = True
     os.close(pipe.reading)
     os.close(pipe.writing)
 
 
 def test_the_log_takes_no_lock(pipe: Pipe) -> None:
     assert pipe.handler.lock is None
-    pipe.logger.warning("hello \N{SNOWMAN} \udc80")
+    # Straight to the handler: half a character is for it to write, not for pytest to report.
+    pipe.handler.emit(logging.makeLogRecord({"msg": "hello \N{SNOWMAN} \udc80"}))
     assert pipe.read() == "hello \N{SNOWMAN} \\udc80\n"
 
 

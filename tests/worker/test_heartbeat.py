@@ -220,8 +220,10 @@ def test_somebody_elses_drain_is_not_ours(still: Still) -> None:
 
 def test_a_look_promotes_what_has_become_due(still: Still) -> None:
     still.build()
-    still.put(job_type="nobodys", delay=timedelta(seconds=3))
-    still.pass_time(4)
+    still.put(delay=timedelta(seconds=3))
+    still.parts.heartbeat.tick()
+    still.clock.advance(4)
+    still.parts.heartbeat.tick()
     assert still.store.promote() == 0, "it was done"
 
 
