@@ -11,6 +11,7 @@ import hashlib
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -120,7 +121,7 @@ def command(options: argparse.Namespace, rest: list[str]) -> int:
         "check": check,
         "format": lambda: tool("ruff", "check", "--fix-only") or tool("ruff", "format"),
         "test": lambda: components() or check() or tool("pytest", "-n", "2", *rest),
-        "run": lambda: become("windlass", "up", *rest),
+        "run": lambda: up(*rest),
         "exec": lambda: become(*rest),
     }
     return actions[options.command]()
@@ -222,6 +223,19 @@ def become(name: str = "python", *args: str) -> int:
         os.execv(path, [path, *args])
     except OSError as error:
         raise Failure(f"{name} does not start: {error.strerror}", code=127) from None
+
+
+def up(*args: str) -> int:
+    """Start a worker with demo jobs, in the foreground of the terminal.
+
+    Ctrl-C must reach it alone: make, which waits for it, would take it for a failure of its own.
+    """
+    if sys.platform != "win32" and sys.stdin.isatty():
+        signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+        os.setpgid(0, 0)
+        os.tcsetpgrp(sys.stdin.fileno(), os.getpgrp())
+        signal.signal(signal.SIGTTOU, signal.SIG_DFL)
+    return become("windlass", "up", *args)
 
 
 def program(name: str, folder: Path = VENV) -> Path:
