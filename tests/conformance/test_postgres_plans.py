@@ -11,6 +11,7 @@ import pytest
 from tests.servers import postgres
 from windlass import connect
 from windlass.store import statements
+from windlass.store.postgres import address
 from windlass.store.postgres.session import USES
 
 NOBODY = "00000000-0000-0000-0000-000000000000"
@@ -112,9 +113,9 @@ def test_a_hot_statement_keeps_to_its_indexes(database: str, name: str, kind: st
     use, values = VALUES[name]
     text, names = statements.numbered(statements.load("postgres")[name])
     given = [({"now": None} | values)[each] for each in names]
-    options = " ".join("-c " + f"{name}={value}".replace(" ", "\\ ") for name, value in USES[use].items())
+    conninfo = address.read(database).conninfo(**USES[use])
     with psycopg.connect(
-        database, autocommit=True, options=options, cursor_factory=psycopg.RawCursor, prepare_threshold=0
+        conninfo, autocommit=True, cursor_factory=psycopg.RawCursor, prepare_threshold=0
     ) as connection:
         crowd(connection, kind)
         connection.execute("begin")
