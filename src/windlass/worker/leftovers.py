@@ -29,11 +29,8 @@ class Leftovers:
         if not self._parts.idle() or not self._parts.settler.empty:
             return False
         try:
-            counts = self._counts()
-            if any(state is JobState.PROCESSING for state, _ in counts):
-                return False
-            # Due jobs that this worker cannot take, being of a newer schema version, are not waited for.
-            return (JobState.PENDING, View.DUE) not in counts or not self._claimable()
+            # In this order: what is claimed between the two looks is seen as running by the second.
+            return not self._claimable() and not self._running()
         except StoreError:
             # Not knowing is not the end; the worker's own loops tell what is wrong with the store.
             return False
@@ -45,6 +42,9 @@ class Leftovers:
             scheduled=counts.get((JobState.PENDING, View.SCHEDULED), 0),
             retrying=counts.get((JobState.PENDING, View.RETRYING), 0),
         )
+
+    def _running(self) -> bool:
+        return any(state is JobState.PROCESSING for state, _ in self._counts())
 
     def _counts(self) -> dict[tuple[JobState, str | None], int]:
         found: dict[tuple[JobState, str | None], int] = {}
