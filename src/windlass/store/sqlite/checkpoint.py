@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from windlass.store.sqlite.connection import LONGEST_LOG, open_connection
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
 
 # Twice SQLite's own default: pages that are written often flow back less often.
 _LARGE_LOG = 8 * 1024 * 1024
+# A look at the file costs a single enqueue more than its own statement does; the log grows little meanwhile.
+_LOOK_SECONDS = 0.02
 
 
 class Checkpointer:
@@ -25,19 +28,26 @@ class Checkpointer:
         self._log = path + "-wal"
         self._connection = open_connection(path)
         self._limit = _LARGE_LOG
+        self._due = False
+        self._next_look = 0.0
 
     def is_due(self) -> bool:
-        """Whether the log's end is reached.
+        """Whether the log's end was reached at the last look.
 
         Its file is used again from the beginning once it is empty, so it grows only when it is full.
         """
-        size = self._size()
-        if size < _LARGE_LOG:
-            self._limit = _LARGE_LOG
-        return size > self._limit
+        now = monotonic()
+        if now >= self._next_look:
+            self._next_look = now + _LOOK_SECONDS
+            size = self._size()
+            if size < _LARGE_LOG:
+                self._limit = _LARGE_LOG
+            self._due = size > self._limit
+        return self._due
 
     def run(self, writer: sqlite3.Connection) -> None:
         """One passive checkpoint under the writer's lock."""
+        self._due = False
         size = self._size()
         writer.execute("begin immediate")
         try:
