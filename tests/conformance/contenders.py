@@ -90,13 +90,13 @@ def _play(
 def open_and_enqueue(store: Store, count: int) -> list[str]:
     """Enqueue jobs one by one; their ids."""
     jobs = [NewJob(id=uuid7(), type="mail.send", payload=b"{}") for _ in range(count)]
-    return [store.enqueue([job])[0].job.id for job in jobs]
+    return [store.enqueue([job])[0].id for job in jobs]
 
 
 def enqueue_one_key(store: Store, key: str) -> tuple[str, bool]:
     """Enqueue the same request as everybody else."""
     [answer] = store.enqueue([NewJob(id=uuid7(), type="mail.send", payload=b'{"to":"a"}', key=key)])
-    return answer.job.id, answer.created
+    return answer.id, answer.created
 
 
 def work_until_empty(store: Store, worker: str) -> list[str]:

@@ -60,7 +60,7 @@ def put(store: Store, *jobs: NewJob) -> list[Job]:
     """Store jobs that must all be new."""
     answers = store.enqueue(jobs)
     assert all(answer.created for answer in answers)
-    return [answer.job for answer in answers]
+    return [look_up(store, answer.id) for answer in answers]
 
 
 def put_one(store: Store, **changes: Any) -> Job:

@@ -25,7 +25,7 @@ from hypothesis.stateful import (
 
 from tests.conformance import model as expected
 from tests.conformance.conftest import ENGINES
-from tests.conformance.scene import LEASE, MAIL, REPORT, a_job, a_payload, a_worker
+from tests.conformance.scene import LEASE, MAIL, REPORT, a_job, a_payload, a_worker, look_up
 from windlass import connect
 from windlass.clock import ManualClock
 from windlass.errors import Cancel, FatalError, KeyConflict, Snooze, WrongState
@@ -145,10 +145,19 @@ class StoreMachine(RuleBasedStateMachine):
             return
         assert answer.created == (known is None)
         if known is not None:
-            assert (answer.job.id, answer.job.type) == (known.id, new.type)
+            assert (answer.id, look_up(self.store, answer.id).type) == (known.id, new.type)
             return
+        seq = look_up(self.store, new.id).seq
         self.model.jobs[new.id] = expected.Expected(
-            *(new.id, answer.job.seq, new.type, new.priority, new.tenant, new.schema_version, new.key),
+            *(
+                new.id,
+                seq,
+                new.type,
+                new.priority,
+                new.tenant,
+                new.schema_version,
+                new.key,
+            ),
             new.max_attempts,
             self.store.now() + (new.delay or timedelta(0)),
         )

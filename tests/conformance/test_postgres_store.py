@@ -116,9 +116,9 @@ def test_a_job_commits_or_rolls_back_with_the_callers_row(url: str, store: Store
     with psycopg.connect(url) as caller:
         caller.execute("insert into users values ('a')")
         [made] = store.enqueue_on(caller, [a_job(key="k")])
-        assert store.get(made.job.id) is None
+        assert store.get(made.id) is None
         caller.commit()
-        assert look_up(store, "k").id == made.job.id
+        assert look_up(store, "k").id == made.id
         store.enqueue_on(caller, [a_job(), a_job()])
         caller.rollback()
     assert store.count(Filter(), limit=10) == 1
@@ -199,7 +199,7 @@ def test_a_commit_whose_replica_is_gone_is_a_failure_and_its_repeat_finds_itself
             server.run("alter system reset synchronous_standby_names")
             server.run("select pg_reload_conf()")
             [answer] = opened.store.enqueue([new])
-            assert (answer.created, answer.job.id) == (False, new.id)
+            assert (answer.created, answer.id) == (False, new.id)
             assert opened.store.count(Filter(), limit=10) == 2
 
 

@@ -53,7 +53,7 @@ def test_the_commit_shows_the_job_and_not_earlier(store: Store, mine: sqlite3.Co
     job = a_job()
     mine.execute("insert into users values ('ann')")
     [answer] = store.enqueue_on(mine, [job])
-    assert (answer.created, answer.job.id) == (True, job.id)
+    assert (answer.created, answer.id) == (True, job.id)
     assert store.get(job.id) is None
     mine.commit()
     assert ids(take(store)) == [job.id]
@@ -167,18 +167,18 @@ def test_a_key_is_found_within_the_callers_transaction(store: Store, mine: sqlit
     payload = a_payload(to="a")
     [first] = store.enqueue_on(mine, [a_job(key="k", payload=payload)])
     [second] = store.enqueue_on(mine, [a_job(key="k", payload=payload)])
-    assert (second.created, second.job.id) == (False, first.job.id)
+    assert (second.created, second.id) == (False, first.id)
     with pytest.raises(KeyConflict):
         store.enqueue_on(mine, [a_job(key="k", payload=a_payload(to="b"))])
     mine.commit()
-    assert everything(store) == [first.job.id]
+    assert everything(store) == [first.id]
 
 
 def test_a_key_committed_by_others_is_found(store: Store, mine: sqlite3.Connection) -> None:
     payload = a_payload(to="a")
     holder = put_one(store, key="k", payload=payload)
     [answer] = store.enqueue_on(mine, [a_job(key="k", payload=payload)])
-    assert (answer.created, answer.job.id) == (False, holder.id)
+    assert (answer.created, answer.id) == (False, holder.id)
     mine.rollback()
 
 

@@ -161,7 +161,7 @@ def test_an_id_is_free_when_its_record_is_gone(store: Store, clock: ManualClock)
     assert prune_all(store) == 1
     [answer] = store.enqueue([a_job(id=job.id, own_id=True)])
     assert answer.created
-    assert answer.job.seq > job.seq
+    assert look_up(store, answer.id).seq > job.seq
 
 
 # --- settings -----------------------------------------------------------------------------------

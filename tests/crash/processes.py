@@ -61,7 +61,7 @@ class Site:
 
     def enqueue(self, *jobs: NewJob) -> list[str]:
         """Store jobs; their ids."""
-        return [answer.job.id for answer in self.store.enqueue(jobs)]
+        return [answer.id for answer in self.store.enqueue(jobs)]
 
     def events(self) -> list[Event]:
         """What handlers wrote down so far."""

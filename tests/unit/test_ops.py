@@ -52,7 +52,7 @@ def _enqueue(ops: Ops, count: int = 1, **fields: object) -> list[str]:
         NewJob(**{"id": uuid7(), "type": "mail", "payload": b'{"n":%d}' % number, **fields})  # type: ignore[arg-type]
         for number in range(count)
     ]
-    return [each.job.id for each in ops.store.enqueue(jobs)]
+    return [each.id for each in ops.store.enqueue(jobs)]
 
 
 def _kill(ops: Ops, count: int = 1) -> None:

@@ -94,9 +94,10 @@ class Still:
         """Enqueue jobs."""
         payload = json.dumps(fields.pop("payload", {})).encode()
         new = [NewJob(id=uuid7(), type=job_type, payload=payload, **fields) for _ in range(count)]
-        return [each.job for each in self.store.enqueue(new)]
+        self.store.enqueue(new)
+        return [self.job(each) for each in new]
 
-    def job(self, job: Job) -> Job:
+    def job(self, job: Job | NewJob) -> Job:
         """The job as it stands now."""
         found = self.store.get(job.id)
         assert found is not None

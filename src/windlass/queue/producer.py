@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from windlass.connect import Opened
     from windlass.queue.opening import Opening
     from windlass.registry import Registry
-    from windlass.store.protocol import Enqueued
 
 # As many as one transaction takes.
 CHUNK = 10_000
@@ -92,9 +91,9 @@ class Producer:
         else:
             self.publish()
             done = opened.store.enqueue(drafts)
-            if any(_is_claimable(each) for each in done):
+            if any(each.due for each in done):
                 opened.wakeup.notify()
-        return [JobHandle(self._opening, each.job.id, each.job.key, created=each.created) for each in done]
+        return [JobHandle(self._opening, each.id, each.key, created=each.created) for each in done]
 
     def _known(self, name: str) -> TypeInfo:
         if name not in self._catalogue:
@@ -116,10 +115,6 @@ def _is_news(ours: TypeInfo, known: TypeInfo | None) -> bool:
 
 def _as_stored(info: TypeInfo) -> Any:
     return msgspec.json.decode(msgspec.json.encode(info))
-
-
-def _is_claimable(done: Enqueued) -> bool:
-    return done.created and done.job.run_at <= done.job.enqueued_at
 
 
 def _chunks(drafts: Iterable[NewJob]) -> Iterator[list[NewJob]]:

@@ -15,10 +15,12 @@ from windlass.outcome import Outcome
 
 
 class Enqueued(msgspec.Struct, frozen=True):
-    """The answer to one enqueue: the job, and whether this call made it."""
+    """The answer to one enqueue: which job it is, whether this call made it, and whether it may run now."""
 
-    job: Job
+    id: str
+    key: str | None
     created: bool
+    due: bool
 
 
 class Producing(Protocol):

@@ -9,14 +9,13 @@ from windlass.errors import InvalidValue, KeyConflict
 from windlass.store import rows
 from windlass.store.postgres.arrays import numbers, texts, words
 from windlass.store.protocol import Enqueued
-from windlass.store.verbs.producing import existing, made
+from windlass.store.verbs.producing import existing, found
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from windlass.job import Job, NewJob
     from windlass.store.postgres.session import PostgresTx
-    from windlass.store.transaction import Row
 
 _TRIES = 5
 _STRETCH = 2_000
@@ -32,22 +31,19 @@ def is_plain(jobs: Sequence[NewJob]) -> bool:
 def enqueue_new(tx: PostgresTx, jobs: Sequence[NewJob]) -> list[Enqueued]:
     """Insert jobs whose keys and ids are new; the statement fails if one is not."""
     if any(new.key is not None for new in jobs):
-        return _answered(jobs, tx.rows("enqueue_keyed", now=tx.given, **_columns(jobs)))
-    if len(jobs) <= _STRETCH:
-        return _answered(jobs, tx.rows("enqueue_new", now=tx.given, **_columns(jobs)))
-    # All in one transaction; while the server inserts one stretch, the next is written down here.
-    stretches = [jobs[start : start + _STRETCH] for start in range(0, len(jobs), _STRETCH)]
+        tx.change("enqueue_keyed", now=tx.given, **_columns(jobs))
+    elif len(jobs) <= _STRETCH:
+        tx.change("enqueue_new", now=tx.given, **_columns(jobs))
+    else:
+        _enqueue_stretches(tx, jobs)
+    return [_created(new) for new in jobs]
+
+
+def _enqueue_stretches(tx: PostgresTx, jobs: Sequence[NewJob]) -> None:
+    """All in one transaction; while the server inserts one stretch, the next is written down here."""
     with tx.pipeline(), tx.part():
-        sent = [tx.sent("enqueue_new", {"now": tx.given, **_columns(each)}) for each in stretches]
-        answers = [
-            _answered(*each) for each in zip(stretches, (cursor.fetchall() for cursor in sent), strict=True)
-        ]
-    return [answer for each in answers for answer in each]
-
-
-def _answered(jobs: Sequence[NewJob], found: Sequence[Row]) -> list[Enqueued]:
-    by_id = {row["id"]: row for row in found}
-    return [_created(new, by_id[new.id]) for new in jobs]
+        for start in range(0, len(jobs), _STRETCH):
+            tx.sent("enqueue_new", {"now": tx.given, **_columns(jobs[start : start + _STRETCH])})
 
 
 def enqueue(tx: PostgresTx, jobs: Sequence[NewJob], *, repeated: bool) -> list[Enqueued]:
@@ -57,16 +53,16 @@ def enqueue(tx: PostgresTx, jobs: Sequence[NewJob], *, repeated: bool) -> list[E
     """
     answers = _by_key(tx, jobs)
     fresh = _first_of_each(new for new in jobs if id(new) not in answers)
-    inserted = {row["id"]: row for row in tx.rows("enqueue_missing", now=tx.given, **_columns(fresh))}
+    inserted = {row["id"] for row in tx.rows("enqueue_missing", now=tx.given, **_columns(fresh))}
     doubtful = [new.id for new in fresh if new.id in inserted and (new.own_id or repeated)]
     ended = _ended(tx, doubtful) if doubtful else {}
     for job_id in ended:
         tx.change("remove_new", id=job_id)
     known = _jobs(tx, [new.id for new in fresh if new.id not in inserted]) | ended
     for new in fresh:
-        row = None if new.id in known else inserted.get(new.id)
-        answers[id(new)] = existing(new, known.get(new.id)) if row is None else _created(new, row)
-    return _in_order(jobs, answers, {_name(new): answers[id(new)].job for new in fresh})
+        made = new.id in inserted and new.id not in known
+        answers[id(new)] = _created(new) if made else existing(new, known.get(new.id))
+    return _in_order(jobs, answers, {_name(new): new for new in fresh})
 
 
 def _first_of_each(jobs: Iterable[NewJob]) -> list[NewJob]:
@@ -80,19 +76,19 @@ def _first_of_each(jobs: Iterable[NewJob]) -> list[NewJob]:
 
 
 def _in_order(
-    jobs: Sequence[NewJob], answers: dict[int, Enqueued], first: dict[object, Job]
+    jobs: Sequence[NewJob], answers: dict[int, Enqueued], first: dict[object, NewJob]
 ) -> list[Enqueued]:
     """The answers to a batch; what stands in it twice was made once."""
     told: set[int] = set()
-    found: list[Enqueued] = []
+    answered: list[Enqueued] = []
     for new in jobs:
         answer = answers.get(id(new))
         if answer is None or (answer.created and id(new) in told):
             twin = first[_name(new)]
-            answer = existing(new, twin) if new.key is None else Enqueued(twin, created=False)
+            answer = existing(new, twin) if new.key is None else found(twin)
         told.add(id(new))
-        found.append(answer)
-    return found
+        answered.append(answer)
+    return answered
 
 
 def _name(new: NewJob) -> object:
@@ -165,7 +161,7 @@ def _holders(tx: PostgresTx, wanted: Iterable[_Key]) -> dict[_Key, tuple[str, Jo
 def _held(new: NewJob, digest: str, job: Job) -> Enqueued:
     if digest != new.digest() and not new.take_existing:
         raise KeyConflict(str(new.key), job.id)
-    return Enqueued(job, created=False)
+    return found(job)
 
 
 # --- rows ---------------------------------------------------------------------------------------
@@ -183,8 +179,9 @@ def _ended(tx: PostgresTx, ids: Sequence[str]) -> dict[str, Job]:
     return {row["id"]: rows.ended_job(row) for row in tx.rows("by_ids_ended", ids=words(ids))}
 
 
-def _created(new: NewJob, row: Row) -> Enqueued:
-    return Enqueued(made(new, row["seq"], row["created_at"], row["run_at"]), created=True)
+def _created(new: NewJob) -> Enqueued:
+    # Whether a time that was named has come is the server's to say; its next look finds out.
+    return Enqueued(new.id, new.key, created=True, due=new.run_at is None and not new.delay)
 
 
 def _columns(jobs: Sequence[NewJob]) -> dict[str, Any]:

@@ -23,5 +23,4 @@ insert into windlass.jobs (
 select id, type, 'pending', priority, case when run_at <= now then 1 else 0 end, tenant, cast(payload as json), version,
        key, caller, traceparent, max_attempts, now, now, now, run_at
   from given
- order by place
-returning id, seq, created_at, run_at;
+ order by place;

@@ -20,4 +20,4 @@ select id, type, 'pending', priority, case when run_at <= now then 1 else 0 end,
   from given
  order by place
 on conflict (id) do nothing
-returning id, seq, created_at, run_at;
+returning id;

@@ -18,5 +18,4 @@ insert into windlass.jobs (
 )
 select id, type, 'pending', priority, case when run_at <= now then 1 else 0 end, tenant, cast(payload as json), version,
        key, caller, traceparent, max_attempts, now, now, now, run_at
-  from given
-returning id, seq, created_at, run_at;
+  from given;

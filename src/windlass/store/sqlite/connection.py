@@ -32,7 +32,13 @@ _DATA_ERRORS = (
 )
 
 
-def open_connection(path: str) -> sqlite3.Connection:
+class Connection(sqlite3.Connection):
+    """A connection of ours, which can be watched without being kept."""
+
+    __slots__ = ("__weakref__",)
+
+
+def open_connection(path: str) -> Connection:
     """A connection with our settings: durable commits, no checkpoints of its own, explicit transactions."""
     target = MEMORY if path == MEMORY else f"file:{quote(path)}?mode=rwc"
     with translated(path):
@@ -42,6 +48,7 @@ def open_connection(path: str) -> sqlite3.Connection:
             isolation_level=None,
             check_same_thread=False,
             cached_statements=256,
+            factory=Connection,
         )
         try:
             connection.row_factory = sqlite3.Row

@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from windlass.store.sqlite.connection import open_connection, translated
+from windlass.store.sqlite.connection import Connection, open_connection, translated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from windlass.store.sqlite.library import sqlite3
-
 # Longer than any read of ours.
 _ENDING_SECONDS = 2.0
+_LOOK_SECONDS = 0.002
 
 
 class Readers:
-    """Connections that only read, lent for one read each and used again."""
+    """Connections that only read, lent for one read each and used again.
+
+    An exception may strike a reading thread at any step (see `writer.py`). A connection that it loses on the
+    way is closed when it is collected; so nobody counts who reads, but looks which connections still live.
+    """
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._idle: list[sqlite3.Connection] = []
-        self._lent = 0
-        self._paused = False
-        self._changed = threading.Condition()
-        self._watching: sqlite3.Connection | None = None
+        self._idle: list[Connection] = []
+        self._opened: list[weakref.ref[Connection]] = []
+        # Held while connections are handed out, and from `pause` to `resume`.
+        self._gate = threading.Lock()
+        self._watching: Connection | None = None
 
     @contextmanager
-    def one(self) -> Iterator[sqlite3.Connection]:
+    def one(self) -> Iterator[Connection]:
         """A connection in a transaction of its own.
 
         One snapshot: a job that ends meanwhile is seen once, neither twice nor not at all.
@@ -40,70 +45,62 @@ class Readers:
                 connection.execute("begin")
                 yield connection
         finally:
-            if connection.in_transaction:
-                connection.execute("rollback")
-            self._give(connection)
+            connection.rollback()
+            self._idle.append(connection)
 
     def data_version(self) -> int:
         """A number that moves when another connection has committed."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._paused)
+        with self._gate, translated(self._path):
             if self._watching is None:
-                self._watching = self._opened()
-            with translated(self._path):
-                return int(self._watching.execute("pragma data_version").fetchone()[0])
+                self._watching = self._open()
+            return int(self._watching.execute("pragma data_version").fetchone()[0])
 
     def pause(self) -> bool:
         """Wait until nobody reads, and close every file; False if somebody goes on reading."""
-        with self._changed:
-            self._paused = True
-            if not self._changed.wait_for(lambda: self._lent == 0, _ENDING_SECONDS):
-                self._paused = False
-                self._changed.notify_all()
-                return False
-            self._close_idle()
-            return True
+        self._gate.acquire()
+        if self._is_reading():
+            # A connection refers to itself by its cached statements: one that was lost waits for this.
+            gc.collect()
+        calm = threading.Event()
+        for _ in range(round(_ENDING_SECONDS / _LOOK_SECONDS)):
+            if not self._is_reading():
+                self._close_idle()
+                return True
+            calm.wait(_LOOK_SECONDS)
+        self._gate.release()
+        return False
 
     def resume(self) -> None:
         """Go on after `pause`."""
-        with self._changed:
-            self._paused = False
-            self._changed.notify_all()
+        self._gate.release()
 
     def close(self) -> None:
         """Let go of every file that nobody is reading."""
-        with self._changed:
+        with self._gate:
             self._close_idle()
 
-    def _take(self) -> sqlite3.Connection:
-        with self._changed:
-            self._changed.wait_for(lambda: not self._paused)
-            self._lent += 1
+    def _take(self) -> Connection:
+        with self._gate:
             if self._idle:
                 return self._idle.pop()
-        try:
-            return self._opened()
-        except BaseException:
-            with self._changed:
-                self._lent -= 1
-                self._changed.notify_all()
-            raise
+            connection = self._open()
+            self._opened = [known for known in self._opened if known() is not None]
+            self._opened.append(weakref.ref(connection))
+            return connection
 
-    def _give(self, connection: sqlite3.Connection) -> None:
-        with self._changed:
-            self._lent -= 1
-            self._idle.append(connection)
-            self._changed.notify_all()
-
-    def _opened(self) -> sqlite3.Connection:
+    def _open(self) -> Connection:
         connection = open_connection(self._path)
         connection.execute("pragma query_only = on")
         return connection
 
+    def _is_reading(self) -> bool:
+        living = sum(known() is not None for known in self._opened)
+        return living > len(self._idle)
+
     def _close_idle(self) -> None:
-        for connection in self._idle:
-            connection.close()
-        self._idle.clear()
+        while self._idle:
+            self._idle.pop().close()
+        self._opened = [known for known in self._opened if known() is not None]
         if self._watching is not None:
             self._watching.close()
             self._watching = None

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from windlass.clock import END_OF_TIME, from_micros, span, to_micros
+from windlass.clock import END_OF_TIME, span, to_micros
 from windlass.errors import IdConflict, InvalidValue, KeyConflict
-from windlass.job import Job, JobState, NewJob, TypeInfo
+from windlass.job import Job, NewJob, TypeInfo
 from windlass.store import rows
 from windlass.store.protocol import Enqueued
 from windlass.store.verbs.operating import get_by_id
@@ -28,7 +26,7 @@ def _enqueue_one(tx: Tx, new: NewJob) -> Enqueued:
     if new.key is not None:
         holder = _take_key(tx, new)
         if holder is not None:
-            return Enqueued(holder, created=False)
+            return found(holder)
     run_at = _run_at(tx, new)
     row = tx.row(
         "enqueue",
@@ -53,7 +51,7 @@ def _enqueue_one(tx: Tx, new: NewJob) -> Enqueued:
         # Sent again after its job has ended: it must not run a second time.
         tx.change("remove_new", id=new.id)
         return existing(new, rows.ended_job(ended))
-    return Enqueued(made(new, row["seq"], tx.now, run_at), created=True)
+    return Enqueued(new.id, new.key, created=True, due=run_at <= tx.now)
 
 
 def _take_key(tx: Tx, new: NewJob) -> Job | None:
@@ -76,7 +74,12 @@ def _take_key(tx: Tx, new: NewJob) -> Job | None:
     raise KeyConflict(str(new.key), "unknown")
 
 
-def existing(new: NewJob, known: Job | None) -> Enqueued:
+def found(job: Job | NewJob) -> Enqueued:
+    """There was such a job before."""
+    return Enqueued(job.id, job.key, created=False, due=False)
+
+
+def existing(new: NewJob, known: Job | NewJob | None) -> Enqueued:
     """The id is known: the same request sent again finds its job, anything else is refused."""
     same = (
         known is not None
@@ -87,7 +90,7 @@ def existing(new: NewJob, known: Job | None) -> Enqueued:
     )
     if known is None or not same:
         raise IdConflict(new.id)
-    return Enqueued(known, created=False)
+    return found(known)
 
 
 def _run_at(tx: Tx, new: NewJob) -> int:
@@ -98,29 +101,6 @@ def _run_at(tx: Tx, new: NewJob) -> int:
     if run_at > END_OF_TIME:
         raise InvalidValue("delay", new.delay, "within the calendar, which ends with the year 9999")
     return run_at
-
-
-def made(new: NewJob, seq: int, now: int, run_at: int) -> Job:
-    """The job that an insert has just made."""
-    moment = from_micros(now)
-    return Job(
-        id=new.id,
-        seq=seq,
-        type=new.type,
-        state=JobState.PENDING,
-        priority=new.priority,
-        payload=msgspec.Raw(new.payload),
-        schema_version=new.schema_version,
-        key=new.key,
-        caller=new.caller,
-        tenant=new.tenant,
-        traceparent=new.traceparent,
-        max_attempts=new.max_attempts,
-        created_at=moment,
-        enqueued_at=moment,
-        updated_at=moment,
-        run_at=from_micros(run_at),
-    )
 
 
 def register(tx: Tx, types: Sequence[TypeInfo]) -> None:
