@@ -115,6 +115,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     done: int = 0
     failed: int = 0
     late: int = 0
+    # Not told of new jobs, though it should be: it finds them by looking each second.
+    deaf: bool = False
     drain: bool = False
 
 
@@ -127,6 +129,7 @@ class Vitals(msgspec.Struct, frozen=True, kw_only=True):
     done: int = 0
     failed: int = 0
     late: int = 0
+    deaf: bool = False
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):

@@ -34,6 +34,8 @@ def status(tx: PostgresTx, address: Address) -> StoreStatus:
         notes.append(
             "behind a transaction pooler: workers are not notified of new jobs, but look every second"
         )
+    elif not address.notify:
+        notes.append("windlass_notify=off: workers are not notified of new jobs, but look every second")
     return StoreStatus(
         url=address.shown,
         kind="postgresql",
