@@ -37,7 +37,6 @@ from windlass.job import JobState
 from windlass.store.postgres import retention
 from windlass.store.postgres.store import PostgresStore
 from windlass.store.protocol import Filter, Retention, Store, Vitals
-from windlass.wakeup.listen import Heard
 
 MAJOR = 15
 WEEK = timedelta(days=7)
@@ -261,9 +260,9 @@ def test_a_listener_with_nothing_between_hears_itself(url: str) -> None:
         assert listener is not None
         listener.hear(0)
         listener.ask()
-        assert listener.hear(10) == Heard(answer=True)
+        assert listener.hear(10) == (False, True)
         listener.tell()
-        assert listener.hear(0.2) == Heard()
+        assert listener.hear(0.2) == (False, False)
 
 
 # --- forks --------------------------------------------------------------------------------------

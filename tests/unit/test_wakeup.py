@@ -9,7 +9,7 @@ import pytest
 
 from windlass.errors import StoreUnavailable
 from windlass.loop import Loop
-from windlass.wakeup.listen import Heard, Listen
+from windlass.wakeup.listen import Listen
 from windlass.wakeup.local import LocalWakeup
 from windlass.wakeup.watch import Watch
 
@@ -115,11 +115,11 @@ class Channel:
         self.asked += 1
         self._answer = self.sound
 
-    def hear(self, seconds: float) -> Heard:
+    def hear(self, seconds: float) -> tuple[bool, bool]:
         if self.broken:
             raise StoreUnavailable("cut")
         answer, self._answer = self._answer, False
-        return Heard(hint=self.hint, answer=answer)
+        return self.hint, answer
 
     def begin_anew(self) -> None:
         self.begun += 1

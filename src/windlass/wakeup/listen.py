@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from windlass.errors import StoreError
 from windlass.loop import Loop
@@ -26,13 +26,6 @@ _ANSWER_SECONDS = 5.0
 _IDLE = timedelta(hours=1)
 
 
-class Heard(NamedTuple):
-    """What came: a hint of others, or what we asked ourselves."""
-
-    hint: bool = False
-    answer: bool = False
-
-
 class Source(Protocol):
     """A channel to the other processes; each call may raise a StoreError."""
 
@@ -42,8 +35,8 @@ class Source(Protocol):
     def ask(self) -> None:
         """Tell ourselves alone, as others would."""
 
-    def hear(self, seconds: float) -> Heard:
-        """Wait so long for what comes."""
+    def hear(self, seconds: float) -> tuple[bool, bool]:
+        """Wait so long: whether there was a hint of others, and whether there was one of our own."""
 
     def begin_anew(self) -> None:
         """Give up what we hear with; the next hearing makes another."""
@@ -55,8 +48,8 @@ class Source(Protocol):
 class Listen:
     """Tells others after a commit, debounced, and hears them while somebody has subscribed.
 
-    All of it is a hint: when it fails, workers find their jobs by looking each second. `deaf` says that it does:
-    a connection can look sound and hear nothing, when its other end is gone or a pooler stands between.
+    All of it is a hint: when it fails, workers find their jobs by looking each second. `deaf` says that it
+    does: a connection can look sound and hear nothing, when its other end is gone or a pooler stands between.
     """
 
     def __init__(self, source: Source) -> None:
@@ -128,12 +121,12 @@ class Listen:
     def hear(self) -> float:
         """Wait for a hint and pass it on; now and then ask whether we would hear one."""
         try:
-            heard = self._source.hear(_HEAR_SECONDS)
-            self._ask(answered=heard.answer)
+            hint, answered = self._source.hear(_HEAR_SECONDS)
+            self._ask(answered=answered)
         except StoreError:
             self._begin_anew()
             raise
-        if heard.hint:
+        if hint:
             self._local.notify()
         return 0.0
 

@@ -13,7 +13,6 @@ from windlass.errors import StoreUnavailable
 from windlass.store.postgres.failures import explain
 from windlass.store.postgres.link import Link
 from windlass.store.postgres.session import Connection, open_connection
-from windlass.wakeup.listen import Heard
 
 if TYPE_CHECKING:
     from windlass.store.postgres.address import Address
@@ -42,8 +41,8 @@ class Listener:
         """Notify ourselves alone, by the way that others take."""
         self._tell(self._own)
 
-    def hear(self, seconds: float) -> Heard:
-        """Wait so long for hints. Raises when the connection is bad."""
+    def hear(self, seconds: float) -> tuple[bool, bool]:
+        """Wait so long for hints, of others and of our own. Raises when the connection is bad."""
         self._check_ours()
         try:
             if self._hearing is None or self._hearing.closed:
@@ -51,15 +50,13 @@ class Listener:
                 self._hearing.execute(f"listen {self._own}".encode())
                 self._hearing.execute(f"listen {CHANNEL}".encode())
                 # Something may have been told before we listened.
-                return Heard(hint=True)
+                return True, False
             heard = list(self._hearing.notifies(timeout=seconds, stop_after=1))
         except psycopg.Error as error:
             self.begin_anew()
             raise explain(error, self._address.shown) from error
-        return Heard(
-            hint=any(each.channel == CHANNEL and each.pid != self._teller for each in heard),
-            answer=any(each.channel == self._own for each in heard),
-        )
+        hint = any(each.channel == CHANNEL and each.pid != self._teller for each in heard)
+        return hint, any(each.channel == self._own for each in heard)
 
     def begin_anew(self) -> None:
         """Let go of the connection that hears; the next hearing opens another."""
