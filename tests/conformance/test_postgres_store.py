@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -34,9 +36,12 @@ from windlass import connect
 from windlass.clock import ManualClock
 from windlass.errors import InvalidValue, StoreMismatch, StoreUnavailable
 from windlass.job import JobState
-from windlass.store.postgres import retention
+from windlass.store.postgres import address, retention
+from windlass.store.postgres.guard import Guard
+from windlass.store.postgres.listener import Listener
 from windlass.store.postgres.store import PostgresStore
 from windlass.store.protocol import Filter, Retention, Store, Vitals
+from windlass.wakeup.listen import Listen
 
 MAJOR = 15
 WEEK = timedelta(days=7)
@@ -232,24 +237,60 @@ def test_everything_works_behind_a_transaction_pooler_and_without_notify(pooled:
         assert any("pooler" in note for note in opened[0].store.status().notes)
 
 
-def test_a_pooler_that_nobody_told_us_of_says_so_itself(pooled: str) -> None:
-    with pytest.raises(StoreUnavailable, match="windlass_pooler=on"):
-        connect.open(pooled)
-
-
-def test_a_pooler_that_swallows_notifications_is_noticed(url: str) -> None:
+@pytest.mark.parametrize("lenient", [True, False])
+def test_a_pooler_that_nobody_told_us_of_is_refused_by_name(url: str, *, lenient: bool) -> None:
     connect.migrate(url)
+    with (
+        pgbouncer.before(postgres.shared(MAJOR), url, lenient=lenient) as through,
+        pytest.raises(StoreUnavailable, match="windlass_pooler=on"),
+    ):
+        connect.open(through)
+
+
+# --- a listener that hears nothing ----------------------------------------------------------------
+
+
+@pytest.fixture
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("windlass.wakeup.listen._ASK_SECONDS", 0.2)
+    monkeypatch.setattr("windlass.wakeup.listen._ANSWER_SECONDS", 1.0)
+
+
+def come_to(listen: Listen, *, deaf: bool) -> bool:
+    """Whether it becomes what it should be, within a time that no machine needs."""
+    pause = threading.Event()
+    return any(listen.deaf == deaf or pause.wait(0.05) for _ in range(600))
+
+
+@pytest.mark.usefixtures("_impatient")
+def test_a_pooler_that_swallows_notifications_is_noticed(url: str) -> None:
     with pgbouncer.before(postgres.shared(MAJOR), url, lenient=True) as through:
-        opened = connect.open(through)
+        guard = Guard()
+        listen = Listen(Listener(address.read(through), guard))
+        listen.subscribe(lambda: None)
+        assert come_to(listen, deaf=True)
+        listen.close()
+        guard.close()
+
+
+@pytest.mark.usefixtures("_impatient")
+def test_a_connection_whose_other_end_stands_still_is_noticed_and_replaced(url: str) -> None:
+    here, there = connect.open(url), connect.open(url)
+    with closing(here), closing(there):
+        assert isinstance(there.wakeup, Listen)
         told = threading.Event()
-        opened.wakeup.subscribe(told.set)
-        pause = threading.Event()
-        for _ in range(200):
-            if opened.wakeup.deaf:
-                break
-            pause.wait(0.1)
-        assert opened.wakeup.deaf
-        opened.close()
+        there.wakeup.subscribe(told.set)
+        assert told.wait(10)
+        [(pid,)] = run(url, "select pid from pg_stat_activity where query = 'listen windlass'")
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            assert come_to(there.wakeup, deaf=True)
+            assert come_to(there.wakeup, deaf=False)
+            told.clear()
+            here.wakeup.notify()
+            assert told.wait(10)
+        finally:
+            os.kill(pid, signal.SIGCONT)
 
 
 def test_a_listener_with_nothing_between_hears_itself(url: str) -> None:
