@@ -4,7 +4,7 @@ ARGS ?=
 DEV := $(PYTHON) scripts/dev.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-postgres check format setup lock kill-run growth bench
+.PHONY: help run test check format setup lock kill-run growth bench
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1	\2/'
@@ -14,9 +14,6 @@ run: ## Start everything, with the demo handlers
 
 test: ## Run the checks, then the tests
 	@$(DEV) test $(ARGS)
-
-test-postgres: ## The same, with the PostgreSQL store on real servers of three majors
-	@WINDLASS_TEST_POSTGRES=1 $(DEV) test $(ARGS)
 
 check: ## Lint, formatting, types, who may import whom
 	@$(DEV) check

@@ -35,6 +35,11 @@ PYPROJECT = ROOT / "pyproject.toml"
 REQUIREMENTS = ROOT / "requirements-dev.txt"
 REQUIREMENTS_HEADER = "# The development environment; `python3 scripts/dev.py lock` writes this file.\n"
 
+# Servers that the tests start for themselves, and a program of each. The other majors are a pinned wheel's.
+PACKAGES = {
+    "postgresql-15": Path("/usr/lib/postgresql/15/bin/postgres"),
+    "pgbouncer": Path("/usr/sbin/pgbouncer"),
+}
 HANDS_ON = ("test", "run", "exec")
 BAN_EVERYWHERE = 'lint.flake8-tidy-imports.banned-api."asyncio.wait_for".msg="use asyncio.timeout"'
 CHECKS = (
@@ -52,7 +57,7 @@ import platform, sqlite3, sys
 from importlib.metadata import version
 
 sys.path.insert(0, ".")
-from tests.servers import postgres
+from tests.servers import pgbouncer, postgres
 
 release = sqlite3.sqlite_version_info
 mended = release >= (3, 51, 3) or (3, 50, 7) <= release < (3, 51) or (3, 44, 6) <= release < (3, 45)
@@ -66,8 +71,11 @@ rows += [(name, version(name), "requirements-dev.txt") for name in names]
 found = {major: str(path) for major, path in postgres.majors().items()}
 for major in postgres.MAJORS:
     where = "the wheel" if "site-packages" in found.get(major, "") else found.get(major)
-    missing = "missing: its tests are skipped; " + postgres.INSTALL
+    missing = "missing: its tests are skipped; " + postgres.install(major)
     rows.append(("PostgreSQL", str(major), where or missing))
+bouncer = pgbouncer.program()
+missing = "missing: its tests are skipped; " + pgbouncer.INSTALL
+rows.append(("PgBouncer", "", str(bouncer) if bouncer else missing))
 for row in rows:
     print("  {:<12} {:<10} {}".format(*row))
 """
@@ -120,7 +128,7 @@ def command(options: argparse.Namespace, rest: list[str]) -> int:
         "setup": components,
         "check": check,
         "format": lambda: tool("ruff", "check", "--fix-only") or tool("ruff", "format"),
-        "test": lambda: components() or check() or tool("pytest", "-n", "2", *rest),
+        "test": lambda: servers() or components() or check() or tool("pytest", "-n", "2", *rest),
         "run": lambda: up(*rest),
         "exec": lambda: become(*rest),
     }
@@ -164,6 +172,20 @@ def install() -> None:
     pip("--require-hashes", "-r", str(REQUIREMENTS), why="the pinned packages could not be installed")
     # The build tool is one of the pinned packages, so that this step fetches nothing.
     pip("--no-deps", "--no-build-isolation", "-e", ".", why="windlass itself could not be installed")
+
+
+def servers() -> int:
+    """In CI, install the servers that are missing. At home their tests are skipped and say what to type."""
+    wanted = [package for package, program in PACKAGES.items() if not program.exists()]
+    if not wanted or not os.environ.get("CI"):
+        return 0
+    if shutil.which("apt-get") is None or os.geteuid() != 0:
+        raise Failure(f"CI needs {' and '.join(wanted)}, which only root can install by apt-get", code=2)
+    os.environ["DEBIAN_FRONTEND"] = "noninteractive"
+    must("apt-get", "-qq", "update", why="the list of packages could not be fetched")
+    words = ("-qq", "-y", "--no-install-recommends", "install")
+    must("apt-get", *words, *wanted, why=f"{' and '.join(wanted)} could not be installed")
+    return 0
 
 
 def components() -> int:

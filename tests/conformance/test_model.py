@@ -327,5 +327,6 @@ def _machine(name: str, examples: int) -> type[TestCase]:
 
 EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "120"))
 TestSqlite = _machine("sqlite", EXAMPLES)
-TestPostgres15 = _machine("postgres-15", EXAMPLES // 5)
-TestPostgres18 = _machine("postgres-18", EXAMPLES // 10)
+TestPostgres15 = _machine("postgres-15", EXAMPLES // 3)
+TestPostgres16 = _machine("postgres-16", EXAMPLES // 5)
+TestPostgres18 = _machine("postgres-18", EXAMPLES // 5)

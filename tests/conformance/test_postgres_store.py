@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -29,13 +31,17 @@ from tests.conformance.scene import (
     take,
     take_one,
 )
-from tests.servers import postgres
+from tests.servers import pgbouncer, postgres
 from windlass import connect
 from windlass.clock import ManualClock
 from windlass.errors import InvalidValue, StoreMismatch, StoreUnavailable
 from windlass.job import JobState
-from windlass.store.postgres import retention
+from windlass.store.postgres import address, retention
+from windlass.store.postgres.guard import Guard
+from windlass.store.postgres.listener import Listener
+from windlass.store.postgres.store import PostgresStore
 from windlass.store.protocol import Filter, Retention, Store, Vitals
+from windlass.wakeup.listen import Listen
 
 MAJOR = 15
 WEEK = timedelta(days=7)
@@ -203,14 +209,101 @@ def test_a_commit_whose_replica_is_gone_is_a_failure_and_its_repeat_finds_itself
             assert opened.store.count(Filter(), limit=10) == 2
 
 
-def test_everything_works_behind_a_transaction_pooler_and_without_notify(url: str) -> None:
-    opened = connect.open(url + "&windlass_pooler=on")
+# --- a transaction pooler ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pooled(url: str) -> Iterator[str]:
+    """The same database by way of PgBouncer."""
+    with pgbouncer.before(postgres.shared(MAJOR), url) as through:
+        yield through
+
+
+def test_everything_works_behind_a_transaction_pooler_and_without_notify(pooled: str) -> None:
+    opened = [connect.open(pooled + "?windlass_pooler=on") for _ in range(4)]
+    with ExitStack() as closing_all:
+        for each in opened:
+            closing_all.callback(each.close)
+        opened[0].store.join(a_worker("w"))
+        # More callers than the pooler has sessions: each transaction may have another one.
+        for turn in range(3):
+            for number, each in enumerate(opened):
+                all_verbs(each.store, 10 * turn + number)
+        answers = at_once(*(partial(each.store.enqueue, [a_job() for _ in range(50)]) for each in opened))
+        made = [answer.job.id for answers_of_one in won(answers) for answer in answers_of_one]
+        claimed = won(at_once(*(partial(take, each.store, limit=100) for each in opened)))
+        taken = [lease.id for leases in claimed for lease in leases]
+        assert sorted(taken) == sorted(made)
+        assert any("pooler" in note for note in opened[0].store.status().notes)
+
+
+@pytest.mark.parametrize("lenient", [True, False])
+def test_a_pooler_that_nobody_told_us_of_is_refused_by_name(url: str, *, lenient: bool) -> None:
+    connect.migrate(url)
+    with (
+        pgbouncer.before(postgres.shared(MAJOR), url, lenient=lenient) as through,
+        pytest.raises(StoreUnavailable, match="windlass_pooler=on"),
+    ):
+        connect.open(through)
+
+
+# --- a listener that hears nothing ----------------------------------------------------------------
+
+
+@pytest.fixture
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("windlass.wakeup.listen._ASK_SECONDS", 0.2)
+    monkeypatch.setattr("windlass.wakeup.listen._ANSWER_SECONDS", 1.0)
+
+
+def come_to(listen: Listen, *, deaf: bool) -> bool:
+    """Whether it becomes what it should be, within a time that no machine needs."""
+    pause = threading.Event()
+    return any(listen.deaf == deaf or pause.wait(0.05) for _ in range(600))
+
+
+@pytest.mark.usefixtures("_impatient")
+def test_a_pooler_that_swallows_notifications_is_noticed(url: str) -> None:
+    with pgbouncer.before(postgres.shared(MAJOR), url, lenient=True) as through:
+        guard = Guard()
+        listen = Listen(Listener(address.read(through), guard))
+        listen.subscribe(lambda: None)
+        assert come_to(listen, deaf=True)
+        listen.close()
+        guard.close()
+
+
+@pytest.mark.usefixtures("_impatient")
+def test_a_connection_whose_other_end_stands_still_is_noticed_and_replaced(url: str) -> None:
+    here, there = connect.open(url), connect.open(url)
+    with closing(here), closing(there):
+        assert isinstance(there.wakeup, Listen)
+        told = threading.Event()
+        there.wakeup.subscribe(told.set)
+        assert told.wait(10)
+        [(pid,)] = run(url, "select pid from pg_stat_activity where query = 'listen windlass'")
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            assert come_to(there.wakeup, deaf=True)
+            assert come_to(there.wakeup, deaf=False)
+            told.clear()
+            here.wakeup.notify()
+            assert told.wait(10)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+
+def test_a_listener_with_nothing_between_hears_itself(url: str) -> None:
+    opened = connect.open(url)
     with closing(opened):
-        opened.store.join(a_worker("w"))
-        all_verbs(opened.store, 0)
-        assert any("pooler" in note for note in opened.store.status().notes)
-        used = run(url, "select count(*) from pg_prepared_statements")
-        assert used == [(0,)]
+        assert isinstance(opened.store, PostgresStore)
+        listener = opened.store.listener
+        assert listener is not None
+        listener.hear(0)
+        listener.ask()
+        assert listener.hear(10) == (False, True)
+        listener.tell()
+        assert listener.hear(0.2) == (False, False)
 
 
 # --- forks --------------------------------------------------------------------------------------

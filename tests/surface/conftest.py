@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.servers import postgres
 from windlass.cli.main import run
 
 
@@ -91,6 +92,19 @@ def windlass(
     yield Terminal(tmp_path, capsys)
     for name in set(sys.modules) - before:
         del sys.modules[name]
+
+
+@pytest.fixture(
+    params=["sqlite", *postgres.MAJORS],
+    ids=lambda each: f"postgres-{each}" if each in postgres.MAJORS else each,
+)
+def store_url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Where a new store of each kind would be."""
+    if request.param == "sqlite":
+        yield "sqlite:///jobs.db"
+    else:
+        with postgres.fresh(request.param) as url:
+            yield url
 
 
 @pytest.fixture

@@ -31,8 +31,12 @@ def first_block(language: str) -> str:
     return found[1]
 
 
-def test_the_first_example_works_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "app.py").write_text(first_block("python"), encoding="utf-8")
+def test_the_first_example_works_as_printed_and_with_only_the_url_changed(
+    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    example = first_block("python")
+    assert example.count("sqlite:///jobs.db") == 1
+    (tmp_path / "app.py").write_text(example.replace("sqlite:///jobs.db", store_url), encoding="utf-8")
     monkeypatch.delenv("WINDLASS_DATABASE_URL", raising=False)
     commands = [line[2:] for line in first_block("console").splitlines() if line.startswith("$ ")]
     assert [command.split()[0] for command in commands] == ["python", "windlass"]
@@ -40,7 +44,7 @@ def test_the_first_example_works_as_printed(tmp_path: Path, monkeypatch: pytest.
     assert accepted is not None
     printed = first_block("console").splitlines()[-2:]
     assert typed(commands[1], tmp_path).splitlines() == printed
-    monkeypatch.setenv("WINDLASS_DATABASE_URL", "sqlite:///jobs.db")
+    monkeypatch.setenv("WINDLASS_DATABASE_URL", store_url)
     assert "greet" in typed("windlass status", tmp_path)
     assert accepted[1] in typed("windlass list", tmp_path)
     assert "greeted world" in typed(f"windlass show {accepted[1]}", tmp_path)

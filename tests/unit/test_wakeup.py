@@ -100,20 +100,29 @@ class Channel:
 
     def __init__(self) -> None:
         self.told = 0
-        self.words: list[str] | None = None
+        self.hint = False
         self.broken = False
-        self.checks = 0
+        # Whether what it tells arrives: a pooler takes it in and that is all.
+        self.sound = True
+        self.asked = 0
+        self.begun = 0
+        self._answer = False
 
-    def tell(self, word: str = "") -> None:
+    def tell(self) -> None:
         self.told += 1
 
-    def hear(self, seconds: float) -> list[str] | None:
+    def ask(self) -> None:
+        self.asked += 1
+        self._answer = self.sound
+
+    def hear(self, seconds: float) -> tuple[bool, bool]:
         if self.broken:
             raise StoreUnavailable("cut")
-        return self.words
+        answer, self._answer = self._answer, False
+        return self.hint, answer
 
-    def check(self) -> None:
-        self.checks += 1
+    def begin_anew(self) -> None:
+        self.begun += 1
 
     def close(self) -> None:
         pass
@@ -143,8 +152,9 @@ def test_what_is_heard_is_passed_on_and_a_broken_channel_is_known() -> None:
     heard: list[int] = []
     listen._local.subscribe(lambda: heard.append(1))  # noqa: SLF001
     listen.hear()
-    assert (heard, listen.deaf, channel.checks) == ([], False, 1)
-    channel.words = [""]
+    listen.hear()
+    assert (heard, listen.deaf, channel.asked) == ([], False, 1)
+    channel.hint = True
     listen.hear()
     assert heard == [1]
     channel.broken = True
@@ -153,5 +163,26 @@ def test_what_is_heard_is_passed_on_and_a_broken_channel_is_known() -> None:
     after = [listen.deaf]
     channel.broken = False
     listen.hear()
-    assert [*after, listen.deaf] == [True, False]
+    after += [listen.deaf]
+    listen.hear()
+    assert [*after, listen.deaf] == [True, True, False]
+    listen.close()
+
+
+def test_a_channel_that_takes_everything_in_and_gives_nothing_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("windlass.wakeup.listen._ANSWER_SECONDS", -1.0)
+    channel = Channel()
+    channel.sound = False
+    listen = Listen(channel)
+    listen.hear()
+    assert (listen.deaf, channel.asked) == (False, 1)
+    listen.hear()
+    assert (listen.deaf, channel.begun) == (True, 1)
+    channel.sound = True
+    listen.hear()
+    assert listen.deaf, "only an answer tells that it hears again"
+    listen.hear()
+    assert (listen.deaf, channel.asked) == (False, 2)
     listen.close()

@@ -98,7 +98,10 @@ def prune(ended: timedelta | None, dead: timedelta | None) -> None:
 )
 @click.argument("path", type=click.Path(dir_okay=False, writable=True))
 def backup(path: str) -> None:
-    """Write a consistent copy to PATH while workers go on. PATH must not exist yet."""
+    """Write a consistent copy to PATH while workers go on. PATH must not exist yet.
+
+    Of a PostgreSQL store pg_dump writes it, and pg_restore reads it.
+    """
     here = session()
     here.ops().backup(path)
     click.echo(encode({"path": path}) if here.json else f"copied to {path}")

@@ -175,6 +175,7 @@ def _document(each: WorkerHealth) -> dict[str, object]:
         "done": info.done,
         "failed": info.failed,
         "late": info.late,
+        "deaf": info.deaf,
     }
 
 

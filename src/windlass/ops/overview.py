@@ -169,6 +169,13 @@ def _warnings(types: Sequence[TypeStatus], workers: Sequence[WorkerHealth]) -> l
         warnings.append(f"{_jobs(dead)} in the dead letters: windlass dlq list")
     if stuck := sum(each.counts[View.STUCK] for each in types):
         warnings.append(f"{_jobs(stuck)} stuck, their leases have run out; a running worker takes them back")
+    if deaf := [worker.info for worker in workers if worker.alive and worker.info.deaf]:
+        who = "1 worker is" if len(deaf) == 1 else f"{len(deaf)} workers are"
+        named = ", ".join(sorted({each.host for each in deaf}))
+        warnings.append(
+            f"{who} not notified of new jobs ({named}) and finds them by looking each second; "
+            "behind a transaction pooler, say windlass_pooler=on in the database URL"
+        )
     return warnings
 
 

@@ -117,6 +117,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     done: int = 0
     failed: int = 0
     late: int = 0
+    # Not told of new jobs, though it should be: it finds them by looking each second.
+    deaf: bool = False
     drain: bool = False
 
 
@@ -129,6 +131,7 @@ class Vitals(msgspec.Struct, frozen=True, kw_only=True):
     done: int = 0
     failed: int = 0
     late: int = 0
+    deaf: bool = False
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):

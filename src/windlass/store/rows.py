@@ -114,6 +114,7 @@ def worker_from(row: Row) -> WorkerInfo:
         done=row["done"],
         failed=row["failed"],
         late=row["late"],
+        deaf=bool(row["deaf"]),
         drain=bool(row["drain"]),
     )
 

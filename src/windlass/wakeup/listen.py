@@ -20,21 +20,26 @@ log = logging.getLogger("windlass.listen")
 _SPAN = 0.02
 # No statement is sent meanwhile; so long a stop may have to wait for us.
 _HEAR_SECONDS = 0.25
-_CHECK_SECONDS = 15.0
+# So often we ask ourselves something by way of the server, and so long an answer may take.
+_ASK_SECONDS = 15.0
+_ANSWER_SECONDS = 5.0
 _IDLE = timedelta(hours=1)
 
 
 class Source(Protocol):
     """A channel to the other processes; each call may raise a StoreError."""
 
-    def tell(self, word: str = "") -> None:
+    def tell(self) -> None:
         """Tell everybody else."""
 
-    def hear(self, seconds: float) -> list[str] | None:
-        """Wait so long for what others tell."""
+    def ask(self) -> None:
+        """Tell ourselves alone, as others would."""
 
-    def check(self) -> None:
-        """Raise if what we hear with is broken."""
+    def hear(self, seconds: float) -> tuple[bool, bool]:
+        """Wait so long: whether there was a hint of others, and whether there was one of our own."""
+
+    def begin_anew(self) -> None:
+        """Give up what we hear with; the next hearing makes another."""
 
     def close(self) -> None:
         """Let go of its connections."""
@@ -43,7 +48,8 @@ class Source(Protocol):
 class Listen:
     """Tells others after a commit, debounced, and hears them while somebody has subscribed.
 
-    All of it is a hint: when it fails, workers find their jobs by looking each second.
+    All of it is a hint: when it fails, workers find their jobs by looking each second. `deaf` says that it
+    does: a connection can look sound and hear nothing, when its other end is gone or a pooler stands between.
     """
 
     def __init__(self, source: Source) -> None:
@@ -55,7 +61,8 @@ class Listen:
         self._telling: Loop | None = None
         self._pending = False
         self._told = 0.0
-        self._checked = 0.0
+        self._asked: float | None = None
+        self._ask_at = 0.0
         self.deaf = False
 
     def notify(self) -> None:
@@ -114,17 +121,30 @@ class Listen:
     def hear(self) -> float:
         """Wait for a hint and pass it on; now and then ask whether we would hear one."""
         try:
-            if time.monotonic() - self._checked > _CHECK_SECONDS:
-                self._checked = time.monotonic()
-                self._source.check()
-            heard = self._source.hear(_HEAR_SECONDS)
+            hint, answered = self._source.hear(_HEAR_SECONDS)
+            self._ask(answered=answered)
         except StoreError:
-            self._fell(deaf=True)
+            self._begin_anew()
             raise
-        self._fell(deaf=False)
-        if heard:
+        if hint:
             self._local.notify()
         return 0.0
+
+    def _ask(self, *, answered: bool) -> None:
+        now = time.monotonic()
+        if answered:
+            self._asked = None
+            self._fell(deaf=False)
+        elif self._asked is not None and now - self._asked > _ANSWER_SECONDS:
+            self._source.begin_anew()
+            self._begin_anew()
+        elif self._asked is None and now >= self._ask_at:
+            self._asked, self._ask_at = now, now + _ASK_SECONDS
+            self._source.ask()
+
+    def _begin_anew(self) -> None:
+        self._asked, self._ask_at = None, 0.0
+        self._fell(deaf=True)
 
     def _fell(self, *, deaf: bool) -> None:
         if deaf != self.deaf:

@@ -9,6 +9,8 @@ from collections.abc import Callable
 class LocalWakeup:
     """Calls whoever subscribed, on the thread of whoever notifies."""
 
+    deaf = False
+
     def __init__(self) -> None:
         self._lock = threading.Lock()
         # Replaced, never changed: notify reads it without the lock.

@@ -9,6 +9,10 @@ from typing import Protocol
 class Wakeup(Protocol):
     """A hint, never the truth: a lost one costs latency, not a job."""
 
+    @property
+    def deaf(self) -> bool:
+        """Whether hints of other processes are known not to arrive."""
+
     def notify(self) -> None:
         """Tell whoever waits in this process; called after a commit that made jobs claimable."""
 

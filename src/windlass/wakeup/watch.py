@@ -17,6 +17,8 @@ _PATIENCE = 25
 class Watch:
     """Notifies when a version number moves; looks at it only while somebody has subscribed."""
 
+    deaf = False
+
     def __init__(self, version: Callable[[], int], *, every: timedelta = _EVERY) -> None:
         self._version = version
         self._every = every

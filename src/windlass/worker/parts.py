@@ -45,6 +45,7 @@ class Parts:
     ) -> None:
         self._asked_to_drain = asked_to_drain
         self._store = store
+        self._wakeup = wakeup
         self._config = config
         self._clock = clock
         self._refreshed = clock.monotonic()
@@ -141,6 +142,7 @@ class Parts:
             done=self.settler.done,
             failed=self.settler.failed,
             late=self.settler.late,
+            deaf=self._wakeup.deaf,
         )
 
     def _info(self, worker: str) -> WorkerInfo:

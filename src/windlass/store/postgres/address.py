@@ -25,6 +25,10 @@ _DEFAULTS: dict[str, str] = {
 }
 
 
+# Goes with the start of a session; a session without it is not the one that was asked for.
+MARK = "windlass.session"
+
+
 class Address(msgspec.Struct, frozen=True, kw_only=True):
     """Where the database is. `shown` carries no password; everything else may."""
 
@@ -37,11 +41,12 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     def conninfo(self, **settings: str) -> str:
         """What the driver is given; settings of the session go with the start of the connection."""
         given = conninfo_to_dict(self.url)
+        settings = {MARK: "on"} | settings
         options = ["-c " + f"{name}={value}".replace(" ", "\\ ") for name, value in settings.items()]
         if given.get("options"):
             options.append(str(given["options"]))
         # A pooler refuses what it does not know; there the settings are made with each transaction.
-        more = {} if self.pooler or not options else {"options": " ".join(options)}
+        more = {} if self.pooler else {"options": " ".join(options)}
         return make_conninfo("", **(_DEFAULTS | {"application_name": "windlass"} | given | more))
 
     def environment(self) -> dict[str, str]:

@@ -26,6 +26,8 @@ _FOREIGN = (
     errors.UndefinedColumn,
     errors.UndefinedFunction,
 )
+# What PgBouncer says to a connection that brings settings with it.
+_POOLED = "unsupported startup parameter"
 _FULL = (errors.DiskFull, errors.OutOfMemory)
 # Classes of SQLSTATE that mean that the connection, or the server behind it, is no good.
 _AWAY = ("08", "57P", "53", "28", "3D")
@@ -57,6 +59,10 @@ def explain(error: psycopg.Error, shown: str) -> StoreError:
         return StoreUnavailable(f"{shown}: this user may not do that ({told})")
     if isinstance(error, _FULL):
         return StoreUnavailable(f"{shown} has no room left ({told}); nothing was accepted")
+    if _POOLED in told:
+        return StoreUnavailable(
+            f"{shown} is a pooler, which takes no settings of a session: say windlass_pooler=on in the URL"
+        )
     if is_away(error):
         return StoreUnavailable(f"{shown} cannot be reached ({told}); try again")
     return StoreError(f"{shown}: {told}")

@@ -9,15 +9,28 @@ from typing import TYPE_CHECKING
 
 from windlass.errors import InvalidValue, StoreUnavailable
 from windlass.store.postgres import schema
+from windlass.store.postgres.address import MARK
 from windlass.store.protocol import StoreStatus
 
 if TYPE_CHECKING:
     from windlass.store.postgres.address import Address
-    from windlass.store.postgres.session import PostgresTx
+    from windlass.store.postgres.session import Connection, PostgresTx
 
 _MOST_COUNTED = 1_000_000
 # So long an open transaction may hold back the cleaning up before a person should know.
 _LONG_SECONDS = 60
+
+
+def check_session(connection: Connection, address: Address) -> None:
+    """Refuse a pooler that nobody told us of: what is prepared in one session would be run in another."""
+    if address.pooler:
+        return
+    [row] = connection.execute("select current_setting($1, true) as mark", [MARK]).fetchall()
+    if row["mark"] != "on":
+        raise StoreUnavailable(
+            f"{address.shown} does not keep the settings of a session, as behind a transaction pooler: "
+            "say windlass_pooler=on in the URL"
+        )
 
 
 def status(tx: PostgresTx, address: Address) -> StoreStatus:
@@ -34,6 +47,8 @@ def status(tx: PostgresTx, address: Address) -> StoreStatus:
         notes.append(
             "behind a transaction pooler: workers are not notified of new jobs, but look every second"
         )
+    elif not address.notify:
+        notes.append("windlass_notify=off: workers are not notified of new jobs, but look every second")
     return StoreStatus(
         url=address.shown,
         kind="postgresql",

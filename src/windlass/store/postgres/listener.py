@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -29,58 +30,59 @@ class Listener:
         self._telling = Link(address, "listen", guard)
         self._hearing: Connection | None = None
         self._teller = 0
+        # On a channel that nobody else hears.
+        self._own = f"{CHANNEL}_{secrets.token_hex(8)}"
 
-    def tell(self, word: str = "") -> None:
-        """Notify whoever listens, ourselves excepted unless there is a word to recognise."""
-        self._check_ours()
+    def tell(self) -> None:
+        """Notify whoever listens; what we tell ourselves is not heard."""
+        self._tell(CHANNEL)
 
-        def send(connection: Connection) -> None:
-            self._teller = connection.info.backend_pid
-            connection.execute("select pg_notify($1, $2)", [CHANNEL, word])
+    def ask(self) -> None:
+        """Notify ourselves alone, by the way that others take."""
+        self._tell(self._own)
 
-        self._telling.run(send)
-
-    def hear(self, seconds: float) -> list[str] | None:
-        """Wait so long for hints: their words, or None. Raises when the connection is bad."""
+    def hear(self, seconds: float) -> tuple[bool, bool]:
+        """Wait so long for hints, of others and of our own. Raises when the connection is bad."""
         self._check_ours()
         try:
             if self._hearing is None or self._hearing.closed:
                 self._hearing = open_connection(self._address, "listen")
+                self._hearing.execute(f"listen {self._own}".encode())
                 self._hearing.execute(f"listen {CHANNEL}".encode())
                 # Something may have been told before we listened.
-                return [""]
-            heard = self._hearing.notifies(timeout=seconds, stop_after=1)
-            words = [each.payload for each in heard if each.payload or each.pid != self._teller]
+                return True, False
+            heard = list(self._hearing.notifies(timeout=seconds, stop_after=1))
         except psycopg.Error as error:
-            self._drop()
+            self.begin_anew()
             raise explain(error, self._address.shown) from error
-        return words or None
+        hint = any(each.channel == CHANNEL and each.pid != self._teller for each in heard)
+        return hint, any(each.channel == self._own for each in heard)
 
-    def check(self) -> None:
-        """Ask the hearing connection something, so that a half-open one is noticed."""
-        if self._hearing is None:
-            return
-        try:
-            self._hearing.execute("select 1")
-        except psycopg.Error as error:
-            self._drop()
-            raise explain(error, self._address.shown) from error
+    def begin_anew(self) -> None:
+        """Let go of the connection that hears; the next hearing opens another."""
+        connection, self._hearing = self._hearing, None
+        if connection is not None:
+            with suppress(psycopg.Error):
+                connection.close()
 
     def close(self) -> None:
         """Let go of both; what a forked process inherited is its parent's."""
         if os.getpid() != self._opened_by:
             return
         self._telling.close()
-        self._drop()
+        self.begin_anew()
+
+    def _tell(self, channel: str) -> None:
+        self._check_ours()
+
+        def send(connection: Connection) -> None:
+            self._teller = connection.info.backend_pid
+            connection.execute("select pg_notify($1, '')", [channel])
+
+        self._telling.run(send)
 
     def _check_ours(self) -> None:
         if os.getpid() != self._opened_by:
             raise StoreUnavailable(
                 f"{self._address.shown} was opened before this process was forked; open it again"
             )
-
-    def _drop(self) -> None:
-        connection, self._hearing = self._hearing, None
-        if connection is not None:
-            with suppress(psycopg.Error):
-                connection.close()

@@ -222,12 +222,11 @@ class PostgresStore:
     # --- how verbs come to the database ---
 
     def _prepare(self, *, create: bool) -> None:
-        self._links["upkeep"].run(
-            lambda connection: schema.prepare(
-                connection, self._tx(connection), self.address.shown, create=create
-            ),
-            again=False,
-        )
+        def prepare(connection: Connection) -> None:
+            health.check_session(connection, self.address)
+            schema.prepare(connection, self._tx(connection), self.address.shown, create=create)
+
+        self._links["upkeep"].run(prepare, again=False)
 
     def _tx(self, connection: Connection) -> PostgresTx:
         return PostgresTx(connection, self._statements, self._clock)

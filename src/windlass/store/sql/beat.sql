@@ -7,5 +7,6 @@ update windlass.workers
        held = :held,
        done = :done,
        failed = :failed,
-       late = :late
+       late = :late,
+       deaf = :deaf
  where id = :id and state in ('running', 'draining');

@@ -46,6 +46,7 @@ def beat(tx: Tx, worker: str, vitals: Vitals) -> bool:
             done=vitals.done,
             failed=vitals.failed,
             late=vitals.late,
+            deaf=vitals.deaf,
             now=tx.now,
         )
     )

@@ -201,6 +201,7 @@ create table windlass.workers (
     done bigint not null default 0,
     failed bigint not null default 0,
     late bigint not null default 0,
+    deaf smallint not null default 0,
     drain smallint not null default 0
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200);
 

@@ -150,6 +150,7 @@ create table windlass.workers (
     done integer not null default 0,
     failed integer not null default 0,
     late integer not null default 0,
+    deaf integer not null default 0,
     drain integer not null default 0
 ) strict, without rowid;
 
