@@ -83,7 +83,7 @@ class _Raw:
             "callers": _array(['""'] * count),
             "max_attempts": _array(["5"] * count),
         }
-        empty = dict.fromkeys(("keys", "traceparents", "delays", "ats"), _array(["NULL"] * count))
+        empty = dict.fromkeys(("keys", "traceparents", "delays", "ats"), "{}")
         self._run("enqueue_new", columns | empty)
 
     def claim(self) -> list[tuple[int, str]]:
@@ -96,16 +96,17 @@ class _Raw:
                 "limit": _BATCH,
                 "slack": 1.0,
                 "promoted": True,
+                "floor": 0,
                 "worker": "raw",
                 "lease": _LEASE,
             },
         )
-        return [(row[4], str(row[29])) for row in rows if row[4] is not None]
+        return [(row[6], str(row[31])) for row in rows if row[6] is not None]
 
     def complete(self, claimed: list[tuple[int, str]]) -> None:
         count = len(claimed)
         seqs, tokens = _array(str(seq) for seq, _ in claimed), _array(token for _, token in claimed)
-        nothing = dict.fromkeys(("reasons", "errors", "results"), _array(["NULL"] * count))
+        nothing = dict.fromkeys(("reasons", "errors", "results"), "{}")
         given = {
             "seqs": seqs,
             "tokens": tokens,
