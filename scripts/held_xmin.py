@@ -20,7 +20,8 @@ import psycopg
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from scripts.growth import server
+from growth import server
+
 from windlass import Queue
 
 BEATS = 10

@@ -73,7 +73,7 @@ def claim(tx: PostgresTx, want: Want, floors: Floors) -> Claimed:
             return Claimed(leases, _next_due(state))
 
 
-def _ask(  # noqa: PLR0913 - what changes from one look to the next
+def _ask(
     tx: PostgresTx, want: Want, limit: int, *, slack: float, promoted: bool, floor: int
 ) -> Sequence[Row]:
     return tx.rows(
