@@ -177,7 +177,7 @@ def _dispatch_across(url: str, out: Path, count: int) -> list[float]:
                 begun = time_ns()
                 mark.enqueue(str(out)).wait(timeout=_LONGEST_WAIT)
                 delays.append((int(out.read_text().split()[-1]) - begun) / 1e6)
-                # An idle store is what is measured: of hints that come close together only the first goes out at once.
+                # The store shall be idle: of hints close together only the first goes out at once.
                 _PAUSE.wait(_CALM_SECONDS)
         return delays
 

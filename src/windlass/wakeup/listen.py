@@ -75,7 +75,7 @@ class Listen:
                 self._hearing.start()
 
     def unsubscribe(self, callback: Callable[[], None]) -> None:
-        """Call it no more. The others are heard until the end: whoever waited for a job may wait again soon."""
+        """Call it no more. Others are heard until the end: whoever waited for a job may wait again."""
         self._local.unsubscribe(callback)
 
     def close(self) -> None:
