@@ -4,7 +4,7 @@ ARGS ?=
 DEV := $(PYTHON) scripts/dev.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format setup lock kill-run growth bench
+.PHONY: help run test check format setup lock kill-run growth held-xmin bench
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1	\2/'
@@ -32,6 +32,9 @@ kill-run: ## Kill workers at random under load and count what was lost
 
 growth: ## Fill a PostgreSQL store and show that claims cost the same; ARGS=--scale=0.1 for a quick look
 	@$(DEV) exec python scripts/growth.py $(ARGS)
+
+held-xmin: ## What a forgotten transaction does to a PostgreSQL store; ARGS=--seconds=60 for a quick look
+	@$(DEV) exec python scripts/held_xmin.py $(ARGS)
 
 bench: ## Measure throughput and latency on this machine
 	@$(DEV) exec windlass bench $(ARGS)

@@ -29,7 +29,7 @@ SETTINGS = (
     "-c jit=off -c plan_cache_mode=force_generic_plan "
     "-c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off"
 )
-TRIES = 15
+TRIES = 41
 ALLOWED = 1.5
 JOBS = """
     insert into windlass.jobs (
@@ -87,6 +87,7 @@ class Measured:
             "limit": limit,
             "slack": 1.0,
             "promoted": False,
+            "floor": 0,
             "worker": "growth",
             "lease": 60_000_000,
         }

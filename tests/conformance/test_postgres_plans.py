@@ -27,6 +27,7 @@ VALUES: dict[str, tuple[str, dict[str, Any]]] = {
             "limit": 10,
             "slack": 1.0,
             "promoted": False,
+            "floor": 0,
             "worker": "w",
             "lease": 60,
         },

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter, time_ns
+from typing import IO
 
 from windlass.bench.place import Place
 from windlass.bench.raw import PAYLOAD
@@ -21,6 +22,7 @@ _BODY = PAYLOAD[len('{"body":"') : -len('"}')]
 _LONGEST_WAIT = 120.0
 _UNFINISHED = (JobState.PENDING, JobState.PROCESSING)
 _PAUSE = threading.Event()
+_CALM_SECONDS = 0.05
 
 
 def single_enqueues(place: Place, count: int) -> float:
@@ -88,6 +90,36 @@ def drained(place: Place, count: int) -> float:
         return count / took
 
 
+_DRAINING_WORKER = """
+import sys
+from windlass import Queue
+queue = Queue(sys.argv[1])
+@queue.job
+async def noop(body: str) -> None: ...
+queue.store.now()
+print("ready", flush=True)
+sys.stdin.readline()
+with queue.worker():
+    sys.stdin.read()
+"""
+
+
+def drained_by_two(place: Place, count: int) -> float:
+    """The same by two worker processes, from the word to start until the store shows all done."""
+    url = place.fresh("two")
+    with Queue(url) as queue:
+        noop = _noop(queue)
+        queue.enqueue_many(noop.draft(_BODY) for _ in range(count))
+        with _worker_process(url, _DRAINING_WORKER) as one, _worker_process(url, _DRAINING_WORKER) as other:
+            begun = perf_counter()
+            for each in (one, other):
+                each.write("go\n")
+                each.flush()
+            while queue.store.count(Filter(states=_UNFINISHED), limit=1):
+                _PAUSE.wait(0.01)
+            return count / (perf_counter() - begun)
+
+
 def dispatch_within(place: Place, count: int) -> list[float]:
     """Milliseconds from enqueue to start on an idle worker in the same process."""
     with Queue(place.fresh("within")) as queue:
@@ -139,12 +171,14 @@ def _dispatch_across(url: str, out: Path, count: int) -> list[float]:
         async def mark(out: str) -> None: ...
 
         delays = []
-        with _worker_process(url):
+        with _worker_process(url, _REMOTE_WORKER):
             mark.enqueue(str(out)).wait(timeout=_LONGEST_WAIT)
             for _ in range(count):
                 begun = time_ns()
                 mark.enqueue(str(out)).wait(timeout=_LONGEST_WAIT)
                 delays.append((int(out.read_text().split()[-1]) - begun) / 1e6)
+                # The store shall be idle: of hints close together only the first goes out at once.
+                _PAUSE.wait(_CALM_SECONDS)
         return delays
 
 
@@ -182,11 +216,12 @@ def _noop(queue: Queue) -> JobType[[str], None]:
 
 
 @contextmanager
-def _worker_process(url: str) -> Iterator[None]:
-    command = [sys.executable, "-c", _REMOTE_WORKER, url]
+def _worker_process(url: str, program: str) -> Iterator[IO[str]]:
+    """A process that runs until the block ends; what is written to it reaches the program."""
+    command = [sys.executable, "-c", program, url]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as worker:
         if worker.stdout is None or worker.stdin is None or worker.stdout.readline() != "ready\n":
             raise RuntimeError("the worker process did not start")
-        yield
+        yield worker.stdin
         worker.stdin.close()
         worker.wait(_LONGEST_WAIT)

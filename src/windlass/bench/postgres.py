@@ -20,6 +20,8 @@ from windlass.clock import span, uuid7
 from windlass.store import statements
 
 _BATCH = 500
+# Where the claim's answer has them.
+_SEQ, _TOKEN = 6, 31
 _LEASE = span(timedelta(seconds=60))
 _HISTORY = (
     '[{"number":1,"claim":1,"worker":"raw","started_at":"2026-01-01T00:00:00.000001Z",'
@@ -38,6 +40,28 @@ def single_inserts(place: Server, count: int) -> float:
     for _ in range(count):
         raw.insert(1)
     return raw.rate(count, begun)
+
+
+def bulk_inserts(place: Server, count: int) -> float:
+    """Durable inserts a second in batches of 500: one statement, one commit."""
+    raw = _Raw(place.fresh("bulk"))
+    begun = perf_counter()
+    for _ in range(count // _BATCH):
+        raw.insert(_BATCH)
+    return raw.rate(count, begun)
+
+
+def single_claims(place: Server, count: int) -> list[float]:
+    """Milliseconds of an insert and a claim of what it made, one after the other on one connection."""
+    raw = _Raw(place.fresh("claims"))
+    delays = []
+    for _ in range(count):
+        begun = perf_counter()
+        raw.insert(1)
+        raw.claim(1)
+        delays.append((perf_counter() - begun) * 1000)
+    raw.close()
+    return delays
 
 
 def whole_cycles(place: Server, count: int) -> float:
@@ -83,29 +107,30 @@ class _Raw:
             "callers": _array(['""'] * count),
             "max_attempts": _array(["5"] * count),
         }
-        empty = dict.fromkeys(("keys", "traceparents", "delays", "ats"), _array(["NULL"] * count))
+        empty = dict.fromkeys(("keys", "traceparents", "delays", "ats"), "{}")
         self._run("enqueue_new", columns | empty)
 
-    def claim(self) -> list[tuple[int, str]]:
+    def claim(self, limit: int = _BATCH) -> list[tuple[int, str]]:
         rows = self._run(
             "claim_batch",
             {
                 "types": ["noop"],
                 "versions": [1],
                 "afters": [""],
-                "limit": _BATCH,
+                "limit": limit,
                 "slack": 1.0,
                 "promoted": True,
+                "floor": 0,
                 "worker": "raw",
                 "lease": _LEASE,
             },
         )
-        return [(row[4], str(row[29])) for row in rows if row[4] is not None]
+        return [(row[_SEQ], str(row[_TOKEN])) for row in rows if row[_SEQ] is not None]
 
     def complete(self, claimed: list[tuple[int, str]]) -> None:
         count = len(claimed)
         seqs, tokens = _array(str(seq) for seq, _ in claimed), _array(token for _, token in claimed)
-        nothing = dict.fromkeys(("reasons", "errors", "results"), _array(["NULL"] * count))
+        nothing = dict.fromkeys(("reasons", "errors", "results"), "{}")
         given = {
             "seqs": seqs,
             "tokens": tokens,
@@ -116,8 +141,11 @@ class _Raw:
 
     def rate(self, count: int, begun: float) -> float:
         took = perf_counter() - begun
-        self._connection.close()
+        self.close()
         return count / took
+
+    def close(self) -> None:
+        self._connection.close()
 
     def _run(self, name: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
         text, names = self._texts[name]

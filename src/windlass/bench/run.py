@@ -30,6 +30,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
 
 Step = Callable[[str], None]
 Rates = dict[str, tuple[Callable[[Any, int], float], int]]
+Delays = dict[str, tuple[Callable[[Any, int], list[float]], int]]
 
 
 def measure_files(*, scale: float = 1.0, folder: Path | None = None, step: Step) -> list[Figure]:
@@ -45,14 +46,20 @@ def measure_server(url: str, *, scale: float = 1.0, step: Step) -> list[Figure]:
     from windlass.bench import postgres  # noqa: PLC0415
 
     place = postgres.Server(url)
-    limits: Rates = {
-        "raw insert, one by one": (postgres.single_inserts, 2_000),
-        "raw cycle, batches of 500": (postgres.whole_cycles, 20_000),
-    }
+    plan = _Plan(
+        rates={
+            "raw insert, one by one": (postgres.single_inserts, 2_000),
+            "raw insert, batches of 500": (postgres.bulk_inserts, 20_000),
+            "raw cycle, batches of 500": (postgres.whole_cycles, 20_000),
+            **_RATES,
+            "drain, two processes": (cases.drained_by_two, 20_000),
+        },
+        shares=_SERVER_SHARES,
+        delays={_RAW_DISPATCH: (postgres.single_claims, 200), **_LATENCIES},
+        dispatch=dict.fromkeys(_LATENCIES, ("< 3 ms", "< 10 ms")),
+    )
     try:
-        figures = _measure(
-            place, _Plan(limits, _SERVER_SHARES, dict.fromkeys(_LATENCIES, "p50 < 3 ms")), scale, step
-        )
+        figures = _measure(place, plan, scale, step)
         idle = place.fresh("idle")
         figures += _idle(idle, scale, step)
         long, seconds = place.statements_of(idle), max(3.0, _IDLE_SECONDS * scale)
@@ -66,17 +73,20 @@ def measure_server(url: str, *, scale: float = 1.0, step: Step) -> list[Figure]:
         place.drop()
 
 
-def steps() -> int:
+def steps(*, on_server: bool) -> int:
     """How often `step` will be called."""
-    return _ROUNDS * (2 + len(_RATES)) + len(_LATENCIES) + 1
+    more = 2 if on_server else 0
+    return _ROUNDS * (2 + len(_RATES) + more) + len(_LATENCIES) + more // 2 + 1
 
 
-class _Plan(msgspec.Struct):
-    """The limits that figures stand beside, the shares of them, and the aims for a dispatch."""
+class _Plan(msgspec.Struct, kw_only=True):
+    """What is measured: the limits first, then what stands beside them; shares and aims by name."""
 
-    limits: Rates
+    rates: Rates
     shares: dict[str, tuple[str, str | None]]
-    dispatch: dict[str, str]
+    delays: Delays
+    # For p50 and for p99.
+    dispatch: dict[str, tuple[str, str | None]]
 
 
 _RATES: Rates = {
@@ -85,44 +95,52 @@ _RATES: Rates = {
     "enqueue, bulk": (cases.bulk_enqueues, 20_000),
     "drain, async no-ops": (cases.drained, 20_000),
 }
+_LATENCIES: Delays = {
+    "dispatch, one process": (cases.dispatch_within, 200),
+    "dispatch, two processes": (cases.dispatch_across, 200),
+}
+_RAW_DISPATCH = "raw insert and claim"
 _ON_FILES = _Plan(
-    {
+    rates={
         "raw insert, one by one": (raw.single_inserts, 2_000),
         "raw cycle, batches of 100": (raw.whole_cycles, 20_000),
+        **_RATES,
     },
-    {
+    shares={
         "enqueue, one by one": ("raw insert, one by one", ">= 0.8"),
         "enqueue, 10 threads": ("enqueue, one by one", ">= 3"),
         "enqueue, bulk": ("raw insert, one by one", None),
         "drain, async no-ops": ("raw cycle, batches of 100", ">= 0.6"),
     },
-    {"dispatch, one process": "p50 < 5 ms", "dispatch, two processes": "p50 < 30 ms"},
+    delays=_LATENCIES,
+    dispatch={"dispatch, one process": ("< 5 ms", None), "dispatch, two processes": ("< 30 ms", None)},
 )
 _SERVER_SHARES: dict[str, tuple[str, str | None]] = {
     "enqueue, one by one": ("raw insert, one by one", None),
     "enqueue, 10 threads": ("raw insert, one by one", ">= 3"),
-    "enqueue, bulk": ("raw insert, one by one", "> 40000/s"),
+    "enqueue, bulk": ("raw insert, batches of 500", "> 40000/s"),
     "drain, async no-ops": ("raw cycle, batches of 500", ">= 0.7, > 15000/s"),
-}
-_LATENCIES: dict[str, tuple[Callable[[Place, int], list[float]], int]] = {
-    "dispatch, one process": (cases.dispatch_within, 200),
-    "dispatch, two processes": (cases.dispatch_across, 200),
+    "drain, two processes": ("drain, async no-ops", ">= 1"),
 }
 _IDLE_SECONDS = 10.0
+# A whole batch, so that every case has something to do.
+_FEWEST = 500
 
 
 def _measure(place: Place, plan: _Plan, scale: float, step: Step) -> list[Figure]:
-    rates = plan.limits | _RATES
-    found: dict[str, list[float]] = {name: [] for name in rates}
+    found: dict[str, list[float]] = {name: [] for name in plan.rates}
     for _ in range(_ROUNDS):
-        for name, (case, count) in rates.items():
+        for name, (case, count) in plan.rates.items():
             step(name)
-            found[name].append(case(place, max(100, round(count * scale))))
+            found[name].append(case(place, max(_FEWEST, round(count * scale))))
     medians = {name: statistics.median(rounds) for name, rounds in found.items()}
     figures = [_rate(name, rounds, medians, plan.shares) for name, rounds in found.items()]
-    for name, (delays_of, count) in _LATENCIES.items():
+    limit: list[float] | None = None
+    for name, (delays_of, count) in plan.delays.items():
         step(name)
-        figures += _delays(name, delays_of(place, max(20, round(count * scale))), plan.dispatch[name])
+        cuts = statistics.quantiles(delays_of(place, max(20, round(count * scale))), n=100)
+        limit = cuts if name == _RAW_DISPATCH else limit
+        figures += _delays(name, cuts, limit, plan.dispatch.get(name, (None, None)))
     return figures
 
 
@@ -148,9 +166,21 @@ def _rate(
     )
 
 
-def _delays(name: str, delays: list[float], aim: str) -> list[Figure]:
-    cuts = statistics.quantiles(delays, n=100)
-    return [
-        Figure(name=f"{name}, p50", unit="ms", median=cuts[49], rounds=[], aim=aim),
-        Figure(name=f"{name}, p99", unit="ms", median=cuts[98], rounds=[]),
-    ]
+def _delays(
+    name: str, cuts: list[float], limit: list[float] | None, aims: tuple[str | None, str | None]
+) -> list[Figure]:
+    figures = []
+    for percent, aim in zip((50, 99), aims, strict=True):
+        beside = None if limit is None or name == _RAW_DISPATCH else limit[percent - 1]
+        figures.append(
+            Figure(
+                name=f"{name}, p{percent}",
+                unit="ms",
+                median=cuts[percent - 1],
+                rounds=[],
+                share_of=None if beside is None else f"{_RAW_DISPATCH}, p{percent}",
+                share=None if beside is None else cuts[percent - 1] / beside,
+                aim=aim,
+            )
+        )
+    return figures

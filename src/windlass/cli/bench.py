@@ -35,9 +35,10 @@ def bench(scale: float, folder: Path | None) -> None:
     if not 0 < scale <= _LARGEST_SCALE:
         raise click.BadParameter(f"must be above 0 and at most {_LARGEST_SCALE}", param_hint="--scale")
     begun = itertools.count()
-    with progress("measuring", steps()) as advance:
-        url = here.config.database_url
-        if connect.is_postgres(url):
+    url = here.config.database_url
+    on_server = connect.is_postgres(url)
+    with progress("measuring", steps(on_server=on_server)) as advance:
+        if on_server:
             figures = measure_server(url, scale=scale, step=lambda _: advance(next(begun)))
         else:
             figures = measure_files(scale=scale, folder=folder, step=lambda _: advance(next(begun)))

@@ -34,35 +34,34 @@ class Defaults:
         self._opening = opening
         self._clock = clock or SystemClock()
         self._settings = Settings({})
-        self._known: dict[tuple[str, int | None], int] = {}
+        self._of_handlers: dict[int, tuple[Handler, TypeDefaults]] = {}
         self._looked_at = -math.inf
 
     def of_handler(self, handler: Handler) -> TypeDefaults:
         """For a handler that is registered here."""
-        said = handler.max_attempts if "max_attempts" in handler.said else None
-        return TypeDefaults(
-            version=handler.version,
-            priority=handler.priority,
-            max_attempts=self._max_attempts(handler.name, said),
-        )
+        self._look()
+        # By identity: a handler may be registered anew with other options.
+        known = self._of_handlers.get(id(handler))
+        if known is None:
+            said = handler.max_attempts if "max_attempts" in handler.said else None
+            found = self._effective(handler.name, handler.version, handler.priority, said)
+            known = self._of_handlers[id(handler)] = (handler, found)
+        return known[1]
 
     def of_type(self, info: TypeInfo) -> TypeDefaults:
         """For a type that only the store's catalogue knows."""
+        self._look()
         said = info.options.get("max_attempts") if "max_attempts" in info.options.get("said", ()) else None
-        return TypeDefaults(
-            version=info.schema_version,
-            priority=info.options.get("priority", DEFAULT_PRIORITY),
-            max_attempts=self._max_attempts(info.name, said),
-        )
+        priority = info.options.get("priority", DEFAULT_PRIORITY)
+        return self._effective(info.name, info.schema_version, priority, said)
 
-    def _max_attempts(self, job_type: str, said: int | None) -> int:
+    def _look(self) -> None:
         now = self._clock.monotonic()
         if now - self._looked_at >= _REFRESH_SECONDS:
             self._settings = settings.read(self._opening.get().store.settings())
-            self._known = {}
+            self._of_handlers = {}
             self._looked_at = now
-        known = self._known.get((job_type, said))
-        if known is None:
-            known = self._settings.effective(job_type, max_attempts=said).max_attempts
-            self._known[job_type, said] = known
-        return known
+
+    def _effective(self, name: str, version: int, priority: int, said: int | None) -> TypeDefaults:
+        attempts = self._settings.effective(name, max_attempts=said).max_attempts
+        return TypeDefaults(version=version, priority=priority, max_attempts=attempts)

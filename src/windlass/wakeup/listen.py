@@ -46,7 +46,7 @@ class Source(Protocol):
 
 
 class Listen:
-    """Tells others after a commit, debounced, and hears them while somebody has subscribed.
+    """Tells others after a commit, debounced, and hears them once somebody has subscribed.
 
     All of it is a hint: when it fails, workers find their jobs by looking each second. `deaf` says that it
     does: a connection can look sound and hear nothing, when its other end is gone or a pooler stands between.
@@ -56,7 +56,6 @@ class Listen:
         self._source = source
         self._local = LocalWakeup()
         self._lock = threading.Lock()
-        self._subscribers = 0
         self._hearing: Loop | None = None
         self._telling: Loop | None = None
         self._pending = False
@@ -78,27 +77,20 @@ class Listen:
         """Call `callback` at each hint, on any thread; it must be quick, such as an event's `set`."""
         with self._lock:
             self._local.subscribe(callback)
-            self._subscribers += 1
             if self._hearing is None:
                 self._hearing = Loop("listen", self.hear, every=timedelta(0))
                 self._hearing.start()
 
     def unsubscribe(self, callback: Callable[[], None]) -> None:
-        """Call it no more."""
-        with self._lock:
-            self._local.unsubscribe(callback)
-            self._subscribers -= 1
-            ended = self._let_go() if self._subscribers == 0 else None
-        if ended is not None:
-            ended.stop()
+        """Call it no more. Others are heard until the end: whoever waited for a job may wait again."""
+        self._local.unsubscribe(callback)
 
     def close(self) -> None:
         """Tell what has not been told yet, then stop."""
         with self._lock:
             self._local.close()
-            self._subscribers = 0
-            ended, telling = self._let_go(), self._telling
-        for loop in (ended, telling):
+            hearing, self._hearing = self._hearing, None
+        for loop in (hearing, self._telling):
             if loop is not None:
                 loop.stop()
         with contextlib.suppress(StoreError):
@@ -157,7 +149,3 @@ class Listen:
                 loop = Loop("notify", self.tell, every=_IDLE)
                 loop.start()
                 self._telling = loop
-
-    def _let_go(self) -> Loop | None:
-        loop, self._hearing = self._hearing, None
-        return loop

@@ -5,7 +5,11 @@ The driver's own way of writing lists costs several times as much, on the path o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+T = TypeVar("T")
+_NOTHING = "{}"
 
 
 def numbers(values: Iterable[int | None]) -> str:
@@ -21,6 +25,12 @@ def words(values: Iterable[str | None]) -> str:
 def texts(values: Iterable[str | None]) -> str:
     """Any texts."""
     return "{" + ",".join("NULL" if value is None else _quoted(value) for value in values) + "}"
+
+
+def sparse(spelled: Callable[[Iterable[T | None]], str], values: Iterable[T | None]) -> str:
+    """A column that is mostly empty; quite empty, it is left out: `unnest` fills up with nulls."""
+    listed = list(values)
+    return _NOTHING if listed.count(None) == len(listed) else spelled(listed)
 
 
 def _quoted(value: str) -> str:

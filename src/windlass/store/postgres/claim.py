@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from windlass.clock import span
@@ -10,7 +11,7 @@ from windlass.store import rows
 from windlass.store.protocol import Claimed, Want
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from windlass.job import Lease
     from windlass.store.postgres.session import PostgresTx
@@ -19,19 +20,48 @@ if TYPE_CHECKING:
 _PROMOTED_AT_ONCE = 1000
 # How much further a lane is read than it must be: more when others were taking the same jobs.
 _SLACKS = (1.0, 2.0, 4.0, 8.0, 16.0)
+# So many dead rows remain only if something keeps them from being cleaned up.
+_MANY_DEAD = 20_000
+_FLOOR_SECONDS = 1.0
 
 
-def claim(tx: PostgresTx, want: Want) -> Claimed:
+class Floors:
+    """Below which seq nothing need be looked for, by the types that are wanted together.
+
+    Claimed jobs leave dead entries at the head of their lanes. They stay as long as somebody else's
+    transaction is open, and a claim that walks over all of them becomes slower with every job. What it found
+    behind them is then remembered for a moment; so long a job that comes back with a lower number may wait.
+    """
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._known: dict[tuple[str, ...], tuple[int, float]] = {}
+
+    def get(self, types: Iterable[str]) -> int:
+        """The floor for these types; 0 if there is none."""
+        floor, until = self._known.get(tuple(types), (0, 0.0))
+        return floor if self._clock() < until else 0
+
+    def learn(self, types: Iterable[str], head: int | None, dead: int) -> None:
+        """A claim without a floor found `head` to be the first of all jobs of the highest priority."""
+        if head is not None and dead > _MANY_DEAD:
+            self._known[tuple(types)] = (head, self._clock() + _FLOOR_SECONDS)
+
+
+def claim(tx: PostgresTx, want: Want, floors: Floors) -> Claimed:
     """Take up to `want.limit` jobs: one statement, and another where the first had to stop early."""
     if want.limit <= 0 or not want.types:
-        return Claimed([], _next_due(_ask(tx, want, 0, slack=1.0, promoted=True)[0]))
+        return Claimed([], _next_due(_ask(tx, want, 0, slack=1.0, promoted=True, floor=0)[0]))
     leases: list[Lease] = []
     promoted = False
     hindered = 0
     while True:
         slack = _SLACKS[min(hindered, len(_SLACKS) - 1)]
-        found = _ask(tx, want, want.limit - len(leases), slack=slack, promoted=promoted)
+        floor = floors.get(want.types)
+        found = _ask(tx, want, want.limit - len(leases), slack=slack, promoted=promoted, floor=floor)
         state = found[0]
+        if not floor:
+            floors.learn(want.types, state["head"], state["dead"])
         if not promoted and state["later"] is not None and state["later"] <= state["clock"]:
             tx.change("promote_types", types=list(want.types), now=state["clock"], limit=_PROMOTED_AT_ONCE)
             promoted = True
@@ -43,7 +73,9 @@ def claim(tx: PostgresTx, want: Want) -> Claimed:
             return Claimed(leases, _next_due(state))
 
 
-def _ask(tx: PostgresTx, want: Want, limit: int, *, slack: float, promoted: bool) -> Sequence[Row]:
+def _ask(
+    tx: PostgresTx, want: Want, limit: int, *, slack: float, promoted: bool, floor: int
+) -> Sequence[Row]:
     return tx.rows(
         "claim_batch",
         types=list(want.types),
@@ -52,6 +84,7 @@ def _ask(tx: PostgresTx, want: Want, limit: int, *, slack: float, promoted: bool
         limit=limit,
         slack=slack,
         promoted=promoted,
+        floor=floor,
         worker=want.worker,
         lease=span(want.lease),
         now=tx.given,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from windlass.clock import END_OF_TIME, SystemClock, span, to_micros
 from windlass.errors import InvalidValue, KeyConflict
 from windlass.store import rows
-from windlass.store.postgres.arrays import numbers, texts, words
+from windlass.store.postgres.arrays import numbers, sparse, texts, words
 from windlass.store.protocol import Enqueued
 from windlass.store.verbs.producing import existing, found
 
@@ -192,13 +192,13 @@ def _columns(jobs: Sequence[NewJob]) -> dict[str, Any]:
         "priorities": numbers(new.priority for new in jobs),
         "tenants": texts(new.tenant for new in jobs),
         "versions": numbers(new.schema_version for new in jobs),
-        "keys": texts(new.key for new in jobs),
+        "keys": sparse(texts, (new.key for new in jobs)),
         "callers": texts(new.caller for new in jobs),
-        "traceparents": texts(new.traceparent for new in jobs),
+        "traceparents": sparse(texts, (new.traceparent for new in jobs)),
         "max_attempts": numbers(new.max_attempts for new in jobs),
-        "delays": numbers(_delay(new) for new in jobs),
-        "ats": numbers(None if new.run_at is None else to_micros(new.run_at) for new in jobs),
-        "digests": words(None if new.key is None else new.digest() for new in jobs),
+        "delays": sparse(numbers, (_delay(new) for new in jobs)),
+        "ats": sparse(numbers, (None if new.run_at is None else to_micros(new.run_at) for new in jobs)),
+        "digests": sparse(words, (None if new.key is None else new.digest() for new in jobs)),
     }
 
 

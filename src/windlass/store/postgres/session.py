@@ -62,7 +62,8 @@ USES: dict[str, dict[str, str]] = {
     "claim": _COMMON | _HOT | {"statement_timeout": "15s"},
     "settle": _COMMON | _HOT,
     "beat": _COMMON | _HOT | {"statement_timeout": "5s", "lock_timeout": "2s"},
-    "listen": _COMMON | {"statement_timeout": "5s"},
+    # A hint need not survive a loss of power: nobody waits for the disk.
+    "listen": _COMMON | {"statement_timeout": "5s", "synchronous_commit": "off"},
     "upkeep": _COMMON | {"statement_timeout": "0", "lock_timeout": "10s"},
 }
 

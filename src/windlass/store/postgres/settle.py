@@ -11,7 +11,7 @@ import msgspec
 from windlass.clock import END_OF_TIME, from_micros, span
 from windlass.errors import StoreBusy
 from windlass.job import Request
-from windlass.store.postgres.arrays import numbers, texts, words
+from windlass.store.postgres.arrays import numbers, sparse, texts, words
 from windlass.store.transaction import Unstorable
 from windlass.store.verbs import running
 from windlass.store.verbs.running import Kind, Write
@@ -117,9 +117,9 @@ def _finish(writes: Sequence[tuple[Lease, Write]]) -> dict[str, Any]:
     return _fence([lease for lease, _ in writes]) | {
         "states": words(write.state for _, write in writes),
         "last_tokens": words(write.last_token for _, write in writes),
-        "reasons": texts(write.reason for _, write in writes),
-        "errors": texts(write.error for _, write in writes),
-        "results": texts(write.result for _, write in writes),
+        "reasons": sparse(texts, (write.reason for _, write in writes)),
+        "errors": sparse(texts, (write.error for _, write in writes)),
+        "results": sparse(texts, (write.result for _, write in writes)),
         "histories": texts(write.history for _, write in writes),
     }
 
@@ -133,8 +133,8 @@ def _put_back(writes: Sequence[tuple[Lease, Write]]) -> dict[str, Any]:
         "interruptions": numbers(write.interrupted for _, write in writes),
         "losses": numbers(write.lost for _, write in writes),
         "last_tokens": words(write.last_token for _, write in writes),
-        "reasons": texts(write.reason for _, write in writes),
-        "errors": texts(write.error for _, write in writes),
+        "reasons": sparse(texts, (write.reason for _, write in writes)),
+        "errors": sparse(texts, (write.error for _, write in writes)),
         "histories": texts(write.history for _, write in writes),
     }
 
@@ -143,8 +143,8 @@ def _bury(writes: Sequence[tuple[Lease, Write]]) -> dict[str, Any]:
     return _fence([lease for lease, _ in writes]) | {
         "losses": numbers(write.lost for _, write in writes),
         "last_tokens": words(write.last_token for _, write in writes),
-        "reasons": texts(write.reason for _, write in writes),
-        "errors": texts(write.error for _, write in writes),
+        "reasons": sparse(texts, (write.reason for _, write in writes)),
+        "errors": sparse(texts, (write.error for _, write in writes)),
         "histories": texts(write.history for _, write in writes),
     }
 

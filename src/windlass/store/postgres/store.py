@@ -74,6 +74,7 @@ class PostgresStore:
         self._links = {use: Link(self.address, use, self._guard) for use in uses}
         self._listener = Listener(self.address, self._guard)
         self._pool = Pool(self.address, self._guard, patience=patience)
+        self._floors = claim.Floors()
         self._gathering = Gathering(self._enqueue_new, self._enqueue_alone, self._enqueue_again)
         try:
             self._prepare(create=create)
@@ -106,7 +107,7 @@ class PostgresStore:
 
     def claim(self, want: Want) -> Claimed:
         # Never asked again by itself: leases of a lost answer are the claimer's to find and give back.
-        return self._hot("claim", claim.claim, want, again=False)
+        return self._hot("claim", claim.claim, want, self._floors, again=False)
 
     def extend(self, leases: Sequence[Lease], by: timedelta) -> tuple[list[Lease], list[Lease]]:
         return self._hot("beat", fleet.extend, leases, by)

@@ -1,7 +1,9 @@
 -- Take due jobs of the highest priority that is there: tenants in turn, beginning after the one served last, then
 -- by seq. No fence: this is where the token is made. Every step is a probe of the claim index, so nothing that is
 -- not claimable costs anything. A lane is read only as far as its share; what may follow the last job read of a lane
--- is unknown, and the order is cut there: the caller asks again with a larger share.
+-- is unknown, and the order is cut there: the caller asks again with a larger share. What is locked is then found by its
+-- place on the page rather than by the index once more. Jobs below the floor are not looked for: it is 0 unless dead
+-- entries in front of the lanes cannot be cleaned up, and then they are at least not looked at one by one.
 with recursive clock as materialized (
     select coalesce(cast(:now as bigint), windlass.now()) as now
 ),
@@ -26,6 +28,7 @@ version (type, after, version) as (
            lateral (select j.schema_version as version
                       from windlass.jobs as j
                      where j.due = 1 and j.type = w.type and j.schema_version <= w.known
+                       and j.seq >= cast(:floor as bigint)
                      order by j.type desc, j.schema_version desc limit 1) as first
      union all
     select v.type, v.after, next.version
@@ -33,6 +36,7 @@ version (type, after, version) as (
            lateral (select j.schema_version as version
                       from windlass.jobs as j
                      where j.due = 1 and j.type = v.type and j.schema_version < v.version
+                       and j.seq >= cast(:floor as bigint)
                      order by j.type desc, j.schema_version desc limit 1) as next
 ),
 -- The head of each lane. What was claimed before it leaves dead entries in the index until the next vacuum, so they
@@ -43,6 +47,7 @@ lane as materialized (
            lateral (select j.priority, j.tenant, j.seq
                       from windlass.jobs as j
                      where j.due = 1 and j.type = v.type and j.schema_version = v.version
+                       and j.seq >= cast(:floor as bigint)
                      order by j.type, j.schema_version, j.priority desc, j.tenant, j.seq limit 1) as head
 ),
 top as materialized (
@@ -58,7 +63,7 @@ turn (type, version, after, head, tenant, wrapped, number, floor) as (
                (select j.tenant
                   from windlass.jobs as j
                  where j.due = 1 and j.type = l.type and j.schema_version = l.version and j.priority = top.priority
-                   and j.tenant > l.after
+                   and j.tenant > l.after and j.seq >= cast(:floor as bigint)
                  order by j.type, j.schema_version, j.priority desc, j.tenant limit 1)
                union all
                (select l.tenant)
@@ -70,7 +75,7 @@ turn (type, version, after, head, tenant, wrapped, number, floor) as (
                (select j.tenant
                   from windlass.jobs as j
                  where j.due = 1 and j.type = t.type and j.schema_version = t.version and j.priority = top.priority
-                   and j.tenant > t.tenant
+                   and j.tenant > t.tenant and j.seq >= cast(:floor as bigint)
                  order by j.type, j.schema_version, j.priority desc, j.tenant limit 1)
                union all
                (select t.head where not t.wrapped and t.head <= t.after)
@@ -89,7 +94,7 @@ stretch as materialized (
            array(select j.seq
                    from windlass.jobs as j
                   where j.due = 1 and j.type = t.type and j.schema_version = t.version
-                    and j.priority = top.priority and j.tenant = t.tenant and j.seq >= t.floor
+                    and j.priority = top.priority and j.tenant = t.tenant and j.seq >= greatest(t.floor, cast(:floor as bigint))
                     and j.run_at <= (select now from clock)
                   order by j.type, j.schema_version, j.priority desc, j.tenant, j.seq
                   limit (select jobs from share)) as seqs
@@ -119,7 +124,7 @@ placed as materialized (
      limit ceil(cast(:limit as integer) * cast(:slack as double precision))
 ),
 picked as materialized (
-    select j.seq, p.place
+    select j.ctid as spot, p.place
       from placed as p join windlass.jobs as j on j.seq = p.seq
      where j.due = 1
      order by p.place
@@ -138,7 +143,7 @@ taken as (
            started_at = clock.now,
            updated_at = clock.now
       from picked, clock
-     where j.seq = picked.seq
+     where j.ctid = picked.spot
     returning picked.place, j.seq, j.id, j.type, j.state, j.priority, j.tenant, j.payload, j.schema_version, j.key, j.caller,
               j.traceparent, j.max_attempts, j.attempts, j.claims, j.snoozes, j.interruptions, j.losses, j.replay_count,
               j.created_at, j.enqueued_at, j.updated_at, j.run_at, j.started_at, j.finished_at, j.worker, j.token,
@@ -146,11 +151,13 @@ taken as (
 )
 select clock.now as clock, later.run_at as later,
        exists (select 1 from cut)
-       or (select count(*) from picked) < least(cast(:limit as integer), (select count(*) from placed))
+       or (select count(*) from taken) < least(cast(:limit as integer), (select count(*) from placed))
        or exists (select 1 from lane, top
                    where lane.priority < top.priority
                       or exists (select 1 from windlass.jobs as j
                                   where j.due = 1 and j.type = lane.type and j.schema_version = lane.version
-                                    and j.priority < top.priority)) as more,
+                                    and j.priority < top.priority and j.seq >= cast(:floor as bigint))) as more,
+       case when (select max(number) from turn) < cast(:limit as integer) then (select min(seqs[1]) from stretch) end as head,
+       pg_stat_get_dead_tuples('windlass.jobs'::regclass) as dead,
        taken.*
   from clock cross join later left join taken on true;

@@ -10,14 +10,14 @@ given as materialized (
            as g (seq, token, state, last_token, reason, error, result, history)
 ),
 locked as materialized (
-    select g.*
+    select j.ctid as spot, g.*
       from (select * from given order by seq) as g join windlass.jobs as j on j.seq = g.seq and j.token = g.token
        for update of j skip locked
 ),
 gone as (
     delete from windlass.jobs as j
      using locked as g
-     where j.seq = g.seq and j.token = g.token
+     where j.ctid = g.spot and j.token = g.token
     returning j.*, g.state as new_state, g.last_token as new_last_token, g.reason as new_reason, g.error as new_error,
               g.result, g.history as new_history
 ),
