@@ -10,7 +10,7 @@ import psycopg
 
 from windlass.errors import StoreUnavailable
 from windlass.store.postgres.failures import explain
-from windlass.store.postgres.link import Link
+from windlass.store.postgres.link import LONGEST, Link
 from windlass.store.postgres.session import Connection, open_connection
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ class Listener:
 
     def __init__(self, address: Address, guard: Guard) -> None:
         self._address = address
+        self._guard = guard
         self._opened_by = os.getpid()
         self._telling = Link(address, "listen", guard)
         self._hearing: Connection | None = None
@@ -46,7 +47,7 @@ class Listener:
         try:
             if self._hearing is None or self._hearing.closed:
                 self._hearing = open_connection(self._address, "listen")
-                self._hearing.execute(f"listen {CHANNEL}".encode())
+                self._ask(self._hearing, f"listen {CHANNEL}")
                 # Something may have been told before we listened.
                 return [""]
             heard = self._hearing.notifies(timeout=seconds, stop_after=1)
@@ -61,7 +62,7 @@ class Listener:
         if self._hearing is None:
             return
         try:
-            self._hearing.execute("select 1")
+            self._ask(self._hearing, "select 1")
         except psycopg.Error as error:
             self._drop()
             raise explain(error, self._address.shown) from error
@@ -72,6 +73,10 @@ class Listener:
             return
         self._telling.close()
         self._drop()
+
+    def _ask(self, connection: Connection, statement: str) -> None:
+        with self._guard.watching(connection, LONGEST["listen"]):
+            connection.execute(statement.encode())
 
     def _check_ours(self) -> None:
         if os.getpid() != self._opened_by:
