@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tests.servers import postgres  # found only by the line above
+from tests.servers import standby  # found only by the line above
 
 MAJOR = 15
 # How long nobody notices that the primary is gone.
@@ -74,9 +74,9 @@ class ServerPlace:
     """A primary with a synchronous standby: restarted at a quarter and at half of the time, then replaced."""
 
     def __init__(self, seconds: float) -> None:
-        self._cluster = postgres.Cluster(MAJOR, durable=True)
-        name = self._cluster.primary.new_database().partition("@/")[2].partition("?")[0]
-        self.url = self._cluster.url(name)
+        self._pair = standby.Pair(MAJOR, durable=True)
+        name = self._pair.new_database()
+        self.url = self._pair.url(name)
         self.outages: list[Outage] = []
         self._error: BaseException | None = None
         plan = [(0.25, "restart", self._restart), (0.5, "restart", self._restart)]
@@ -100,7 +100,7 @@ class ServerPlace:
 
     def close(self) -> None:
         """Throw both servers away."""
-        self._cluster.close()
+        self._pair.close()
 
     def _run(self) -> None:
         begun = time.monotonic()
@@ -117,11 +117,11 @@ class ServerPlace:
         self.outages.append(Outage(what, at, time.time()))
 
     def _restart(self) -> None:
-        self._cluster.primary.stop_at_once()
-        self._cluster.primary.start()
-        self._cluster.wait_until_in_step()
+        standby.stop_at_once(self._pair.primary)
+        self._pair.primary.start()
+        self._pair.wait_until_in_step()
 
     def _fail_over(self) -> None:
-        self._cluster.primary.kill()
+        standby.kill(self._pair.primary)
         time.sleep(UNNOTICED_SECONDS)
-        self._cluster.standby.promote()
+        self._pair.standby.promote()

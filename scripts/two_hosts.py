@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import two_hosts_app
 
-from tests.servers import netns, postgres  # found only by the line above
+from tests.servers import netns, postgres, standby  # found only by the line above
 
 APART = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 CHUNK = 10_000
@@ -39,9 +39,10 @@ def main() -> int:
         return 2
     with ExitStack() as closing:
         hosts = closing.enter_context(netns.Hosts(options.hosts))
-        server = postgres.Server(postgres.majors()[options.major])
+        server = postgres.Server(postgres.majors()[options.major], listen_addresses=hosts.address)
         closing.callback(server.close)
-        server.serve(hosts.server, hosts.address, hosts.network)
+        with (server.folder / "data" / "pg_hba.conf").open("a") as rules:
+            rules.write(f"host all all {hosts.network} trust\n")
         server.start()
         return run(options, hosts, server)
 
@@ -49,7 +50,7 @@ def main() -> int:
 def run(options: argparse.Namespace, hosts: netns.Hosts, server: postgres.Server) -> int:
     """Fill the queue, let the hosts empty it, count."""
     local = server.new_database()
-    name = local.partition("@/")[2].partition("?")[0]
+    name = standby.name_of(local)
     server.run("create table runs (number integer, job uuid, host text, pid integer)", name)
     os.environ["WINDLASS_DATABASE_URL"] = local
     for start in range(0, options.jobs, CHUNK):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.scene import Yard
-from tests.servers import postgres
+from tests.servers import postgres, standby
 from tests.servers.proxy import Proxy
 
 MAJOR = 15
@@ -31,13 +31,13 @@ def closing() -> Iterator[ExitStack]:
 def database() -> Iterator[str]:
     """The name of a fresh database of the shared server."""
     with postgres.fresh(MAJOR) as url:
-        yield url.partition("@/")[2].partition("?")[0]
+        yield standby.name_of(url)
 
 
 @pytest.fixture
 def proxy(database: str, closing: ExitStack) -> Proxy:
     """The way to that database through a network that can fail."""
-    return closing.enter_context(Proxy(postgres.shared(MAJOR).socket))
+    return closing.enter_context(Proxy(standby.socket_in(postgres.shared(MAJOR).folder)))
 
 
 @pytest.fixture
@@ -55,8 +55,7 @@ def make_yard(closing: ExitStack) -> Callable[[str], Yard]:
 @pytest.fixture
 def server() -> Iterator[postgres.Server]:
     """A server of the test's own, to be killed and frozen."""
-    if MAJOR not in postgres.majors():
-        postgres.missing(f"PostgreSQL {MAJOR} is not here: {postgres.INSTALL}")
+    standby.required(MAJOR)
     with postgres.running(MAJOR) as server:
         yield server
 

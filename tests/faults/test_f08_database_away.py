@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from tests.faults.scene import BEAT, Yard, a_draft, impatient, until
-from tests.servers import postgres
+from tests.servers import postgres, standby
 from tests.servers.proxy import Proxy
 from windlass import connect
 from windlass.errors import StoreUnavailable
@@ -32,7 +32,7 @@ def test_f08_running_jobs_go_on_through_an_immediate_restart_and_their_results_a
     yard.put(5)
     with yard.queue.worker():
         until(lambda: len(yard.started) == 5, "all jobs begin")
-        server.stop_at_once()
+        standby.stop_at_once(server)
         yard.go_on.set()
         until(lambda: len(yard.ran) == 5, "all jobs run to their end")
         server.start()
@@ -57,7 +57,7 @@ def test_f08_a_frozen_server_costs_time_and_nothing_else(
         with watcher.queue.worker(types=["nothing.*", "work"]) as other:
             other.drain()
             opened.store.enqueue([a_draft()])
-            server.freeze()
+            standby.freeze(server)
             frozen = time.monotonic()
             try:
                 with pytest.raises(StoreUnavailable) as failure:
@@ -68,7 +68,7 @@ def test_f08_a_frozen_server_costs_time_and_nothing_else(
                 threading.Event().wait(max(0.0, frozen + FROZEN_SECONDS - time.monotonic()))
                 assert not worker.parts.standing.sure()
             finally:
-                server.thaw()
+                standby.thaw(server)
             until(lambda: yard.job(job_id).state is JobState.COMPLETED, "the result is written")
             until(worker.parts.standing.sure, "the worker is sure of itself again")
             yard.work.enqueue(1)
@@ -85,14 +85,14 @@ def test_f08_a_worker_stops_in_its_time_while_the_server_stands_still(
     yard.put(1)
     with yard.queue.worker() as worker:
         yard.finish()
-        server.freeze()
+        standby.freeze(server)
         try:
             begun = time.monotonic()
             worker.stop()
             yard.close()
             assert time.monotonic() - begun < 30
         finally:
-            server.thaw()
+            standby.thaw(server)
 
 
 def test_f08_sessions_that_are_terminated_again_and_again_lose_nothing(yard: Yard, database: str) -> None:
@@ -163,6 +163,7 @@ def test_f08_producers_wait_for_a_connection_and_then_get_one_clear_error_while_
 def test_f08_a_server_without_a_free_session_is_waited_for(
     closing: ExitStack, make_yard: Callable[[str], Yard]
 ) -> None:
+    standby.required(15)
     with postgres.running(15, max_connections="12", superuser_reserved_connections="1") as server:
         url = server.new_database()
         opened = connect.open(url, patience=2.0)

@@ -10,7 +10,7 @@ from contextlib import ExitStack, closing
 import pytest
 
 from tests.faults.scene import ENQUEUE, SETTLE, Yard, a_draft, impatient, until
-from tests.servers import postgres
+from tests.servers import standby
 from tests.servers.proxy import Proxy, Where
 from windlass.errors import StoreUnavailable
 from windlass.store.protocol import Filter
@@ -22,24 +22,24 @@ GAP_SECONDS = 8.0
 
 
 @pytest.fixture
-def cluster() -> Iterator[postgres.Cluster]:
-    with postgres.cluster(15) as cluster:
-        yield cluster
+def pair() -> Iterator[standby.Pair]:
+    with standby.pair(15) as pair:
+        yield pair
 
 
 def test_f09_a_fleet_goes_on_after_a_failover_and_runs_nothing_twice(
-    cluster: postgres.Cluster, make_yard: Callable[[str], Yard]
+    pair: standby.Pair, make_yard: Callable[[str], Yard]
 ) -> None:
-    url = cluster.url(_database(cluster))
+    url = pair.url(pair.new_database())
     yards = [make_yard(url), make_yard(url)]
     accepted: set[str] = set(yards[0].put(100))
     yards[0].go_on.clear()
     with yards[0].queue.worker(threads=4), yards[1].queue.worker(threads=4):
         names = {worker.id for worker in yards[0].store.workers()}
         until(lambda: len(yards[0].started) >= 4, "jobs run")
-        cluster.primary.kill()
+        standby.kill(pair.primary)
         killed = time.monotonic()
-        promoting = threading.Timer(GAP_SECONDS, cluster.standby.promote)
+        promoting = threading.Timer(GAP_SECONDS, pair.standby.promote)
         promoting.start()
         # Within the caller's patience: it waits, and is answered by the new primary.
         accepted.add(yards[1].work.enqueue(100).id)
@@ -55,11 +55,11 @@ def test_f09_a_fleet_goes_on_after_a_failover_and_runs_nothing_twice(
 
 @pytest.mark.parametrize("statement", [SETTLE, ENQUEUE])
 def test_f09_a_primary_killed_between_commit_and_answer_is_asked_again_elsewhere(
-    cluster: postgres.Cluster, closing: ExitStack, make_yard: Callable[[str], Yard], statement: str
+    pair: standby.Pair, closing: ExitStack, make_yard: Callable[[str], Yard], statement: str
 ) -> None:
-    database = _database(cluster)
-    proxy = closing.enter_context(Proxy(cluster.primary.socket))
-    yard = make_yard(proxy.url(database, str(cluster.standby.folder)))
+    database = pair.new_database()
+    proxy = closing.enter_context(Proxy(standby.socket_in(pair.primary.folder)))
+    yard = make_yard(proxy.url(database, str(pair.standby.folder)))
     yard.put(1)
     with yard.queue.worker():
         yard.finish()
@@ -67,8 +67,8 @@ def test_f09_a_primary_killed_between_commit_and_answer_is_asked_again_elsewhere
             caller = threading.Thread(target=yard.work.enqueue, args=(1,))
             caller.start()
             point.wait()
-            cluster.primary.kill()
-            cluster.standby.promote()
+            standby.kill(pair.primary)
+            pair.standby.promote()
             point.go_on.set()
             caller.join()
         until(lambda: yard.ran[1], "the job runs")
@@ -78,25 +78,21 @@ def test_f09_a_primary_killed_between_commit_and_answer_is_asked_again_elsewhere
 
 
 def test_f09_a_commit_whose_replica_is_lost_is_a_failure_and_so_is_its_repeat_until_it_is_confirmed(
-    cluster: postgres.Cluster,
+    pair: standby.Pair,
 ) -> None:
     """Answering "it is there already" would promise what a failover to the replica loses."""
-    with closing(impatient(cluster.url(_database(cluster)), 1.0)) as opened:
+    with closing(impatient(pair.url(pair.new_database()), 1.0)) as opened:
         opened.store.enqueue([a_draft()])
-        cluster.standby.stop()
+        pair.standby.stop()
         draft = a_draft()
         for _ in range(2):
             with pytest.raises(StoreUnavailable, match="replica did not confirm") as failure:
                 opened.store.enqueue([draft])
             assert failure.value.retryable
-        cluster.standby.start()
-        cluster.wait_until_in_step()
+        pair.standby.start()
+        pair.wait_until_in_step()
         [answer] = opened.store.enqueue([draft])
         assert not answer.created
-        cluster.primary.kill()
-        cluster.standby.promote()
+        standby.kill(pair.primary)
+        pair.standby.promote()
         assert opened.store.get(draft.id) is not None
-
-
-def _database(cluster: postgres.Cluster) -> str:
-    return cluster.primary.new_database().partition("@/")[2].partition("?")[0]

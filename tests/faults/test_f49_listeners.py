@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.faults.scene import Yard, until
-from tests.servers import postgres
+from tests.servers import postgres, standby
 from tests.servers.proxy import Proxy
 
 pytestmark = pytest.mark.timeout(120)
@@ -25,7 +25,7 @@ def test_f49_a_restart_costs_listeners_nothing_but_a_moment(
         consumer.queue.wakeup.subscribe(told.set)
         producer.put(1)
         until(lambda: consumer.ran[0], "the job runs")
-        server.stop_at_once()
+        standby.stop_at_once(server)
         server.start()
         # Found by looking, if not by hearing.
         producer.work.enqueue(1)

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.crash.processes import ROOT
-from tests.servers import netns, postgres
+from tests.servers import netns, standby
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -17,8 +17,7 @@ def test_two_hosts_in_namespaces_of_their_own_claim_no_job_twice() -> None:
     why = netns.cannot()
     if why is not None:
         pytest.skip(why)
-    if 15 not in postgres.majors():
-        postgres.missing(f"PostgreSQL 15 is not here: {postgres.INSTALL}")
+    standby.required(15)
     done = subprocess.run(
         [sys.executable, ROOT / "scripts" / "two_hosts.py", "--jobs", "2000", "--workers", "1"],
         capture_output=True,

@@ -7,8 +7,8 @@ import subprocess
 import sys
 from typing import Self
 
-# A network for documentation: it leads nowhere.
-_NETWORK = "198.51.100"
+# Of the networks that are set aside for measurements, one for each process that asks.
+_NETWORK = f"198.18.{os.getpid() % 250}"
 
 
 def cannot() -> str | None:
@@ -25,15 +25,17 @@ def cannot() -> str | None:
 
 
 class Hosts:
-    """A server's address in a namespace of its own and so many hosts beside it, each in its own."""
+    """So many hosts, each in a namespace of its own, and a bridge to this one."""
 
     def __init__(self, count: int) -> None:
         mark = os.getpid() % 100_000
-        self.server = f"wl{mark}s"
+        self._bridge = f"wl{mark}"
         self.names = [f"wl{mark}h{number}" for number in range(count)]
+        # Where they reach us.
         self.address = f"{_NETWORK}.1"
         self.network = f"{_NETWORK}.0/24"
         self._made: list[str] = []
+        self._bridged = False
         try:
             self._make()
         except BaseException:
@@ -49,6 +51,9 @@ class Hosts:
         for name in self._made:
             subprocess.run(["ip", "netns", "delete", name], check=False)
         self._made.clear()
+        if self._bridged:
+            subprocess.run(["ip", "link", "delete", self._bridge], check=False)
+            self._bridged = False
 
     def __enter__(self) -> Self:
         return self
@@ -57,18 +62,18 @@ class Hosts:
         self.close()
 
     def _make(self) -> None:
-        for name in (self.server, *self.names):
+        _ip("link", "add", self._bridge, "type", "bridge")
+        self._bridged = True
+        _ip("address", "add", f"{self.address}/24", "dev", self._bridge)
+        _ip("link", "set", self._bridge, "up")
+        for number, name in enumerate(self.names, start=2):
             _ip("netns", "add", name)
             self._made.append(name)
-            _ip("-n", name, "link", "set", "lo", "up")
-        _ip("-n", self.server, "link", "add", "bridge", "type", "bridge")
-        _ip("-n", self.server, "address", "add", f"{self.address}/24", "dev", "bridge")
-        _ip("-n", self.server, "link", "set", "bridge", "up")
-        for number, name in enumerate(self.names, start=2):
-            port = f"port{number}"
-            _ip("-n", self.server, "link", "add", port, "type", "veth", "peer", "eth0", "netns", name)
-            _ip("-n", self.server, "link", "set", port, "master", "bridge", "up")
+            port = f"{self._bridge}p{number}"
+            _ip("link", "add", port, "type", "veth", "peer", "eth0", "netns", name)
+            _ip("link", "set", port, "master", self._bridge, "up")
             _ip("-n", name, "address", "add", f"{_NETWORK}.{number}/24", "dev", "eth0")
+            _ip("-n", name, "link", "set", "lo", "up")
             _ip("-n", name, "link", "set", "eth0", "up")
 
 

