@@ -4,7 +4,7 @@ ARGS ?=
 DEV := $(PYTHON) scripts/dev.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format setup lock kill-run growth held-xmin bench
+.PHONY: help run test check format setup lock kill-run two-hosts growth held-xmin bench
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1	\2/'
@@ -27,8 +27,11 @@ setup: ## Make .venv and install what is pinned (the others do so when needed)
 lock: ## Write requirements-dev.txt anew; ARGS=--upgrade for the newest releases
 	@$(DEV) lock $(ARGS)
 
-kill-run: ## Kill workers at random under load and count what was lost
+kill-run: ## Kill workers at random under load and count what was lost; ARGS=--postgres with its server failing, too
 	@$(DEV) exec python scripts/kill_run.py $(ARGS)
+
+two-hosts: ## Two hosts in network namespaces of their own (needs root) on one PostgreSQL: does any job run twice?
+	@$(DEV) exec python scripts/two_hosts.py $(ARGS)
 
 growth: ## Fill a PostgreSQL store and show that claims cost the same; ARGS=--scale=0.1 for a quick look
 	@$(DEV) exec python scripts/growth.py $(ARGS)

@@ -10,11 +10,13 @@ import time
 from pathlib import Path
 
 from windlass import Context, Queue, Retry, RetryableError
+from windlass.errors import StoreError
 from windlass.job import NewJob
 
 MAX_ATTEMPTS = 5
 # The share of jobs whose first attempt fails.
 FAILING = 0.02
+PAUSE = 0.2
 FAST_RETRY = Retry(kind="fixed", base=0.2, jitter=0.1)
 
 queue = Queue(shell=True)  # noqa: S604 - shell jobs are a part of the load
@@ -62,15 +64,39 @@ def command(seconds: float) -> str:
 def produce(count: int, seed: int, accepted: Path) -> None:
     """Enqueue jobs one by one and in batches; an id is written down durably once it was answered."""
     chance = random.Random(seed)
+    wait_for_the_store()
     with accepted.open("w") as file:
         while count > 0:
             size = min(count, chance.choice([1, 1, 1, 5, 20]))
             drafts = [draft(chance) for _ in range(size)]
-            handles = queue.enqueue_many(drafts)
-            file.writelines(f"{handle.id}\n" for handle in handles)
+            file.writelines(f"{name}\n" for name in accepted_ids(drafts))
             file.flush()
             os.fsync(file.fileno())
             count -= size
+
+
+def wait_for_the_store() -> None:
+    """Come again until the store can be opened: a producer may begin while its server is away."""
+    while True:
+        try:
+            queue.store.now()
+        except StoreError as error:
+            if not error.retryable:
+                raise
+            time.sleep(PAUSE)
+        else:
+            return
+
+
+def accepted_ids(drafts: list[NewJob]) -> list[str]:
+    """The ids of these jobs, once they are accepted; the same drafts sent again make no second job."""
+    while True:
+        try:
+            return [handle.id for handle in queue.enqueue_many(drafts)]
+        except StoreError as error:
+            if not error.retryable:
+                raise
+            time.sleep(PAUSE)
 
 
 def draft(chance: random.Random) -> NewJob:

@@ -4,6 +4,9 @@
 Starts workers on one SQLite file, lets producers enqueue jobs of mixed length from processes of their own,
 kills a worker that is running something every second, starts another in its place, and then checks every
 promise against what the producers were answered and what the handlers wrote down. Exit 1 if one is broken.
+
+With --postgres the store is a primary with a synchronous standby; meanwhile the primary is restarted twice
+without a farewell and then killed for good, and the standby takes its place.
 """
 
 import argparse
@@ -20,14 +23,18 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 import kill_app
+from kill_stores import FilePlace, Place, ServerPlace
 from kill_verdict import RERUN_WITHIN, Facts, Kill, Log
 
+from windlass.errors import StoreError
 from windlass.job import Job, JobState
 from windlass.store.protocol import Filter
 
 KILL_EVERY = 1.0
 STOP_WITHIN = 35.0
 PAUSE = 0.05
+# What `windlass worker start` says when it cannot reach its store.
+NO_STORE = 3
 
 
 def main() -> int:
@@ -43,11 +50,16 @@ def main() -> int:
     parser.add_argument(
         "--wait", type=int, default=180, help="seconds for all jobs to end after that (default 180)"
     )
+    parser.add_argument("--postgres", action="store_true", help="on PostgreSQL, which fails meanwhile")
     parser.add_argument("--seed", type=int, default=None, help="the same seed gives the same jobs")
     parser.add_argument("--keep", action="store_true", help="keep the folder with store and logs")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="kill_run_"))
-    held = run(options, folder)
+    place = ServerPlace(options.seconds) if options.postgres else FilePlace(folder)
+    try:
+        held = run(options, folder, place)
+    finally:
+        place.close()
     if held and not options.keep:
         for file in folder.iterdir():
             file.unlink()
@@ -57,24 +69,26 @@ def main() -> int:
     return 0 if held else 1
 
 
-def run(options: argparse.Namespace, folder: Path) -> bool:
+def run(options: argparse.Namespace, folder: Path, place: Place) -> bool:
     """All of it; whether every promise held."""
-    os.environ["WINDLASS_DATABASE_URL"] = f"sqlite:///{folder / 'jobs.db'}"
+    os.environ["WINDLASS_DATABASE_URL"] = place.url
     os.environ["KILL_RUN_LOG"] = str(folder / "executions.log")
     log = Log(folder / "executions.log")
     fleet = Fleet(folder, options.workers, options.slots)
     try:
         producers, answers = start_producers(options, folder)
+        place.begin()
         kills = list(killing(options, fleet, log))
+        place.finish()
         for producer in producers:
             producer.join()
-        ended = wait_for_the_end(options, log)
+        ended = wait_for_the_end(options, fleet, log)
         codes = fleet.stop()
     finally:
         fleet.end()
     log.read()
     accepted = [line for file in answers for line in file.read_text().split()]
-    facts = Facts(folder, log.all(), kills, accepted, all_jobs())
+    facts = Facts(place, log.all(), kills, accepted, all_jobs())
     facts.promise("as many kills as seconds", held=len(kills) == options.seconds, told=str(len(kills)))
     facts.promise("workers end with exit code 0 when asked", held=not any(codes), told=str(codes))
     facts.promise("all jobs ended in time", held=ended)
@@ -117,7 +131,11 @@ class Fleet:
         return killed
 
     def alive(self) -> list[int]:
-        """The processes that run."""
+        """The processes that run; one that found no store at its start is started again."""
+        for pid, process in list(self._processes.items()):
+            if process.poll() == NO_STORE:
+                del self._processes[pid]
+                self.start()
         return [pid for pid, process in self._processes.items() if process.poll() is None]
 
     def stop(self) -> list[int]:
@@ -177,11 +195,15 @@ def busy_worker(fleet: Fleet, log: Log) -> int | None:
     return None
 
 
-def wait_for_the_end(options: argparse.Namespace, log: Log) -> bool:
+def wait_for_the_end(options: argparse.Namespace, fleet: Fleet, log: Log) -> bool:
     """Wait until nothing is pending or processing; False if it takes too long."""
     until = time.monotonic() + options.wait
     while time.monotonic() < until:
-        counts = kill_app.queue.store.counts().counts
+        fleet.alive()
+        try:
+            counts = kill_app.queue.store.counts().counts
+        except StoreError:
+            continue
         left = sum(each.count for each in counts if each.state in {JobState.PENDING, JobState.PROCESSING})
         log.read()
         progress(f"waiting: {left:6} jobs left, {log.ended():6} executions ended")

@@ -1,20 +1,21 @@
 """What happened in a run of kill_run.py, and which promises held?"""
 
-import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 import kill_app
+from kill_stores import Outage, Place
 
 from windlass.job import Job, JobState
 
 RERUN_WITHIN = 15.0
 # A worker records an execution's end within this time, if it is left alive.
 RECORDED_WITHIN = 5.0
+# After an outage everybody has found the store again within this time.
+RECONNECTED_WITHIN = 6.0
 
 
 class Execution(NamedTuple):
@@ -82,13 +83,13 @@ class Facts:
 
     def __init__(
         self,
-        folder: Path,
+        place: Place,
         runs: dict[str, list[Execution]],
         kills: list[Kill],
         accepted: list[str],
         jobs: dict[str, Job],
     ) -> None:
-        self._folder = folder
+        self._place = place
         self._runs = runs
         self._kills = kills
         self._accepted = accepted
@@ -129,7 +130,11 @@ class Facts:
     def _check_kills(self) -> None:
         misses = [kill.pid for kill in self._kills if not kill.cut_off]
         self.promise("each kill hit a running job", held=not misses, told=few(misses))
-        late = [wait for wait in self._waits() if wait >= RERUN_WITHIN]
+        late = [
+            rerun.started - kill.at
+            for kill, rerun in self._reruns()
+            if rerun.started - kill.at - away(self._place.outages, kill.at, rerun.started) >= RERUN_WITHIN
+        ]
         self.promise(f"what was cut off runs again within {RERUN_WITHIN:g} s", held=not late, told=few(late))
         never = [
             run.job
@@ -145,7 +150,7 @@ class Facts:
             run.job
             for runs in self._runs.values()
             for run in runs[:-1]
-            if not run.failed and not excused(run, killed)
+            if not run.failed and not excused(run, killed, self._place.outages)
         ]
         self.promise("nothing ran again that no kill had touched", held=not twice, told=few(twice))
         unseen = [
@@ -156,20 +161,31 @@ class Facts:
         self.promise("no job is completed that no handler completed", held=not unseen, told=few(unseen))
 
     def _check_file(self) -> None:
-        with closing(sqlite3.connect(self._folder / "jobs.db")) as connection:
-            connection.execute("pragma wal_autocheckpoint = 0")
-            found = [row[0] for row in connection.execute("pragma integrity_check")]
-        self.promise("PRAGMA integrity_check is ok", held=found == ["ok"], told=few(found))
+        unsound = self._place.problems()
+        self.promise("the store's files are sound", held=not unsound, told=few(unsound))
         problems = kill_app.queue.store.check()
         self.promise("the store's own check finds nothing", held=not problems, told=few(problems))
 
     def _waits(self) -> list[float]:
         """Seconds from each kill to the next start of what it cut off."""
+        return sorted(rerun.started - kill.at for kill, rerun in self._reruns())
+
+    def _reruns(self) -> list[tuple[Kill, Execution]]:
+        """Each kill with the next start of what it cut off."""
         found = [(kill, self._rerun(run, kill)) for kill in self._kills for run in kill.cut_off]
-        return sorted(rerun.started - kill.at for kill, rerun in found if rerun is not None)
+        return [(kill, rerun) for kill, rerun in found if rerun is not None]
 
     def _rerun(self, cut: Execution, kill: Kill) -> Execution | None:
         return next((run for run in self._runs[cut.job] if run.started > kill.at), None)
+
+    def _recovery(self, outage: Outage) -> str:
+        """How soon after an outage the first job began."""
+        starts = sorted(run.started for runs in self._runs.values() for run in runs)
+        first = next((start for start in starts if start > outage.over), None)
+        later = (
+            "no job began later" if first is None else f"the next job began {first - outage.over:.2f} s later"
+        )
+        return f"{outage.over - outage.at:.2f} s away, {later}"
 
     def _describe(self) -> None:
         states = Counter(job.state.value for job in self._jobs.values())
@@ -183,16 +199,25 @@ class Facts:
         print(f"kills                {len(self._kills)}, jobs cut off {cut}")
         print(f"executions by job    {times_run}")
         print(f"completed twice      {twice} (killed after the work and before its record)")
+        for outage in self._place.outages:
+            print(f"{outage.what:<20} {self._recovery(outage)}")
         if waits:
             told = (f"{name} {at(waits, share):.2f}" for name, share in SHARES.items())
             print(f"kill to next start   {', '.join(told)} s")
 
 
-def excused(run: Execution, killed: dict[int, float]) -> bool:
-    """Whether a kill can be the reason for another execution after this one."""
+def excused(run: Execution, killed: dict[int, float], outages: Sequence[Outage]) -> bool:
+    """Whether a kill can be the reason for another execution after this one; an outage alone never is."""
     if run.pid not in killed:
         return False
-    return run.ended is None or killed[run.pid] - run.ended < RECORDED_WITHIN
+    return run.ended is None or killed[run.pid] - run.ended < RECORDED_WITHIN + away(
+        outages, run.ended, killed[run.pid]
+    )
+
+
+def away(outages: Sequence[Outage], since: float, until: float) -> float:
+    """For how many seconds between two moments nothing could be recorded."""
+    return sum(max(0.0, min(until, each.over + RECONNECTED_WITHIN) - max(since, each.at)) for each in outages)
 
 
 SHARES = {"min": 0.0, "p50": 0.5, "p90": 0.9, "max": 1.0}

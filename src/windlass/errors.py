@@ -27,7 +27,7 @@ WindlassError
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -125,15 +125,25 @@ class WrongState(Conflict):
 
 
 class StoreError(WindlassError):
-    """The store did not do what it was asked; nothing of that request was written."""
+    """The store did not do what it was asked, or could not say that it did.
+
+    `retryable`: the same request may succeed later, and sending it again with the same key, id or draft
+    does not do it twice.
+    """
+
+    retryable: ClassVar[bool] = False
 
 
 class StoreBusy(StoreError):
-    """Somebody else held the write lock for longer than we wait. Trying again is safe."""
+    """Somebody else held the write lock for too long; nothing was written. Trying again is safe."""
+
+    retryable: ClassVar[bool] = True
 
 
 class StoreUnavailable(StoreError):
-    """The store cannot be opened, reached or written. Trying again later is safe."""
+    """The store cannot be opened, reached or written, or its answer was lost. Trying again later is safe."""
+
+    retryable: ClassVar[bool] = True
 
 
 class StoreMismatch(StoreError):

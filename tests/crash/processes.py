@@ -32,8 +32,8 @@ class Event(NamedTuple):
 class Site:
     """One store in a folder, with the processes that work on it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.url = f"sqlite:///{folder / 'jobs.db'}"
+    def __init__(self, folder: Path, url: str | None = None) -> None:
+        self.url = url or f"sqlite:///{folder / 'jobs.db'}"
         self._log = folder / "executions.log"
         self._errors = folder / "workers.log"
         self._processes: list[subprocess.Popen[bytes]] = []

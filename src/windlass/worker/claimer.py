@@ -23,6 +23,9 @@ from windlass.worker.standing import Standing
 log = logging.getLogger("windlass.claimer")
 
 GIVEN_BACK_AFTER = 1.0
+# A claim whose answer was lost may be written as long after: a server that stood still ends what it began.
+_DOUBT_SECONDS = 20.0
+_DOUBT_EVERY = 2.0
 # Looks come each `poll`; only when they stay away does the claimer ask unbidden.
 _POLLS_MISSED = 2.0
 
@@ -59,8 +62,8 @@ class Claimer:
         # The tenant served last, by type.
         self._turns: dict[str, str] = {}
         self._looked = clock.monotonic()
-        # Whether a claim may have been written whose answer never came.
-        self._doubt = False
+        # Until when a claim may still be written whose answer never came, and when to look for it next.
+        self._doubt = _Doubt(clock)
         self._closed = False
         self.loop = Loop("claimer", self.tick, every=poll)
 
@@ -98,7 +101,7 @@ class Claimer:
         self._give_back(received_before=math.inf if self._closed else now - GIVEN_BACK_AFTER)
         if self._closed or self._settler.overloaded or not self._standing.sure():
             return self._unasked
-        if self._doubt:
+        if self._doubt.due():
             self._release_unknown()
         unasked = now - self._looked >= self._unasked
         for feed in self._feeds.values():
@@ -117,20 +120,19 @@ class Claimer:
         # A hint that comes while we ask sets it again: it may tell of what our claim did not see.
         feed.hungry = False
         feed.due_at = math.inf
-        self._doubt = True
         received = self._clock.monotonic()
         try:
             claimed = self._store.claim(self._want(feed.pool, limit))
+            if claimed.leases:
+                self._take(feed.pool, claimed.leases, received)
         except BaseException:
             feed.hungry = True
+            self._doubt.begin()
             raise
         if len(claimed.leases) >= limit:
             feed.hungry = True
         if claimed.next_due:
             feed.due_at = self._clock.monotonic() + claimed.next_due.total_seconds()
-        if claimed.leases:
-            self._take(feed.pool, claimed.leases, received)
-        self._doubt = False
 
     def _want(self, pool: Pool, limit: int) -> Want:
         return Want(
@@ -164,7 +166,7 @@ class Claimer:
             self._store.settle([_unstarted(lease) for lease in unknown])
             log.warning("claim.released_unknown", extra={"jobs": [lease.id for lease in unknown]})
             self.hint()
-        self._doubt = False
+        self._doubt.looked()
 
     def _next(self, now: float) -> float:
         """Seconds until there is something to do without being woken."""
@@ -177,7 +179,7 @@ class Claimer:
                 wait = min(wait, feed.due_at - now)
             if feed.pool.waiting:
                 wait = min(wait, GIVEN_BACK_AFTER / 2)
-        return wait
+        return min(wait, self._doubt.wait())
 
 
 class _Feed:
@@ -187,6 +189,35 @@ class _Feed:
         self.pool = pool
         self.hungry = True
         self.due_at = math.inf
+
+
+class _Doubt:
+    """Whether there may be leases in our name that we never learned of, and when to look for them."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._until: float | None = None
+        self._next = math.inf
+
+    def begin(self) -> None:
+        """A claim was sent and not answered: look at once, and again for as long as it may be written."""
+        self._next = self._clock.monotonic()
+        self._until = None
+
+    def due(self) -> bool:
+        """Whether it is time to look."""
+        return self._clock.monotonic() >= self._next
+
+    def looked(self) -> None:
+        """One look is done."""
+        now = self._clock.monotonic()
+        if self._until is None:
+            self._until = now + _DOUBT_SECONDS
+        self._next = now + _DOUBT_EVERY if now < self._until else math.inf
+
+    def wait(self) -> float:
+        """Seconds until the next look."""
+        return self._next - self._clock.monotonic()
 
 
 def _unstarted(lease: Lease) -> Settlement:

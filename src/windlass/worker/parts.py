@@ -26,7 +26,7 @@ from windlass.worker.runner import Runner
 from windlass.worker.settler import Settler
 from windlass.worker.shell import Shell
 from windlass.worker.standing import Standing
-from windlass.worker.terms import REFRESH_SECONDS, Terms
+from windlass.worker.terms import Terms
 from windlass.worker.warden import Warden
 
 
@@ -48,7 +48,6 @@ class Parts:
         self._wakeup = wakeup
         self._config = config
         self._clock = clock
-        self._refreshed = clock.monotonic()
         self.draining = False
         self.handlers = choose_handlers(registry, config)
         self.types = {name: handler.version for name, handler in self.handlers.items()}
@@ -75,6 +74,7 @@ class Parts:
         """The threads that repeat themselves, in the order in which they stop; the claimer's stops before."""
         return (
             self.pruner,
+            self.terms.loop,
             self.reaper.loop,
             self.heartbeat.loop,
             self.settler.loop,
@@ -127,10 +127,6 @@ class Parts:
     def _saw(self, look: Look) -> None:
         self.claimer.saw(look)
         self.reaper.saw(self.standing.id, look, self.standing.pulse)
-        now = self._clock.monotonic()
-        if now - self._refreshed >= REFRESH_SECONDS:
-            self._refreshed = now
-            self.terms.refresh()
         if any(worker.drain and worker.id == self.standing.id for worker in look.workers):
             self._asked_to_drain()
 

@@ -7,12 +7,13 @@ from datetime import timedelta
 import msgspec
 
 from windlass import settings
+from windlass.loop import Loop
 from windlass.outcome import Policy
 from windlass.registry import Handler
 from windlass.settings import Effective, Settings
 from windlass.store.protocol import Store
 
-REFRESH_SECONDS = 5.0
+_EVERY = timedelta(seconds=5)
 
 
 class Terms:
@@ -24,6 +25,8 @@ class Terms:
         self._timeouts: dict[str, timedelta] = {}
         self._policies: dict[str, Policy] = {}
         self._apply(Settings({}))
+        # A thread of its own: a look at the settings may wait for a connection, and a beat must not.
+        self.loop = Loop("terms", self.refresh, every=_EVERY, first=_EVERY)
 
     def refresh(self) -> None:
         """Read the settings anew."""

@@ -47,6 +47,9 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
             options.append(str(given["options"]))
         # A pooler refuses what it does not know; there the settings are made with each transaction.
         more = {} if self.pooler else {"options": " ".join(options)}
+        if "," in str(given.get("host") or ""):
+            # Of several servers only one can be written to; after a failover it is another one.
+            given.setdefault("target_session_attrs", "read-write")
         return make_conninfo("", **(_DEFAULTS | {"application_name": "windlass"} | given | more))
 
     def environment(self) -> dict[str, str]:

@@ -59,6 +59,9 @@ def enqueue(tx: PostgresTx, jobs: Sequence[NewJob], *, repeated: bool) -> list[E
     for job_id in ended:
         tx.change("remove_new", id=job_id)
     known = _jobs(tx, [new.id for new in fresh if new.id not in inserted]) | ended
+    if known or len(fresh) < len(jobs):
+        # Known is not yet safe: what is answered with must be on the replica as well.
+        tx.rows("confirm")
     for new in fresh:
         made = new.id in inserted and new.id not in known
         answers[id(new)] = _created(new) if made else existing(new, known.get(new.id))

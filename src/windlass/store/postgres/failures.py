@@ -44,28 +44,26 @@ def translated(shown: str) -> Iterator[None]:
 
 def explain(error: psycopg.Error, shown: str) -> StoreError:
     """One of our errors for one of PostgreSQL's."""
-    told = _told(error)
+    why = told(error)
     if isinstance(error, errors.ReadOnlySqlTransaction):
         return StoreUnavailable(f"{shown} is read-only, as a standby is; nothing was written: try again")
     if isinstance(error, errors.DeadlockDetected):
         return StoreBusy(f"{shown}: two transactions waited for each other; try again")
     if isinstance(error, _BUSY):
-        return StoreBusy(f"{shown} did not answer in time ({told}); try again")
+        return StoreBusy(f"{shown} did not answer in time ({why}); try again")
     if isinstance(error, _FOREIGN):
-        return StoreMismatch(
-            f"{shown} has no Windlass schema of this version ({told}): `windlass db migrate`"
-        )
+        return StoreMismatch(f"{shown} has no Windlass schema of this version ({why}): `windlass db migrate`")
     if isinstance(error, errors.InsufficientPrivilege):
-        return StoreUnavailable(f"{shown}: this user may not do that ({told})")
+        return StoreUnavailable(f"{shown}: this user may not do that ({why})")
     if isinstance(error, _FULL):
-        return StoreUnavailable(f"{shown} has no room left ({told}); nothing was accepted")
-    if _POOLED in told:
+        return StoreUnavailable(f"{shown} has no room left ({why}); nothing was accepted")
+    if _POOLED in why:
         return StoreUnavailable(
             f"{shown} is a pooler, which takes no settings of a session: say windlass_pooler=on in the URL"
         )
     if is_away(error):
-        return StoreUnavailable(f"{shown} cannot be reached ({told}); try again")
-    return StoreError(f"{shown}: {told}")
+        return StoreUnavailable(f"{shown} cannot be reached ({why}); try again")
+    return StoreError(f"{shown}: {why}")
 
 
 def is_away(error: psycopg.Error) -> bool:
@@ -86,7 +84,7 @@ def lacks_day(error: psycopg.Error) -> bool:
     return found and error.diag.constraint_name is None and error.diag.table_name == "archive"
 
 
-def _told(error: psycopg.Error) -> str:
+def told(error: psycopg.Error) -> str:
     """The first line of what the server said; libpq's own words carry no password."""
     text = error.diag.message_primary or str(error) or type(error).__name__
     return text.strip().splitlines()[0]

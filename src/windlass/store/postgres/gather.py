@@ -37,11 +37,9 @@ class _Call:
 class Gathering:
     """Whoever comes first writes; those who come meanwhile wait, and one of them writes for all of them."""
 
-    def __init__(self, together: Accept, alone: Accept, again: Accept) -> None:
+    def __init__(self, together: Accept, alone: Accept) -> None:
         self._together = together
         self._alone = alone
-        # For what may have been written although the answer was lost.
-        self._again = again
         self._lock = threading.Lock()
         self._waiting: list[_Call] = []
         self._busy = False
@@ -91,7 +89,7 @@ class Gathering:
             self._write_alone(group[0])
             return
         try:
-            answers = self._write_together([new for call in group for new in call.jobs])
+            answers = self._together([new for call in group for new in call.jobs])
         except (StoreUnavailable, StoreBusy) as error:
             for call in group:
                 # Each caller raises its own: one exception raised in many threads would mix their tracebacks.
@@ -106,12 +104,6 @@ class Gathering:
                 call.answer = answers[place : place + len(call.jobs)]
                 place += len(call.jobs)
                 self._tell(call)
-
-    def _write_together(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        try:
-            return self._together(jobs)
-        except StoreUnavailable:
-            return self._again(jobs)
 
     def _write_alone(self, call: _Call) -> None:
         try:

@@ -1,7 +1,9 @@
-"""Who ends a wait that the server does not end? It may wait for a replica that is gone, without any limit."""
+"""Who ends a wait that nobody else ends? A replica that is gone, a frozen server, a half-open connection."""
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,16 +20,23 @@ if TYPE_CHECKING:
 
 _EVERY = timedelta(seconds=0.5)
 _CANCEL_SECONDS = 3.0
+# What was cancelled has so long to say so; then its connection is taken for dead.
+_GRACE = 1.0
 
 
 class Guard:
-    """Cancels what has run past its time: a commit that is cancelled in its wait for a replica says so."""
+    """Ends what has run past its time.
+
+    First it is cancelled: a commit that waits for its replica then says that it was not confirmed. If nothing
+    is heard even so, the connection is broken off, and whoever waits on it gets an error and may try anew.
+    """
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._running: dict[int, tuple[Connection, float]] = {}
+        self._running: dict[int, _Watch] = {}
         self._loop: Loop | None = None
+        self._place: tuple[str, int] | None = None
 
     @contextmanager
     def watching(self, connection: Connection, seconds: float) -> Iterator[None]:
@@ -35,19 +44,45 @@ class Guard:
         if self._loop is None:
             self._start()
         key = id(connection)
-        self._running[key] = (connection, self._clock() + seconds)
+        self._running[key] = _Watch(connection, self._clock() + seconds)
         try:
             yield
         finally:
-            self._running.pop(key, None)
+            # Not while it is being broken off: its number may be another socket's the moment it is closed.
+            with self._lock:
+                self._running.pop(key, None)
 
     def tick(self) -> None:
-        """Cancel what is overdue."""
+        """Cancel what is overdue, and break off what even that did not end."""
         now = self._clock()
-        for connection, until in list(self._running.values()):
-            if now >= until:
-                with suppress(psycopg.Error):
-                    connection.cancel_safe(timeout=_CANCEL_SECONDS)
+        for watch in list(self._running.values()):
+            if now >= watch.until + _GRACE:
+                self._break_off(watch)
+            elif now >= watch.until and not watch.cancelled:
+                watch.cancelled = True
+                # On a thread of its own: a frozen server takes its time to refuse, and others wait, too.
+                threading.Thread(target=_cancel, args=(watch.connection,), daemon=True).start()
+
+    def arrived(self, connection: Connection) -> None:
+        """A new connection was made. If it led to another server, who waits for the old one waits in vain."""
+        place = _place(connection)
+        with self._lock:
+            moved = self._place not in (None, place)
+            self._place = place
+        if moved:
+            for watch in list(self._running.values()):
+                if _place(watch.connection) != place:
+                    self._break_off(watch)
+
+    def is_elsewhere(self, connection: Connection) -> bool:
+        """Whether the newest connection led to another server than this one."""
+        return _place(connection) != self._place
+
+    def break_off(self, connection: Connection) -> None:
+        """End what runs on this connection now, if anything does."""
+        watch = self._running.get(id(connection))
+        if watch is not None:
+            self._break_off(watch)
 
     def close(self) -> None:
         """Stop watching."""
@@ -56,9 +91,40 @@ class Guard:
         if loop is not None:
             loop.stop()
 
+    def _break_off(self, watch: _Watch) -> None:
+        with self._lock:
+            if self._running.get(id(watch.connection)) is not watch:
+                return
+            with suppress(psycopg.Error, OSError):
+                handle = socket.socket(fileno=os.dup(watch.connection.fileno()))
+                with handle:
+                    handle.shutdown(socket.SHUT_RDWR)
+
     def _start(self) -> None:
         with self._lock:
             if self._loop is None:
                 loop = Loop("guard", self.tick, every=_EVERY)
                 loop.start()
                 self._loop = loop
+
+
+class _Watch:
+    """One wait, and whether it was told to end."""
+
+    __slots__ = ("cancelled", "connection", "until")
+
+    def __init__(self, connection: Connection, until: float) -> None:
+        self.connection = connection
+        self.until = until
+        self.cancelled = False
+
+
+def _cancel(connection: Connection) -> None:
+    with suppress(psycopg.Error):
+        connection.cancel_safe(timeout=_CANCEL_SECONDS)
+
+
+def _place(connection: Connection) -> tuple[str, int] | None:
+    with suppress(psycopg.Error):
+        return connection.info.host, connection.info.port
+    return None

@@ -1,35 +1,31 @@
-"""How do verbs come to a connection? By a pool, or by one of their own that nobody else can exhaust."""
+"""How does a verb come to a connection that nobody else can exhaust?"""
 
 from __future__ import annotations
 
 import math
 import threading
-from contextlib import contextmanager, suppress
-from time import monotonic
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
-from weakref import WeakKeyDictionary
 
 import psycopg
-import psycopg_pool
-from psycopg.rows import dict_row
 
 from windlass.errors import StoreUnavailable
 from windlass.store.postgres.failures import explain, is_away
-from windlass.store.postgres.session import USES, Connection, check_confirmed, open_connection, prepare
+from windlass.store.postgres.session import Connection, check_confirmed, open_connection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from windlass.store.postgres.address import Address
     from windlass.store.postgres.guard import Guard
 
 T = TypeVar("T")
 
-_MOST_POOLED = 10
-_FRESH_SECONDS = 1.0
-# Seconds after which our side gives up, a little more than the server's own limits.
-LONGEST = {"claim": 20.0, "settle": 35.0, "beat": 6.0, "listen": 6.0, "upkeep": math.inf}
-_SHAPES = {"row_factory": dict_row, "cursor_factory": psycopg.RawCursor}
+# Seconds after which our side gives up, a little more than the server's own limits. A beat is given up
+# sooner: on a new connection it must still come before others take its worker for dead.
+LONGEST = {"claim": 20.0, "settle": 35.0, "beat": 3.0, "listen": 6.0, "upkeep": math.inf}
+# How long a verb that is under way may take to end when the store is closed.
+_CLOSE_SECONDS = 1.0
 
 
 class Link:
@@ -41,6 +37,7 @@ class Link:
         self._guard = guard
         self._lock = threading.Lock()
         self._connection: Connection | None = None
+        self._closed = False
 
     def run(self, call: Callable[[Connection], T], *, again: bool = True) -> T:
         """Call with the connection, alone. One that broke is opened anew and, with `again`, asked once more.
@@ -55,7 +52,7 @@ class Link:
                 if not is_away(error):
                     raise explain(error, self._address.shown) from error
                 self._drop()
-                if fresh or not again:
+                if fresh or not again or self._closed:
                     raise explain(error, self._address.shown) from error
             try:
                 return self._call(call)
@@ -65,13 +62,24 @@ class Link:
                 raise explain(error, self._address.shown) from error
 
     def close(self) -> None:
-        """Let go of the connection."""
-        with self._lock:
+        """Let go of the connection, also when somebody waits on it for an answer that does not come."""
+        self._closed = True
+        if not self._lock.acquire(timeout=_CLOSE_SECONDS):
+            connection = self._connection
+            if connection is not None:
+                self._guard.break_off(connection)
+            self._lock.acquire()
+        try:
             self._drop()
+        finally:
+            self._lock.release()
 
     def _call(self, call: Callable[[Connection], T]) -> T:
+        if self._closed:
+            raise StoreUnavailable(f"{self._address.shown} was closed in this process; open it again")
         if self._connection is None or self._connection.closed:
             self._connection = open_connection(self._address, self._use)
+            self._guard.arrived(self._connection)
         with self._guard.watching(self._connection, LONGEST[self._use]):
             answer = call(self._connection)
         check_confirmed(self._connection, self._address.shown)
@@ -82,57 +90,3 @@ class Link:
         if connection is not None:
             with suppress(psycopg.Error):
                 connection.close()
-
-
-class Pool:
-    """Connections for producers and operators."""
-
-    def __init__(self, address: Address, guard: Guard, *, patience: float) -> None:
-        self._address = address
-        self._guard = guard
-        self._patience = patience
-        self._used: WeakKeyDictionary[Connection, float] = WeakKeyDictionary()
-        self._pool: psycopg_pool.ConnectionPool[Connection] = psycopg_pool.ConnectionPool(
-            address.conninfo(**USES["pool"]),
-            connection_class=psycopg.Connection,
-            kwargs={"autocommit": True, **_SHAPES},
-            min_size=0,
-            max_size=_MOST_POOLED,
-            timeout=patience,
-            configure=lambda connection: prepare(connection, address),
-            check=self._check,
-            open=False,
-            num_workers=1,
-            name="windlass",
-        )
-
-    def open(self) -> None:
-        """Begin to serve; connections are made when they are asked for."""
-        self._pool.open()
-
-    @contextmanager
-    def connection(self) -> Iterator[Connection]:
-        """A connection for one short use."""
-        shown = self._address.shown
-        try:
-            with self._pool.connection() as connection:
-                with self._guard.watching(connection, self._patience):
-                    yield connection
-                self._used[connection] = monotonic()
-                check_confirmed(connection, shown)
-        except psycopg_pool.PoolTimeout:
-            raise StoreUnavailable(
-                f"{shown} gave no connection for {self._patience:g} s: it cannot be reached, or all of "
-                f"{_MOST_POOLED} are in use; nothing was written: try again"
-            ) from None
-        except psycopg_pool.PoolClosed:
-            raise StoreUnavailable(f"{shown} was closed in this process; open it again") from None
-
-    def _check(self, connection: Connection) -> None:
-        """Whether a connection that has rested is still one; the pool replaces it if this raises."""
-        if monotonic() - self._used.get(connection, 0.0) > _FRESH_SECONDS:
-            psycopg_pool.ConnectionPool.check_connection(connection)
-
-    def close(self) -> None:
-        """Let go of all connections."""
-        self._pool.close(timeout=1.0)

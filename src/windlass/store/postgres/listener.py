@@ -11,7 +11,7 @@ import psycopg
 
 from windlass.errors import StoreUnavailable
 from windlass.store.postgres.failures import explain
-from windlass.store.postgres.link import Link
+from windlass.store.postgres.link import LONGEST, Link
 from windlass.store.postgres.session import Connection, open_connection
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ class Listener:
 
     def __init__(self, address: Address, guard: Guard) -> None:
         self._address = address
+        self._guard = guard
         self._opened_by = os.getpid()
         self._telling = Link(address, "listen", guard)
         self._hearing: Connection | None = None
@@ -47,8 +48,8 @@ class Listener:
         try:
             if self._hearing is None or self._hearing.closed:
                 self._hearing = open_connection(self._address, "listen")
-                self._hearing.execute(f"listen {self._own}".encode())
-                self._hearing.execute(f"listen {CHANNEL}".encode())
+                self._listen(self._hearing, self._own)
+                self._listen(self._hearing, CHANNEL)
                 # Something may have been told before we listened.
                 return True, False
             heard = list(self._hearing.notifies(timeout=seconds, stop_after=1))
@@ -80,6 +81,10 @@ class Listener:
             connection.execute("select pg_notify($1, '')", [channel])
 
         self._telling.run(send)
+
+    def _listen(self, connection: Connection, channel: str) -> None:
+        with self._guard.watching(connection, LONGEST["listen"]):
+            connection.execute(f"listen {channel}".encode())
 
     def _check_ours(self) -> None:
         if os.getpid() != self._opened_by:

@@ -61,7 +61,8 @@ USES: dict[str, dict[str, str]] = {
     "pool": _COMMON,
     "claim": _COMMON | _HOT | {"statement_timeout": "15s"},
     "settle": _COMMON | _HOT,
-    "beat": _COMMON | _HOT | {"statement_timeout": "5s", "lock_timeout": "2s"},
+    # A beat that is lost with the server is followed by the next; it never waits for a replica or a disk.
+    "beat": _COMMON | _HOT | {"statement_timeout": "5s", "lock_timeout": "2s", "synchronous_commit": "off"},
     # A hint need not survive a loss of power: nobody waits for the disk.
     "listen": _COMMON | {"statement_timeout": "5s", "synchronous_commit": "off"},
     "upkeep": _COMMON | {"statement_timeout": "0", "lock_timeout": "10s"},
@@ -126,6 +127,10 @@ class _Ear:
             _unconfirmed.add(self._connection)
 
 
+class Unconfirmed(StoreUnavailable):
+    """Committed here, and nowhere else: a failover would lose it."""
+
+
 _unconfirmed: weakref.WeakSet[Connection] = weakref.WeakSet()
 
 
@@ -133,7 +138,7 @@ def check_confirmed(connection: Connection, shown: str) -> None:
     """Raise if the last commit was given up waiting for its synchronous replica."""
     if _unconfirmed and connection in _unconfirmed:
         _unconfirmed.discard(connection)
-        raise StoreUnavailable(
+        raise Unconfirmed(
             f"{shown} committed, but its synchronous replica did not confirm it: it may be lost; try again"
         )
 

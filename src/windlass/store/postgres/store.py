@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import os
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
 import psycopg
 from psycopg import errors
 
 from windlass.clock import from_micros
-from windlass.errors import StoreUnavailable
+from windlass.errors import StoreError, StoreUnavailable
 from windlass.store.postgres import claim, enqueue, fleet, guest, health, retention, schema, settle
 from windlass.store.postgres.address import Address, read
-from windlass.store.postgres.failures import explain, is_away, is_passing, lacks_day
+from windlass.store.postgres.failures import explain, is_passing, lacks_day
 from windlass.store.postgres.gather import Gathering
 from windlass.store.postgres.guard import Guard
-from windlass.store.postgres.link import Link, Pool
+from windlass.store.postgres.link import Link
 from windlass.store.postgres.listener import CHANNEL, Listener
-from windlass.store.postgres.session import Connection, PostgresTx, load, localize
+from windlass.store.postgres.pool import Pool
+from windlass.store.postgres.session import Connection, PostgresTx, Unconfirmed, load, localize
+from windlass.store.postgres.unanswered import Unanswered
 from windlass.store.verbs import fleet as shared_fleet
 from windlass.store.verbs import operating, producing, running, searching, upkeep
 
@@ -75,19 +78,25 @@ class PostgresStore:
         self._listener = Listener(self.address, self._guard)
         self._pool = Pool(self.address, self._guard, patience=patience)
         self._floors = claim.Floors()
-        self._gathering = Gathering(self._enqueue_new, self._enqueue_alone, self._enqueue_again)
+        self._gathering = Gathering(self._enqueue_new, self._enqueue_alone)
+        self._unanswered = Unanswered()
         try:
             self._prepare(create=create)
         except BaseException:
             self.close()
             raise
-        self._pool.open()
 
     # --- producing ---
 
     def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         self._check_open()
-        return self._gathering.enqueue(jobs) if jobs else []
+        if not jobs:
+            return []
+        try:
+            return self._gathering.enqueue(jobs)
+        except StoreUnavailable:
+            self._unanswered.note(jobs)
+            raise
 
     def enqueue_on(self, connection: object, jobs: Sequence[NewJob]) -> list[Enqueued]:
         with guest.transaction(connection, self._statements, self._clock) as tx:
@@ -98,7 +107,7 @@ class PostgresStore:
             return done
 
     def register(self, types: Sequence[TypeInfo]) -> None:
-        self._write(producing.register, types)
+        self._repeatable(producing.register, types)
 
     def types(self) -> dict[str, TypeInfo]:
         return self._read(producing.types)
@@ -116,7 +125,7 @@ class PostgresStore:
         return self._hot("settle", settle.settle, settlements) if settlements else []
 
     def held_by(self, worker: str) -> list[Lease]:
-        return self._read(running.held_by, worker)
+        return self._hot("claim", running.held_by, worker)
 
     def orphans(self, *, limit: int) -> list[Lease]:
         return self._read(running.orphans, limit)
@@ -127,13 +136,13 @@ class PostgresStore:
     # --- the fleet ---
 
     def join(self, worker: WorkerInfo) -> None:
-        self._write(shared_fleet.join, worker)
+        self._hot("beat", shared_fleet.join, worker)
 
     def beat(self, worker: str, vitals: Vitals) -> bool:
         return self._hot("beat", fleet.beat, worker, vitals)
 
     def leave(self, worker: str) -> None:
-        self._write(shared_fleet.leave, worker)
+        self._hot("beat", shared_fleet.leave, worker)
 
     def look(self, worker: str, types: Mapping[str, int]) -> Look:
         return self._hot("beat", fleet.look, worker, types)
@@ -182,7 +191,7 @@ class PostgresStore:
         return from_micros(self._clock.micros() if self._clock else self._hot("beat", _time))
 
     def promote(self, *, limit: int = 1000) -> int:
-        return self._write(upkeep.promote, limit)
+        return self._hot("beat", upkeep.promote, limit)
 
     def prune(self, keep: Retention, *, limit: int = 1_000) -> int:
         self._check_open()
@@ -194,7 +203,7 @@ class PostgresStore:
         return self._read(upkeep.settings)
 
     def set_setting(self, name: str, value: str | None) -> None:
-        self._write(upkeep.set_setting, name, value)
+        self._repeatable(upkeep.set_setting, name, value)
 
     def status(self) -> StoreStatus:
         return self._read(health.status, self.address)
@@ -262,14 +271,18 @@ class PostgresStore:
                     raise
         return verb(self._tx(connection), *args)
 
-    def _write(self, verb: Callable[..., T], *args: object) -> T:
+    def _write(self, verb: Callable[..., T], *args: object, until: float | None = None) -> T:
         """In a transaction of its own; run again if it met another one in the wrong moment."""
         self._check_open()
 
         def transaction(connection: Connection) -> T:
             return self._with_day(connection, partial(self._within, connection, "pool", verb), args)
 
-        return self._pooled(transaction)
+        return self._pooled(transaction, until)
+
+    def _repeatable(self, verb: Callable[..., T], *args: object) -> T:
+        """The same for what may be written twice: asked again when its connection broke."""
+        return self._again_if_broken(lambda until: self._write(verb, *args, until=until))
 
     def _within(
         self, connection: Connection, use: str, verb: Callable[..., T], tx: PostgresTx, *args: object
@@ -293,49 +306,79 @@ class PostgresStore:
                 if not connection.closed:
                     connection.execute("rollback")
 
-        return self._pooled(snapshot)
+        return self._again_if_broken(lambda until: self._pooled(snapshot, until))
 
-    def _pooled(self, call: Callable[[Connection], T]) -> T:
-        with self._pool.connection() as connection:
-            try:
+    def _again_if_broken(self, call: Callable[[float], T]) -> T:
+        """Ask once more if the connection broke and there is time left for it."""
+        until = self._pool.deadline()
+        try:
+            return call(until)
+        except StoreUnavailable as error:
+            if not _worth_repeating(error, until):
+                raise
+        return call(until)
+
+    def _pooled(self, call: Callable[[Connection], T], until: float | None = None) -> T:
+        try:
+            with self._pool.connection(until) as connection:
                 return call(connection)
-            except psycopg.Error as error:
-                raise explain(error, self.address.shown) from error
+        except psycopg.Error as error:
+            raise explain(error, self.address.shown) from error
 
     # --- enqueueing ---
 
     def _enqueue_new(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """One statement, its own transaction; fails if anything is known already."""
-        if not enqueue.is_plain(jobs):
+        if not self._is_new(jobs):
             raise _LookCloser
-        return self._pooled(lambda connection: enqueue.enqueue_new(self._tx(connection), jobs))
+        until = self._pool.deadline()
+        try:
+            return self._insert(jobs, until)
+        except StoreUnavailable as error:
+            if not _worth_repeating(error, until):
+                raise
+        return self._enqueue_closely(jobs, until, repeated=True)
 
     def _enqueue_alone(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """The jobs of one caller. Ids are ours to repeat, so a lost answer is asked for again."""
-        repeated = False
-        if enqueue.is_plain(jobs):
-            with self._pool.connection() as connection:
-                try:
-                    return enqueue.enqueue_new(self._tx(connection), jobs)
-                except psycopg.Error as error:
-                    repeated = is_away(error)
-                    if not (repeated or is_passing(error) or isinstance(error, errors.UniqueViolation)):
-                        raise explain(error, self.address.shown) from error
-
+        until = self._pool.deadline()
+        if self._is_new(jobs):
+            try:
+                return self._insert(jobs, until)
+            except StoreUnavailable as error:
+                if not _worth_repeating(error, until):
+                    raise
+                return self._enqueue_closely(jobs, until, repeated=True)
+            except StoreError as error:
+                if not isinstance(error.__cause__, _LOOK_CLOSER):
+                    raise
         try:
-            return self._enqueue_closely(jobs, repeated=repeated)
+            return self._enqueue_closely(jobs, until, repeated=self._unanswered.has(jobs))
         except StoreUnavailable as error:
             # A connection that broke says nothing about what was written: the repeat finds out.
-            if not isinstance(error.__cause__, psycopg.OperationalError):
+            if not _worth_repeating(error, until):
                 raise
-        return self._enqueue_again(jobs)
+        return self._enqueue_closely(jobs, until, repeated=True)
 
-    def _enqueue_again(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        """Jobs that may have been written already, and may even have ended."""
-        return self._enqueue_closely(jobs, repeated=True)
+    def _is_new(self, jobs: Sequence[NewJob]) -> bool:
+        """Whether nobody, and nothing that was tried before, can have brought these ids into the store."""
+        return enqueue.is_plain(jobs) and not self._unanswered.has(jobs)
 
-    def _enqueue_closely(self, jobs: Sequence[NewJob], *, repeated: bool) -> list[Enqueued]:
-        return self._write(partial(enqueue.enqueue, repeated=repeated), jobs)
+    def _insert(self, jobs: Sequence[NewJob], until: float) -> list[Enqueued]:
+        return self._pooled(lambda connection: enqueue.enqueue_new(self._tx(connection), jobs), until)
+
+    def _enqueue_closely(self, jobs: Sequence[NewJob], until: float, *, repeated: bool) -> list[Enqueued]:
+        """With a look at what is known; `repeated`: it may have been written, and may even have ended."""
+        return self._write(partial(enqueue.enqueue, repeated=repeated), jobs, until=until)
+
+
+# What a plain insert meets that a closer look can tell apart.
+_LOOK_CLOSER = (errors.UniqueViolation, errors.DeadlockDetected, errors.SerializationFailure)
+
+
+def _worth_repeating(error: StoreUnavailable, until: float) -> bool:
+    """Whether another connection may do what this one did not; a missing replica was waited for."""
+    return not isinstance(error, Unconfirmed) and monotonic() < until
 
 
 class _LookCloser(Exception):

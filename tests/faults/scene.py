@@ -1,0 +1,90 @@
+"""How does a fault test speak of a queue, its worker and what ran?"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import TypeVar
+
+from windlass import connect
+from windlass.clock import uuid7
+from windlass.job import Job, JobState, NewJob
+from windlass.queue import Queue
+from windlass.store.protocol import Filter, Store
+
+T = TypeVar("T")
+PATIENCE = 60.0
+UNFINISHED = (JobState.PENDING, JobState.PROCESSING)
+
+# Words by which the proxy knows a statement: each stands in one file of store/sql only.
+CLAIM = "Take due jobs of the highest priority"
+SETTLE = "Jobs end: their records move to the archive"
+ENQUEUE = "Accept jobs that are new"
+BEAT = "A sign of life, at the server's own time"
+
+
+class Yard:
+    """A queue with one type of job, which counts its runs and can be made to wait."""
+
+    def __init__(self, url: str) -> None:
+        self.queue = Queue(url)
+        self.ran: Counter[int] = Counter()
+        self.started: Counter[int] = Counter()
+        self.go_on = threading.Event()
+        self.go_on.set()
+
+        @self.queue.job
+        def work(number: int) -> int:
+            self.started[number] += 1
+            self.go_on.wait(PATIENCE)
+            self.ran[number] += 1
+            return number
+
+        self.work = work
+
+    @property
+    def store(self) -> Store:
+        return self.queue.store
+
+    def put(self, count: int) -> list[str]:
+        """Accept so many jobs, numbered from 0."""
+        drafts = (self.work.draft(number) for number in range(count))
+        return [handle.id for handle in self.queue.enqueue_many(drafts)]
+
+    def left(self) -> int:
+        """How many jobs are not over."""
+        return self.store.count(Filter(states=UNFINISHED), limit=100_000)
+
+    def finish(self, within: float = PATIENCE) -> None:
+        """Wait until every job is over."""
+        until(lambda: self.left() == 0, "every job ends", within)
+
+    def job(self, job_id: str) -> Job:
+        found = self.store.get(job_id)
+        assert found is not None
+        return found
+
+    def close(self) -> None:
+        self.go_on.set()
+        self.queue.close()
+
+
+def until(condition: Callable[[], T], what: str, within: float = PATIENCE) -> T:
+    """Look again and again at what other threads and processes do; fails if it does not come."""
+    end = time.monotonic() + within
+    while not (found := condition()):
+        assert time.monotonic() < end, f"it did not happen that {what}"
+        time.sleep(0.05)
+    return found
+
+
+def impatient(url: str, patience: float) -> connect.Opened:
+    """The store for callers that wait no longer than this."""
+    return connect.open(url, patience=patience)
+
+
+def a_draft() -> NewJob:
+    """A job of a type that nobody serves."""
+    return NewJob(id=uuid7(), type="unserved", payload=b"{}")

@@ -1,0 +1,89 @@
+"""F-04: the network is cut at the moment of an answer. Is anything done twice, or not at all?"""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from tests.faults.scene import CLAIM, ENQUEUE, SETTLE, Yard, until
+from tests.servers.proxy import Proxy, Where
+from windlass.errors import StoreUnavailable
+from windlass.job import JobState
+from windlass.store.protocol import Filter
+
+pytestmark = pytest.mark.timeout(90)
+
+
+@pytest.mark.parametrize("where", Where)
+def test_f04_a_settle_that_is_cut_off_is_repeated_and_nothing_runs_twice(
+    yard: Yard, proxy: Proxy, where: Where
+) -> None:
+    [job_id] = yard.put(1)
+    with yard.queue.worker() as worker, proxy.failing(SETTLE, where) as point:
+        point.wait()
+        yard.finish()
+        assert worker.parts.settler.late == 0
+    assert yard.ran == {0: 1}
+    assert (yard.job(job_id).state, yard.job(job_id).attempts) == (JobState.COMPLETED, 1)
+
+
+@pytest.mark.parametrize("where", [Where.BEFORE, Where.COMMITTED])
+def test_f04_a_claim_that_is_cut_off_costs_no_attempt(yard: Yard, proxy: Proxy, where: Where) -> None:
+    [job_id] = yard.put(1)
+    with proxy.failing(CLAIM, where) as point, yard.queue.worker():
+        point.wait()
+        yard.finish()
+    assert yard.ran == {0: 1}
+    assert yard.job(job_id).attempts == 1
+
+
+@pytest.mark.parametrize("where", Where)
+def test_f04_an_enqueue_whose_answer_is_lost_makes_one_job_and_is_answered(
+    yard: Yard, proxy: Proxy, where: Where
+) -> None:
+    yard.put(1)
+    with proxy.failing(ENQUEUE, where) as point:
+        handle = yard.work.enqueue(7)
+        assert point.reached.is_set()
+    assert handle.created is (where is not Where.COMMITTED)
+    assert yard.left() == 2
+    assert yard.job(handle.id).state is JobState.PENDING
+
+
+def test_f04_callers_that_share_a_statement_are_each_answered_once(yard: Yard, proxy: Proxy) -> None:
+    yard.put(1)
+    made: list[str] = []
+    with proxy.failing(ENQUEUE, Where.COMMITTED, times=2):
+        callers = [
+            threading.Thread(target=lambda number=number: made.append(yard.work.enqueue(number).id))
+            for number in range(1, 13)
+        ]
+        for caller in callers:
+            caller.start()
+        for caller in callers:
+            caller.join()
+    assert len(set(made)) == 12
+    assert yard.store.count(Filter(), limit=100) == 13
+
+
+def test_f04_a_draft_that_failed_and_is_sent_again_runs_once_even_if_it_has_ended(
+    yard: Yard, proxy: Proxy
+) -> None:
+    """Committed, the answer lost, the repeat cut off as well: the caller is told, and tries again."""
+    draft = yard.work.draft(7)
+    yard.put(1)
+    with (
+        proxy.failing(ENQUEUE, Where.COMMITTED),
+        proxy.failing("Accept those jobs of which the id is not known", Where.BEFORE),
+        pytest.raises(StoreUnavailable) as failure,
+    ):
+        yard.queue.enqueue_many([draft])
+    assert failure.value.retryable
+    with yard.queue.worker():
+        until(lambda: yard.ran[7], "the job runs")
+        yard.finish()
+        [handle] = yard.queue.enqueue_many([draft])
+        assert not handle.created
+        yard.finish()
+    assert yard.ran == {0: 1, 7: 1}

@@ -1,0 +1,213 @@
+"""F-08: the database is stopped, stands still, loses its sessions, or has none left to give."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+
+import psycopg
+import pytest
+
+from tests.faults.scene import BEAT, Yard, a_draft, impatient, until
+from tests.servers import postgres, standby
+from tests.servers.proxy import Proxy
+from windlass import connect
+from windlass.errors import StoreUnavailable
+from windlass.job import JobState
+from windlass.store.protocol import Filter
+
+pytestmark = pytest.mark.timeout(120)
+
+# Longer than a worker may be silent before others take it for dead.
+FROZEN_SECONDS = 12.0
+
+
+def test_f08_running_jobs_go_on_through_an_immediate_restart_and_their_results_are_kept(
+    server: postgres.Server, make_yard: Callable[[str], Yard]
+) -> None:
+    yard = make_yard(server.new_database())
+    yard.go_on.clear()
+    yard.put(5)
+    with yard.queue.worker():
+        until(lambda: len(yard.started) == 5, "all jobs begin")
+        standby.stop_at_once(server)
+        yard.go_on.set()
+        until(lambda: len(yard.ran) == 5, "all jobs run to their end")
+        server.start()
+        # Who enqueues now need not know of it.
+        yard.work.enqueue(5)
+        yard.finish()
+    assert yard.ran == dict.fromkeys(range(6), 1)
+
+
+def test_f08_a_frozen_server_costs_time_and_nothing_else(
+    server: postgres.Server, make_yard: Callable[[str], Yard]
+) -> None:
+    """Connections stay open and nobody answers: no error comes by itself, and nothing may wait for ever."""
+    url = server.new_database()
+    yard, watcher = make_yard(url), make_yard(url)
+    yard.go_on.clear()
+    [job_id] = yard.put(1)
+    with yard.queue.worker() as worker, closing(impatient(url, 2.0)) as opened:
+        until(lambda: yard.started[0], "the job begins")
+        name = worker.id
+        # Another worker that might take the first one for dead.
+        with watcher.queue.worker(types=["nothing.*", "work"]) as other:
+            other.drain()
+            opened.store.enqueue([a_draft()])
+            standby.freeze(server)
+            frozen = time.monotonic()
+            try:
+                with pytest.raises(StoreUnavailable) as failure:
+                    opened.store.enqueue([a_draft()])
+                assert failure.value.retryable
+                assert time.monotonic() - frozen < FROZEN_SECONDS
+                yard.go_on.set()
+                threading.Event().wait(max(0.0, frozen + FROZEN_SECONDS - time.monotonic()))
+                assert not worker.parts.standing.sure()
+            finally:
+                standby.thaw(server)
+            until(lambda: yard.job(job_id).state is JobState.COMPLETED, "the result is written")
+            until(worker.parts.standing.sure, "the worker is sure of itself again")
+            yard.work.enqueue(1)
+            until(lambda: yard.ran[1], "the worker works again")
+        assert worker.id == name
+    assert yard.started == {0: 1, 1: 1}
+    assert watcher.started == {}
+
+
+def test_f08_a_worker_stops_in_its_time_while_the_server_stands_still(
+    server: postgres.Server, make_yard: Callable[[str], Yard]
+) -> None:
+    yard = make_yard(server.new_database())
+    yard.put(1)
+    with yard.queue.worker() as worker:
+        yard.finish()
+        standby.freeze(server)
+        try:
+            begun = time.monotonic()
+            worker.stop()
+            yard.close()
+            assert time.monotonic() - begun < 30
+        finally:
+            standby.thaw(server)
+
+
+def test_f08_sessions_that_are_terminated_again_and_again_lose_nothing(yard: Yard, database: str) -> None:
+    server = postgres.shared(15)
+    ids = yard.put(200)
+    others = f"datname = '{database}' and pid <> pg_backend_pid()"
+    with yard.queue.worker(threads=4):
+        for number in range(200, 206):
+            server.run(f"select pg_terminate_backend(pid) from pg_stat_activity where {others}")
+            ids.append(yard.work.enqueue(number).id)
+            threading.Event().wait(0.3)
+        yard.finish()
+    assert yard.ran == dict.fromkeys(range(206), 1)
+
+
+def test_f08_a_half_open_heartbeat_connection_is_replaced_before_the_worker_is_taken_for_dead(
+    yard: Yard, proxy: Proxy
+) -> None:
+    yard.go_on.clear()
+    yard.put(1)
+    with yard.queue.worker() as worker:
+        until(lambda: yard.started[0], "the job begins")
+        sent = worker.parts.standing.sent
+        until(lambda: worker.parts.standing.sent > sent, "it beats")
+        proxy.silence(BEAT)
+        silenced = worker.parts.standing.sent
+        until(lambda: worker.parts.standing.sent > silenced, "it beats again", within=9)
+        assert worker.parts.standing.sent - silenced < 9
+        yard.go_on.set()
+        yard.finish()
+
+
+def test_f08_producers_wait_for_a_connection_and_then_get_one_clear_error_while_the_heart_beats(
+    database: str, closing: ExitStack
+) -> None:
+    """All connections of the pool are in use: held up by somebody's lock."""
+    url = postgres.shared(15).url(database)
+    opened = connect.open(url, patience=3.0)
+    closing.callback(opened.close)
+    yard = Yard(url)
+    closing.callback(yard.close)
+    yard.queue._opening._opened = opened  # noqa: SLF001 - the same store, with less patience
+    with yard.queue.worker() as worker, psycopg.connect(url) as locker:
+        yard.put(1)
+        yard.finish()
+        locker.execute("lock table windlass.types in access exclusive mode")
+        failures: list[Exception] = []
+
+        def look() -> None:
+            try:
+                opened.store.types()
+            except Exception as error:  # noqa: BLE001 - looked at below
+                failures.append(error)
+
+        lookers = [threading.Thread(target=look) for _ in range(14)]
+        for looker in lookers:
+            looker.start()
+        seen = worker.parts.standing.sent
+        for looker in lookers:
+            looker.join()
+        until(lambda: worker.parts.standing.sent > seen, "the heart beats", within=3)
+        assert worker.parts.standing.sure()
+        locker.rollback()
+    assert len(failures) == 14
+    assert any("all of 10 connections" in str(error) for error in failures)
+
+
+def test_f08_a_server_without_a_free_session_is_waited_for(
+    closing: ExitStack, make_yard: Callable[[str], Yard]
+) -> None:
+    standby.required(15)
+    with postgres.running(15, max_connections="12", superuser_reserved_connections="1") as server:
+        url = server.new_database()
+        opened = connect.open(url, patience=2.0)
+        closing.callback(opened.close)
+        with ExitStack() as held:
+            with pytest.raises(psycopg.OperationalError, match=r"too many|reserved"):  # noqa: PT012 - until full
+                while True:
+                    held.enter_context(psycopg.connect(url))
+            with pytest.raises(StoreUnavailable, match=r"too many|reserved") as failure:
+                opened.store.enqueue([a_draft()])
+            assert failure.value.retryable
+        until(lambda: opened.store.enqueue([a_draft()]), "there is room again")
+        assert opened.store.count(Filter(), limit=10) == 1
+
+
+def test_f08_a_standby_accepts_nothing_says_so_and_is_waited_for(
+    server: postgres.Server, make_yard: Callable[[str], Yard]
+) -> None:
+    """What was a primary turns read-only with its sessions open, as after a managed failover."""
+    yard = make_yard(server.new_database())
+    yard.put(1)
+    with yard.queue.worker():
+        yard.finish()
+        server.run("alter system set default_transaction_read_only = on")
+        server.run("select pg_reload_conf()")
+
+        def refused() -> bool:
+            try:
+                yard.store.enqueue([a_draft()])
+            except StoreUnavailable as error:
+                return "read-only" in str(error)
+            return False
+
+        until(refused, "the server refuses")
+        with psycopg.connect(server.url(), autocommit=True) as mender:
+            mender.execute("set default_transaction_read_only = off")
+            mender.execute("alter system reset default_transaction_read_only")
+            mender.execute("select pg_reload_conf()")
+
+        def accepted() -> bool:
+            try:
+                return yard.work.enqueue(1).created
+            except StoreUnavailable:
+                return False
+
+        until(accepted, "the server accepts")
+        until(lambda: yard.ran[1], "the worker goes on by itself")

@@ -1,0 +1,58 @@
+"""F-49: the server is restarted under open LISTEN connections. Are jobs found, and hints heard again?"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.faults.scene import Yard, until
+from tests.servers import postgres, standby
+from tests.servers.proxy import Proxy
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def test_f49_a_restart_costs_listeners_nothing_but_a_moment(
+    server: postgres.Server, make_yard: Callable[[str], Yard]
+) -> None:
+    url = server.new_database()
+    producer, consumer = make_yard(url), make_yard(url)
+    told = threading.Event()
+    with consumer.queue.worker():
+        consumer.queue.wakeup.subscribe(told.set)
+        producer.put(1)
+        until(lambda: consumer.ran[0], "the job runs")
+        standby.stop_at_once(server)
+        server.start()
+        # Found by looking, if not by hearing.
+        producer.work.enqueue(1)
+        until(lambda: consumer.ran[1], "the job after the restart runs", within=15)
+        listening = "select from pg_stat_activity where query = 'listen windlass'"
+        until(lambda: server.run(listening), "somebody listens again")
+        told.clear()
+        # Each notification of a producer that reconnects by itself is heard again.
+        until(lambda: _tell(producer, told), "a hint is heard", within=15)
+        consumer.queue.wakeup.unsubscribe(told.set)
+
+
+def test_f49_a_listener_that_hears_nothing_is_noticed_and_costs_latency_only(
+    yard: Yard, proxy: Proxy, database: str, make_yard: Callable[[str], Yard]
+) -> None:
+    """A half-open LISTEN connection: no error, no notification, for ever."""
+    producer = make_yard(postgres.shared(15).url(database))
+    producer.put(1)
+    with yard.queue.worker():
+        until(lambda: yard.ran[0], "the job runs")
+        proxy.silence("listen windlass")
+        begun = time.monotonic()
+        producer.work.enqueue(1)
+        until(lambda: yard.ran[1], "it is found by looking")
+        assert time.monotonic() - begun < 5
+
+
+def _tell(producer: Yard, told: threading.Event) -> bool:
+    producer.queue.wakeup.notify()
+    return told.wait(0.5)

@@ -1,0 +1,29 @@
+"""Do two hosts on one server ever claim the same job?"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.crash.processes import ROOT
+from tests.servers import netns, standby
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def test_two_hosts_in_namespaces_of_their_own_claim_no_job_twice() -> None:
+    why = netns.cannot()
+    if why is not None:
+        pytest.skip(why)
+    standby.required(15)
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "two_hosts.py", "--jobs", "2000", "--workers", "1"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "no job was claimed twice" in done.stdout
