@@ -11,20 +11,22 @@ from psycopg import errors
 
 from windlass.clock import from_micros
 from windlass.errors import StoreUnavailable
+from windlass.store import migration
 from windlass.store.postgres import claim, enqueue, fleet, guest, health, retention, schema, settle
-from windlass.store.postgres.address import Address, read
+from windlass.store.postgres.address import read
 from windlass.store.postgres.failures import explain, is_away, is_passing, lacks_day
 from windlass.store.postgres.gather import Gathering
 from windlass.store.postgres.guard import Guard
 from windlass.store.postgres.link import Link, Pool
 from windlass.store.postgres.listener import CHANNEL, Listener
-from windlass.store.postgres.session import Connection, PostgresTx, load, localize
+from windlass.store.postgres.session import DIALECT, Connection, PostgresTx, load, localize
 from windlass.store.verbs import fleet as shared_fleet
 from windlass.store.verbs import operating, producing, running, searching, upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime, timedelta
+    from pathlib import Path
 
     from windlass.clock import Clock
     from windlass.job import Job, Lease, NewJob, TypeInfo
@@ -62,11 +64,13 @@ class PostgresStore:
         clock: Clock | None = None,
         create: bool = True,
         patience: float = _PATIENCE_SECONDS,
+        migrations: Path | None = None,
     ) -> None:
         self.address = read(url)
         # None: the server's own clock, which is the only one that all machines share.
         self._clock = clock
         self._statements = load()
+        self._known = migration.load(DIALECT, migrations)
         self._opened_by = os.getpid()
         self._closed = False
         self._guard = Guard()
@@ -196,7 +200,7 @@ class PostgresStore:
         self._write(upkeep.set_setting, name, value)
 
     def status(self) -> StoreStatus:
-        return self._read(health.status, self.address)
+        return self._read(health.status, self.address, self._known)
 
     def backup(self, path: str) -> None:
         health.backup(self.address, path)
@@ -224,7 +228,7 @@ class PostgresStore:
     def _prepare(self, *, create: bool) -> None:
         self._links["upkeep"].run(
             lambda connection: schema.prepare(
-                connection, self._tx(connection), self.address.shown, create=create
+                connection, self._tx(connection), self.address, self._known, create=create
             ),
             again=False,
         )
@@ -344,19 +348,3 @@ class _LookCloser(Exception):
 
 def _time(tx: PostgresTx) -> int:
     return tx.now
-
-
-def migrate(url: str) -> list[str]:
-    """Bring a database's schema up to date, or add our tables to it; the names of the migrations applied."""
-    address: Address = read(url)
-    guard = Guard()
-    link = Link(address, "upkeep", guard)
-    statements = load()
-    try:
-        return link.run(
-            lambda connection: schema.bring_up(connection, PostgresTx(connection, statements), address.shown),
-            again=False,
-        )
-    finally:
-        link.close()
-        guard.close()
