@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,15 +12,14 @@ import click
 
 from windlass.cli.screen import number
 from windlass.move import Step
-from windlass.ops.document import encode
 
 _BETWEEN_LINES = 1.0
 
 
 @contextmanager
-def steps(*, json: bool) -> Iterator[Callable[[Step], None]]:
+def steps(*, as_json: bool) -> Iterator[Callable[[Step], None]]:
     """Gives what is to be told of each step; all of it goes to standard error."""
-    showing = _Steps(json=json)
+    showing = _Steps(as_json=as_json)
     try:
         yield showing.tell
     finally:
@@ -30,9 +30,9 @@ def steps(*, json: bool) -> Iterator[Callable[[Step], None]]:
 class _Steps:
     """One line that changes on a terminal; a line a second elsewhere."""
 
-    def __init__(self, *, json: bool) -> None:
-        self._json = json
-        self._live = not json and sys.stderr.isatty()
+    def __init__(self, *, as_json: bool) -> None:
+        self._json = as_json
+        self._live = not as_json and sys.stderr.isatty()
         self._name = ""
         self._first = 0
         self._begun = self._told = 0.0
@@ -50,7 +50,7 @@ class _Steps:
         left = (step.total - step.done) / rate if rate else None
         if self._json:
             facts = {"step": step.name, "rows": step.done, "total": step.total}
-            click.echo(encode({**facts, "rate": round(rate), "eta": left and round(left, 1)}), err=True)
+            click.echo(json.dumps({**facts, "rate": round(rate), "eta": left and round(left, 1)}), err=True)
         elif step.total or step.done == step.total:
             self._show(_words(step, rate, left))
 

@@ -211,7 +211,7 @@ def move(to: str, drain: bool, force: bool, taken_back: bool) -> None:
         return
     with closing(connect.source(url)) as source, closing(connect.target(to)) as target:
         running = Running.DRAIN if drain else Running.LEAVE if force else Running.REFUSE
-        with closing(connect.open(url, create=False)) as opened, steps(json=here.json) as step:
+        with closing(connect.open(url, create=False)) as opened, steps(as_json=here.json) as step:
             moved = moving.move(source, target, Ops(opened.store), running=running, step=step)
     if here.json:
         click.echo(encode(moved))
