@@ -78,8 +78,7 @@ def main() -> int:
             return process.returncode
         took = time.monotonic() - began
         moved = json.loads(out)
-        rate = moved["copied"] / took
-        print(f"resumed: {moved['copied']:,} rows copied and all compared in {took:.1f} s ({rate:,.0f}/s)")
+        print(f"resumed: {moved['copied']:,} rows copied and all compared in {took:.1f} s")
         for table, found in moved["tables"].items():
             print(f"  {table:<10}{found['rows']:>9,} rows, both {found['checksum']}")
         same = counts(target) == counts(source)

@@ -139,6 +139,7 @@ def _compare(source: Source, target: Target, step: Callable[[Step], None], batch
     for table in TABLES:
         step(Step("checking", done, total))
         here = add_up(line for part in _batches(source, table, {}, batch) for line in part.lines)
+        step(Step("checking", done + here.rows // 2, total))
         there = target.sum(table, source.columns(table))
         if here != there:
             raise StoreError(
