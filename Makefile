@@ -4,7 +4,7 @@ ARGS ?=
 DEV := $(PYTHON) scripts/dev.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format setup lock kill-run two-hosts growth held-xmin bench
+.PHONY: help run test check format setup lock kill-run move-run two-hosts growth held-xmin bench
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1	\2/'
@@ -32,6 +32,9 @@ kill-run: ## Kill workers at random under load and count what was lost; ARGS=--p
 
 two-hosts: ## Two hosts in network namespaces of their own (needs root) on one PostgreSQL: does any job run twice?
 	@$(DEV) exec python scripts/two_hosts.py $(ARGS)
+
+move-run: ## Move 200,000 jobs to PostgreSQL, kill the move half-way, resume it, compare
+	@$(DEV) exec python scripts/move_run.py $(ARGS)
 
 growth: ## Fill a PostgreSQL store and show that claims cost the same; ARGS=--scale=0.1 for a quick look
 	@$(DEV) exec python scripts/growth.py $(ARGS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -10,6 +10,7 @@ from windlass.errors import InvalidValue, StoreUnavailable
 from windlass.store.protocol import Store
 from windlass.store.sqlite import files
 from windlass.store.sqlite.connection import MEMORY
+from windlass.store.sqlite.source import SqliteSource
 from windlass.store.sqlite.store import SqliteStore
 from windlass.wakeup.listen import Listen
 from windlass.wakeup.local import LocalWakeup
@@ -17,9 +18,13 @@ from windlass.wakeup.protocol import Wakeup
 from windlass.wakeup.watch import Watch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
     from types import ModuleType
 
     from windlass.clock import Clock
+    from windlass.store.migration import Schema
+    from windlass.store.moving import Source, Target
 
 _SQLITE = "sqlite:///"
 # How many seconds we wait for somebody else's write.
@@ -43,25 +48,58 @@ class Opened(msgspec.Struct, frozen=True):
         self.store.close()
 
 
-def open(url: str, *, create: bool = True, clock: Clock | None = None, patience: float = _PATIENCE) -> Opened:
+def open(
+    url: str,
+    *,
+    create: bool = True,
+    clock: Clock | None = None,
+    patience: float = _PATIENCE,
+    migrations: Path | None = None,
+) -> Opened:
     """Open the store behind a URL. A new one gets its schema; `create=False` opens what exists only.
 
-    Times are the store's own; a `clock` stands in its place for tests.
+    Times are the store's own; a `clock` stands in its place for tests, and a folder of `migrations` in ours.
     """
     if is_postgres(url):
-        return _open_postgres(url, create=create, clock=clock, patience=patience)
+        return _open_postgres(url, create=create, clock=clock, patience=patience, migrations=migrations)
     path = sqlite_path(url)
-    store = SqliteStore(path, clock=clock, create=create, patience=patience)
+    store = SqliteStore(path, clock=clock, create=create, patience=patience, migrations=migrations)
     version = store.watch()
     return Opened(store, LocalWakeup() if version is None else Watch(version))
 
 
-def migrate(url: str) -> list[str]:
+def migrate(
+    url: str, *, migrations: Path | None = None, say: Callable[[str], None] = lambda _: None
+) -> list[str]:
     """Bring the store behind a URL to the newest schema; the names of the migrations applied."""
     if is_postgres(url):
-        applied: list[str] = _postgres().migrate(url)
+        applied: list[str] = _postgres().schema.migrate(url, migrations, say)
         return applied
-    return files.migrate(sqlite_path(url), patience=_PATIENCE)
+    return files.migrate(sqlite_path(url), migrations, say, patience=_PATIENCE)
+
+
+def schema(url: str, *, migrations: Path | None = None) -> Schema:
+    """The schema of the store behind a URL beside the one that this code knows; nothing is changed."""
+    if is_postgres(url):
+        found: Schema = _postgres().schema.look_at(url, migrations)
+        return found
+    return files.look(sqlite_path(url), migrations)
+
+
+def source(url: str) -> Source:
+    """The store behind a URL, to be moved away from."""
+    if is_postgres(url) or sqlite_path(url) == MEMORY:
+        raise InvalidValue("store to be moved", shown(url), "a file of SQLite")
+    return SqliteSource(sqlite_path(url), patience=_PATIENCE)
+
+
+def target(url: str) -> Target:
+    """The store behind a URL, to be moved to; an empty database is given its schema."""
+    if not is_postgres(url):
+        sqlite_path(url)
+        raise InvalidValue("--to", url, "postgresql://user@host/database")
+    found: Target = _postgres().target.PostgresTarget(url)
+    return found
 
 
 def is_postgres(url: str) -> bool:
@@ -70,8 +108,10 @@ def is_postgres(url: str) -> bool:
 
 
 def shown(url: str) -> str:
-    """A PostgreSQL URL without its password."""
-    safe: str = _postgres().read(url).shown
+    """A URL without its password."""
+    if not is_postgres(url):
+        return url
+    safe: str = _postgres().address.read(url).shown
     return safe
 
 
@@ -89,8 +129,8 @@ def sqlite_path(url: str) -> str:
     return path
 
 
-def _open_postgres(url: str, *, create: bool, clock: Clock | None, patience: float) -> Opened:
-    store = _postgres().PostgresStore(url, clock=clock, create=create, patience=patience)
+def _open_postgres(url: str, **options: Any) -> Opened:
+    store = _postgres().store.PostgresStore(url, **options)
     listener = store.listener
     return Opened(store, LocalWakeup() if listener is None else Listen(listener))
 
@@ -98,11 +138,12 @@ def _open_postgres(url: str, *, create: bool, clock: Clock | None, patience: flo
 def _postgres() -> ModuleType:
     """The driver is an extra, imported only by who needs it."""
     try:
-        from windlass.store.postgres import store  # noqa: PLC0415 - see above
+        from windlass.store import postgres  # noqa: PLC0415 - see above
+        from windlass.store.postgres import address, schema, store, target  # noqa: F401, PLC0415 - likewise
     except ImportError as error:
         if error.name is None or not error.name.startswith("psycopg"):
             raise
         raise StoreUnavailable(
             "PostgreSQL needs its driver, which is not installed: pip install 'windlass[postgres]'"
         ) from None
-    return store
+    return postgres

@@ -14,7 +14,8 @@ WindlassError
 ├── StoreError              the store did not do what it was asked
 │   ├── StoreBusy           somebody else held the write lock for too long
 │   ├── StoreUnavailable    cannot be opened, reached or written
-│   └── StoreMismatch       not a Windlass store, or of a version that this code does not know
+│   ├── StoreMismatch       not a Windlass store, or of a version that this code does not know
+│   └── StoreMoved          its jobs are in another store now
 ├── WaitTimeout             `job.wait()` ended before the job did
 ├── JobUnsuccessful         `job.result()` of a job that ended without one
 └── Verdict                 raised by handlers to say what shall happen
@@ -148,6 +149,14 @@ class StoreUnavailable(StoreError):
 
 class StoreMismatch(StoreError):
     """Not a Windlass store, or made by a version that this code does not know."""
+
+
+class StoreMoved(StoreError):
+    """The jobs are in another store now. This one can be read, and nobody may write to it."""
+
+    def __init__(self, place: str, moved_to: str) -> None:
+        self.moved_to = moved_to
+        super().__init__(f"{place} has moved to {moved_to}; nothing was written: use that store")
 
 
 class WaitTimeout(WindlassError, TimeoutError):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from windlass.store import statements
+from windlass.store import migration, statements
 
 SHELF = Path(statements.__file__).parent
 FILES = sorted((SHELF / "sql").glob("*.sql"))
@@ -46,15 +46,15 @@ def test_a_file_of_one_dialect_stands_above_the_shared_one() -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_migrations_are_numbered_without_gaps_and_say_whether_they_expand_or_contract(dialect: str) -> None:
-    found = statements.migrations(dialect)
-    assert [number for number, _, _ in found] == list(range(1, len(found) + 1))
-    assert all(text.startswith(("-- expand\n", "-- contract\n")) for _, _, text in found)
+    found = migration.load(dialect)
+    assert [each.number for each in found] == list(range(1, len(found) + 1))
+    assert {each.kind for each in found} <= set(migration.Kind)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_every_dialect_has_the_same_migrations(dialect: str) -> None:
-    names = [(number, name) for number, name, _ in statements.migrations(dialect)]
-    assert names == [(number, name) for number, name, _ in statements.migrations(DIALECTS[0])]
+    names = [(each.label, each.kind) for each in migration.load(dialect)]
+    assert names == [(each.label, each.kind) for each in migration.load(DIALECTS[0])]
 
 
 def test_names_become_numbers_in_the_order_of_their_first_use() -> None:

@@ -8,7 +8,7 @@ from time import perf_counter, time_ns
 
 from windlass.bench.place import Folder
 from windlass.clock import uuid7
-from windlass.store import statements
+from windlass.store import migration, statements
 
 PAYLOAD = '{"body":"' + "x" * 188 + '"}'
 _BATCH = 100
@@ -52,8 +52,8 @@ class _Raw:
         self.execute = self._connection.execute
         self.execute("pragma journal_mode = wal")
         self.execute("pragma synchronous = full")
-        for _, _, text in statements.migrations("sqlite"):
-            self._connection.executescript(text)
+        for each in migration.load("sqlite"):
+            self._connection.executescript(each.text)
         self._texts = statements.load("sqlite")
 
     def insert(self) -> None:

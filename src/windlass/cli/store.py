@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import closing
 from datetime import timedelta
 
 import click
+from msgspec import to_builtins
 
 from windlass import connect
+from windlass import move as moving
 from windlass.cli.commands import Group
 from windlass.cli.options import span
 from windlass.cli.screen import jobs, number, size
-from windlass.cli.session import session
+from windlass.cli.session import Session, session
+from windlass.cli.steps import steps
 from windlass.config import without_password
+from windlass.errors import StoreMismatch, StoreUnavailable
+from windlass.move import Running
+from windlass.ops import Ops
 from windlass.ops.document import encode
 
 
@@ -21,10 +29,11 @@ from windlass.ops.document import encode
         windlass db status
         windlass db backup jobs-2030-01-31.db
         windlass db prune
+        windlass db move --to postgresql://app@db.example/jobs
     """,
 )
 def db() -> None:
-    """The store itself: its size and version, backup, cleaning up."""
+    """The store itself: its size and version, backup, cleaning up, moving to another."""
 
 
 @db.command(
@@ -34,40 +43,90 @@ def db() -> None:
     """,
 )
 def status() -> None:
-    """Size, versions and warnings."""
+    """Size, versions and warnings; of a store that this version cannot use, what it would take."""
     here = session()
-    found = here.ops().db_status()
+    try:
+        found = here.ops().db_status()
+    except StoreMismatch as error:
+        _show_unusable(here, error)
+        return
     if here.json:
         click.echo(encode(found))
         return
     facts = (
         ("store", without_password(found.url)),
         ("kind", f"{found.kind} {found.version}"),
-        ("schema", f"{found.schema} (this version of Windlass knows {found.newest_schema})"),
+        ("schema", _versions(found.schema, found.newest_schema)),
         ("size", size(found.size_bytes)),
         ("live jobs", number(found.live)),
         ("ended jobs", number(found.archived)),
     )
+    _show(here, facts, found.notes)
+
+
+def _show_unusable(here: Session, error: StoreMismatch) -> None:
+    """The schema alone, which can be told of any release's store."""
+    found = connect.schema(here.config.database_url)
+    if found.number is None:
+        raise error
+    url = without_password(here.config.database_url)
+    if here.json:
+        click.echo(encode({"url": url, **to_builtins(found), "notes": [str(error)]}))
+        return
+    facts = (
+        ("store", url),
+        ("schema", _versions(found.number, found.newest)),
+        ("pending", ", ".join(found.pending) or "none"),
+        ("half-made", ", ".join(found.invalid_indexes) or "no index"),
+    )
+    _show(here, facts, [str(error)])
+
+
+def _show(here: Session, facts: Sequence[tuple[str, str]], notes: Sequence[str]) -> None:
     for name, value in facts:
         click.echo(f"{name:<12}{value}")
-    for note in found.notes:
+    for note in notes:
         click.echo(here.screen.paint(f"! {note}", "yellow"))
+
+
+def _versions(schema: int, newest: int) -> str:
+    return f"{schema} (this version of Windlass knows {newest})"
 
 
 @db.command(
     examples="""
         windlass db migrate
+        windlass db migrate --dry-run
         windlass db migrate --db shop.db
     """,
 )
-def migrate() -> None:
-    """Bring the store to the schema of this version; a database without one gets Windlass's tables."""
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+def migrate(dry_run: bool) -> None:
+    """Bring the store to the schema of this version; a database without one gets Windlass's tables.
+
+    Workers go on meanwhile. Two who do this at once do it once, and one that was cut off is done again.
+    """
     here = session()
-    applied = connect.migrate(here.config.database_url)
-    found = here.ops().db_status()
+    url = here.config.database_url
+    if dry_run:
+        _would_migrate(here, url)
+        return
+    applied = connect.migrate(url, say=lambda words: click.echo(words, err=True))
+    found = connect.schema(url)
     done = f"applied {', '.join(applied)}" if applied else "nothing to do"
-    told = f"{without_password(found.url)} has schema {found.schema}, the newest: {done}"
-    click.echo(encode({"schema": found.schema, "applied": applied}) if here.json else told)
+    newest = "the newest" if not found.ahead else f"and this version knows {found.newest}"
+    told = f"{without_password(url)} has schema {found.number}, {newest}: {done}"
+    click.echo(encode({"schema": found.number, "applied": applied}) if here.json else told)
+
+
+def _would_migrate(here: Session, url: str) -> None:
+    found = connect.schema(url)
+    if here.json:
+        click.echo(encode(found))
+        return
+    todo = [f"apply {label}" for label in found.pending]
+    todo += [f"build index {name} again" for name in found.invalid_indexes]
+    click.echo("\n".join(todo) or f"nothing to do: schema {found.number}")
 
 
 @db.command(
@@ -122,6 +181,62 @@ def check() -> None:
         click.echo("\n".join(problems) or "No problems found.")
     if problems:
         click.get_current_context().exit(1)
+
+
+@db.command(
+    examples="""
+        windlass db move --db jobs.db --to postgresql://app@db.example/jobs
+        windlass db move --db jobs.db --to postgresql://app@db.example/jobs --drain
+        windlass db move --db jobs.db --to postgresql://app@db.example/jobs --abort
+    """,
+)
+@click.option(
+    "--to", "to", metavar="URL", required=True, help="The PostgreSQL database; an empty one will do."
+)
+@click.option("--drain", is_flag=True, help="Let workers that are alive finish what runs, and exit.")
+@click.option(
+    "--force", is_flag=True, help="Do not wait for workers: what they run runs again in the new store."
+)
+@click.option("--abort", "taken_back", is_flag=True, help="Take back a move that is not over.")
+def move(to: str, drain: bool, force: bool, taken_back: bool) -> None:
+    """Move all jobs from a SQLite file to PostgreSQL, with ids, keys, history and settings.
+
+    Nobody can write to either store meanwhile. What was copied is compared by counts and checksums before the
+    jobs change hands; from then on the file can only be read, and tells every writer where to go. A move that
+    was cut off goes on when it is started again.
+    """
+    if drain + force + taken_back > 1:
+        raise click.UsageError("--drain, --force and --abort cannot be combined")
+    here = session()
+    url = here.config.database_url
+    if taken_back:
+        _take_back(here, url, to)
+        return
+    with closing(connect.source(url)) as source, closing(connect.target(to)) as target:
+        running = Running.DRAIN if drain else Running.LEAVE if force else Running.REFUSE
+        with closing(connect.open(url, create=False)) as opened, steps(as_json=here.json) as step:
+            moved = moving.move(source, target, Ops(opened.store), running=running, step=step)
+    if here.json:
+        click.echo(encode(moved))
+        return
+    for name, found in moved.tables.items():
+        click.echo(f"{name:<10}{number(found.rows):>12} rows  {found.checksum}")
+    click.echo(
+        f"moved to {moved.target}; {moved.source} can still be read. Point producers and workers there."
+    )
+
+
+def _take_back(here: Session, url: str, to: str) -> None:
+    with closing(connect.source(url)) as source:
+        try:
+            with closing(connect.target(to)) as target:
+                moving.abort(source, target)
+            left = f"{target.place} is empty"
+        except StoreUnavailable as error:
+            moving.abort(source, None)
+            left = f"what was copied is left where it is: {error}"
+    told = f"taken back: {source.place} is open again; {left}"
+    click.echo(encode({"aborted": source.place, "target": left}) if here.json else told)
 
 
 COMMANDS = (db,)

@@ -292,6 +292,9 @@ class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
     live: int
     archived: int
+    # Of a store that this code can use: indexes left half-made, and where its jobs are going or have gone.
+    invalid_indexes: tuple[str, ...] = ()
+    moved_to: str | None = None
     notes: tuple[str, ...] = ()
 
 

@@ -15,17 +15,8 @@ def load(dialect: str) -> dict[str, str]:
     for path in sorted((_HERE / "sql").glob("*.sql"), key=lambda path: path.name.count(".")):
         name, *only = path.stem.split(".")
         if only in ([], [dialect]):
-            statements[name] = _spelled(path.read_text(encoding="utf-8"), dialect)
+            statements[name] = spelled(path.read_text(encoding="utf-8"), dialect)
     return statements
-
-
-def migrations(dialect: str) -> list[tuple[int, str, str]]:
-    """Number, name and text of every migration, in order."""
-    found = []
-    for path in sorted((_HERE / "migrations" / dialect).glob("*.sql")):
-        number, _, name = path.stem.partition("_")
-        found.append((int(number), name, _spelled(path.read_text(encoding="utf-8"), dialect)))
-    return found
 
 
 def parameters(statement: str) -> set[str]:
@@ -45,6 +36,6 @@ def numbered(statement: str) -> tuple[str, tuple[str, ...]]:
     return _PARAMETER.sub(number, statement), tuple(order)
 
 
-def _spelled(text: str, dialect: str) -> str:
+def spelled(text: str, dialect: str) -> str:
     """Our tables stand in a schema of their own; SQLite has none, so there it becomes a prefix."""
     return text.replace("windlass.", "windlass_") if dialect == "sqlite" else text

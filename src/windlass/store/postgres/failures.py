@@ -28,6 +28,8 @@ _FOREIGN = (
 )
 # What PgBouncer says to a connection that brings settings with it.
 _POOLED = "unsupported startup parameter"
+# Raised by the seal of a store that a move is filling.
+_FILLING = "WL001"
 _FULL = (errors.DiskFull, errors.OutOfMemory)
 # Classes of SQLSTATE that mean that the connection, or the server behind it, is no good.
 _AWAY = ("08", "57P", "53", "28", "3D")
@@ -45,6 +47,8 @@ def translated(shown: str) -> Iterator[None]:
 def explain(error: psycopg.Error, shown: str) -> StoreError:
     """One of our errors for one of PostgreSQL's."""
     why = told(error)
+    if error.sqlstate == _FILLING:
+        return StoreUnavailable(f"{shown} {why}; nothing was written: try again when the move is over")
     if isinstance(error, errors.ReadOnlySqlTransaction):
         return StoreUnavailable(f"{shown} is read-only, as a standby is; nothing was written: try again")
     if isinstance(error, errors.DeadlockDetected):

@@ -8,11 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from windlass.errors import InvalidValue, StoreUnavailable
+from windlass.store.moving import State
 from windlass.store.postgres import schema
 from windlass.store.postgres.address import MARK
 from windlass.store.protocol import StoreStatus
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from windlass.store.migration import Migration
     from windlass.store.postgres.address import Address
     from windlass.store.postgres.session import Connection, PostgresTx
 
@@ -33,7 +37,7 @@ def check_session(connection: Connection, address: Address) -> None:
         )
 
 
-def status(tx: PostgresTx, address: Address) -> StoreStatus:
+def status(tx: PostgresTx, address: Address, known: Sequence[Migration]) -> StoreStatus:
     """Size, versions and warnings."""
     [sizes] = tx.rows("sizes", limit=_MOST_COUNTED)
     [server] = tx.rows("server")
@@ -49,15 +53,25 @@ def status(tx: PostgresTx, address: Address) -> StoreStatus:
         )
     elif not address.notify:
         notes.append("windlass_notify=off: workers are not notified of new jobs, but look every second")
+    found = schema.look(tx, known)
+    if found.invalid_indexes:
+        notes.append(
+            f"half-made indexes slow down what needs them: {', '.join(found.invalid_indexes)}; "
+            "`windlass db migrate` builds them again"
+        )
+    arriving = tx.row("move")
+    if arriving is not None and arriving["state"] == State.FILLING:
+        notes.append(f"is being filled by a move from {arriving['place']}; nobody can write until it is over")
     return StoreStatus(
         url=address.shown,
         kind="postgresql",
         version=server["version"].partition(" ")[0],
-        schema=schema.present(tx) or 0,
-        newest_schema=schema.newest(),
+        schema=found.number or 0,
+        newest_schema=found.newest,
         size_bytes=int(server["size"]),
         live=sizes["live"],
         archived=sizes["archived"],
+        invalid_indexes=found.invalid_indexes,
         notes=tuple(notes),
     )
 

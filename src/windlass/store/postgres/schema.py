@@ -1,75 +1,213 @@
-"""Is the schema in this database the one that this code knows?"""
+"""Is the schema in this database the one that this code knows, and how is it changed while others work?"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
 
-from windlass.errors import StoreMismatch
-from windlass.store import statements
-from windlass.store.postgres.session import DIALECT
+from psycopg import errors, sql
+
+from windlass.errors import InvalidValue, StoreMismatch
+from windlass.store import migration
+from windlass.store.postgres.address import Address, read
+from windlass.store.postgres.guard import Guard
+from windlass.store.postgres.link import Link
+from windlass.store.postgres.session import DIALECT, PostgresTx, load
 
 if TYPE_CHECKING:
-    from windlass.store.postgres.session import Connection, PostgresTx
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from windlass.store.migration import Migration, Schema
+    from windlass.store.postgres.session import Connection
+
+T = TypeVar("T")
 
 # So far ahead the archive's days are made.
 DAYS_AHEAD = 8
 _OLDEST_SERVER = 150000
+# Whoever writes waits behind a change of a table that waits itself: so it waits briefly, and often.
+_LOCK_TIMEOUT = "1s"
+_TRIES = 60
+_PAUSE_SECONDS = 1.0
+_LOOK_SECONDS = 0.05
+# What `reindex concurrently` leaves behind when it is cut off.
+_LEFT_OVER = re.compile(r"_cc(new|old)\d*$")
 
 
-def newest() -> int:
-    """The number of the newest migration that this code knows."""
-    return statements.migrations(DIALECT)[-1][0]
+def look(tx: PostgresTx, known: Sequence[Migration]) -> Schema:
+    """What the database has seen, beside what this code knows."""
+    applied = _applied(tx)
+    invalid = [] if applied is None else [row["name"] for row in tx.rows("invalid_indexes")]
+    return migration.compare(applied, known, invalid)
 
 
-def present(tx: PostgresTx) -> int | None:
-    """The number of the last migration that the database has seen; None if it has none of our tables."""
-    [there] = tx.rows("has_schema")
-    if not there["schema"]:
-        return None
-    [row] = tx.rows("schema_number")
-    return int(row["number"] or 0)
-
-
-def prepare(connection: Connection, tx: PostgresTx, shown: str, *, create: bool) -> None:
+def prepare(
+    connection: Connection, tx: PostgresTx, address: Address, known: Sequence[Migration], *, create: bool
+) -> None:
     """Bring a new database up to the newest schema; refuse one that this code must not touch."""
-    _check_server(connection, shown)
-    number = present(tx)
-    if number is None:
-        if not create:
-            raise StoreMismatch(f"{shown} has no Windlass tables; `windlass db migrate` makes them")
-        bring_up(connection, tx, shown)
-    elif number > newest():
-        raise _too_new(shown, number)
-    elif number < newest():
-        raise StoreMismatch(
-            f"{shown} has schema {number}, this Windlass needs {newest()}: run `windlass db migrate`",
-        )
+    _check_server(connection, address.shown)
+    applied = _applied(tx)
+    if applied is not None:
+        migration.check(migration.compare(applied, known), address.shown)
+    elif create:
+        bring_up(connection, tx, address, known)
+    else:
+        raise StoreMismatch(f"{address.shown} has no Windlass tables; `windlass db migrate` makes them")
 
 
-def bring_up(connection: Connection, tx: PostgresTx, shown: str) -> list[str]:
-    """Apply every migration that the database has not seen, in one transaction; their names."""
-    applied: list[str] = []
-    with connection.transaction():
-        # Whoever comes second waits here, and then finds everything done.
-        tx.rows("lock_schema")
-        done = present(tx) or 0
-        if done > newest():
-            raise _too_new(shown, done)
-        for number, name, text in statements.migrations(DIALECT):
-            if number > done:
-                if number == 1:
-                    tx.change("make_schema")
-                connection.execute(text.encode())
-                tx.change("note_migration", number=number, name=name, now=tx.now)
-                applied.append(f"{number:04}_{name}")
+def bring_up(
+    connection: Connection,
+    tx: PostgresTx,
+    address: Address,
+    known: Sequence[Migration],
+    say: Callable[[str], None] = lambda _: None,
+) -> list[str]:
+    """Apply every migration that the database has not seen, while others go on working; their names."""
+    _check_server(connection, address.shown)
+    with _only_migrator(connection, tx, address, say):
+        found = look(tx, known)
+        migration.check_known(found, address.shown)
+        pending = [each for each in known if each.label in found.pending]
+        if address.pooler and any(each.alone for each in pending):
+            allowed = "the server's own address for this migration, not that of a transaction pooler"
+            raise InvalidValue("database URL", address.shown, allowed)
+        _mend(connection, found.invalid_indexes, pending, say)
+        applied = [each.label for each in pending if _apply(connection, tx, each, say)]
         tx.rows("make_days", now=tx.now, days=DAYS_AHEAD)
     return applied
 
 
-def _too_new(shown: str, number: int) -> StoreMismatch:
-    return StoreMismatch(
-        f"{shown} has schema {number}, but this Windlass knows up to {newest()}: install a newer Windlass",
-    )
+def migrate(url: str, folder: Path | None, say: Callable[[str], None]) -> list[str]:
+    """Bring a database's schema up to date, or add our tables to it; the names of the migrations applied."""
+    known = migration.load(DIALECT, folder)
+    return _on(url, lambda connection, tx, address: bring_up(connection, tx, address, known, say))
+
+
+def look_at(url: str, folder: Path | None) -> Schema:
+    """The schema of the database behind a URL; nothing is changed."""
+    known = migration.load(DIALECT, folder)
+    return _on(url, lambda _, tx, __: look(tx, known))
+
+
+def _on(url: str, call: Callable[[Connection, PostgresTx, Address], T]) -> T:
+    address, guard = read(url), Guard()
+    link = Link(address, "upkeep", guard)
+    try:
+        return link.run(
+            lambda connection: call(connection, PostgresTx(connection, load()), address), again=False
+        )
+    finally:
+        link.close()
+        guard.close()
+
+
+# --- applying -----------------------------------------------------------------------------------
+
+
+def _apply(connection: Connection, tx: PostgresTx, each: Migration, say: Callable[[str], None]) -> bool:
+    """Apply one migration; False if another migrator has done so meanwhile."""
+    if each.alone:
+        _step_by_step(connection, each, say)
+        _note(tx, each)
+        return True
+    for _ in range(_TRIES):
+        try:
+            return _at_once(connection, tx, each, say)
+        except errors.LockNotAvailable:
+            say(f"{each.label} waits for a table that is in use")
+            threading.Event().wait(_PAUSE_SECONDS)
+    return _at_once(connection, tx, each, say)
+
+
+def _at_once(connection: Connection, tx: PostgresTx, each: Migration, say: Callable[[str], None]) -> bool:
+    with connection.transaction():
+        # Whoever comes second waits here, and then finds everything done.
+        tx.rows("lock_schema")
+        if each.number in (_applied(tx) or {}):
+            return False
+        say(f"applying {each.label}")
+        connection.execute(f"set local lock_timeout = '{_LOCK_TIMEOUT}'".encode())
+        if each.number == 1:
+            tx.change("make_schema")
+        connection.execute(each.text.encode())
+        _note(tx, each)
+    return True
+
+
+def _step_by_step(connection: Connection, each: Migration, say: Callable[[str], None]) -> None:
+    # What may run outside a transaction keeps no writer waiting, and may itself wait for old transactions.
+    steps = list(each.each())
+    with _unhurried(connection):
+        for number, statement in enumerate(steps, 1):
+            say(f"applying {each.label}, step {number} of {len(steps)}")
+            connection.execute(statement.encode())
+
+
+def _note(tx: PostgresTx, each: Migration) -> None:
+    tx.change("note_migration", number=each.number, name=each.name, kind=each.kind.value, now=tx.now)
+
+
+# --- indexes whose build was cut off ------------------------------------------------------------
+
+
+def _mend(
+    connection: Connection, invalid: Sequence[str], pending: Sequence[Migration], say: Callable[[str], None]
+) -> None:
+    """Drop them; what no migration makes anew is built again here."""
+    coming = " ".join(each.text for each in pending)
+    with _unhurried(connection):
+        for name in invalid:
+            index = sql.Identifier("windlass", name)
+            if _LEFT_OVER.search(name) or re.search(rf"\b{re.escape(name)}\b", coming):
+                say(f"dropping index {name}, whose build was cut off")
+                connection.execute(sql.SQL("drop index concurrently if exists {}").format(index))
+            else:
+                say(f"building index {name} again, whose build was cut off")
+                connection.execute(sql.SQL("reindex index concurrently {}").format(index))
+
+
+@contextmanager
+def _unhurried(connection: Connection) -> Iterator[None]:
+    connection.execute("set lock_timeout = 0")
+    try:
+        yield
+    finally:
+        if not connection.closed:
+            connection.execute("reset lock_timeout")
+
+
+# --- one at a time ------------------------------------------------------------------------------
+
+
+@contextmanager
+def _only_migrator(
+    connection: Connection, tx: PostgresTx, address: Address, say: Callable[[str], None]
+) -> Iterator[None]:
+    """Keep other migrators waiting; behind a pooler, where there are no sessions, each transaction does."""
+    if address.pooler:
+        yield
+        return
+    told = False
+    while not next(iter(tx.rows("try_migrating")))["mine"]:
+        if not told:
+            say("waiting for another migrator")
+            told = True
+        threading.Event().wait(_LOOK_SECONDS)
+    try:
+        yield
+    finally:
+        if not connection.closed:
+            tx.rows("end_migrating")
+
+
+def _applied(tx: PostgresTx) -> dict[int, str] | None:
+    [there] = tx.rows("has_schema")
+    if not there["schema"]:
+        return None
+    return {int(row["number"]): row["kind"] for row in tx.rows("applied")}
 
 
 def _check_server(connection: Connection, shown: str) -> None:

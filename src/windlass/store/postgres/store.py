@@ -12,15 +12,16 @@ from psycopg import errors
 
 from windlass.clock import from_micros
 from windlass.errors import StoreError, StoreUnavailable
+from windlass.store import migration
 from windlass.store.postgres import claim, enqueue, fleet, guest, health, retention, schema, settle
-from windlass.store.postgres.address import Address, read
+from windlass.store.postgres.address import read
 from windlass.store.postgres.failures import explain, is_passing, lacks_day
 from windlass.store.postgres.gather import Gathering
 from windlass.store.postgres.guard import Guard
 from windlass.store.postgres.link import Link
 from windlass.store.postgres.listener import CHANNEL, Listener
 from windlass.store.postgres.pool import Pool
-from windlass.store.postgres.session import Connection, PostgresTx, Unconfirmed, load, localize
+from windlass.store.postgres.session import DIALECT, Connection, PostgresTx, Unconfirmed, load, localize
 from windlass.store.postgres.unanswered import Unanswered
 from windlass.store.verbs import fleet as shared_fleet
 from windlass.store.verbs import operating, producing, running, searching, upkeep
@@ -28,6 +29,7 @@ from windlass.store.verbs import operating, producing, running, searching, upkee
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime, timedelta
+    from pathlib import Path
 
     from windlass.clock import Clock
     from windlass.job import Job, Lease, NewJob, TypeInfo
@@ -65,11 +67,13 @@ class PostgresStore:
         clock: Clock | None = None,
         create: bool = True,
         patience: float = _PATIENCE_SECONDS,
+        migrations: Path | None = None,
     ) -> None:
         self.address = read(url)
         # None: the server's own clock, which is the only one that all machines share.
         self._clock = clock
         self._statements = load()
+        self._known = migration.load(DIALECT, migrations)
         self._opened_by = os.getpid()
         self._closed = False
         self._guard = Guard()
@@ -206,7 +210,7 @@ class PostgresStore:
         self._repeatable(upkeep.set_setting, name, value)
 
     def status(self) -> StoreStatus:
-        return self._read(health.status, self.address)
+        return self._read(health.status, self.address, self._known)
 
     def backup(self, path: str) -> None:
         health.backup(self.address, path)
@@ -234,7 +238,7 @@ class PostgresStore:
     def _prepare(self, *, create: bool) -> None:
         def prepare(connection: Connection) -> None:
             health.check_session(connection, self.address)
-            schema.prepare(connection, self._tx(connection), self.address.shown, create=create)
+            schema.prepare(connection, self._tx(connection), self.address, self._known, create=create)
 
         self._links["upkeep"].run(prepare, again=False)
 
@@ -387,19 +391,3 @@ class _LookCloser(Exception):
 
 def _time(tx: PostgresTx) -> int:
     return tx.now
-
-
-def migrate(url: str) -> list[str]:
-    """Bring a database's schema up to date, or add our tables to it; the names of the migrations applied."""
-    address: Address = read(url)
-    guard = Guard()
-    link = Link(address, "upkeep", guard)
-    statements = load()
-    try:
-        return link.run(
-            lambda connection: schema.bring_up(connection, PostgresTx(connection, statements), address.shown),
-            again=False,
-        )
-    finally:
-        link.close()
-        guard.close()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from windlass.errors import StoreBusy, StoreError, StoreMismatch, StoreUnavailable
+from windlass.store.sqlite import seal
 from windlass.store.sqlite.library import sqlite3
 from windlass.store.transaction import Unstorable
 
@@ -188,6 +189,8 @@ class SqliteTx:
         try:
             return self._connection.execute(text, values)
         except _DATA_ERRORS as error:
+            if sealed := seal.refusal(self._connection, error):
+                raise sealed from error
             raise Unstorable(str(error)) from error
 
 

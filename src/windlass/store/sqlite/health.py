@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING
 from windlass.errors import InvalidValue, StoreUnavailable
 from windlass.store import statements
 from windlass.store.protocol import StoreStatus
-from windlass.store.sqlite import schema
+from windlass.store.sqlite import schema, seal
 from windlass.store.sqlite.connection import MEMORY, SqliteTx, open_connection, translated
 from windlass.store.sqlite.library import has_wal_reset_bug, sqlite3, version_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from windlass.store.migration import Migration
     from windlass.store.transaction import Tx
 
 _MOST_COUNTED = 1_000_000
@@ -23,20 +26,23 @@ _NETWORK_FILES = frozenset(
 )
 
 
-def status(connection: sqlite3.Connection, path: str) -> StoreStatus:
+def status(connection: sqlite3.Connection, path: str, known: Sequence[Migration]) -> StoreStatus:
     """Size, versions and warnings."""
     sizes = SqliteTx(connection, statements.load(schema.DIALECT), 0).row("sizes", limit=_MOST_COUNTED)
     assert sizes is not None  # noqa: S101 - an aggregate has a row
+    found = schema.look(connection, known)
+    moved = connection.execute("select state, place from windlass_moves").fetchone()
     return StoreStatus(
         url=f"sqlite:///{path}",
         kind="sqlite",
         version=version_text(),
-        schema=schema.present(connection) or 0,
-        newest_schema=schema.newest(),
+        schema=found.number or 0,
+        newest_schema=found.newest,
         size_bytes=_size(path),
         live=sizes["live"],
         archived=sizes["archived"],
-        notes=tuple(_notes(path)),
+        moved_to=moved["place"] if moved else None,
+        notes=tuple(_notes(path) + ([str(seal.words(path, *moved))] if moved else [])),
     )
 
 

@@ -5,68 +5,57 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from windlass.errors import StoreMismatch, StoreUnavailable
-from windlass.store import statements
+from windlass.store import migration
 from windlass.store.sqlite.connection import MEMORY
 from windlass.store.sqlite.library import sqlite3
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from windlass.clock import Clock
+    from windlass.store.migration import Migration, Schema
 
 DIALECT = "sqlite"
 
 
-def newest() -> int:
-    """The number of the newest migration that this code knows."""
-    return statements.migrations(DIALECT)[-1][0]
+def look(connection: sqlite3.Connection, known: Sequence[Migration]) -> Schema:
+    """What the file has seen, beside what this code knows."""
+    return migration.compare(_applied(connection), known)
 
 
-def present(connection: sqlite3.Connection) -> int | None:
-    """The number of the last migration that the file has seen; None if it has none of our tables."""
-    if not _has_table(connection, "windlass_schema"):
-        return None
-    row = connection.execute("select max(number) as number from windlass_schema").fetchone()
-    return int(row["number"] or 0)
+def is_there(connection: sqlite3.Connection) -> bool:
+    """Whether the file has tables of ours."""
+    return _has_table(connection, "windlass_schema")
 
 
-def prepare(connection: sqlite3.Connection, path: str, clock: Clock, *, create: bool) -> None:
+def prepare(
+    connection: sqlite3.Connection, path: str, clock: Clock, known: Sequence[Migration], *, create: bool
+) -> None:
     """Bring a new file up to the newest schema; refuse one that this code must not touch."""
-    if present(connection) is not None:
-        check(connection, path)
+    if is_there(connection):
+        migration.check(look(connection, known), path)
     elif create or _is_empty(connection):
-        bring_up(connection, path, clock)
+        bring_up(connection, path, clock, known)
     else:
         raise StoreMismatch(
             f"{path} is a database without Windlass tables; `windlass db migrate` adds them to it",
         )
 
 
-def check(connection: sqlite3.Connection, path: str) -> None:
-    """Refuse a schema that this code does not know."""
-    number = present(connection) or 0
-    if number > newest():
-        raise _too_new(path, number)
-    if number < newest():
-        raise StoreMismatch(
-            f"{path} has schema {number}, this Windlass needs {newest()}: run `windlass db migrate`",
-        )
-
-
-def bring_up(connection: sqlite3.Connection, path: str, clock: Clock) -> list[str]:
-    """Apply every migration that the file has not seen; their names."""
-    number = present(connection)
-    if number is None:
+def bring_up(
+    connection: sqlite3.Connection,
+    path: str,
+    clock: Clock,
+    known: Sequence[Migration],
+    say: Callable[[str], None] = lambda _: None,
+) -> list[str]:
+    """Apply every migration that the file has not seen; their names. Only one at a time comes here."""
+    found = look(connection, known)
+    migration.check_known(found, path)
+    if found.number is None:
         _set_up(connection, path)
-    elif number > newest():
-        raise _too_new(path, number)
-    return _migrate(connection, clock)
-
-
-def _too_new(path: str, number: int) -> StoreMismatch:
-    return StoreMismatch(
-        f"{path} has schema {number}, but this Windlass knows up to {newest()}: install a newer Windlass",
-    )
+    pending = [each for each in known if each.label in found.pending]
+    return [each.label for each in pending if _apply(connection, each, clock, say)]
 
 
 def _set_up(connection: sqlite3.Connection, path: str) -> None:
@@ -80,26 +69,35 @@ def _set_up(connection: sqlite3.Connection, path: str) -> None:
         )
 
 
-def _migrate(connection: sqlite3.Connection, clock: Clock) -> list[str]:
-    """Apply what is missing, all in one transaction; safe for two at once."""
-    applied: list[str] = []
+def _apply(connection: sqlite3.Connection, each: Migration, clock: Clock, say: Callable[[str], None]) -> bool:
+    """Apply one migration; False if another migrator has done so meanwhile."""
+    if each.alone:
+        steps = list(_each(each.text))
+        for number, statement in enumerate(steps, 1):
+            say(f"applying {each.label}, step {number} of {len(steps)}")
+            connection.execute(statement)
+        _note(connection, each, clock)
+        return True
     connection.execute("begin exclusive")
     try:
-        done = present(connection) or 0
-        for number, name, text in statements.migrations(DIALECT):
-            if number > done:
-                for statement in _each(text):
-                    connection.execute(statement)
-                connection.execute(
-                    "insert into windlass_schema (number, name, applied_at) values (?, ?, ?)",
-                    (number, name, clock.micros()),
-                )
-                applied.append(f"{number:04}_{name}")
+        if each.number in (_applied(connection) or {}):
+            return False
+        say(f"applying {each.label}")
+        for statement in _each(each.text):
+            connection.execute(statement)
+        _note(connection, each, clock)
         connection.execute("commit")
     finally:
         if connection.in_transaction:
             connection.execute("rollback")
-    return applied
+    return True
+
+
+def _note(connection: sqlite3.Connection, each: Migration, clock: Clock) -> None:
+    connection.execute(
+        "insert or ignore into windlass_schema (number, name, kind, applied_at) values (?, ?, ?, ?)",
+        (each.number, each.name, each.kind.value, clock.micros()),
+    )
 
 
 def _each(text: str) -> Iterator[str]:
@@ -109,6 +107,14 @@ def _each(text: str) -> Iterator[str]:
         if sqlite3.complete_statement(statement):
             yield statement
             statement = ""
+
+
+def _applied(connection: sqlite3.Connection) -> dict[int, str] | None:
+    if not is_there(connection):
+        return None
+    return {
+        row["number"]: row["kind"] for row in connection.execute("select number, kind from windlass_schema")
+    }
 
 
 def _has_table(connection: sqlite3.Connection, name: str) -> bool:

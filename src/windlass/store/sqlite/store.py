@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from windlass.clock import SystemClock, from_micros
 from windlass.errors import StoreUnavailable
-from windlass.store import statements
+from windlass.store import migration, statements
 from windlass.store.protocol import StoreStatus
 from windlass.store.sqlite import files, forks, guest, health, schema
 from windlass.store.sqlite.claim import claim, nothing_to_claim
@@ -22,6 +22,7 @@ from windlass.store.verbs import fleet, operating, producing, running, searching
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime, timedelta
+    from pathlib import Path
 
     from windlass.clock import Clock
     from windlass.job import Job, Lease, NewJob, TypeInfo
@@ -56,6 +57,7 @@ class SqliteStore:
         clock: Clock | None = None,
         create: bool = True,
         patience: float = _PATIENCE_SECONDS,
+        migrations: Path | None = None,
     ) -> None:
         require_version()
         if forks.tainted:
@@ -66,11 +68,12 @@ class SqliteStore:
         self.path = real_path(path)
         self.clock = clock or SystemClock()
         self._statements = statements.load(schema.DIALECT)
+        self._known = migration.load(schema.DIALECT, migrations)
         self._readers = Readers(self.path)
         self._opened_by = os.getpid()
         self._closed = False
         if self.path != MEMORY:
-            files.make(self.path, self.clock, create=create, patience=patience)
+            files.make(self.path, self.clock, self._known, create=create, patience=patience)
         self._writer = Writer(
             self._connect, self.path, statements=self._statements, clock=self.clock, patience=patience
         )
@@ -79,7 +82,7 @@ class SqliteStore:
     def _connect(self) -> sqlite3.Connection:
         connection = open_connection(self.path)
         if self.path == MEMORY:
-            schema.prepare(connection, self.path, self.clock, create=True)
+            schema.prepare(connection, self.path, self.clock, self._known, create=True)
         return connection
 
     # --- producing ---
@@ -195,7 +198,7 @@ class SqliteStore:
 
     def status(self) -> StoreStatus:
         with self._reader() as connection:
-            return health.status(connection, self.path)
+            return health.status(connection, self.path, self._known)
 
     def backup(self, path: str) -> None:
         health.backup(self.path, path)

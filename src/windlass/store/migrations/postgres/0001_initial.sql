@@ -2,6 +2,7 @@
 create table windlass.schema (
     number integer primary key,
     name text not null,
+    kind text not null check (kind in ('expand', 'contract')),
     applied_at bigint not null
 );
 
@@ -211,3 +212,28 @@ create table windlass.settings (
     value text not null,
     updated_at bigint not null
 );
+
+-- A move to or from another store, at most one: which it is, how far it has come, and where the other store is.
+create table windlass.moves (
+    id text primary key,
+    state text not null check (state in ('closing', 'closed', 'moved', 'filling', 'filled')),
+    place text not null,
+    began_at bigint not null,
+    -- By table, the place in its order up to which rows have been copied here.
+    copied text not null default '{}'
+);
+
+-- Keeps everybody out of a store that a move is filling, but for the move itself. Triggers that call it stand on the
+-- tables only meanwhile.
+create function windlass.refuse_while_filling() returns trigger
+    language plpgsql as $$
+declare
+    move windlass.moves;
+begin
+    select * into move from windlass.moves where state = 'filling';
+    if found and current_setting('windlass.move', true) is distinct from move.id then
+        raise exception 'is being filled by a move from %', move.place using errcode = 'WL001';
+    end if;
+    return null;
+end
+$$;

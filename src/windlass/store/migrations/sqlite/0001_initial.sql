@@ -2,6 +2,7 @@
 create table windlass.schema (
     number integer primary key,
     name text not null,
+    kind text not null check (kind in ('expand', 'contract')),
     applied_at integer not null
 ) strict;
 
@@ -159,4 +160,14 @@ create table windlass.settings (
     name text primary key,
     value text not null,
     updated_at integer not null
+) strict, without rowid;
+
+-- A move to or from another store, at most one: which it is, how far it has come, and where the other store is.
+create table windlass.moves (
+    id text primary key,
+    state text not null check (state in ('closing', 'closed', 'moved', 'filling', 'filled')),
+    place text not null,
+    began_at integer not null,
+    -- By table, the place in its order up to which rows have been copied here.
+    copied text not null default '{}'
 ) strict, without rowid;

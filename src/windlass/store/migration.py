@@ -1,0 +1,129 @@
+"""Which changes of the schema are there, which has a database seen, and may this code work on it?
+
+A migration is a numbered file of plain SQL. Its first line says what it means to others:
+
+    -- expand      adds only: code of the release before goes on working on the new schema
+    -- contract    takes something away: code that does not know it must not touch the store any more
+
+`, statement by statement` behind either: it runs outside a transaction, as `create index concurrently` must.
+Each of its statements ends with a line and can be repeated, for it may be cut off between any two.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from windlass.errors import StoreMismatch
+from windlass.store import statements
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+FOLDER = Path(__file__).parent / "migrations"
+_ALONE = ", statement by statement"
+
+
+class Kind(StrEnum):
+    """What a migration means to code that does not know it."""
+
+    EXPAND = "expand"
+    CONTRACT = "contract"
+
+
+class Migration(msgspec.Struct, frozen=True, kw_only=True):
+    """One change of the schema."""
+
+    number: int
+    name: str
+    kind: Kind
+    # Outside a transaction, statement by statement.
+    alone: bool
+    text: str
+
+    @property
+    def label(self) -> str:
+        """The name of its file."""
+        return f"{self.number:04}_{self.name}"
+
+    def each(self) -> Iterator[str]:
+        """The statements of a file that runs one by one."""
+        statement = ""
+        for line in self.text.splitlines(keepends=True):
+            statement += line
+            if line.rstrip().endswith(";"):
+                yield statement
+                statement = ""
+
+
+class Schema(msgspec.Struct, frozen=True, kw_only=True):
+    """The schema of a database beside the one that this code knows."""
+
+    # None: there are no tables of ours.
+    number: int | None
+    newest: int
+    pending: tuple[str, ...]
+    # Migrations of a newer release, and whether this code may work on what they made.
+    ahead: tuple[int, ...] = ()
+    usable: bool = True
+    # Left half-made by a build that was cut off.
+    invalid_indexes: tuple[str, ...] = ()
+
+
+def load(dialect: str, folder: Path | None = None) -> list[Migration]:
+    """Every migration of a dialect, in order."""
+    paths = sorted(((folder or FOLDER) / dialect).glob("*.sql"))
+    return [_read(path, dialect) for path in paths]
+
+
+def compare(
+    applied: Mapping[int, str] | None, known: Sequence[Migration], invalid_indexes: Sequence[str] = ()
+) -> Schema:
+    """What a database has seen (number and kind; None if it has no tables), beside what this code knows."""
+    numbers = {each.number for each in known}
+    seen = applied or {}
+    ahead = {number: kind for number, kind in seen.items() if number > max(numbers)}
+    pending = tuple(each.label for each in known if each.number not in seen)
+    return Schema(
+        number=None if applied is None else max(seen, default=0),
+        newest=max(numbers),
+        pending=pending,
+        ahead=tuple(sorted(ahead)),
+        usable=not pending and Kind.CONTRACT not in ahead.values(),
+        invalid_indexes=tuple(invalid_indexes),
+    )
+
+
+def check(found: Schema, shown: str) -> None:
+    """Refuse a store that this code must not touch."""
+    if not found.usable:
+        check_known(found, shown)
+        raise StoreMismatch(
+            f"{shown} has schema {found.number}, this Windlass needs {found.newest}: "
+            "run `windlass db migrate`",
+        )
+
+
+def check_known(found: Schema, shown: str) -> None:
+    """Refuse a store that only a newer release may change."""
+    if found.ahead and not found.usable:
+        raise StoreMismatch(
+            f"{shown} has schema {found.number}, but this Windlass knows up to {found.newest}: "
+            "install a newer Windlass",
+        )
+
+
+def _read(path: Path, dialect: str) -> Migration:
+    text = path.read_text(encoding="utf-8")
+    first = text.partition("\n")[0].removeprefix("-- ")
+    number, _, name = path.stem.partition("_")
+    return Migration(
+        number=int(number),
+        name=name,
+        kind=Kind(first.removesuffix(_ALONE)),
+        alone=first.endswith(_ALONE),
+        text=statements.spelled(text, dialect),
+    )

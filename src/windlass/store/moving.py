@@ -1,0 +1,167 @@
+"""What do two stores have to do for a move from one to the other? The seam between them.
+
+The source is sealed before anything is read: what it accepted after that nobody would copy. The target is
+sealed until it holds everything, so that nobody works on half of it. The source's word `moved` is the moment
+at which the jobs change hands; before it the source can be opened again, after it only the target can be.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
+from typing import Protocol
+
+import msgspec
+
+# Each with the columns that order it. What comes first is what others point to.
+TABLES: dict[str, tuple[str, ...]] = {
+    "types": ("name",),
+    "settings": ("name",),
+    "keys": ("caller", "key"),
+    "jobs": ("seq",),
+    "archive": ("seq",),
+}
+
+DAY = 86_400_000_000
+
+# A place in the order of a table: the values of the columns that order it.
+Place = list[str | int]
+
+
+class State(StrEnum):
+    """How far a move has come, as each of the two stores tells."""
+
+    # The source: what runs may still be settled; nothing is written any more; the jobs are in the target.
+    CLOSING = "closing"
+    CLOSED = "closed"
+    MOVED = "moved"
+    # The target.
+    FILLING = "filling"
+    FILLED = "filled"
+
+
+class Mark(msgspec.Struct, frozen=True, kw_only=True):
+    """What a store remembers of a move: which one, how far, and where the other store is."""
+
+    id: str
+    state: State
+    place: str
+    began_at: int
+    copied: dict[str, Place] = {}
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """Rows of one table as the lines in which they are copied, and the place of the last one."""
+
+    lines: list[bytes]
+    last: Place
+    # Of ended jobs: a time in each of the days on which they ended.
+    days: tuple[int, ...] = ()
+
+
+class Sum(msgspec.Struct, frozen=True):
+    """How many rows a table has, and a checksum of them in any order."""
+
+    rows: int
+    checksum: str
+
+
+class Source(Protocol):
+    """The store that is moved."""
+
+    place: str
+
+    def mark(self) -> Mark | None:
+        """What the store remembers of a move from here."""
+
+    def begin(self, mark: Mark) -> None:
+        """Seal the store. Refused if it is being moved, or was."""
+
+    def change(self, move: str, before: State, after: State) -> None:
+        """Note how far the move has come. Refused if it is not where it should be."""
+
+    def take_back(self, move: str) -> None:
+        """Open the store again. Refused once the jobs have changed hands."""
+
+    def columns(self, table: str) -> tuple[str, ...]:
+        """The names of a table's columns."""
+
+    def count(self, table: str, after: Place | None = None) -> int:
+        """How many rows a table has, in all or after a place in its order."""
+
+    def batch(self, table: str, after: Place | None, limit: int) -> Batch | None:
+        """The next rows in the table's order; None if there are no more."""
+
+    def highest(self) -> int:
+        """The highest number that a job was ever given."""
+
+    def close(self) -> None:
+        """Let go of the file."""
+
+
+class Target(Protocol):
+    """The store that the jobs are moved to."""
+
+    place: str
+
+    def mark(self) -> Mark | None:
+        """What the store remembers of a move to here."""
+
+    def begin(self, mark: Mark) -> None:
+        """Seal the store, to be filled. Refused unless it holds nothing."""
+
+    def fill(self, mark: Mark, table: str, columns: Sequence[str], batch: Batch) -> Mark:
+        """Write rows and how far it is by then; the mark after that. Refused if somebody else goes on."""
+
+    def sum(self, table: str, columns: Sequence[str]) -> Sum:
+        """Count and checksum of a table."""
+
+    def finish(self, highest: int) -> None:
+        """Make ready for use what was copied; new jobs are numbered after `highest`. Still sealed."""
+
+    def open(self, move: str) -> None:
+        """Let everybody in."""
+
+    def clear(self, move: str) -> None:
+        """Throw away what was copied, and let everybody in."""
+
+    def close(self) -> None:
+        """Let go of the connection."""
+
+
+# --- rows as lines ------------------------------------------------------------------------------
+
+# A row is one line in the text form of PostgreSQL's COPY: written and read back in bulk as it is, so the same
+# line on both sides is the same row.
+
+_SPECIAL = re.compile(r"[\b\f\n\r\t\v\\]")
+_ESCAPES = str.maketrans(
+    {"\b": r"\b", "\f": r"\f", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\v": r"\v", "\\": "\\\\"}
+)
+
+
+def line(row: Iterable[str | int | None]) -> bytes:
+    """A row as a line."""
+    return ("\t".join([_cell(value) for value in row]) + "\n").encode()
+
+
+def _cell(value: str | int | None) -> str:
+    if value is None:
+        return r"\N"
+    if isinstance(value, int):
+        return str(value)
+    return value.translate(_ESCAPES) if _SPECIAL.search(value) else value
+
+
+def add_up(lines: Iterator[bytes]) -> Sum:
+    """Count and checksum of rows, in whatever order they come."""
+    rows = total = 0
+    for each in lines:
+        rows += 1
+        total += int.from_bytes(hashlib.blake2b(each, digest_size=_BYTES).digest(), "big")
+    return Sum(rows, f"{total % (1 << 8 * _BYTES):0{2 * _BYTES}x}")
+
+
+_BYTES = 16

@@ -1,0 +1,155 @@
+"""How does a database take in the jobs of another store? Sealed until it has them all, batch by batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+from psycopg import sql
+
+from windlass.errors import Refused
+from windlass.store import migration
+from windlass.store.moving import TABLES, Batch, Mark, State, Sum, add_up
+from windlass.store.postgres import schema
+from windlass.store.postgres.address import read
+from windlass.store.postgres.guard import Guard
+from windlass.store.postgres.link import Link
+from windlass.store.postgres.session import DIALECT, Connection, PostgresTx, load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+T = TypeVar("T")
+
+_copied = msgspec.json.Decoder(dict[str, list[str | int]])
+_order = msgspec.json.Encoder(order="sorted")
+
+
+class PostgresTarget:
+    """A PostgreSQL store that is being filled."""
+
+    def __init__(self, url: str) -> None:
+        self._address = read(url)
+        self.place = self._address.shown
+        self._statements = load()
+        self._guard = Guard()
+        self._link = Link(self._address, "upkeep", self._guard)
+        known = migration.load(DIALECT)
+        try:
+            self._run(
+                lambda connection, tx: schema.prepare(connection, tx, self._address, known, create=True)
+            )
+        except BaseException:
+            self.close()
+            raise
+
+    def mark(self) -> Mark | None:
+        return self._run(lambda _, tx: _mark(tx))
+
+    def begin(self, mark: Mark) -> None:
+        def begin(connection: Connection, tx: PostgresTx) -> None:
+            there = _mark(tx)
+            if there is not None and there.state is State.FILLING:
+                raise Refused(f"{self.place} is being filled by a move from {there.place}")
+            with connection.transaction():
+                tx.change("move_begins", id=mark.id, place=mark.place, began_at=mark.began_at)
+                for table in TABLES:
+                    connection.execute(
+                        _trigger("create trigger seal before insert or update or delete", table)
+                    )
+                # Behind the seal: what was written before it was put on is seen here.
+                [found] = tx.rows("holds_anything")
+                if found["anything"]:
+                    raise Refused(
+                        f"{self.place} holds jobs, keys or settings already: a move needs a store of its own"
+                    )
+                tx.rows("move_passes", id=mark.id)
+                # Workers that were started here before have registered theirs; the source's take their place.
+                connection.execute("delete from windlass.types")
+
+        self._run(begin)
+
+    def fill(self, mark: Mark, table: str, columns: Sequence[str], batch: Batch) -> Mark:
+        further = msgspec.structs.replace(mark, copied=mark.copied | {table: batch.last})
+
+        def fill(connection: Connection, tx: PostgresTx) -> None:
+            with connection.transaction():
+                self._note(tx, mark, further)
+                tx.rows("move_passes", id=mark.id)
+                for day in batch.days:
+                    tx.rows("make_days", now=day, days=1)
+                into = sql.SQL("copy {} ({}) from stdin").format(_name(table), _names(columns))
+                with connection.cursor().copy(into) as copy:
+                    copy.write(b"".join(batch.lines))
+
+        self._run(fill)
+        return further
+
+    def sum(self, table: str, columns: Sequence[str]) -> Sum:
+        out = sql.SQL("copy (select {} from {}) to stdout").format(_names(columns), _name(table))
+
+        def lines(connection: Connection) -> Iterator[bytes]:
+            with connection.cursor().copy(out) as copy:
+                for each in copy:
+                    yield bytes(each)
+
+        return self._run(lambda connection, _: add_up(lines(connection)))
+
+    def finish(self, highest: int) -> None:
+        def finish(connection: Connection, tx: PostgresTx) -> None:
+            tx.rows("number_after", highest=highest)
+            for table in TABLES:
+                connection.execute(sql.SQL("analyze {}").format(_name(table)))
+
+        self._run(finish)
+
+    def open(self, move: str) -> None:
+        self._run(lambda connection, tx: self._unseal(connection, tx, "move_filled", move))
+
+    def clear(self, move: str) -> None:
+        def clear(connection: Connection, tx: PostgresTx) -> None:
+            with connection.transaction():
+                self._unseal(connection, tx, "move_cleared", move)
+                connection.execute(sql.SQL("truncate {}").format(sql.SQL(", ").join(map(_name, TABLES))))
+
+        self._run(clear)
+
+    def close(self) -> None:
+        self._link.close()
+        self._guard.close()
+
+    def _note(self, tx: PostgresTx, mark: Mark, further: Mark) -> None:
+        before, copied = _order.encode(mark.copied).decode(), _order.encode(further.copied).decode()
+        if tx.change("move_copied", id=mark.id, before=before, copied=copied) != 1:
+            raise Refused(f"the move to {self.place} was taken back, or is carried on by somebody else")
+
+    def _unseal(self, connection: Connection, tx: PostgresTx, note: str, move: str) -> None:
+        with connection.transaction():
+            if tx.change(note, id=move) != 1:
+                raise Refused(f"{self.place} is not being filled by this move any more")
+            for table in TABLES:
+                connection.execute(_trigger("drop trigger if exists seal", table))
+
+    def _run(self, call: Callable[[Connection, PostgresTx], T]) -> T:
+        # Never asked again by itself: whether a lost answer was a yes is read from the mark.
+        return self._link.run(
+            lambda connection: call(connection, PostgresTx(connection, self._statements)), again=False
+        )
+
+
+def _mark(tx: PostgresTx) -> Mark | None:
+    row = tx.row("move")
+    return None if row is None else msgspec.convert({**row, "copied": _copied.decode(row["copied"])}, Mark)
+
+
+def _trigger(what: str, table: str) -> sql.Composed:
+    call = " for each statement execute function windlass.refuse_while_filling()" if what[0] == "c" else ""
+    return sql.SQL(f"{what} on {{}}{call}").format(_name(table))
+
+
+def _name(table: str) -> sql.Identifier:
+    return sql.Identifier("windlass", table)
+
+
+def _names(columns: Sequence[str]) -> sql.Composed:
+    return sql.SQL(", ").join(map(sql.Identifier, columns))

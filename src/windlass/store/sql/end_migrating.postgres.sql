@@ -1,0 +1,2 @@
+-- Let the next migrator in.
+select pg_advisory_unlock(hashtextextended('windlass.schema', 0));

@@ -1,0 +1,3 @@
+-- Is anything in this store that a move would mix with its own?
+select exists (select from windlass.jobs) or exists (select from windlass.archive)
+    or exists (select from windlass.keys) or exists (select from windlass.settings) as anything;

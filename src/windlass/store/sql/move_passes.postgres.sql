@@ -1,0 +1,2 @@
+-- The move's own transaction passes its seal.
+select set_config('windlass.move', :id, true);

@@ -1,0 +1,152 @@
+"""How does a file give its jobs away? Sealed first, then read in order, batch by batch."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from windlass.errors import Refused, StoreUnavailable
+from windlass.store import migration
+from windlass.store.moving import DAY, TABLES, Batch, Mark, Place, State, line
+from windlass.store.sqlite import schema, seal
+from windlass.store.sqlite.connection import open_connection, translated
+from windlass.store.sqlite.files import our_turn, real_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from windlass.store.sqlite.library import sqlite3
+
+# Stored as 32 digits here, and grouped by PostgreSQL.
+_TOKENS = ("token", "last_token")
+
+
+class SqliteSource:
+    """A SQLite store that is being moved."""
+
+    def __init__(self, path: str, *, patience: float) -> None:
+        self._path = real_path(path)
+        self._patience = patience
+        # The machine's name too: two machines may each have such a file.
+        self.place = f"sqlite:///{self._path} on {socket.gethostname()}"
+        if not Path(self._path).is_file():
+            raise StoreUnavailable(f"there is no store at {self._path}; only a file can be moved")
+        self._connection = open_connection(self._path)
+        try:
+            with translated(self._path):
+                migration.check(schema.look(self._connection, migration.load(schema.DIALECT)), self._path)
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def mark(self) -> Mark | None:
+        with translated(self._path):
+            row = self._connection.execute("select id, state, place, began_at from windlass_moves").fetchone()
+        return None if row is None else msgspec.convert(dict(row), Mark)
+
+    def begin(self, mark: Mark) -> None:
+        with self._writing() as connection:
+            if self.mark() is not None:
+                raise Refused(f"{self._path} is being moved by somebody else")
+            connection.execute(
+                "insert into windlass_moves (id, state, place, began_at) values (?, ?, ?, ?)",
+                (mark.id, mark.state.value, mark.place, mark.began_at),
+            )
+            for statement in seal.put_on():
+                connection.execute(statement)
+
+    def change(self, move: str, before: State, after: State) -> None:
+        with self._writing() as connection:
+            done = connection.execute(
+                "update windlass_moves set state = ? where id = ? and state = ?",
+                (after.value, move, before.value),
+            )
+            if done.rowcount != 1:
+                raise Refused(f"the move of {self._path} was taken back, or is carried on by somebody else")
+
+    def take_back(self, move: str) -> None:
+        with self._writing() as connection:
+            gone = connection.execute(
+                "delete from windlass_moves where id = ? and state in ('closing', 'closed')", (move,)
+            )
+            if gone.rowcount != 1:
+                raise Refused(f"the move of {self._path} is over: it cannot be taken back")
+            for statement in seal.take_off():
+                connection.execute(statement)
+
+    def columns(self, table: str) -> tuple[str, ...]:
+        with translated(self._path):
+            return tuple(
+                row["name"] for row in self._connection.execute(f"pragma table_info(windlass_{table})")
+            )
+
+    def count(self, table: str, after: Place | None = None) -> int:
+        # The names of tables and columns here and below are our own; every value is bound.
+        text = f"select count(*) from windlass_{table} {_beyond(table, after)}"  # noqa: S608
+        with translated(self._path):
+            [count] = self._connection.execute(text, after or ()).fetchone()
+            return int(count)
+
+    def batch(self, table: str, after: Place | None, limit: int) -> Batch | None:
+        order = TABLES[table]
+        columns = self.columns(table)
+        text = (
+            f"select {', '.join(map(_read, columns))} from windlass_{table} {_beyond(table, after)} "  # noqa: S608
+            f"order by {', '.join(order)} limit ?"
+        )
+        with translated(self._path):
+            cursor = self._connection.cursor()
+            cursor.row_factory = None
+            rows = cursor.execute(text, (*(after or ()), limit)).fetchall()
+        if not rows:
+            return None
+        last = [rows[-1][columns.index(name)] for name in order]
+        return Batch([line(row) for row in rows], last, _days(rows, columns) if table == "archive" else ())
+
+    def highest(self) -> int:
+        with translated(self._path):
+            [highest] = self._connection.execute(
+                "select max(seq) from (select max(seq) as seq from windlass_jobs"
+                " union all select max(seq) from windlass_archive"
+                " union all select value from windlass_numbers where name = 'seq')"
+            ).fetchone()
+        return int(highest or 0)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """In our turn, in one transaction."""
+        with closing(our_turn(self._path, self._patience)), translated(self._path):
+            self._connection.execute("begin immediate")
+            try:
+                yield self._connection
+                self._connection.execute("commit")
+            finally:
+                if self._connection.in_transaction:
+                    self._connection.execute("rollback")
+
+
+def _beyond(table: str, after: Place | None) -> str:
+    order = TABLES[table]
+    return "" if after is None else f"where ({', '.join(order)}) > ({', '.join('?' for _ in order)})"
+
+
+def _days(rows: Sequence[tuple[Any, ...]], columns: Sequence[str]) -> tuple[int, ...]:
+    ended = columns.index("finished_at")
+    return tuple(sorted({row[ended] // DAY * DAY for row in rows}))
+
+
+def _read(column: str) -> str:
+    if column not in _TOKENS:
+        return column
+    groups = " || '-' || ".join(
+        f"substr({column}, {start}, {length})"
+        for start, length in ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
+    )
+    return f"case when length({column}) = 32 then {groups} else {column} end"

@@ -1,0 +1,22 @@
+"""Where do tests get migrations from? Our own, and on top of them what each test brings."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from windlass.store import migration
+
+DIALECTS = ("sqlite", "postgres")
+
+
+def shelf(folder: Path, *texts: str) -> Path:
+    """A new folder of migrations within `folder`: ours and, after them, one for each text."""
+    place = Path(tempfile.mkdtemp(dir=folder))
+    for dialect in DIALECTS:
+        shutil.copytree(migration.FOLDER / dialect, place / dialect)
+        first = len(migration.load(dialect)) + 1
+        for number, text in enumerate(texts, first):
+            (place / dialect / f"{number:04}_test.sql").write_text(text)
+    return place
