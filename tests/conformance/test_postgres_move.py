@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -66,8 +66,12 @@ def target() -> Iterator[str]:
         yield url
 
 
-def fresh() -> Any:
-    return postgres.fresh(MAJOR, lambda url: connect.open(url).close())
+@contextmanager
+def fresh() -> Iterator[str]:
+    """A new database with our schema in it."""
+    with postgres.fresh(MAJOR) as url:
+        connect.open(url).close()
+        yield url
 
 
 def copied(path: Path, folder: Path) -> str:

@@ -230,7 +230,7 @@ def test_everything_works_behind_a_transaction_pooler_and_without_notify(pooled:
             for number, each in enumerate(opened):
                 all_verbs(each.store, 10 * turn + number)
         answers = at_once(*(partial(each.store.enqueue, [a_job() for _ in range(50)]) for each in opened))
-        made = [answer.job.id for answers_of_one in won(answers) for answer in answers_of_one]
+        made = [answer.id for answers_of_one in won(answers) for answer in answers_of_one]
         claimed = won(at_once(*(partial(take, each.store, limit=100) for each in opened)))
         taken = [lease.id for leases in claimed for lease in leases]
         assert sorted(taken) == sorted(made)
