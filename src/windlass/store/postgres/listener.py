@@ -48,8 +48,9 @@ class Listener:
         try:
             if self._hearing is None or self._hearing.closed:
                 self._hearing = open_connection(self._address, "listen")
-                self._listen(self._hearing, self._own)
-                self._listen(self._hearing, CHANNEL)
+                with self._guard.watching(self._hearing, LONGEST["listen"]):
+                    self._hearing.execute(f"listen {self._own}".encode())
+                    self._hearing.execute(f"listen {CHANNEL}".encode())
                 # Something may have been told before we listened.
                 return True, False
             heard = list(self._hearing.notifies(timeout=seconds, stop_after=1))
@@ -81,10 +82,6 @@ class Listener:
             connection.execute("select pg_notify($1, '')", [channel])
 
         self._telling.run(send)
-
-    def _listen(self, connection: Connection, channel: str) -> None:
-        with self._guard.watching(connection, LONGEST["listen"]):
-            connection.execute(f"listen {channel}".encode())
 
     def _check_ours(self) -> None:
         if os.getpid() != self._opened_by:
