@@ -17,7 +17,7 @@ from windlass.job import Error, JobState, NewJob, Reason, TypeInfo
 from windlass.ops import Ops, Verb
 from windlass.ops.local import local_workers
 from windlass.outcome import Dead
-from windlass.store.protocol import Filter, Settlement, Want, WorkerInfo
+from windlass.store.protocol import Filter, Settlement, Vitals, Want, WorkerInfo
 from windlass.upkeep.place import here
 
 SCHEMA = {
@@ -182,6 +182,17 @@ def test_status_counts_and_names_what_is_wrong(ops: Ops, clock: ManualClock) -> 
     assert ops.status().warnings == []
     _kill(ops)
     assert ops.status().warnings == ["1 job is in the dead letters: windlass dlq list"]
+
+
+def test_a_worker_that_is_not_told_of_jobs_is_named(ops: Ops) -> None:
+    for name, host, deaf in (("w-1", "one", True), ("w-2", "two", False), ("w-3", "three", True)):
+        ops.store.join(_worker_row(name, host=host))
+        ops.store.beat(name, Vitals(deaf=deaf))
+    [warning] = ops.status().warnings
+    assert warning.startswith("2 workers are not notified of new jobs (one, three)")
+    for name in ("w-1", "w-3"):
+        ops.store.beat(name, Vitals())
+    assert ops.status().warnings == []
 
 
 def test_a_worker_without_a_beat_is_silent(ops: Ops, clock: ManualClock) -> None:

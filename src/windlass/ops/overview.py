@@ -173,7 +173,7 @@ def _warnings(types: Sequence[TypeStatus], workers: Sequence[WorkerHealth]) -> l
         who = "1 worker is" if len(deaf) == 1 else f"{len(deaf)} workers are"
         named = ", ".join(sorted({each.host for each in deaf}))
         warnings.append(
-            f"{who} not notified of new jobs ({named}) and finds them by looking each second; "
+            f"{who} not notified of new jobs ({named}), which start within a second and not at once; "
             "behind a transaction pooler, say windlass_pooler=on in the database URL"
         )
     return warnings
