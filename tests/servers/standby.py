@@ -61,10 +61,10 @@ def _end(server: postgres.Server, number: signal.Signals, victims: list[psutil.P
     for process in victims:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.send_signal(number)
-    # Also those who only notice that the postmaster is gone: they hold memory that a new one would claim.
+    server.stop()
+    # Those too who only notice that the postmaster is gone: they hold memory that a new one would claim.
     _, left = psutil.wait_procs(everybody, timeout=_PATIENCE)
     assert not left, left
-    server.stop()
 
 
 # --- a primary and its standby ------------------------------------------------------------------
