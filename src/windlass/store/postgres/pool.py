@@ -151,6 +151,10 @@ class Pool:
         pause = _FIRST_PAUSE
         while True:
             self._check_open()
+            # One of ours may have come back meanwhile.
+            rested = self._rested()
+            if rested is not None:
+                return rested
             try:
                 connection = open_connection(self._address, "pool")
             except psycopg.Error as error:
@@ -163,10 +167,6 @@ class Pool:
                 raise self._no_connection() from self._refused
             self._pause.wait(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
-            # One of ours may have come back meanwhile.
-            rested = self._rested()
-            if rested is not None:
-                return rested
 
     def _rested(self) -> Connection | None:
         """One that is there already and still works."""
