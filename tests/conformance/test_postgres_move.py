@@ -261,6 +261,15 @@ def test_two_movers_at_once_make_one_move(source: str, target: str) -> None:
     assert story(target) == story(source)
 
 
+def test_a_target_that_another_run_has_begun_to_fill_is_filled_anew(source: str, target: str) -> None:
+    with pytest.raises(Killed):
+        moving(source, target, around=Cut(5, done=True).around)
+    with psycopg.connect(target) as connection:
+        connection.execute("update windlass.moves set id = 'another run'")
+    moving(source, target)
+    assert story(target) == story(source)
+
+
 def test_a_copy_that_differs_is_noticed_and_nothing_changes_hands(source: str, target: str) -> None:
     class Spoiled:
         def __init__(self, store: Any) -> None:

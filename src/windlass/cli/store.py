@@ -233,7 +233,8 @@ def _take_back(here: Session, url: str, to: str) -> None:
                 moving.abort(source, target)
             left = f"{target.place} is empty"
         except StoreUnavailable as error:
-            moving.abort(source, None)
+            if source.mark() is not None:
+                moving.abort(source, None)
             left = f"what was copied is left where it is: {error}"
     told = f"taken back: {source.place} is open again; {left}"
     click.echo(encode({"aborted": source.place, "target": left}) if here.json else told)

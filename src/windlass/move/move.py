@@ -92,17 +92,19 @@ def _marked(source: Source, target: Target) -> Mark | None:
         return mark
     if mark.state is State.MOVED:
         raise StoreMoved(source.place, mark.place)
-    raise Refused(f"{source.place} is being moved to {mark.place}: go on with that, or --abort takes it back")
+    if mark.place != target.place:
+        raise Refused(
+            f"{source.place} is being moved to {mark.place}: go on with that, or --abort takes it back"
+        )
+    _seal(source, target, mark)
+    return mark
 
 
 def _begin(source: Source, target: Target, fleet: Ops, running: Running) -> Mark:
     """Seal both stores. The target first: if it cannot be filled, nobody was disturbed."""
     workers.check(fleet, running)
-    if (left := _left(source, target)) is not None:
-        # Begun, or taken back, without one store's knowing of the other.
-        target.clear(left.id)
     mark = Mark(id=str(uuid4()), state=State.CLOSING, place=target.place, began_at=SystemClock().micros())
-    target.begin(msgspec.structs.replace(mark, state=State.FILLING, place=source.place))
+    _seal(source, target, mark)
     source.begin(mark)
     try:
         # Seen again behind the seal, where no worker can join any more.
@@ -113,13 +115,21 @@ def _begin(source: Source, target: Target, fleet: Ops, running: Running) -> Mark
     return mark
 
 
+def _seal(source: Source, target: Target, mark: Mark) -> None:
+    """Make the target ready to be filled, and by nobody else."""
+    if (left := _left(source, target)) is not None:
+        # Begun, or taken back, without one store's knowing of the other.
+        target.clear(left.id)
+    target.begin(msgspec.structs.replace(mark, state=State.FILLING, place=source.place))
+
+
 # --- copying ------------------------------------------------------------------------------------
 
 
 def _copy(source: Source, target: Target, mark: Mark, step: Callable[[Step], None], batch: int) -> int:
     there = _filling(target, mark)
     if there is None:
-        raise Refused(f"{target.place} is not being filled by this move any more: --abort opens the source")
+        raise Refused(f"{target.place} is being filled by somebody else by now: start the move again")
     total = sum(source.count(table) for table in TABLES)
     left = sum(source.count(table, there.copied.get(table)) for table in TABLES)
     copied = 0

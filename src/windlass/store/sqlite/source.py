@@ -17,12 +17,14 @@ from windlass.store.sqlite.connection import open_connection, translated
 from windlass.store.sqlite.files import our_turn, real_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from windlass.store.sqlite.library import sqlite3
 
 # Stored as 32 digits here, and grouped by PostgreSQL.
 _TOKENS = ("token", "last_token")
+# Characters, beyond which a batch takes no more rows.
+_ENOUGH = 8_000_000
 
 
 class SqliteSource:
@@ -101,11 +103,13 @@ class SqliteSource:
         with translated(self._path):
             cursor = self._connection.cursor()
             cursor.row_factory = None
-            rows = cursor.execute(text, (*(after or ()), limit)).fetchall()
+            rows = list(_while_small(cursor.execute(text, (*(after or ()), limit))))
+            cursor.close()
         if not rows:
             return None
         last = [rows[-1][columns.index(name)] for name in order]
-        return Batch([line(row) for row in rows], last, _days(rows, columns) if table == "archive" else ())
+        days = _days(rows, columns) if table == "archive" else ()
+        return Batch([line(row) for row in rows], last, days)
 
     def highest(self) -> int:
         with translated(self._path):
@@ -130,6 +134,16 @@ class SqliteSource:
             finally:
                 if self._connection.in_transaction:
                     self._connection.execute("rollback")
+
+
+def _while_small(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    """Rows until they are enough for one batch: payloads and histories may be large."""
+    size = 0
+    for row in rows:
+        yield row
+        size += sum(len(value) for value in row if isinstance(value, str))
+        if size >= _ENOUGH:
+            return
 
 
 def _beyond(table: str, after: Place | None) -> str:
