@@ -418,7 +418,7 @@ def test_a_draining_worker_may_end_what_it_runs_but_take_nothing_new(
         here.leave("busy")
 
     moving(source, target, running=Running.DRAIN, step=work)
-    assert told == ["waiting for 1 workers with 0 running jobs"]
+    assert told == ["waiting for workers: 1 alive, 0 jobs running"]
     with closing(connect.open(target)) as opened:
         for each in (lease, other):
             job = opened.store.get(each.id)

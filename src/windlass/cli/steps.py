@@ -51,7 +51,7 @@ class _Steps:
         if self._json:
             facts = {"step": step.name, "rows": step.done, "total": step.total}
             click.echo(json.dumps({**facts, "rate": round(rate), "eta": left and round(left, 1)}), err=True)
-        elif step.total or step.done == step.total:
+        else:
             self._show(_words(step, rate, left))
 
     def _show(self, words: str) -> None:

@@ -221,9 +221,8 @@ def move(to: str, drain: bool, force: bool, taken_back: bool) -> None:
         return
     for name, found in moved.tables.items():
         click.echo(f"{name:<10}{number(found.rows):>12} rows  {found.checksum}")
-    click.echo(
-        f"moved to {moved.target}; {moved.source} can still be read. Point producers and workers there."
-    )
+    there = f"moved to {moved.target}: point producers and workers there"
+    click.echo(f"{there}; {moved.source} can still be read")
 
 
 def _take_back(here: Session, url: str, to: str) -> None:

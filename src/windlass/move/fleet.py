@@ -45,7 +45,7 @@ def wait(fleet: Ops, running: Running, say: Callable[[str], None]) -> None:
             if not worker.drain:
                 fleet.store.drain(worker.id)
         busy = sum(worker.busy for worker in alive)
-        words = f"waiting for {len(alive)} workers with {busy} running jobs"
+        words = f"waiting for workers: {len(alive)} alive, {busy} jobs running"
         if words != told:
             say(words)
         told = words

@@ -42,7 +42,7 @@ def status(connection: sqlite3.Connection, path: str, known: Sequence[Migration]
         live=sizes["live"],
         archived=sizes["archived"],
         moved_to=moved["place"] if moved else None,
-        notes=tuple(_notes(path) + ([str(seal.words(path, *moved))] if moved else [])),
+        notes=tuple(_notes(path) + ([seal.note(*moved)] if moved else [])),
     )
 
 

@@ -66,6 +66,13 @@ def refusal(connection: sqlite3.Connection, error: Exception) -> StoreError | No
     return words(path, found["state"], found["place"])
 
 
+def note(state: str, place: str) -> str:
+    """What a person who looks at the store should know."""
+    if state == State.MOVED:
+        return f"its jobs have moved to {place}; it can only be read"
+    return f"is being moved to {place}; nobody can write: `windlass db move` goes on with it, --abort takes it back"
+
+
 def words(path: str, state: str, place: str) -> StoreError:
     """Why nothing can be written, and where to go."""
     if state == State.MOVED:
