@@ -9,6 +9,9 @@ from pathlib import Path
 from windlass.store import migration
 
 DIALECTS = ("sqlite", "postgres")
+# How many migrations there are already, and the name of the first one that a test brings.
+OURS = len(migration.load("sqlite"))
+FIRST = f"{OURS + 1:04}_test"
 
 
 def shelf(folder: Path, *texts: str) -> Path:
@@ -16,7 +19,6 @@ def shelf(folder: Path, *texts: str) -> Path:
     place = Path(tempfile.mkdtemp(dir=folder))
     for dialect in DIALECTS:
         shutil.copytree(migration.FOLDER / dialect, place / dialect)
-        first = len(migration.load(dialect)) + 1
-        for number, text in enumerate(texts, first):
+        for number, text in enumerate(texts, OURS + 1):
             (place / dialect / f"{number:04}_test.sql").write_text(text)
     return place

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from tests.conformance.scene import put_one
-from tests.conformance.shelves import shelf
+from tests.conformance.shelves import FIRST, OURS, shelf
 from tests.conformance.test_postgres_store import run
 from tests.servers import postgres
 from windlass import connect
@@ -55,7 +55,7 @@ def test_f37_an_index_whose_build_was_killed_is_built_again(url: str, tmp_path: 
             again.join(PATIENCE)
         assert told == [
             "dropping index jobs_tenant, whose build was cut off",
-            "applying 0002_test, step 1 of 1",
+            f"applying {FIRST}, step 1 of 1",
         ]
         assert run(url, STATE) == [(True,)]
         assert opened.store.status().invalid_indexes == ()
@@ -66,7 +66,7 @@ def test_f37_an_index_that_no_migration_makes_anew_is_built_again(url: str, tmp_
     with building(url, folder) as (pid, failed):
         run(url, f"select pg_terminate_backend({pid})")
         failed()
-    run(url, "insert into windlass.schema values (2, 'test', 'expand', 0)")
+    run(url, f"insert into windlass.schema values ({OURS + 1}, 'test', 'expand', 0)")
     told: list[str] = []
     assert connect.migrate(url, migrations=folder, say=told.append) == []
     assert told == ["building index jobs_tenant again, whose build was cut off"]
@@ -95,7 +95,7 @@ def test_a_change_of_a_table_in_use_waits_without_keeping_writers_waiting(url: s
     with closing(connect.open(url)) as opened, old_transaction(url, "select * from windlass.jobs") as end:
         thread = threading.Thread(target=lambda: connect.migrate(url, migrations=folder, say=told.append))
         thread.start()
-        until(lambda: "0002_test waits for a table that is in use" in told)
+        until(lambda: f"{FIRST} waits for a table that is in use" in told)
         put_one(opened.store)
         end()
         thread.join(PATIENCE)

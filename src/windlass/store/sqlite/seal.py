@@ -70,7 +70,7 @@ def note(state: str, place: str) -> str:
     """What a person who looks at the store should know."""
     if state == State.MOVED:
         return f"its jobs have moved to {place}; it can only be read"
-    return f"is being moved to {place}; nobody can write: `windlass db move` goes on with it, --abort takes it back"
+    return f"its jobs are being moved to {place}: `windlass db move` goes on with that, --abort takes it back"
 
 
 def words(path: str, state: str, place: str) -> StoreError:
