@@ -29,7 +29,8 @@ def test_a_store_is_moved_and_tells_where_it_went(windlass: Terminal, target: st
     assert refused.err.count("\n") == 1
     stopped = windlass("worker", "start", *HERE, "--until-empty")
     assert (stopped.code, "has moved to postgresql://" in stopped.err) == (3, True)
-    assert windlass.ok("show", "a", *HERE).out == windlass.ok("show", "a", "--db", target).out
+    shown, there = (windlass.ok("show", "a", "--db", url, "--json").json for url in ("jobs.db", target))
+    assert shown == there
     assert "! " in windlass.ok("db", "status", *HERE).out
     again = windlass.ok("db", "move", *HERE, "--to", target, "--json")
     assert (again.json["copied"], again.json["tables"]) == (0, {})
