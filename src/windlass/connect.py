@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -135,15 +135,23 @@ def _open_postgres(url: str, **options: Any) -> Opened:
     return Opened(store, LocalWakeup() if listener is None else Listen(listener))
 
 
-def _postgres() -> ModuleType:
+class _Postgres(NamedTuple):
+    """The parts of the store that are asked for by name here."""
+
+    address: ModuleType
+    schema: ModuleType
+    store: ModuleType
+    target: ModuleType
+
+
+def _postgres() -> _Postgres:
     """The driver is an extra, imported only by who needs it."""
     try:
-        from windlass.store import postgres  # noqa: PLC0415 - see above
-        from windlass.store.postgres import address, schema, store, target  # noqa: F401, PLC0415 - likewise
+        from windlass.store.postgres import address, schema, store, target  # noqa: PLC0415 - see above
     except ImportError as error:
         if error.name is None or not error.name.startswith("psycopg"):
             raise
         raise StoreUnavailable(
             "PostgreSQL needs its driver, which is not installed: pip install 'windlass[postgres]'"
         ) from None
-    return postgres
+    return _Postgres(address, schema, store, target)
