@@ -32,6 +32,7 @@ from windlass.store.protocol import Filter
 
 KILL_EVERY = 1.0
 STOP_WITHIN = 35.0
+START_WITHIN = 60.0
 PAUSE = 0.05
 # What `windlass worker start` says when it cannot reach its store.
 NO_STORE = 3
@@ -76,6 +77,7 @@ def run(options: argparse.Namespace, folder: Path, place: Place) -> bool:
     log = Log(folder / "executions.log")
     fleet = Fleet(folder, options.workers, options.slots)
     try:
+        wait_for_the_fleet(options)
         producers, answers = start_producers(options, folder)
         place.begin()
         kills = list(killing(options, fleet, log))
@@ -150,6 +152,15 @@ class Fleet:
             if process.poll() is None:
                 process.kill()
                 process.wait()
+
+
+def wait_for_the_fleet(options: argparse.Namespace) -> None:
+    """What happens to the store shall happen to workers that work, not to such as are still starting."""
+    until = time.monotonic() + START_WITHIN
+    while len(kill_app.queue.store.workers()) < options.workers:
+        if time.monotonic() > until:
+            raise SystemExit(f"the workers did not start within {START_WITHIN:g} s")
+        time.sleep(PAUSE)
 
 
 def start_producers(options: argparse.Namespace, folder: Path) -> tuple[list[SpawnProcess], list[Path]]:

@@ -1,7 +1,7 @@
 """Runs a program of Python under a wrong clock: skewed.py SECONDS PROGRAM ARG...
 
-What the machine takes for the time of day is shifted; steady clocks stay as they are. (Under libfaketime, which
-was tried first, a worker's threads stand still.)
+What the machine takes for the time of day is shifted; steady clocks stay as they are. (Under libfaketime,
+which was tried first, a worker's threads stand still.)
 """
 
 from __future__ import annotations
