@@ -79,6 +79,7 @@ def run(options: argparse.Namespace, folder: Path, place: Place) -> bool:
     try:
         wait_for_the_fleet(options)
         producers, answers = start_producers(options, folder)
+        busy_worker(fleet, log)
         place.begin()
         kills = list(killing(options, fleet, log))
         place.finish()

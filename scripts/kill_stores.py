@@ -16,6 +16,8 @@ from tests.servers import standby  # found only by the line above
 MAJOR = 15
 # How long nobody notices that the primary is gone.
 UNNOTICED_SECONDS = 3.0
+# Between two outages, so that the recovery from each can be seen.
+CALM_SECONDS = 4.0
 
 
 class Outage(NamedTuple):
@@ -104,10 +106,12 @@ class ServerPlace:
 
     def _run(self) -> None:
         begun = time.monotonic()
+        calm = 0.0
         try:
             for offset, what, act in self._plan:
-                time.sleep(max(0.0, begun + offset - time.monotonic()))
+                time.sleep(max(0.0, begun + offset - time.monotonic(), calm))
                 self._happen(what, act)
+                calm = CALM_SECONDS
         except BaseException as error:  # noqa: BLE001 - raised by finish
             self._error = error
 
