@@ -192,23 +192,6 @@ def test_a_read_only_server_accepts_nothing_and_says_so(url: str, store: Store) 
                 attempt()
 
 
-def test_a_commit_whose_replica_is_gone_is_a_failure_and_its_repeat_finds_itself() -> None:
-    with postgres.running(MAJOR, durable=True) as server:
-        opened = connect.open(server.new_database(), patience=1.0)
-        with closing(opened):
-            put_one(opened.store)
-            server.run("alter system set synchronous_standby_names = 'nobody'")
-            server.run("select pg_reload_conf()")
-            new = a_job()
-            with pytest.raises(StoreUnavailable, match="replica"):
-                opened.store.enqueue([new])
-            server.run("alter system reset synchronous_standby_names")
-            server.run("select pg_reload_conf()")
-            [answer] = opened.store.enqueue([new])
-            assert (answer.created, answer.id) == (False, new.id)
-            assert opened.store.count(Filter(), limit=10) == 2
-
-
 # --- a transaction pooler ------------------------------------------------------------------------
 
 
