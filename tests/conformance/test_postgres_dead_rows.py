@@ -89,4 +89,4 @@ def test_a_floor_hides_nothing_that_is_newer(store: PostgresStore, monkeypatch: 
     waiting = ids(put(store, a_job(), a_job(), a_job()))
     assert ids(take(store, 2)) == waiting[:2]
     newer = ids(put(store, a_job(tenant="b", priority=10), a_job(tenant="c"), a_job(tenant="a", priority=3)))
-    assert ids(take(store, 9)) == [newer[0], waiting[2], newer[1], newer[2]]
+    assert ids(take(store, 9)) == [newer[0], newer[1], waiting[2], newer[2]]

@@ -7,12 +7,15 @@ clock as materialized (
     select coalesce(cast(:now as bigint), windlass.now()) + cast(:by as bigint) as until
 ),
 locked as materialized (
-    select j.seq, j.token
-      from (select seq, token from given order by seq) as g join windlass.jobs as j on j.seq = g.seq and j.token = g.token
-       for update of j skip locked
+    select j.spot, g.token
+      from (select seq, token from given order by seq) as g,
+           lateral (select j.ctid as spot
+                      from windlass.jobs as j
+                     where j.seq = g.seq and j.token = g.token
+                       for update skip locked) as j
 )
 update windlass.jobs as j
    set lease_until = clock.until
   from locked, clock
- where j.seq = locked.seq and j.token = locked.token
+ where j.ctid = locked.spot and j.token = locked.token
 returning j.token, j.lease_until;

@@ -2,12 +2,12 @@
 -- pending jobs have no lease.
 update windlass.jobs as j
    set due = 1
-  from (select first.seq
+  from (select first.spot
           from unnest(cast(:types as text[])) as w (type),
-               lateral (select j.seq
+               lateral (select j.ctid as spot
                           from windlass.jobs as j
                          where j.state = 'pending' and j.due < 1 and j.type = w.type and j.run_at <= :now
                          order by j.run_at
                          limit :limit
                            for update skip locked) as first) as come
- where j.seq = come.seq;
+ where j.ctid = come.spot;

@@ -9,9 +9,12 @@ given as materialized (
            as g (seq, token, lost, last_token, reason, error, history)
 ),
 locked as materialized (
-    select g.*
-      from (select * from given order by seq) as g join windlass.jobs as j on j.seq = g.seq and j.token = g.token
-       for update of j skip locked
+    select j.spot, g.*
+      from (select * from given order by seq) as g,
+           lateral (select j.ctid as spot
+                      from windlass.jobs as j
+                     where j.seq = g.seq and j.token = g.token
+                       for update skip locked) as j
 ),
 changed as (
     update windlass.jobs as j
@@ -27,6 +30,7 @@ changed as (
            finished_at = clock.now,
            updated_at = clock.now
       from locked as g, clock
-     where j.seq = g.seq and j.token = g.token
+     where j.ctid = g.spot and j.token = g.token
+    returning g.token
 )
-select token, cast(null as text) as request from locked;
+select token, cast(null as text) as request from changed;

@@ -10,9 +10,12 @@ given as materialized (
            as g (seq, token, state, last_token, reason, error, result, history)
 ),
 locked as materialized (
-    select j.ctid as spot, g.*
-      from (select * from given order by seq) as g join windlass.jobs as j on j.seq = g.seq and j.token = g.token
-       for update of j skip locked
+    select j.spot, g.*
+      from (select * from given order by seq) as g,
+           lateral (select j.ctid as spot
+                      from windlass.jobs as j
+                     where j.seq = g.seq and j.token = g.token
+                       for update skip locked) as j
 ),
 gone as (
     delete from windlass.jobs as j

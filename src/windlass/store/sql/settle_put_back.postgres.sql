@@ -1,5 +1,6 @@
 -- Running jobs become pending again: a retry, a snooze or a release. The token alone is the fence. A job that somebody
--- asked to stop is not put back: its request is the answer, and the caller carries it out.
+-- asked to stop is not put back: its request is the answer, and the caller carries it out. What was changed by somebody else
+-- at this very moment is not answered, and tried again.
 with clock as materialized (
     select now, windlass.moment(now) as moment from (select coalesce(cast(:now as bigint), windlass.now()) as now) as c
 ),
@@ -11,9 +12,12 @@ given as materialized (
            as g (seq, token, wait, given_back, snoozed, interrupted, lost, last_token, reason, error, history)
 ),
 locked as materialized (
-    select g.*, j.request
-      from (select * from given order by seq) as g join windlass.jobs as j on j.seq = g.seq and j.token = g.token
-       for update of j skip locked
+    select g.*, j.spot, j.request
+      from (select * from given order by seq) as g,
+           lateral (select j.ctid as spot, j.request
+                      from windlass.jobs as j
+                     where j.seq = g.seq and j.token = g.token
+                       for update skip locked) as j
 ),
 changed as (
     update windlass.jobs as j
@@ -34,6 +38,9 @@ changed as (
            history = replace(g.history, '0001-01-01T00:00:00Z', clock.moment),
            updated_at = clock.now
       from locked as g, clock
-     where j.seq = g.seq and j.token = g.token and g.request is null
+     where j.ctid = g.spot and j.token = g.token and g.request is null
+    returning g.token
 )
-select token, request from locked;
+select token, cast(null as text) as request from changed
+union all
+select token, request from locked where request is not null;

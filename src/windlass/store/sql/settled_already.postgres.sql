@@ -3,11 +3,12 @@
 with given as materialized (
     select * from unnest(cast(:seqs as bigint[]), cast(:tokens as uuid[])) as g (seq, token)
 )
-select g.token, true as held
-  from given as g join windlass.jobs as j on j.seq = g.seq and j.token = g.token
-union all
-select g.token, false
-  from given as g join windlass.jobs as j on j.seq = g.seq and j.last_token = g.token
+select g.token, j.held
+  from given as g,
+       lateral (select j.token is not distinct from g.token as held
+                  from windlass.jobs as j
+                 where j.seq = g.seq and g.token in (j.token, j.last_token)
+                 limit 1) as j
 union all
 select g.token, false
   from given as g join windlass.archive as a on a.seq = g.seq and a.last_token = g.token;
