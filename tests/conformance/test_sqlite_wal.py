@@ -24,7 +24,7 @@ __all__ = ["watched"]
 LARGE = "x" * 60_000
 # Longer than a connection of ours waits in one step.
 HELD_SECONDS = 0.4
-WRITES = re.compile(r"\b(insert into|update|delete from) windlass_")
+WRITES = re.compile(r"\b(insert (?:or ignore )?into|update|delete from) windlass_")
 
 
 @pytest.fixture
