@@ -63,7 +63,7 @@ def test_f08_a_frozen_server_costs_time_and_nothing_else(
                 with pytest.raises(StoreUnavailable) as failure:
                     opened.store.enqueue([a_draft()])
                 assert failure.value.retryable
-                assert time.monotonic() - frozen < FROZEN_SECONDS
+                assert time.monotonic() - frozen < 30
                 yard.go_on.set()
                 threading.Event().wait(max(0.0, frozen + FROZEN_SECONDS - time.monotonic()))
                 assert not worker.parts.standing.sure()
@@ -109,20 +109,24 @@ def test_f08_sessions_that_are_terminated_again_and_again_lose_nothing(yard: Yar
 
 
 def test_f08_a_half_open_heartbeat_connection_is_replaced_before_the_worker_is_taken_for_dead(
-    yard: Yard, proxy: Proxy
+    yard: Yard, proxy: Proxy, database: str, make_yard: Callable[[str], Yard]
 ) -> None:
+    watcher = make_yard(postgres.shared(15).url(database))
     yard.go_on.clear()
-    yard.put(1)
-    with yard.queue.worker() as worker:
+    with yard.queue.worker() as worker, watcher.queue.worker() as other:
+        other.drain()
+        yard.put(1)
+        name = worker.id
         until(lambda: yard.started[0], "the job begins")
         sent = worker.parts.standing.sent
         until(lambda: worker.parts.standing.sent > sent, "it beats")
         proxy.silence(BEAT)
         silenced = worker.parts.standing.sent
-        until(lambda: worker.parts.standing.sent > silenced, "it beats again", within=9)
-        assert worker.parts.standing.sent - silenced < 9
+        until(lambda: worker.parts.standing.sent > silenced, "it beats again", within=20)
         yard.go_on.set()
         yard.finish()
+        assert worker.id == name
+    assert yard.started + watcher.started == {0: 1}
 
 
 def test_f08_producers_wait_for_a_connection_and_then_get_one_clear_error_while_the_heart_beats(

@@ -29,9 +29,9 @@ def test_f49_a_restart_costs_listeners_nothing_but_a_moment(
         server.start()
         # Found by looking, if not by hearing.
         producer.work.enqueue(1)
-        until(lambda: consumer.ran[1], "the job after the restart runs", within=15)
+        until(lambda: consumer.ran[1], "the job after the restart runs")
         told.clear()
-        until(lambda: _tell(producer, told), "a hint is heard", within=15)
+        until(lambda: _tell(producer, told), "a hint is heard")
         consumer.queue.wakeup.unsubscribe(told.set)
 
 
@@ -47,7 +47,7 @@ def test_f49_a_listener_that_hears_nothing_is_noticed_and_costs_latency_only(
         begun = time.monotonic()
         producer.work.enqueue(1)
         until(lambda: yard.ran[1], "it is found by looking")
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < 15
 
 
 def _tell(producer: Yard, told: threading.Event) -> bool:
