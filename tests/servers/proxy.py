@@ -163,6 +163,7 @@ class Proxy:
         try:
             server.connect(self._target)
         except OSError:
+            server.close()
             client.close()
             return
         talk = _Talk(self, client, server)
