@@ -15,15 +15,24 @@ import msgspec
 
 from windlass.duration import parse_duration
 from windlass.errors import InvalidValue
+from windlass.size import parse_size
 
 SHORTEST_LEASE = timedelta(seconds=60)
 LONGEST_LEASE = timedelta(seconds=3600)
 _MOST_SLOTS = 10_000
+_MOST_JOBS = 10**9
 _SHORTEST_POLL = timedelta(milliseconds=50)
 _LONGEST_POLL = timedelta(seconds=60)
 
 FILE_NAME = "windlass.toml"
 PREFIX = "WINDLASS_"
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,8 +41,13 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     # Slots: `def` handlers and shell jobs on threads, `async def` handlers on the loop ...
     threads: int = 10
     coroutines: int = 100
-    # ... or, if given, one bound over both.
+    # ... `executor="process"` in children, one per core unless told otherwise ...
+    processes: int = cores()
+    # ... or, if given, one bound over all of them.
     concurrency: int | None = None
+    # A child is replaced after so many jobs, or when it has grown by so much since it began.
+    child_jobs: int = 1000
+    child_growth: int = 256 * 2**20
     # Patterns of types to serve, such as "email.*"; empty: all that this process has handlers for.
     types: tuple[str, ...] = ()
     shell: bool = False
@@ -42,14 +56,17 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     # A shutdown lets running jobs finish for `grace`, and is over after `exit_after` in any case.
     grace: timedelta = timedelta(seconds=25)
     exit_after: timedelta = timedelta(seconds=30)
+    # What the names of this worker's processes begin with; given by a supervisor, which ends them by it.
+    mark: str | None = None
     # For tests only: leases shorter than a minute.
     unsafe_lease: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("threads", "coroutines", "concurrency"):
+        for name in ("threads", "coroutines", "processes", "concurrency", "child_jobs"):
             slots = getattr(self, name)
-            if slots is not None and not 1 <= slots <= _MOST_SLOTS:
-                raise InvalidValue(name, slots, f"between 1 and {_MOST_SLOTS}")
+            most = _MOST_JOBS if name == "child_jobs" else _MOST_SLOTS
+            if slots is not None and not 1 <= slots <= most:
+                raise InvalidValue(name, slots, f"between 1 and {most}")
         if not self.unsafe_lease and not SHORTEST_LEASE <= self.lease <= LONGEST_LEASE:
             raise InvalidValue("lease", f"{self.lease.total_seconds():g}s", "between 60s and 3600s")
         if not _SHORTEST_POLL <= self.poll <= _LONGEST_POLL:
@@ -237,6 +254,10 @@ def _duration(value: object) -> object:
     return parse_duration(value)
 
 
+def _size(value: object) -> object:
+    return parse_size(value)
+
+
 def _patterns(value: object) -> object:
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
@@ -264,6 +285,9 @@ OPTIONS: dict[str, _Option] = {
     "app": _Option(_text, None),
     "worker.threads": _Option(_whole, _STANDARD.threads),
     "worker.coroutines": _Option(_whole, _STANDARD.coroutines),
+    "worker.processes": _Option(_whole, _STANDARD.processes),
+    "worker.child_jobs": _Option(_whole, _STANDARD.child_jobs),
+    "worker.child_growth": _Option(_size, _STANDARD.child_growth),
     "worker.concurrency": _Option(_whole, _STANDARD.concurrency),
     "worker.types": _Option(_patterns, _STANDARD.types),
     # On here, though off in WorkerConfig: this is what the local command line asks, and there shell jobs run.

@@ -18,9 +18,9 @@ import pytest
 from windlass.job import MAX_RESULT, Job, JobState, Output, Reason
 from windlass.outcome import Raised, Returned
 from windlass.queue import Queue
-from windlass.worker.command import KEPT
 from windlass.worker.guard import Guard
 from windlass.worker.shell import CommandFailed, _ending, _result
+from windlass.worker.tail import KEPT
 
 PATIENCE = 20
 

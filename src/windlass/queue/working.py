@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from windlass.config import WorkerConfig
 from windlass.duration import Duration, parse_duration
 from windlass.errors import InvalidValue
+from windlass.size import Size, parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,6 +19,9 @@ class WorkerOptions(TypedDict, total=False):
 
     threads: int
     coroutines: int
+    processes: int
+    child_jobs: int
+    child_growth: Size
     concurrency: int | None
     types: Iterable[str]
     shell: bool
@@ -63,6 +67,9 @@ def _patterns(value: object, field: str) -> tuple[str, ...]:
 _READERS: dict[str, Callable[[Any, str], Any]] = {
     "threads": _whole,
     "coroutines": _whole,
+    "processes": _whole,
+    "child_jobs": _whole,
+    "child_growth": parse_size,
     "concurrency": _whole_or_none,
     "types": _patterns,
     "shell": _switch,

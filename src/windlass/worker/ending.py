@@ -65,7 +65,8 @@ class Ending:
             loop.stop(self.left())
         self._parts.caller.threads.close()
         self._parts.caller.coroutines.close(self.left())
-        self._parts.shell.close()
+        within(self.left(), self._parts.children.close, "children")
+        self._parts.guard.close()
         within(self.left(), self._leave, "leave")
 
     def _interrupt(self, patience: float) -> None:

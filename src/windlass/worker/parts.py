@@ -18,7 +18,10 @@ from windlass.upkeep.reaper import Reaper
 from windlass.upkeep.watchman import Watchman
 from windlass.wakeup.protocol import Wakeup
 from windlass.worker.caller import Caller
+from windlass.worker.children.children import Children
+from windlass.worker.children.tree import Marks
 from windlass.worker.claimer import Claimer
+from windlass.worker.guard import Guard
 from windlass.worker.heartbeat import LOOK_EVERY, Heartbeat
 from windlass.worker.pool import Pool
 from windlass.worker.run import Runs
@@ -55,9 +58,14 @@ class Parts:
         self.runs = Runs()
         self.standing = Standing(place.here(), clock)
         self.terms = Terms(store, self.handlers)
-        self.shell = Shell(clock)
+        self.guard = Guard()
+        marks = Marks(config.mark)
+        self.shell = Shell(marks, self.guard, clock)
+        self.children = Children(self.handlers, config, marks, self.guard, clock)
         self.settler = Settler(store, wakeup, self.runs, working=lambda: not self.idle())
-        self.runner = Runner(self.settler, self.runs, self.standing, self.terms, self.shell, clock=clock)
+        self.runner = Runner(
+            self.settler, self.runs, self.standing, self.terms, self.shell, self.children, clock=clock
+        )
         self.caller = Caller(self.runner, freed=self._freed, clock=clock)
         check = self.caller.coroutines.check
         self.warden = Warden(self.runs, self.runner, self.standing, check=check, clock=clock)
@@ -172,10 +180,18 @@ def choose_handlers(registry: Registry, config: WorkerConfig) -> dict[str, Handl
 
 
 def make_pools(handlers: dict[str, Handler], config: WorkerConfig) -> list[Pool]:
-    """One pool over everything if its size is given; else threads and coroutines each have their own."""
+    """One pool over everything if its size is given; else one for each way of running."""
     by_pool: dict[str, dict[str, int]] = {}
     for name, handler in handlers.items():
-        where = "loop" if handler.kind == "loop" else "threads"
+        where = _POOLS.get(handler.kind, "threads")
         by_pool.setdefault("all" if config.concurrency else where, {})[name] = handler.version
-    slots = {"all": config.concurrency or 0, "threads": config.threads, "loop": config.coroutines}
+    slots = {
+        "all": config.concurrency or 0,
+        "threads": config.threads,
+        "loop": config.coroutines,
+        "processes": config.processes,
+    }
     return [Pool(name, types, slots[name]) for name, types in by_pool.items()]
+
+
+_POOLS = {"loop": "loop", "process": "processes"}

@@ -86,7 +86,7 @@ class _Hand:
         False if the thread is where an exception would leave a lock taken behind it.
         """
         with self._lock:
-            if self._run is not run or run.handler.kind != "thread":
+            if self._run is not run or run.handler.kind != "thread" or run.in_child:
                 return True
             seen = standing(self._thread.ident)
             if not may_strike(seen.frame, _CALLER):

@@ -117,9 +117,10 @@ class Worker:
         self._bell.put(None)
 
     def abandon(self) -> None:
-        """End every command at once, before a forced exit; may be called within a signal's handler."""
+        """End every command and child at once, before a forced exit; safe within a signal's handler."""
         if self._process == os.getpid():
             self.parts.shell.kill_all()
+            self.parts.children.kill_all()
 
     def drain(self) -> None:
         """Claim nothing more and give back what has not started; what runs goes on."""
