@@ -35,6 +35,28 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
+class PoolConfig(msgspec.Struct, frozen=True):
+    """A set of types, by patterns, with slots of its own."""
+
+    name: str
+    types: tuple[str, ...]
+    slots: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.slots <= _MOST_SLOTS:
+            raise InvalidValue(f"slots of pool {self.name}", self.slots, f"between 1 and {_MOST_SLOTS}")
+
+
+def parse_pool(text: str) -> PoolConfig:
+    """NAME=TYPES:SLOTS, such as `email=send_*,mail.*:5`."""
+    name, equals, rest = text.partition("=")
+    types, colon, slots = rest.rpartition(":")
+    patterns = tuple(part.strip() for part in types.split(",") if part.strip())
+    if not (equals and colon and name.strip() and patterns and slots.strip().isdecimal()):
+        raise InvalidValue("pool", text, "NAME=TYPES:SLOTS, such as email=send_*,mail.*:5")
+    return PoolConfig(name.strip(), patterns, int(slots))
+
+
 class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How one worker process works. Refuses nonsense when it is made."""
 
@@ -45,6 +67,12 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     processes: int = cores()
     # ... or, if given, one bound over all of them.
     concurrency: int | None = None
+    # Pools of their own for some types, so that heavy ones never keep light ones waiting.
+    pools: tuple[PoolConfig, ...] = ()
+    # Bytes that jobs of types with a `memory` may take together; None: nine tenths of the machine's.
+    memory: int | None = None
+    # Beyond so many slots held by threads that do not end, the worker drains and asks to be started anew.
+    most_held: int | None = None
     # A child is replaced after so many jobs, or when it has grown by so much since it began.
     child_jobs: int = 1000
     child_growth: int = 256 * 2**20
@@ -62,7 +90,10 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     unsafe_lease: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("threads", "coroutines", "processes", "concurrency", "child_jobs"):
+        names = [pool.name for pool in self.pools]
+        if len(set(names)) < len(names):
+            raise InvalidValue("pools", ", ".join(names), "pools of different names")
+        for name in ("threads", "coroutines", "processes", "concurrency", "child_jobs", "most_held"):
             slots = getattr(self, name)
             most = _MOST_JOBS if name == "child_jobs" else _MOST_SLOTS
             if slots is not None and not 1 <= slots <= most:
@@ -258,6 +289,13 @@ def _size(value: object) -> object:
     return parse_size(value)
 
 
+def _pools(value: object) -> object:
+    parts = value.split() if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
+        raise InvalidValue("", value, "pools such as email=send_*:5, with spaces between them")
+    return tuple(parse_pool(part) for part in parts)
+
+
 def _patterns(value: object) -> object:
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
@@ -288,6 +326,10 @@ OPTIONS: dict[str, _Option] = {
     "worker.processes": _Option(_whole, _STANDARD.processes),
     "worker.child_jobs": _Option(_whole, _STANDARD.child_jobs),
     "worker.child_growth": _Option(_size, _STANDARD.child_growth),
+    "worker.pools": _Option(_pools, _STANDARD.pools),
+    "worker.memory": _Option(_size, _STANDARD.memory),
+    # A process of its own can be started anew; a worker inside another program cannot.
+    "worker.most_held": _Option(_whole, 3),
     "worker.concurrency": _Option(_whole, _STANDARD.concurrency),
     "worker.types": _Option(_patterns, _STANDARD.types),
     # On here, though off in WorkerConfig: this is what the local command line asks, and there shell jobs run.

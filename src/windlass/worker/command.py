@@ -130,7 +130,7 @@ class Command:
             _kill_group(group, signal.SIGKILL)
             self._group = None
         if self._halted is not None:
-            # What left the group shall stop as well; a command that ended by itself may leave a daemon behind.
+            # What left the group shall stop too; a command that ended by itself may leave a daemon behind.
             tree.end_marked(self._mark, but=group)
         self._guard.remove(group)
 

@@ -53,7 +53,8 @@ _FAREWELL_SECONDS = 1.0
 class Guard:
     """Knows the process groups that must not outlive this worker; started with the first one.
 
-    Whoever left a group is found by its mark, see `children/tree.py`. In a child made by fork it does nothing: the groups are the parent's.
+    Whoever left a group is found by its mark, see `children/tree.py`. In a child made by fork it does
+    nothing: the groups are the parent's.
     """
 
     def __init__(self) -> None:

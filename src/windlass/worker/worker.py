@@ -18,6 +18,7 @@ from windlass.store.protocol import Store
 from windlass.wakeup.protocol import Wakeup
 from windlass.worker import hooks
 from windlass.worker.ending import Ending
+from windlass.worker.health import Health, examine
 from windlass.worker.leftovers import Leftovers, Remaining
 from windlass.worker.parts import Parts
 
@@ -67,6 +68,15 @@ class Worker:
     def types(self) -> tuple[str, ...]:
         """The types that it serves."""
         return tuple(self.parts.types)
+
+    @property
+    def must_restart(self) -> bool:
+        """Whether so many threads did not end that only a new process helps."""
+        return self.parts.held_too_much
+
+    def health(self) -> Health:
+        """Whether it is well; asks nobody."""
+        return examine(self.parts, self._clock, begun=self.begun)
 
     def start(self) -> None:
         """Enter the fleet and begin to claim."""

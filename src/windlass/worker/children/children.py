@@ -50,7 +50,7 @@ class Children:
 
     @contextlib.contextmanager
     def one_for(self, run: Run) -> Iterator[Child]:
-        """A child for this run alone; afterwards it is kept if it is still fit. ChildFailed if none starts."""
+        """A child for this run alone; afterwards it is kept if it is fit. ChildFailed if none starts."""
         with self._turn_of(run):
             child = self._take(fresh=run.suspect)
             try:

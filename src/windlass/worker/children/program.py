@@ -37,7 +37,7 @@ def main(parent: int, link: int) -> None:
     """The child's whole life; `link` is the number of the socket that leads to the worker."""
     die_with_parent(parent)
     adopt_orphans()
-    os.set_inheritable(link, False)
+    os.set_inheritable(link, False)  # noqa: FBT003 - it takes no keyword
     faulthandler.enable(all_threads=False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(fileno=link) as made:

@@ -1,8 +1,8 @@
 """Which processes belong to a child, what do they take, and how do all of them end?
 
-A child adopts its orphans, so as long as it lives every descendant is found below it, whatever sessions it made.
-Of a child that died, descendants are known by their process group and by a mark that they inherited in their
-environment. Read from /proc; where there is none, the process group is all that is known.
+A child adopts its orphans, so as long as it lives every descendant is found below it, whatever sessions it
+made. Of a child that died, descendants are known by their process group and by a mark that they inherited in
+their environment. Read from /proc; where there is none, the process group is all that is known.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def descendants(root: int) -> list[int]:
 
 
 def end(root: int, mark: str) -> None:
-    """Kill a process, its group and all its descendants; the root itself last, while it holds them together."""
+    """Kill a process, its group and all its descendants; the root itself last: it holds them together."""
     _signal(root, signal.SIGSTOP)
     pause = threading.Event()
     for _ in range(_ROUNDS):
@@ -129,7 +129,7 @@ def _children(pid: int) -> list[int]:
         return [each for each in _all() if (stat := _stat(each)) and int(stat[_PARENT]) == pid]
     found: list[int] = []
     try:
-        tasks = os.listdir(_PROC / str(pid) / "task")
+        tasks = os.listdir(_PROC / str(pid) / "task")  # noqa: PTH208 - read often
     except OSError:
         return found
     for task in tasks:
