@@ -36,7 +36,8 @@ def run(queue: Queue, function: Callable[..., Any], *arguments: Any, **options: 
     given = {"executor": "process", "max_attempts": 1, "retry": AT_ONCE, **options}
     job_type = queue.job(**given)(function)
     with queue.worker():
-        return job_type.enqueue(*arguments).wait(PATIENCE)
+        job: Job = job_type.enqueue(*arguments).wait(PATIENCE)
+    return job
 
 
 def result(job: Job) -> Any:
@@ -341,7 +342,7 @@ def test_a_suspect_runs_in_a_child_of_its_own_whatever_its_executor(queue: Queue
     for handle in handles:
         lose_twice(queue, handle.id)
     with queue.worker(processes=1):
-        pids = [handles[0].result(PATIENCE)["pid"], handles[1].result(PATIENCE)["pid"]]  # type: ignore[index]
+        pids = [handles[0].result(PATIENCE)["pid"], handles[1].result(PATIENCE)["pid"]]
         pids.append(handles[2].result(PATIENCE))
         assert process.enqueue().result(PATIENCE) not in pids
     assert len({os.getpid(), *pids}) == 4

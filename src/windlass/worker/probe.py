@@ -59,6 +59,8 @@ class _Asked(BaseHTTPRequestHandler):
     server: _Server
     # A caller that says nothing is not waited for.
     timeout = 5
+    server_version = "windlass"
+    sys_version = ""
 
     def do_GET(self) -> None:
         """Say how it is."""
