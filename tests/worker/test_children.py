@@ -126,7 +126,9 @@ def test_an_exception_is_told_with_its_traceback(queue: Queue) -> None:
     assert error(job) == (Reason.EXCEPTION, "this and that")
     assert job.error is not None
     assert job.error.kind == "tests.worker.childjobs.Odd"
-    assert "in odd" in (job.error.traceback or "")
+    told = job.history[0].error
+    assert told is not None
+    assert "in odd" in (told.traceback or "")
 
 
 def test_the_rules_of_a_type_hold_for_exceptions_in_children(queue: Queue) -> None:
