@@ -7,6 +7,7 @@ without a descendant? After all: has every job completed? Prints the table; exit
 """
 
 import argparse
+import contextlib
 import os
 import random
 import signal
@@ -17,7 +18,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +25,7 @@ import psutil
 
 from windlass import connect
 from windlass.clock import uuid7
+from windlass.errors import WrongState
 from windlass.job import Job, JobState, NewJob
 from windlass.store.protocol import Edit, Filter, Store
 
@@ -187,11 +188,18 @@ class Site:
     def finish(self) -> int:
         """Shorten what is left, let a worker run it all, and see that every job has completed."""
         short = dict(KINDS.values())
-        for job in self._unfinished():
-            if job.state is JobState.PENDING:
-                self.store.edit(job.id, Edit(payload=(short[job.type] % 0).encode()))
+
+        def ended() -> bool:
+            left = self._unfinished()
+            for job in left:
+                with contextlib.suppress(WrongState):
+                    if job.state is JobState.PENDING:
+                        self.store.edit(job.id, Edit(payload=(short[job.type] % 0).encode()))
+            return not left
+
+        ended()
         worker = self.worker()
-        _until(lambda: not self._unfinished(), 120)
+        _until(ended, 300)
         worker.terminate()
         worker.wait(30)
         found = [self.store.get(each) for each in self.ids]
@@ -213,7 +221,7 @@ class Site:
         _until(busy, 20)
 
 
-@contextmanager
+@contextlib.contextmanager
 def _store_is(state: str, path: Path) -> Iterator[None]:
     """Up; slow: somebody holds the lock for most of each second; gone: somebody holds it all the time."""
     if state == "up":

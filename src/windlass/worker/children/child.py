@@ -155,7 +155,11 @@ class Child:
     def hear(self, seconds: float | None) -> words.FromChild | None:
         """Its next message; None if the time is over, the bell rang, or it ended. What it logs is logged."""
         if not self._heard:
-            for key, _ in sorted(self._selector.select(seconds), key=lambda event: event[0].data is None):
+            events = self._selector.select(seconds)
+            if len(events) > 1:
+                # What was printed before a message belongs to the job that the message ends.
+                events.sort(key=lambda event: event[0].data is None)
+            for key, _ in events:
                 self._take(key)
         return self._heard.popleft() if self._heard else None
 

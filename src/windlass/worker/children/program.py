@@ -52,6 +52,7 @@ class Program:
         self._mouth = words.Mouth(link)
         self._ear = words.Ear(link)
         self._process = os.getpid()
+        self._main = threading.main_thread()
         self._clock = SystemClock()
         self._inbox: SimpleQueue[words.Work | None] = SimpleQueue()
         self._notice = Notice()
@@ -155,27 +156,19 @@ class Program:
             self._open = False
             raise Stopping
 
-    @contextlib.contextmanager
-    def _in_peace(self) -> Iterator[None]:
-        """A message that a signal tore in two would make everything after it unreadable."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        self._undisturbed += 1
+    def _say(self, message: words.FromChild) -> None:
+        """Send a message whole: one that a signal tore in two would make everything after it unreadable."""
+        on_main = threading.current_thread() is self._main
+        self._undisturbed += on_main
         try:
-            yield
+            self._mouth.say(message)
+        except OSError:
+            self._end()
         finally:
-            self._undisturbed -= 1
-        if self._struck and not self._undisturbed:
+            self._undisturbed -= on_main
+        if on_main and self._struck and not self._undisturbed:
             self._struck = False
             self._strike(signal.SIGTERM, None)
-
-    def _say(self, message: words.FromChild) -> None:
-        with self._in_peace():
-            try:
-                self._mouth.say(message)
-            except OSError:
-                self._end()
 
     # --- on the listening thread ---
 
