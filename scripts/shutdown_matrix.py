@@ -199,9 +199,11 @@ class Site:
 
         ended()
         worker = self.worker()
-        _until(ended, 300)
-        worker.terminate()
-        worker.wait(30)
+        try:
+            _until(ended, 300)
+        finally:
+            worker.terminate()
+            worker.wait(30)
         found = [self.store.get(each) for each in self.ids]
         states = [None if job is None else job.state for job in found]
         lost = sum(state is not JobState.COMPLETED for state in states)

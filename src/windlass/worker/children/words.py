@@ -50,15 +50,7 @@ class Told(msgspec.Struct, tag=True, tag_field="is", frozen=True):
     lease_lost: bool
 
 
-class Answer(msgspec.Struct, tag=True, tag_field="is", frozen=True):
-    """To an `Ask` of that number: a value, or what went wrong."""
-
-    number: int
-    value: Any = None
-    problem: str | None = None
-
-
-FromWorker = Hello | Work | Told | Answer
+FromWorker = Hello | Work | Told
 
 
 # --- the child says -----------------------------------------------------------------------------
@@ -84,14 +76,6 @@ class Said(msgspec.Struct, tag=True, tag_field="is", frozen=True):
     trace: str | None = None
 
 
-class Ask(msgspec.Struct, tag=True, tag_field="is", frozen=True):
-    """The job's Context wants something that only the worker can do."""
-
-    number: int
-    verb: str
-    arguments: dict[str, Any]
-
-
 class Finished(msgspec.Struct, tag=True, tag_field="is", frozen=True):
     """The handler returned; `value` is its JSON."""
 
@@ -109,7 +93,7 @@ class Broke(msgspec.Struct, tag=True, tag_field="is", frozen=True, kw_only=True)
     no_memory: bool = False
 
 
-FromChild = Ready | Unfit | Said | Ask | Finished | Broke
+FromChild = Ready | Unfit | Said | Finished | Broke
 
 
 # --- the form -----------------------------------------------------------------------------------
