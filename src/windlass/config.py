@@ -315,8 +315,14 @@ _SWITCH = {
 }
 _WORKER = "worker."
 _STANDARD = WorkerConfig()
-# Read by the command line itself.
-_OTHER_VARIABLES = {"WINDLASS_DEBUG"}
+# Read by the command line itself, or told to processes that we start.
+_OTHER_VARIABLES = {
+    "WINDLASS_DEBUG",
+    "WINDLASS_SUPERVISED",
+    "WINDLASS_CHILD",
+    "WINDLASS_JOB_ID",
+    "WINDLASS_ATTEMPT",
+}
 
 OPTIONS: dict[str, _Option] = {
     "database_url": _Option(_text, "sqlite:///windlass.db"),

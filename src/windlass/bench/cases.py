@@ -21,6 +21,7 @@ _BODY = PAYLOAD[len('{"body":"') : -len('"}')]
 _LONGEST_WAIT = 120.0
 _UNFINISHED = (JobState.PENDING, JobState.PROCESSING)
 _PAUSE = threading.Event()
+_WARM_UP = 20
 
 
 def single_enqueues(place: Place, count: int) -> float:
@@ -86,6 +87,25 @@ def drained(place: Place, count: int) -> float:
                 _PAUSE.wait(0.002)
             took = perf_counter() - begun
         return count / took
+
+
+def drained_apart(place: Place, count: int) -> float:
+    """No-op jobs a second in child processes, one per core, from the first result on."""
+    with Queue(place.fresh("apart")) as queue:
+        noop = queue.job(name="noop", executor="process")(_do_nothing)
+        with queue.worker():
+            # The children are there before the time begins.
+            for handle in [noop.enqueue(_BODY) for _ in range(_WARM_UP)]:
+                handle.wait(timeout=_LONGEST_WAIT)
+            begun = perf_counter()
+            queue.enqueue_many(noop.draft(_BODY) for _ in range(count))
+            while queue.store.count(Filter(states=_UNFINISHED), limit=1):
+                _PAUSE.wait(0.01)
+            return count / (perf_counter() - begun)
+
+
+def _do_nothing(body: str) -> None:
+    """What a child process can import."""
 
 
 def dispatch_within(place: Place, count: int) -> list[float]:

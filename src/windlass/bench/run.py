@@ -84,6 +84,7 @@ _RATES: Rates = {
     "enqueue, 10 threads": (cases.threaded_enqueues, 5_000),
     "enqueue, bulk": (cases.bulk_enqueues, 20_000),
     "drain, async no-ops": (cases.drained, 20_000),
+    "drain, process no-ops": (cases.drained_apart, 5_000),
 }
 _ON_FILES = _Plan(
     {
@@ -95,6 +96,7 @@ _ON_FILES = _Plan(
         "enqueue, 10 threads": ("enqueue, one by one", ">= 3"),
         "enqueue, bulk": ("raw insert, one by one", None),
         "drain, async no-ops": ("raw cycle, batches of 100", ">= 0.6"),
+        "drain, process no-ops": ("raw cycle, batches of 100", "> 3000/s on 2 cores"),
     },
     {"dispatch, one process": "p50 < 5 ms", "dispatch, two processes": "p50 < 30 ms"},
 )
@@ -103,6 +105,7 @@ _SERVER_SHARES: dict[str, tuple[str, str | None]] = {
     "enqueue, 10 threads": ("raw insert, one by one", ">= 3"),
     "enqueue, bulk": ("raw insert, one by one", "> 40000/s"),
     "drain, async no-ops": ("raw cycle, batches of 500", ">= 0.7, > 15000/s"),
+    "drain, process no-ops": ("raw cycle, batches of 500", "> 3000/s on 2 cores"),
 }
 _LATENCIES: dict[str, tuple[Callable[[Place, int], list[float]], int]] = {
     "dispatch, one process": (cases.dispatch_within, 200),
