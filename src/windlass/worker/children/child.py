@@ -136,9 +136,9 @@ class Child:
         return self._process.pid
 
     def has_ended(self) -> bool:
-        """Whether the process ended; it is left unreaped, so that its number stays its own."""
-        if self.ended:
-            return True
+        """Whether the process ended; left unreaped where that can be, so that its number stays its own."""
+        if self.ended or not hasattr(os, "waitid"):
+            return self.ended or self._process.poll() is not None
         try:
             seen = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
@@ -162,6 +162,11 @@ class Child:
             for key, _ in events:
                 self._take(key)
         return self._heard.popleft() if self._heard else None
+
+    @property
+    def tells_its_end(self) -> bool:
+        """Whether `hear` returns when the process ends, so that nobody need look."""
+        return self._pid_fd >= 0
 
     def ring(self) -> None:
         """Let whoever hears it look up; from any thread."""
@@ -244,7 +249,9 @@ class Child:
         try:
             _, status, used = os.wait4(self.pid, 0)
         except ChildProcessError:
-            self._process.returncode = 0
+            # Reaped before, by `poll` or by somebody else in this process.
+            self.exit_code = self._process.returncode
+            self._process.returncode = self._process.returncode or 0
             return
         self.exit_code = self._process.returncode = os.waitstatus_to_exitcode(status)
         self.peak = used.ru_maxrss * (1 if sys.platform == "darwin" else 1024)

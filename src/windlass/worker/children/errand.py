@@ -78,7 +78,7 @@ class Errand:
     def _next_look(self, *, limited: bool) -> float:
         if self._halted is not None:
             return _NEXT_LOOK
-        return _MEASURE_SECONDS if limited else _SELDOM
+        return _MEASURE_SECONDS if limited or not self._child.tells_its_end else _SELDOM
 
     def _escalate(self, halted: float, work: words.Work) -> bool:
         """Break off, then kill; True when it is killed."""
