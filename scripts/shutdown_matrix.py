@@ -198,12 +198,15 @@ class Site:
             return not left
 
         ended()
-        worker = self.worker()
+        # Several: many jobs have lost two workers by now, and each worker runs such ones one at a time.
+        workers = [self.worker() for _ in range(4)]
         try:
-            _until(ended, 300)
+            _until(ended, 600)
         finally:
-            worker.terminate()
-            worker.wait(30)
+            for worker in workers:
+                worker.terminate()
+            for worker in workers:
+                worker.wait(30)
         found = [self.store.get(each) for each in self.ids]
         states = [None if job is None else job.state for job in found]
         lost = sum(state is not JobState.COMPLETED for state in states)

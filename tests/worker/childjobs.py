@@ -31,6 +31,15 @@ def pid() -> int:
     return os.getpid()
 
 
+def keep(megabytes: int) -> int:
+    """Memory that is never given back."""
+    _kept.append(bytearray(b"x" * (megabytes * 2**20)))
+    return os.getpid()
+
+
+_kept: list[bytearray] = []
+
+
 def talk(ctx: Context) -> None:
     sys.stdout.write("to stdout\n")
     os.write(2, b"to stderr\n")

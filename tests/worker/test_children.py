@@ -89,10 +89,10 @@ def test_a_child_is_replaced_after_so_many_jobs(queue: Queue) -> None:
 
 
 def test_a_child_that_has_grown_is_replaced(queue: Queue) -> None:
-    pid = queue.job(executor="process")(childjobs.pid)
-    with queue.worker(processes=1, child_growth="1KB"):
-        first = pid.enqueue().result(PATIENCE)
-        assert pid.enqueue().result(PATIENCE) != first
+    keep = queue.job(executor="process")(childjobs.keep)
+    with queue.worker(processes=1, child_growth="20MB"):
+        first = keep.enqueue(50).result(PATIENCE)
+        assert keep.enqueue(0).result(PATIENCE) != first
 
 
 def test_the_context_crosses_over(queue: Queue) -> None:
@@ -324,13 +324,13 @@ def test_grandchildren_end_with_their_job_wherever_they_went(
 
 def test_a_worker_that_stops_leaves_no_child_and_gives_the_job_back(queue: Queue, tmp_path: Path) -> None:
     tidy = queue.job(executor="process")(childjobs.tidy)
-    note = tmp_path / "note"
+    note, before = tmp_path / "note", descendants(os.getpid())
     with queue.worker(grace=0, exit_after=5):
         handle = tidy.enqueue(str(note))
         until(note.exists, "it begins")
     job = queue.get(handle.id)
     assert (job.state, job.attempts, job.interruptions) == (JobState.PENDING, 0, 1)
-    assert [pid for pid in descendants(os.getpid()) if not gone(pid)] == []
+    assert [pid for pid in descendants(os.getpid()) if pid not in before and not gone(pid)] == []
 
 
 # --- suspects ---
