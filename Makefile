@@ -4,7 +4,7 @@ ARGS ?=
 DEV := $(PYTHON) scripts/dev.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format setup lock kill-run move-run two-hosts growth held-xmin bench
+.PHONY: help run test check format setup lock kill-run move-run two-hosts bad-company shutdown-matrix churn growth held-xmin bench
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1	\2/'
@@ -35,6 +35,15 @@ two-hosts: ## Two hosts in network namespaces of their own (needs root) on one P
 
 move-run: ## Move 200,000 jobs to PostgreSQL, kill the move half-way, resume it, compare
 	@$(DEV) exec python scripts/move_run.py $(ARGS)
+
+bad-company: ## Crashing, hoarding, spinning, breeding and blocking jobs beside 1,000 good ones
+	@$(DEV) exec python scripts/bad_company.py $(ARGS)
+
+shutdown-matrix: ## Every executor x order of signals x state of the store, then 200 random ends under load
+	@$(DEV) exec python scripts/shutdown_matrix.py $(ARGS)
+
+churn: ## 100,000 jobs, a tenth of them bad, through one worker; draws churn.svg
+	@$(DEV) exec python scripts/churn.py $(ARGS)
 
 growth: ## Fill a PostgreSQL store and show that claims cost the same; ARGS=--scale=0.1 for a quick look
 	@$(DEV) exec python scripts/growth.py $(ARGS)

@@ -15,15 +15,46 @@ import msgspec
 
 from windlass.duration import parse_duration
 from windlass.errors import InvalidValue
+from windlass.size import parse_size
 
 SHORTEST_LEASE = timedelta(seconds=60)
 LONGEST_LEASE = timedelta(seconds=3600)
 _MOST_SLOTS = 10_000
+_MOST_JOBS = 10**9
 _SHORTEST_POLL = timedelta(milliseconds=50)
 _LONGEST_POLL = timedelta(seconds=60)
 
 FILE_NAME = "windlass.toml"
 PREFIX = "WINDLASS_"
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class PoolConfig(msgspec.Struct, frozen=True):
+    """A set of types, by patterns, with slots of its own."""
+
+    name: str
+    types: tuple[str, ...]
+    slots: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.slots <= _MOST_SLOTS:
+            raise InvalidValue(f"slots of pool {self.name}", self.slots, f"between 1 and {_MOST_SLOTS}")
+
+
+def parse_pool(text: str) -> PoolConfig:
+    """NAME=TYPES:SLOTS, such as `email=send_*,mail.*:5`."""
+    name, equals, rest = text.partition("=")
+    types, colon, slots = rest.rpartition(":")
+    patterns = tuple(part.strip() for part in types.split(",") if part.strip())
+    if not (equals and colon and name.strip() and patterns and slots.strip().isdecimal()):
+        raise InvalidValue("pool", text, "NAME=TYPES:SLOTS, such as email=send_*,mail.*:5")
+    return PoolConfig(name.strip(), patterns, int(slots))
 
 
 class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,8 +63,19 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     # Slots: `def` handlers and shell jobs on threads, `async def` handlers on the loop ...
     threads: int = 10
     coroutines: int = 100
-    # ... or, if given, one bound over both.
+    # ... `executor="process"` in children, one per core unless told otherwise ...
+    processes: int = cores()
+    # ... or, if given, one bound over all of them.
     concurrency: int | None = None
+    # Pools of their own for some types, so that heavy ones never keep light ones waiting.
+    pools: tuple[PoolConfig, ...] = ()
+    # Bytes that jobs of types with a `memory` may take together; None: nine tenths of the machine's.
+    memory: int | None = None
+    # Beyond so many slots held by threads that do not end, the worker drains and asks to be started anew.
+    most_held: int | None = None
+    # A child is replaced after so many jobs, or when it has grown by so much since it began.
+    child_jobs: int = 1000
+    child_growth: int = 256 * 2**20
     # Patterns of types to serve, such as "email.*"; empty: all that this process has handlers for.
     types: tuple[str, ...] = ()
     shell: bool = False
@@ -42,14 +84,20 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     # A shutdown lets running jobs finish for `grace`, and is over after `exit_after` in any case.
     grace: timedelta = timedelta(seconds=25)
     exit_after: timedelta = timedelta(seconds=30)
+    # What the names of this worker's processes begin with; given by a supervisor, which ends them by it.
+    mark: str | None = None
     # For tests only: leases shorter than a minute.
     unsafe_lease: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("threads", "coroutines", "concurrency"):
+        names = [pool.name for pool in self.pools]
+        if len(set(names)) < len(names):
+            raise InvalidValue("pools", ", ".join(names), "pools of different names")
+        for name in ("threads", "coroutines", "processes", "concurrency", "child_jobs", "most_held"):
             slots = getattr(self, name)
-            if slots is not None and not 1 <= slots <= _MOST_SLOTS:
-                raise InvalidValue(name, slots, f"between 1 and {_MOST_SLOTS}")
+            most = _MOST_JOBS if name == "child_jobs" else _MOST_SLOTS
+            if slots is not None and not 1 <= slots <= most:
+                raise InvalidValue(name, slots, f"between 1 and {most}")
         if not self.unsafe_lease and not SHORTEST_LEASE <= self.lease <= LONGEST_LEASE:
             raise InvalidValue("lease", f"{self.lease.total_seconds():g}s", "between 60s and 3600s")
         if not _SHORTEST_POLL <= self.poll <= _LONGEST_POLL:
@@ -237,6 +285,17 @@ def _duration(value: object) -> object:
     return parse_duration(value)
 
 
+def _size(value: object) -> object:
+    return parse_size(value)
+
+
+def _pools(value: object) -> object:
+    parts = value.split() if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
+        raise InvalidValue("", value, "pools such as email=send_*:5, with spaces between them")
+    return tuple(parse_pool(part) for part in parts)
+
+
 def _patterns(value: object) -> object:
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
@@ -256,14 +315,27 @@ _SWITCH = {
 }
 _WORKER = "worker."
 _STANDARD = WorkerConfig()
-# Read by the command line itself.
-_OTHER_VARIABLES = {"WINDLASS_DEBUG"}
+# Read by the command line itself, or told to processes that we start.
+_OTHER_VARIABLES = {
+    "WINDLASS_DEBUG",
+    "WINDLASS_SUPERVISED",
+    "WINDLASS_CHILD",
+    "WINDLASS_JOB_ID",
+    "WINDLASS_ATTEMPT",
+}
 
 OPTIONS: dict[str, _Option] = {
     "database_url": _Option(_text, "sqlite:///windlass.db"),
     "app": _Option(_text, None),
     "worker.threads": _Option(_whole, _STANDARD.threads),
     "worker.coroutines": _Option(_whole, _STANDARD.coroutines),
+    "worker.processes": _Option(_whole, _STANDARD.processes),
+    "worker.child_jobs": _Option(_whole, _STANDARD.child_jobs),
+    "worker.child_growth": _Option(_size, _STANDARD.child_growth),
+    "worker.pools": _Option(_pools, _STANDARD.pools),
+    "worker.memory": _Option(_size, _STANDARD.memory),
+    # A process of its own can be started anew; a worker inside another program cannot.
+    "worker.most_held": _Option(_whole, 3),
     "worker.concurrency": _Option(_whole, _STANDARD.concurrency),
     "worker.types": _Option(_patterns, _STANDARD.types),
     # On here, though off in WorkerConfig: this is what the local command line asks, and there shell jobs run.

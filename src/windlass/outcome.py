@@ -10,6 +10,7 @@ import msgspec
 
 from windlass.errors import Cancel, FatalError, RetryableError, Snooze
 from windlass.job import FREE_INTERRUPTIONS, MAX_SNOOZES, Error, Job, Output, Reason, Request
+from windlass.origin import told_class
 from windlass.policy.retry import Retry
 
 if TYPE_CHECKING:
@@ -40,6 +41,25 @@ class Raised(msgspec.Struct, frozen=True):
     """The handler raised."""
 
     exception: BaseException
+    output: Output | None = None
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """The handler raised, possibly in another process: what the exception says, without the exception."""
+
+    error: Error
+    # What the handler itself asked for by the exception's class, and its classes by name, nearest first.
+    verdict: Rule | Literal["snooze"] | None = None
+    kinds: tuple[str, ...] = ()
+    delay: timedelta | None = None
+    output: Output | None = None
+
+
+class Crashed(msgspec.Struct, frozen=True):
+    """The process that ran the handler died, or took more memory than it may."""
+
+    reason: Literal[Reason.CHILD_CRASHED, Reason.MEMORY_LIMIT]
+    message: str
     output: Output | None = None
 
 
@@ -85,7 +105,19 @@ class Rejected(msgspec.Struct, frozen=True):
     message: str
 
 
-Result = Returned | Raised | TimedOut | Lost | Interrupted | Stopped | Unstarted | Overdue | Rejected
+Result = (
+    Returned
+    | Raised
+    | Failed
+    | Crashed
+    | TimedOut
+    | Lost
+    | Interrupted
+    | Stopped
+    | Unstarted
+    | Overdue
+    | Rejected
+)
 
 
 # --- outcomes: what the attempt amounts to ------------------------------------------------------
@@ -170,12 +202,11 @@ def decide(
             return Dead(_expired(job, policy))
         case Rejected(message):
             return Dead(Error(Reason.INVALID_PAYLOAD, message=clean(message, _LONGEST_MESSAGE)))
-        case TimedOut(after, output, message):
-            message = message or f"stopped after its timeout of {after.total_seconds():g} s"
-            error = Error(Reason.TIMEOUT, message=message)
-            return _failed(job, policy, now, chance, error, output)
-        case Raised():
-            return _raised(job, result, policy, now, chance)
+        case TimedOut() | Crashed():
+            return _failed(job, policy, now, chance, _error_of(result), result.output)
+        case Raised() | Failed():
+            failed = failure(result.exception, result.output) if isinstance(result, Raised) else result
+            return _raised(job, failed, policy, now, chance)
         case _:
             assert_never(result)
 
@@ -185,37 +216,65 @@ def is_overdue(job: Job, policy: Policy, now: datetime) -> bool:
     return policy.max_age is not None and now - job.enqueued_at > policy.max_age
 
 
-def _raised(job: Job, result: Raised, policy: Policy, now: datetime, chance: Callable[[], float]) -> Outcome:
-    exception, output = result.exception, result.output
-    error = describe(exception)
-    if isinstance(exception, Snooze):
-        if job.snoozes < MAX_SNOOZES:
-            return Snoozed(_bounded(exception.delay))
-        return Dead(Error(Reason.EXCEPTION, "Snooze", f"snoozed {MAX_SNOOZES} times without running"))
-    match _rule_for(exception, policy.rules):
+def _error_of(result: TimedOut | Crashed) -> Error:
+    if isinstance(result, Crashed):
+        return Error(result.reason, message=clean(result.message, _LONGEST_MESSAGE))
+    told = result.message or f"stopped after its timeout of {result.after.total_seconds():g} s"
+    return Error(Reason.TIMEOUT, message=told)
+
+
+def failure(exception: BaseException, output: Output | None = None) -> Failed:
+    """What an exception says, in words that another process understands."""
+    return Failed(
+        describe(exception),
+        _verdict(exception),
+        tuple(told_class(kind) for kind in type(exception).__mro__),
+        getattr(exception, "delay", None) if isinstance(exception, Snooze | RetryableError) else None,
+        output,
+    )
+
+
+def _verdict(exception: BaseException) -> Rule | Literal["snooze"] | None:
+    """The handler's own words."""
+    match exception:
+        case Snooze():
+            return "snooze"
+        case Cancel():
+            return "cancel"
+        case FatalError():
+            return "fatal"
+        case RetryableError():
+            return "retry"
+        case _:
+            return None
+
+
+def _raised(job: Job, failed: Failed, policy: Policy, now: datetime, chance: Callable[[], float]) -> Outcome:
+    error, output = failed.error, failed.output
+    match failed.verdict or _rule_for(failed, policy.rules):
+        case "snooze":
+            if job.snoozes < MAX_SNOOZES:
+                return Snoozed(_bounded(failed.delay or _AT_ONCE))
+            return Dead(Error(Reason.EXCEPTION, "Snooze", f"snoozed {MAX_SNOOZES} times without running"))
         case "cancel":
             return Cancelled(error, output)
         case "fatal":
             return Dead(error, output=output)
         case "retry":
-            if isinstance(exception, RetryableError) and exception.delay is not None:
-                return _again(job, policy, now, exception.delay, error, output)
+            if failed.delay is not None:
+                return _again(job, policy, now, failed.delay, error, output)
             return _failed(job, policy, now, chance, error, output)
         case other:
             assert_never(other)
 
 
-def _rule_for(exception: BaseException, rules: Mapping[type[BaseException], Rule]) -> Rule:
-    """The rule of the nearest class; the handler's own words stand above the type's rules."""
-    if isinstance(exception, Cancel):
-        return "cancel"
-    if isinstance(exception, FatalError):
-        return "fatal"
-    if isinstance(exception, RetryableError):
-        return "retry"
-    for kind in type(exception).__mro__:
-        if kind in rules:
-            return rules[kind]
+def _rule_for(failed: Failed, rules: Mapping[type[BaseException], Rule]) -> Rule:
+    """The rule of the nearest class; classes are compared by name, since the other process has its own."""
+    if rules:
+        named = {told_class(kind): rule for kind, rule in rules.items()}
+        for kind in failed.kinds:
+            if kind in named:
+                return named[kind]
     return "retry"
 
 
@@ -284,7 +343,7 @@ def describe(exception: BaseException) -> Error:
     kind = type(exception)
     # Where the worker's own exceptions are defined is nobody's business but ours.
     short = kind.__module__ == "builtins" or kind.__module__.startswith("windlass.worker.")
-    name = kind.__qualname__ if short else f"{kind.__module__}.{kind.__qualname__}"
+    name = kind.__qualname__ if short else told_class(kind)
     try:
         message = str(exception)
     except Exception as broken:  # noqa: BLE001 # wall: user code in __str__ must not end the worker

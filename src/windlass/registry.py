@@ -23,11 +23,14 @@ from windlass.job import (
     MAX_TYPE,
     TypeInfo,
 )
+from windlass.origin import Origin, origin_of
 from windlass.outcome import RULES, Policy, Rule
 from windlass.payload import Signature
 from windlass.policy.retry import Retry
+from windlass.size import Size, parse_size
 
-Kind = Literal["thread", "loop", "shell"]
+Kind = Literal["thread", "loop", "process", "shell"]
+Executor = Literal["thread", "loop", "process"]
 WhenUnsure = Literal["run", "stop"]
 Rules = Mapping[type[BaseException], Rule]
 
@@ -49,6 +52,11 @@ class Handler:
     policy: Policy
     version: int
     when_unsure: WhenUnsure
+    # What a job may take of the machine, its descendants included: bytes of memory, seconds of CPU.
+    memory: int | None = None
+    cpu_time: timedelta | None = None
+    # Where a child process finds the function; None if it cannot.
+    origin: Origin | None = None
     # The options that the code gave; the others may be set by operators as defaults.
     said: frozenset[str] = frozenset()
 
@@ -66,6 +74,8 @@ class Handler:
         max_age = self.policy.max_age
         options = {
             "kind": self.kind,
+            "memory": self.memory,
+            "cpu_time": None if self.cpu_time is None else self.cpu_time.total_seconds(),
             "timeout": self.timeout.total_seconds(),
             "max_attempts": self.max_attempts,
             "priority": self.priority,
@@ -123,6 +133,9 @@ class Options:
     """What a decorator says about a type; what it leaves out is None."""
 
     name: str | None = None
+    executor: Executor | None = None
+    memory: Size | None = None
+    cpu_time: Duration | None = None
     timeout: Duration | None = None
     max_attempts: int | None = None
     retry: Retry | None = None
@@ -140,10 +153,19 @@ def make_handler(
     options = options or Options()
     _check_function(function)
     name = check_type(function.__name__ if options.name is None else options.name)
+    kind, origin = _kind(function, options.executor), origin_of(function)
+    if kind == "process" and origin is None:
+        allowed = (
+            "left out for what a child process cannot import: define the function at a module's top level"
+        )
+        raise InvalidValue("executor", kind, allowed)
     return Handler(
         name=name,
         function=function,
-        kind="loop" if inspect.iscoroutinefunction(function) else "thread",
+        kind=kind,
+        memory=_memory(options, kind),
+        cpu_time=_cpu_time(options, kind),
+        origin=origin,
         signature=Signature(function, name, names),
         timeout=_timeout(options.timeout),
         max_attempts=check_max_attempts(_or(options.max_attempts, DEFAULT_MAX_ATTEMPTS)),
@@ -191,6 +213,40 @@ def _check_function(function: Callable[..., Any]) -> None:
         raise InvalidValue("handler", function, "a function made by def or async def")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise InvalidValue("handler", function, "a function without yield: nobody would run its body")
+
+
+def _kind(function: Callable[..., Any], executor: Executor | None) -> Kind:
+    usual: Executor = "loop" if inspect.iscoroutinefunction(function) else "thread"
+    chosen = usual if executor is None else executor
+    if chosen not in (usual, "process"):
+        raise InvalidValue("executor", executor, f"{usual} or process for this function")
+    return chosen
+
+
+def _memory(options: Options, kind: Kind) -> int | None:
+    if options.memory is None:
+        return None
+    _check_can_be_limited("memory", options.memory, kind)
+    size = parse_size(options.memory, "memory")
+    if size < _LEAST_MEMORY:
+        raise InvalidValue("memory", options.memory, "at least 16MB, which Python itself takes")
+    return size
+
+
+def _cpu_time(options: Options, kind: Kind) -> timedelta | None:
+    if options.cpu_time is None:
+        return None
+    _check_can_be_limited("cpu_time", options.cpu_time, kind)
+    span = parse_duration(options.cpu_time, "cpu_time")
+    if not timedelta(0) < span <= _LONGEST_TIMEOUT:
+        raise InvalidValue("cpu_time", options.cpu_time, "more than 0 and at most 7d")
+    return span
+
+
+def _check_can_be_limited(field: str, value: object, kind: Kind) -> None:
+    if kind != "process":
+        allowed = 'given together with executor="process": only a process of its own can be limited'
+        raise InvalidValue(field, value, allowed)
 
 
 def _timeout(value: Duration | None) -> timedelta:
@@ -264,5 +320,6 @@ def _place(function: Callable[..., Any]) -> str:
 
 _TYPE = re.compile(r"[a-z][a-z0-9_.-]*")
 _HIGHEST_VERSION = 2**31 - 1
+_LEAST_MEMORY = 16 * 2**20
 _SHORTEST_TIMEOUT = timedelta(milliseconds=1)
 _LONGEST_TIMEOUT = timedelta(days=7)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import time
 
 from windlass import Context, Queue, Retry
@@ -46,3 +47,28 @@ def poison(ctx: Context) -> None:
     """A job that takes its worker with it, every time."""
     note(ctx, "start")
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+@queue.job(max_attempts=5, retry=AT_ONCE, executor="process")
+def work_apart(ctx: Context, seconds: float) -> str:
+    note(ctx, "start")
+    time.sleep(seconds)
+    note(ctx, "end")
+    return f"attempt {ctx.attempt}"
+
+
+@queue.job(max_attempts=1, executor="process")
+def breed(ctx: Context, seconds: float) -> None:
+    """Descendants in sessions of their own, which must not outlive anybody."""
+    for _ in range(2):
+        child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+        note(ctx, f"bred:{child.pid}")
+    note(ctx, "start")
+    time.sleep(seconds)
+
+
+@queue.job(max_attempts=1, timeout=0.2)
+def hang(ctx: Context) -> None:
+    """A thread that no exception reaches: it waits in C."""
+    note(ctx, "start")
+    time.sleep(1000)

@@ -50,13 +50,25 @@ class Site:
 
     def worker(self, *before: str, slots: int = 10) -> subprocess.Popen[bytes]:
         """Start a worker as a person would, and wait until it has joined."""
+        return self.start("tests.crash.app:queue", "--concurrency", str(slots), before=before)
+
+    def fleet(self, count: int, *options: str) -> subprocess.Popen[bytes]:
+        """Start a supervisor with so many workers, and wait until all have joined."""
+        return self.start("tests.crash.app:queue", "--count", str(count), *options, joining=count)
+
+    def start(
+        self, *words: str, before: tuple[str, ...] = (), joining: int = 1, folder: Path = ROOT
+    ) -> subprocess.Popen[bytes]:
+        """Start `windlass worker start` with these words, and wait until so many have joined."""
         known = {worker.id for worker in self.store.workers()}
         windlass = str(Path(sys.executable).with_name("windlass"))
-        words = [*before, windlass, "worker", "start", "tests.crash.app:queue", "--concurrency", str(slots)]
+        line = [*before, windlass, "worker", "start", *words]
         with self._errors.open("ab") as errors:
-            process = subprocess.Popen(words, cwd=ROOT, env=self.environment(), stderr=errors)
+            process = subprocess.Popen(line, cwd=folder, env=self.environment(), stderr=errors)
         self._processes.append(process)
-        until(lambda: {worker.id for worker in self.store.workers()} - known, "a worker joins")
+        until(
+            lambda: len({worker.id for worker in self.store.workers()} - known) >= joining, "the workers join"
+        )
         return process
 
     def enqueue(self, *jobs: NewJob) -> list[str]:

@@ -19,7 +19,7 @@ pytestmark = [
 FROZEN_SECONDS = 15
 
 
-def test_the_late_result_of_a_frozen_worker_changes_nothing_is_logged_and_counted(site: Site) -> None:
+def test_f03_the_late_result_of_a_frozen_worker_changes_nothing_is_logged_and_counted(site: Site) -> None:
     frozen = site.worker()
     [job_id] = site.enqueue(work.draft(1.5))
     until(lambda: site.starts(job_id), "the job begins")
@@ -41,7 +41,7 @@ def test_the_late_result_of_a_frozen_worker_changes_nothing_is_logged_and_counte
     assert [event.pid for event in site.starts(job_id)] == [frozen.pid, healthy.pid]
 
 
-def test_a_frozen_worker_that_was_declared_dead_works_again_under_a_new_name(site: Site) -> None:
+def test_f39_a_frozen_worker_that_was_declared_dead_works_again_under_a_new_name(site: Site) -> None:
     frozen = site.worker()
     [first] = site.enqueue(work.draft(0.2))
     until(lambda: _state(site, first) is JobState.COMPLETED, "the worker works")

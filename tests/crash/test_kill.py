@@ -21,7 +21,7 @@ from windlass.store.protocol import Filter
 pytestmark = pytest.mark.timeout(240)
 
 
-def test_a_short_run_of_random_kills_under_load_keeps_every_promise() -> None:
+def test_f01_a_short_run_of_random_kills_under_load_keeps_every_promise() -> None:
     script = ROOT / "scripts" / "kill_run.py"
     sizes = ["--workers", "3", "--slots", "8", "--producers", "3", "--jobs", "900", "--seconds", "8"]
     done = subprocess.run(
@@ -77,7 +77,7 @@ def _assert_recovered(site: Site, jobs: list[str]) -> None:
         assert job.losses == 1
 
 
-def test_a_job_that_kills_its_worker_ends_in_the_dead_letters(site: Site) -> None:
+def test_f02_a_job_that_kills_its_worker_ends_in_the_dead_letters(site: Site) -> None:
     [job_id] = site.enqueue(poison.draft())
     innocent = site.enqueue(*(work.draft(0.01) for _ in range(5)))
     for number in itertools.count(1):

@@ -142,7 +142,8 @@ class Still:
         if hasattr(self, "parts"):
             self.parts.caller.threads.close()
             self.parts.caller.coroutines.close(PATIENCE)
-            self.parts.shell.close()
+            self.parts.children.close()
+            self.parts.guard.close()
 
     def _asked_to_drain(self) -> None:
         self.drains += 1

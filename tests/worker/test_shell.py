@@ -18,9 +18,10 @@ import pytest
 from windlass.job import MAX_RESULT, Job, JobState, Output, Reason
 from windlass.outcome import Raised, Returned
 from windlass.queue import Queue
-from windlass.worker.command import KEPT
+from windlass.worker.command import told_end
 from windlass.worker.guard import Guard
-from windlass.worker.shell import CommandFailed, _ending, _result
+from windlass.worker.shell import CommandFailed, _result
+from windlass.worker.tail import KEPT
 
 PATIENCE = 20
 
@@ -87,7 +88,7 @@ def test_a_command_killed_by_a_signal_names_it(queue: Queue) -> None:
     ("exit_code", "words"), [(1, "exit code 1"), (-9, "killed by SIGKILL"), (-63, "killed by signal 63")]
 )
 def test_every_ending_has_words(exit_code: int, words: str) -> None:
-    assert _ending(exit_code) == words
+    assert told_end(exit_code) == words
 
 
 def test_a_program_that_does_not_exist_fails_with_its_name(queue: Queue) -> None:
@@ -225,7 +226,7 @@ def test_the_guard_kills_what_it_knows_when_the_worker_is_gone() -> None:
     guard = Guard()
     processes = [subprocess.Popen(["sleep", "100"], start_new_session=True) for _ in range(3)]
     for process in processes:
-        guard.add(process.pid)
+        guard.add(process.pid, "mark.1")
     guard.remove(processes[0].pid)
     guard.close()
     assert [process.wait(PATIENCE) for process in processes[1:]] == [-signal.SIGKILL] * 2
@@ -237,12 +238,12 @@ def test_the_guard_kills_what_it_knows_when_the_worker_is_gone() -> None:
 def test_a_guard_that_died_is_replaced_and_told_everything_again() -> None:
     guard = Guard()
     old, new = (subprocess.Popen(["sleep", "100"], start_new_session=True) for _ in range(2))
-    guard.add(old.pid)
+    guard.add(old.pid, "mark.1")
     process = guard._process  # noqa: SLF001 - to do it harm
     assert process is not None
     process.kill()
     process.wait()
-    guard.add(new.pid)
+    guard.add(new.pid, "mark.2")
     guard.close()
     assert old.wait(PATIENCE) == -signal.SIGKILL
     assert new.wait(PATIENCE) == -signal.SIGKILL

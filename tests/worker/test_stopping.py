@@ -406,3 +406,21 @@ def test_a_task_left_behind_that_exits_does_not_end_the_loop(queue: Queue) -> No
         careless.enqueue().wait(PATIENCE)
         assert after.enqueue().result(PATIENCE) == "still here"
     assert isinstance(tasks[0].exception(), SystemExit)
+
+
+def test_a_profiler_on_the_jobs_threads_does_not_stop_them(queue: Queue) -> None:
+    """An exception taken back, rather than let strike, made CPython look for it without an end."""
+    calls: list[str] = []
+    threading.setprofile(lambda _, event, __: calls.append(event))
+
+    @queue.job
+    def noop() -> str:
+        return "done"
+
+    try:
+        with queue.worker():
+            assert noop.enqueue().result(PATIENCE) == "done"
+            assert noop.enqueue().result(PATIENCE) == "done"
+    finally:
+        threading.setprofile(None)
+    assert calls

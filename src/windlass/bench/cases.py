@@ -23,6 +23,7 @@ _LONGEST_WAIT = 120.0
 _UNFINISHED = (JobState.PENDING, JobState.PROCESSING)
 _PAUSE = threading.Event()
 _CALM_SECONDS = 0.05
+_WARM_UP = 20
 
 
 def single_enqueues(place: Place, count: int) -> float:
@@ -115,9 +116,31 @@ def drained_by_two(place: Place, count: int) -> float:
             for each in (one, other):
                 each.write("go\n")
                 each.flush()
-            while queue.store.count(Filter(states=_UNFINISHED), limit=1):
-                _PAUSE.wait(0.01)
+            _wait_for_all(queue)
             return count / (perf_counter() - begun)
+
+
+def drained_apart(place: Place, count: int) -> float:
+    """No-op jobs a second in child processes, one per core, from the first result on."""
+    with Queue(place.fresh("apart")) as queue:
+        noop = queue.job(name="noop", executor="process")(_do_nothing)
+        with queue.worker():
+            # The children are there before the time begins.
+            for handle in [noop.enqueue(_BODY) for _ in range(_WARM_UP)]:
+                handle.wait(timeout=_LONGEST_WAIT)
+            begun = perf_counter()
+            queue.enqueue_many(noop.draft(_BODY) for _ in range(count))
+            _wait_for_all(queue)
+            return count / (perf_counter() - begun)
+
+
+def _wait_for_all(queue: Queue) -> None:
+    while queue.store.count(Filter(states=_UNFINISHED), limit=1):
+        _PAUSE.wait(0.01)
+
+
+def _do_nothing(body: str) -> None:
+    """What a child process can import."""
 
 
 def dispatch_within(place: Place, count: int) -> list[float]:

@@ -94,6 +94,7 @@ _RATES: Rates = {
     "enqueue, 10 threads": (cases.threaded_enqueues, 5_000),
     "enqueue, bulk": (cases.bulk_enqueues, 20_000),
     "drain, async no-ops": (cases.drained, 20_000),
+    "drain, process no-ops": (cases.drained_apart, 5_000),
 }
 _LATENCIES: Delays = {
     "dispatch, one process": (cases.dispatch_within, 200),
@@ -111,6 +112,7 @@ _ON_FILES = _Plan(
         "enqueue, 10 threads": ("enqueue, one by one", ">= 3"),
         "enqueue, bulk": ("raw insert, one by one", None),
         "drain, async no-ops": ("raw cycle, batches of 100", ">= 0.6"),
+        "drain, process no-ops": ("raw cycle, batches of 100", "> 3000/s on 2 cores"),
     },
     delays=_LATENCIES,
     dispatch={"dispatch, one process": ("< 5 ms", None), "dispatch, two processes": ("< 30 ms", None)},
@@ -121,6 +123,7 @@ _SERVER_SHARES: dict[str, tuple[str, str | None]] = {
     "enqueue, bulk": ("raw insert, batches of 500", "> 40000/s"),
     "drain, async no-ops": ("raw cycle, batches of 500", ">= 0.7, > 15000/s"),
     "drain, two processes": ("drain, async no-ops", ">= 1"),
+    "drain, process no-ops": ("raw cycle, batches of 500", "> 3000/s on 2 cores"),
 }
 _IDLE_SECONDS = 10.0
 # A whole batch, so that every case has something to do.

@@ -63,6 +63,7 @@ def run(args: Sequence[str], here: Session | None = None) -> int:
     """Run one command line and answer its exit code; every error is one line on standard error."""
     try:
         session = here or Session()
+        session.arguments = tuple(args)
         code = cli.main(args=list(args), prog_name="windlass", standalone_mode=False, obj=session)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0

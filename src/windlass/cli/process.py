@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from types import FrameType
+from typing import Protocol
 
 import click
 import msgspec
@@ -22,6 +23,9 @@ from windlass.queue import Queue
 from windlass.registry import SHELL
 from windlass.worker.bounded import within
 from windlass.worker.leftovers import Remaining
+from windlass.worker.probe import Probe
+from windlass.worker.supervised import Supervised
+from windlass.worker.supervisor import RESTART
 from windlass.worker.worker import Worker
 
 
@@ -32,10 +36,12 @@ def work_here(
     log_json: bool,
     verbose: bool = False,
     until_empty: bool = False,
+    probe: tuple[str, int] | None = None,
+    supervised: Supervised | None = None,
     started: Callable[[Worker], None] = lambda _: None,
 ) -> Remaining | None:
     """Be a worker until a signal, an operator or, if asked, an empty queue ends it."""
-    config = _config(here)
+    config = msgspec.structs.replace(_config(here), mark=supervised.mark if supervised else None)
     log_to_stderr(as_json=log_json or here.json, verbose=verbose)
     worker = Worker(queue.store, queue.wakeup, queue.registry, config)
     if not worker.types:
@@ -44,11 +50,47 @@ def work_here(
     here.works = True
     if here.own_process:
         _be_gone_in_time(worker, config.exit_after.total_seconds())
+    if probe is not None:
+        Probe(probe, lambda: ((health := worker.health()).ok, health)).start()
+    if supervised is not None:
+        supervised.report(worker.health).start()
     started(worker)
     if until_empty:
         return worker.run_until_empty()
     worker.run()
+    if worker.must_restart and here.own_process:
+        _start_anew(here, supervised)
     return None
+
+
+def _start_anew(here: Session, supervised: Supervised | None) -> None:
+    """Threads that do not end are ended with their process; the next one takes over at once."""
+    if supervised is not None:
+        leave(here, RESTART)
+    within(_FAREWELL_SECONDS, _farewell, "farewell")
+    os.execv(sys.executable, command_line(here))  # noqa: S606 - no shell is wanted
+
+
+def command_line(here: Session) -> list[str]:
+    """What starts this very command once more."""
+    return [sys.executable, "-m", "windlass", *here.arguments]
+
+
+def obey(whom: Obedient) -> None:
+    """Signals go to this one from now on."""
+    _signals.serve(whom)
+
+
+class Obedient(Protocol):
+    """Whoever can be ended by signals: a worker, or a supervisor."""
+
+    begun: bool
+
+    def request_stop(self) -> None:
+        """The first signal."""
+
+    def abandon(self) -> None:
+        """The second one, just before the process is gone."""
 
 
 def obey_signals() -> None:
@@ -101,7 +143,7 @@ class _Signals:
 
     def __init__(self) -> None:
         self._process: int | None = None
-        self._worker: Worker | None = None
+        self._worker: Obedient | None = None
         self._asked = False
         self._masks = threading.local()
 
@@ -112,7 +154,7 @@ class _Signals:
         for number in _NUMBERS:
             signal.signal(number, self._came)
 
-    def serve(self, worker: Worker) -> None:
+    def serve(self, worker: Obedient) -> None:
         self._worker = worker
 
     def before_fork(self) -> None:

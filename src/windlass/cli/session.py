@@ -28,6 +28,8 @@ class Session:
         self.flags: dict[str, object] = {}
         self.json = False
         self.own_process = own_process
+        # The command line, for processes that are started by the same one.
+        self.arguments: tuple[str, ...] = ()
         # Whether this process has become a worker.
         self.works = False
 

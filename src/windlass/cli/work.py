@@ -7,12 +7,15 @@ from datetime import timedelta
 import click
 
 from windlass.cli.commands import Group
+from windlass.cli.fleet import supervise_here
 from windlass.cli.options import F, span
 from windlass.cli.process import leave, obey_signals, work_here
 from windlass.cli.screen import Cell, age, one_line
 from windlass.cli.session import session
 from windlass.ops import WorkerHealth
 from windlass.ops.document import encode
+from windlass.worker.probe import parse_address
+from windlass.worker.supervised import take_up
 
 
 def worker_options(command: F) -> F:
@@ -47,15 +50,42 @@ def worker() -> None:
     examples="""
         windlass worker start myapp:queue
         windlass worker start myapp:queue --concurrency 20 --types 'email.*,report'
+        windlass worker start myapp:queue --count 4 --probe 8081
+        windlass worker start myapp:queue --pool 'email=send_*:5' --pool 'reports=report.*:2'
+        windlass worker start myapp:queue --watch           while developing
         windlass worker start myapp:queue --until-empty
         windlass worker start                               shell jobs only
     """,
 )
 @click.argument("app", required=False, metavar="[APP]")
 @worker_options
+@click.option(
+    "--count",
+    type=click.IntRange(1, 1000),
+    default=1,
+    metavar="N",
+    help="So many worker processes, kept running.",
+)
+@click.option(
+    "--pool",
+    multiple=True,
+    metavar="NAME=TYPES:SLOTS",
+    help="Slots of their own for some types; may be repeated.",
+)
+@click.option(
+    "--memory", metavar="SIZE", help="What jobs with a memory limit may take together, such as 8GB."
+)
+@click.option("--probe", metavar="[HOST:]PORT", help="Answer by HTTP whether all is well: 200 or 503.")
+@click.option("--watch", is_flag=True, help="Start anew when a file of the application changes.")
 @click.option("--until-empty", is_flag=True, help="Exit when nothing runs and nothing can be claimed.")
 def start(
     app: str | None,
+    *,
+    count: int,
+    pool: tuple[str, ...],
+    memory: str | None,
+    probe: str | None,
+    watch: bool,
     concurrency: int | None,
     types: str | None,
     no_shell: bool,
@@ -69,10 +99,25 @@ def start(
     second one: at once. With --until-empty, jobs that are scheduled or wait for a retry are counted on the
     last line, not waited for.
     """
+    supervised = take_up()
     obey_signals()
     here = session()
     here.flags |= worker_flags(app, concurrency, types, no_shell=no_shell)
-    remaining = work_here(here, here.queue, log_json=log_json, verbose=verbose, until_empty=until_empty)
+    here.flags |= {"worker.pools": pool or None, "worker.memory": memory}
+    address = None if probe is None else parse_address(probe)
+    if supervised is None and (count > 1 or watch):
+        code = supervise_here(here, count, log_json=log_json, verbose=verbose, probe=address, watch=watch)
+        leave(here, code)
+        click.get_current_context().exit(code)
+    remaining = work_here(
+        here,
+        here.queue,
+        log_json=log_json,
+        verbose=verbose,
+        until_empty=until_empty,
+        probe=None if supervised else address,
+        supervised=supervised,
+    )
     if remaining is not None:
         told = f"nothing left to run; {remaining.scheduled} scheduled, {remaining.retrying} retrying"
         click.echo(encode(remaining) if here.json else told)

@@ -28,7 +28,7 @@ from windlass.queue.opening import Opening
 from windlass.queue.options import JobOptions, choose, without_connection
 from windlass.queue.producer import Producer
 from windlass.queue.working import WorkerOptions, worker_config
-from windlass.registry import Options, Registry, Rules, WhenUnsure, make_handler, shell_handler
+from windlass.registry import Executor, Options, Registry, Rules, WhenUnsure, make_handler, shell_handler
 from windlass.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from windlass.duration import Duration
     from windlass.job import Job, NewJob
     from windlass.policy.retry import Retry
+    from windlass.size import Size
     from windlass.store.protocol import Acted, Store
     from windlass.wakeup.protocol import Wakeup
 
@@ -48,6 +49,9 @@ class TypeOptions(TypedDict, total=False):
     """What a decorator may say about a type."""
 
     name: str
+    executor: Executor
+    memory: Size
+    cpu_time: Duration
     timeout: Duration
     max_attempts: int
     retry: Retry

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from windlass.config import WorkerConfig
+from windlass.config import PoolConfig, WorkerConfig, parse_pool
 from windlass.duration import Duration, parse_duration
 from windlass.errors import InvalidValue
+from windlass.size import Size, parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,6 +19,11 @@ class WorkerOptions(TypedDict, total=False):
 
     threads: int
     coroutines: int
+    processes: int
+    child_jobs: int
+    pools: Iterable[str]
+    memory: Size
+    child_growth: Size
     concurrency: int | None
     types: Iterable[str]
     shell: bool
@@ -60,9 +66,18 @@ def _patterns(value: object, field: str) -> tuple[str, ...]:
     raise InvalidValue(field, value, 'a list of types or patterns, such as ["email.*", "report"]')
 
 
+def _pools(value: object, field: str) -> tuple[PoolConfig, ...]:
+    return tuple(parse_pool(pool) for pool in _patterns(value, field))
+
+
 _READERS: dict[str, Callable[[Any, str], Any]] = {
     "threads": _whole,
     "coroutines": _whole,
+    "processes": _whole,
+    "child_jobs": _whole,
+    "pools": _pools,
+    "memory": parse_size,
+    "child_growth": parse_size,
     "concurrency": _whole_or_none,
     "types": _patterns,
     "shell": _switch,

@@ -12,7 +12,7 @@ from windlass.clock import Clock
 from windlass.job import Lease, Reason
 from windlass.loop import Loop
 from windlass.outcome import Lost, Policy, decide
-from windlass.store.protocol import Look, Settlement, Store
+from windlass.store.protocol import Look, Settlement, Store, WorkerInfo
 from windlass.upkeep.watchman import Pulse, Watchman
 from windlass.wakeup.protocol import Wakeup
 
@@ -61,11 +61,23 @@ class Reaper:
         expired = self._store.expired(limit=_BATCH) if look.expired else []
         found = self._watchman.check(me, look.workers, expired, pulse=pulse, now=self._clock.uptime())
         reaped = self._settle(found.unrenewed, Reason.LEASE_EXPIRED, look.now)
-        died = [worker for worker in found.dead if self._store.declare_dead(worker.id, worker.beat)]
-        for worker in died:
-            log.warning("worker.dead", extra={"worker": worker.id, "host": worker.host, "pid": worker.pid})
+        died = self._declare(found.dead)
         if died or look.orphaned:
             reaped += self._reap_orphans(look.now)
+        self._tell(reaped)
+
+    def take_over(self, dead: Sequence[WorkerInfo]) -> None:
+        """Hand back what these workers held, of whom somebody knows that they are gone."""
+        if self._declare(dead):
+            self._tell(self._reap_orphans(self._store.now()))
+
+    def _declare(self, dead: Sequence[WorkerInfo]) -> list[WorkerInfo]:
+        died = [worker for worker in dead if self._store.declare_dead(worker.id, worker.beat)]
+        for worker in died:
+            log.warning("worker.dead", extra={"worker": worker.id, "host": worker.host, "pid": worker.pid})
+        return died
+
+    def _tell(self, reaped: int) -> None:
         if reaped:
             self.reaped += reaped
             self._wakeup.notify()

@@ -1,4 +1,4 @@
-"""Where does a run run: on a thread, or on the loop?"""
+"""Where does a run run: on a thread, on the loop, or in a child that a thread waits for?"""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Caller:
         """Start runs that have slots."""
         on_loop = []
         for run in runs:
-            if run.handler.kind == "loop":
+            if run.handler.kind == "loop" and not run.in_child:
                 on_loop.append(run)
             else:
                 self.threads.start(run)

@@ -50,6 +50,8 @@ class Claimer:
     ) -> None:
         self._store = store
         self._feeds = {pool: _Feed(pool) for pool in pools}
+        # Only a pool whose types declare their memory is ever blocked by others.
+        self._blocked = [feed for feed in self._feeds.values() if feed.pool.shares_memory]
         self._handlers = handlers
         self._runs = runs
         self._runner = runner
@@ -57,7 +59,9 @@ class Claimer:
         self._standing = standing
         self._start = start
         self._lease = lease
-        self._unasked = poll.total_seconds() * _POLLS_MISSED
+        # The longest that it goes without a tick when all is well; and when the last one was.
+        self.patience = self._unasked = poll.total_seconds() * _POLLS_MISSED
+        self.ticked = clock.monotonic()
         self._clock = clock
         # The tenant served last, by type.
         self._turns: dict[str, str] = {}
@@ -85,6 +89,8 @@ class Claimer:
 
     def freed(self, pool: Pool) -> None:
         """A slot came free."""
+        for feed in self._blocked:
+            feed.hungry = feed.hungry or feed.blocked
         if self._feeds[pool].hungry and pool.low:
             self.loop.wake()
 
@@ -97,7 +103,7 @@ class Claimer:
 
     def tick(self) -> float:
         """Claim for each pool that has room and may find something; answers when to ask again."""
-        now = self._clock.monotonic()
+        now = self.ticked = self._clock.monotonic()
         self._give_back(received_before=math.inf if self._closed else now - GIVEN_BACK_AFTER)
         if self._closed or self._settler.overloaded or not self._standing.sure():
             return self._unasked
@@ -114,15 +120,23 @@ class Claimer:
         return self._next(now)
 
     def _claim(self, feed: _Feed) -> None:
-        limit = feed.pool.room(self._clock.monotonic())
-        if limit <= 0 or not feed.pool.types:
+        now = self._clock.monotonic()
+        if feed.pool.room(now) <= 0 or not feed.pool.types:
             return
         # A hint that comes while we ask sets it again: it may tell of what our claim did not see.
-        feed.hungry = False
+        feed.hungry = feed.blocked = False
         feed.due_at = math.inf
+        for types, limit in feed.pool.portions(now):
+            if limit > 0:
+                self._claim_portion(feed, types, limit)
+            else:
+                # What does not fit now may fit when something ends.
+                feed.blocked = True
+
+    def _claim_portion(self, feed: _Feed, types: Mapping[str, int], limit: int) -> None:
         received = self._clock.monotonic()
         try:
-            claimed = self._store.claim(self._want(feed.pool, limit))
+            claimed = self._store.claim(self._want(types, limit))
             if claimed.leases:
                 self._take(feed.pool, claimed.leases, received)
         except BaseException:
@@ -132,15 +146,15 @@ class Claimer:
         if len(claimed.leases) >= limit:
             feed.hungry = True
         if claimed.next_due:
-            feed.due_at = self._clock.monotonic() + claimed.next_due.total_seconds()
+            feed.due_at = min(feed.due_at, self._clock.monotonic() + claimed.next_due.total_seconds())
 
-    def _want(self, pool: Pool, limit: int) -> Want:
+    def _want(self, types: Mapping[str, int], limit: int) -> Want:
         return Want(
             worker=self._standing.id,
-            types=pool.types,
+            types=types,
             limit=limit,
             lease=self._lease,
-            turns={name: self._turns[name] for name in pool.types if name in self._turns},
+            turns={name: self._turns[name] for name in types if name in self._turns},
         )
 
     def _take(self, pool: Pool, leases: Sequence[Lease], received: float) -> None:
@@ -188,6 +202,8 @@ class _Feed:
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
         self.hungry = True
+        # Something may be there, but there is no memory for it now.
+        self.blocked = False
         self.due_at = math.inf
 
 

@@ -12,17 +12,16 @@ from typing import IO, Self
 
 from windlass.clock import Clock
 from windlass.job import Output
-from windlass.outcome import clean_end
+from windlass.worker.children import tree
 from windlass.worker.guard import Guard
 from windlass.worker.run import Run
+from windlass.worker.tail import Tail
 
 # The command proper waits for a line on its input: until the guard knows its group, it has not begun.
 _STARTER = ["/bin/sh", "-c", 'read -r _ || exit 125; exec "$@" </dev/null', "sh"]
 _GO = b"\n"
 
-KEPT = 16_384
 TERM_SECONDS = 2.0
-_CHUNK = 65_536
 # How long descendants that left the group may keep the output open.
 _AFTERMATH_SECONDS = 1.0
 _LOOK_SECONDS = 0.05
@@ -33,11 +32,19 @@ class Command:
     """One command in a session of its own. `follow` runs it; `halt` and `kill` may come from any thread."""
 
     def __init__(
-        self, argv: list[str], cwd: str | None, environment: dict[str, str], *, guard: Guard, clock: Clock
+        self,
+        argv: list[str],
+        cwd: str | None,
+        environment: dict[str, str],
+        *,
+        mark: str,
+        guard: Guard,
+        clock: Clock,
     ) -> None:
         self._argv = argv
         self._cwd = cwd
         self._environment = environment
+        self._mark = mark
         self._guard = guard
         self._clock = clock
         # Guards the group's number: once the leader is reaped, it may belong to others.
@@ -95,7 +102,7 @@ class Command:
     def _admit(self, group: int, go: int) -> None:
         """Let the command begin, now that it cannot outlive us; unless it was halted before."""
         try:
-            self._guard.add(group)
+            self._guard.add(group, self._mark)
             with self._lock:
                 self._group = group
                 halted = self._halted is not None
@@ -122,6 +129,9 @@ class Command:
         with self._lock:
             _kill_group(group, signal.SIGKILL)
             self._group = None
+        if self._halted is not None:
+            # What left the group shall stop too; a command that ended by itself may leave a daemon behind.
+            tree.end_marked(self._mark, but=group)
         self._guard.remove(group)
 
     def _read_rest(self, reader: _Reader) -> None:
@@ -135,9 +145,8 @@ class _Reader:
 
     def __init__(self, pid: int, stdout: IO[bytes], stderr: IO[bytes]) -> None:
         self._selector = selectors.DefaultSelector()
-        self._ends = (_End(stdout), _End(stderr))
+        self._ends = (Tail(stdout), Tail(stderr))
         for end in self._ends:
-            os.set_blocking(end.pipe.fileno(), False)
             self._selector.register(end.pipe, selectors.EVENT_READ, end)
         self._pid_fd = os.pidfd_open(pid) if hasattr(os, "pidfd_open") else -1
         if self.sees_the_end:
@@ -166,7 +175,7 @@ class _Reader:
     def read(self, seconds: float) -> None:
         """Take in what comes within that time."""
         for key, _ in self._selector.select(seconds):
-            end: _End | None = key.data
+            end: Tail | None = key.data
             if end is None or not end.read():
                 self._selector.unregister(key.fileobj)
 
@@ -174,36 +183,14 @@ class _Reader:
         return [end.text() for end in self._ends]
 
 
-class _End:
-    """The end of one output, however much came before."""
-
-    def __init__(self, pipe: IO[bytes]) -> None:
-        self.pipe = pipe
-        self.open = True
-        self._kept = bytearray()
-        self._dropped = 0
-
-    def read(self) -> bool:
-        """Take one piece; False when there will be no more."""
-        piece = os.read(self.pipe.fileno(), _CHUNK)
-        self._kept += piece
-        if len(self._kept) > 2 * KEPT:
-            self._trim()
-        self.open = bool(piece)
-        return self.open
-
-    def text(self) -> str:
-        self._trim()
-        text = self._kept.decode(errors="replace")
-        if self._dropped:
-            text = f"({self._dropped} bytes before) …{text}"
-        return clean_end(text, len(text))
-
-    def _trim(self) -> None:
-        over = len(self._kept) - KEPT
-        if over > 0:
-            del self._kept[:over]
-            self._dropped += over
+def told_end(exit_code: int) -> str:
+    """How a process ended, in words; minus a number means by that signal."""
+    if exit_code >= 0:
+        return f"exit code {exit_code}"
+    try:
+        return f"killed by {signal.Signals(-exit_code).name}"
+    except ValueError:
+        return f"killed by signal {-exit_code}"
 
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:

@@ -65,11 +65,17 @@ class Ending:
             loop.stop(self.left())
         self._parts.caller.threads.close()
         self._parts.caller.coroutines.close(self.left())
-        self._parts.shell.close()
+        within(self.left(), self._parts.children.close, "children")
+        self._parts.guard.close()
         within(self.left(), self._leave, "leave")
 
     def _interrupt(self, patience: float) -> None:
-        running = [run for run in self._parts.runs.all() if run.open and run.started is not None]
+        left = [run for run in self._parts.runs.all() if run.open]
+        running = [run for run in left if run.started is not None]
+        for run in left:
+            if run.started is None:
+                # Still waiting for its child: it has not begun, and will not.
+                self._parts.runner.give_back(run)
         log.warning("worker.interrupting", extra={"jobs": [run.lease.id for run in running]})
         for run in running:
             self._parts.warden.stop(run, Interrupted(), patience=patience)

@@ -14,17 +14,37 @@ log = logging.getLogger("windlass.guard")
 
 # It learns of the worker's end by the end of its input: nothing else is sure to happen after a kill -9.
 _SCRIPT = """
-import os, signal, sys
+import os, signal, sys, time
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, signal.SIG_IGN)
-groups = set()
+groups = {}
 for line in iter(sys.stdin.readline, ""):
-    (groups.add if line[0] == "+" else groups.discard)(int(line[1:]))
-for group in groups:
+    group, _, mark = line[1:].strip().partition(" ")
+    groups.pop(int(group), None)
+    if line[0] == "+":
+        groups[int(group)] = mark
+def kill(how, number):
     try:
-        os.killpg(group, signal.SIGKILL)
+        how(number, signal.SIGKILL)
     except OSError:
         pass
+def marked(number):
+    try:
+        with open(f"/proc/{number}/environ", "rb") as file:
+            return any(word in marks for word in file.read().split(b"\\0"))
+    except OSError:
+        return False
+for group in groups:
+    kill(os.killpg, group)
+marks = {f"WINDLASS_CHILD={mark}".encode() for mark in groups.values()}
+for _ in range(50):
+    seen = os.listdir("/proc") if marks and os.path.isdir("/proc") else []
+    left = [int(name) for name in seen if name.isdigit() and marked(name)]
+    for number in left:
+        kill(os.kill, number)
+    if not left:
+        break
+    time.sleep(0.02)
 """
 
 _FAREWELL_SECONDS = 1.0
@@ -33,31 +53,32 @@ _FAREWELL_SECONDS = 1.0
 class Guard:
     """Knows the process groups that must not outlive this worker; started with the first one.
 
-    In a child made by fork it does nothing: the groups are the parent's.
+    Whoever left a group is found by its mark, see `children/tree.py`. In a child made by fork it does
+    nothing: the groups are the parent's.
     """
 
     def __init__(self) -> None:
         self._owner = os.getpid()
         self._lock = threading.Lock()
-        self._groups: set[int] = set()
+        self._groups: dict[int, str] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe = -1
         _guards.add(self)
 
-    def add(self, group: int) -> None:
-        """From the return of this call on, the group dies with this worker."""
+    def add(self, group: int, mark: str) -> None:
+        """From the return of this call on, the group, and whoever carries the mark, dies with this worker."""
         if self._owner != os.getpid():
             return
         with self._lock:
-            self._groups.add(group)
-            self._say(f"+{group}\n")
+            self._groups[group] = mark
+            self._say(f"+{group} {mark}\n")
 
     def remove(self, group: int) -> None:
         """The group is gone; its number may be given to others."""
         if self._owner != os.getpid():
             return
         with self._lock:
-            self._groups.discard(group)
+            self._groups.pop(group, None)
             if self._process is not None:
                 self._say(f"-{group}\n")
 
@@ -103,7 +124,7 @@ class Guard:
             start_new_session=True,
         )
         os.close(reading)
-        os.write(self._pipe, "".join(f"+{group}\n" for group in self._groups).encode())
+        os.write(self._pipe, "".join(f"+{group} {mark}\n" for group, mark in self._groups.items()).encode())
 
 
 _guards: weakref.WeakSet[Guard] = weakref.WeakSet()

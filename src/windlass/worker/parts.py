@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from functools import partial
 from importlib.metadata import version
 
 from windlass.clock import Clock
-from windlass.config import WorkerConfig
+from windlass.config import PoolConfig, WorkerConfig
 from windlass.errors import InvalidValue
 from windlass.loop import Loop
 from windlass.registry import SHELL, Handler, Registry, shell_handler
+from windlass.size import told_size
 from windlass.store.protocol import Look, Store, Vitals, WorkerInfo
 from windlass.upkeep import place
 from windlass.upkeep.pruner import Pruner
 from windlass.upkeep.reaper import Reaper
 from windlass.upkeep.watchman import Watchman
 from windlass.wakeup.protocol import Wakeup
+from windlass.worker.budget import SHARE_OF_MACHINE, Budget, machine_memory
 from windlass.worker.caller import Caller
+from windlass.worker.children.children import Children
+from windlass.worker.children.tree import Marks
 from windlass.worker.claimer import Claimer
+from windlass.worker.guard import Guard
 from windlass.worker.heartbeat import LOOK_EVERY, Heartbeat
 from windlass.worker.pool import Pool
 from windlass.worker.run import Runs
@@ -28,6 +35,8 @@ from windlass.worker.shell import Shell
 from windlass.worker.standing import Standing
 from windlass.worker.terms import Terms
 from windlass.worker.warden import Warden
+
+log = logging.getLogger("windlass.worker")
 
 
 class Parts:
@@ -52,12 +61,18 @@ class Parts:
         self.handlers = choose_handlers(registry, config)
         self.types = {name: handler.version for name, handler in self.handlers.items()}
         self.pools = make_pools(self.handlers, config)
+        self.held_too_much = False
         self.runs = Runs()
         self.standing = Standing(place.here(), clock)
         self.terms = Terms(store, self.handlers)
-        self.shell = Shell(clock)
+        self.guard = Guard()
+        marks = Marks(config.mark)
+        self.shell = Shell(marks, self.guard, clock)
+        self.children = Children(self.handlers, config, marks, self.guard, clock)
         self.settler = Settler(store, wakeup, self.runs, working=lambda: not self.idle())
-        self.runner = Runner(self.settler, self.runs, self.standing, self.terms, self.shell, clock=clock)
+        self.runner = Runner(
+            self.settler, self.runs, self.standing, self.terms, self.shell, self.children, clock=clock
+        )
         self.caller = Caller(self.runner, freed=self._freed, clock=clock)
         check = self.caller.coroutines.check
         self.warden = Warden(self.runs, self.runner, self.standing, check=check, clock=clock)
@@ -127,8 +142,16 @@ class Parts:
     def _saw(self, look: Look) -> None:
         self.claimer.saw(look)
         self.reaper.saw(self.standing.id, look, self.standing.pulse)
-        if any(worker.drain and worker.id == self.standing.id for worker in look.workers):
+        if self._leaks() or any(worker.drain and worker.id == self.standing.id for worker in look.workers):
             self._asked_to_drain()
+
+    def _leaks(self) -> bool:
+        """Whether so many threads do not end that only a new process helps."""
+        most, held = self._config.most_held, sum(pool.held for pool in self.pools)
+        if most is not None and held > most and not self.held_too_much:
+            self.held_too_much = True
+            log.error("worker.leaks", extra={"held": held, "note": "drains, then is started anew"})
+        return self.held_too_much
 
     def _vitals(self) -> Vitals:
         return Vitals(
@@ -170,10 +193,50 @@ def choose_handlers(registry: Registry, config: WorkerConfig) -> dict[str, Handl
 
 
 def make_pools(handlers: dict[str, Handler], config: WorkerConfig) -> list[Pool]:
-    """One pool over everything if its size is given; else threads and coroutines each have their own."""
+    """Those that are named, for their types; else one over everything, or one for each way of running."""
+    slots = {
+        "all": config.concurrency or 0,
+        "threads": config.threads,
+        "loop": config.coroutines,
+        "processes": config.processes,
+    } | {_named(pool): pool.slots for pool in config.pools}
     by_pool: dict[str, dict[str, int]] = {}
     for name, handler in handlers.items():
-        where = "loop" if handler.kind == "loop" else "threads"
-        by_pool.setdefault("all" if config.concurrency else where, {})[name] = handler.version
-    slots = {"all": config.concurrency or 0, "threads": config.threads, "loop": config.coroutines}
-    return [Pool(name, types, slots[name]) for name, types in by_pool.items()]
+        by_pool.setdefault(_pool_of(handler, config), {})[name] = handler.version
+    budget = _budget(handlers, config)
+    return [
+        Pool(name, types, slots[name], budget=budget, memory=_memory(handlers, types))
+        for name, types in by_pool.items()
+    ]
+
+
+def _pool_of(handler: Handler, config: WorkerConfig) -> str:
+    for pool in config.pools:
+        if any(fnmatchcase(handler.name, pattern) for pattern in pool.types):
+            return _named(pool)
+    return "all" if config.concurrency else _POOLS.get(handler.kind, "threads")
+
+
+def _named(pool: PoolConfig) -> str:
+    """A name that none of ours can be."""
+    return f"pool {pool.name}"
+
+
+def _budget(handlers: dict[str, Handler], config: WorkerConfig) -> Budget | None:
+    """What types with a `memory` share; one that could never fit is refused: its jobs would wait for ever."""
+    machine = machine_memory()
+    size = config.memory or (int(machine * SHARE_OF_MACHINE) if machine else None)
+    if size is None:
+        return None
+    for handler in handlers.values():
+        if handler.memory is not None and handler.memory > size:
+            allowed = f"at most the worker's memory budget of {told_size(size)} (worker.memory)"
+            raise InvalidValue(f"memory of type {handler.name}", told_size(handler.memory), allowed)
+    return Budget(size)
+
+
+def _memory(handlers: dict[str, Handler], types: dict[str, int]) -> dict[str, int]:
+    return {name: memory for name in types if (memory := handlers[name].memory) is not None}
+
+
+_POOLS = {"loop": "loop", "process": "processes"}

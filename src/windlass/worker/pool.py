@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
+from windlass.worker.budget import Budget
 from windlass.worker.pace import Pace
 from windlass.worker.run import Run
 
@@ -13,8 +14,19 @@ from windlass.worker.run import Run
 class Pool:
     """A set of types with its slots. A slot is taken from a run's start until its work has really ended."""
 
-    def __init__(self, name: str, types: dict[str, int], slots: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        types: dict[str, int],
+        slots: int,
+        *,
+        budget: Budget | None = None,
+        memory: Mapping[str, int] | None = None,
+    ) -> None:
+        """`memory` tells which types declare what they need; together they stay within the budget."""
         self.name = name
+        self._budget = budget
+        self._memory = memory or {}
         self.types = types
         self.slots = slots
         self.pace = Pace()
@@ -50,6 +62,23 @@ class Pool:
             self._ahead = self.pace.ahead(self.slots, now)
             return max(0, self.slots - self._taken - len(self._waiting) + self._ahead)
 
+    def portions(self, now: float) -> Iterator[tuple[dict[str, int], int]]:
+        """What to claim: types and how many. Each that declares its memory is asked for by itself."""
+        if self._budget is None or not self._memory:
+            yield self.types, self.room(now)
+            return
+        plain = {name: version for name, version in self.types.items() if name not in self._memory}
+        if plain:
+            yield plain, self.room(now)
+        for name, memory in self._memory.items():
+            room = min(self.slots - self._taken - len(self._waiting), self._budget.fits(memory))
+            yield {name: self.types[name]}, max(0, room)
+
+    @property
+    def shares_memory(self) -> bool:
+        """Whether any of its types declares what it needs."""
+        return self._budget is not None and bool(self._memory)
+
     @property
     def low(self) -> bool:
         """Whether it is worth asking for more: not for every single slot while enough wait."""
@@ -58,13 +87,16 @@ class Pool:
     def offer(self, runs: Iterable[Run]) -> list[Run]:
         """Take claimed runs in; answers those that start now."""
         with self._lock:
-            self._waiting.extend(runs)
+            for run in runs:
+                self._promise(run)
+                self._waiting.append(run)
             return self._next()
 
     def free(self, run: Run, now: float, *, was_held: bool) -> list[Run]:
         """A run's work has ended; answers those that start now."""
         seconds = run.ran(now)
         with self._lock:
+            self._release(run)
             self._taken -= 1
             self._held -= was_held
             if seconds is not None:
@@ -82,7 +114,16 @@ class Pool:
         with self._lock:
             while self._waiting and self._waiting[0].received < received_before:
                 stale.append(self._waiting.popleft())
+                self._release(stale[-1])
         return stale
+
+    def _promise(self, run: Run) -> None:
+        if self._budget is not None and self._memory:
+            self._budget.take(self._memory.get(run.handler.name))
+
+    def _release(self, run: Run) -> None:
+        if self._budget is not None and self._memory:
+            self._budget.give_back(self._memory.get(run.handler.name))
 
     def _next(self) -> list[Run]:
         starting: list[Run] = []

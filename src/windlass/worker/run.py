@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from windlass.registry import Handler
     from windlass.worker.pool import Pool
 
+# So many lost workers make a job suspect.
+SUSPECT_AFTER = 2
 # What a run that was told to stop may end as.
 End = TimedOut | Interrupted | Stopped
 
@@ -74,6 +76,18 @@ class Run:
     def token(self) -> str:
         """The fence."""
         return self.lease.token
+
+    @property
+    def suspect(self) -> bool:
+        """Whether its job may have killed the workers that were lost with it: then it runs alone."""
+        handler = self.handler
+        apart = handler.kind == "process" or (handler.kind != "shell" and handler.origin is not None)
+        return apart and self.lease.job.losses >= SUSPECT_AFTER
+
+    @property
+    def in_child(self) -> bool:
+        """Whether it runs in a process of its own."""
+        return self.handler.kind == "process" or self.suspect
 
     @property
     def open(self) -> bool:

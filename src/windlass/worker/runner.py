@@ -12,8 +12,22 @@ from typing import Any
 from windlass.clock import Clock
 from windlass.context import Context
 from windlass.errors import InvalidPayload
-from windlass.outcome import Outcome, Overdue, Raised, Rejected, Result, Unstarted, decide, is_overdue
+from windlass.job import Reason
+from windlass.outcome import (
+    Crashed,
+    Outcome,
+    Overdue,
+    Raised,
+    Rejected,
+    Result,
+    Unstarted,
+    decide,
+    is_overdue,
+)
 from windlass.store.protocol import Settlement
+from windlass.worker.children.child import ChildFailed
+from windlass.worker.children.children import Children
+from windlass.worker.children.errand import Errand
 from windlass.worker.returned import returned
 from windlass.worker.run import Run, Runs
 from windlass.worker.settler import Settler
@@ -35,6 +49,7 @@ class Runner:
         standing: Standing,
         terms: Terms,
         shell: Shell,
+        children: Children,
         *,
         clock: Clock,
         chance: Callable[[], float] = random.random,
@@ -44,6 +59,7 @@ class Runner:
         self._standing = standing
         self._terms = terms
         self._shell = shell
+        self._children = children
         self._clock = clock
         self._chance = chance
         # Told of each start: when that run's time is over. The warden puts itself here.
@@ -56,6 +72,8 @@ class Runner:
     def call(self, run: Run) -> Result:
         """Run a `def` handler or a command on this thread."""
         process = os.getpid()
+        if run.in_child:
+            return self._call_in_child(run)
         try:
             prepared = self.prepare(run)
             if not isinstance(prepared, partial):
@@ -81,6 +99,24 @@ class Runner:
                 _end_if_forked(process)
             return returned(value)
         except BaseException as error:  # noqa: BLE001 # wall: nothing that a handler raises may end the loop
+            return Raised(error)
+
+    def _call_in_child(self, run: Run) -> Result:
+        """Have a child run the handler, and wait for it on this thread."""
+        try:
+            with self._children.one_for(run) as child:
+                # The child is there before the job's time begins to run.
+                run.carrier = errand = Errand(child, self._clock)
+                prepared = self.prepare(run)
+                if not isinstance(prepared, partial):
+                    return prepared
+                result = errand.carry(self._children.work(run))
+                if not errand.clean:
+                    child.end()
+                return result
+        except ChildFailed as error:
+            return Crashed(Reason.CHILD_CRASHED, f"no child process could be started for it: {error}")
+        except BaseException as error:  # noqa: BLE001 # wall: nothing may end the thread
             return Raised(error)
 
     def prepare(self, run: Run) -> Prepared:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,8 @@ from windlass.clock import Clock
 from windlass.errors import FatalError
 from windlass.job import MAX_RESULT, Job, Output
 from windlass.outcome import Raised, Result, Returned
-from windlass.worker.command import Command
+from windlass.worker.children.tree import MARK, Marks
+from windlass.worker.command import Command, told_end
 from windlass.worker.guard import Guard
 from windlass.worker.run import Run
 
@@ -27,7 +27,7 @@ class CommandFailed(Exception):
     def __init__(self, exit_code: int, stderr: str) -> None:
         self.exit_code = exit_code
         last = stderr.rstrip().rpartition("\n")[2].strip()
-        super().__init__(f"{_ending(exit_code)}: {last}" if last else _ending(exit_code))
+        super().__init__(f"{told_end(exit_code)}: {last}" if last else told_end(exit_code))
 
 
 class NoSuchFolder(FatalError):
@@ -37,10 +37,11 @@ class NoSuchFolder(FatalError):
 class Shell:
     """Runs commands, each in a process group of its own that dies with it, and with this worker."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, marks: Marks, guard: Guard, clock: Clock) -> None:
         self._clock = clock
         self._process = os.getpid()
-        self._guard = Guard()
+        self._marks = marks
+        self._guard = guard
         self._lock = threading.Lock()
         self._running: set[Command] = set()
 
@@ -52,8 +53,9 @@ class Shell:
             return Raised(NoSuchFolder(f"no such folder to run the command in: {folder}"))
         words = payload["command"]
         argv = ["/bin/sh", "-c", words] if isinstance(words, str) else list(words)
-        environment = _environment(run.lease.job, payload.get("env"))
-        command = Command(argv, folder, environment, guard=self._guard, clock=self._clock)
+        mark = self._marks.next()
+        environment = _environment(run.lease.job, payload.get("env")) | {MARK: mark}
+        command = Command(argv, folder, environment, mark=mark, guard=self._guard, clock=self._clock)
         with self._lock:
             self._running.add(command)
         try:
@@ -68,10 +70,6 @@ class Shell:
             return
         for command in tuple(self._running):
             command.kill()
-
-    def close(self) -> None:
-        """No command will come any more."""
-        self._guard.close()
 
     def _follow(self, command: Command, run: Run) -> tuple[int, Output]:
         run.carrier = command
@@ -100,12 +98,3 @@ def _encoded(output: Output, kept: int) -> bytes:
     return msgspec.json.encode(
         {"exit_code": 0, "stdout": output.stdout[-kept:], "stderr": output.stderr[-kept:]}
     )
-
-
-def _ending(exit_code: int) -> str:
-    if exit_code >= 0:
-        return f"exit code {exit_code}"
-    try:
-        return f"killed by {signal.Signals(-exit_code).name}"
-    except ValueError:
-        return f"killed by signal {-exit_code}"

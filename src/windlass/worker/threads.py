@@ -76,6 +76,7 @@ class _Hand:
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._lock = threading.Lock()
         self._run: Run | None = None
+        self._thrown = False
 
     def start(self) -> None:
         self._thread.start()
@@ -86,7 +87,7 @@ class _Hand:
         False if the thread is where an exception would leave a lock taken behind it.
         """
         with self._lock:
-            if self._run is not run or run.handler.kind != "thread":
+            if self._run is not run or run.handler.kind != "thread" or run.in_child:
                 return True
             seen = standing(self._thread.ident)
             if not may_strike(seen.frame, _CALLER):
@@ -94,7 +95,8 @@ class _Hand:
             self._run = None
             # While we looked at its frames, it may have gone on.
             if standing(self._thread.ident) == seen:
-                _throw(self._thread.ident, Stopping)
+                self._thrown = True
+                _throw(self._thread.ident)
                 return True
             self._run = run
             return False
@@ -134,14 +136,21 @@ class _Hand:
     def _keep_out(self) -> None:
         with self._lock:
             self._run = None
-            _throw(self._thread.ident, None)
+            thrown, self._thrown = self._thrown, False
+        if thrown:
+            # One that has not struck yet strikes here, at the latest when the loop jumps back. Taking it back
+            # instead would leave the interpreter looking for it for ever: slow, and with a profiler, stuck.
+            for _ in range(_STEPS):
+                pass
 
 
 # The frame of ours that a handler is called from.
 _CALLER = Runner.call.__code__
 
 
-def _throw(thread: int | None, exception: type[BaseException] | None) -> None:
-    """Let the thread raise `exception` at its next step; None takes back one that has not struck yet."""
-    what = ctypes.py_object(exception) if exception is not None else None
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread or 0), what)
+_STEPS = 3
+
+
+def _throw(thread: int | None) -> None:
+    """Let the thread raise `Stopping` at its next step."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread or 0), ctypes.py_object(Stopping))

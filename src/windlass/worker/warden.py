@@ -63,11 +63,11 @@ class Warden:
         """Tell a run to stop; after `patience` seconds it is settled, whether its work has ended or not."""
         now = self._clock.monotonic()
         if patience is None:
-            patience = COMMAND_PATIENCE if run.handler.kind == "shell" else PATIENCE
+            patience = COMMAND_PATIENCE if _ends_surely(run) else PATIENCE
         if run.started is None:
             patience = 0.0
         # A handler that can look for itself is given the time to end in its own way.
-        looks = run.handler.kind == "thread" and run.handler.wants_context is not None
+        looks = run.handler.kind == "thread" and run.handler.wants_context is not None and not run.in_child
         halt_at = now + (min(patience, _TIME_TO_LOOK) if looks else 0.0)
         if run.stop(end, halt_at=halt_at, cut_at=now + patience):
             if not looks:
@@ -108,6 +108,13 @@ class Warden:
         if run.handler.kind == "shell":
             message = f"Command timed out after {run.timeout.total_seconds():g}s"
             self.stop(run, TimedOut(run.timeout, message=message))
+        elif run.in_child:
+            self.stop(run, TimedOut(run.timeout))
         else:
             # A thread may never end, so its attempt is settled at once; only the slot waits for it.
             self.stop(run, TimedOut(run.timeout), patience=0.0)
+
+
+def _ends_surely(run: Run) -> bool:
+    """Whether its work is a process that can be killed: then its end is worth waiting for."""
+    return run.handler.kind == "shell" or run.in_child

@@ -18,6 +18,7 @@ from windlass.store.protocol import Store
 from windlass.wakeup.protocol import Wakeup
 from windlass.worker import hooks
 from windlass.worker.ending import Ending
+from windlass.worker.health import Health, examine
 from windlass.worker.leftovers import Leftovers, Remaining
 from windlass.worker.parts import Parts
 
@@ -68,6 +69,15 @@ class Worker:
         """The types that it serves."""
         return tuple(self.parts.types)
 
+    @property
+    def must_restart(self) -> bool:
+        """Whether so many threads did not end that only a new process helps."""
+        return self.parts.held_too_much
+
+    def health(self) -> Health:
+        """Whether it is well; asks nobody."""
+        return examine(self.parts, self._clock, begun=self.begun)
+
     def start(self) -> None:
         """Enter the fleet and begin to claim."""
         parts, registry = self.parts, self._registry
@@ -117,9 +127,10 @@ class Worker:
         self._bell.put(None)
 
     def abandon(self) -> None:
-        """End every command at once, before a forced exit; may be called within a signal's handler."""
+        """End every command and child at once, before a forced exit; safe within a signal's handler."""
         if self._process == os.getpid():
             self.parts.shell.kill_all()
+            self.parts.children.kill_all()
 
     def drain(self) -> None:
         """Claim nothing more and give back what has not started; what runs goes on."""

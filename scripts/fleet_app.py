@@ -1,0 +1,121 @@
+"""What do the workers of shutdown_matrix.py, bad_company.py and churn.py run? Jobs of every kind.
+
+`WINDLASS_DATABASE_URL` names the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import random
+import subprocess
+import sys
+import time
+
+from windlass import Context, Queue, Retry
+
+queue = Queue(shell=True)  # noqa: S604 - commands are one of the kinds
+AT_ONCE = Retry(kind="fixed", base=0, jitter=0)
+
+
+# --- work of a given length, in each way of running ---
+
+
+@queue.job(max_attempts=20, retry=AT_ONCE)
+def on_thread(seconds: float) -> None:
+    """A `def`."""
+    time.sleep(seconds)
+
+
+@queue.job(max_attempts=20, retry=AT_ONCE)
+async def on_loop(seconds: float) -> None:
+    """An `async def`."""
+    await asyncio.sleep(seconds)
+
+
+@queue.job(max_attempts=20, retry=AT_ONCE, executor="process")
+def in_child(seconds: float) -> None:
+    """A process of its own."""
+    time.sleep(seconds)
+
+
+@queue.job(max_attempts=20, retry=AT_ONCE, executor="process")
+def in_tree(seconds: float) -> None:
+    """With a descendant that left for a session of its own."""
+    subprocess.run(["setsid", "sleep", str(seconds)], check=False)
+
+
+# --- bad company ---
+
+
+@queue.job(max_attempts=2, retry=AT_ONCE, executor="process")
+def segfault() -> None:
+    """Dies in C."""
+    ctypes.string_at(0)
+
+
+@queue.job(max_attempts=1, executor="process", memory="256MB")
+def hoard() -> int:
+    """Two gigabytes, page by page, so that they are really there."""
+    return sum(bytearray(2 << 30)[:: os.sysconf("SC_PAGE_SIZE")])
+
+
+@queue.job(max_attempts=1, executor="process", timeout=2)
+def spin() -> None:
+    """Never ends by itself."""
+    while True:
+        pass
+
+
+@queue.job(max_attempts=1, executor="process", timeout=2)
+def breed() -> None:
+    """Grandchildren in sessions of their own, and a long sleep."""
+    for _ in range(3):
+        subprocess.Popen(["setsid", "sleep", "1000"])
+    if os.fork() == 0:
+        os.setsid()
+        time.sleep(1000)
+    time.sleep(1000)
+
+
+@queue.job(max_attempts=1, timeout=20)
+async def block() -> None:
+    """Blocks the loop that it shares with others."""
+    time.sleep(6)  # noqa: ASYNC251 - that is what is shown
+
+
+@queue.job(max_attempts=1)
+def good(number: int) -> int:
+    """What must not notice any of that."""
+    return number + 1
+
+
+# --- churn: a tenth of it fails, times out or crashes ---
+
+_RAISES, _SLEEPS, _DIES = 0.05, 0.075, 0.1
+
+
+@queue.job(max_attempts=1, timeout=0.05)
+def churn_thread(ctx: Context, number: int) -> None:
+    """One in twenty raises, one in forty does not end in time."""
+    kind = random.Random(number).random()
+    if kind < _RAISES:
+        raise ValueError("as every twentieth")
+    ctx.wait_cancelled(30 if kind < _SLEEPS else 0.001)
+
+
+@queue.job(max_attempts=1, timeout=0.5, executor="process")
+def churn_child(number: int) -> None:
+    """The same, and one in forty takes its process with it."""
+    kind = random.Random(number).random()
+    if kind < _RAISES:
+        raise ValueError("as every twentieth")
+    if kind < _SLEEPS:
+        time.sleep(30)
+    elif kind < _DIES:
+        os._exit(number % 7 + 1)
+
+
+if __name__ == "__main__":
+    sys.exit("this is what workers run; see the other scripts")

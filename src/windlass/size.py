@@ -1,0 +1,36 @@
+"""How much is "512MB"? Sizes come in as bytes or such words, and are whole bytes inside."""
+
+from __future__ import annotations
+
+import re
+
+from windlass.errors import InvalidValue
+
+# What users may write where a size is taken.
+Size = int | str
+
+ALLOWED = "a size: bytes, or words such as 512MB, 2GB (of 1024 bytes to the kilobyte)"
+
+
+def parse_size(value: object, field: str = "size") -> int:
+    """A size in bytes, at least one; InvalidValue names `field`."""
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    if isinstance(value, str) and (match := _WORDS.fullmatch(value.strip().upper())):
+        size = int(float(match["number"]) * _UNITS[match["unit"] or ""])
+        if size > 0:
+            return size
+    raise InvalidValue(field, value, ALLOWED)
+
+
+def told_size(size: int) -> str:
+    """A size for people."""
+    for unit, factor in _TOLD:
+        if size >= factor:
+            return f"{size / factor:.3g} {unit}"
+    return f"{size} bytes"
+
+
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_TOLD = (("TB", 2**40), ("GB", 2**30), ("MB", 2**20), ("KB", 2**10))
+_WORDS = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?) ?(?P<unit>[KMGT])?(?:I?B)?")

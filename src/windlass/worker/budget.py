@@ -1,0 +1,51 @@
+"""How much memory may the jobs of this worker take together? What does not fit is not claimed."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+SHARE_OF_MACHINE = 0.9
+# Where a container's own limit stands, by the version of the system that sets it.
+_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+class Budget:
+    """Bytes that are promised to jobs, from their claim to their end."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._lock = threading.Lock()
+        self._taken = 0
+
+    def fits(self, memory: int) -> int:
+        """How many more jobs that declare so much would fit."""
+        with self._lock:
+            return max(0, self.size - self._taken) // memory
+
+    def take(self, memory: int | None) -> None:
+        """A job that declares so much was claimed."""
+        if memory:
+            with self._lock:
+                self._taken += memory
+
+    def give_back(self, memory: int | None) -> None:
+        """It has ended, or was given back."""
+        if memory:
+            with self._lock:
+                self._taken -= memory
+
+
+def machine_memory() -> int | None:
+    """The memory of this machine or container; None where the system does not tell."""
+    lines = _read("/proc/meminfo").splitlines()
+    sizes = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemTotal:")]
+    sizes += [int(text) for path in _LIMITS if (text := _read(path).strip()).isdecimal()]
+    return min(sizes) if sizes else None
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,1 @@
+"""Processes of a worker's own, in which jobs run that must be limited, killed or kept apart."""

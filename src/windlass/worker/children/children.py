@@ -1,0 +1,178 @@
+"""Which children does a worker have, and which one runs the next job?"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from queue import SimpleQueue
+
+import msgspec
+
+from windlass.clock import Clock
+from windlass.config import WorkerConfig
+from windlass.origin import MAIN, main_here
+from windlass.registry import Handler
+from windlass.worker.children import words
+from windlass.worker.children.child import Child, ChildFailed
+from windlass.worker.children.records import levels
+from windlass.worker.children.tree import Marks
+from windlass.worker.guard import Guard
+from windlass.worker.run import Run
+
+log = logging.getLogger("windlass.children")
+
+_encode_job = msgspec.json.Encoder().encode
+
+
+class Children:
+    """Warm processes, kept between jobs; a suspect has one of its own."""
+
+    def __init__(
+        self, handlers: Mapping[str, Handler], config: WorkerConfig, marks: Marks, guard: Guard, clock: Clock
+    ) -> None:
+        self._handlers = handlers
+        self._most_jobs = config.child_jobs
+        self._most_grown = config.child_growth
+        self._marks = marks
+        self._guard = guard
+        self._clock = clock
+        self._owner = os.getpid()
+        self._lock = threading.Lock()
+        self._idle: list[Child] = []
+        self._all: set[Child] = set()
+        self._spawner = _Spawner()
+        self._alone = threading.Lock()
+        self._closed = False
+
+    @contextlib.contextmanager
+    def one_for(self, run: Run) -> Iterator[Child]:
+        """A child for this run alone; afterwards it is kept if it is fit. ChildFailed if none starts."""
+        with self._turn_of(run):
+            child = self._take(fresh=run.suspect)
+            try:
+                yield child
+            except BaseException:
+                self._end(child)
+                raise
+            self._give_back(child, fresh=run.suspect)
+
+    def work(self, run: Run) -> words.Work:
+        """What to say to a child for this run."""
+        job, handler = run.lease.job, run.handler
+        wanted = handler.wants_context is not None
+        return words.Work(
+            id=job.id,
+            type=job.type,
+            attempt=job.attempts,
+            payload=bytes(job.payload),
+            job=_encode_job(job) if wanted else None,
+            deadline=run.store_time(run.ends) if wanted else None,
+            seconds=run.timeout.total_seconds(),
+            memory=handler.memory,
+            cpu_time=None if handler.cpu_time is None else handler.cpu_time.total_seconds(),
+        )
+
+    def kill_all(self) -> None:
+        """End every child at once; takes no lock, so that a signal's handler may ask."""
+        if self._owner == os.getpid():
+            for child in tuple(self._all):
+                child.kill()
+
+    def close(self) -> None:
+        """Let idle children end by themselves, all at once; whatever runs in others is ended."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for child in idle:
+            child.bid_farewell()
+        for child in idle:
+            self._dismiss(child)
+        for child in tuple(self._all):
+            self._end(child)
+        self._spawner.close()
+
+    def _turn_of(self, run: Run) -> contextlib.AbstractContextManager[object]:
+        """Suspects one at a time: two that die together could not be told apart."""
+        return self._alone if run.suspect else contextlib.nullcontext()
+
+    def _take(self, *, fresh: bool) -> Child:
+        with self._lock:
+            while self._idle and not fresh:
+                child = self._idle.pop()
+                if not child.has_ended():
+                    return child
+                self._all.discard(child)
+        return self._start()
+
+    def _start(self) -> Child:
+        child = Child(self._marks.next(), guard=self._guard, clock=self._clock)
+        try:
+            self._spawner.do(child.start)
+        except OSError as error:
+            raise ChildFailed(str(error)) from None
+        self._all.add(child)
+        try:
+            child.meet(self._hello())
+        except BaseException:
+            self._end(child)
+            raise
+        log.info("child.started", extra={"pid": child.pid})
+        return child
+
+    def _hello(self) -> words.Hello:
+        origins = {name: handler.origin for name, handler in self._handlers.items() if handler.origin}
+        in_main = any(origin.module == MAIN for origin in origins.values())
+        return words.Hello(origins, main_here() if in_main else None, levels())
+
+    def _give_back(self, child: Child, *, fresh: bool) -> None:
+        used_up = child.jobs >= self._most_jobs or child.grown() > self._most_grown
+        with self._lock:
+            keep = not (child.ended or fresh or used_up or self._closed)
+            if keep:
+                self._idle.append(child)
+        if not keep:
+            self._dismiss(child)
+
+    def _dismiss(self, child: Child) -> None:
+        child.dismiss()
+        self._all.discard(child)
+
+    def _end(self, child: Child) -> None:
+        child.end()
+        self._all.discard(child)
+
+
+class _Spawner:
+    """One thread that begins every child: the system ends a child with the thread that began it."""
+
+    def __init__(self) -> None:
+        self._inbox: SimpleQueue[tuple[Callable[[], None], Future[None]] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    def do(self, start: Callable[[], None]) -> None:
+        """Call `start` there, and wait for it."""
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="windlass-spawner", daemon=True)
+                self._thread.start()
+        done: Future[None] = Future()
+        self._inbox.put((start, done))
+        done.result()
+
+    def close(self) -> None:
+        """Begin no more; by now nobody is left who would die of it."""
+        self._inbox.put(None)
+
+    def _work(self) -> None:
+        while (asked := self._inbox.get()) is not None:
+            start, done = asked
+            try:
+                start()
+                done.set_result(None)
+            except BaseException as error:  # noqa: BLE001 # wall: whoever asked is told
+                done.set_exception(error)

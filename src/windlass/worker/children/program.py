@@ -1,0 +1,221 @@
+"""What does a child process do? It imports the application once, then runs one job after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import faulthandler
+import inspect
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Coroutine, Iterator
+from queue import SimpleQueue
+from types import FrameType
+from typing import Any
+
+import msgspec
+
+from windlass.clock import SystemClock
+from windlass.context import Context, Notice, Stopping
+from windlass.job import Job
+from windlass.origin import Origin, find, load_main
+from windlass.outcome import Raised, failure
+from windlass.registry import Handler, Options, make_handler
+from windlass.worker.children import words
+from windlass.worker.children.limits import limited
+from windlass.worker.children.records import Forward
+from windlass.worker.children.system import adopt_orphans, die_with_parent
+from windlass.worker.returned import returned
+
+_job = msgspec.json.Decoder(Job)
+
+
+def main(parent: int, link: int) -> None:
+    """The child's whole life; `link` is the number of the socket that leads to the worker."""
+    die_with_parent(parent)
+    adopt_orphans()
+    os.set_inheritable(link, False)  # noqa: FBT003 - it takes no keyword
+    faulthandler.enable(all_threads=False)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with socket.socket(fileno=link) as made:
+        os.register_at_fork(after_in_child=made.close)
+        Program(made).run()
+
+
+class Program:
+    """Runs jobs on the main thread; another one listens to the worker meanwhile."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self._mouth = words.Mouth(link)
+        self._ear = words.Ear(link)
+        self._process = os.getpid()
+        self._main = threading.main_thread()
+        self._clock = SystemClock()
+        self._inbox: SimpleQueue[words.Work | None] = SimpleQueue()
+        self._notice = Notice()
+        self._handlers: dict[str, Handler] = {}
+        self._runner = asyncio.Runner()
+        # Whether a signal may break the main thread off, and whether one waits until it may.
+        self._open = False
+        self._undisturbed = 0
+        self._struck = False
+        self._task: asyncio.Task[Any] | None = None
+        self.forward = Forward(self._say)
+
+    def run(self) -> None:
+        """Import, then work until the worker says no more."""
+        messages = self._messages()
+        hello = next(messages)
+        assert isinstance(hello, words.Hello)  # noqa: S101 - always the first word
+        try:
+            self._import(hello)
+        except BaseException as error:  # noqa: BLE001 # wall: the application's own code runs at import
+            self._say(words.Unfit(failure(error).error.traceback or repr(error)))
+            return
+        self._say(words.Ready())
+        threading.Thread(target=self._listen, args=(messages,), name="windlass-listen", daemon=True).start()
+        while (work := self._inbox.get()) is not None:
+            self._do(work)
+        self._runner.close()
+
+    # --- on the main thread ---
+
+    def _import(self, hello: words.Hello) -> None:
+        self.forward.install(hello.levels)
+        if hello.main is not None:
+            load_main(hello.main)
+        self._handlers = {name: handler_at(origin, name) for name, origin in hello.types.items()}
+        # The application may have set up logging of its own.
+        self.forward.install(hello.levels)
+
+    def _do(self, work: words.Work) -> None:
+        self.forward.fields = {"job": work.id, "type": work.type, "attempt": work.attempt}
+        if signal.getsignal(signal.SIGTERM) != self._strike:
+            signal.signal(signal.SIGTERM, self._strike)
+        try:
+            message = self._result(work)
+        except BaseException as error:  # noqa: BLE001 # wall: a stop may strike between two steps of ours
+            message = _broke(error, work)
+        self._open = False
+        self.forward.fields = {}
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                stream.flush()
+        self._say(message)
+
+    def _result(self, work: words.Work) -> words.Finished | words.Broke:
+        handler = self._handlers[work.type]
+        try:
+            payload = handler.decode(work.payload)
+            if handler.wants_context is not None:
+                payload[handler.wants_context] = self._context(work)
+            with limited(work.memory, work.cpu_time):
+                value = self._call(handler, payload)
+                kept = returned(value)
+        except BaseException as error:  # noqa: BLE001 # wall: nothing that a handler raises may end its child
+            return _broke(error, work)
+        return _broke(kept.exception, work) if isinstance(kept, Raised) else words.Finished(kept.value)
+
+    def _call(self, handler: Handler, payload: dict[str, Any]) -> Any:
+        self._struck = False
+        self._open = True
+        try:
+            if inspect.iscoroutinefunction(handler.function):
+                return self._runner.run(self._carried(handler.function(**payload)))
+            return handler.function(**payload)
+        finally:
+            self._open = False
+            self._task = None
+            if os.getpid() != self._process:
+                # The handler forked, and let the copy return.
+                os._exit(0)
+
+    async def _carried(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        self._task = asyncio.current_task()
+        return await coroutine
+
+    def _context(self, work: words.Work) -> Context:
+        job = _job.decode(work.job or b"")
+        ends = self._clock.monotonic() + work.seconds
+        return Context(
+            job, self._notice, deadline=work.deadline or job.updated_at, ends=ends, clock=self._clock
+        )
+
+    def _strike(self, _: int, __: FrameType | None) -> None:
+        """SIGTERM: break the handler off, unless it is in the middle of a word of ours."""
+        if not self._open:
+            return
+        if self._undisturbed:
+            self._struck = True
+        elif self._task is not None:
+            self._task.get_loop().call_soon_threadsafe(self._task.cancel)
+        else:
+            self._open = False
+            raise Stopping
+
+    def _say(self, message: words.FromChild) -> None:
+        """Send a message whole: one that a signal tore in two would make everything after it unreadable."""
+        on_main = threading.current_thread() is self._main
+        self._undisturbed += on_main
+        try:
+            self._mouth.say(message)
+        except OSError:
+            self._end()
+        finally:
+            self._undisturbed -= on_main
+        if on_main and self._struck and not self._undisturbed:
+            self._struck = False
+            self._strike(signal.SIGTERM, None)
+
+    # --- on the listening thread ---
+
+    def _listen(self, messages: Iterator[words.FromWorker]) -> None:
+        for message in messages:
+            if isinstance(message, words.Work):
+                self._notice = Notice()
+                self._inbox.put(message)
+            elif isinstance(message, words.Told):
+                notice = self._notice
+                notice.lose() if message.lease_lost else notice.give()
+        self._inbox.put(None)
+        if self._open:
+            self._end()
+
+    def _messages(self) -> Iterator[words.FromWorker]:
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                for body in self._ear.listen():
+                    yield words.from_worker.decode(body)
+
+    def _end(self) -> None:
+        """The worker is gone: nothing that was begun for it goes on."""
+        with contextlib.suppress(OSError):
+            if os.getpgrp() == self._process:
+                os.killpg(self._process, signal.SIGKILL)
+        os._exit(1)
+
+
+def handler_at(origin: Origin, name: str) -> Handler:
+    """The handler of a type, from what stands at its origin: decorated there, or a plain function."""
+    found = find(origin)
+    each = found
+    while each is not None:
+        handler = getattr(each, "handler", None)
+        if isinstance(handler, Handler) and handler.name == name:
+            return handler
+        each = getattr(each, "__wrapped__", None)
+    return make_handler(inspect.unwrap(found), Options(name=name))
+
+
+def _broke(error: BaseException, work: words.Work) -> words.Broke:
+    told = failure(error)
+    return words.Broke(
+        error=told.error,
+        verdict=told.verdict,
+        kinds=told.kinds,
+        delay=told.delay,
+        no_memory=work.memory is not None and isinstance(error, MemoryError),
+    )

@@ -1,0 +1,141 @@
+"""What do a worker and its child say to each other, and in which form?"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from windlass.job import Error
+from windlass.origin import Main, Origin
+
+_LENGTH = struct.Struct("!I")
+_CHUNK = 65_536
+
+
+# --- the worker says ----------------------------------------------------------------------------
+
+
+class Hello(msgspec.Struct, tag=True, tag_field="is", frozen=True):
+    """The first word: where the handlers are, and from which level on each logger is heard."""
+
+    types: dict[str, Origin]
+    main: Main | None
+    levels: dict[str, int]
+
+
+class Work(msgspec.Struct, tag=True, tag_field="is", frozen=True, kw_only=True):
+    """Run this job now."""
+
+    id: str
+    type: str
+    attempt: int
+    payload: bytes
+    # What the handler's Context tells; the job as JSON, only for handlers that take one.
+    job: bytes | None = None
+    deadline: datetime | None = None
+    seconds: float
+    memory: int | None = None
+    cpu_time: float | None = None
+
+
+class Told(msgspec.Struct, tag=True, tag_field="is", frozen=True):
+    """The job shall stop; perhaps because its lease is gone."""
+
+    lease_lost: bool
+
+
+FromWorker = Hello | Work | Told
+
+
+# --- the child says -----------------------------------------------------------------------------
+
+
+class Ready(msgspec.Struct, tag=True, tag_field="is", frozen=True):
+    """The application is imported."""
+
+
+class Unfit(msgspec.Struct, tag=True, tag_field="is", frozen=True):
+    """The application cannot be imported."""
+
+    why: str
+
+
+class Said(msgspec.Struct, tag=True, tag_field="is", frozen=True):
+    """A log record of the job's; `fields` are its extras that can be told."""
+
+    logger: str
+    level: int
+    message: str
+    fields: dict[str, Any]
+    trace: str | None = None
+
+
+class Finished(msgspec.Struct, tag=True, tag_field="is", frozen=True):
+    """The handler returned; `value` is its JSON."""
+
+    value: bytes | None = None
+
+
+class Broke(msgspec.Struct, tag=True, tag_field="is", frozen=True, kw_only=True):
+    """The handler raised; the same fields as `outcome.Failed`."""
+
+    error: Error
+    verdict: str | None
+    kinds: tuple[str, ...]
+    delay: timedelta | None
+    # It raised because it may have no more memory.
+    no_memory: bool = False
+
+
+FromChild = Ready | Unfit | Said | Finished | Broke
+
+
+# --- the form -----------------------------------------------------------------------------------
+
+_encode = msgspec.msgpack.Encoder().encode
+from_worker = msgspec.msgpack.Decoder(FromWorker)
+from_child = msgspec.msgpack.Decoder(FromChild)
+
+
+class Mouth:
+    """Sends whole messages, from any thread."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self._link = link
+        self._lock = threading.Lock()
+
+    def say(self, message: FromWorker | FromChild) -> None:
+        """Send one message; OSError if nobody is there any more."""
+        body = _encode(message)
+        with self._lock:
+            self._link.sendall(_LENGTH.pack(len(body)) + body)
+
+
+class Ear:
+    """Puts messages together from what arrives in pieces."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self._link = link
+        self._kept = bytearray()
+
+    def listen(self) -> Iterator[bytes]:
+        """Take one piece in; the messages that are whole by now. EOFError if there will be no more."""
+        piece = self._link.recv(_CHUNK)
+        if not piece:
+            raise EOFError
+        self._kept += piece
+        begin = 0
+        while len(self._kept) - begin >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._kept, begin)
+            end = begin + _LENGTH.size + length
+            if len(self._kept) < end:
+                break
+            yield bytes(self._kept[begin + _LENGTH.size : end])
+            begin = end
+        del self._kept[:begin]

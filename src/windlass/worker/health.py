@@ -1,0 +1,51 @@
+"""Is this worker well? Alive is not enough: it must be claiming, and the store must answer."""
+
+from __future__ import annotations
+
+import msgspec
+
+from windlass.clock import Clock
+from windlass.worker.parts import Parts
+
+# So long may the store stay away, or a claim take, before somebody should know.
+SILENT_SECONDS = 30.0
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """How one worker is; `why` says what is wrong, and is empty if nothing is."""
+
+    ok: bool
+    why: str = ""
+    worker: str = ""
+    busy: int = 0
+    slots: int = 0
+    held: int = 0
+
+
+def examine(parts: Parts, clock: Clock, *, begun: bool) -> Health:
+    """How the worker is now; asks nobody, so that nothing can hold it up."""
+    why = "starting" if not begun else _trouble(parts, clock)
+    return Health(
+        ok=not why,
+        why=why,
+        worker=parts.standing.id,
+        busy=sum(pool.busy for pool in parts.pools),
+        slots=sum(pool.slots for pool in parts.pools),
+        held=sum(pool.held for pool in parts.pools),
+    )
+
+
+def _trouble(parts: Parts, clock: Clock) -> str:
+    if parts.draining:
+        return "draining: it claims nothing more"
+    silent = clock.uptime() - parts.standing.sent
+    if silent > SILENT_SECONDS:
+        return f"the store has not answered for {silent:.0f} s"
+    stalled = clock.monotonic() - parts.claimer.ticked
+    if stalled > SILENT_SECONDS + parts.claimer.patience:
+        return f"not claiming: the claimer has stood still for {stalled:.0f} s"
+    if parts.settler.overloaded:
+        return f"not claiming: {parts.settler.backlog} outcomes wait to be written"
+    if any(pool.held >= pool.slots for pool in parts.pools):
+        return "not claiming: every slot of a pool is held by work that does not end"
+    return ""

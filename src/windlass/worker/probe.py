@@ -1,0 +1,86 @@
+"""How does somebody outside ask whether all is well? By HTTP: 200, or 503 with the reason."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import msgspec
+
+from windlass.errors import InvalidValue
+
+_PATHS = frozenset({"/", "/health", "/health/live", "/health/ready"})
+_LOOPBACK = "127.0.0.1"
+_MOST_PORTS = 65_535
+
+Answer = Callable[[], tuple[bool, Any]]
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """HOST:PORT, or a port on the loopback alone."""
+    host, _, port = text.rpartition(":")
+    if port.isdecimal() and int(port) <= _MOST_PORTS:
+        return host.strip("[]") or _LOOPBACK, int(port)
+    raise InvalidValue("--probe", text, "PORT or HOST:PORT, such as 127.0.0.1:8081")
+
+
+class Probe:
+    """A small server on a thread of its own; it says what `answer` says."""
+
+    def __init__(self, address: tuple[str, int], answer: Answer) -> None:
+        try:
+            self._server = _Server(address, answer)
+        except OSError as error:
+            shown = f"{address[0]}:{address[1]}"
+            raise InvalidValue("--probe", shown, f"an address that is free ({error.strerror})") from None
+        self.port: int = self._server.server_address[1]
+
+    def start(self) -> None:
+        """Begin to answer."""
+        threading.Thread(target=self._server.serve_forever, name="windlass-probe", daemon=True).start()
+
+    def close(self) -> None:
+        """Answer nobody any more."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], answer: Answer) -> None:
+        self.answer = answer
+        super().__init__(address, _Asked)
+
+
+class _Asked(BaseHTTPRequestHandler):
+    server: _Server
+    # A caller that says nothing is not waited for.
+    timeout = 5
+    server_version = "windlass"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        """Say how it is."""
+        self._say(body=True)
+
+    def do_HEAD(self) -> None:
+        """Say it by the status alone."""
+        self._say(body=False)
+
+    def log_message(self, *_: object) -> None:
+        """Probes come every few seconds; nobody wants to read of them."""
+
+    def _say(self, *, body: bool) -> None:
+        known = self.path.partition("?")[0] in _PATHS
+        ok, document = self.server.answer() if known else (False, {"error": "not found"})
+        data = msgspec.json.encode(document)
+        self.send_response(200 if ok else 503 if known else 404)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        if body:
+            self.wfile.write(data)

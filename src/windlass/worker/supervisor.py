@@ -1,0 +1,247 @@
+"""Who keeps N workers running? A process that starts them, and starts again what dies."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import msgspec
+
+from windlass.clock import Clock
+from windlass.loop import pause_after
+from windlass.worker.children import tree
+from windlass.worker.command import told_end
+from windlass.worker.health import Health
+from windlass.worker.supervised import VARIABLE, Supervised
+
+log = logging.getLogger("windlass.supervisor")
+
+# A worker that asks to be started anew, such as one whose threads do not end.
+RESTART = 75
+WRONG_COMMAND_LINE = 2
+NO_STORE = 3
+# One that died sooner than this after its start died young; so many in a row, and nothing will mend it.
+YOUNG_SECONDS = 10.0
+MOST_YOUNG_DEATHS = 5
+_LONGEST_PAUSE = 30.0
+_LOOK_SECONDS = 0.1
+_STALE_SECONDS = 10.0
+# What a worker may take beyond the time in which it promises to be gone.
+_MARGIN_SECONDS = 5.0
+_CHUNK = 65_536
+
+
+class Supervisor:
+    """Starts `count` workers by the same command line and keeps them running until it is asked to stop."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        count: int,
+        *,
+        exit_after: float,
+        died: Callable[[int], None],
+        changed: Callable[[], str | None] = lambda: None,
+        environment: Mapping[str, str] | None = None,
+        clock: Clock,
+    ) -> None:
+        """`died` is told the number of a worker that died; `changed` tells of a file to start anew for."""
+        self._command = list(command)
+        self._places = [_Place(number) for number in range(1, count + 1)]
+        self._exit_after = exit_after
+        self._died = died
+        self._changed = changed
+        self._environment = {**os.environ, **(environment or {})}
+        self._clock = clock
+        # As in Worker: a signal's handler may put to it.
+        self._bell: SimpleQueue[None] = SimpleQueue()
+        self._asked = False
+        self._kill_at: float | None = None
+        self._young_deaths = 0
+        self._code = 0
+        self.begun = True
+        self.restarts = 0
+
+    def run(self) -> int:
+        """Keep the workers running; the exit code, when all of them are gone."""
+        while not self._over():
+            self._look()
+            with contextlib.suppress(Empty):
+                self._bell.get(timeout=_LOOK_SECONDS)
+        return self._code
+
+    def request_stop(self) -> None:
+        """Ask for the end; may be called within a signal's handler."""
+        self._asked = True
+        self._bell.put(None)
+
+    def abandon(self) -> None:
+        """End every worker at once; may be called within a signal's handler. Their guards end the rest."""
+        for place in self._places:
+            place.signal(signal.SIGKILL)
+
+    def health(self) -> tuple[bool, Any]:
+        """Whether every worker is well, and how each one is."""
+        now = self._clock.monotonic()
+        told = [place.health(now) for place in self._places if not place.done]
+        ok = bool(told) and all(each.ok for each in told)
+        return ok, {"ok": ok, "restarts": self.restarts, "workers": told}
+
+    def _over(self) -> bool:
+        return all(place.process is None for place in self._places) and (
+            self._asked or all(place.done for place in self._places)
+        )
+
+    def _look(self) -> None:
+        now = self._clock.monotonic()
+        for pid, code in _ended():
+            for place in self._places:
+                if place.process is not None and place.process.pid == pid:
+                    self._bury(place, code, now)
+        for place in self._places:
+            place.listen(now)
+            if place.process is None and not place.done and not self._asked and now >= place.start_at:
+                place.start(self._command, self._environment, now)
+        if self._asked:
+            self._see_them_off(now)
+        elif (path := self._changed()) is not None:
+            self._start_anew(path)
+
+    def _bury(self, place: _Place, code: int, now: float) -> None:
+        """A worker ended: was that its own will, and when shall another take its place?"""
+        process, lived = place.process, now - place.started
+        place.bury()
+        if process is None:
+            return
+        fields = {
+            "pid": process.pid,
+            "place": place.number,
+            "ending": told_end(code),
+            "lived": round(lived, 1),
+        }
+        if code == 0 and not place.anew:
+            # It was asked to, by a signal or an operator; so it is not missed.
+            place.done = True
+            log.info("worker.ended", extra=fields)
+            return
+        if code not in (0, RESTART):
+            # What it left running ends first: then its jobs may run elsewhere.
+            tree.end_marked(place.mark)
+            self._died(process.pid)
+        if not self._asked:
+            self._plan(place, code, lived, now, fields)
+
+    def _plan(self, place: _Place, code: int, lived: float, now: float, fields: dict[str, Any]) -> None:
+        young = lived < YOUNG_SECONDS and code not in (0, RESTART)
+        place.failures = place.failures + 1 if young else 0
+        self._young_deaths = 0 if not young or code == NO_STORE else self._young_deaths + 1
+        if code == WRONG_COMMAND_LINE or self._young_deaths >= MOST_YOUNG_DEATHS:
+            log.error("supervisor.gives_up", extra=fields | {"deaths": self._young_deaths})
+            self._code = WRONG_COMMAND_LINE if code == WRONG_COMMAND_LINE else 1
+            self.request_stop()
+            return
+        pause = pause_after(place.failures, _LONGEST_PAUSE) if young else 0.0
+        place.start_at = now + pause
+        place.anew = False
+        self.restarts += 1
+        level = logging.INFO if code in (0, RESTART) else logging.WARNING
+        log.log(level, "worker.restarting", extra=fields | {"again_in": pause, "restarts": self.restarts})
+
+    def _see_them_off(self, now: float) -> None:
+        if self._kill_at is None:
+            self._kill_at = now + self._exit_after + _MARGIN_SECONDS
+            for place in self._places:
+                place.signal(signal.SIGTERM)
+        elif now >= self._kill_at:
+            log.error("supervisor.kills", extra={"places": [each.number for each in self._places]})
+            self.abandon()
+
+    def _start_anew(self, path: str) -> None:
+        log.info("supervisor.reloads", extra={"changed": path})
+        for place in self._places:
+            if place.process is not None and not place.anew:
+                place.anew = True
+                place.signal(signal.SIGTERM)
+            place.done = False
+
+
+class _Place:
+    """Where one worker runs, and after it the next."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.process: subprocess.Popen[bytes] | None = None
+        self.mark = ""
+        self.started = 0.0
+        self.start_at = 0.0
+        self.failures = 0
+        # It ended by its own will; or it ends because another shall take its place.
+        self.done = False
+        self.anew = False
+        self._reports = -1
+        self._heard = b""
+        self._last: tuple[float, Health] | None = None
+
+    def start(self, command: Sequence[str], environment: Mapping[str, str], now: float) -> None:
+        self._reports, theirs = os.pipe()
+        os.set_blocking(self._reports, False)
+        # The mark is the beginning of all marks of its processes.
+        self.mark = secrets.token_hex(8)
+        told = Supervised(os.getpid(), self.mark, theirs).told()
+        try:
+            # A group of its own: Ctrl-C comes to the supervisor alone, which passes it on once.
+            self.process = subprocess.Popen(
+                command, env={**environment, VARIABLE: told}, pass_fds=(theirs,), process_group=0
+            )
+        finally:
+            os.close(theirs)
+        self.started = now
+        self._last = None
+
+    def bury(self) -> None:
+        self.process = None
+        os.close(self._reports)
+        self._heard = b""
+
+    def signal(self, number: signal.Signals) -> None:
+        process = self.process
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, number)
+
+    def listen(self, now: float) -> None:
+        """Take in what the worker tells of itself."""
+        if self.process is None:
+            return
+        with contextlib.suppress(BlockingIOError):
+            self._heard += os.read(self._reports, _CHUNK)
+        *whole, self._heard = self._heard.split(b"\n")
+        if whole:
+            self._last = (now, msgspec.json.decode(whole[-1], type=Health))
+
+    def health(self, now: float) -> Health:
+        if self.process is None or self._last is None:
+            return Health(ok=False, why="starting" if self.process else "waits to be started again")
+        at, told = self._last
+        if now - at > _STALE_SECONDS:
+            return msgspec.structs.replace(told, ok=False, why=f"has said nothing for {now - at:.0f} s")
+        return told
+
+
+def _ended() -> list[tuple[int, int]]:
+    """Whoever ended since the last look; also orphans, if this process is the one who adopts them."""
+    found: list[tuple[int, int]] = []
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                break
+            found.append((pid, os.waitstatus_to_exitcode(status)))
+    return found

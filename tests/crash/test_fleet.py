@@ -1,0 +1,204 @@
+"""Does a supervisor keep its workers, and does nothing survive whoever is killed?"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.crash.app import breed, hang, work, work_apart
+from tests.crash.processes import ROOT, Site, until
+from windlass.job import JobState, Reason
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
+    pytest.mark.timeout(180),
+]
+
+
+def below(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    """Every process that it began, however far down."""
+    return psutil.Process(process.pid).children(recursive=True)
+
+
+def living(processes: list[psutil.Process]) -> list[psutil.Process]:
+    return [each for each in processes if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
+
+
+def bred(site: Site) -> list[psutil.Process]:
+    """The sleepers that `breed` began and that are still there."""
+    numbers = [int(event.kind.partition(":")[2]) for event in site.events() if event.kind.startswith("bred")]
+    found = [psutil.Process(number) for number in numbers if psutil.pid_exists(number)]
+    return [each for each in living(found) if each.name() == "sleep"]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def answer(port: int) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as told:
+            return told.status, told.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_f01_nothing_survives_a_killed_supervisor_and_its_jobs_run_elsewhere(site: Site) -> None:
+    supervisor = site.fleet(2, "--pool", "apart=work_apart,breed:2")
+    jobs = site.enqueue(
+        *(work_apart.draft(4.0) for _ in range(2)), *(work.draft(4.0) for _ in range(4)), breed.draft(60)
+    )
+    until(lambda: all(site.starts(job_id) for job_id in jobs), "everything runs")
+    everybody = [*below(supervisor), *bred(site)]
+    assert len(everybody) >= 8
+    supervisor.kill()
+    supervisor.wait(60)
+    until(lambda: not living(everybody), "nobody is left", within=10)
+    assert bred(site) == []
+    elsewhere = site.worker()
+    until(lambda: all(len(site.starts(each)) == 2 for each in jobs[:-1]), "they run again", within=15)
+    until(lambda: all(_state(site, each) is JobState.COMPLETED for each in jobs[:-1]), "they complete")
+    elsewhere.terminate()
+    assert elsewhere.wait(60) == 0
+
+
+def test_children_and_their_descendants_end_with_a_killed_worker(site: Site) -> None:
+    worker = site.worker()
+    [job_id] = site.enqueue(breed.draft(60))
+    until(lambda: site.starts(job_id), "the job runs")
+    everybody = [*below(worker), *bred(site)]
+    assert len(bred(site)) == 2
+    worker.kill()
+    worker.wait(60)
+    until(lambda: not living(everybody), "nobody is left", within=10)
+
+
+def test_f11_a_worker_that_is_killed_is_replaced_and_its_jobs_are_handed_back_at_once(site: Site) -> None:
+    supervisor = site.fleet(2)
+    first = {worker.pid for worker in site.store.workers()}
+    jobs = site.enqueue(*(work.draft(3.0) for _ in range(12)))
+    until(lambda: all(site.starts(job_id) for job_id in jobs), "all jobs run")
+    victim = site.starts(jobs[0])[0].pid
+    os.kill(victim, signal.SIGKILL)
+    lost = [job_id for job_id in jobs if site.starts(job_id)[0].pid == victim]
+    until(lambda: all(len(site.starts(job_id)) == 2 for job_id in lost), "they run again", within=5)
+    until(lambda: {each.pid for each in site.store.workers()} - first, "another one takes its place")
+    until(lambda: all(_state(site, each) is JobState.COMPLETED for each in jobs), "all complete")
+    assert "worker.restarting" in site.said()
+    supervisor.terminate()
+    assert supervisor.wait(60) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_f26_a_signal_to_the_supervisor_ends_all_gently(site: Site, number: signal.Signals) -> None:
+    supervisor = site.fleet(2)
+    jobs = site.enqueue(*(work_apart.draft(1.0) for _ in range(2)))
+    until(lambda: all(site.starts(job_id) for job_id in jobs), "they run")
+    everybody = below(supervisor)
+    supervisor.send_signal(number)
+    assert supervisor.wait(60) == 0
+    until(lambda: not living(everybody), "nobody is left", within=5)
+    assert {_state(site, job_id) for job_id in jobs} == {JobState.COMPLETED}
+    assert {worker.state for worker in site.store.workers()} == {"stopped"}
+
+
+def test_worker_stop_ends_a_fleet_with_its_supervisor(site: Site) -> None:
+    supervisor = site.fleet(2)
+    windlass = Path(sys.executable).with_name("windlass")
+    subprocess.run(
+        [windlass, "--db", site.url, "worker", "stop"], check=True, capture_output=True, timeout=60
+    )
+    assert supervisor.wait(30) == 0
+
+
+def test_a_fleet_that_dies_at_once_again_and_again_is_given_up(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "doomed.py").write_text(
+        "import os\nfrom windlass import Queue\nqueue = Queue()\n"
+        "@queue.job\ndef noop() -> None: ...\n"
+        "@queue.on_worker_start\ndef die() -> None: os._exit(9)\n"
+    )
+    supervisor = site.start("doomed:queue", "--count", "3", joining=0, folder=tmp_path)
+    assert supervisor.wait(60) == 1
+    assert "supervisor.gives_up" in site.said()
+
+
+def test_the_probe_fails_for_a_worker_that_is_alive_but_stands_still(site: Site) -> None:
+    port = free_port()
+    site.fleet(2, "--probe", str(port))
+    until(lambda: answer(port)[0] == 200, "all is well")
+    frozen = site.store.workers()[0].pid
+    os.kill(frozen, signal.SIGSTOP)
+    try:
+        until(lambda: answer(port)[0] == 503, "the probe says so", within=20)
+        assert "has said nothing" in answer(port)[1]
+    finally:
+        os.kill(frozen, signal.SIGCONT)
+    until(lambda: answer(port)[0] == 200, "all is well again")
+
+
+def test_files_that_change_start_the_workers_anew(site: Site, tmp_path: Path) -> None:
+    folder = tmp_path / "app"
+    folder.mkdir()
+    shutil.copy(ROOT / "tests" / "crash" / "app.py", folder / "watched.py")
+    supervisor = site.start("watched:queue", "--watch", folder=folder)
+    [first] = [worker.pid for worker in site.store.workers()]
+    watched = folder / "watched.py"
+    watched.write_text(watched.read_text() + "\n# changed\n")
+    until(lambda: {worker.pid for worker in site.store.workers()} - {first}, "a new worker joins")
+    [job_id] = site.enqueue(work.draft(0))
+    until(lambda: _state(site, job_id) is JobState.COMPLETED, "it works")
+    supervisor.terminate()
+    assert supervisor.wait(60) == 0
+
+
+@pytest.mark.parametrize("count", ["1", "2"])
+def test_a_worker_whose_threads_do_not_end_is_started_anew(site: Site, count: str) -> None:
+    site.start("tests.crash.app:queue", "--count", count, joining=int(count))
+    for _ in range(10):
+        site.enqueue(*(hang.draft() for _ in range(4)))
+        time.sleep(0.5)
+        if "worker.leaks" in site.said():
+            break
+    until(lambda: "worker.leaks" in site.said(), "the leak is seen")
+    until(lambda: "worker.stopped" in site.said(), "it drains")
+    [job_id] = site.enqueue(work.draft(0))
+    until(lambda: _state(site, job_id) is JobState.COMPLETED, "it works again")
+    until(lambda: site.said().count("worker.started") > int(count), "another one takes its place")
+
+
+def _state(site: Site, job_id: str) -> JobState | None:
+    job = site.store.get(job_id)
+    return None if job is None else job.state
+
+
+def test_f43_a_worker_that_gets_two_seconds_loses_nothing(site: Site) -> None:
+    victim = site.worker()
+    jobs = site.enqueue(*(each.draft(3.0) for each in (work, work_apart) for _ in range(3)))
+    until(lambda: len([each for each in jobs if site.starts(each)]) >= 5, "they run")
+    victim.terminate()
+    time.sleep(2)
+    victim.kill()
+    victim.wait(60)
+    site.worker()
+    until(lambda: all(_state(site, each) is JobState.COMPLETED for each in jobs), "all complete elsewhere")
+    for job_id in jobs:
+        job = site.store.get(job_id)
+        assert job is not None
+        assert {entry.error.reason for entry in job.history if entry.error} <= {
+            Reason.WORKER_LOST,
+            Reason.INTERRUPTED,
+        }

@@ -1,0 +1,360 @@
+"""Jobs in processes of their own: what crosses over, what is enforced, and what is left behind."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.worker import childjobs
+from windlass.errors import InvalidValue
+from windlass.job import Job, JobState, Reason
+from windlass.outcome import Lost, Policy, decide
+from windlass.policy.retry import Retry
+from windlass.queue import Queue
+from windlass.store.protocol import Settlement, Want
+from windlass.worker.children.tree import descendants
+
+PATIENCE = 30
+AT_ONCE = Retry(kind="fixed", base=0, jitter=0)
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits and trees are read from /proc")
+
+
+def run(queue: Queue, function: Callable[..., Any], *arguments: Any, **options: Any) -> Job:
+    """Run one job of a function in a child, once unless told otherwise, and see its end."""
+    given = {"executor": "process", "max_attempts": 1, "retry": AT_ONCE, **options}
+    job_type = queue.job(**given)(function)
+    with queue.worker():
+        job: Job = job_type.enqueue(*arguments).wait(PATIENCE)
+    return job
+
+
+def result(job: Job) -> Any:
+    assert job.state is JobState.COMPLETED, job.error
+    return None if job.result is None else msgspec.json.decode(job.result)
+
+
+def error(job: Job) -> tuple[Reason, str]:
+    assert job.error is not None
+    return job.error.reason, job.error.message
+
+
+def until(holds: Callable[[], object], what: str) -> None:
+    end = time.monotonic() + PATIENCE
+    pause = threading.Event()
+    while not holds():
+        assert time.monotonic() < end, f"it never came to that: {what}"
+        pause.wait(0.01)
+
+
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
+
+
+# --- what crosses over ---
+
+
+def test_arguments_and_results_cross_over(queue: Queue) -> None:
+    assert result(run(queue, childjobs.add, 2, 3)) == 5
+
+
+def test_a_warm_child_runs_one_job_after_the_other(queue: Queue) -> None:
+    pid = queue.job(executor="process")(childjobs.pid)
+    with queue.worker(processes=1):
+        seen = {pid.enqueue().result(PATIENCE) for _ in range(5)}
+    assert len(seen) == 1
+    assert seen != {os.getpid()}
+    assert all(gone(each) for each in seen)
+
+
+def test_a_child_is_replaced_after_so_many_jobs(queue: Queue) -> None:
+    pid = queue.job(executor="process")(childjobs.pid)
+    with queue.worker(processes=1, child_jobs=2):
+        seen = [pid.enqueue().result(PATIENCE) for _ in range(4)]
+    assert seen[0] == seen[1] != seen[2] == seen[3]
+
+
+def test_a_child_that_has_grown_is_replaced(queue: Queue) -> None:
+    keep = queue.job(executor="process")(childjobs.keep)
+    with queue.worker(processes=1, child_growth="20MB"):
+        first = keep.enqueue(50).result(PATIENCE)
+        assert keep.enqueue(0).result(PATIENCE) != first
+
+
+def test_the_context_crosses_over(queue: Queue) -> None:
+    job = run(queue, childjobs.tell, timeout=50)
+    told = result(job)
+    assert (told["id"], told["attempt"], told["cancelled"]) == (job.id, 1, False)
+    assert 40 < told["left"] <= 50
+
+
+def test_a_coroutine_runs_in_a_child_too(queue: Queue) -> None:
+    job = run(queue, childjobs.tell_async)
+    assert result(job)["id"] == job.id
+    assert result(job)["pid"] != os.getpid()
+
+
+def test_what_it_prints_is_kept_and_what_it_logs_is_logged_with_its_fields(
+    queue: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        job = run(queue, childjobs.talk)
+    output = job.history[0].output
+    assert output is not None
+    assert (output.stdout, output.stderr) == ("to stdout\n", "to stderr\n")
+    said = {record.getMessage(): vars(record) for record in caplog.records}
+    assert said["from a logger"]["job"] == job.id
+    assert (said["from the context"]["type"], said["from the context"]["step"]) == ("talk", 3)
+
+
+def test_an_exception_is_told_with_its_traceback(queue: Queue) -> None:
+    job = run(queue, childjobs.odd)
+    assert error(job) == (Reason.EXCEPTION, "this and that")
+    assert job.error is not None
+    assert job.error.kind == "tests.worker.childjobs.Odd"
+    told = job.history[0].error
+    assert told is not None
+    assert "in odd" in (told.traceback or "")
+
+
+def test_the_rules_of_a_type_hold_for_exceptions_in_children(queue: Queue) -> None:
+    job = run(queue, childjobs.odd, rules={childjobs.Odd: "fatal"}, max_attempts=5)
+    assert (job.state, job.attempts) == (JobState.DEAD, 1)
+
+
+def test_the_handlers_own_words_cross_over(queue: Queue) -> None:
+    assert run(queue, childjobs.fatal, max_attempts=5).attempts == 1
+    snooze = queue.job(executor="process")(childjobs.snooze)
+    with queue.worker():
+        handle = snooze.enqueue()
+        until(lambda: queue.get(handle.id).snoozes == 1, "it is snoozed")
+
+
+def test_a_result_that_cannot_be_kept_is_fatal_as_elsewhere(queue: Queue) -> None:
+    job = run(queue, childjobs.unkeepable, max_attempts=5)
+    assert (job.state, job.attempts) == (JobState.DEAD, 1)
+
+
+def test_a_fork_that_returns_ends_quietly(queue: Queue) -> None:
+    assert result(run(queue, childjobs.fork_and_return))
+
+
+def test_handlers_of_the_main_file_are_found(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os\n"
+        "from windlass import Queue\n"
+        f"queue = Queue('sqlite:///{tmp_path}/main.db')\n"
+        "@queue.job(executor='process')\n"
+        "def double(n: int) -> list[int]:\n"
+        "    return [2 * n, os.getpid()]\n"
+        "if __name__ == '__main__':\n"
+        "    with queue.worker():\n"
+        "        doubled, pid = double.enqueue(21).result(30)\n"
+        "    print(doubled, pid != os.getpid())\n"
+    )
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.stdout, done.stderr) == ("42 True\n", "")
+
+
+def test_a_function_that_no_child_could_import_is_refused_at_once(queue: Queue) -> None:
+    def inner() -> None: ...
+
+    with pytest.raises(InvalidValue, match="top level"):
+        queue.job(executor="process")(inner)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"memory": "512MB"}, 'executor="process"'),
+        ({"cpu_time": 3}, 'executor="process"'),
+        ({"executor": "process", "memory": "lots"}, "memory must be a size"),
+        ({"executor": "process", "memory": 5}, "at least 16MB"),
+        ({"executor": "process", "cpu_time": 0}, "cpu_time must be more than 0"),
+        ({"executor": "loop"}, "executor must be thread or process"),
+    ],
+)
+def test_limits_that_could_not_be_enforced_are_refused(
+    queue: Queue, options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(InvalidValue, match=words):
+        queue.job(**options)(childjobs.add)
+
+
+# --- deaths ---
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "words"),
+    [
+        (childjobs.segfault, (), "killed by SIGSEGV"),
+        (childjobs.leave, (3,), "exit code 3"),
+        (childjobs.kill_self, (), "killed by SIGKILL"),
+    ],
+)
+def test_f02_a_job_that_kills_its_child_at_each_attempt_ends_dead_with_that_story(
+    queue: Queue, function: Callable[..., Any], arguments: tuple[Any, ...], words: str
+) -> None:
+    job = run(queue, function, *arguments, max_attempts=3)
+    assert (job.state, job.attempts, job.losses) == (JobState.DEAD, 3, 0)
+    for attempt in job.history:
+        assert attempt.error is not None
+        assert attempt.error.reason is Reason.CHILD_CRASHED
+        assert words in attempt.error.message
+        assert "resident size at last" in attempt.error.message
+        assert attempt.output is not None
+        assert attempt.output.exit_code not in (None, 0)
+
+
+def test_a_segfault_names_the_line_that_died(queue: Queue) -> None:
+    output = run(queue, childjobs.segfault).history[0].output
+    assert output is not None
+    assert "in segfault" in output.stderr
+
+
+def test_neighbours_of_a_crash_never_notice(queue: Queue) -> None:
+    crash = queue.job(executor="process", max_attempts=3, retry=AT_ONCE)(childjobs.segfault)
+    add = queue.job(executor="process", max_attempts=1)(childjobs.add)
+    with queue.worker(processes=3):
+        crashes = [crash.enqueue() for _ in range(3)]
+        good = [add.enqueue(each, 1) for each in range(60)]
+        assert [each.result(PATIENCE) for each in good] == [each + 1 for each in range(60)]
+        assert {each.wait(PATIENCE).state for each in crashes} == {JobState.DEAD}
+
+
+def test_an_application_that_cannot_be_imported_is_told(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add = queue.job(executor="process", max_attempts=1)(childjobs.add)
+    monkeypatch.setenv("PYTHONHASHSEED", "nonsense")
+    with queue.worker():
+        reason, message = error(add.enqueue(1, 2).wait(PATIENCE))
+    assert reason is Reason.CHILD_CRASHED
+    assert "no child process could be started" in message
+
+
+# --- limits ---
+
+
+def test_f05_an_allocation_beyond_the_limit_fails_that_job_alone(queue: Queue) -> None:
+    reason, message = error(run(queue, childjobs.allocate, 2048, memory="256MB"))
+    assert reason is Reason.MEMORY_LIMIT
+    assert "over its memory limit of 256 MB" in message
+
+
+def test_what_fits_the_limit_passes(queue: Queue) -> None:
+    assert result(run(queue, childjobs.allocate, 100, memory="256MB")) == 100 * 2**20
+
+
+def test_the_limit_holds_for_all_descendants_together(queue: Queue) -> None:
+    reason, message = error(run(queue, childjobs.allocate_below, 180, memory="256MB"))
+    assert reason is Reason.MEMORY_LIMIT
+    assert "with its processes it took" in message
+
+
+@pytest.mark.parametrize("function", [childjobs.spin, childjobs.spin_below])
+def test_cpu_time_is_bounded_for_all_descendants(queue: Queue, function: Callable[[], None]) -> None:
+    reason, message = error(run(queue, function, cpu_time=0.5))
+    assert (reason, message) == (Reason.TIMEOUT, "stopped after its cpu_time of 0.5 s")
+
+
+@pytest.mark.parametrize("function", [childjobs.spin, childjobs.deaf])
+def test_f31_a_timeout_stops_whatever_the_handler_does(queue: Queue, function: Callable[[], None]) -> None:
+    begun = time.monotonic()
+    job = run(queue, function, timeout=0.5)
+    assert error(job)[0] is Reason.TIMEOUT
+    assert (job.history[0].seconds or 99) < 3
+    assert time.monotonic() - begun < PATIENCE
+
+
+# --- stopping ---
+
+
+@pytest.mark.parametrize(
+    ("function", "word"),
+    [
+        (childjobs.tidy, "cleaned up"),
+        (childjobs.tidy_async, "cleaned up"),
+        (childjobs.look, "saw it: True"),
+    ],
+)
+def test_a_cancelled_job_may_tidy_up(
+    queue: Queue, tmp_path: Path, function: Callable[..., Any], word: str
+) -> None:
+    job_type = queue.job(executor="process")(function)
+    note = tmp_path / "note"
+    with queue.worker():
+        handle = job_type.enqueue(str(note))
+        until(note.exists, "it begins")
+        asked = time.monotonic()
+        queue.cancel(handle.id)
+        assert handle.wait(PATIENCE).state is JobState.CANCELLED
+        assert time.monotonic() - asked < 5
+    assert note.read_text() == word
+
+
+@pytest.mark.parametrize("crash", [True, False])
+def test_grandchildren_end_with_their_job_wherever_they_went(
+    queue: Queue, tmp_path: Path, *, crash: bool
+) -> None:
+    breed = queue.job(executor="process", max_attempts=1, timeout=2)(childjobs.breed)
+    note = tmp_path / "pids"
+    with queue.worker():
+        job = breed.enqueue(str(note), crash=crash).wait(PATIENCE)
+        pids = [int(each) for each in note.read_text().split()]
+        until(lambda: all(gone(pid) for pid in pids), "every grandchild is gone")
+    assert len(pids) == 3
+    assert error(job)[0] is (Reason.CHILD_CRASHED if crash else Reason.TIMEOUT)
+
+
+def test_a_worker_that_stops_leaves_no_child_and_gives_the_job_back(queue: Queue, tmp_path: Path) -> None:
+    tidy = queue.job(executor="process")(childjobs.tidy)
+    note, before = tmp_path / "note", descendants(os.getpid())
+    with queue.worker(grace=0, exit_after=5):
+        handle = tidy.enqueue(str(note))
+        until(note.exists, "it begins")
+    job = queue.get(handle.id)
+    assert (job.state, job.attempts, job.interruptions) == (JobState.PENDING, 0, 1)
+    assert [pid for pid in descendants(os.getpid()) if pid not in before and not gone(pid)] == []
+
+
+# --- suspects ---
+
+
+def test_a_suspect_runs_in_a_child_of_its_own_whatever_its_executor(queue: Queue) -> None:
+    tell = queue.job(max_attempts=5)(childjobs.tell)
+    tell_async = queue.job(max_attempts=5)(childjobs.tell_async)
+    process = queue.job(executor="process", max_attempts=5)(childjobs.pid)
+    handles = [each.enqueue() for each in (tell, tell_async, process)]
+    for handle in handles:
+        lose_twice(queue, handle.id)
+    with queue.worker(processes=1):
+        pids = [handles[0].result(PATIENCE)["pid"], handles[1].result(PATIENCE)["pid"]]
+        pids.append(handles[2].result(PATIENCE))
+        assert process.enqueue().result(PATIENCE) not in pids
+    assert len({os.getpid(), *pids}) == 4
+
+
+def lose_twice(queue: Queue, job_id: str) -> None:
+    """Let two workers die over a job, as the store tells it."""
+    store, job_type = queue.store, queue.get(job_id).type
+    for _ in range(2):
+        want = Want(worker="gone", types={job_type: 1}, limit=1, lease=timedelta(seconds=60))
+        [lease] = store.claim(want).leases
+        loss = decide(lease.job, Lost(Reason.WORKER_LOST), Policy(), now=lease.until, chance=lambda: 0.0)
+        assert store.settle([Settlement(lease, loss)]) == []

@@ -1,0 +1,169 @@
+"""Named pools, the memory budget, and whether a worker is well."""
+
+from __future__ import annotations
+
+import json
+import threading
+import urllib.error
+import urllib.request
+from typing import Any
+
+import pytest
+
+from tests.worker import childjobs
+from tests.worker.scene import Still
+from windlass.config import PoolConfig, parse_pool
+from windlass.errors import InvalidValue
+from windlass.job import JobState
+from windlass.queue import Queue
+from windlass.worker.budget import Budget, machine_memory
+from windlass.worker.health import SILENT_SECONDS, examine
+from windlass.worker.probe import Probe, parse_address
+
+PATIENCE = 30
+
+
+def test_a_pool_is_read_from_words() -> None:
+    assert parse_pool("email=send_*,mail.*:5") == PoolConfig("email", ("send_*", "mail.*"), 5)
+
+
+@pytest.mark.parametrize("text", ["", "email", "email=:5", "email=a", "=a:5", "email=a:x", "email=a:0"])
+def test_what_is_no_pool_is_refused(text: str) -> None:
+    with pytest.raises(InvalidValue):
+        parse_pool(text)
+
+
+def test_the_first_pool_that_matches_has_the_type_and_the_rest_goes_on_as_usual(still: Still) -> None:
+    for name in ("send_email", "send_sms", "report"):
+        still.handler(still.gate.pass_through, name)
+    pools = (parse_pool("email=send_email:2"), parse_pool("send=send_*:1"))
+    parts = still.build(pools=pools, threads=3)
+    assert {pool.name: (sorted(pool.types), pool.slots) for pool in parts.pools} == {
+        "pool email": (["send_email"], 2),
+        "pool send": (["send_sms"], 1),
+        "threads": (["report", "wait"], 3),
+    }
+
+
+def test_a_full_pool_leaves_its_jobs_to_others(still: Still) -> None:
+    still.handler(still.gate.pass_through, "heavy")
+    still.build(pools=(parse_pool("heavy=heavy:1"),), threads=2)
+    heavy, light = still.put(3, "heavy"), still.put(2)
+    still.run_claimed(3)
+    assert [still.job(job).state for job in heavy] == [
+        JobState.PROCESSING,
+        JobState.PENDING,
+        JobState.PENDING,
+    ]
+    assert {still.job(job).state for job in light} == {JobState.PROCESSING}
+    still.finish()
+
+
+def test_a_budget_is_what_its_jobs_have_promised() -> None:
+    budget = Budget(1000)
+    assert budget.fits(300) == 3
+    budget.take(300)
+    budget.take(None)
+    assert (budget.fits(300), budget.fits(800)) == (2, 0)
+    budget.give_back(300)
+    assert budget.fits(800) == 1
+
+
+def test_the_machine_has_memory() -> None:
+    size = machine_memory()
+    assert size is None or size > 2**26
+
+
+def test_no_more_jobs_are_claimed_than_fit_the_memory(queue: Queue) -> None:
+    """Two of 1 GB do not fit 1.8 GB: they run one after the other, and the others beside them."""
+    add = queue.job(executor="process", memory="1GB", name="big")(childjobs.add)
+    pid = queue.job(executor="process")(childjobs.pid)
+    most = 0
+    with queue.worker(processes=4, memory="1.8GB") as worker:
+        [pool] = [each for each in worker.parts.pools if each.name == "processes"]
+        handles = [add.enqueue(each, 1) for each in range(6)]
+        others = [pid.enqueue() for _ in range(3)]
+        pause = threading.Event()
+        while not all(queue.get(handle.id).ended for handle in handles):
+            running = [run.handler.name for run in worker.parts.runs.all() if run.open]
+            most = max(most, running.count("big"))
+            pause.wait(0.002)
+        assert all(handle.wait(PATIENCE).state is JobState.COMPLETED for handle in others)
+        assert pool.shares_memory
+    assert [handle.result(1) for handle in handles] == [each + 1 for each in range(6)]
+    assert most <= 1
+
+
+def test_a_type_that_could_never_fit_is_refused_when_the_worker_starts(queue: Queue) -> None:
+    queue.job(executor="process", memory="1GB")(childjobs.add)
+    with pytest.raises(InvalidValue, match="memory of type add"), queue.worker(memory="512MB"):
+        pass
+
+
+# --- is it well? ---
+
+
+def test_a_worker_is_well_while_it_beats_and_claims(still: Still) -> None:
+    parts = still.build()
+    assert examine(parts, still.clock, begun=True).ok
+    assert examine(parts, still.clock, begun=False).why == "starting"
+
+
+def test_thirty_seconds_without_the_store_are_too_long(still: Still) -> None:
+    parts = still.build()
+    still.clock.advance(SILENT_SECONDS + 1)
+    assert "the store has not answered for 31 s" in examine(parts, still.clock, begun=True).why
+    parts.heartbeat.tick()
+    parts.claimer.tick()
+    assert examine(parts, still.clock, begun=True).ok
+
+
+def test_a_worker_that_beats_and_does_not_claim_is_not_well(still: Still) -> None:
+    parts = still.build()
+    for _ in range(40):
+        still.pass_time(1)
+    assert "not claiming" in examine(parts, still.clock, begun=True).why
+
+
+def test_a_draining_worker_is_not_ready(still: Still) -> None:
+    parts = still.build()
+    parts.draining = True
+    assert "draining" in examine(parts, still.clock, begun=True).why
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [("8081", ("127.0.0.1", 8081)), ("0.0.0.0:80", ("0.0.0.0", 80)), ("[::1]:80", ("::1", 80))],  # noqa: S104 - words
+)
+def test_an_address_is_read(text: str, address: tuple[str, int]) -> None:
+    assert parse_address(text) == address
+
+
+@pytest.mark.parametrize("text", ["", "host", "host:", "1:99999"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(InvalidValue, match="--probe"):
+        parse_address(text)
+
+
+def test_the_probe_says_what_it_is_told() -> None:
+    told: list[tuple[bool, Any]] = [(True, {"ok": True}), (False, {"ok": False, "why": "tired"})]
+    probe = Probe(("127.0.0.1", 0), lambda: told[0])
+    probe.start()
+    try:
+        assert ask(probe.port, "/health") == (200, {"ok": True})
+        assert ask(probe.port, "/other")[0] == 404
+        told.pop(0)
+        assert ask(probe.port, "/health/ready") == (503, {"ok": False, "why": "tired"})
+        with pytest.raises(InvalidValue, match="free"):
+            Probe(("127.0.0.1", probe.port), lambda: told[0])
+    finally:
+        probe.close()
+
+
+def ask(port: int, path: str) -> tuple[int, Any]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
