@@ -17,7 +17,6 @@ from windlass.queue.options import Choice
 from windlass.registry import SHELL, Handler, check_type
 
 if TYPE_CHECKING:
-    from windlass.clock import Clock
     from windlass.connect import Opened
     from windlass.queue.opening import Opening
     from windlass.registry import Registry
@@ -29,10 +28,10 @@ CHUNK = 10_000
 class Producer:
     """Makes drafts and stores them; keeps the store's catalogue of types up to date."""
 
-    def __init__(self, opening: Opening, registry: Registry, clock: Clock | None) -> None:
+    def __init__(self, opening: Opening, registry: Registry) -> None:
         self._opening = opening
         self._registry = registry
-        self._defaults = Defaults(opening, clock)
+        self._defaults = Defaults(opening)
         self._catalogue: dict[str, TypeInfo] = {}
         # Where, and which revision of the registry.
         self._published: tuple[Opened | None, int] = (None, 0)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from types import FrameType, TracebackType
 from typing import (
     TYPE_CHECKING,
@@ -33,6 +34,7 @@ from windlass.worker.worker import Worker
 
 if TYPE_CHECKING:
     from windlass.clock import Clock
+    from windlass.connect import Opened
     from windlass.duration import Duration
     from windlass.job import Job, NewJob
     from windlass.policy.retry import Retry
@@ -81,9 +83,8 @@ class Queue:
         """
         self.registry = Registry()
         self._shell = shell
-        self._clock = clock
         self._opening = Opening(url, clock)
-        self._producer = Producer(self._opening, self.registry, clock)
+        self._producer = Producer(self._opening, self.registry)
         if shell:
             self.registry.add(shell_handler())
 
@@ -170,7 +171,7 @@ class Queue:
         if config.shell:
             self.registry.add(shell_handler())
         self._producer.publish()
-        worker = Worker(self.store, self.wakeup, self.registry, config, clock=self._clock)
+        worker = Worker(self.store, self.wakeup, self.registry, config, clock=self._opening.clock)
         worker.start()
         try:
             yield worker
@@ -188,6 +189,10 @@ class Queue:
     def wakeup(self) -> Wakeup:
         """The hints that belong to the store."""
         return self._opening.get().wakeup
+
+    def instead(self, opened: Opened, clock: Clock) -> AbstractContextManager[None]:
+        """Stand on another store, under another clock, for as long as the block lasts; for tests."""
+        return self._opening.instead(opened, clock)
 
     def close(self) -> None:
         """Let go of the store; the next use opens it again."""

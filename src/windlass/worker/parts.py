@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version
@@ -42,6 +43,7 @@ class Parts:
         *,
         clock: Clock,
         asked_to_drain: Callable[[], None],
+        chance: Callable[[], float] = random.random,
     ) -> None:
         self._asked_to_drain = asked_to_drain
         self._store = store
@@ -57,7 +59,9 @@ class Parts:
         self.terms = Terms(store, self.handlers)
         self.shell = Shell(clock)
         self.settler = Settler(store, wakeup, self.runs, working=lambda: not self.idle())
-        self.runner = Runner(self.settler, self.runs, self.standing, self.terms, self.shell, clock=clock)
+        self.runner = Runner(
+            self.settler, self.runs, self.standing, self.terms, self.shell, clock=clock, chance=chance
+        )
         self.caller = Caller(self.runner, freed=self._freed, clock=clock)
         check = self.caller.coroutines.check
         self.warden = Warden(self.runs, self.runner, self.standing, check=check, clock=clock)
