@@ -10,6 +10,7 @@ import msgspec
 
 from windlass.cli.screen import Cell, Screen, age, ago, block, one_line, took
 from windlass.job import Attempt, Change, Error, Job, JobState, Output, View
+from windlass.ops.document import change_shown, payload_shown
 
 COLOURS = {
     "due": None,
@@ -48,13 +49,13 @@ def tell(job: Job, now: datetime, screen: Screen) -> Iterator[str]:
     yield ""
     for name, value in _facts(job, now):
         yield f"  {name:<12}{value}"
-    yield from _section(screen, "Payload", block(_pretty(job.payload)))
+    yield from _section(screen, "Payload", block(_pretty(payload_shown(job))))
     if job.result is not None:
         yield from _section(screen, "Result", block(_pretty(job.result)))
     if job.history:
         yield from _section(screen, "Attempts", _attempts(job.history, screen))
     if job.changes:
-        yield from _section(screen, "Changes", _changes(job.changes))
+        yield from _section(screen, "Changes", _changes([change_shown(change) for change in job.changes]))
 
 
 def error_line(error: Error | None) -> str:

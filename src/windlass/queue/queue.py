@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import FrameType, TracebackType
 from typing import (
@@ -58,6 +58,7 @@ class TypeOptions(TypedDict, total=False):
     priority: int
     version: int
     when_unsure: WhenUnsure
+    encrypt: Sequence[str]
 
 
 class Decorator(Protocol):
@@ -170,10 +171,10 @@ class Queue:
         config = worker_config({"shell": self._shell, **options})
         if config.shell:
             self.registry.add(shell_handler())
-        self._producer.publish()
         worker = Worker(self.store, self.wakeup, self.registry, config, clock=self._opening.clock)
         worker.start()
         try:
+            self._producer.publish()
             yield worker
         finally:
             worker.stop()

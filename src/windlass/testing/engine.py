@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from windlass.config import WorkerConfig
+from windlass.config import WorkerConfig, ring
 from windlass.job import Lease, Reason
 from windlass.outcome import Lost, Raised, Result, decide
 from windlass.registry import SHELL
 from windlass.store.protocol import Settlement, Want
-from windlass.worker import hooks
+from windlass.worker import hooks, readiness
 from windlass.worker.parts import Parts
 from windlass.worker.run import Run
 
@@ -110,6 +110,7 @@ class Engine:
             store, wakeup, registry, config, clock=self._clock, asked_to_drain=_ignore, chance=_none
         )
         self._revision = registry.revision
+        readiness.check(self._parts.handlers.values(), store.types(), ring)
         store.register([handler.info() for handler in self._parts.handlers.values()])
         if self._parts.needs_loop or hooks.need_the_loop((*registry.on_start, *registry.on_stop)):
             self._parts.caller.coroutines.open()

@@ -13,11 +13,13 @@ import msgspec
 
 from windlass import connect
 from windlass.clock import ManualClock, SystemClock, from_micros
+from windlass.config import ring
 from windlass.connect import Opened
 from windlass.duration import Duration, parse_duration
 from windlass.errors import JobUnsuccessful, Snooze
 from windlass.job import Job, JobState, NewJob
 from windlass.outcome import Raised, Result, Returned
+from windlass.payload.seal import has_seal
 from windlass.queue import ContextJobType, JobType, Queue
 from windlass.store.protocol import Filter
 from windlass.testing.engine import Engine
@@ -86,9 +88,9 @@ class Kit:
                 return found[::-1]
 
     def payload(self, job: Job) -> dict[str, Any]:
-        """A job's payload as plain values."""
+        """A job's payload as plain values; what is encrypted in the clear."""
         payload: dict[str, Any] = msgspec.json.decode(job.payload)
-        return payload
+        return ring().open(payload, job.id) if has_seal(job.payload) else payload
 
     def assert_enqueued(
         self, of: Type, *, payload_contains: Mapping[str, Any] | None = None, count: int | None = None
