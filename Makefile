@@ -4,7 +4,7 @@ ARGS ?=
 DEV := $(PYTHON) scripts/dev.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-postgres check format setup lock kill-run growth bench
+.PHONY: help run test test-postgres check format setup lock kill-run growth bench docs
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1	\2/'
@@ -38,3 +38,6 @@ growth: ## Fill a PostgreSQL store and show that claims cost the same; ARGS=--sc
 
 bench: ## Measure throughput and latency on this machine
 	@$(DEV) exec windlass bench $(ARGS)
+
+docs: ## Build the documentation site into site/
+	@$(DEV) exec python scripts/docs.py

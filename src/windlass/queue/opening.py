@@ -27,6 +27,11 @@ class Opening:
         self._start_over()
         _openings.add(self)
 
+    def stand_at(self, url: str) -> None:
+        """Take another URL; whatever is open is let go."""
+        self.close()
+        self._url = url
+
     def get(self) -> Opened:
         """The store of this process, opened if need be."""
         opened = self._opened

@@ -104,12 +104,21 @@ class Queue:
         names = _names_around(inspect.currentframe())
 
         def register(function: Callable[..., Any]) -> JobType[..., Any] | ContextJobType[..., Any]:
-            handler = make_handler(function, said, names)
+            handler = make_handler(self.dress(function), said, names)
             self.registry.add(handler)
             made = ContextJobType if handler.signature.context_first else JobType
             return made(self._producer, handler, function)
 
         return register if function is None else register(function)
+
+    def dress(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """What a worker calls for a handler; the queue of a framework puts its own around the function."""
+        return function
+
+    @staticmethod
+    def is_async(function: Callable[..., Any]) -> bool:
+        """Whether a handler is `async def`."""
+        return inspect.iscoroutinefunction(function)
 
     def on_worker_start(self, hook: Hook) -> Hook:
         """Call a function in each worker before it claims its first job."""
@@ -180,6 +189,10 @@ class Queue:
             worker.stop()
 
     # --- the store behind it ---
+
+    def stand_at(self, url: str) -> None:
+        """Say where the store is, for a queue that was made before that was known."""
+        self._opening.stand_at(url)
 
     @property
     def store(self) -> Store:
