@@ -46,6 +46,7 @@ class Run:
         "handler",
         "lease",
         "notice",
+        "payload",
         "pool",
         "received",
         "started",
@@ -57,6 +58,8 @@ class Run:
         self.handler = handler
         self.pool = pool
         self.received = received
+        # As it is stored; from its preparation on, as the handler takes it.
+        self.payload: bytes | msgspec.Raw = lease.job.payload
         self.notice = Notice()
         self.carrier: Carrier | None = None
         self.started: float | None = None

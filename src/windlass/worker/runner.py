@@ -96,7 +96,8 @@ class Runner:
         if is_overdue(lease.job, self._terms.policy(lease.job.type), run.store_time(now)):
             return Overdue()
         try:
-            payload = run.handler.decode(run.handler.current(lease.job, self._ring))
+            run.payload = run.handler.current(lease.job, self._ring)
+            payload = run.handler.decode(run.payload)
         except InvalidPayload as error:
             return Rejected(str(error))
         timeout = self._timeout(run, payload)
