@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -38,6 +39,20 @@ def test_nothing_reaches_the_store_that_the_application_names(queue: Queue, tmp_
     with override(queue) as kit:
         add.enqueue(1, 2)
         kit.drain()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_not_even_after_a_close_or_in_a_forked_process(queue: Queue, tmp_path: Path) -> None:
+    add = queue.job(_add)
+    with override(queue):
+        add.enqueue(1, 2)
+        queue.close()
+        add.enqueue(1, 2)
+        child = os.fork()
+        if child == 0:
+            add.enqueue(1, 2)
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
     assert list(tmp_path.iterdir()) == []
 
 

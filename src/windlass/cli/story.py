@@ -73,6 +73,8 @@ def _facts(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
         yield "key", one_line(job.key)
     if job.tenant:
         yield "tenant", one_line(job.tenant)
+    if job.payload_ref is not None:
+        yield "reference", one_line(job.payload_ref)
     yield "attempts", _attempts_line(job)
     yield "created", _moment(job.created_at, now)
     if job.state is JobState.PENDING:

@@ -55,17 +55,20 @@ class Opening:
             opened.close()
 
     @contextlib.contextmanager
-    def instead(self, opened: Opened, clock: Clock) -> Iterator[None]:
-        """Stand on another store, under another clock, for as long as the block lasts; it is closed then."""
+    def instead(self, opened: Opened, url: str, clock: Clock) -> Iterator[None]:
+        """Stand on another store, under another clock, for as long as the block lasts; it is closed then.
+
+        The URL is for whoever opens anew meanwhile, after a close or a fork: not the store of before.
+        """
         with self._lock:
-            before = self._opened, self.clock
-            self._opened, self.clock = opened, clock
+            before = self._opened, self._url, self.clock
+            self._opened, self._url, self.clock = opened, url, clock
         try:
             yield
         finally:
             self.close()
             with self._lock:
-                self._opened, self.clock = before
+                self._opened, self._url, self.clock = before
 
     def after_fork(self) -> None:
         """What was inherited belongs to the parent: not used, not closed, not left to be collected."""

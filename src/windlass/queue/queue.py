@@ -204,9 +204,9 @@ class Queue:
         """The hints that belong to the store."""
         return self._opening.get().wakeup
 
-    def instead(self, opened: Opened, clock: Clock) -> AbstractContextManager[None]:
+    def instead(self, opened: Opened, url: str, clock: Clock) -> AbstractContextManager[None]:
         """Stand on another store, under another clock, for as long as the block lasts; for tests."""
-        return self._opening.instead(opened, clock)
+        return self._opening.instead(opened, url, clock)
 
     def close(self) -> None:
         """Let go of the store; the next use opens it again."""

@@ -44,7 +44,7 @@ def override(queue: Queue, *, url: str = _MEMORY, start: datetime | None = None)
     clock = ManualClock(start or from_micros(SystemClock().micros()))
     # Hints come from this process alone, on the thread of whoever enqueues.
     opened = Opened(connect.open(url, clock=clock).store, LocalWakeup())
-    with queue.instead(opened, clock):
+    with queue.instead(opened, url, clock):
         kit = Kit(queue, clock)
         try:
             yield kit
