@@ -69,12 +69,9 @@ def error_line(error: Error | None) -> str:
 def _facts(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
     yield "type", one_line(job.type) + (f"  (schema {job.schema_version})" if job.schema_version != 1 else "")
     yield "priority", str(job.priority)
-    if job.key is not None:
-        yield "key", one_line(job.key)
-    if job.tenant:
-        yield "tenant", one_line(job.tenant)
-    if job.payload_ref is not None:
-        yield "reference", one_line(job.payload_ref)
+    for name, given in (("key", job.key), ("tenant", job.tenant), ("reference", job.payload_ref)):
+        if given:
+            yield name, one_line(given)
     yield "attempts", _attempts_line(job)
     yield "created", _moment(job.created_at, now)
     if job.state is JobState.PENDING:
