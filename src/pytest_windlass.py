@@ -1,4 +1,8 @@
-"""What does pytest offer once Windlass is installed?"""
+"""What does pytest offer once Windlass is installed?
+
+Loaded with every run of pytest, also by those who test no jobs: so it stands beside the package, which takes
+longer to import than pytest itself, and imports it when a fixture is used.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-# Loaded with every run of pytest, also by those who test no jobs: the rest is imported when it is used.
 if TYPE_CHECKING:
     from windlass.queue import Queue
     from windlass.testing.kit import Kit
