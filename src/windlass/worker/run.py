@@ -58,8 +58,8 @@ class Run:
         self.handler = handler
         self.pool = pool
         self.received = received
-        # As it is stored; from its preparation on, as the handler takes it.
-        self.payload: bytes | msgspec.Raw = lease.job.payload
+        # As the handler takes it, once the run is prepared.
+        self.payload: bytes | msgspec.Raw = b""
         self.notice = Notice()
         self.carrier: Carrier | None = None
         self.started: float | None = None
