@@ -4,7 +4,7 @@ ARGS ?=
 DEV := $(PYTHON) scripts/dev.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format setup lock kill-run move-run two-hosts bad-company shutdown-matrix churn growth held-xmin bench
+.PHONY: help run test check format setup lock kill-run move-run two-hosts bad-company shutdown-matrix churn growth held-xmin bench docs
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1	\2/'
@@ -53,3 +53,6 @@ held-xmin: ## What a forgotten transaction does to a PostgreSQL store; ARGS=--se
 
 bench: ## Measure throughput and latency on this machine
 	@$(DEV) exec windlass bench $(ARGS)
+
+docs: ## Build the documentation site into site/
+	@$(DEV) exec python scripts/docs.py

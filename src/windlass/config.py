@@ -15,6 +15,7 @@ import msgspec
 
 from windlass.duration import parse_duration
 from windlass.errors import InvalidValue
+from windlass.payload import Ring
 from windlass.size import parse_size
 
 SHORTEST_LEASE = timedelta(seconds=60)
@@ -140,6 +141,12 @@ class Config(msgspec.Struct, frozen=True):
         app: str | None = self.values["app"].value
         return app
 
+    @property
+    def encryption_keys(self) -> tuple[str, ...]:
+        """The keys for encrypted fields of payloads; the first one encrypts."""
+        keys: tuple[str, ...] = self.values["encryption_keys"].value
+        return keys
+
     def worker(self) -> WorkerConfig:
         """How a worker started here works."""
         found = {
@@ -167,6 +174,11 @@ def load(
     config = Config({name: _effective(name, given, variables, written) for name in OPTIONS})
     config.worker()
     return config
+
+
+def ring() -> Ring:
+    """The encryption keys of this process."""
+    return Ring(load().encryption_keys)
 
 
 def variable(name: str) -> str:
@@ -296,6 +308,13 @@ def _pools(value: object) -> object:
     return tuple(parse_pool(part) for part in parts)
 
 
+def _keys(value: object) -> object:
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
+        raise InvalidValue("", "(not shown)", "keys in base64, separated by commas")
+    return tuple(part.strip() for part in parts if part.strip())
+
+
 def _patterns(value: object) -> object:
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
@@ -344,4 +363,5 @@ OPTIONS: dict[str, _Option] = {
     "worker.poll": _Option(_duration, _STANDARD.poll),
     "worker.grace": _Option(_duration, _STANDARD.grace),
     "worker.exit_after": _Option(_duration, _STANDARD.exit_after),
+    "encryption_keys": _Option(_keys, ()),
 }

@@ -106,6 +106,11 @@ class Context:
         return self.job.tenant
 
     @property
+    def payload_ref(self) -> str | None:
+        """Where the data is that the payload points at, if the producer said so."""
+        return self.job.payload_ref
+
+    @property
     def traceparent(self) -> str | None:
         """The trace context that the producer sent along."""
         return self.job.traceparent

@@ -5,6 +5,7 @@ WindlassError
 ├── Refused                 well-formed, but against the rules; nothing was changed
 │   ├── UnknownType         no such job type is registered
 │   ├── InvalidPayload      the payload does not fit the type's schema, or is too large
+│   ├── KeyMissing          a field is encrypted, or to be encrypted, with a key that is not here
 │   ├── JobNotFound         no job has that id or key
 │   ├── WorkerNotFound      no worker has that id
 │   └── Conflict            what exists stands against what was asked
@@ -74,6 +75,10 @@ class UnknownType(Refused):
 
 class InvalidPayload(Refused):
     """The payload does not fit the schema of its type, cannot be stored, or is too large."""
+
+
+class KeyMissing(Refused):
+    """A field is encrypted, or shall be, and this process has not got the key."""
 
 
 class JobNotFound(Refused):

@@ -20,6 +20,8 @@ DEFAULT_MAX_ATTEMPTS = 5
 MAX_TYPE = 128
 MAX_KEY = 256
 MAX_TENANT = 128
+# The member of a payload that points at data elsewhere; it is not one of the handler's fields.
+REFERENCE = "$payload_ref"
 
 
 class JobState(StrEnum):
@@ -151,6 +153,14 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the job will not run again unless somebody replays it."""
         return self.state in ENDED
 
+    @property
+    def payload_ref(self) -> str | None:
+        """Where the data is that the payload points at, if it does."""
+        if REFERENCE.encode() not in bytes(self.payload):
+            return None
+        reference: str | None = msgspec.json.decode(self.payload).get(REFERENCE)
+        return reference
+
     def view(self, now: datetime) -> View | None:
         """The closer look that people want: scheduled, retrying, due, stuck."""
         if self.state is JobState.PROCESSING:
@@ -180,10 +190,13 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     # The caller made the id, or sends it again: it may be known already.
     own_id: bool = False
     take_existing: bool = False
+    # Stands for the payload as sent where that is stored encrypted.
+    stamp: str | None = None
 
     def digest(self) -> str:
         """What a repeated key is compared by: type and payload as sent."""
-        return hashlib.sha256(self.type.encode() + b"\0" + self.payload).hexdigest()[:32]
+        sent = self.payload if self.stamp is None else self.stamp.encode()
+        return hashlib.sha256(self.type.encode() + b"\0" + sent).hexdigest()[:32]
 
 
 class Lease(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from types import MappingProxyType
@@ -21,11 +21,14 @@ from windlass.job import (
     HIGHEST_PRIORITY,
     MAX_ATTEMPTS,
     MAX_TYPE,
+    REFERENCE,
+    Job,
     TypeInfo,
 )
 from windlass.origin import Origin, origin_of
 from windlass.outcome import RULES, Policy, Rule
-from windlass.payload import Signature
+from windlass.payload import Ring, Signature, Upgrades, encode
+from windlass.payload.seal import has_seal
 from windlass.policy.retry import Retry
 from windlass.size import Size, parse_size
 
@@ -52,6 +55,9 @@ class Handler:
     policy: Policy
     version: int
     when_unsure: WhenUnsure
+    upgrades: Upgrades
+    # The fields that are stored encrypted.
+    encrypt: tuple[str, ...] = ()
     # What a job may take of the machine, its descendants included: bytes of memory, seconds of CPU.
     memory: int | None = None
     cpu_time: timedelta | None = None
@@ -65,6 +71,16 @@ class Handler:
         """The parameter that takes the Context, if there is one."""
         return self.signature.context
 
+    def current(self, job: Job, ring: Callable[[], Ring]) -> bytes | msgspec.Raw:
+        """A job's payload as this version takes it: in the clear, upgraded, without its reference."""
+        if job.schema_version >= self.version and b'"$' not in bytes(job.payload):
+            return job.payload
+        content: dict[str, Any] = msgspec.json.decode(job.payload)
+        content.pop(REFERENCE, None)
+        if has_seal(job.payload):
+            content = ring().open(content, job.id)
+        return encode(self.upgrades.apply(content, job.schema_version), self.name)
+
     def decode(self, payload: bytes | msgspec.Raw) -> dict[str, Any]:
         """The arguments in a payload, by name; InvalidPayload if it does not fit."""
         return self.signature.decode(payload)
@@ -72,7 +88,7 @@ class Handler:
     def info(self) -> TypeInfo:
         """What the catalogue tells those who have not got the function."""
         max_age = self.policy.max_age
-        options = {
+        options: dict[str, Any] = {
             "kind": self.kind,
             "memory": self.memory,
             "cpu_time": None if self.cpu_time is None else self.cpu_time.total_seconds(),
@@ -84,6 +100,10 @@ class Handler:
             "when_unsure": self.when_unsure,
             "said": sorted(self.said),
         }
+        if self.upgrades.known:
+            options["upgrades"] = self.upgrades.known
+        if self.encrypt:
+            options["encrypt"] = list(self.encrypt)
         schema = self.signature.schema
         return TypeInfo(name=self.name, schema_version=self.version, schema=schema, options=options)
 
@@ -144,6 +164,7 @@ class Options:
     priority: int | None = None
     version: int | None = None
     when_unsure: WhenUnsure | None = None
+    encrypt: Sequence[str] | None = None
 
 
 def make_handler(
@@ -153,6 +174,8 @@ def make_handler(
     options = options or Options()
     _check_function(function)
     name = check_type(function.__name__ if options.name is None else options.name)
+    version = check_whole("version", _or(options.version, 1), 1, _HIGHEST_VERSION)
+    signature = Signature(function, name, names, secret=options.encrypt or ())
     kind, origin = _kind(function, options.executor), origin_of(function)
     if kind == "process" and origin is None:
         allowed = (
@@ -166,13 +189,15 @@ def make_handler(
         memory=_memory(options, kind),
         cpu_time=_cpu_time(options, kind),
         origin=origin,
-        signature=Signature(function, name, names),
+        signature=signature,
         timeout=_timeout(options.timeout),
         max_attempts=check_max_attempts(_or(options.max_attempts, DEFAULT_MAX_ATTEMPTS)),
         priority=check_priority(_or(options.priority, DEFAULT_PRIORITY)),
         policy=_policy(options),
-        version=check_whole("version", _or(options.version, 1), 1, _HIGHEST_VERSION),
+        version=version,
         when_unsure=_one_of("when_unsure", _or(options.when_unsure, "run"), ("run", "stop")),
+        upgrades=Upgrades(name, version),
+        encrypt=signature.secret,
         said=frozenset(key for key, value in vars(options).items() if value is not None and key != "name"),
     )
 
@@ -190,6 +215,7 @@ def shell_handler() -> Handler:
         policy=Policy(),
         version=1,
         when_unsure="run",
+        upgrades=Upgrades(SHELL, 1),
     )
 
 

@@ -37,12 +37,14 @@ def test_one_json_object_may_stand_for_a_job_of_any_type(windlass: Terminal, sho
 def test_a_type_with_its_payload_and_every_option(windlass: Terminal, shop: str) -> None:
     answer = windlass.ok(
         "enqueue", "add", '{"a": 1}', "--app", shop, "--priority", "9", "--delay", "1h", "--key", "k",
-        "--tenant", "t", "--max-attempts", "4", "--json",
+        "--tenant", "t", "--max-attempts", "4", "--payload-ref", "s3://b/1", "--json",
     )  # fmt: skip
     job = answer.json
     assert job["created"] is True
     assert (job["priority"], job["key"], job["tenant"], job["max_attempts"]) == (9, "k", "t", 4)
     assert (job["state"], job["view"]) == ("pending", "scheduled")
+    assert job["payload_ref"] == "s3://b/1"
+    assert "reference   s3://b/1" in windlass.ok("show", "k").out
 
 
 def test_once_registered_a_type_is_known_without_its_code(windlass: Terminal, shop: str) -> None:

@@ -10,7 +10,8 @@ NAMES = {
     *("RetryableError", "FatalError", "Snooze", "Cancel"),
     *("WindlassError", "InvalidValue", "WaitTimeout", "JobUnsuccessful"),
     *("Refused", "UnknownType", "InvalidPayload", "JobNotFound", "Conflict", "KeyConflict", "IdConflict"),
-    *("WrongState", "StoreError", "StoreBusy", "StoreUnavailable", "StoreMismatch", "StoreMoved"),
+    *("KeyMissing", "WrongState"),
+    *("StoreError", "StoreBusy", "StoreUnavailable", "StoreMismatch", "StoreMoved"),
 }
 
 

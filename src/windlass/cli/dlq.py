@@ -18,7 +18,7 @@ from windlass.errors import InvalidPayload, InvalidValue, WrongState
 from windlass.job import Job, JobState
 from windlass.ops import Ops
 from windlass.ops.document import encode
-from windlass.payload import parse
+from windlass.payload import parse, seal
 
 
 @click.group(
@@ -104,13 +104,13 @@ COMMANDS = (dlq,)
 def _edited(ops: Ops, job: Job) -> dict[str, Any] | None:
     """The payload as it leaves the editor, checked; None if it was left as it is."""
     before = json.loads(bytes(job.payload))
-    text = json.dumps(before, indent=2, ensure_ascii=False) + "\n"
+    text = json.dumps(seal.shown(before), indent=2, ensure_ascii=False) + "\n"
     while True:
         edited = click.edit(text, extension=".json")
         if edited is None:
             return None
         try:
-            payload = parse(edited)
+            payload = seal.restored(parse(edited), before)
             ops.check_payload(job.type, payload)
         except (InvalidValue, InvalidPayload) as error:
             if not sys.stdin.isatty():

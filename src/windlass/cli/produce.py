@@ -42,6 +42,7 @@ _JOB = (
         help="If the key is taken, answer with the job that has it, whatever it is.",
     ),
     click.option("--tenant", metavar="NAME", help="Tenants are served in turn."),
+    click.option("--payload-ref", metavar="REF", help="Where large data is, for the handler to fetch."),
     click.option("--max-attempts", type=int, metavar="N", help="Executions at most, 1 to 20."),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -122,7 +123,7 @@ COMMANDS = (config,)
 def _process_values(here: Session) -> list[dict[str, Any]]:
     values = []
     for each in here.config.values.values():
-        shown = without_password(each.value) if each.name == "database_url" else each.value
+        shown = _SAFE.get(each.name, _as_it_is)(each.value)
         values.append({"name": each.name, "value": _plain(shown), "source": each.source, "where": each.where})
     return values
 
@@ -182,3 +183,15 @@ def _text(value: Any) -> str:
     if isinstance(value, float):
         return duration(timedelta(seconds=value))
     return ",".join(_text(each) for each in value) if isinstance(value, tuple) else str(value)
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _counted(keys: tuple[str, ...]) -> str:
+    return f"{len(keys)} keys, not shown" if keys else ""
+
+
+# Values that hold secrets, and how they may be shown.
+_SAFE: dict[str, Callable[[Any], Any]] = {"database_url": without_password, "encryption_keys": _counted}

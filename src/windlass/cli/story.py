@@ -10,6 +10,7 @@ import msgspec
 
 from windlass.cli.screen import Cell, Screen, age, ago, block, one_line, took
 from windlass.job import Attempt, Change, Error, Job, JobState, Output, View
+from windlass.ops.document import change_shown, payload_shown
 
 COLOURS = {
     "due": None,
@@ -48,13 +49,13 @@ def tell(job: Job, now: datetime, screen: Screen) -> Iterator[str]:
     yield ""
     for name, value in _facts(job, now):
         yield f"  {name:<12}{value}"
-    yield from _section(screen, "Payload", block(_pretty(job.payload)))
+    yield from _section(screen, "Payload", block(_pretty(payload_shown(job))))
     if job.result is not None:
         yield from _section(screen, "Result", block(_pretty(job.result)))
     if job.history:
         yield from _section(screen, "Attempts", _attempts(job.history, screen))
     if job.changes:
-        yield from _section(screen, "Changes", _changes(job.changes))
+        yield from _section(screen, "Changes", _changes([change_shown(change) for change in job.changes]))
 
 
 def error_line(error: Error | None) -> str:
@@ -68,10 +69,9 @@ def error_line(error: Error | None) -> str:
 def _facts(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
     yield "type", one_line(job.type) + (f"  (schema {job.schema_version})" if job.schema_version != 1 else "")
     yield "priority", str(job.priority)
-    if job.key is not None:
-        yield "key", one_line(job.key)
-    if job.tenant:
-        yield "tenant", one_line(job.tenant)
+    for name, given in (("key", job.key), ("tenant", job.tenant), ("reference", job.payload_ref)):
+        if given:
+            yield name, one_line(given)
     yield "attempts", _attempts_line(job)
     yield "created", _moment(job.created_at, now)
     if job.state is JobState.PENDING:

@@ -6,8 +6,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
-from windlass.job import Attempt, Error, Job
+from windlass.job import Attempt, Change, Error, Job
+from windlass.payload import seal
 from windlass.store.protocol import Page
 
 
@@ -20,7 +22,7 @@ def job_document(job: Job, now: datetime) -> dict[str, Any]:
         "state": job.state,
         "view": job.view(now),
         "priority": job.priority,
-        "payload": job.payload,
+        "payload": payload_shown(job),
         "key": job.key,
         "tenant": job.tenant or None,
         "attempts": job.attempts,
@@ -44,9 +46,22 @@ def job_document(job: Job, now: datetime) -> dict[str, Any]:
         "schema_version": job.schema_version,
         "caller": job.caller or None,
         "traceparent": job.traceparent,
+        "payload_ref": job.payload_ref,
         "history": [_attempt(attempt) for attempt in job.history],
-        "changes": job.changes,
+        "changes": [change_shown(change) for change in job.changes],
     }
+
+
+def payload_shown(job: Job) -> msgspec.Raw:
+    """A job's payload as people may see it: what is encrypted stays hidden, also from who has the key."""
+    if not seal.has_seal(job.payload):
+        return job.payload
+    return msgspec.Raw(msgspec.json.encode(seal.shown(msgspec.json.decode(job.payload))))
+
+
+def change_shown(change: Change) -> Change:
+    """A change with what was encrypted before it left hidden."""
+    return change if change.before is None else structs.replace(change, before=seal.shown(change.before))
 
 
 def page_document(page: Page, now: datetime) -> dict[str, Any]:

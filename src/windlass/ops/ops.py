@@ -11,13 +11,14 @@ import msgspec
 
 from windlass import settings
 from windlass.clock import Clock, SystemClock
+from windlass.config import ring
 from windlass.errors import InvalidValue, JobNotFound, WorkerNotFound
 from windlass.job import HIGHEST_PRIORITY, Job, TypeInfo
 from windlass.ops.bulk import Bulk, Verb, act_on_all, matching, narrowed
 from windlass.ops.local import Stop, local_workers, stop, with_the_gone_dead
 from windlass.ops.overview import Overview, TypeStatus, WorkerHealth, health_of, overview
 from windlass.ops.pace import Pace
-from windlass.payload import pack, validate
+from windlass.payload import pack, seal, validate
 from windlass.store.protocol import Acted, Edit, Filter, Page, Retention, Store, StoreStatus, WorkerInfo
 from windlass.wakeup.protocol import Wakeup
 
@@ -277,12 +278,19 @@ class Ops:
             self._wakeup.notify()
 
     def _checked(self, job: Job, payload: Mapping[str, Any] | None) -> Edit | None:
+        known = self.store.types().get(job.type)
         if payload is None:
-            self._fits(job.type, bytes(job.payload))
+            # One that can be upgraded is brought up to date by its worker, and judged there.
+            if known is None or job.schema_version not in known.options.get("upgrades", ()):
+                self._fits(job.type, bytes(job.payload))
             return None
-        packed = pack(payload, job.type)
-        known = self._fits(job.type, packed)
-        return Edit(payload=packed, schema_version=known.schema_version if known else None)
+        packed = pack(seal.restored(payload, msgspec.json.decode(job.payload)), job.type)
+        self._fits(job.type, packed)
+        if known is None:
+            return Edit(payload=packed)
+        secret = known.options.get("encrypt", ())
+        sealed = ring().seal(packed, secret, job.id) if secret else packed
+        return Edit(payload=sealed, schema_version=known.schema_version)
 
     def _fits(self, job_type: str, packed: bytes) -> TypeInfo | None:
         """The payload against the schema of today; a type that nobody registered has none."""

@@ -11,44 +11,58 @@ from typing import Any
 import msgspec
 from msgspec import inspect as kinds
 
+from windlass.payload import models
+
 _Class = kinds.StructType | kinds.TypedDictType | kinds.DataclassType | kinds.NamedTupleType
 
 
 def schema_of(payload: type[msgspec.Struct]) -> dict[str, Any]:
     """The JSON Schema of a payload's type; its parts stand below `$defs`."""
     classes: dict[Any, _Class] = {}
-    _collect(kinds.type_info(payload), classes)
+    # Classes that describe themselves.
+    known: set[Any] = set()
+    _collect(kinds.type_info(payload), classes, known)
     try:
-        references, definitions = msgspec.json.schema_components(classes)
+        references, definitions = msgspec.json.schema_components(classes, schema_hook=models.reference)
     except KeyError as error:
         raise TypeError(f"two different classes are called {error}") from None
     names = [reference["$ref"].rpartition("/")[2] for reference in references]
     for name, kind in zip(names, classes.values(), strict=True):
         _complete_class(kind, definitions[name])
     root: dict[str, Any] = definitions.pop(names[0])
+    for kind in known:
+        _add(models.definitions(kind), definitions)
     del root["title"]
     if definitions:
         root["$defs"] = definitions
     return root
 
 
-def _collect(kind: kinds.Type, classes: dict[Any, _Class]) -> None:
+def _add(found: dict[str, Any], definitions: dict[str, Any]) -> None:
+    for name, schema in found.items():
+        if definitions.setdefault(name, schema) != schema:
+            raise TypeError(f"two different classes are called {name!r}")
+
+
+def _collect(kind: kinds.Type, classes: dict[Any, _Class], known: set[Any]) -> None:
     """Find every class, itself first."""
     match kind:
         case kinds.Metadata(type=inner):
-            _collect(inner, classes)
+            _collect(inner, classes, known)
         case kinds.StructType() | kinds.TypedDictType() | kinds.DataclassType() | kinds.NamedTupleType():
             if kind.cls not in classes:
                 classes[kind.cls] = kind
                 for field in kind.fields:
-                    _collect(field.type, classes)
+                    _collect(field.type, classes, known)
         case kinds.CollectionType(item_type=item):
-            _collect(item, classes)
+            _collect(item, classes, known)
         case kinds.TupleType(item_types=parts) | kinds.UnionType(types=parts):
             for part in parts:
-                _collect(part, classes)
+                _collect(part, classes, known)
         case kinds.DictType(value_type=value):
-            _collect(value, classes)
+            _collect(value, classes, known)
+        case kinds.CustomType(cls=cls):
+            known.add(cls)
         case _:
             pass
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import ChainMap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
@@ -12,6 +12,7 @@ import msgspec
 
 from windlass.context import Context
 from windlass.errors import InvalidPayload, InvalidValue
+from windlass.payload import models
 from windlass.payload.faithful import Unfaithful, check_faithful
 from windlass.payload.schema import schema_of
 from windlass.payload.text import encode, refused
@@ -23,8 +24,18 @@ Names = Mapping[str, Any]
 class Signature:
     """A handler's parameters as the type of its payload. Refuses what JSON cannot carry when it is made."""
 
-    def __init__(self, function: Callable[..., Any], job_type: str, names: Names | None = None) -> None:
-        """Read the annotations; `names` are those that stand around the function, for annotations in text."""
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        job_type: str,
+        names: Names | None = None,
+        *,
+        secret: Sequence[str] = (),
+    ) -> None:
+        """Read the annotations; `names` are those that stand around the function, for annotations in text.
+
+        What stands in the `secret` fields is never shown in an error.
+        """
         hints = {
             parameter.name: _hint(function, parameter, job_type, names or {})
             for parameter in inspect.signature(function).parameters.values()
@@ -41,7 +52,8 @@ class Signature:
         self._names = frozenset(self._bare.parameters)
         self._positional = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
         self._required = frozenset(each.name for each in parameters if each.default is each.empty)
-        self._decoder = msgspec.json.Decoder(_payload_type(self._bare))
+        self.secret = _known_fields(secret, self._bare, job_type)
+        self._decoder = msgspec.json.Decoder(_payload_type(self._bare), dec_hook=models.loaded)
         self.schema: dict[str, Any] = _schema(self._decoder.type, f"handler {job_type}", self._bare)
         _add_defaults(self.schema["properties"], self._bare)
 
@@ -83,7 +95,10 @@ class Signature:
             problem = first_problem(self.schema, msgspec.json.decode(payload))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return refused(self._job_type, f"payload must be valid JSON ({error})")
-        return refused(self._job_type, problem.text if problem else f"payload does not fit: {error}")
+        if problem is None:
+            hidden = type(error).__name__ if self.secret else error
+            return refused(self._job_type, "payload does not fit: " + " ".join(str(hidden).split()))
+        return refused(self._job_type, problem.hiding(self.secret))
 
 
 def _hint(function: Callable[..., Any], parameter: inspect.Parameter, job_type: str, names: Names) -> Any:
@@ -111,6 +126,13 @@ def _resolved(function: Callable[..., Any], parameter: inspect.Parameter, place:
     except NameError as error:
         allowed = f"annotated with names known at run time ({error}; is it imported for type checkers only?)"
         raise InvalidValue(place, parameter.annotation, allowed) from None
+
+
+def _known_fields(names: Sequence[str], signature: inspect.Signature, job_type: str) -> tuple[str, ...]:
+    if isinstance(names, str) or not all(name in signature.parameters for name in names):
+        allowed = f"a list of the handler's parameters ({', '.join(signature.parameters) or 'none'})"
+        raise InvalidValue(f"encrypt of handler {job_type}", names, allowed)
+    return tuple(names)
 
 
 def _is_context(hint: Any) -> bool:

@@ -12,6 +12,7 @@ import msgspec
 from windlass.errors import InvalidPayload, InvalidValue
 from windlass.job import MAX_PAYLOAD
 from windlass.payload.faithful import DEEPEST, Unfaithful, check_faithful
+from windlass.payload.models import dumped
 
 
 def parse(text: str | bytes, field: str = "payload") -> dict[str, Any]:
@@ -55,14 +56,20 @@ def encode(payload: Mapping[str, Any], job_type: str) -> bytes:
         raise refused(job_type, f"payload must be nested at most {DEEPEST} deep") from None
     except (TypeError, ValueError) as error:
         raise refused(job_type, _culprit(payload, error)) from None
-    if len(data) > MAX_PAYLOAD:
-        size = f"payload must be at most {MAX_PAYLOAD} bytes as JSON, got {len(data)} bytes"
-        raise refused(job_type, f"{size}; keep large data elsewhere and send its name")
+    check_size(data, job_type)
     if b"\\u0000" in data:
         try:
             _refuse_unstorable(msgspec.json.decode(data), "payload")
         except InvalidValue as error:
             raise refused(job_type, error) from None
+    return data
+
+
+def check_size(data: bytes, job_type: str) -> bytes:
+    """A payload as it is stored, if that is not too large."""
+    if len(data) > MAX_PAYLOAD:
+        size = f"payload must be at most {MAX_PAYLOAD} bytes as JSON, got {len(data)} bytes"
+        raise refused(job_type, f"{size}; keep large data elsewhere and send its name")
     return data
 
 
@@ -91,7 +98,7 @@ def _plain(value: object) -> object:
         return float.__float__(value)
     if isinstance(value, Mapping):
         return dict(value)
-    raise TypeError(f"{type(value).__name__} cannot be sent as JSON")
+    return dumped(value)
 
 
 def _culprit(payload: Mapping[str, Any], error: Exception) -> object:

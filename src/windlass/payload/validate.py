@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Annotated, Any
@@ -15,6 +15,8 @@ from uuid import UUID
 
 import msgspec
 
+from windlass.job import REFERENCE
+from windlass.payload.seal import is_sealed
 from windlass.payload.text import refused
 
 Schema = Mapping[str, Any]
@@ -26,9 +28,23 @@ def validate(schema: Schema, payload: bytes, job_type: str) -> None:
         value = msgspec.json.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise refused(job_type, f"payload must be valid JSON ({error})") from None
-    found = first_problem(schema, value)
+    found = first_problem(*_open_part(schema, value, job_type))
     if found is not None:
         raise refused(job_type, found.text)
+
+
+def _open_part(schema: Schema, value: Any, job_type: str) -> tuple[Schema, Any]:
+    """What can be judged: not what is encrypted, nor a reference, which is no field of the handler's."""
+    if not isinstance(value, dict):
+        return schema, value
+    if not isinstance(value.get(REFERENCE, ""), str):
+        raise refused(job_type, f"payload.{REFERENCE} must be a text")
+    closed = {name for name, each in value.items() if name == REFERENCE or is_sealed(each)}
+    if not closed:
+        return schema, value
+    required = [name for name in schema.get("required", ()) if name not in closed]
+    rest = {name: each for name, each in value.items() if name not in closed}
+    return {**schema, "required": required}, rest
 
 
 def first_problem(schema: Schema, payload: Any) -> Problem | None:
@@ -41,6 +57,11 @@ class Problem(msgspec.Struct, frozen=True):
 
     path: str
     text: str
+
+    def hiding(self, fields: Collection[str]) -> str:
+        """What is wrong, without the value of a field that is nobody's business."""
+        name = re.split(r"[.\[]", self.path.removeprefix("payload."), maxsplit=1)[0]
+        return f"payload.{name} does not fit; its value is not shown" if name in fields else self.text
 
 
 class _Judge:

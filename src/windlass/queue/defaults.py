@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from windlass import settings
-from windlass.clock import Clock, SystemClock
+from windlass.clock import SystemClock
 from windlass.job import DEFAULT_PRIORITY, TypeInfo
 from windlass.settings import Settings
 
 if TYPE_CHECKING:
     from windlass.queue.opening import Opening
     from windlass.registry import Handler
+    from windlass.store.protocol import Store
 
 _REFRESH_SECONDS = 5.0
+_SYSTEM = SystemClock()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,12 +32,12 @@ class TypeDefaults:
 class Defaults:
     """What types say, and what operators have set in the store as of the last look."""
 
-    def __init__(self, opening: Opening, clock: Clock | None) -> None:
+    def __init__(self, opening: Opening) -> None:
         self._opening = opening
-        self._clock = clock or SystemClock()
         self._settings = Settings({})
         self._of_handlers: dict[int, tuple[Handler, TypeDefaults]] = {}
-        self._looked_at = -math.inf
+        # Where, and when.
+        self._looked: tuple[Store | None, float] = (None, -math.inf)
 
     def of_handler(self, handler: Handler) -> TypeDefaults:
         """For a handler that is registered here."""
@@ -56,11 +58,12 @@ class Defaults:
         return self._effective(info.name, info.schema_version, priority, said)
 
     def _look(self) -> None:
-        now = self._clock.monotonic()
-        if now - self._looked_at >= _REFRESH_SECONDS:
-            self._settings = settings.read(self._opening.get().store.settings())
+        store, now = self._opening.get().store, (self._opening.clock or _SYSTEM).monotonic()
+        place, looked_at = self._looked
+        if place is not store or now - looked_at >= _REFRESH_SECONDS:
+            self._settings = settings.read(store.settings())
             self._of_handlers = {}
-            self._looked_at = now
+            self._looked = (store, now)
 
     def _effective(self, name: str, version: int, priority: int, said: int | None) -> TypeDefaults:
         attempts = self._settings.effective(name, max_attempts=said).max_attempts

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Concatenate, Generic, ParamSpec, TypeVar, Unpack
 
 from windlass.context import Context
+from windlass.payload.upgrades import Step
 from windlass.queue.options import Choice, JobOptions, choose, without_connection
 
 if TYPE_CHECKING:
@@ -48,6 +49,15 @@ class Enqueueable(Generic[P]):
     def options(self, **options: Unpack[JobOptions]) -> Prepared[P]:
         """The same with options for the jobs to be enqueued: priority, delay, key and the like."""
         return Prepared(self._producer, self.handler, choose(options))
+
+    def upgrade(self, *, from_version: int) -> Callable[[Step], Step]:
+        """Say how a payload of an older version becomes one of the next; a dict comes in, a dict goes out."""
+
+        def add(step: Step) -> Step:
+            self.handler.upgrades.add(from_version, step)
+            return step
+
+        return add
 
 
 class JobType(Enqueueable[P], Generic[P, R]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import weakref
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING
 from windlass import config, connect
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from windlass.clock import Clock
     from windlass.connect import Opened
 
@@ -19,10 +22,15 @@ class Opening:
 
     def __init__(self, url: str | None, clock: Clock | None) -> None:
         self._url = url
-        self._clock = clock
+        self.clock = clock
         self._opened: Opened | None = None
         self._start_over()
         _openings.add(self)
+
+    def stand_at(self, url: str) -> None:
+        """Take another URL; whatever is open is let go."""
+        self.close()
+        self._url = url
 
     def get(self) -> Opened:
         """The store of this process, opened if need be."""
@@ -34,7 +42,7 @@ class Opening:
             self.after_fork()
         with self._lock:
             if self._opened is None:
-                self._opened = connect.open(self._url or config.load().database_url, clock=self._clock)
+                self._opened = connect.open(self._url or config.load().database_url, clock=self.clock)
             return self._opened
 
     def close(self) -> None:
@@ -45,6 +53,22 @@ class Opening:
             opened, self._opened = self._opened, None
         if opened is not None:
             opened.close()
+
+    @contextlib.contextmanager
+    def instead(self, opened: Opened, url: str, clock: Clock) -> Iterator[None]:
+        """Stand on another store, under another clock, for as long as the block lasts; it is closed then.
+
+        The URL is for whoever opens anew meanwhile, after a close or a fork: not the store of before.
+        """
+        with self._lock:
+            before = self._opened, self._url, self.clock
+            self._opened, self._url, self.clock = opened, url, clock
+        try:
+            yield
+        finally:
+            self.close()
+            with self._lock:
+                self._opened, self._url, self.clock = before
 
     def after_fork(self) -> None:
         """What was inherited belongs to the parent: not used, not closed, not left to be collected."""

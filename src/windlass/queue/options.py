@@ -13,6 +13,8 @@ from windlass.clock import uuid7
 from windlass.duration import Duration, parse_duration
 from windlass.errors import InvalidValue
 from windlass.job import MAX_KEY, MAX_TENANT, NewJob
+from windlass.payload.reference import check_reference, with_reference
+from windlass.payload.text import check_size
 from windlass.queue.defaults import TypeDefaults
 from windlass.registry import check_max_attempts, check_priority
 
@@ -30,6 +32,7 @@ class JobOptions(TypedDict, total=False):
     on_conflict: Literal["error", "existing"]
     connection: object | None
     traceparent: str | None
+    payload_ref: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,9 +49,12 @@ class Choice:
     take_existing: bool = False
     connection: object | None = None
     traceparent: str | None = None
+    payload_ref: str | None = None
 
     def draft(self, job_type: str, payload: bytes, defaults: TypeDefaults) -> NewJob:
         """A job that is ready to be stored."""
+        if self.payload_ref is not None:
+            payload = check_size(with_reference(payload, self.payload_ref), job_type)
         return NewJob(
             id=self.id or uuid7(),
             own_id=self.id is not None,
@@ -85,6 +91,7 @@ def choose(options: Mapping[str, Any]) -> Choice:
         take_existing=_takes_existing(given.get("on_conflict", "error")),
         connection=given.get("connection"),
         traceparent=_traceparent(given["traceparent"]) if "traceparent" in given else None,
+        payload_ref=check_reference(given["payload_ref"]) if "payload_ref" in given else None,
     )
 
 

@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from windlass import config
 from windlass.errors import InvalidPayload, InvalidValue, Refused, UnknownType, WindlassError
 from windlass.job import NewJob, TypeInfo
-from windlass.payload import pack, validate
+from windlass.payload import Ring, pack, validate
+from windlass.payload.seal import refuse_lookalikes
+from windlass.payload.text import check_size
 from windlass.queue.defaults import Defaults
 from windlass.queue.handle import JobHandle
 from windlass.queue.options import Choice
 from windlass.registry import SHELL, Handler, check_type
 
 if TYPE_CHECKING:
-    from windlass.clock import Clock
     from windlass.connect import Opened
     from windlass.queue.opening import Opening
     from windlass.registry import Registry
@@ -29,18 +31,21 @@ CHUNK = 10_000
 class Producer:
     """Makes drafts and stores them; keeps the store's catalogue of types up to date."""
 
-    def __init__(self, opening: Opening, registry: Registry, clock: Clock | None) -> None:
+    def __init__(self, opening: Opening, registry: Registry) -> None:
         self._opening = opening
         self._registry = registry
-        self._defaults = Defaults(opening, clock)
+        self._defaults = Defaults(opening)
         self._catalogue: dict[str, TypeInfo] = {}
+        # Read when the first secret is to be kept.
+        self._ring: Ring | None = None
         # Where, and which revision of the registry.
         self._published: tuple[Opened | None, int] = (None, 0)
 
     def draft(self, handler: Handler, arguments: Mapping[str, Any], choice: Choice) -> NewJob:
         """A job for a handler that is registered here."""
         payload = handler.signature.encode(arguments)
-        return choice.draft(handler.name, payload, self._defaults.of_handler(handler))
+        draft = choice.draft(handler.name, payload, self._defaults.of_handler(handler))
+        return self._sealed(draft, handler.encrypt)
 
     def draft_by_name(self, name: str, payload: Mapping[str, Any], choice: Choice) -> NewJob:
         """A job of any type that is registered here or in the store."""
@@ -58,7 +63,8 @@ class Producer:
             self._read_catalogue()
             info = self._known(name)
             validate(info.schema, packed, name)
-        return choice.draft(name, packed, self._defaults.of_type(info))
+        draft = choice.draft(name, packed, self._defaults.of_type(info))
+        return self._sealed(draft, info.options.get("encrypt", ()))
 
     def enqueue(self, draft: NewJob, connection: object | None = None) -> JobHandle:
         """Store one job; with a connection, in the caller's transaction."""
@@ -94,6 +100,17 @@ class Producer:
             if any(each.due for each in done):
                 opened.wakeup.notify()
         return [JobHandle(self._opening, each.id, each.key, created=each.created) for each in done]
+
+    def _sealed(self, draft: NewJob, fields: Sequence[str]) -> NewJob:
+        """The draft with its secret fields encrypted: in the clear they never leave this process."""
+        refuse_lookalikes(draft.payload, draft.type)
+        if not fields:
+            return draft
+        if self._ring is None:
+            self._ring = config.ring()
+        stamp = self._ring.stamp(draft.payload)
+        sealed = check_size(self._ring.seal(draft.payload, fields, draft.id), draft.type)
+        return msgspec.structs.replace(draft, payload=sealed, stamp=stamp)
 
     def _known(self, name: str) -> TypeInfo:
         if name not in self._catalogue:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from types import FrameType, TracebackType
 from typing import (
     TYPE_CHECKING,
@@ -33,6 +34,7 @@ from windlass.worker.worker import Worker
 
 if TYPE_CHECKING:
     from windlass.clock import Clock
+    from windlass.connect import Opened
     from windlass.duration import Duration
     from windlass.job import Job, NewJob
     from windlass.policy.retry import Retry
@@ -60,6 +62,7 @@ class TypeOptions(TypedDict, total=False):
     priority: int
     version: int
     when_unsure: WhenUnsure
+    encrypt: Sequence[str]
 
 
 class Decorator(Protocol):
@@ -85,9 +88,8 @@ class Queue:
         """
         self.registry = Registry()
         self._shell = shell
-        self._clock = clock
         self._opening = Opening(url, clock)
-        self._producer = Producer(self._opening, self.registry, clock)
+        self._producer = Producer(self._opening, self.registry)
         if shell:
             self.registry.add(shell_handler())
 
@@ -106,12 +108,21 @@ class Queue:
         names = _names_around(inspect.currentframe())
 
         def register(function: Callable[..., Any]) -> JobType[..., Any] | ContextJobType[..., Any]:
-            handler = make_handler(function, said, names)
+            handler = make_handler(self.dress(function), said, names)
             self.registry.add(handler)
             made = ContextJobType if handler.signature.context_first else JobType
             return made(self._producer, handler, function)
 
         return register if function is None else register(function)
+
+    def dress(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """What a worker calls for a handler; the queue of a framework puts its own around the function."""
+        return function
+
+    @staticmethod
+    def is_async(function: Callable[..., Any]) -> bool:
+        """Whether a handler is `async def`."""
+        return inspect.iscoroutinefunction(function)
 
     def on_worker_start(self, hook: Hook) -> Hook:
         """Call a function in each worker before it claims its first job."""
@@ -173,15 +184,19 @@ class Queue:
         config = worker_config({"shell": self._shell, **options})
         if config.shell:
             self.registry.add(shell_handler())
-        self._producer.publish()
-        worker = Worker(self.store, self.wakeup, self.registry, config, clock=self._clock)
+        worker = Worker(self.store, self.wakeup, self.registry, config, clock=self._opening.clock)
         worker.start()
         try:
+            self._producer.publish()
             yield worker
         finally:
             worker.stop()
 
     # --- the store behind it ---
+
+    def stand_at(self, url: str) -> None:
+        """Say where the store is, for a queue that was made before that was known."""
+        self._opening.stand_at(url)
 
     @property
     def store(self) -> Store:
@@ -192,6 +207,10 @@ class Queue:
     def wakeup(self) -> Wakeup:
         """The hints that belong to the store."""
         return self._opening.get().wakeup
+
+    def instead(self, opened: Opened, url: str, clock: Clock) -> AbstractContextManager[None]:
+        """Stand on another store, under another clock, for as long as the block lasts; for tests."""
+        return self._opening.instead(opened, url, clock)
 
     def close(self) -> None:
         """Let go of the store; the next use opens it again."""

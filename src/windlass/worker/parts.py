@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from functools import partial
@@ -51,6 +52,7 @@ class Parts:
         *,
         clock: Clock,
         asked_to_drain: Callable[[], None],
+        chance: Callable[[], float] = random.random,
     ) -> None:
         self._asked_to_drain = asked_to_drain
         self._store = store
@@ -71,7 +73,14 @@ class Parts:
         self.children = Children(self.handlers, config, marks, self.guard, clock)
         self.settler = Settler(store, wakeup, self.runs, working=lambda: not self.idle())
         self.runner = Runner(
-            self.settler, self.runs, self.standing, self.terms, self.shell, self.children, clock=clock
+            self.settler,
+            self.runs,
+            self.standing,
+            self.terms,
+            self.shell,
+            self.children,
+            clock=clock,
+            chance=chance,
         )
         self.caller = Caller(self.runner, freed=self._freed, clock=clock)
         check = self.caller.coroutines.check

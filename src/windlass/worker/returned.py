@@ -11,6 +11,7 @@ import msgspec
 from windlass.errors import FatalError
 from windlass.job import MAX_RESULT
 from windlass.outcome import Raised, Returned, clean
+from windlass.payload.models import dumped
 
 _LONGEST_REASON = 500
 
@@ -30,7 +31,7 @@ def returned(value: Any) -> Returned | Raised:
         data = _encode(value)
         # The encoder writes NaN as null, and a NUL as an escape that no database takes.
         if b"null" in data or b"\\u0000" in data:
-            _check_storable(msgspec.to_builtins(value), "result")
+            _check_storable(msgspec.to_builtins(value, enc_hook=dumped), "result")
     except ResultNotKept as error:
         return Raised(error)
     except Exception as error:  # noqa: BLE001 # wall: encoding runs the returned object's own code
@@ -42,7 +43,7 @@ def returned(value: Any) -> Returned | Raised:
 
 
 _NOTHING = Returned(None)
-_encode = msgspec.json.Encoder().encode
+_encode = msgspec.json.Encoder(enc_hook=dumped).encode
 
 
 def _check_storable(value: object, path: str) -> None:

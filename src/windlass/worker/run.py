@@ -48,6 +48,7 @@ class Run:
         "handler",
         "lease",
         "notice",
+        "payload",
         "pool",
         "received",
         "started",
@@ -59,6 +60,8 @@ class Run:
         self.handler = handler
         self.pool = pool
         self.received = received
+        # As the handler takes it, once the run is prepared.
+        self.payload: bytes | msgspec.Raw = b""
         self.notice = Notice()
         self.carrier: Carrier | None = None
         self.started: float | None = None

@@ -6,10 +6,11 @@ import os
 import random
 from collections.abc import Callable
 from datetime import timedelta
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from windlass.clock import Clock
+from windlass.config import ring
 from windlass.context import Context
 from windlass.errors import InvalidPayload
 from windlass.job import Reason
@@ -62,6 +63,8 @@ class Runner:
         self._children = children
         self._clock = clock
         self._chance = chance
+        # Read when the first encrypted payload comes.
+        self._ring = cache(ring)
         # Told of each start: when that run's time is over. The warden puts itself here.
         self.on_begin: Callable[[float], None] = _ignore
         # Breaks a run's work off, again and again if need be; the warden as well.
@@ -129,7 +132,8 @@ class Runner:
         if is_overdue(lease.job, self._terms.policy(lease.job.type), run.store_time(now)):
             return Overdue()
         try:
-            payload = run.handler.decode(lease.job.payload)
+            run.payload = run.handler.current(lease.job, self._ring)
+            payload = run.handler.decode(run.payload)
         except InvalidPayload as error:
             return Rejected(str(error))
         timeout = self._timeout(run, payload)

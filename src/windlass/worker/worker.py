@@ -12,11 +12,11 @@ from types import TracebackType
 from typing import Literal, Self
 
 from windlass.clock import Clock, SystemClock
-from windlass.config import WorkerConfig
+from windlass.config import WorkerConfig, ring
 from windlass.registry import Registry
 from windlass.store.protocol import Store
 from windlass.wakeup.protocol import Wakeup
-from windlass.worker import hooks
+from windlass.worker import hooks, readiness
 from windlass.worker.ending import Ending
 from windlass.worker.health import Health, examine
 from windlass.worker.leftovers import Leftovers, Remaining
@@ -85,6 +85,7 @@ class Worker:
             if self._phase != "new":
                 raise RuntimeError("a Worker works once; make another one")
             self._phase = "working"
+        readiness.check(parts.handlers.values(), self._store.types(), ring)
         self._store.register([handler.info() for handler in parts.handlers.values()])
         if parts.needs_loop or hooks.need_the_loop((*registry.on_start, *registry.on_stop)):
             parts.caller.coroutines.open()

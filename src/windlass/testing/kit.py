@@ -1,0 +1,260 @@
+"""What does a test hold? The application's own queue on a store of the test's own, and its time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from windlass import connect
+from windlass.clock import ManualClock, SystemClock, from_micros
+from windlass.config import ring
+from windlass.connect import Opened
+from windlass.duration import Duration, parse_duration
+from windlass.errors import JobUnsuccessful, Snooze
+from windlass.job import Job, JobState, NewJob
+from windlass.outcome import Raised, Result, Returned
+from windlass.payload.seal import has_seal
+from windlass.queue import ContextJobType, JobType, Queue
+from windlass.store.protocol import Filter
+from windlass.testing.engine import Engine
+from windlass.testing.expect import contains, plain, told
+from windlass.wakeup.local import LocalWakeup
+from windlass.worker.run import Run
+
+MOST_RUNS = 10_000
+_MOST_JOBS = 1_000
+_MEMORY = "sqlite:///:memory:"
+
+# A type by its name, or by the decorated function.
+Type = str | JobType[..., Any] | ContextJobType[..., Any]
+
+
+@contextlib.contextmanager
+def override(queue: Queue, *, url: str = _MEMORY, start: datetime | None = None) -> Iterator[Kit]:
+    """Put a queue on a store of the test's own for as long as the block lasts.
+
+    The store is SQLite in memory unless `url` names another; time stands still from `start`, or from now.
+    """
+    clock = ManualClock(start or from_micros(SystemClock().micros()))
+    # Hints come from this process alone, on the thread of whoever enqueues.
+    opened = Opened(connect.open(url, clock=clock).store, LocalWakeup())
+    with queue.instead(opened, url, clock):
+        kit = Kit(queue, clock)
+        try:
+            yield kit
+        finally:
+            kit.close()
+
+
+class Kit:
+    """Looks at what was enqueued, runs it with the worker's own parts, and lets time pass."""
+
+    def __init__(self, queue: Queue, clock: ManualClock) -> None:
+        self.queue = queue
+        self._clock = clock
+        self._engine = Engine(queue, clock)
+        self._draining = False
+
+    # --- time ---
+
+    @property
+    def now(self) -> datetime:
+        """The time that the queue believes it is."""
+        return from_micros(self._clock.micros())
+
+    def advance(self, by: Duration) -> None:
+        """Let time pass: seconds, a timedelta, or a text such as "10m". Nothing runs until you drain."""
+        self._clock.advance(parse_duration(by, "by"))
+
+    # --- looking ---
+
+    def jobs(self, of: Type | None = None, *, state: JobState | str | None = None) -> list[Job]:
+        """Every job in the store in the order of arrival, of one type or in one state if you say so."""
+        types = () if of is None else (_name(of),)
+        states = () if state is None else (JobState(state),)
+        found: list[Job] = []
+        cursor: str | None = None
+        while True:
+            page = self.queue.store.find(Filter(types=types, states=states), limit=_MOST_JOBS, cursor=cursor)
+            found += page.jobs
+            cursor = page.next
+            if cursor is None:
+                return found[::-1]
+
+    def payload(self, job: Job) -> dict[str, Any]:
+        """A job's payload as plain values; what is encrypted in the clear."""
+        payload: dict[str, Any] = msgspec.json.decode(job.payload)
+        return ring().open(payload, job.id) if has_seal(job.payload) else payload
+
+    def assert_enqueued(
+        self, of: Type, *, payload_contains: Mapping[str, Any] | None = None, count: int | None = None
+    ) -> Job:
+        """Fail unless such a job was enqueued, whatever became of it since; the newest one is the answer.
+
+        `payload_contains` names fields that the payload must have, in depth; `count` says exactly how many.
+        """
+        every = [(job, self.payload(job)) for job in self.jobs()]
+        expected = plain(payload_contains or {})
+        found = [job for job, payload in every if job.type == _name(of) and contains(payload, expected)]
+        if not found or count not in (None, len(found)):
+            wanted = f"{'a' if count is None else count} job of type {_name(of)}"
+            fields = f" with {expected}" if expected else ""
+            raise AssertionError(f"expected {wanted}{fields}, found {len(found)}; {told(every)}")
+        return found[-1]
+
+    def assert_not_enqueued(self, of: Type, *, payload_contains: Mapping[str, Any] | None = None) -> None:
+        """Fail if such a job was enqueued."""
+        every = [(job, self.payload(job)) for job in self.jobs()]
+        expected = plain(payload_contains or {})
+        if any(job.type == _name(of) and contains(payload, expected) for job, payload in every):
+            raise AssertionError(f"expected no job of type {_name(of)}; {told(every)}")
+
+    # --- running ---
+
+    def drain(self, within: Duration | None = None) -> list[Job]:
+        """Run every job that is due, and those that they enqueue; the jobs that ran, as they stand now.
+
+        With `within`, time passes as far as that, and what comes due meanwhile runs at its time: retries,
+        snoozes, schedules. A job that failed and has not come right raises here what its handler raised;
+        its record is written all the same, as in production.
+        """
+        ran, failed = self._drain(within)
+        for job, error in failed:
+            others = f", and {len(failed) - 1} more failed" if len(failed) > 1 else ""
+            error.add_note(
+                f"job {job.id} of type {job.type}, attempt {job.attempts}; now {job.state}{others}"
+            )
+            raise error
+        return ran
+
+    def try_drain(self, within: Duration | None = None) -> list[Job]:
+        """The same for tests of failures: nothing is raised, the jobs' records tell."""
+        return self._drain(within)[0]
+
+    async def drain_async(self, within: Duration | None = None) -> list[Job]:
+        """For async tests: drain on another thread, so that this loop goes on."""
+        return await asyncio.to_thread(self.drain, within)
+
+    def run(self, draft: NewJob) -> Any:
+        """Enqueue one job, run it now and alone, and give its result; raises what its handler raised."""
+        self._engine.prepare()
+        run = self._claim(draft)
+        result = self._engine.work(run)
+        self._engine.settle(run, result)
+        job = self.queue.get(run.lease.id)
+        if job.state is not JobState.COMPLETED:
+            raise _failure(job, result)
+        return None if job.result is None else msgspec.json.decode(job.result)
+
+    def run_twice(self, draft: NewJob, *, effects: Callable[[], object] | None = None) -> Job:
+        """Run a job, lose its worker before anything is recorded, and run it again: is that safe?
+
+        That is what happens when a machine dies after the handler's last line. `effects` tells what the
+        handler has changed in the world: if the second run changes it again, the handler is not safe to
+        repeat, and this fails.
+        """
+        self._engine.prepare()
+        first = self._claim(msgspec.structs.replace(draft, max_attempts=max(2, draft.max_attempts)))
+        before = self._must(first, self._engine.work(first), effects)
+        self._engine.lose(first)
+        second = self._claim_again(first.lease.id, first.lease.job.type)
+        result = self._engine.work(second)
+        self._engine.settle(second, result)
+        after = self._must(second, result, effects)
+        if before != after:
+            raise AssertionError(
+                f"{draft.type} is not safe to repeat: {before!r} after one run, {after!r} after two"
+            )
+        return self.queue.get(second.lease.id)
+
+    @contextlib.contextmanager
+    def inline(self) -> Iterator[None]:
+        """Within the block every job that is enqueued runs at once, before `enqueue` returns."""
+        self.queue.wakeup.subscribe(self._run_inline)
+        try:
+            yield
+        finally:
+            self.queue.wakeup.unsubscribe(self._run_inline)
+
+    def close(self) -> None:
+        """Call the application's hooks for a worker's stop, if anything was run."""
+        self._engine.close()
+
+    def _run_inline(self) -> None:
+        if not self._draining:
+            self.drain()
+
+    def _drain(self, within: Duration | None) -> tuple[list[Job], list[tuple[Job, BaseException]]]:
+        left = timedelta(0) if within is None else parse_duration(within, "within")
+        ran: dict[str, Result] = {}
+        self._draining = True
+        try:
+            for _ in range(MOST_RUNS):
+                self._engine.prepare()
+                runs, next_due = self._engine.claim(self._engine.types)
+                for run in runs:
+                    ran[run.lease.id] = self._engine.work(run)
+                    self._engine.settle(run, ran[run.lease.id])
+                if runs:
+                    continue
+                if next_due is None or next_due > left:
+                    return self._after(ran)
+                self._clock.advance(next_due)
+                left -= next_due
+        finally:
+            self._draining = False
+        raise AssertionError(f"still not empty after {MOST_RUNS} runs: does a job enqueue itself for ever?")
+
+    def _after(self, ran: Mapping[str, Result]) -> tuple[list[Job], list[tuple[Job, BaseException]]]:
+        jobs = [self.queue.get(job_id) for job_id in ran]
+        failed = [(job, _failure(job, ran[job.id])) for job in jobs if _has_failed(job, ran[job.id])]
+        return jobs, failed
+
+    def _claim(self, draft: NewJob) -> Run:
+        [job] = self.queue.enqueue_many([draft])
+        if job.get().run_at > self.now:
+            self.queue.store.replay(job.id)
+        return self._claim_again(job.id, draft.type)
+
+    def _claim_again(self, job_id: str, job_type: str) -> Run:
+        """Claim this one job; whatever else came with it is given back."""
+        known = {job_type: self._engine.types[job_type]} if job_type in self._engine.types else {}
+        runs, _ = self._engine.claim(known, limit=_MOST_JOBS)
+        for run in runs:
+            if run.lease.id != job_id:
+                self._engine.give_back(run)
+        for run in runs:
+            if run.lease.id == job_id:
+                return run
+        raise AssertionError(f"job {job_id} of type {job_type} cannot be claimed: is its handler registered?")
+
+    def _must(self, run: Run, result: Result, effects: Callable[[], object] | None) -> object:
+        if not isinstance(result, Returned):
+            self._engine.settle(run, result)
+            raise _failure(self.queue.get(run.lease.id), result)
+        # A copy: a list that grows would be equal to itself.
+        return None if effects is None else copy.deepcopy(effects())
+
+
+def _name(of: Type) -> str:
+    return of if isinstance(of, str) else of.handler.name
+
+
+def _has_failed(job: Job, result: Result) -> bool:
+    """Whether the last run went wrong; to ask for a later run, or for none, is not to fail."""
+    snoozed = isinstance(result, Raised) and isinstance(result.exception, Snooze)
+    return job.state is JobState.DEAD or (job.state is JobState.PENDING and not snoozed)
+
+
+def _failure(job: Job, result: Result) -> BaseException:
+    """What a test sees of a failed run: the handler's own exception, where there is one."""
+    if isinstance(result, Raised):
+        return result.exception
+    why = job.error.message if job.error else ""
+    return JobUnsuccessful(f"job {job.id} did not complete; it is {job.state}: {why}".rstrip(": "))
