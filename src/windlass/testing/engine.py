@@ -121,7 +121,8 @@ class Engine:
 
     def _take_down(self) -> None:
         self._parts.caller.coroutines.close(_LAST_WORDS_SECONDS)
-        self._parts.shell.close()
+        self._parts.children.close()
+        self._parts.guard.close()
         self._queue.store.leave(self._parts.standing.id)
 
     def _run(self, lease: Lease, received: float) -> Run:
