@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import logging
 import os
 import subprocess
@@ -100,6 +101,27 @@ def test_the_context_crosses_over(queue: Queue) -> None:
     told = result(job)
     assert (told["id"], told["attempt"], told["cancelled"]) == (job.id, 1, False)
     assert 40 < told["left"] <= 50
+
+
+def test_an_upgraded_payload_crosses_over_as_the_handler_takes_it(tmp_path: Path) -> None:
+    with Queue(f"sqlite:///{tmp_path}/jobs.db") as old:
+        before = old.job(name="add")(lambda a: a)
+        job = before.enqueue(2)
+        new = Queue(f"sqlite:///{tmp_path}/jobs.db")
+        add = new.job(name="add", version=2, executor="process")(childjobs.add)
+        add.upgrade(from_version=1)(lambda payload: {**payload, "b": 40})
+        with new, new.worker():
+            assert job.result(PATIENCE) == 42
+
+
+def test_an_encrypted_field_crosses_over_as_the_handler_takes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WINDLASS_ENCRYPTION_KEYS", base64.b64encode(bytes(32)).decode())
+    with Queue(f"sqlite:///{tmp_path}/jobs.db") as queue:
+        job = run(queue, childjobs.add, 2, 3, encrypt=["b"])
+        assert b'"b":3' not in bytes(job.payload)
+        assert result(job) == 5
 
 
 def test_a_coroutine_runs_in_a_child_too(queue: Queue) -> None:
