@@ -198,7 +198,7 @@ class Site:
             return not left
 
         ended()
-        # Several: many jobs have lost two workers by now, and each worker runs such ones one at a time.
+        # Several: many jobs have lost two workers by now, and each of these needs a new child.
         workers = [self.worker() for _ in range(4)]
         try:
             _until(ended, 600)

@@ -118,7 +118,10 @@ def test_a_worker_serves_only_the_types_that_it_is_told(windlass: Terminal, shop
         (["--concurrency", "0"], "worker.concurrency (--concurrency) must be between 1 and"),
         (["--concurrency", "many"], "'many' is not a valid integer"),
         (["nowhere:queue"], "there is no module 'nowhere'"),
-        (["--count", "2"], "No such option"),
+        (["--count", "0"], "0 is not in the range"),
+        (["--pool", "email"], "NAME=TYPES:SLOTS"),
+        (["--probe", "nowhere"], "--probe must be PORT or HOST:PORT"),
+        (["--memory", "lots"], "worker.memory (--memory) must be a size"),
     ],
 )
 def test_a_worker_that_cannot_work_is_not_started(windlass: Terminal, args: list[str], words: str) -> None:

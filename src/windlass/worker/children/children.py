@@ -45,20 +45,18 @@ class Children:
         self._idle: list[Child] = []
         self._all: set[Child] = set()
         self._spawner = _Spawner()
-        self._alone = threading.Lock()
         self._closed = False
 
     @contextlib.contextmanager
     def one_for(self, run: Run) -> Iterator[Child]:
         """A child for this run alone; afterwards it is kept if it is fit. ChildFailed if none starts."""
-        with self._turn_of(run):
-            child = self._take(fresh=run.suspect)
-            try:
-                yield child
-            except BaseException:
-                self._end(child)
-                raise
-            self._give_back(child, fresh=run.suspect)
+        child = self._take(fresh=run.suspect)
+        try:
+            yield child
+        except BaseException:
+            self._end(child)
+            raise
+        self._give_back(child, fresh=run.suspect)
 
     def work(self, run: Run) -> words.Work:
         """What to say to a child for this run."""
@@ -94,10 +92,6 @@ class Children:
         for child in tuple(self._all):
             self._end(child)
         self._spawner.close()
-
-    def _turn_of(self, run: Run) -> contextlib.AbstractContextManager[object]:
-        """Suspects one at a time: two that die together could not be told apart."""
-        return self._alone if run.suspect else contextlib.nullcontext()
 
     def _take(self, *, fresh: bool) -> Child:
         with self._lock:
