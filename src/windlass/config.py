@@ -234,7 +234,9 @@ def _refuse(at: Value, value: object, allowed: str) -> NoReturn:
 
 
 def _flag(name: str) -> str:
-    return "--" + {"database_url": "db"}.get(name, name.removeprefix(_WORKER)).replace("_", "-")
+    return "--" + {"database_url": "db", "worker.pools": "pool"}.get(
+        name, name.removeprefix(_WORKER)
+    ).replace("_", "-")
 
 
 def _read_file(path: Path) -> dict[str, object]:
