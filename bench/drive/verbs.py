@@ -1,0 +1,251 @@
+"""How is each case measured? The same code for every peer."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bench.drive.contract import AsyncDriver, Cannot, Driver
+from bench.drive.processes import Heard, Workers, kill_tree
+from bench.drive.tasks import LONG_SECONDS
+
+BODY = "x" * 188
+_POLL_SECONDS = 0.003
+_LONGEST_DRAIN = 120.0
+Figures = dict[str, Any]
+Say = Callable[[str], None]
+
+
+def enqueue_one(driver: Driver, say: Say, *, seconds: float) -> Figures:
+    """One producer, one by one."""
+    return enqueue_producers(driver, say, seconds=seconds, producers=1)
+
+
+def enqueue_producers(driver: Driver, say: Say, *, seconds: float, producers: int = 10) -> Figures:
+    """Producers in one process: coroutines where the peer has them, threads elsewhere."""
+    if isinstance(driver, AsyncDriver):
+        driver.enqueue("noop", BODY)
+        say("begin")
+        return driver.run(_produce_as_coroutines(driver, seconds, producers))  # type: ignore[no-any-return]
+    driver.enqueue("noop", BODY)
+    say("begin")
+    return _produce_as_threads(driver, seconds, producers)
+
+
+def bulk(driver: Driver, say: Say, *, count: int) -> Figures:
+    """Many at once by the peer's own bulk call."""
+    driver.enqueue("noop", BODY)
+    bodies = [BODY] * count
+    say("begin")
+    begun = time.perf_counter()
+    driver.bulk(bodies)
+    took = time.perf_counter() - begun
+    return {"rate": count / took, "seconds": took, "count": count}
+
+
+def drain(
+    driver: Driver,
+    say: Say,
+    *,
+    count: int,
+    processes: int = 1,
+    task: str = "noop",
+    concurrency: int | None = None,
+) -> Figures:
+    """Work off what waits, from the moment all processes have started until the store shows all done."""
+    alone = driver.work(count, processes)
+    if alone is not None:
+        return {"rate": count / alone, "seconds": alone, "count": count}
+    driver.fill(task, [BODY] * count)
+    with _workers(driver) as workers:
+        for _ in range(processes):
+            workers.start(concurrency=concurrency)
+        workers.await_ready(processes)
+        say("begin")
+        begun = time.perf_counter()
+        workers.open_gate()
+        while driver.unfinished():
+            workers.check()
+            if time.perf_counter() - begun > _LONGEST_DRAIN:
+                raise TimeoutError(f"{count} jobs were not done within {_LONGEST_DRAIN:g} s")
+            time.sleep(_POLL_SECONDS)
+        took = time.perf_counter() - begun
+    return {"rate": count / took, "seconds": took, "count": count}
+
+
+def crowd(driver: Driver, say: Say, *, kind: str, count: int) -> Figures:
+    """Fill the store with rows that the worker has nothing to do with."""
+    begun = time.perf_counter()
+    driver.crowd(kind, count)
+    say("begin")
+    return {"seconds": time.perf_counter() - begun, "count": count}
+
+
+def dispatch(driver: Driver, say: Say, *, count: int) -> Figures:
+    """Milliseconds from the call that enqueues to the start of the job, in an idle worker's process."""
+    with _workers(driver) as workers:
+        workers.start()
+        driver.enqueue("mark", "warm")
+        if not workers.await_heard("mark", 1, within=60):
+            raise TimeoutError(f"the worker did not start: {workers.last_words()}")
+        say("begin")
+        delays = []
+        for number in range(count):
+            time.sleep(random.uniform(0.02, 0.06))  # beside any rhythm of a poll
+            begun = time.monotonic()
+            driver.enqueue("mark", str(number))
+            if not workers.await_heard("mark", number + 2, within=30):
+                raise TimeoutError(f"job {number} did not start within 30 s")
+            delays.append((workers.heard[-1].at - begun) * 1000)
+    return _delays(delays) | {"count": count}
+
+
+def idle(driver: Driver, say: Say, *, seconds: float) -> Figures:
+    """What a worker without work costs; the runner asks the server at `begin` and `end`."""
+    with _workers(driver) as workers:
+        workers.open_gate()
+        workers.start()
+        driver.enqueue("mark", "warm")
+        if not workers.await_heard("mark", 1, within=60):
+            raise TimeoutError(f"the worker did not start: {workers.last_words()}")
+        time.sleep(3.0)
+        before = workers.usage()
+        say("begin")
+        begun = time.monotonic()
+        time.sleep(seconds)
+        after = workers.usage()
+        took = time.monotonic() - begun
+        say("end")
+    share = (after.cpu_seconds - before.cpu_seconds) / took
+    return {"cpu": share * 100, "memory": after.megabytes, "seconds": took}
+
+
+def recovery(driver: Driver, say: Say, *, jobs: int, limit: float) -> Figures:
+    """Kill a worker that runs jobs, beside another one, and see what becomes of them."""
+    with _workers(driver) as workers:
+        first = workers.start(concurrency=jobs)
+        driver.fill("long", [str(number) for number in range(jobs)])
+        if not workers.await_heard("start", 1, within=60):
+            raise TimeoutError(f"the worker did not start: {workers.last_words()}")
+        workers.start(concurrency=jobs)
+        time.sleep(LONG_SECONDS / 2)
+        say("begin")
+        kill_tree(first.pid)
+        killed = time.monotonic()
+        first.wait()
+        before = [each for each in workers.heard if each.at <= killed]
+        cut_off = {e.body for e in before if e.what == "start"} - {e.body for e in before if e.what == "end"}
+        _await_again(workers, cut_off, jobs, killed + limit)
+        return _verdict(workers.heard, cut_off, jobs, killed) | {"limit": limit}
+
+
+VERBS: dict[str, Callable[..., Figures]] = {
+    "enqueue_one": enqueue_one,
+    "enqueue_producers": enqueue_producers,
+    "bulk": bulk,
+    "drain": drain,
+    "crowd": crowd,
+    "dispatch": dispatch,
+    "idle": idle,
+    "recovery": recovery,
+}
+
+
+def _produce_as_threads(driver: Driver, seconds: float, producers: int) -> Figures:
+    start = threading.Barrier(producers + 1 if producers > 1 else 1)
+    taken: list[list[float]] = [[] for _ in range(producers)]
+
+    def produce(mine: list[float]) -> None:
+        start.wait()
+        now = time.perf_counter()
+        until = now + seconds
+        while now < until:
+            before = now
+            driver.enqueue("noop", BODY)
+            now = time.perf_counter()
+            mine.append(now - before)
+
+    if producers == 1:
+        begun = time.perf_counter()
+        produce(taken[0])
+        return _produced(taken, time.perf_counter() - begun)
+    threads = [threading.Thread(target=produce, args=(mine,)) for mine in taken]
+    for thread in threads:
+        thread.start()
+    start.wait()
+    begun = time.perf_counter()
+    for thread in threads:
+        thread.join()
+    return _produced(taken, time.perf_counter() - begun)
+
+
+async def _produce_as_coroutines(driver: AsyncDriver, seconds: float, producers: int) -> Figures:
+    taken: list[list[float]] = [[] for _ in range(producers)]
+
+    async def produce(mine: list[float]) -> None:
+        now = time.perf_counter()
+        until = now + seconds
+        while now < until:
+            before = now
+            await driver.send("noop", BODY)
+            now = time.perf_counter()
+            mine.append(now - before)
+
+    begun = time.perf_counter()
+    await asyncio.gather(*(produce(mine) for mine in taken))
+    return _produced(taken, time.perf_counter() - begun)
+
+
+def _produced(taken: list[list[float]], took: float) -> Figures:
+    delays = [each * 1000 for mine in taken for each in mine]
+    return _delays(delays) | {"rate": len(delays) / took, "count": len(delays)}
+
+
+def _delays(delays: list[float]) -> Figures:
+    ordered = sorted(delays)
+
+    def below(share: float) -> float:
+        return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+    return {"p50": below(0.5), "p99": below(0.99)}
+
+
+def _await_again(workers: Workers, cut_off: set[str], jobs: int, until: float) -> None:
+    """Wait until every cut-off job has begun again and every job has ended, or the limit."""
+    while time.monotonic() < until:
+        ended = {each.body for each in workers.heard if each.what == "end"}
+        if len(ended) >= jobs:
+            return
+        time.sleep(0.05)
+
+
+def _verdict(heard: list[Heard], cut_off: set[str], jobs: int, killed: float) -> Figures:
+    again: dict[str, float] = {}
+    for each in heard:
+        if each.what == "start" and each.at > killed and each.body in cut_off:
+            again.setdefault(each.body, each.at - killed)
+    ends = [each.body for each in heard if each.what == "end"]
+    if not cut_off:
+        raise Cannot("no job was running when its worker was killed")
+    return {
+        "cut_off": len(cut_off),
+        "back": max(again.values()) if len(again) == len(cut_off) else None,
+        "first_back": min(again.values(), default=None),
+        "missing": jobs - len(set(ends)),
+        "doubled": len(ends) - len(set(ends)),
+    }
+
+
+@contextmanager
+def _workers(driver: Driver) -> Iterator[Workers]:
+    # Short: the path of a socket has no more than 107 bytes.
+    with tempfile.TemporaryDirectory(prefix="wl-b-", dir="/tmp") as name:  # noqa: S108
+        with Workers(driver, Path(name)) as workers:
+            yield workers

@@ -1,0 +1,71 @@
+"""Procrastinate on PostgreSQL."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from procrastinate import App, PsycopgConnector
+
+from bench.drive import contract, tasks
+
+_CONCURRENCY = 10
+app = App(connector=PsycopgConnector(conninfo=contract.url(), min_size=1, max_size=20))
+TASKS: dict[str, Any] = {name: app.task(name=name, queue="bench")(each) for name, each in tasks.ASYNC.items()}
+
+
+class Driver(contract.AsyncDriver):
+    """Handlers are coroutines."""
+
+    package = "procrastinate"
+    settings = f"psycopg, concurrency {_CONCURRENCY} (its default is 1), LISTEN on, finished jobs kept (its default)"
+
+    def setup(self) -> None:
+        """Connect and install the schema."""
+        self.run(app.open_async())
+        self.run(app.schema_manager.apply_schema_async())
+
+    async def send(self, name: str, body: str) -> None:
+        """Enqueue one job."""
+        await TASKS[name].defer_async(body=body)
+
+    def bulk(self, bodies: list[str]) -> None:
+        """Enqueue many no-ops."""
+        self.fill("noop", bodies)
+
+    def fill(self, name: str, bodies: list[str]) -> None:
+        """Enqueue many jobs in one statement."""
+        self.run(TASKS[name].batch_defer_async(*({"body": body} for body in bodies)))
+
+    def worker(self, concurrency: int | None) -> list[str]:
+        """The command of one worker process."""
+        words = [contract.program("procrastinate"), "--app=bench.peers.procrastinate.app", "worker", "-q", "bench"]
+        return [*words, "-c", str(concurrency or _CONCURRENCY)]
+
+    def unfinished(self) -> bool:
+        """Whether a job waits or runs."""
+        text = (
+            "select exists (select from procrastinate_jobs"
+            " where status in ('todo', 'doing') and queue_name = 'bench' and scheduled_at is null) as any"
+        )
+        return bool(self.run(app.connector.execute_query_one_async(text))["any"])
+
+    def crowd(self, kind: str, count: int) -> None:
+        """Rows of another queue, for next week, or finished."""
+        columns = "insert into procrastinate_jobs (queue_name, task_name, args, status, scheduled_at)"
+        numbers = f"from generate_series(1, {count})"
+        text = {
+            "other": f"select 'other', 'noop', '{{\"body\": \"x\"}}', 'todo', null {numbers}",
+            "scheduled": f"select 'bench', 'noop', '{{\"body\": \"x\"}}', 'todo', now() + interval '7 days' {numbers}",
+            "archived": f"select 'bench', 'noop', '{{\"body\": \"x\"}}', 'succeeded', null {numbers}",
+        }[kind]
+        # As a dump that is read back would: the triggers would write an event and two notifications a row.
+        trigger = "alter table procrastinate_jobs {} trigger user"
+        for statement in (trigger.format("disable"), f"{columns} {text}", trigger.format("enable")):
+            self.run(app.connector.execute_query_async(statement))
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self.run(app.close_async())
+
+
+driver = Driver
