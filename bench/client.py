@@ -30,11 +30,10 @@ class Client:
 
     def __init__(self, python: Path, driver: str, url: str) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
-        path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
         self._process = subprocess.Popen(
             [python, "-m", "bench.drive", driver],
             cwd=ROOT,
-            env=os.environ | {URL: url, "PYTHONPATH": path, "PYTHONWARNINGS": "ignore"},
+            env=os.environ | {URL: url, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

@@ -31,7 +31,23 @@ def python_for(pins: str) -> Path:
 
 def _make(folder: Path, python: Path, pins: Path) -> None:
     venv.create(folder, clear=True, symlinks=True, with_pip=True)
-    words = [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--no-deps", "-q"]
-    told = subprocess.run([*words, "-r", pins], capture_output=True, text=True, check=False)
+    _pip(python, "-r", str(pins))
+    if pins.stem == "windlass":
+        # The build tool is one of the pins, so that this step fetches nothing.
+        _pip(python, "--no-build-isolation", "-e", str(ROOT))
+
+
+def _pip(python: Path, *what: str) -> None:
+    words = [
+        str(python),
+        "-m",
+        "pip",
+        "install",
+        "--disable-pip-version-check",
+        "--no-input",
+        "--no-deps",
+        "-q",
+    ]
+    told = subprocess.run([*words, *what], capture_output=True, text=True, check=False)
     if told.returncode:
         raise NotInstalled(told.stderr.strip()[-400:] or f"pip ended with {told.returncode}")

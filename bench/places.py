@@ -61,7 +61,7 @@ class Places:
             server = self.postgres()
             url = server.new_database()
             return Place(url, kind, lambda: server.drop_database(url))
-        folder = Path(tempfile.mkdtemp(prefix="wl-b-", dir="/tmp"))  # noqa: S108 - as the servers' own
+        folder = Path(tempfile.mkdtemp(prefix="wl-b-", dir="/tmp"))
         if kind == "sqlite":
             path = folder / "jobs.db"
             return Place(str(path) if plain_path else f"sqlite:///{path}", kind, lambda: _remove(folder))
@@ -88,7 +88,8 @@ class Places:
     def asked(self, place: Place) -> int | None:
         """How many transactions or commands the server has carried out for this store."""
         if place.kind == "postgres":
-            text = f"select xact_commit + xact_rollback from pg_stat_database where datname = '{_database(place.url)}'"
+            name = _database(place.url)
+            text = f"select xact_commit + xact_rollback from pg_stat_database where datname = '{name}'"
             return int(self.postgres().run(text)[0][0])
         if place.kind == "redis":
             return _redis_commands(int(place.url.rpartition(":")[2].partition("/")[0]))
@@ -98,7 +99,9 @@ class Places:
         """Which release of the server this is."""
         if kind == "postgres":
             return str(self.postgres().run("show server_version")[0][0])
-        told = subprocess.run(["redis-server", "--version"], capture_output=True, text=True, check=False).stdout
+        told = subprocess.run(
+            ["redis-server", "--version"], capture_output=True, text=True, check=False
+        ).stdout
         return told.partition("v=")[2].partition(" ")[0]
 
 

@@ -32,7 +32,7 @@ class Driver:
         """Enqueue one job; the store has it when this returns."""
         raise NotImplementedError
 
-    def bulk(self, bodies: list[str]) -> None:
+    def bulk(self, bodies: list[str]) -> None:  # noqa: ARG002 - for those who override it
         """Enqueue no-ops by the peer's own bulk call."""
         raise Cannot("has no bulk enqueue")
 

@@ -99,17 +99,23 @@ class Workers:
         while len(list(self._folder.glob(f"{tasks.READY}-*"))) < count:
             self.check()
             if time.monotonic() > until:
-                raise TimeoutError(f"the workers did not start within {_START_SECONDS:g} s: {self.last_words()}")
+                raise TimeoutError(
+                    f"the workers did not start within {_START_SECONDS:g} s: {self.last_words()}"
+                )
             time.sleep(0.005)
 
-    def await_heard(self, what: str, count: int, *, within: float) -> bool:
+    def await_heard(self, what: str, count: int, *, within: float) -> None:
         """Wait until tasks have told this so many times."""
 
         def enough() -> bool:
             return sum(each.what == what for each in self.heard) >= count
 
+        until = time.monotonic() + within
         with self._news:
-            return self._news.wait_for(enough, within)
+            while not self._news.wait_for(enough, 0.5):
+                self.check()
+                if time.monotonic() > until:
+                    raise TimeoutError(f"{what!r} was not heard within {within:g} s: {self.last_words()}")
 
     def check(self) -> None:
         """Raise if a worker has ended on its own."""
@@ -126,7 +132,8 @@ class Workers:
     def last_words(self) -> str:
         """The end of what the workers printed."""
         self._log.flush()
-        return (self._folder / "workers.log").read_text(errors="replace")[-600:].strip() or "(nothing printed)"
+        lines = (self._folder / "workers.log").read_text(errors="replace").strip().splitlines()
+        return " / ".join(line.strip() for line in lines[-3:]) or "(nothing printed)"
 
     def _listen(self) -> None:
         while True:

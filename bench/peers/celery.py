@@ -39,9 +39,20 @@ class Driver(contract.Driver):
 
     def worker(self, concurrency: int | None) -> list[str]:
         """The command of one worker process."""
-        words = [contract.program("celery"), "-A", "bench.peers.celery:app", "worker", "-l", "ERROR", "-n", "w%i@%n"]
+        words = [
+            contract.program("celery"),
+            "-A",
+            "bench.peers.celery:app",
+            "worker",
+            "-l",
+            "ERROR",
+            "-n",
+            "w%i@%n",
+        ]
         words[-1] = f"w{id(words)}@%h"
-        pool = ["-P", "prefork", "-c", "1"] if concurrency is None else ["-P", "threads", "-c", str(concurrency)]
+        pool = (
+            ["-P", "prefork", "-c", "1"] if concurrency is None else ["-P", "threads", "-c", str(concurrency)]
+        )
         return words + pool
 
     def unfinished(self) -> bool:

@@ -35,7 +35,8 @@ class Driver(contract.Driver):
 
     package = "flexiq"
     settings = (
-        "4 threads, polls every 10 ms (its default is 50), claims 100 at once (its default is 1), push dispatch;"
+        "4 threads, polls every 10 ms (its default is 50), claims 100 at once (its default is 1),"
+        " push dispatch;"
         " its SQLite commits are not on disk when they are answered (`synchronous=NORMAL`, not to be set)"
     )
 
@@ -54,7 +55,14 @@ class Driver(contract.Driver):
     def worker(self, concurrency: int | None) -> list[str]:
         """The command of one worker process."""
         chosen = [] if concurrency is None else [f"{_CONCURRENCY}={concurrency}"]
-        words = [contract.program("flexiq"), "worker", "--app", "bench.peers.flexiq:queue", "--queues", "default"]
+        words = [
+            contract.program("flexiq"),
+            "worker",
+            "--app",
+            "bench.peers.flexiq:queue",
+            "--queues",
+            "default",
+        ]
         return ["/usr/bin/env", *chosen, *words]
 
     def unfinished(self) -> bool:

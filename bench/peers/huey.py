@@ -17,7 +17,9 @@ class Driver(contract.Driver):
     """Handlers run on threads of the consumer."""
 
     package = "huey"
-    settings = f"SQLite in WAL mode with `fsync=True`, {_THREADS} worker threads, polls every 0.1 s (its default)"
+    settings = (
+        f"SQLite in WAL mode with `fsync=True`, {_THREADS} worker threads, polls every 0.1 s (its default)"
+    )
 
     def enqueue(self, name: str, body: str) -> None:
         """Enqueue one job."""
@@ -26,7 +28,15 @@ class Driver(contract.Driver):
     def worker(self, concurrency: int | None) -> list[str]:
         """The command of one consumer process."""
         threads = str(concurrency or _THREADS)
-        return [contract.program("huey_consumer"), "bench.peers.huey.huey", "-q", "-w", threads, "-k", "thread"]
+        return [
+            contract.program("huey_consumer"),
+            "bench.peers.huey.huey",
+            "-q",
+            "-w",
+            threads,
+            "-k",
+            "thread",
+        ]
 
     def unfinished(self) -> bool:
         """Whether one waits; Huey deletes a job before it runs, so its store never shows what is done."""

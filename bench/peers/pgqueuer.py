@@ -34,7 +34,9 @@ class Driver(contract.AsyncDriver):
     """Producers share a pool; workers are started by its own command."""
 
     package = "pgqueuer"
-    settings = f"asyncpg, uvloop, `pgq run` with its default batches of {_BATCH}, durable tables (its default)"
+    settings = (
+        f"asyncpg, uvloop, `pgq run` with its default batches of {_BATCH}, durable tables (its default)"
+    )
     _queries: Queries
     _pool: Any
 

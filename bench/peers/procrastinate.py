@@ -17,7 +17,9 @@ class Driver(contract.AsyncDriver):
     """Handlers are coroutines."""
 
     package = "procrastinate"
-    settings = f"psycopg, concurrency {_CONCURRENCY} (its default is 1), LISTEN on, finished jobs kept (its default)"
+    settings = (
+        f"psycopg, concurrency {_CONCURRENCY} (its default is 1), LISTEN on, finished jobs kept (its default)"
+    )
 
     def setup(self) -> None:
         """Connect and install the schema."""
@@ -38,7 +40,13 @@ class Driver(contract.AsyncDriver):
 
     def worker(self, concurrency: int | None) -> list[str]:
         """The command of one worker process."""
-        words = [contract.program("procrastinate"), "--app=bench.peers.procrastinate.app", "worker", "-q", "bench"]
+        words = [
+            contract.program("procrastinate"),
+            "--app=bench.peers.procrastinate.app",
+            "worker",
+            "-q",
+            "bench",
+        ]
         return [*words, "-c", str(concurrency or _CONCURRENCY)]
 
     def unfinished(self) -> bool:
@@ -51,16 +59,19 @@ class Driver(contract.AsyncDriver):
 
     def crowd(self, kind: str, count: int) -> None:
         """Rows of another queue, for next week, or finished."""
-        columns = "insert into procrastinate_jobs (queue_name, task_name, args, status, scheduled_at)"
-        numbers = f"from generate_series(1, {count})"
-        text = {
-            "other": f"select 'other', 'noop', '{{\"body\": \"x\"}}', 'todo', null {numbers}",
-            "scheduled": f"select 'bench', 'noop', '{{\"body\": \"x\"}}', 'todo', now() + interval '7 days' {numbers}",
-            "archived": f"select 'bench', 'noop', '{{\"body\": \"x\"}}', 'succeeded', null {numbers}",
+        queue, status, at = {
+            "other": ("other", "todo", "null"),
+            "scheduled": ("bench", "todo", "now() + interval '7 days'"),
+            "archived": ("bench", "succeeded", "null"),
         }[kind]
+        text = (
+            "insert into procrastinate_jobs (queue_name, task_name, args, status, scheduled_at)"
+            f" select '{queue}', 'noop', '{{\"body\": \"x\"}}', '{status}', {at}"
+            f" from generate_series(1, {count})"
+        )
         # As a dump that is read back would: the triggers would write an event and two notifications a row.
         trigger = "alter table procrastinate_jobs {} trigger user"
-        for statement in (trigger.format("disable"), f"{columns} {text}", trigger.format("enable")):
+        for statement in (trigger.format("disable"), text, trigger.format("enable")):
             self.run(app.connector.execute_query_async(statement))
 
     def close(self) -> None:

@@ -22,7 +22,10 @@ class Here:
 class OnPostgres(contract.Driver):
     """A connection a producer, a row a commit; the cycle is claim and settle in batches of 500."""
 
-    settings = "a connection a producer, a row a commit; the drain is claim and settle in batches of 500 on one connection"
+    settings = (
+        "a connection a producer, a row a commit;"
+        " the drain is claim and settle in batches of 500 on one connection"
+    )
 
     def __init__(self) -> None:
         self._mine = threading.local()

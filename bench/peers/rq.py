@@ -12,7 +12,9 @@ class Driver(contract.Driver):
     """Each job runs in a process of its own, which is forked for it."""
 
     package = "rq"
-    settings = "Redis, the default worker (a fork a job), `Retry(3)` so that a job whose worker died may run again"
+    settings = (
+        "Redis, the default worker (a fork a job), `Retry(3)` so that a job whose worker died may run again"
+    )
 
     def setup(self) -> None:
         """Connect."""

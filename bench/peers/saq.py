@@ -57,7 +57,8 @@ class Driver(contract.AsyncDriver):
     def unfinished(self) -> bool:
         """Whether a job waits or runs."""
         text = (
-            "select exists (select from saq_jobs where queue = 'bench' and status in ('new', 'queued', 'active')"
+            "select exists (select from saq_jobs where queue = 'bench'"
+            " and status in ('new', 'queued', 'active')"
             " and scheduled <= extract(epoch from now()) + 60)"
         )
         return bool(self.run(self._one(text)))

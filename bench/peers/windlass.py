@@ -43,7 +43,15 @@ class Windlass(contract.Driver):
 
     def worker(self, concurrency: int | None) -> list[str]:
         """The command of one worker process."""
-        words = [sys.executable, "-m", "windlass", "worker", "start", "bench.peers.windlass:queue", "--no-shell"]
+        words = [
+            sys.executable,
+            "-m",
+            "windlass",
+            "worker",
+            "start",
+            "bench.peers.windlass:queue",
+            "--no-shell",
+        ]
         words += ["--types", ",".join(tasks.NAMES)]
         return words if concurrency is None else [*words, "--concurrency", str(concurrency)]
 
