@@ -4,7 +4,7 @@ ARGS ?=
 DEV := $(PYTHON) scripts/dev.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-postgres check format setup lock kill-run growth bench
+.PHONY: help run test test-postgres check format setup lock kill-run growth bench bench-quick bench-self
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1	\2/'
@@ -36,5 +36,11 @@ kill-run: ## Kill workers at random under load and count what was lost
 growth: ## Fill a PostgreSQL store and show that claims cost the same; ARGS=--scale=0.1 for a quick look
 	@$(DEV) exec python scripts/growth.py $(ARGS)
 
-bench: ## Measure throughput and latency on this machine
+bench: ## Side by side with the others: bench/report.md; ARGS=--minutes=20 for less time
+	@$(DEV) exec python -m bench run $(ARGS)
+
+bench-quick: ## Has anything become slower since the committed results? Under five minutes
+	@$(DEV) exec python -m bench quick $(ARGS)
+
+bench-self: ## Measure this tree alone, as `windlass bench` does for users
 	@$(DEV) exec windlass bench $(ARGS)

@@ -133,7 +133,7 @@ class Workers:
         """The end of what the workers printed."""
         self._log.flush()
         lines = (self._folder / "workers.log").read_text(errors="replace").strip().splitlines()
-        return " / ".join(line.strip() for line in lines[-3:]) or "(nothing printed)"
+        return " / ".join(line.strip() for line in lines[-2:])[-300:] or "(nothing printed)"
 
     def _listen(self) -> None:
         while True:

@@ -10,10 +10,12 @@ from flexiq import Queue
 from bench.drive import contract, tasks
 
 _CONCURRENCY = "BENCH_CONCURRENCY"
+_SLOTS = int(os.environ.get(_CONCURRENCY, "32"))
 _TUNED: dict[str, Any] = {
-    "workers": int(os.environ.get(_CONCURRENCY, "4")),
+    "workers": _SLOTS,
     "scheduler_poll_interval_ms": 10,
-    "scheduler_batch_size": 100,
+    # No more than there are threads: what it claims beyond them it puts off, and 4 threads then drain 4 jobs/s.
+    "scheduler_batch_size": _SLOTS,
     "push_dispatch": True,
 }
 _ON_POSTGRES = contract.url().startswith("postgresql:")
@@ -35,7 +37,7 @@ class Driver(contract.Driver):
 
     package = "flexiq"
     settings = (
-        "4 threads, polls every 10 ms (its default is 50), claims 100 at once (its default is 1),"
+        "32 threads, polls every 10 ms (its default is 50), claims 32 at once (its default is 1),"
         " push dispatch;"
         " its SQLite commits are not on disk when they are answered (`synchronous=NORMAL`, not to be set)"
     )

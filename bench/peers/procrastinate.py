@@ -23,8 +23,11 @@ class Driver(contract.AsyncDriver):
 
     def setup(self) -> None:
         """Connect and install the schema."""
-        self.run(app.open_async())
-        self.run(app.schema_manager.apply_schema_async())
+        self.run(self._open())
+
+    async def _open(self) -> None:
+        await app.open_async()
+        await app.schema_manager.apply_schema_async()
 
     async def send(self, name: str, body: str) -> None:
         """Enqueue one job."""

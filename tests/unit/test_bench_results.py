@@ -1,0 +1,147 @@
+"""What the proving ground makes of its rounds: medians, aims, the comparison, the report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from bench import cases, contenders, quick, report
+from bench.aims import aims
+from bench.plot import Bar, bars
+from bench.results import Entrant, Figure, Results, Run
+
+
+def some(*runs: Run) -> Results:
+    entrants = {
+        run.contender: Entrant(title=run.contender, store="postgres", version="1", settings="defaults")
+        for run in runs
+    }
+    return Results(
+        made="2026-11-16T00:00:00+00:00",
+        commit="abc",
+        scale=1.0,
+        rounds=3,
+        machine={"cores": "2"},
+        servers={},
+        entrants=entrants,
+        runs=list(runs),
+    )
+
+
+def rates(case: str, contender: str, *values: float) -> list[Run]:
+    return [
+        Run(case=case, contender=contender, round=number, figures={"rate": value})
+        for number, value in enumerate(values, 1)
+    ]
+
+
+def test_a_figure_is_the_median_of_the_rounds_with_their_spread() -> None:
+    found = some(*rates("drain_one", "pgqueuer", 5, 20, 10)).figure("drain_one", "pgqueuer", "rate")
+    assert found == Figure(median=10, low=5, high=20, rounds=3)
+    assert found.spread == 1.5
+
+
+def test_what_was_not_measured_is_no_figure_but_has_a_reason() -> None:
+    results = some(Run(case="bulk", contender="huey", round=1, cannot="has no bulk enqueue"))
+    assert results.figure("bulk", "huey", "rate") is None
+    assert results.why_not("bulk", "huey") == "has no bulk enqueue"
+
+
+def test_results_come_back_from_their_file(tmp_path: Path) -> None:
+    results = some(
+        *rates("drain_one", "pgqueuer", 5, 20), Run(case="bulk", contender="saq", round=1, failed="x")
+    )
+    results.save(tmp_path / "deep" / "results.json")
+    assert Results.load(tmp_path / "deep" / "results.json") == results
+
+
+def test_an_aim_is_reached_by_the_ratio_of_medians() -> None:
+    results = some(
+        *rates("drain_one", "windlass-postgres", 250, 260, 100), *rates("drain_one", "pgqueuer", 100, 100, 9)
+    )
+    reached = {(aim.case, aim.wanted): aim.reached for aim in aims(results)}
+    assert reached["drain, one process, PostgreSQL", "at least 2.5 times PgQueuer"] is True
+    assert reached["drain, one process, PostgreSQL", "at least 0.7 times PostgreSQL itself"] is None
+
+
+def test_the_best_peer_is_taken_among_those_on_the_same_store() -> None:
+    results = some(
+        *rates("enqueue_ten", "windlass-postgres", 300),
+        *rates("enqueue_ten", "saq", 90),
+        *rates("enqueue_ten", "pgqueuer", 101),
+        *rates("enqueue_ten", "dramatiq", 9000),
+        *rates("enqueue_ten", "raw-postgres", 9000),
+    )
+    aim = next(aim for aim in aims(results) if "times PgQueuer" in aim.wanted and "enqueue" in aim.case)
+    assert aim.reached is False
+    assert aim.measured == "2.97 (300/s beside 101/s)"
+
+
+def test_a_job_that_never_came_back_misses_the_aim() -> None:
+    figures = {"back": None, "missing": 1, "doubled": 0, "limit": 90.0}
+    results = some(Run(case="recovery", contender="windlass-postgres", round=1, figures=figures))
+    lost = [aim for aim in aims(results) if aim.wanted == "nothing lost" and "PostgreSQL" in aim.case]
+    assert [aim.reached for aim in lost] == [False]
+
+
+@pytest.mark.parametrize(("now", "fallen"), [(1.0, False), (0.86, False), (0.84, True), (2.0, False)])
+def test_a_share_has_fallen_below_85_percent_of_what_it_was(now: float, fallen: bool) -> None:  # noqa: FBT001
+    (change,) = quick.changes({"drain": [0.9, 1.0, 9.0]}, {"drain": [now, now, 0.0, 9.0, now], "new": [1.0]})
+    assert change.is_fallen is fallen
+
+
+def test_every_share_has_both_its_sides() -> None:
+    for share in quick.SHARES:
+        assert {f"windlass-{share.store}", f"raw-{share.store}"} <= set(contenders.BY_NAME)
+
+
+def test_the_report_has_a_plot_for_each_case_and_names_who_cannot(tmp_path: Path) -> None:
+    results = some(
+        *rates("drain_one", "windlass-postgres", 20_000, 21_000),
+        *rates("bulk", "windlass-postgres", 1),
+        Run(case="bulk", contender="saq", round=1, cannot="has no bulk <enqueue>"),
+    )
+    report.write(results, tmp_path)
+    page = (tmp_path / "report.md").read_text()
+    assert "| **windlass-postgres** | 20,500 | 5% |" in page
+    assert "- saq: has no bulk <enqueue>." in page
+    for name in ("drain_one_rate.svg", "bulk_rate.svg"):
+        assert f"plots/{name}" in page
+        ET.fromstring((tmp_path / "plots" / name).read_text())  # noqa: S314 - our own
+
+
+def test_bars_grow_with_their_values() -> None:
+    drawing = ET.fromstring(  # noqa: S314 - our own
+        bars(
+            "t",
+            "s",
+            [Bar("a", "ours", 10, 9, 11, "10"), Bar("b", "peer", 5, 5, 5, "5"), Bar("c", "peer", None)],
+        )
+    )
+    widths = [float(each.attrib["width"]) for each in drawing.findall("{*}rect")[1:]]
+    assert widths == [pytest.approx(2 * widths[1], abs=0.1), widths[1]]
+
+
+def test_a_run_that_must_fit_into_minutes_is_made_smaller() -> None:
+    everything = (list(cases.ALL), list(contenders.ALL), 3)
+    full = cases.estimate(*everything, 1.0)
+    scale = cases.scale_for(*everything, full * 0.8)
+    assert cases.estimate(*everything, scale) == pytest.approx(full * 0.8)
+    assert cases.scale_for(*everything, full * 2) == 1.0
+
+
+@pytest.mark.parametrize("choose", [cases.chosen, contenders.chosen])
+def test_an_unknown_name_is_refused_with_those_that_there_are(choose: object) -> None:
+    assert callable(choose)
+    with pytest.raises(ValueError, match="'nobody'; there are"):
+        choose("nobody")
+
+
+def test_every_contender_has_its_pins_and_every_pin_is_exact() -> None:
+    pins = Path(contenders.__file__).parent / "peers"
+    for contender in contenders.ALL:
+        lines = (pins / f"{contender.pins}.txt").read_text().split()
+        assert lines
+        assert all("==" in line for line in lines), contender.pins
