@@ -16,7 +16,7 @@ from typing import NamedTuple, Self
 from bench.drive import tasks
 from bench.drive.contract import Driver
 
-_STOP_SECONDS = 10.0
+_STOP_SECONDS = 3.0
 _START_SECONDS = 60.0
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")

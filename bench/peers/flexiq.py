@@ -14,7 +14,7 @@ _SLOTS = int(os.environ.get(_CONCURRENCY, "32"))
 _TUNED: dict[str, Any] = {
     "workers": _SLOTS,
     "scheduler_poll_interval_ms": 10,
-    # No more than there are threads: what it claims beyond them it puts off, and 4 threads then drain 4 jobs/s.
+    # No more than there are threads: what it claims beyond them it puts off, and it drains 4 jobs/s.
     "scheduler_batch_size": _SLOTS,
     "push_dispatch": True,
 }

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sqlite3
 import sys
+from contextlib import closing
 
 from bench.drive import contract, tasks
-from windlass import JobState, Queue
+from windlass import JobState, Queue, connect
 from windlass.store.protocol import Filter
 
 queue = Queue(contract.url())
@@ -60,9 +62,10 @@ class Windlass(contract.Driver):
         return queue.store.count(_UNFINISHED, limit=1) > 0
 
     def crowd(self, kind: str, count: int) -> None:
-        """Rows of another type, or for next week."""
+        """Rows of another type, for next week, or in the archive."""
         if kind == "archived":
-            raise contract.Cannot("measured by `make growth`")
+            _copy_archived(count)
+            return
         job = other.options(delay=_WEEK) if kind == "scheduled" else other
         for start in range(0, count, _CHUNK):
             queue.enqueue_many(job.draft("x") for _ in range(min(_CHUNK, count - start)))
@@ -77,3 +80,32 @@ class Windlass(contract.Driver):
 
 
 driver = Windlass
+
+
+def _copy_archived(count: int) -> None:
+    """Copy one archived job many times, each with a number and an id of its own."""
+    if connect.is_postgres(contract.url()):
+        # An extra, which a run on SQLite does without.
+        import psycopg  # noqa: PLC0415
+
+        with psycopg.connect(contract.url(), autocommit=True) as server:
+            columns = server.execute("select * from windlass.archive limit 0").description or ()
+            names = [column.name for column in columns]
+            changed = {"seq": "nextval('windlass.jobs_seq_seq')", "id": "gen_random_uuid()"}
+            one = "(select * from windlass.archive limit 1) as one"
+            text = _copying("windlass.archive", names, changed, f"{one}, generate_series(1, {count})")
+            server.execute(text.encode())
+        return
+    with closing(sqlite3.connect(connect.sqlite_path(contract.url()), isolation_level=None)) as file:
+        names = [each[0] for each in file.execute("select * from windlass_archive limit 0").description]
+        changed = {"seq": "-n", "id": "lower(hex(randomblob(16)))"}
+        numbers = (
+            f"(with recursive numbers (n) as (select 1 union all select n + 1 from numbers where n < {count})"
+        )
+        one = "(select * from windlass_archive where seq > 0 limit 1)"
+        file.execute(_copying("windlass_archive", names, changed, f"{one}, {numbers} select n from numbers)"))
+
+
+def _copying(table: str, names: list[str], changed: dict[str, str], source: str) -> str:
+    values = [changed.get(name, name) for name in names]
+    return f"insert into {table} ({', '.join(names)}) select {', '.join(values)} from {source}"
