@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import cases, contenders, machine, quick, report
+from bench import cases, contenders, machine, quick, report, summary
 from bench.places import Missing, Places
 from bench.results import LATEST, QUICK, RESULTS, Results
 from bench.runner import Runner
@@ -81,7 +81,7 @@ def _run(options: argparse.Namespace) -> int:
 
         Runner(places, results, tell=tell, deadline=deadline).run(which, who, keep)
     if options.out == LATEST:
-        report.write(results)
+        _publish(results)
     failed = [run for run in results.runs if run.failed]
     for run in failed:
         print(f"bench: {run.contender} failed in {run.case}: {run.failed}", file=sys.stderr)
@@ -115,8 +115,13 @@ def _quick(options: argparse.Namespace) -> int:
 
 
 def _report(_: argparse.Namespace) -> int:
-    report.write(Results.load(LATEST))
+    _publish(Results.load(LATEST))
     return 0
+
+
+def _publish(results: Results) -> None:
+    report.write(results)
+    summary.put(results)
 
 
 if __name__ == "__main__":

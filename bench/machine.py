@@ -19,7 +19,7 @@ def machine() -> dict[str, str]:
         "cores": str(os.cpu_count()),
         "processor": _processor(),
         "memory": f"{memory:.0f} GB",
-        "system": f"{platform.system()} {platform.release()}",
+        "system": f"{platform.system()} {'.'.join(platform.release().split('.')[:2])}",
         "file system": filesystem(),
         "Python": platform.python_version(),
         "SQLite": sqlite3.sqlite_version,

@@ -22,6 +22,8 @@ class Bar(NamedTuple):
     high: float = 0.0
     text: str = ""
     note: str = ""
+    # A line parts the groups.
+    group: str = ""
 
 
 def bars(title: str, subtitle: str, rows: list[Bar]) -> str:
@@ -39,7 +41,10 @@ def bars(title: str, subtitle: str, rows: list[Bar]) -> str:
         _text(14, 36, subtitle, size=11, colour=_PALE),
     ]
     for number, row in enumerate(rows):
-        parts += _row(row, _TOP + _ROW * number, scale)
+        top = _TOP + _ROW * number
+        if number and row.group != rows[number - 1].group:
+            parts.append(f'<path d="M14 {top}H{_WIDTH - 14}" stroke="{_COLOURS["raw"]}" stroke-width="1"/>')
+        parts += _row(row, top, scale)
     return "\n".join([*parts, "</svg>", ""])
 
 

@@ -113,8 +113,11 @@ def _bar(results: Results, case: Case, name: str, metric: str) -> Bar:
     found = results.figure(case.name, name, metric)
     if found is None:
         note = _brief(results.why_not(case.name, name) or _never(results, case, name))
-        return Bar(BY_NAME[name].title, kind, None, note=note)
-    return Bar(BY_NAME[name].title, kind, found.median, found.low, found.high, _number(found.median))
+        return Bar(BY_NAME[name].title, kind, None, note=note, group=BY_NAME[name].store)
+    told = _number(found.median)
+    return Bar(
+        BY_NAME[name].title, kind, found.median, found.low, found.high, told, group=BY_NAME[name].store
+    )
 
 
 def _never(results: Results, case: Case, name: str) -> str:

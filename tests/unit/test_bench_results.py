@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from bench import cases, contenders, quick, report
+from bench import cases, contenders, quick, report, summary
 from bench.aims import aims
 from bench.plot import Bar, bars
 from bench.results import Entrant, Figure, Results, Run
@@ -145,3 +145,21 @@ def test_every_contender_has_its_pins_and_every_pin_is_exact() -> None:
         lines = (pins / f"{contender.pins}.txt").read_text().split()
         assert lines
         assert all("==" in line for line in lines), contender.pins
+
+
+def test_the_readme_gets_its_table_between_the_marks(tmp_path: Path) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n{summary.BEGIN}\nold\n{summary.END}\nafter\n")
+    never = {"back": None, "missing": 1, "limit": 90.0}
+    results = some(
+        *rates("drain_one", "windlass-postgres", 20_000),
+        Run(case="recovery", contender="rq", round=1, figures=never),
+    )
+    for _ in range(2):
+        summary.put(results, readme)
+    text = readme.read_text()
+    assert text.startswith(f"before\n{summary.BEGIN}\n| | Windlass<br>PostgreSQL | PgQueuer |")
+    assert text.endswith(f"\n{summary.END}\nafter\n")
+    assert "old" not in text
+    assert "| drain, one process, jobs/s | 20,000 | - |" in text
+    assert "not within 90" in text
