@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import os
 import sys
 import time
@@ -56,10 +57,12 @@ def _parse(argv: list[str]) -> argparse.Namespace:
 
 def _run(options: argparse.Namespace) -> int:
     which, who = cases.chosen(options.cases), contenders.chosen(options.only)
+    is_whole = options.out == LATEST and not (options.cases or options.only)
+    spare = quick.SECONDS if is_whole else 0.0
     scale = options.scale or 1.0
     if options.minutes:
-        scale = cases.scale_for(which, who, options.rounds, options.minutes * 60)
-    about = cases.estimate(which, who, options.rounds, scale)
+        scale = cases.scale_for(which, who, options.rounds, options.minutes * 60 - spare)
+    about = cases.estimate(which, who, options.rounds, scale) + spare
     print(
         f"bench: {len(which)} cases, {len(who)} contenders, {options.rounds} rounds, scale {scale:.2g}:"
         f" about {about / 60:.0f} minutes, and the installation of what is not yet in .bench/",
@@ -68,24 +71,32 @@ def _run(options: argparse.Namespace) -> int:
     if options.estimate:
         return 0
     begun = time.monotonic()
-    deadline = begun + (options.minutes * 60 if options.minutes else 4 * about + 600)
+
+    def tell(line: str) -> None:
+        print(f"[{(time.monotonic() - begun) / 60:5.1f} min of {about / 60:.0f}] {line}", flush=True)
+
     with Places() as places:
         results = _begin(options, places, scale, {each.store for each in who})
-
-        def tell(line: str) -> None:
-            print(f"[{(time.monotonic() - begun) / 60:5.1f} min of {about / 60:.0f}] {line}", flush=True)
 
         def keep() -> None:
             results.minutes = (time.monotonic() - begun) / 60
             results.save(options.out)
 
+        deadline = begun + options.minutes * 60 - spare if options.minutes else math.inf
         Runner(places, results, tell=tell, deadline=deadline).run(which, who, keep)
+        if is_whole:
+            quick.measure(places, tell).save(QUICK)
     if options.out == LATEST:
         _publish(results)
+    print(f"bench: {options.out}", "and bench/report.md" if options.out == LATEST else "")
+    return _failures(results)
+
+
+def _failures(results: Results) -> int:
+    """Name who failed; the others' figures stand."""
     failed = [run for run in results.runs if run.failed]
     for run in failed:
         print(f"bench: {run.contender} failed in {run.case}: {run.failed}", file=sys.stderr)
-    print(f"bench: {options.out}", "and bench/report.md" if options.out == LATEST else "")
     return 1 if failed else 0
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
+import threading
 import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PINS = ROOT / "bench" / "peers"
 KEPT = ROOT / ".bench"
+# Contenders that are measured at the same time may share an environment.
+_making = threading.Lock()
 
 
 class NotInstalled(Exception):
@@ -23,9 +26,10 @@ def python_for(pins: str) -> Path:
     stamp = hashlib.sha256((wanted + sys.version).encode()).hexdigest()[:12]
     folder = KEPT / "environments" / f"{pins}-{stamp}"
     python = folder / "bin" / "python"
-    if not (folder / "complete").exists():
-        _make(folder, python, PINS / f"{pins}.txt")
-        (folder / "complete").touch()
+    with _making:
+        if not (folder / "complete").exists():
+            _make(folder, python, PINS / f"{pins}.txt")
+            (folder / "complete").touch()
     return python
 
 

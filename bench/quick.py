@@ -22,6 +22,8 @@ from bench.results import QUICK, Results
 from bench.runner import Runner
 
 PAIRS = 7
+# About how long all of it takes.
+SECONDS = 200.0
 FALLEN = 0.85
 _WITHIN = 60.0
 Tell = Callable[[str], None]

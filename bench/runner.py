@@ -57,7 +57,7 @@ class Runner:
         if not case.together:
             yield from (self._measured(case, each, number) for each in contenders)
             return
-        with ThreadPoolExecutor(max(1, len(contenders))) as pool:
+        with ThreadPoolExecutor(cases.TOGETHER) as pool:
             yield from pool.map(lambda each: self._measured(case, each, number), contenders)
 
     def _measured(self, case: Case, contender: Contender, number: int) -> Run:

@@ -16,7 +16,7 @@ FOLDER = "BENCH_FOLDER"
 GATE, READY, MARKS = "gate", "ready", "marks"
 WAIT_SECONDS = 0.02
 CPU_SECONDS = 0.005
-LONG_SECONDS = 8.0
+LONG_SECONDS = 15.0
 NAMES = ("noop", "wait", "spin", "mark", "long")
 
 _open = False

@@ -1,8 +1,10 @@
-"""PgQueuer on PostgreSQL through asyncpg, its fastest driver."""
+"""PgQueuer on PostgreSQL through asyncpg, its fastest driver.
+
+Its command does not start with typer 0.29 (a log level stays a text), hence the older pin.
+"""
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import asyncpg
@@ -18,8 +20,6 @@ _BATCH = 10
 
 async def make() -> PgQueuer:
     """The application that `pgq run` serves."""
-    # By its own option it would not start in this release.
-    logging.getLogger("pgqueuer").setLevel(logging.WARNING)
     app = PgQueuer(AsyncpgDriver(await asyncpg.connect(contract.url())))
     for name, function in tasks.ASYNC.items():
         app.entrypoint(name)(_taking_jobs(function))
@@ -67,7 +67,7 @@ class Driver(contract.AsyncDriver):
 
     def worker(self, concurrency: int | None) -> list[str]:
         """The command of one worker process."""
-        words = [contract.program("pgq"), "run", "bench.peers.pgqueuer:make"]
+        words = [contract.program("pgq"), "run", "bench.peers.pgqueuer:make", "--log-level", "WARNING"]
         # A claim is never for more than a batch, so a batch must be as large as what shall run at once.
         return words if concurrency is None else [*words, "--batch-size", str(max(_BATCH, concurrency))]
 
