@@ -5,6 +5,8 @@ Its command does not start with typer 0.29 (a log level stays a text), hence the
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
@@ -18,12 +20,15 @@ from bench.drive import contract, tasks
 _BATCH = 10
 
 
-async def make() -> PgQueuer:
+@asynccontextmanager
+async def make() -> AsyncIterator[PgQueuer]:
     """The application that `pgq run` serves."""
-    app = PgQueuer(AsyncpgDriver(await asyncpg.connect(contract.url())))
+    connection = await asyncpg.connect(contract.url())
+    app = PgQueuer(AsyncpgDriver(connection))
     for name, function in tasks.ASYNC.items():
         app.entrypoint(name)(_taking_jobs(function))
-    return app
+    yield app
+    await connection.close()
 
 
 def _taking_jobs(function: Any) -> Any:
