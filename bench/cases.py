@@ -68,7 +68,8 @@ def _spin(contender: Contender, scale: float) -> dict[str, Any]:
 
 
 def _recovery(contender: Contender, scale: float) -> dict[str, Any]:
-    return {"jobs": max(2, contender.at_once), "limit": max(30.0, RECOVERY_LIMIT * scale)}
+    limit = max(60.0, RECOVERY_LIMIT * scale)
+    return {"jobs": max(2, contender.at_once), "at_once": contender.at_once, "limit": limit}
 
 
 def sized(count: float, scale: float) -> int:
@@ -122,7 +123,8 @@ ALL = (
         "idle",
         "An idle worker process",
         "idle",
-        lambda _, scale: {"seconds": max(3.0, IDLE_SECONDS * scale)},
+        # Not less at a smaller scale: the server counts in lumps.
+        lambda _, __: {"seconds": IDLE_SECONDS},
         IDLE_SECONDS + 4,
         rounds=1,
         together=True,

@@ -121,13 +121,13 @@ def idle(driver: Driver, say: Say, *, seconds: float) -> Figures:
     return {"cpu": share * 100, "memory": after.megabytes, "seconds": took}
 
 
-def recovery(driver: Driver, say: Say, *, jobs: int, limit: float) -> Figures:
+def recovery(driver: Driver, say: Say, *, jobs: int, at_once: int, limit: float) -> Figures:
     """Kill a worker that runs jobs, beside another one, and see what becomes of them."""
     with _workers(driver) as workers:
-        first = workers.start(concurrency=jobs)
+        first = workers.start(concurrency=at_once)
         driver.fill("long", [str(number) for number in range(jobs)])
         workers.await_heard("start", 1, within=60)
-        _await_second(driver, workers, workers.start(concurrency=jobs).pid)
+        _await_second(driver, workers, workers.start(concurrency=at_once).pid)
         say("begin")
         kill_tree(first.pid)
         killed = time.monotonic()
