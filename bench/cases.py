@@ -187,6 +187,8 @@ def chosen(names: str | None) -> list[Case]:
 
 def takes_part(case: Case, contender: Contender) -> bool:
     """Whether a contender is measured in a case at all."""
+    if contender.only and case.name not in contender.only:
+        return False
     if contender.is_raw:
         return case.with_raw and not (contender.store == "sqlite" and case.name == "enqueue_ten")
     return case.crowd is None or contender.store != "redis"

@@ -23,6 +23,8 @@ class Contender:
     pace: int
     # How many jobs one process runs at once in the recovery case.
     at_once: int = 10
+    # The cases that it takes part in; all if empty.
+    only: tuple[str, ...] = ()
 
     @property
     def is_ours(self) -> bool:
@@ -39,6 +41,15 @@ ALL = (
     Contender("raw-postgres", "PostgreSQL itself", "postgres", "raw", "windlass", pace=25_000),
     Contender("windlass-postgres", "Windlass, PostgreSQL", "postgres", "windlass", "windlass", pace=12_000),
     Contender("pgqueuer", "PgQueuer", "postgres", "pgqueuer", "pgqueuer", pace=6_000),
+    Contender(
+        "pgqueuer-200",
+        "PgQueuer, batches of 200",
+        "postgres",
+        "pgqueuer_large",
+        "pgqueuer",
+        pace=9_000,
+        only=("drain_one", "drain_two", "cpu"),
+    ),
     Contender("procrastinate", "Procrastinate", "postgres", "procrastinate", "procrastinate", pace=400),
     Contender("saq", "SAQ, PostgreSQL", "postgres", "saq", "saq", pace=400),
     Contender("flexiq-postgres", "FlexiQ, PostgreSQL", "postgres", "flexiq", "flexiq", pace=450),

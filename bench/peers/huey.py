@@ -8,7 +8,6 @@ from huey import SqliteHuey
 
 from bench.drive import contract, tasks
 
-_THREADS = 2
 huey = SqliteHuey(name="bench", filename=contract.url(), fsync=True)
 TASKS: dict[str, Any] = {name: huey.task(name=name)(function) for name, function in tasks.SYNC.items()}
 
@@ -18,7 +17,8 @@ class Driver(contract.Driver):
 
     package = "huey"
     settings = (
-        f"SQLite in WAL mode with `fsync=True`, {_THREADS} worker threads, polls every 0.1 s (its default)"
+        "SQLite in WAL mode with `fsync=True`; one worker thread and a poll every 0.1 s"
+        " (its defaults; with more threads it drains less)"
     )
 
     def enqueue(self, name: str, body: str) -> None:
@@ -27,7 +27,7 @@ class Driver(contract.Driver):
 
     def worker(self, concurrency: int | None) -> list[str]:
         """The command of one consumer process."""
-        threads = str(concurrency or _THREADS)
+        threads = str(concurrency or 1)
         return [
             contract.program("huey_consumer"),
             "bench.peers.huey.huey",

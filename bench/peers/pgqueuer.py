@@ -17,8 +17,6 @@ from pgqueuer.queries import Queries
 
 from bench.drive import contract, tasks
 
-_BATCH = 10
-
 
 @asynccontextmanager
 async def make() -> AsyncIterator[PgQueuer]:
@@ -42,9 +40,8 @@ class Driver(contract.AsyncDriver):
     """Producers share a pool; workers are started by its own command."""
 
     package = "pgqueuer"
-    settings = (
-        f"asyncpg, uvloop, `pgq run` with its default batches of {_BATCH}, durable tables (its default)"
-    )
+    settings = "asyncpg, uvloop, `pgq run` with its default batches of 10, durable tables (its default)"
+    batch = 10
     _queries: Queries
     _pool: Any
 
@@ -74,7 +71,7 @@ class Driver(contract.AsyncDriver):
         """The command of one worker process."""
         words = [contract.program("pgq"), "run", "bench.peers.pgqueuer:make", "--log-level", "WARNING"]
         # A claim is never for more than a batch, so a batch must be as large as what shall run at once.
-        return words if concurrency is None else [*words, "--batch-size", str(max(_BATCH, concurrency))]
+        return [*words, "--batch-size", str(max(self.batch, concurrency or 0))]
 
     def unfinished(self) -> bool:
         """Whether a row is left: what is done moves to the log."""
