@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench import cases, contenders, machine, quick, report, summary
+from bench.client import Failed
+from bench.environments import NotInstalled
 from bench.places import Missing, Places
 from bench.results import LATEST, QUICK, RESULTS, Results
 from bench.runner import Runner
@@ -28,7 +30,7 @@ def main(argv: list[str]) -> int:
             "report": _report,
         }
         return commands[options.command](options)
-    except (ValueError, Missing, FileNotFoundError) as error:
+    except (ValueError, Missing, FileNotFoundError, Failed, NotInstalled) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

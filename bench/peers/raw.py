@@ -10,6 +10,9 @@ from windlass import connect
 from windlass.bench import postgres, raw
 from windlass.bench.place import Folder
 
+# The cycles go in whole batches, of this size at most.
+_BATCH = 500
+
 
 class Here:
     """A place whose store is always the one of this driver."""
@@ -42,7 +45,7 @@ class OnPostgres(contract.Driver):
         """Claim and settle in batches."""
         if processes > 1:
             raise contract.Cannot("one connection is the measure")
-        return count / postgres.whole_cycles(Here(), count)  # type: ignore[arg-type]
+        return count / postgres.whole_cycles(Here(), max(count, _BATCH))  # type: ignore[arg-type]
 
     def version(self) -> str:
         """The statements are this tree's."""
@@ -84,7 +87,7 @@ class OnSqlite(contract.Driver):
         """Insert, claim and settle in batches."""
         if processes > 1:
             raise contract.Cannot("one connection is the measure")
-        return count / raw.whole_cycles(self._folder, count)
+        return count / raw.whole_cycles(self._folder, max(count, _BATCH))
 
     def version(self) -> str:
         """The statements are this tree's."""

@@ -122,7 +122,8 @@ class _Raw:
     def _run(self, name: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
         text, names = self._texts[name]
         given = {"now": None, **values}
-        return self._connection.execute(text.encode(), [given[each] for each in names]).fetchall()
+        cursor = self._connection.execute(text.encode(), [given[each] for each in names])
+        return cursor.fetchall() if cursor.description else []
 
 
 class Server:
