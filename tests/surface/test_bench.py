@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +71,18 @@ def test_a_driver_that_takes_too_long_is_ended_with_its_workers(tmp_path: Path) 
         with pytest.raises(Failed, match="did not end within 2 s"):
             ours.ask("idle", within=2, seconds=60)
         group = ours._process.pid  # noqa: SLF001 - driver and workers are one group
-    left = [each for each in psutil.process_iter() if os.getpgid(each.pid) == group and each.is_running()]
-    assert [each for each in left if each.status() != psutil.STATUS_ZOMBIE] == []
+    _, left = psutil.wait_procs(members(group), timeout=10)
+    assert left == []
+
+
+def members(group: int) -> list[psutil.Process]:
+    """The living processes of a group."""
+    found = []
+    for each in psutil.process_iter():
+        with suppress(ProcessLookupError, psutil.NoSuchProcess):
+            if os.getpgid(each.pid) == group and each.status() != psutil.STATUS_ZOMBIE:
+                found.append(each)
+    return found
 
 
 def heard(*told: tuple[str, str, float]) -> list[Heard]:
