@@ -24,6 +24,8 @@ POSTGRES_OPTIONS = {"shared_buffers": "512MB", "max_wal_size": "4GB"}
 # An answer means that the job is on disk, as it does on PostgreSQL and SQLite.
 REDIS_OPTIONS = {"appendonly": "yes", "appendfsync": "always", "save": ""}
 _READY_SECONDS = 10.0
+# Ends the server when its standard input closes, which happens however we end.
+_KEEPER = '"$@" </dev/null & read -r _; kill $!; wait $!'
 
 
 class Missing(Exception):
@@ -116,15 +118,16 @@ def _start_redis(folder: Path) -> tuple[subprocess.Popen[bytes], int]:
     port = _free_port()
     options = {"port": str(port), "bind": "127.0.0.1", "dir": str(folder), **REDIS_OPTIONS}
     words = [word for name, value in options.items() for word in (f"--{name}", value)]
-    # In the group of the runner: it ends with it.
-    process = subprocess.Popen([program, *words], stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        ["sh", "-c", _KEEPER, "sh", program, *words], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+    )
     until = time.monotonic() + _READY_SECONDS
     while time.monotonic() < until:
         with contextlib.suppress(OSError):
             _redis_commands(port)
             return process, port
         time.sleep(0.02)
-    process.kill()
+    _end(process, folder)
     raise Missing("redis-server does not start")
 
 
@@ -144,8 +147,7 @@ def _redis_commands(port: int) -> int:
 
 
 def _end(process: subprocess.Popen[bytes], folder: Path) -> None:
-    process.kill()
-    process.wait()
+    process.communicate()
     _remove(folder)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import Any
 
 import redis
@@ -39,17 +40,8 @@ class Driver(contract.Driver):
 
     def worker(self, concurrency: int | None) -> list[str]:
         """The command of one worker process."""
-        words = [
-            contract.program("celery"),
-            "-A",
-            "bench.peers.celery:app",
-            "worker",
-            "-l",
-            "ERROR",
-            "-n",
-            "w%i@%n",
-        ]
-        words[-1] = f"w{id(words)}@%h"
+        words = [contract.program("celery"), "-A", "bench.peers.celery:app", "worker", "-l", "ERROR"]
+        words += ["-n", f"{secrets.token_hex(4)}@%h"]
         pool = (
             ["-P", "prefork", "-c", "1"] if concurrency is None else ["-P", "threads", "-c", str(concurrency)]
         )
