@@ -9,6 +9,7 @@ import pytest
 
 from bench import cases, contenders, quick, report, summary
 from bench.aims import aims
+from bench.places import Places
 from bench.plot import Bar, bars
 from bench.results import Entrant, Figure, Results, Run
 
@@ -163,3 +164,34 @@ def test_the_readme_gets_its_table_between_the_marks(tmp_path: Path) -> None:
     assert "old" not in text
     assert "| drain, one process, jobs/s | 20,000 | - |" in text
     assert "not within 90" in text
+
+
+def shares(**pairs: float) -> quick.Shares:
+    each = {name: [value] * 3 for name, value in pairs.items()}
+    return quick.Shares(made="2026-11-16", commit="abc", machine={}, pairs=each)
+
+
+@pytest.mark.parametrize(("again", "code"), [(0.99, 0), (0.5, 1)])
+def test_what_seems_fallen_is_named_only_if_it_fell_twice(
+    again: float, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[set[str] | None] = []
+
+    def measure(places: Places, tell: quick.Tell, only: set[str] | None = None) -> quick.Shares:
+        asked.append(only)
+        return shares(drain=again)
+
+    monkeypatch.setattr(quick, "QUICK", tmp_path / "quick.json")
+    monkeypatch.setattr(quick, "measure", measure)
+    shares(drain=1.0, bulk=1.0).save(tmp_path / "quick.json")
+    told: list[str] = []
+    with Places() as places:
+        assert quick.judge(places, shares(drain=0.6, bulk=0.9), told.append) == code
+    assert asked == [{"drain"}], "only the suspect"
+    assert [line.split()[0] for line in told if "FALLEN" in line] == ["drain"] * code
+
+
+def test_nothing_to_compare_with_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quick, "QUICK", tmp_path / "quick.json")
+    with Places() as places, pytest.raises(FileNotFoundError, match="make bench-quick ARGS=--save"):
+        quick.judge(places, shares(drain=1.0), print)
