@@ -126,7 +126,7 @@ ALL = (
         "idle",
         # Not less at a smaller scale: the server counts in lumps.
         lambda _, __: {"seconds": IDLE_SECONDS},
-        IDLE_SECONDS + 4,
+        IDLE_SECONDS + 12,
         rounds=1,
         together=True,
         metrics={"cpu": "% of a core", "asked": "1/s", "memory": "MB"},

@@ -102,14 +102,15 @@ def dispatch(driver: Driver, say: Say, *, count: int) -> Figures:
     return _delays(delays) | {"count": count}
 
 
-def idle(driver: Driver, say: Say, *, seconds: float) -> Figures:
+def idle(driver: Driver, say: Say, *, seconds: float, settle: float = 11.0) -> Figures:
     """What a worker without work costs; the runner asks the server at `begin` and `end`."""
     with _workers(driver) as workers:
         workers.open_gate()
         workers.start()
         driver.enqueue("mark", "warm")
         workers.await_heard("mark", 1, within=60)
-        time.sleep(3.0)
+        # PostgreSQL tells of what a session did up to ten seconds after it fell idle.
+        time.sleep(settle)
         before = workers.usage()
         say("begin")
         begun = time.monotonic()

@@ -42,7 +42,7 @@ def test_the_runner_hears_when_an_idle_worker_is_measured(tmp_path: Path) -> Non
     news: list[str] = []
     with client("windlass", tmp_path) as ours:
         ask(ours, "setup")
-        figures = ours.ask("idle", within=60, news=news.append, seconds=0.5)
+        figures = ours.ask("idle", within=60, news=news.append, seconds=0.5, settle=0.5)
     assert news == ["begin", "end"]
     assert figures["memory"] > 5
 
