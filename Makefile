@@ -4,7 +4,8 @@ ARGS ?=
 DEV := $(PYTHON) scripts/dev.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format setup lock kill-run move-run two-hosts bad-company shutdown-matrix churn growth held-xmin bench docs
+.PHONY: help run test check format setup lock docs kill-run move-run two-hosts bad-company shutdown-matrix churn growth held-xmin
+.PHONY: bench bench-quick bench-self
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1	\2/'
@@ -51,7 +52,13 @@ growth: ## Fill a PostgreSQL store and show that claims cost the same; ARGS=--sc
 held-xmin: ## What a forgotten transaction does to a PostgreSQL store; ARGS=--seconds=60 for a quick look
 	@$(DEV) exec python scripts/held_xmin.py $(ARGS)
 
-bench: ## Measure throughput and latency on this machine
+bench: ## Side by side with the others: bench/report.md; ARGS=--minutes=20 for less time
+	@$(DEV) exec python -m bench run $(ARGS)
+
+bench-quick: ## Has anything become slower since the committed results? Under five minutes
+	@$(DEV) exec python -m bench quick $(ARGS)
+
+bench-self: ## Measure this tree alone, as `windlass bench` does for users
 	@$(DEV) exec windlass bench $(ARGS)
 
 docs: ## Build the documentation site into site/

@@ -1,0 +1,144 @@
+"""The proving ground's command line: `python -m bench run | quick | report`."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import math
+import os
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bench import cases, contenders, machine, quick, report, summary
+from bench.client import Failed
+from bench.environments import NotInstalled
+from bench.places import Missing, Places
+from bench.results import LATEST, QUICK, RESULTS, Results
+from bench.runner import Runner
+
+
+def main(argv: list[str]) -> int:
+    """Carry out one command and return its exit code."""
+    options = _parse(argv)
+    try:
+        commands: dict[str, Callable[[argparse.Namespace], int]] = {
+            "run": _run,
+            "quick": _quick,
+            "report": _report,
+        }
+        return commands[options.command](options)
+    except (ValueError, Missing, FileNotFoundError, Failed, NotInstalled) as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="bench", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    run = commands.add_parser("run", help="measure everybody, then write the report")
+    run.add_argument("--minutes", type=float, help="the time that it may take; sizes shrink to fit")
+    run.add_argument("--scale", type=float, help="the sizes themselves; 1 is full")
+    run.add_argument("--rounds", type=int, default=3, help="how often each case is measured")
+    run.add_argument("--only", metavar="A,B", help=f"contenders: {', '.join(contenders.BY_NAME)}")
+    run.add_argument("--cases", metavar="A,B", help=f"cases: {', '.join(cases.BY_NAME)}")
+    run.add_argument("--out", type=Path, default=LATEST, help="where the results go")
+    run.add_argument("--resume", action="store_true", help="go on with the results that are there")
+    run.add_argument("--estimate", action="store_true", help="say how long it would take, and end")
+    short = commands.add_parser(
+        "quick", help="compare ourselves with the last results, in under five minutes"
+    )
+    short.add_argument("--save", action="store_true", help="make these the results to compare with")
+    commands.add_parser("report", help="write the report anew from the last results")
+    return parser.parse_args(argv)
+
+
+def _run(options: argparse.Namespace) -> int:
+    which, who = cases.chosen(options.cases), contenders.chosen(options.only)
+    is_whole = options.out == LATEST and not (options.cases or options.only)
+    spare = quick.SECONDS if is_whole else 0.0
+    scale = options.scale or 1.0
+    if options.minutes:
+        scale = cases.scale_for(which, who, options.rounds, options.minutes * 60 - spare)
+    about = cases.estimate(which, who, options.rounds, scale) + spare
+    print(
+        f"bench: {len(which)} cases, {len(who)} contenders, {options.rounds} rounds, scale {scale:.2g}:"
+        f" about {about / 60:.0f} minutes, and the installation of what is not yet in .bench/",
+        flush=True,
+    )
+    if options.estimate:
+        return 0
+    begun = time.monotonic()
+
+    def tell(line: str) -> None:
+        print(f"[{(time.monotonic() - begun) / 60:5.1f} min of {about / 60:.0f}] {line}", flush=True)
+
+    with Places() as places:
+        results = _begin(options, places, scale, {each.store for each in who})
+
+        def keep() -> None:
+            results.minutes = (time.monotonic() - begun) / 60
+            results.save(options.out)
+
+        deadline = begun + options.minutes * 60 - spare if options.minutes else math.inf
+        Runner(places, results, tell=tell, deadline=deadline).run(which, who, keep)
+        if is_whole:
+            quick.measure(places, tell).save(QUICK)
+    if options.out == LATEST:
+        _publish(results)
+    print(f"bench: {options.out}", "and bench/report.md" if options.out == LATEST else "")
+    return _failures(results)
+
+
+def _failures(results: Results) -> int:
+    """Name who failed; the others' figures stand."""
+    failed = [run for run in results.runs if run.failed]
+    for run in failed:
+        print(f"bench: {run.contender} failed in {run.case}: {run.failed}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _begin(options: argparse.Namespace, places: Places, scale: float, kinds: set[str]) -> Results:
+    if options.resume and options.out.exists():
+        results = Results.load(options.out)
+        results.runs = [run for run in results.runs if not run.failed]
+        return results
+    return Results(
+        made=datetime.now(UTC).isoformat(timespec="seconds"),
+        commit=machine.commit(),
+        scale=scale,
+        rounds=options.rounds,
+        machine=machine.machine(),
+        servers=machine.servers(places, kinds),
+    )
+
+
+def _quick(options: argparse.Namespace) -> int:
+    with Places() as places:
+        found = quick.measure(places, lambda line: print(line, flush=True))
+        if options.save:
+            found.save(QUICK)
+            print(f"bench: {QUICK.relative_to(RESULTS.parent.parent)}")
+            return 0
+        return quick.judge(places, found, lambda line: print(line, flush=True))
+
+
+def _report(_: argparse.Namespace) -> int:
+    _publish(Results.load(LATEST))
+    return 0
+
+
+def _publish(results: Results) -> None:
+    report.write(results)
+    summary.put(results)
+
+
+if __name__ == "__main__":
+    # What is piped into `head` ends without a traceback.
+    with contextlib.suppress(BrokenPipeError):
+        sys.exit(main(sys.argv[1:]))
+    os._exit(0)

@@ -1,0 +1,76 @@
+"""Who is measured, on which store?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+StoreKind = Literal["postgres", "sqlite", "redis"]
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One peer on one store."""
+
+    name: str
+    title: str
+    store: StoreKind
+    # The module in bench/peers that drives it.
+    driver: str
+    # The pins in bench/peers that it is installed from.
+    pins: str
+    # About how many no-ops a process drains in a second: says how many are put in, nothing else.
+    pace: int
+    # How many jobs one process runs at once in the recovery case.
+    at_once: int = 10
+    # The cases that it takes part in; all if empty.
+    only: tuple[str, ...] = ()
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this is Windlass."""
+        return self.driver == "windlass"
+
+    @property
+    def is_raw(self) -> bool:
+        """Whether this is the database itself."""
+        return self.driver == "raw"
+
+
+ALL = (
+    Contender("raw-postgres", "PostgreSQL itself", "postgres", "raw", "windlass", pace=25_000),
+    Contender("windlass-postgres", "Windlass, PostgreSQL", "postgres", "windlass", "windlass", pace=12_000),
+    Contender("pgqueuer", "PgQueuer", "postgres", "pgqueuer", "pgqueuer", pace=6_000),
+    Contender(
+        "pgqueuer-200",
+        "PgQueuer, batches of 200",
+        "postgres",
+        "pgqueuer_large",
+        "pgqueuer",
+        pace=9_000,
+        only=("drain_one", "drain_two", "cpu"),
+    ),
+    Contender("procrastinate", "Procrastinate", "postgres", "procrastinate", "procrastinate", pace=400),
+    Contender("saq", "SAQ, PostgreSQL", "postgres", "saq", "saq", pace=400),
+    Contender("flexiq-postgres", "FlexiQ, PostgreSQL", "postgres", "flexiq", "flexiq", pace=450),
+    Contender("raw-sqlite", "SQLite itself", "sqlite", "raw", "windlass", pace=10_000),
+    Contender("windlass-sqlite", "Windlass, SQLite", "sqlite", "windlass", "windlass", pace=7_000),
+    Contender("huey", "Huey, SQLite", "sqlite", "huey", "huey", pace=2_300),
+    Contender("flexiq-sqlite", "FlexiQ, SQLite, unsynced", "sqlite", "flexiq", "flexiq", pace=600),
+    Contender("celery", "Celery, Redis", "redis", "celery", "celery", pace=600),
+    Contender("dramatiq", "Dramatiq, Redis", "redis", "dramatiq", "dramatiq", pace=1_900),
+    Contender("taskiq", "taskiq, Redis", "redis", "taskiq", "taskiq", pace=1_800),
+    Contender("rq", "RQ, Redis", "redis", "rq", "rq", pace=45, at_once=1),
+)
+BY_NAME = {each.name: each for each in ALL}
+
+
+def chosen(names: str | None) -> list[Contender]:
+    """Those whose names were given, in their usual order; everybody without names."""
+    if not names:
+        return list(ALL)
+    wanted = names.split(",")
+    unknown = [name for name in wanted if name not in BY_NAME]
+    if unknown:
+        raise ValueError(f"no contender is called {unknown[0]!r}; there are {', '.join(BY_NAME)}")
+    return [each for each in ALL if each.name in wanted]

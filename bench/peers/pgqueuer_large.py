@@ -1,0 +1,15 @@
+"""PgQueuer with large batches: not its default, but what it can do."""
+
+from __future__ import annotations
+
+from bench.peers import pgqueuer
+
+
+class Driver(pgqueuer.Driver):
+    """Claims more at once."""
+
+    settings = "as PgQueuer, but `--batch-size 200`"
+    batch = 200
+
+
+driver = Driver
