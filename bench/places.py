@@ -76,7 +76,7 @@ class Places:
             if self._postgres is None:
                 found = postgres.majors()
                 if not found:
-                    raise Missing(postgres.INSTALL)
+                    raise Missing(postgres.install(_POSTGRES_MAJOR))
                 major = _POSTGRES_MAJOR if _POSTGRES_MAJOR in found else max(found)
                 running = postgres.running(major, durable=True, **POSTGRES_OPTIONS)
                 self._postgres = self._stack.enter_context(running)
