@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -11,6 +12,7 @@ import msgspec
 from windlass.errors import InvalidPayload, InvalidValue, Refused, UnknownType, WindlassError
 from windlass.job import NewJob, TypeInfo
 from windlass.payload import pack, validate
+from windlass.queue import guests
 from windlass.queue.defaults import Defaults
 from windlass.queue.handle import JobHandle
 from windlass.queue.options import Choice
@@ -68,6 +70,25 @@ class Producer:
         """Store many jobs, a chunk a transaction."""
         return [handle for chunk in _chunks(drafts) for handle in self._store(chunk, connection)]
 
+    async def enqueue_async(self, make: Callable[[], NewJob], connection: object | None = None) -> JobHandle:
+        """The same for async callers: making the draft and storing it takes one thread hop."""
+        if connection is None:
+            return await asyncio.to_thread(lambda: self.enqueue(make()))
+        if not guests.is_async(connection):
+            # The caller's connection belongs to the caller's thread.
+            return self.enqueue(make(), connection)
+        return (await self._store_async([await asyncio.to_thread(make)], connection))[0]
+
+    async def enqueue_many_async(
+        self, drafts: Iterable[NewJob], connection: object | None = None
+    ) -> list[JobHandle]:
+        """The same for async callers."""
+        if connection is None:
+            return await asyncio.to_thread(self.enqueue_many, drafts)
+        if not guests.is_async(connection):
+            return self.enqueue_many(drafts, connection)
+        return [handle for chunk in _chunks(drafts) for handle in await self._store_async(chunk, connection)]
+
     def publish(self) -> None:
         """Put the handlers registered here into the store's catalogue, as far as they are news to it."""
         opened = self._opening.get()
@@ -86,13 +107,21 @@ class Producer:
         opened = self._opening.get()
         if connection is not None:
             # Publishing would wait for the lock that the caller's transaction holds: the next ordinary
-            # enqueue, or a worker, does it. And nobody need be woken before the caller commits.
-            done = opened.store.enqueue_on(connection, drafts)
-        else:
-            self.publish()
-            done = opened.store.enqueue(drafts)
-            if any(each.due for each in done):
-                opened.wakeup.notify()
+            # enqueue, or a worker, does it.
+            with guests.opened(connection, opened.wakeup.notify) as inner:
+                return self._handles(opened.store.enqueue_on(inner, drafts))
+        self.publish()
+        done = opened.store.enqueue(drafts)
+        if any(each.due for each in done):
+            opened.wakeup.notify()
+        return self._handles(done)
+
+    async def _store_async(self, drafts: Sequence[NewJob], connection: object) -> list[JobHandle]:
+        opened = await asyncio.to_thread(self._opening.get)
+        async with guests.opened_async(connection, opened.wakeup.notify) as inner:
+            return self._handles(await opened.store.enqueue_on_async(inner, drafts))
+
+    def _handles(self, done: Iterable[Enqueued]) -> list[JobHandle]:
         return [JobHandle(self._opening, each.id, each.key, created=each.created) for each in done]
 
     def _known(self, name: str) -> TypeInfo:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -129,11 +128,11 @@ class Queue:
     async def enqueue_async(
         self, name: str, payload: Mapping[str, Any], **options: Unpack[JobOptions]
     ) -> JobHandle:
-        """For async callers; one thread hop."""
-        if options.get("connection") is not None:
-            # The caller's connection belongs to the caller's thread.
-            return self.enqueue(name, payload, **options)
-        return await asyncio.to_thread(self.enqueue, name, payload, **options)
+        """For async callers; `connection=` may be an async one."""
+        choice = choose(options)
+        return await self._producer.enqueue_async(
+            lambda: self._producer.draft_by_name(name, payload, choice), choice.connection
+        )
 
     def draft(self, name: str, payload: Mapping[str, Any], **options: Unpack[JobOptions]) -> NewJob:
         """A checked job that is not stored yet, by its type's name."""
@@ -142,6 +141,12 @@ class Queue:
     def enqueue_many(self, drafts: Iterable[NewJob], *, connection: object | None = None) -> list[JobHandle]:
         """Store drafts in their order: all or none up to 10,000, beyond that all or none of each 10,000."""
         return self._producer.enqueue_many(drafts, connection)
+
+    async def enqueue_many_async(
+        self, drafts: Iterable[NewJob], *, connection: object | None = None
+    ) -> list[JobHandle]:
+        """For async callers; `connection=` may be an async one."""
+        return await self._producer.enqueue_many_async(drafts, connection)
 
     # --- looking ---
 

@@ -32,6 +32,9 @@ class Producing(Protocol):
     def enqueue_on(self, connection: object, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """The same within the transaction of the caller's own connection; the caller commits."""
 
+    async def enqueue_on_async(self, connection: object, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """The same for a connection that belongs to the running event loop."""
+
     def register(self, types: Sequence[TypeInfo]) -> None:
         """Put types into the catalogue; an entry of a newer schema version stays."""
 

@@ -3,51 +3,75 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-import psycopg
-from psycopg.pq import TransactionStatus
-from psycopg.rows import dict_row
-
-from windlass.errors import InvalidValue
-from windlass.store.postgres.session import Connection, PostgresTx, adapt
+from windlass.store.postgres.session import PostgresTx
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from windlass.clock import Clock
+    from windlass.store.postgres.drivers import Driver
     from windlass.store.postgres.session import Statement
+    from windlass.store.transaction import Row
+
+_MARK = "windlass_guest"
 
 
 @contextmanager
 def transaction(
-    connection: object, statements: Mapping[str, Statement], clock: Clock | None
-) -> Iterator[PostgresTx]:
-    """A part of the caller's transaction; the commit is left to the caller."""
-    if not isinstance(connection, psycopg.Connection):
-        raise InvalidValue("connection", connection, "a psycopg.Connection")
-    # The caller's own settings stay as they are: only our cursors read and write in our way.
-    guest = cast("Connection", _Guest(connection))
-    began = connection.info.transaction_status == TransactionStatus.IDLE
-    if began:
-        # Left open for the caller; without autocommit any statement begins one.
-        connection.execute("begin" if connection.autocommit else "select")
+    driver: Driver, statements: Mapping[str, Statement], clock: Clock | None
+) -> Iterator[GuestTx]:
+    """A part of the caller's transaction; the commit is left to the caller.
+
+    Where no transaction is open and none begins by itself, each statement of the caller commits at once, and
+    so does this part: nobody would commit it later.
+    """
+    began = driver.idle()
+    alone = began and not driver.begins_by_itself()
+    if alone:
+        driver.command("begin")
+    tx = GuestTx(driver, statements, clock)
     try:
-        with connection.transaction():
-            yield PostgresTx(guest, statements, clock)
+        with tx.part():
+            yield tx
+        if alone:
+            driver.command("commit")
     except BaseException:
-        if began and not connection.closed:
-            connection.rollback()
+        if alone and not driver.idle():
+            driver.command("rollback")
+        elif began and not driver.idle():
+            driver.rollback()
         raise
 
 
-class _Guest:
-    """The caller's connection as our statements see it."""
+class GuestTx(PostgresTx):
+    """A transaction on the caller's connection, whichever driver it belongs to."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    __slots__ = ("_driver",)
 
-    def execute(self, text: bytes, values: list[object]) -> psycopg.Cursor[dict[str, object]]:
-        cursor = psycopg.RawCursor(self._connection, row_factory=dict_row)
-        adapt(cursor.adapters)
-        return cursor.execute(text, values)
+    def __init__(self, driver: Driver, known: Mapping[str, Statement], clock: Clock | None) -> None:
+        self._driver = driver
+        self._statements = known
+        self._now = None if clock is None else clock.micros()
+
+    def rows(self, statement: str, /, **values: object) -> Sequence[Row]:
+        return self._driver.rows(self._statements[statement], values)
+
+    def row(self, statement: str, /, **values: object) -> Row | None:
+        return next(iter(self.rows(statement, **values)), None)
+
+    def change(self, statement: str, /, **values: object) -> int:
+        return self._driver.change(self._statements[statement], values)
+
+    @contextmanager
+    def part(self) -> Iterator[None]:
+        self._driver.command(f"savepoint {_MARK}")
+        try:
+            yield
+        except BaseException:
+            if not self._driver.idle():
+                self._driver.command(f"rollback to savepoint {_MARK}")
+                self._driver.command(f"release savepoint {_MARK}")
+            raise
+        self._driver.command(f"release savepoint {_MARK}")

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakSet
 
 import psycopg
 from psycopg import errors
 
 from windlass.clock import from_micros
-from windlass.errors import StoreUnavailable
-from windlass.store.postgres import claim, enqueue, fleet, guest, health, retention, schema, settle
+from windlass.errors import InvalidValue, StoreUnavailable
+from windlass.store.bridge import Bridge, across
+from windlass.store.postgres import claim, drivers, enqueue, fleet, guest, health, retention, schema, settle
 from windlass.store.postgres.address import Address, read
 from windlass.store.postgres.failures import explain, is_away, is_passing, lacks_day
 from windlass.store.postgres.gather import Gathering
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 
     from windlass.clock import Clock
     from windlass.job import Job, Lease, NewJob, TypeInfo
+    from windlass.store.postgres.drivers import Driver
     from windlass.store.protocol import (
         Acted,
         Claimed,
@@ -44,6 +48,7 @@ if TYPE_CHECKING:
         Want,
         WorkerInfo,
     )
+    from windlass.store.transaction import Row
 
 T = TypeVar("T")
 
@@ -74,6 +79,9 @@ class PostgresStore:
         self._links = {use: Link(self.address, use, self._guard) for use in uses}
         self._listener = Listener(self.address, self._guard)
         self._pool = Pool(self.address, self._guard, patience=patience)
+        # Which database of which server ours is, once somebody has asked; and guests known to be in it.
+        self._home: Row | None = None
+        self._at_home: WeakSet[Any] = WeakSet()
         self._gathering = Gathering(self._enqueue_new, self._enqueue_alone, self._enqueue_again)
         try:
             self._prepare(create=create)
@@ -89,12 +97,19 @@ class PostgresStore:
         return self._gathering.enqueue(jobs) if jobs else []
 
     def enqueue_on(self, connection: object, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        with guest.transaction(connection, self._statements, self._clock) as tx:
-            done = enqueue.enqueue(tx, jobs, repeated=False) if jobs else []
-            if self.address.notify and any(each.created for each in done):
-                # Told when the caller commits, and not at all otherwise.
-                tx.rows("notify", channel=CHANNEL)
-            return done
+        driver = drivers.driver_of(connection)
+        if driver is None:
+            raise InvalidValue("connection", connection, drivers.ALLOWED)
+        return self._enqueue_as_guest(driver, jobs)
+
+    async def enqueue_on_async(self, connection: object, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        def work(bridge: Bridge) -> list[Enqueued]:
+            driver = drivers.async_driver_of(connection, bridge)
+            if driver is None:
+                raise InvalidValue("connection", connection, drivers.ALLOWED_ASYNC)
+            return self._enqueue_as_guest(driver, jobs)
+
+        return await across(work)
 
     def register(self, types: Sequence[TypeInfo]) -> None:
         self._write(producing.register, types)
@@ -304,6 +319,38 @@ class PostgresStore:
 
     # --- enqueueing ---
 
+    def _enqueue_as_guest(self, driver: Driver, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        self._check_open()
+        with guest.transaction(driver, self._statements, self._clock) as tx:
+            self._check_place(driver, tx)
+            done = enqueue.enqueue(tx, jobs, repeated=False) if jobs else []
+            if self.address.notify and any(each.created for each in done):
+                # Told when the caller commits, and not at all otherwise.
+                tx.rows("notify", channel=CHANNEL)
+            return done
+
+    def _check_place(self, driver: Driver, tx: guest.GuestTx) -> None:
+        """A job in another database than the queue's would never be found."""
+        if driver.connection in self._at_home:
+            return
+        [theirs] = tx.rows("place")
+        if not self._is_home(theirs):
+            raise InvalidValue(
+                "connection",
+                f"one to {theirs['name']!r}",
+                f"to the queue's own database {self.address.shown}",
+            )
+        # Not every driver's connection can be remembered; the others are asked each time.
+        with suppress(TypeError):
+            self._at_home.add(driver.connection)
+
+    def _is_home(self, theirs: Row) -> bool:
+        if self._home is not None and same_place(theirs, self._home):
+            return True
+        # A server that was started again has another beginning than the one that we know.
+        [self._home] = self._read(_place)
+        return same_place(theirs, self._home)
+
     def _enqueue_new(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """One statement, its own transaction; fails if anything is known already."""
         if not enqueue.is_plain(jobs):
@@ -340,6 +387,15 @@ class PostgresStore:
 
 class _LookCloser(Exception):
     """What is to be stored may be known already: it is looked at alone."""
+
+
+def _place(tx: PostgresTx) -> Sequence[Row]:
+    return tx.rows("place")
+
+
+def same_place(one: Row, other: Row) -> bool:
+    """Whether two connections lead to the same database of the same running server."""
+    return bool(one["database"] == other["database"] and one["since"] == other["since"])
 
 
 def _time(tx: PostgresTx) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from windlass.clock import SystemClock, from_micros
 from windlass.errors import StoreUnavailable
 from windlass.store import statements
+from windlass.store.bridge import across
 from windlass.store.protocol import StoreStatus
 from windlass.store.sqlite import files, forks, guest, health, schema
 from windlass.store.sqlite.claim import claim, nothing_to_claim
@@ -88,6 +89,12 @@ class SqliteStore:
         return self._writer.run(producing.enqueue, jobs)
 
     def enqueue_on(self, connection: object, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        return self._enqueue_as_guest(guest.checked(connection), jobs)
+
+    async def enqueue_on_async(self, connection: object, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        return await across(lambda bridge: self._enqueue_as_guest(guest.AsyncGuest(connection, bridge), jobs))
+
+    def _enqueue_as_guest(self, connection: guest.Guest, jobs: Sequence[NewJob]) -> list[Enqueued]:
         # The caller's connection runs no checkpoints, so ours must not wait for a write of our own.
         self._writer.checkpoint_soon()
         with guest.transaction(connection, self.path, self._statements, self.clock) as tx:
