@@ -15,6 +15,8 @@ WindlassError
 │   ├── StoreBusy           somebody else held the write lock for too long
 │   ├── StoreUnavailable    cannot be opened, reached or written
 │   └── StoreMismatch       not a Windlass store, or of a version that this code does not know
+├── LeaseLost               the job belongs to another worker by now; nothing was written
+├── TransactionTooLong      a handler held the only writer for too long; nothing was written
 ├── WaitTimeout             `job.wait()` ended before the job did
 ├── JobUnsuccessful         `job.result()` of a job that ended without one
 └── Verdict                 raised by handlers to say what shall happen
@@ -76,11 +78,12 @@ class InvalidPayload(Refused):
 
 
 class JobNotFound(Refused):
-    """No job has that id or key."""
+    """No job has that id or key, or no batch that id."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, what: str = "job") -> None:
         self.name = name
-        super().__init__(f"no job has the id or key {_shown(name)}")
+        names = "id or key" if what == "job" else "id"
+        super().__init__(f"no {what} has the {names} {_shown(name)}")
 
 
 class WorkerNotFound(Refused):
@@ -138,6 +141,24 @@ class StoreUnavailable(StoreError):
 
 class StoreMismatch(StoreError):
     """Not a Windlass store, or made by a version that this code does not know."""
+
+
+class LeaseLost(WindlassError):
+    """The job belongs to another worker by now, or has ended: what this attempt wanted to write is undone."""
+
+    def __init__(self, job_id: str) -> None:
+        self.job_id = job_id
+        super().__init__(f"job {job_id} is no longer this attempt's; nothing of it was written")
+
+
+class TransactionTooLong(WindlassError):
+    """A handler's transaction held the only writer of a file for too long, and was undone."""
+
+    def __init__(self, path: str, seconds: float) -> None:
+        super().__init__(
+            f"a transaction on {path} may take {seconds:g} s, since nobody else can write meanwhile; it was "
+            "undone: do the slow part before it"
+        )
 
 
 class WaitTimeout(WindlassError, TimeoutError):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
+
+from windlass.clock import END_OF_TIME, from_micros
 
 MAX_PAYLOAD = 65_536
 MAX_RESULT = 65_536
@@ -20,6 +22,8 @@ DEFAULT_MAX_ATTEMPTS = 5
 MAX_TYPE = 128
 MAX_KEY = 256
 MAX_TENANT = 128
+# When a job runs that waits for others: at no time of its own.
+WAITING_AT = from_micros(END_OF_TIME)
 
 
 class JobState(StrEnum):
@@ -44,6 +48,8 @@ class View(StrEnum):
     SCHEDULED = "scheduled"
     RETRYING = "retrying"
     STUCK = "stuck"
+    # For other jobs to end.
+    WAITING = "waiting"
 
 
 class Reason(StrEnum):
@@ -159,6 +165,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
             return None
         if self.run_at <= now:
             return View.DUE
+        if self.run_at >= WAITING_AT:
+            return View.WAITING
         return View.RETRYING if self.attempts else View.SCHEDULED
 
 
@@ -180,6 +188,9 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     # The caller made the id, or sends it again: it may be known already.
     own_id: bool = False
     take_existing: bool = False
+    # Runs after all of these (ids or keys) have completed; `on_dead` says what to do if one never will.
+    depends_on: tuple[str, ...] = ()
+    on_dead: Literal["wait", "cancel", "run"] = "wait"
 
     def digest(self) -> str:
         """What a repeated key is compared by: type and payload as sent."""

@@ -34,6 +34,7 @@ from windlass import connect
 from windlass.clock import ManualClock
 from windlass.errors import InvalidValue, StoreMismatch, StoreUnavailable
 from windlass.job import JobState
+from windlass.store import statements
 from windlass.store.postgres import retention
 from windlass.store.protocol import Filter, Retention, Store, Vitals
 
@@ -90,7 +91,7 @@ def test_without_the_driver_one_line_says_what_to_install(monkeypatch: pytest.Mo
 def test_an_empty_database_is_only_prepared_for_who_may_create(url: str) -> None:
     with pytest.raises(StoreMismatch, match="db migrate"):
         connect.open(url, create=False)
-    assert connect.migrate(url) == ["0001_initial"]
+    assert connect.migrate(url) == [f"{each[0]:04}_{each[1]}" for each in statements.migrations("postgres")]
     assert connect.migrate(url) == []
     connect.open(url, create=False).close()
 

@@ -13,6 +13,7 @@ from windlass.errors import InvalidPayload, InvalidValue, Refused, UnknownType, 
 from windlass.job import NewJob, TypeInfo
 from windlass.payload import pack, validate
 from windlass.queue import guests
+from windlass.queue.batch import not_found
 from windlass.queue.defaults import Defaults
 from windlass.queue.handle import JobHandle
 from windlass.queue.options import Choice
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from windlass.connect import Opened
     from windlass.queue.opening import Opening
     from windlass.registry import Registry
+    from windlass.store.batches import BatchInfo, NewBatch
+    from windlass.store.protocol import Enqueued
 
 # As many as one transaction takes.
 CHUNK = 10_000
@@ -88,6 +91,21 @@ class Producer:
         if not guests.is_async(connection):
             return self.enqueue_many(drafts, connection)
         return [handle for chunk in _chunks(drafts) for handle in await self._store_async(chunk, connection)]
+
+    def enqueue_batch(self, batch: NewBatch, drafts: Sequence[NewJob]) -> list[JobHandle]:
+        """Store many jobs as one batch, in one transaction."""
+        self.publish()
+        opened = self._opening.get()
+        done = opened.store.enqueue_batch(batch, drafts)
+        opened.wakeup.notify()
+        return self._handles(done)
+
+    def batch_status(self, batch_id: str) -> BatchInfo:
+        """How far a batch has come; JobNotFound if there is none of that id."""
+        found = self._opening.get().store.batch(batch_id)
+        if found is None:
+            raise not_found(batch_id)
+        return found
 
     def publish(self) -> None:
         """Put the handlers registered here into the store's catalogue, as far as they are news to it."""

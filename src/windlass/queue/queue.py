@@ -21,6 +21,7 @@ from typing import (
 
 from windlass.context import Context
 from windlass.errors import InvalidValue, JobNotFound
+from windlass.queue.batch import Batch
 from windlass.queue.handle import JobHandle
 from windlass.queue.jobtype import ContextJobType, JobType
 from windlass.queue.opening import Opening
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from windlass.duration import Duration
     from windlass.job import Job, NewJob
     from windlass.policy.retry import Retry
+    from windlass.store.batches import BatchInfo
     from windlass.store.protocol import Acted, Store
     from windlass.wakeup.protocol import Wakeup
 
@@ -148,7 +150,15 @@ class Queue:
         """For async callers; `connection=` may be an async one."""
         return await self._producer.enqueue_many_async(drafts, connection)
 
+    def batch(self, name: str = "") -> Batch:
+        """`with queue.batch() as batch: batch.add(...)`: jobs stored together, with progress to ask for."""
+        return Batch(self._producer, name)
+
     # --- looking ---
+
+    def batch_status(self, batch_id: str) -> BatchInfo:
+        """How many jobs of a batch stand in which state; JobNotFound if there is none."""
+        return self._producer.batch_status(batch_id)
 
     def get(self, name: str) -> Job:
         """A job by its id or key; JobNotFound if there is none."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -32,3 +32,18 @@ async def across(work: Callable[[Bridge], T]) -> T:
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.wait([done])
         raise
+
+
+@contextlib.asynccontextmanager
+async def across_block(make: Callable[[], contextlib.AbstractContextManager[T]]) -> AsyncIterator[T]:
+    """A synchronous block for async callers: entering and leaving it may wait, and do so on a thread."""
+    block = make()
+    entered = await across(lambda _: block.__enter__())
+    try:
+        yield entered
+    except BaseException as error:
+        raised = (type(error), error, error.__traceback__)
+        if not await across(lambda _: block.__exit__(*raised)):
+            raise
+    else:
+        await across(lambda _: block.__exit__(None, None, None))

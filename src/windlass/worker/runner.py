@@ -12,8 +12,9 @@ from typing import Any
 from windlass.clock import Clock
 from windlass.context import Context
 from windlass.errors import InvalidPayload
-from windlass.outcome import Outcome, Overdue, Raised, Rejected, Result, Unstarted, decide, is_overdue
+from windlass.outcome import Done, Outcome, Overdue, Raised, Rejected, Result, Unstarted, decide, is_overdue
 from windlass.store.protocol import Settlement
+from windlass.worker.attendant import Attendant
 from windlass.worker.returned import returned
 from windlass.worker.run import Run, Runs
 from windlass.worker.settler import Settler
@@ -107,7 +108,11 @@ class Runner:
         ended = run.close(result)
         if ended is None:
             return False
-        self._settle(run, ended)
+        if run.completed:
+            self._runs.drop([run.token])
+            self._settler.note_completed(run.lease, ended)
+        else:
+            self._settle(run, ended)
         return True
 
     def give_back(self, run: Run) -> None:
@@ -121,7 +126,7 @@ class Runner:
 
     def lose(self, run: Run) -> None:
         """The store says that this lease is gone: stop the work, record nothing."""
-        if run.lose():
+        if not run.completed and run.lose():
             self._runs.drop([run.token])
             self._settler.note_lost(run.lease)
             if run.started is not None:
@@ -139,8 +144,9 @@ class Runner:
         wanted = run.handler.wants_context
         if wanted is not None:
             deadline = run.store_time(ends)
+            attendant = Attendant(run, self._settler.store, on_extend=self.on_begin, clock=self._clock)
             payload[wanted] = Context(
-                run.lease.job, run.notice, deadline=deadline, ends=ends, clock=self._clock
+                run.lease.job, run.notice, deadline=deadline, ends=ends, clock=self._clock, worker=attendant
             )
         return partial(run.handler.function, **payload)
 
@@ -148,7 +154,9 @@ class Runner:
         now = self._clock.monotonic()
         seconds = run.ran(now)
         ran = None if seconds is None else timedelta(seconds=seconds)
-        self._settler.submit(Settlement(run.lease, self._decide(run, result, now), ran))
+        outcome = self._decide(run, result, now)
+        enqueues = run.enqueues if isinstance(outcome, Done) else ()
+        self._settler.submit(Settlement(run.lease, outcome, ran, enqueues))
 
     def _decide(self, run: Run, result: Result, now: float) -> Outcome:
         job = run.lease.job

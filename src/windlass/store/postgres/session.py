@@ -62,6 +62,8 @@ USES: dict[str, dict[str, str]] = {
     "claim": _COMMON | _HOT | {"statement_timeout": "15s"},
     "settle": _COMMON | _HOT,
     "beat": _COMMON | _HOT | {"statement_timeout": "5s", "lock_timeout": "2s"},
+    # What a handler does in its own transaction is planned as in any other session of its application.
+    "handler": {"synchronous_commit": "on", "default_transaction_isolation": "read committed"},
     "listen": _COMMON | {"statement_timeout": "5s"},
     "upkeep": _COMMON | {"statement_timeout": "0", "lock_timeout": "10s"},
 }
@@ -98,6 +100,11 @@ def prepare(connection: Connection, address: Address) -> None:
     """Make a new connection ours."""
     adapt(connection.adapters)
     connection.prepare_threshold = None if address.pooler else 1
+    listen_for_replica(connection)
+
+
+def listen_for_replica(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
+    """Notice when a commit is given up waiting for its synchronous replica."""
     connection.add_notice_handler(_Ear(connection))
 
 
@@ -117,7 +124,7 @@ def adapt(adapters: AdaptersMap) -> None:
 class _Ear:
     """Listens for the one warning that turns a commit into a failure: its replica never confirmed it."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: object) -> None:
         self._connection = connection
 
     def __call__(self, said: psycopg.errors.Diagnostic) -> None:
@@ -125,10 +132,10 @@ class _Ear:
             _unconfirmed.add(self._connection)
 
 
-_unconfirmed: weakref.WeakSet[Connection] = weakref.WeakSet()
+_unconfirmed: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-def check_confirmed(connection: Connection, shown: str) -> None:
+def check_confirmed(connection: object, shown: str) -> None:
     """Raise if the last commit was given up waiting for its synchronous replica."""
     if _unconfirmed and connection in _unconfirmed:
         _unconfirmed.discard(connection)

@@ -3,35 +3,36 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakSet
 
 import psycopg
 from psycopg import errors
 
 from windlass.clock import from_micros
-from windlass.errors import InvalidValue, StoreUnavailable
-from windlass.store.bridge import Bridge, across
-from windlass.store.postgres import claim, drivers, enqueue, fleet, guest, health, retention, schema, settle
+from windlass.errors import StoreUnavailable
+from windlass.store.postgres import claim, enqueue, fleet, guest, health, retention, schema, settle
 from windlass.store.postgres.address import Address, read
 from windlass.store.postgres.failures import explain, is_away, is_passing, lacks_day
 from windlass.store.postgres.gather import Gathering
 from windlass.store.postgres.guard import Guard
+from windlass.store.postgres.guest import Guests
+from windlass.store.postgres.handling import Handlers
 from windlass.store.postgres.link import Link, Pool
-from windlass.store.postgres.listener import CHANNEL, Listener
+from windlass.store.postgres.listener import Listener
 from windlass.store.postgres.session import Connection, PostgresTx, load, localize
+from windlass.store.verbs import chaining, handling, operating, producing, running, searching, upkeep
 from windlass.store.verbs import fleet as shared_fleet
-from windlass.store.verbs import operating, producing, running, searching, upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager, AbstractContextManager
     from datetime import datetime, timedelta
 
     from windlass.clock import Clock
     from windlass.job import Job, Lease, NewJob, TypeInfo
-    from windlass.store.postgres.drivers import Driver
+    from windlass.store.batches import BatchInfo, NewBatch
+    from windlass.store.handling import Once, Progress
     from windlass.store.protocol import (
         Acted,
         Claimed,
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
         Want,
         WorkerInfo,
     )
-    from windlass.store.transaction import Row
 
 T = TypeVar("T")
 
@@ -79,9 +79,8 @@ class PostgresStore:
         self._links = {use: Link(self.address, use, self._guard) for use in uses}
         self._listener = Listener(self.address, self._guard)
         self._pool = Pool(self.address, self._guard, patience=patience)
-        # Which database of which server ours is, once somebody has asked; and guests known to be in it.
-        self._home: Row | None = None
-        self._at_home: WeakSet[Any] = WeakSet()
+        self._guests = Guests(self.address, self._statements, clock, ours=lambda: self._read(guest.place))
+        self._handlers = Handlers(self.address, self._statements, clock)
         self._gathering = Gathering(self._enqueue_new, self._enqueue_alone, self._enqueue_again)
         try:
             self._prepare(create=create)
@@ -97,19 +96,24 @@ class PostgresStore:
         return self._gathering.enqueue(jobs) if jobs else []
 
     def enqueue_on(self, connection: object, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        driver = drivers.driver_of(connection)
-        if driver is None:
-            raise InvalidValue("connection", connection, drivers.ALLOWED)
-        return self._enqueue_as_guest(driver, jobs)
+        self._check_open()
+        return self._guests.enqueue_on(connection, jobs)
 
     async def enqueue_on_async(self, connection: object, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        def work(bridge: Bridge) -> list[Enqueued]:
-            driver = drivers.async_driver_of(connection, bridge)
-            if driver is None:
-                raise InvalidValue("connection", connection, drivers.ALLOWED_ASYNC)
-            return self._enqueue_as_guest(driver, jobs)
+        self._check_open()
+        return await self._guests.enqueue_on_async(connection, jobs)
 
-        return await across(work)
+    def enqueue_batch(self, batch: NewBatch, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        return self._write(chaining.enqueue_batch, batch, jobs, enqueue.enqueue_jobs)
+
+    def batch(self, batch_id: str) -> BatchInfo | None:
+        return self._read(chaining.batch, batch_id)
+
+    def batch_of(self, job_id: str) -> str | None:
+        return self._read(chaining.batch_of, job_id)
+
+    def waits_for(self, job_id: str) -> list[str]:
+        return self._read(chaining.waits_for, job_id)
 
     def register(self, types: Sequence[TypeInfo]) -> None:
         self._write(producing.register, types)
@@ -137,6 +141,35 @@ class PostgresStore:
 
     def expired(self, *, limit: int) -> list[Lease]:
         return self._read(running.expired, limit)
+
+    # --- handlers ---
+
+    def transaction(
+        self, completion: Callable[[], Settlement], *, within: timedelta
+    ) -> AbstractContextManager[Any]:
+        self._check_open()
+        return self._handlers.transaction(completion, within)
+
+    def transaction_async(
+        self, completion: Callable[[], Settlement], *, within: timedelta
+    ) -> AbstractAsyncContextManager[Any]:
+        self._check_open()
+        return self._handlers.transaction_async(completion, within)
+
+    def note_progress(self, said: Sequence[tuple[Lease, int, int | None]]) -> None:
+        self._write(handling.note_progress, said)
+
+    def progress(self, job_id: str) -> Progress | None:
+        return self._read(handling.progress, job_id)
+
+    def begin_once(self, lease: Lease, key: str) -> Once:
+        return self._write(handling.begin_once, lease, key)
+
+    def end_once(self, lease: Lease, key: str) -> None:
+        self._write(handling.end_once, lease, key)
+
+    def undo_once(self, lease: Lease, key: str) -> None:
+        self._write(handling.undo_once, lease, key)
 
     # --- the fleet ---
 
@@ -176,16 +209,16 @@ class PostgresStore:
         return self._read(operating.counts)
 
     def cancel(self, job_id: str, *, by: str = "", why: str = "") -> Acted:
-        return self._write(operating.cancel, job_id, by, why)
+        return self._write(chaining.ending, operating.cancel, job_id, by, why, enqueue.enqueue_jobs)
 
     def bury(self, job_id: str, *, by: str = "", why: str = "") -> Acted:
-        return self._write(operating.bury, job_id, by, why)
+        return self._write(chaining.ending, operating.bury, job_id, by, why, enqueue.enqueue_jobs)
 
     def replay(self, job_id: str, *, edit: Edit | None = None, by: str = "", why: str = "") -> Acted:
         return self._write(operating.replay, job_id, edit, by, why)
 
     def discard(self, job_id: str, *, by: str = "", why: str = "") -> Acted:
-        return self._write(operating.discard, job_id, by, why)
+        return self._write(chaining.ending, operating.discard, job_id, by, why, enqueue.enqueue_jobs)
 
     def edit(self, job_id: str, change: Edit, *, by: str = "", why: str = "") -> Acted:
         return self._write(operating.edit, job_id, change, by, why)
@@ -232,6 +265,7 @@ class PostgresStore:
         for link in self._links.values():
             link.close()
         self._pool.close()
+        self._handlers.close()
         self._guard.close()
 
     # --- how verbs come to the database ---
@@ -319,38 +353,6 @@ class PostgresStore:
 
     # --- enqueueing ---
 
-    def _enqueue_as_guest(self, driver: Driver, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        self._check_open()
-        with guest.transaction(driver, self._statements, self._clock) as tx:
-            self._check_place(driver, tx)
-            done = enqueue.enqueue(tx, jobs, repeated=False) if jobs else []
-            if self.address.notify and any(each.created for each in done):
-                # Told when the caller commits, and not at all otherwise.
-                tx.rows("notify", channel=CHANNEL)
-            return done
-
-    def _check_place(self, driver: Driver, tx: guest.GuestTx) -> None:
-        """A job in another database than the queue's would never be found."""
-        if driver.connection in self._at_home:
-            return
-        [theirs] = tx.rows("place")
-        if not self._is_home(theirs):
-            raise InvalidValue(
-                "connection",
-                f"one to {theirs['name']!r}",
-                f"to the queue's own database {self.address.shown}",
-            )
-        # Not every driver's connection can be remembered; the others are asked each time.
-        with suppress(TypeError):
-            self._at_home.add(driver.connection)
-
-    def _is_home(self, theirs: Row) -> bool:
-        if self._home is not None and same_place(theirs, self._home):
-            return True
-        # A server that was started again has another beginning than the one that we know.
-        [self._home] = self._read(_place)
-        return same_place(theirs, self._home)
-
     def _enqueue_new(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """One statement, its own transaction; fails if anything is known already."""
         if not enqueue.is_plain(jobs):
@@ -387,15 +389,6 @@ class PostgresStore:
 
 class _LookCloser(Exception):
     """What is to be stored may be known already: it is looked at alone."""
-
-
-def _place(tx: PostgresTx) -> Sequence[Row]:
-    return tx.rows("place")
-
-
-def same_place(one: Row, other: Row) -> bool:
-    """Whether two connections lead to the same database of the same running server."""
-    return bool(one["database"] == other["database"] and one["since"] == other["since"])
 
 
 def _time(tx: PostgresTx) -> int:

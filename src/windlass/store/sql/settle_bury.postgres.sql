@@ -1,4 +1,5 @@
 -- Running jobs go to the dead letters. The token alone is the fence.
+-- A job that others wait for, or that is one of a batch, is left for a transaction of its own.
 with clock as materialized (
     select now, windlass.moment(now) as moment from (select coalesce(cast(:now as bigint), windlass.now()) as now) as c
 ),
@@ -9,8 +10,9 @@ given as materialized (
            as g (seq, token, lost, last_token, reason, error, history)
 ),
 locked as materialized (
-    select g.*
+    select g.*, j.batch, j.has_dependents
       from (select * from given order by seq) as g join windlass.jobs as j on j.seq = g.seq and j.token = g.token
+       and (cast(:marked as boolean) or (j.batch is null and j.has_dependents = 0))
        for update of j skip locked
 ),
 changed as (
@@ -29,4 +31,4 @@ changed as (
       from locked as g, clock
      where j.seq = g.seq and j.token = g.token
 )
-select token, cast(null as text) as request from locked;
+select token, cast(null as text) as request, batch, has_dependents from locked;

@@ -9,6 +9,7 @@ from windlass.errors import IdConflict, InvalidValue, KeyConflict
 from windlass.job import Job, NewJob, TypeInfo
 from windlass.store import rows
 from windlass.store.protocol import Enqueued
+from windlass.store.verbs import chaining
 from windlass.store.verbs.operating import get_by_id
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ def _enqueue_one(tx: Tx, new: NewJob) -> Enqueued:
         # Sent again after its job has ended: it must not run a second time.
         tx.change("remove_new", id=new.id)
         return existing(new, rows.ended_job(ended))
+    if new.depends_on:
+        return chaining.attach(tx, new)
     return Enqueued(new.id, new.key, created=True, due=run_at <= tx.now)
 
 
