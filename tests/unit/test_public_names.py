@@ -11,6 +11,7 @@ NAMES = {
     *("WindlassError", "InvalidValue", "WaitTimeout", "JobUnsuccessful"),
     *("Refused", "UnknownType", "InvalidPayload", "JobNotFound", "Conflict", "KeyConflict", "IdConflict"),
     *("WrongState", "StoreError", "StoreBusy", "StoreUnavailable", "StoreMismatch"),
+    *("LeaseLost", "TransactionTooLong"),
 }
 
 
