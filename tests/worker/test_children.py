@@ -17,8 +17,9 @@ import msgspec
 import pytest
 
 from tests.worker import childjobs
+from windlass.clock import uuid7
 from windlass.errors import InvalidValue
-from windlass.job import Job, JobState, Reason
+from windlass.job import Job, JobState, NewJob, Reason
 from windlass.outcome import Lost, Policy, decide
 from windlass.policy.retry import Retry
 from windlass.queue import Queue
@@ -100,6 +101,44 @@ def test_the_context_crosses_over(queue: Queue) -> None:
     told = result(job)
     assert (told["id"], told["attempt"], told["cancelled"]) == (job.id, 1, False)
     assert 40 < told["left"] <= 50
+
+
+def test_what_the_context_does_it_does_from_a_child_too(queue: Queue) -> None:
+    job = run(queue, childjobs.use_context)
+    [ids, first, second, extended] = result(job)
+    assert (first, second, extended) == ("new", "done", True)
+    # Enqueued with the completion.
+    assert queue.get(ids[0]).type == "pid"
+
+
+def test_how_far_it_has_come_is_told_from_a_child(queue: Queue, tmp_path: Path) -> None:
+    far = queue.job(executor="process")(childjobs.come_far)
+    with queue.worker():
+        handle = far.enqueue(str(tmp_path / "go"))
+        until(lambda: queue.store.progress(handle.id), "its progress is stored")
+        progress = queue.store.progress(handle.id)
+        (tmp_path / "go").touch()
+        handle.wait(PATIENCE)
+    assert progress is not None
+    assert (progress.done, progress.total) == (3, 4)
+
+
+def test_a_coroutine_in_a_child_has_a_side_effect_once(queue: Queue) -> None:
+    assert result(run(queue, childjobs.use_once_async)) == ["new", "done"]
+
+
+def test_a_transaction_stays_in_the_worker(queue: Queue) -> None:
+    job = run(queue, childjobs.use_transaction)
+    assert error(job)[1].startswith("ctx.transaction() and ctx.set_result() need a handler that runs in the")
+
+
+def test_a_child_gets_the_payload_as_its_version_takes_it(queue: Queue) -> None:
+    sent = queue.store.enqueue([NewJob(id=uuid7(), type="versioned", payload=b'{"name": "ann"}')])
+    versioned = queue.job(executor="process", version=2, max_attempts=1)(childjobs.versioned)
+    versioned.upgrade(from_version=1)(lambda payload: {"to": payload["name"]})
+    with queue.worker():
+        until(lambda: queue.get(sent[0].id).state is JobState.COMPLETED, "it is completed")
+    assert result(queue.get(sent[0].id)) == "ann"
 
 
 def test_a_coroutine_runs_in_a_child_too(queue: Queue) -> None:

@@ -68,7 +68,7 @@ class Children:
             id=job.id,
             type=job.type,
             attempt=job.attempts,
-            payload=bytes(job.payload),
+            payload=bytes(run.payload),
             job=_encode_job(job) if wanted else None,
             deadline=run.store_time(run.ends) if wanted else None,
             seconds=run.timeout.total_seconds(),
