@@ -49,7 +49,9 @@ class Scene:
         """What another connection, which sees only what is committed, is told."""
         if self.url.startswith("sqlite"):
             with contextlib.closing(sqlite3.connect(self.url.removeprefix("sqlite:///"))) as connection:
-                return connection.execute(text).fetchall()
+                found = connection.execute(text).fetchall()
+                connection.commit()
+                return found
         with psycopg.connect(self.url, autocommit=True) as connection:
             cursor = connection.execute(text.encode())
             return cursor.fetchall() if cursor.description else []

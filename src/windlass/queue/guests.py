@@ -61,6 +61,8 @@ def opened(connection: Any, wake: Wake) -> Iterator[object]:
         _after_commit(connection, wake)
         yield driver
     elif names & _CONNECTIONS:
+        # Else SQLAlchemy knows of no transaction, and its commit would do nothing.
+        connection.exec_driver_sql("select 1")
         yield connection.connection.driver_connection
     elif names & _DJANGO:
         with _django(connection) as driver:
