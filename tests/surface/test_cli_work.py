@@ -118,7 +118,7 @@ def test_a_worker_serves_only_the_types_that_it_is_told(windlass: Terminal, shop
         (["--concurrency", "0"], "worker.concurrency (--concurrency) must be between 1 and"),
         (["--concurrency", "many"], "'many' is not a valid integer"),
         (["nowhere:queue"], "there is no module 'nowhere'"),
-        (["--count", "2"], "No such option"),
+        (["--counts", "2"], "No such option"),
     ],
 )
 def test_a_worker_that_cannot_work_is_not_started(windlass: Terminal, args: list[str], words: str) -> None:

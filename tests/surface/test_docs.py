@@ -36,7 +36,8 @@ def test_every_snippet_runs(page: Path, tmp_path: Path) -> None:
         (tmp_path / found["file"]).write_text(found["code"], encoding="utf-8")
         if found["file"].startswith("test_"):
             tests.append(found["file"])
-    printed = _run(tmp_path, "-W", "error", "-c", "\n".join(steps))
+    (tmp_path / "page.py").write_text("\n".join(steps), encoding="utf-8")
+    printed = _run(tmp_path, "-W", "error", "page.py")
     for said in PRINTED.get(page.name, []):
         assert said in printed
     for test in tests:
