@@ -16,7 +16,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.servers import postgres
+from tests.servers import pgbouncer, postgres
 from windlass import Context, FatalError, InvalidValue, JobHandle, JobState, LeaseLost, Queue, Refused
 from windlass.errors import TransactionTooLong
 from windlass.job import Error, Lease, Reason
@@ -67,6 +67,31 @@ def done(queue: Queue, *handles: JobHandle) -> list[JobState]:
 
 
 # --- the way back ---------------------------------------------------------------------------------
+
+
+def test_writes_commit_with_the_completion_behind_a_transaction_pooler_too() -> None:
+    with (
+        postgres.fresh(15) as url,
+        pgbouncer.before(postgres.shared(15), url) as through,
+        Queue(f"{through}?windlass_pooler=on") as queue,
+    ):
+
+        @queue.job
+        def send(ctx: Context, name: str) -> None:
+            with ctx.transaction() as connection:
+                connection.execute("insert into sent values (%s)", (name,))
+
+        @queue.job
+        async def send_async(ctx: Context, name: str) -> None:
+            async with ctx.transaction() as connection:
+                await connection.execute("insert into sent values (%s)", (name,))
+
+        sql(url, "create table sent (name text)")
+        # So many that statements would be prepared on a session that the next transaction does not have.
+        names = [f"{number:02}" for number in range(20)]
+        handles = [each.enqueue(name) for name in names for each in (send, send_async)]
+        assert set(done(queue, *handles)) == {JobState.COMPLETED}
+        assert sent(url) == sorted(names * 2)
 
 
 def test_the_handlers_writes_commit_with_the_completion(queue: Queue, url: str) -> None:
