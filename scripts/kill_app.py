@@ -19,12 +19,15 @@ FAILING = 0.02
 PAUSE = 0.2
 FAST_RETRY = Retry(kind="fixed", base=0.2, jitter=0.1)
 
+# The worker: a suspect runs in a child of it.
+WORKER = os.getppid() if "WINDLASS_CHILD" in os.environ else os.getpid()
+
 queue = Queue(shell=True)  # noqa: S604 - shell jobs are a part of the load
 
 
 def note(event: str, job: str, attempt: int) -> None:
     """Write down, in one write that no death can tear, that an execution began, ended or failed."""
-    line = f"{time.time():.6f} {event} {job} {attempt} {os.getpid()}\n"
+    line = f"{time.time():.6f} {event} {job} {attempt} {WORKER}\n"
     log = os.open(os.environ["KILL_RUN_LOG"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
         os.write(log, line.encode())

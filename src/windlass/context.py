@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import datetime, timedelta
-from typing import Any
+from types import TracebackType
+from typing import Any, Protocol, Self
 
 from windlass.clock import Clock
-from windlass.job import Job
+from windlass.errors import InvalidValue, Refused
+from windlass.job import MAX_KEY, Job, NewJob
 
 log = logging.getLogger("windlass.job")
+
+_MOST_STEPS = 2**53
+_LONGEST_EXTENSION = 7 * 86_400
 
 
 class Stopping(BaseException):
@@ -57,18 +63,62 @@ class Notice:
 _making_events = threading.Lock()
 
 
+class Attending(Protocol):
+    """Whoever runs the job, as its context sees it."""
+
+    def transaction(self) -> AbstractContextManager[Any]:
+        """See Context.transaction."""
+
+    def transaction_async(self) -> AbstractAsyncContextManager[Any]:
+        """The same on the running event loop."""
+
+    def keep_result(self, value: Any) -> None:
+        """See Context.set_result."""
+
+    def enqueue(self, drafts: tuple[NewJob, ...]) -> None:
+        """See Context.enqueue."""
+
+    def progress(self, done: int, total: int | None) -> None:
+        """See Context.progress."""
+
+    def extend(self, seconds: float) -> tuple[float, datetime] | None:
+        """See Context.extend."""
+
+    def begin_once(self, key: str) -> str:
+        """See Context.once."""
+
+    def end_once(self, key: str) -> None:
+        """The side effect is done."""
+
+    def undo_once(self, key: str) -> None:
+        """It surely did not happen."""
+
+    async def on_thread(self, call: Callable[..., Any], *args: Any) -> Any:
+        """Make a call that may wait, without holding up the loop."""
+
+
 class Context:
     """The job's own view of itself while it runs. Handlers ask for one by annotating a parameter with it."""
 
-    __slots__ = ("_clock", "_ends", "_notice", "deadline", "job", "log")
+    __slots__ = ("_clock", "_ends", "_notice", "_worker", "deadline", "job", "log")
 
-    def __init__(self, job: Job, notice: Notice, *, deadline: datetime, ends: float, clock: Clock) -> None:
+    def __init__(
+        self,
+        job: Job,
+        notice: Notice,
+        *,
+        deadline: datetime,
+        ends: float,
+        clock: Clock,
+        worker: Attending | None = None,
+    ) -> None:
         self.job = job
         self.deadline = deadline
         self.log = _JobLogger(log, {"job": job.id, "type": job.type, "attempt": job.attempts})
         self._notice = notice
         self._ends = ends
         self._clock = clock
+        self._worker = worker
 
     @property
     def id(self) -> str:
@@ -132,6 +182,69 @@ class Context:
         """Seconds until the deadline, never below zero."""
         return max(0.0, self._ends - self._clock.monotonic())
 
+    # --- with the completion ---
+
+    def transaction(self) -> Transaction:
+        """`with ctx.transaction() as conn:` your writes and the job's completion commit together, or neither.
+
+        `conn` is a connection to the queue's own database: psycopg's on PostgreSQL, sqlite3's on SQLite. With
+        `async with`, on PostgreSQL, an async one. When the block is left the job is completed; an exception
+        in it undoes everything, and the attempt fails as ever. What comes after it cannot fail the job.
+        """
+        return Transaction(self._attending())
+
+    def set_result(self, value: Any) -> None:
+        """What `job.result()` gives after `transaction()`, which commits before the handler returns."""
+        self._attending().keep_result(value)
+
+    def enqueue(self, *drafts: NewJob) -> list[str]:
+        """Enqueue drafts together with this job's completion, in one transaction; their ids.
+
+        If the attempt fails, they are dropped; the next attempt enqueues its own.
+        """
+        for draft in drafts:
+            if not isinstance(draft, NewJob):
+                raise InvalidValue("draft", draft, "a draft, as made by .draft(...)")
+        self._attending().enqueue(drafts)
+        return [draft.id for draft in drafts]
+
+    # --- meanwhile ---
+
+    def progress(self, done: int, of: int | None = None) -> None:
+        """Say how far the job has come; written at most once a second, and shown by `windlass show`."""
+        given: tuple[tuple[str, object], ...] = (("done", done), ("of", of or 0))
+        for name, value in given:
+            if not isinstance(value, int) or not 0 <= value < _MOST_STEPS:
+                raise InvalidValue(name, value, "a whole number from 0 up")
+        if of is not None and done > of:
+            raise InvalidValue("done", done, f"at most {of}, of which it is a part")
+        self._attending().progress(done, of)
+
+    def extend(self, by: float | timedelta) -> bool:
+        """Give this attempt so many seconds from now; False if it was told to stop already.
+
+        The lease needs no such help: it is renewed for as long as the worker lives.
+        """
+        seconds = by.total_seconds() if isinstance(by, timedelta) else by
+        if not 0 < seconds <= _LONGEST_EXTENSION:
+            raise InvalidValue("by", by, f"between 0 and {_LONGEST_EXTENSION} seconds")
+        extended = self._attending().extend(seconds)
+        if extended is None:
+            return False
+        self._ends, self.deadline = extended
+        return True
+
+    def once(self, key: str) -> OnceGuard:
+        """A guard for a side effect that shall happen once in all attempts of this job."""
+        if not 1 <= len(key) <= MAX_KEY or "\0" in key:
+            raise InvalidValue("key", key, f"a text of 1 to {MAX_KEY} characters")
+        return OnceGuard(self._attending(), key)
+
+    def _attending(self) -> Attending:
+        if self._worker is None:
+            raise Refused("this context was made without a worker; only a running job can do that")
+        return self._worker
+
     def wait_cancelled(self, timeout: float | timedelta | None = None) -> bool:
         """Wait until the job shall stop; False if `timeout` (seconds) was over first. For `def` handlers.
 
@@ -139,6 +252,88 @@ class Context:
         """
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
         return self._notice.wait(seconds)
+
+
+class Transaction:
+    """What `ctx.transaction()` gives: a block for `with` or `async with`."""
+
+    def __init__(self, worker: Attending) -> None:
+        self._worker = worker
+        self._block: AbstractContextManager[Any] | None = None
+        self._async_block: AbstractAsyncContextManager[Any] | None = None
+
+    def __enter__(self) -> Any:
+        self._block = self._worker.transaction()
+        return self._block.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return self._block.__exit__(kind, error, trace) if self._block else None
+
+    async def __aenter__(self) -> Any:
+        self._async_block = self._worker.transaction_async()
+        return await self._async_block.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return await self._async_block.__aexit__(kind, error, trace) if self._async_block else None
+
+
+class OnceGuard:
+    """What `ctx.once(key)` gives: a block for `with` or `async with` that knows what happened before.
+
+    Left without an exception, the side effect counts as done. Left with one, or with the whole process, it is
+    in doubt; unless `undo()` has said that it surely did not happen.
+    """
+
+    def __init__(self, worker: Attending, key: str) -> None:
+        self._worker = worker
+        self._undone = False
+        self.key = key
+        self.answer = ""
+
+    @property
+    def new(self) -> bool:
+        """Nobody has begun it: do it now."""
+        return self.answer == "new"
+
+    @property
+    def done(self) -> bool:
+        """An earlier attempt has done it: leave it."""
+        return self.answer == "done"
+
+    @property
+    def in_doubt(self) -> bool:
+        """An earlier attempt began it and never said how it ended: ask the other side, or decide."""
+        return self.answer == "in doubt"
+
+    def undo(self) -> None:
+        """It surely did not happen: the next attempt is told that it is new."""
+        self._undone = True
+
+    def __enter__(self) -> Self:
+        self.answer = self._worker.begin_once(self.key)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._leave(kind)
+
+    async def __aenter__(self) -> Self:
+        self.answer = await self._worker.on_thread(self._worker.begin_once, self.key)
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        await self._worker.on_thread(self._leave, kind)
+
+    def _leave(self, kind: type[BaseException] | None) -> None:
+        if self.done:
+            return
+        if self._undone:
+            self._worker.undo_once(self.key)
+        elif kind is None:
+            self._worker.end_once(self.key)
 
 
 class _JobLogger(logging.LoggerAdapter[logging.Logger]):

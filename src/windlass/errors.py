@@ -17,6 +17,8 @@ WindlassError
 │   ├── StoreUnavailable    cannot be opened, reached or written
 │   ├── StoreMismatch       not a Windlass store, or of a version that this code does not know
 │   └── StoreMoved          its jobs are in another store now
+├── LeaseLost               the job belongs to another worker by now; nothing was written
+├── TransactionTooLong      a handler held the only writer for too long; nothing was written
 ├── WaitTimeout             `job.wait()` ended before the job did
 ├── JobUnsuccessful         `job.result()` of a job that ended without one
 └── Verdict                 raised by handlers to say what shall happen
@@ -82,11 +84,12 @@ class KeyMissing(Refused):
 
 
 class JobNotFound(Refused):
-    """No job has that id or key."""
+    """No job has that id or key, or no batch that id."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, what: str = "job") -> None:
         self.name = name
-        super().__init__(f"no job has the id or key {_shown(name)}")
+        names = "id or key" if what == "job" else "id"
+        super().__init__(f"no {what} has the {names} {_shown(name)}")
 
 
 class WorkerNotFound(Refused):
@@ -162,6 +165,24 @@ class StoreMoved(StoreError):
     def __init__(self, place: str, moved_to: str) -> None:
         self.moved_to = moved_to
         super().__init__(f"{place} has moved to {moved_to}; nothing was written: use that store")
+
+
+class LeaseLost(WindlassError):
+    """The job belongs to another worker by now, or has ended: what this attempt wanted to write is undone."""
+
+    def __init__(self, job_id: str) -> None:
+        self.job_id = job_id
+        super().__init__(f"job {job_id} is no longer this attempt's; nothing of it was written")
+
+
+class TransactionTooLong(WindlassError):
+    """A handler's transaction held the only writer of a file for too long, and was undone."""
+
+    def __init__(self, path: str, seconds: float) -> None:
+        super().__init__(
+            f"a transaction on {path} may take {seconds:g} s, since nobody else can write meanwhile; it was "
+            "undone: do the slow part before it"
+        )
 
 
 class WaitTimeout(WindlassError, TimeoutError):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
+
+from windlass.clock import END_OF_TIME, from_micros
 
 MAX_PAYLOAD = 65_536
 MAX_RESULT = 65_536
@@ -22,6 +24,8 @@ MAX_KEY = 256
 MAX_TENANT = 128
 # The member of a payload that points at data elsewhere; it is not one of the handler's fields.
 REFERENCE = "$payload_ref"
+# When a job runs that waits for others: at no time of its own.
+WAITING_AT = from_micros(END_OF_TIME)
 
 
 class JobState(StrEnum):
@@ -46,6 +50,8 @@ class View(StrEnum):
     SCHEDULED = "scheduled"
     RETRYING = "retrying"
     STUCK = "stuck"
+    # For other jobs to end.
+    WAITING = "waiting"
 
 
 class Reason(StrEnum):
@@ -169,6 +175,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
             return None
         if self.run_at <= now:
             return View.DUE
+        if self.run_at >= WAITING_AT:
+            return View.WAITING
         return View.RETRYING if self.attempts else View.SCHEDULED
 
 
@@ -192,6 +200,9 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     take_existing: bool = False
     # Stands for the payload as sent where that is stored encrypted.
     stamp: str | None = None
+    # Runs after all of these (ids or keys) have completed; `on_dead` says what to do if one never will.
+    depends_on: tuple[str, ...] = ()
+    on_dead: Literal["wait", "cancel", "run"] = "wait"
 
     def digest(self) -> str:
         """What a repeated key is compared by: type and payload as sent."""

@@ -24,7 +24,7 @@ BUILD = (
     "create index concurrently if not exists jobs_tenant on windlass.jobs (tenant);\n"
 )
 STATE = "select indisvalid from pg_index where indexrelid = to_regclass('windlass.jobs_tenant')"
-BUILDERS = "select pid from pg_stat_progress_create_index where pid <> pg_backend_pid()"
+BUILDERS = "select pid from pg_stat_progress_create_index where datname = current_database()"
 
 
 @pytest.fixture

@@ -39,8 +39,10 @@ from windlass.job import JobState, NewJob, TypeInfo
 from windlass.move import Moved, Running, Step, abort, move
 from windlass.ops import Ops
 from windlass.ops.document import job_document
+from windlass.store.batches import NewBatch
+from windlass.store.handling import Once
 from windlass.store.moving import State
-from windlass.store.protocol import Filter, Store, Vitals
+from windlass.store.protocol import Filter, Settlement, Store, Vitals
 
 MAJOR = 16
 MANY = 400
@@ -147,6 +149,31 @@ def test_everything_arrives_and_goes_on_from_there(source: str, major: int) -> N
             assert {lease.worker for lease in orphans} == {"gone"}
             [lease, *_] = take(store, 5, types={"mix.pending": 1})
             assert settle(store, lease, DONE)
+
+
+def test_batches_dependencies_and_what_jobs_said_of_themselves_arrive(tmp_path: Path, target: str) -> None:
+    source = f"sqlite:///{tmp_path}/jobs.db"
+    batch = NewBatch(id="b1", name="import", then=a_job())
+    with closing(connect.open(source)) as opened:
+        store = opened.store
+        lease = take_new(store, worker="gone")
+        child = put_one(store, depends_on=(lease.id,))
+        store.note_progress([(lease, 3, 4)])
+        store.begin_once(lease, "mail")
+        [part] = store.enqueue_batch(batch, [a_job()])
+        told = [store.waits_for(child.id), store.progress(lease.id), store.batch("b1")]
+    moving(source, target)
+    with closing(connect.open(target)) as opened:
+        store = opened.store
+        assert [store.waits_for(child.id), store.progress(lease.id), store.batch("b1")] == told
+        [lease] = store.orphans(limit=2)
+        assert store.begin_once(lease, "mail") is Once.IN_DOUBT
+        assert settle(store, lease, DONE)
+        assert store.waits_for(child.id) == []
+        last = {each.id: each for each in take(store, 2)}[part.id]
+        assert settle(store, last, DONE)
+        assert batch.then is not None
+        assert store.get(batch.then.id) is not None
 
 
 def test_numbers_go_on_above_every_one_that_was_ever_given(tmp_path: Path, target: str) -> None:
@@ -318,6 +345,9 @@ def writes(store: Store, source: str) -> dict[str, Callable[[], object]]:
         "bury": lambda: store.bury(jobs[JobState.PENDING]),
         "replay": lambda: store.replay(jobs[JobState.DEAD]),
         "discard": lambda: store.discard(jobs[JobState.DEAD]),
+        "enqueue a batch": lambda: store.enqueue_batch(NewBatch(id="b", name="", then=None), [a_job()]),
+        "progress": lambda: store.note_progress([(lease, 1, None)]),
+        "once": lambda: store.begin_once(lease, "mail"),
         "settle": lambda: settle(store, lease, DONE),
         "extend": lambda: store.extend([lease], LEASE),
         "set": lambda: store.set_setting("keep_dead", "1d"),
@@ -424,6 +454,41 @@ def test_a_draining_worker_may_end_what_it_runs_but_take_nothing_new(
             job = opened.store.get(each.id)
             assert job is not None
             assert job.state is JobState.COMPLETED
+
+
+def test_a_draining_worker_ends_jobs_with_all_that_follows_from_it(
+    source: str, target: str, here: Store
+) -> None:
+    here.join(a_worker("busy"))
+    batch, next_job = NewBatch(id="b1", name="import", then=a_job(key="then")), a_job(key="next")
+    assert batch.then is not None
+    parent = take_new(here, worker="busy")
+    child = put_one(here, depends_on=(parent.id,))
+    [part] = here.enqueue_batch(batch, [a_job()])
+    last = take_one(here, worker="busy")
+    assert last.id == part.id
+    told: list[str] = []
+
+    def work(step: Step) -> None:
+        if not step.name.startswith("waiting") or told:
+            return
+        told.append(step.name)
+        ends = [Settlement(parent, DONE, LEASE, (next_job,)), Settlement(last, DONE, LEASE)]
+        assert here.settle(ends) == []
+        # Nobody else enqueues meanwhile, also not just after that.
+        with pytest.raises(StoreUnavailable, match="being moved"):
+            put_one(here)
+        here.leave("busy")
+
+    moving(source, target, running=Running.DRAIN, step=work)
+    with closing(connect.open(target)) as opened:
+        store = opened.store
+        assert store.waits_for(child.id) == []
+        for each in (child, batch.then, next_job):
+            job = store.get(each.id)
+            assert job is not None
+            assert job.state is JobState.PENDING
+        assert store.check() == []
 
 
 def test_what_a_worker_runs_that_nobody_waits_for_runs_again_in_the_target(

@@ -36,6 +36,7 @@ VALUES: dict[str, tuple[str, dict[str, Any]]] = {
         "settle",
         ARRAYS
         | {
+            "marked": False,
             "states": "{completed,completed}",
             "reasons": NULLS,
             "errors": NULLS,
@@ -52,7 +53,9 @@ VALUES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "settle_bury": (
         "settle",
-        ARRAYS | {"losses": "{0,0}"} | dict.fromkeys(("reasons", "errors", "histories"), NULLS),
+        ARRAYS
+        | {"losses": "{0,0}", "marked": False}
+        | dict.fromkeys(("reasons", "errors", "histories"), NULLS),
     ),
     "settled_already": ("settle", {"seqs": ARRAYS["seqs"], "tokens": ARRAYS["tokens"]}),
     "extend_batch": ("beat", {"seqs": ARRAYS["seqs"], "tokens": ARRAYS["tokens"], "by": 60}),

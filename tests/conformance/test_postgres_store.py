@@ -36,6 +36,7 @@ from windlass import connect
 from windlass.clock import ManualClock
 from windlass.errors import InvalidValue, StoreMismatch, StoreUnavailable
 from windlass.job import JobState
+from windlass.store import migration
 from windlass.store.postgres import address, retention
 from windlass.store.postgres.guard import Guard
 from windlass.store.postgres.listener import Listener
@@ -96,19 +97,20 @@ def test_without_the_driver_one_line_says_what_to_install(monkeypatch: pytest.Mo
 def test_an_empty_database_is_only_prepared_for_who_may_create(url: str) -> None:
     with pytest.raises(StoreMismatch, match="db migrate"):
         connect.open(url, create=False)
-    assert connect.migrate(url) == ["0001_initial"]
+    assert connect.migrate(url) == [each.label for each in migration.load("postgres")]
     assert connect.migrate(url) == []
     connect.open(url, create=False).close()
 
 
 def test_migrators_at_one_instant_apply_each_migration_once(url: str) -> None:
     applied = won(at_once(*(partial(connect.migrate, url) for _ in range(4))))
-    assert sorted(map(len, applied)) == [0, 0, 0, 1]
+    assert sorted(map(len, applied)) == [0, 0, 0, len(migration.load("postgres"))]
 
 
 @pytest.mark.parametrize(("number", "told"), [(999, "newer Windlass"), (0, "db migrate")])
 def test_another_schema_is_refused(url: str, number: int, told: str) -> None:
     connect.migrate(url)
+    run(url, "delete from windlass.schema where number > 1")
     run(url, f"update windlass.schema set number = {number}")
     with pytest.raises(StoreMismatch, match=told):
         connect.open(url)

@@ -136,6 +136,7 @@ def test_a_schema_that_this_code_does_not_know_is_refused(path: Path, number: in
     with opened(path) as store:
         newest = store.status().newest_schema
     with contextlib.closing(sqlite3.connect(path)) as tampering:
+        tampering.execute("delete from windlass_schema where number < ?", (newest,))
         tampering.execute("update windlass_schema set number = ? where number = ?", (number, newest))
         tampering.commit()
     refused(path, StoreMismatch, f"schema {number}", word)

@@ -9,6 +9,11 @@ from typing import Any
 import pytest
 
 from tests.surface.conftest import Terminal
+from windlass.store import migration
+
+MIGRATIONS = migration.load("sqlite")
+NEWEST = MIGRATIONS[-1].number
+ALL = ", ".join(each.label for each in MIGRATIONS)
 
 
 def _value(windlass: Terminal, name: str, *flags: str) -> tuple[Any, str, str]:
@@ -116,35 +121,42 @@ def test_migrating_gives_a_database_our_tables_and_is_harmless_on_our_own(windla
     refused = windlass("status", "--db", "shop.db")
     assert (refused.code, "a database without Windlass tables" in refused.err) == (3, True)
     assert windlass.ok("db", "migrate", "--db", "shop.db").out.endswith(
-        "has schema 1, the newest: applied 0001_initial\n"
+        f"has schema {NEWEST}, the newest: applied {ALL}\n"
     )
     windlass.ok("status", "--db", "shop.db")
-    assert windlass.ok("db", "migrate", "--db", "shop.db", "--json").json == {"schema": 1, "applied": []}
+    assert windlass.ok("db", "migrate", "--db", "shop.db", "--json").json == {
+        "schema": NEWEST,
+        "applied": [],
+    }
     with closing(sqlite3.connect("shop.db")) as connection:
         assert connection.execute("select count(*) from orders").fetchone() == (0,)
 
 
 def test_a_dry_run_says_what_migrating_would_do_and_does_nothing(windlass: Terminal) -> None:
-    assert windlass.ok("db", "migrate", "--db", "new.db", "--dry-run").out == "apply 0001_initial\n"
+    assert windlass.ok("db", "migrate", "--db", "new.db", "--dry-run").out == "".join(
+        f"apply {each.label}\n" for each in MIGRATIONS
+    )
     found = windlass.ok("db", "migrate", "--db", "new.db", "--dry-run", "--json").json
-    assert (found["number"], found["pending"]) == (None, ["0001_initial"])
+    assert (found["number"], found["pending"]) == (None, [each.label for each in MIGRATIONS])
     assert not (windlass.folder / "new.db").exists()
     windlass.ok("db", "migrate", "--db", "new.db")
-    assert windlass.ok("db", "migrate", "--db", "new.db", "--dry-run").out == "nothing to do: schema 1\n"
+    assert (
+        windlass.ok("db", "migrate", "--db", "new.db", "--dry-run").out == f"nothing to do: schema {NEWEST}\n"
+    )
 
 
 def test_the_status_of_a_store_that_is_too_new_is_still_told(windlass: Terminal) -> None:
     windlass.ok("db", "migrate", "--db", "new.db")
     with closing(sqlite3.connect("new.db")) as connection:
-        connection.execute("insert into windlass_schema values (2, 'later', 'contract', 0)")
+        connection.execute("insert into windlass_schema values (?, 'later', 'contract', 0)", (NEWEST + 1,))
         connection.commit()
     refused = windlass("list", "--db", "new.db")
     assert (refused.code, "install a newer Windlass" in refused.err) == (3, True)
     told = windlass.ok("db", "status", "--db", "new.db").out
-    assert "2 (this version of Windlass knows 1)" in told
+    assert f"{NEWEST + 1} (this version of Windlass knows {NEWEST})" in told
     assert "! " in told
     found = windlass.ok("db", "status", "--db", "new.db", "--json").json
-    assert (found["number"], found["newest"], found["usable"]) == (2, 1, False)
+    assert (found["number"], found["newest"], found["usable"]) == (NEWEST + 1, NEWEST, False)
 
 
 def test_a_setting_for_a_type_that_nobody_knows_is_kept_with_a_warning(windlass: Terminal) -> None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from tests.surface.conftest import Terminal
-from windlass import connect
+from windlass import Queue, connect
 from windlass.job import Error, Output, Reason
 from windlass.outcome import Again, Dead, Done, Outcome
 from windlass.store.protocol import Settlement, Want
@@ -58,7 +58,8 @@ def test_json_has_exactly_the_designed_shape(windlass: Terminal) -> None:
     [attempt] = job["history"]
     assert (attempt["number"], attempt["outcome"], attempt["worker"]) == (1, "retry", "w-1")
     assert attempt["error"]["traceback"] == BOOM.traceback
-    assert windlass.ok("show", "k", "--json").json == job
+    ties: dict[str, object] = {"progress": None, "batch": None, "waits_for": []}
+    assert windlass.ok("show", "k", "--json").json == job | ties
 
 
 def test_pages_follow_each_other_without_gap_or_repeat(windlass: Terminal) -> None:
@@ -125,6 +126,48 @@ def test_a_result_is_shown(windlass: Terminal) -> None:
     _attempt(Done(b'{"rows": 3}'))
     assert 'Result\n  {"rows": 3}\n' in windlass.ok("show", "k").out
     assert windlass.ok("show", "k", "--json").json["result"] == {"rows": 3}
+
+
+def test_a_job_that_waits_for_others_says_for_whom(windlass: Terminal) -> None:
+    with Queue("sqlite:///windlass.db") as queue:
+
+        @queue.job
+        def load(row: int) -> None: ...
+
+        first = load.options(key="first").enqueue(1)
+        load.options(key="second", depends_on=[first]).enqueue(2)
+    story = windlass.ok("show", "second").out
+    assert "pending (waiting)" in story
+    assert f"waits for   {first.id}" in story
+    assert "runs at" not in story
+    assert windlass.ok("show", "second", "--json").json["waits_for"] == [first.id]
+    assert " waiting " in windlass.ok("list", "--state", "waiting").out
+    assert windlass.ok("status", "--json").json["counts"]["waiting"] == 1
+
+
+def test_a_batch_shows_how_far_it_is(windlass: Terminal) -> None:
+    queue = Queue("sqlite:///windlass.db", shell=True)  # noqa: S604 - somebody else runs it
+    with queue, queue.batch("import") as batch:
+        batch.add(*(queue.draft("shell", {"command": "true"}) for _ in range(3)))
+        batch.then(queue.draft("shell", {"command": "echo done"}))
+    _attempt(Dead(BOOM))
+    _attempt(Done())
+    told = windlass.ok("batch", batch.id).out
+    for words in (
+        "import  2 of 3 ended",
+        "pending     1",
+        "dead        1",
+        "completed   1",
+        "when all have ended",
+    ):
+        assert words in told
+    found = windlass.ok("batch", batch.id, "--json").json
+    assert (found["total"], found["ended"], found["finished_at"]) == (3, 2, None)
+    assert found["states"] == {"completed": 1, "dead": 1, "pending": 1}
+    [job, *_] = windlass.jobs("--state", "dead")
+    assert f"batch       {batch.id}" in windlass.ok("show", job["id"]).out
+    refused = windlass("batch", "nonsense")
+    assert refused == (1, "", "windlass: no batch has the id 'nonsense'\n")
 
 
 def test_what_jobs_say_cannot_steer_the_terminal(windlass: Terminal) -> None:

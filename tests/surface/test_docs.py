@@ -17,6 +17,12 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SNIPPET = re.compile(r'^```python(?: title="(?P<file>[\w.]+)")?\n(?P<code>.*?)^```', re.DOTALL | re.MULTILINE)
 WITH_SNIPPETS = [page for page in PAGES if SNIPPET.search(page.read_text(encoding="utf-8"))]
+# What a reader sees on some of the pages.
+PRINTED = {
+    "transactions.md": ["pending", "{'order': 1}", "[(1,)]"],
+    "context.md": ["['ann@example.org']"],
+    "batches.md": ["990 completed, 10 dead", "waiting", "the catalogue is out"],
+}
 
 
 @pytest.mark.parametrize("page", WITH_SNIPPETS, ids=lambda page: str(page.relative_to(ROOT)))
@@ -30,7 +36,10 @@ def test_every_snippet_runs(page: Path, tmp_path: Path) -> None:
         (tmp_path / found["file"]).write_text(found["code"], encoding="utf-8")
         if found["file"].startswith("test_"):
             tests.append(found["file"])
-    _run(tmp_path, "-W", "error", "-c", "\n".join(steps))
+    (tmp_path / "page.py").write_text("\n".join(steps), encoding="utf-8")
+    printed = _run(tmp_path, "-W", "error", "page.py")
+    for said in PRINTED.get(page.name, []):
+        assert said in printed
     for test in tests:
         _run(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", test)
 
@@ -62,7 +71,7 @@ def test_the_site_is_built_without_a_warning_or_a_foreign_host() -> None:
         assert not re.search(r'<(script|link)[^>]+(src|href)="https?://', html), page
 
 
-def _run(folder: Path, *words: str) -> None:
+def _run(folder: Path, *words: str) -> str:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("WINDLASS_")}
     done = subprocess.run(
         [sys.executable, *words],
@@ -74,3 +83,4 @@ def _run(folder: Path, *words: str) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout

@@ -12,6 +12,7 @@ NAMES = {
     *("Refused", "UnknownType", "InvalidPayload", "JobNotFound", "Conflict", "KeyConflict", "IdConflict"),
     *("KeyMissing", "WrongState"),
     *("StoreError", "StoreBusy", "StoreUnavailable", "StoreMismatch", "StoreMoved"),
+    *("LeaseLost", "TransactionTooLong"),
 }
 
 

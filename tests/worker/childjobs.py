@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from windlass import Context, FatalError, Snooze
+from windlass.job import NewJob
 
 
 class Odd(Exception):
@@ -161,3 +162,37 @@ _ORPHAN = "setsid sleep 1000 >/dev/null 2>&1 & echo $!"
 def fork_and_return() -> int:
     os.fork()
     return os.getpid()
+
+
+def use_context(ctx: Context) -> list[object]:
+    """All that a context can do from a process of its own."""
+    ids = ctx.enqueue(NewJob(id=f"{ctx.id[:-4]}beef", type="pid", payload=b"{}"))
+    with ctx.once("mail") as mail:
+        first = mail.answer
+    with ctx.once("mail") as mail:
+        second = mail.answer
+    before = ctx.time_left()
+    return [ids, first, second, ctx.extend(before + 600) and ctx.time_left() > before + 500]
+
+
+def come_far(ctx: Context, go: str) -> None:
+    ctx.progress(3, of=4)
+    while not Path(go).exists() and not ctx.cancelled:
+        ctx.wait_cancelled(0.01)
+
+
+async def use_once_async(ctx: Context) -> list[str]:
+    answers = []
+    for _ in range(2):
+        async with ctx.once("mail") as mail:
+            answers.append(mail.answer)
+    return answers
+
+
+def use_transaction(ctx: Context) -> None:
+    with ctx.transaction():
+        pass
+
+
+def versioned(to: str) -> str:
+    return to

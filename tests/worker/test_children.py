@@ -103,6 +103,35 @@ def test_the_context_crosses_over(queue: Queue) -> None:
     assert 40 < told["left"] <= 50
 
 
+def test_what_the_context_does_it_does_from_a_child_too(queue: Queue) -> None:
+    job = run(queue, childjobs.use_context)
+    [ids, first, second, extended] = result(job)
+    assert (first, second, extended) == ("new", "done", True)
+    # Enqueued with the completion.
+    assert queue.get(ids[0]).type == "pid"
+
+
+def test_how_far_it_has_come_is_told_from_a_child(queue: Queue, tmp_path: Path) -> None:
+    far = queue.job(executor="process")(childjobs.come_far)
+    with queue.worker():
+        handle = far.enqueue(str(tmp_path / "go"))
+        until(lambda: queue.store.progress(handle.id), "its progress is stored")
+        progress = queue.store.progress(handle.id)
+        (tmp_path / "go").touch()
+        handle.wait(PATIENCE)
+    assert progress is not None
+    assert (progress.done, progress.total) == (3, 4)
+
+
+def test_a_coroutine_in_a_child_has_a_side_effect_once(queue: Queue) -> None:
+    assert result(run(queue, childjobs.use_once_async)) == ["new", "done"]
+
+
+def test_a_transaction_stays_in_the_worker(queue: Queue) -> None:
+    job = run(queue, childjobs.use_transaction)
+    assert error(job)[1].startswith("ctx.transaction() and ctx.set_result() need a handler that runs in the")
+
+
 def test_an_upgraded_payload_crosses_over_as_the_handler_takes_it(tmp_path: Path) -> None:
     with Queue(f"sqlite:///{tmp_path}/jobs.db") as old:
         before = old.job(name="add")(lambda a: a)

@@ -137,7 +137,10 @@ class _Raw:
             "last_tokens": tokens,
             "states": _array(["completed"] * count),
         }
-        self._run("settle_finish", {**given, **nothing, "histories": _array([_quoted(_HISTORY)] * count)})
+        self._run(
+            "settle_finish",
+            {**given, **nothing, "marked": False, "histories": _array([_quoted(_HISTORY)] * count)},
+        )
 
     def rate(self, count: int, begun: float) -> float:
         took = perf_counter() - begun

@@ -105,7 +105,7 @@ class _Raw:
             "history": "[]",
             "now": time_ns() // 1000,
         }
-        self.execute(self._texts["finish"], values)
+        self.execute(self._texts["finish"], {**values, "marked": False})
         self.execute(self._texts["remove_finished"], {"seq": seq, "token": token})
 
     def rate(self, count: int, begun: float) -> float:

@@ -11,10 +11,10 @@ from windlass.cli.commands import Command
 from windlass.cli.options import filter_options, read_filter
 from windlass.cli.screen import Cell, Screen, age, duration, number
 from windlass.cli.session import session
-from windlass.cli.story import COLOURS, JOB_COLUMNS, job_row, tell
+from windlass.cli.story import COLOURS, JOB_COLUMNS, job_row, tell, tell_batch
 from windlass.job import JobState
 from windlass.ops import Overview, TypeStatus
-from windlass.ops.document import encode, job_document, page_document
+from windlass.ops.document import batch_document, encode, page_document, told_document
 from windlass.policy.retry import Retry
 from windlass.store.protocol import Filter, Page
 
@@ -82,10 +82,33 @@ def show(name: str) -> None:
     here = session()
     ops = here.ops()
     job, now = ops.show(name), ops.now()
+    ties = ops.ties(job)
     if here.json:
-        click.echo(encode(job_document(job, now)))
+        click.echo(encode(told_document(job, ties, now)))
     else:
-        click.echo("\n".join(tell(job, now, here.screen)))
+        click.echo("\n".join(tell(job, now, here.screen, ties)))
+
+
+@click.command(
+    cls=Command,
+    examples="""
+        windlass batch 01980c1e-7f9a-7c43-9b3f-3f1d5a8e2b11
+        windlass batch 01980c1e-7f9a-7c43-9b3f-3f1d5a8e2b11 --json
+    """,
+)
+@click.argument("batch_id", metavar="ID")
+def batch(batch_id: str) -> None:
+    """How far the jobs of a batch have come: how many stand in which state.
+
+    `windlass show` names the batch of a job.
+    """
+    here = session()
+    ops = here.ops()
+    found, now = ops.batch(batch_id), ops.now()
+    if here.json:
+        click.echo(encode(batch_document(found)))
+    else:
+        click.echo("\n".join(tell_batch(found, now, here.screen)))
 
 
 @click.command(
@@ -108,7 +131,7 @@ def types() -> None:
         click.echo("\n".join(here.screen.table(_TYPE_COLUMNS, rows)))
 
 
-COMMANDS = (status, list_jobs, show, types)
+COMMANDS = (status, list_jobs, show, batch, types)
 
 
 def show_page(where: Filter, limit: int, cursor: str | None) -> None:

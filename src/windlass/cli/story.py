@@ -8,14 +8,17 @@ from datetime import datetime
 
 import msgspec
 
-from windlass.cli.screen import Cell, Screen, age, ago, block, one_line, took
+from windlass.cli.screen import Cell, Screen, age, ago, block, number, one_line, took
 from windlass.job import Attempt, Change, Error, Job, JobState, Output, View
+from windlass.ops import Ties
 from windlass.ops.document import change_shown, payload_shown
+from windlass.store.batches import BatchInfo
 
 COLOURS = {
     "due": None,
     "pending": None,
     "scheduled": "blue",
+    "waiting": "blue",
     "retrying": "yellow",
     "processing": "cyan",
     "stuck": "magenta",
@@ -24,6 +27,7 @@ COLOURS = {
     "cancelled": "bright_black",
     "discarded": "bright_black",
 }
+_MOST_PARENTS = 10
 JOB_COLUMNS = ("ID", "TYPE", "STATE", "PRI", "ATTEMPTS", "WHEN", "KEY / ERROR")
 
 
@@ -41,13 +45,13 @@ def job_row(job: Job, now: datetime) -> list[Cell | str | int]:
     ]
 
 
-def tell(job: Job, now: datetime, screen: Screen) -> Iterator[str]:
+def tell(job: Job, now: datetime, screen: Screen, ties: Ties | None = None) -> Iterator[str]:
     """The whole story of a job, line by line."""
     shown = job.view(now)
     state = f"{job.state} ({shown})" if shown else job.state.value
     yield f"{screen.strong(job.id)}  {screen.paint(state, COLOURS[shown or job.state])}"
     yield ""
-    for name, value in _facts(job, now):
+    for name, value in (*_facts(job, now), *_ties(ties or Ties(), now)):
         yield f"  {name:<12}{value}"
     yield from _section(screen, "Payload", block(_pretty(payload_shown(job))))
     if job.result is not None:
@@ -56,6 +60,34 @@ def tell(job: Job, now: datetime, screen: Screen) -> Iterator[str]:
         yield from _section(screen, "Attempts", _attempts(job.history, screen))
     if job.changes:
         yield from _section(screen, "Changes", _changes([change_shown(change) for change in job.changes]))
+
+
+def tell_batch(batch: BatchInfo, now: datetime, screen: Screen) -> Iterator[str]:
+    """How far a batch has come, line by line."""
+    name = f"  {one_line(batch.name)}" if batch.name else ""
+    yield f"{screen.strong(batch.id)}{name}  {number(batch.ended)} of {number(batch.total)} ended"
+    yield ""
+    for state in JobState:
+        if state in batch.counts:
+            yield f"  {screen.paint(f'{state:<12}', COLOURS[state])}{number(batch.counts[state])}"
+    yield f"  {'created':<12}{_moment(batch.created_at, now)}"
+    if batch.finished_at is not None:
+        yield f"  {'finished':<12}{_moment(batch.finished_at, now)}"
+    if batch.then_id is not None:
+        yield f"  {'then':<12}{batch.then_id}{'' if batch.finished_at else ', when all have ended'}"
+
+
+def _ties(ties: Ties, now: datetime) -> Iterator[tuple[str, str]]:
+    if ties.progress is not None:
+        done, total = ties.progress.done, ties.progress.total
+        share = f" of {number(total)} ({done * 100 // max(total, 1)} %)" if total is not None else ""
+        yield "progress", f"{number(done)}{share}, said {_moment(ties.progress.noted_at, now)}"
+    if ties.batch is not None:
+        yield "batch", ties.batch
+    for parent in ties.waits_for[:_MOST_PARENTS]:
+        yield "waits for", parent
+    if len(ties.waits_for) > _MOST_PARENTS:
+        yield "waits for", f"and {len(ties.waits_for) - _MOST_PARENTS} more"
 
 
 def error_line(error: Error | None) -> str:
@@ -74,7 +106,7 @@ def _facts(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
             yield name, one_line(given)
     yield "attempts", _attempts_line(job)
     yield "created", _moment(job.created_at, now)
-    if job.state is JobState.PENDING:
+    if job.state is JobState.PENDING and job.view(now) is not View.WAITING:
         yield "runs at", _moment(job.run_at, now)
     if job.started_at is not None:
         yield "started", _moment(job.started_at, now)
@@ -146,6 +178,8 @@ def _when(job: Job, now: datetime) -> str:
         return f"for {age(now - (job.started_at or now))}"
     if job.view(now) is View.DUE:
         return f"waits {age(now - job.run_at)}"
+    if job.view(now) is View.WAITING:
+        return "for other jobs"
     if job.state is JobState.PENDING:
         return ago(job.run_at, now)
     return ago(job.finished_at or job.updated_at, now)

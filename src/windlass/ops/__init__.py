@@ -1,7 +1,7 @@
 """What can an operator do? Every verb once; the command line and all other surfaces translate it."""
 
 from windlass.ops.bulk import Bulk, Verb
-from windlass.ops.ops import Ops, SettingValue
+from windlass.ops.ops import Ops, SettingValue, Ties
 from windlass.ops.overview import FleetSummary, Overview, TypeStatus, WorkerHealth
 from windlass.ops.pace import Pace
 
@@ -12,6 +12,7 @@ __all__ = [
     "Overview",
     "Pace",
     "SettingValue",
+    "Ties",
     "TypeStatus",
     "Verb",
     "WorkerHealth",

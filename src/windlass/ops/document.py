@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import structs
 
 from windlass.job import Attempt, Change, Error, Job
 from windlass.payload import seal
+from windlass.store.batches import BatchInfo
 from windlass.store.protocol import Page
+
+if TYPE_CHECKING:
+    from windlass.ops.ops import Ties
 
 
 def job_document(job: Job, now: datetime) -> dict[str, Any]:
@@ -62,6 +66,29 @@ def payload_shown(job: Job) -> msgspec.Raw:
 def change_shown(change: Change) -> Change:
     """A change with what was encrypted before it left hidden."""
     return change if change.before is None else structs.replace(change, before=seal.shown(change.before))
+
+
+def told_document(job: Job, ties: Ties, now: datetime) -> dict[str, Any]:
+    """A job with what ties it to others."""
+    return job_document(job, now) | {
+        "progress": ties.progress,
+        "batch": ties.batch,
+        "waits_for": list(ties.waits_for),
+    }
+
+
+def batch_document(batch: BatchInfo) -> dict[str, Any]:
+    """A batch: how many of its jobs stand in which state."""
+    return {
+        "id": batch.id,
+        "name": batch.name or None,
+        "total": batch.total,
+        "ended": batch.ended,
+        "states": {state.value: count for state, count in sorted(batch.counts.items())},
+        "then": batch.then_id,
+        "created_at": batch.created_at,
+        "finished_at": batch.finished_at,
+    }
 
 
 def page_document(page: Page, now: datetime) -> dict[str, Any]:

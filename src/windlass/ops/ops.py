@@ -13,13 +13,24 @@ from windlass import settings
 from windlass.clock import Clock, SystemClock
 from windlass.config import ring
 from windlass.errors import InvalidValue, JobNotFound, WorkerNotFound
-from windlass.job import HIGHEST_PRIORITY, Job, TypeInfo
+from windlass.job import HIGHEST_PRIORITY, Job, TypeInfo, View
 from windlass.ops.bulk import Bulk, Verb, act_on_all, matching, narrowed
 from windlass.ops.local import Stop, local_workers, stop, with_the_gone_dead
 from windlass.ops.overview import Overview, TypeStatus, WorkerHealth, health_of, overview
 from windlass.ops.pace import Pace
 from windlass.payload import pack, seal, validate
-from windlass.store.protocol import Acted, Edit, Filter, Page, Retention, Store, StoreStatus, WorkerInfo
+from windlass.store.batches import BatchInfo
+from windlass.store.handling import Progress
+from windlass.store.protocol import (
+    Acted,
+    Edit,
+    Filter,
+    Page,
+    Retention,
+    Store,
+    StoreStatus,
+    WorkerInfo,
+)
 from windlass.wakeup.protocol import Wakeup
 
 
@@ -29,6 +40,14 @@ class SettingValue(msgspec.Struct, frozen=True):
     name: str
     value: Any
     stored: bool
+
+
+class Ties(msgspec.Struct, frozen=True, kw_only=True):
+    """What ties a job to others, and how far it has come."""
+
+    progress: Progress | None = None
+    batch: str | None = None
+    waits_for: tuple[str, ...] = ()
 
 
 class Ops:
@@ -64,6 +83,22 @@ class Ops:
         if job is None:
             raise JobNotFound(name)
         return job
+
+    def ties(self, job: Job) -> Ties:
+        """What a job has to do with others, and how far it said that it had come."""
+        waits = self.store.waits_for(job.id) if job.view(self.now()) is View.WAITING else []
+        return Ties(
+            progress=self.store.progress(job.id),
+            batch=self.store.batch_of(job.id),
+            waits_for=tuple(waits),
+        )
+
+    def batch(self, batch_id: str) -> BatchInfo:
+        """How far a batch has come."""
+        found = self.store.batch(batch_id)
+        if found is None:
+            raise JobNotFound(batch_id, "batch")
+        return found
 
     def now(self) -> datetime:
         """The store's time, which ages are counted from."""

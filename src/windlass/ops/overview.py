@@ -67,6 +67,7 @@ COLUMNS = (
     "due",
     "scheduled",
     "retrying",
+    "waiting",
     "processing",
     "stuck",
     "dead",

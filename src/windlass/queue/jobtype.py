@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Concatenate, Generic, ParamSpec, TypeVar, Unpack
@@ -101,11 +100,10 @@ class Prepared(Generic[P]):
         return self._producer.enqueue(self._draft(*args, **kwargs), self._choice.connection)
 
     async def enqueue_async(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle:
-        """For async callers; one thread hop."""
-        if self._choice.connection is not None:
-            # The caller's connection belongs to the caller's thread.
-            return self.enqueue(*args, **kwargs)
-        return await asyncio.to_thread(self.enqueue, *args, **kwargs)
+        """For async callers; `connection=` may be an async one."""
+        return await self._producer.enqueue_async(
+            lambda: self._draft(*args, **kwargs), self._choice.connection
+        )
 
     def draft(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
         """A checked job that is not stored yet, for `queue.enqueue_many`."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, Protocol, TypedDict
 from uuid import UUID
 
 from windlass.clock import uuid7
@@ -33,6 +33,14 @@ class JobOptions(TypedDict, total=False):
     connection: object | None
     traceparent: str | None
     payload_ref: str | None
+    depends_on: Sequence[str | HasId] | None
+    on_dead: Literal["wait", "cancel", "run"]
+
+
+class HasId(Protocol):
+    """A job in the caller's hands, such as a JobHandle."""
+
+    id: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +58,8 @@ class Choice:
     connection: object | None = None
     traceparent: str | None = None
     payload_ref: str | None = None
+    depends_on: tuple[str, ...] = ()
+    on_dead: Literal["wait", "cancel", "run"] = "wait"
 
     def draft(self, job_type: str, payload: bytes, defaults: TypeDefaults) -> NewJob:
         """A job that is ready to be stored."""
@@ -69,6 +79,8 @@ class Choice:
             take_existing=self.take_existing,
             tenant=self.tenant,
             traceparent=self.traceparent,
+            depends_on=self.depends_on,
+            on_dead=self.on_dead,
         )
 
 
@@ -92,6 +104,8 @@ def choose(options: Mapping[str, Any]) -> Choice:
         connection=given.get("connection"),
         traceparent=_traceparent(given["traceparent"]) if "traceparent" in given else None,
         payload_ref=check_reference(given["payload_ref"]) if "payload_ref" in given else None,
+        depends_on=_parents(given["depends_on"]) if "depends_on" in given else (),
+        on_dead=_on_dead(given.get("on_dead", "wait")),
     )
 
 
@@ -143,6 +157,23 @@ def _takes_existing(value: object) -> bool:
     return value == "existing"
 
 
+def _parents(value: object) -> tuple[str, ...]:
+    allowed = f"a list of up to {_MOST_PARENTS} jobs: handles, ids or keys"
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes) or len(value) > _MOST_PARENTS:
+        raise InvalidValue("depends_on", value, allowed)
+    names = tuple(each if isinstance(each, str) else getattr(each, "id", None) for each in value)
+    for name in names:
+        if not isinstance(name, str) or not 1 <= len(name) <= MAX_KEY or "\0" in name:
+            raise InvalidValue("depends_on", value, allowed)
+    return tuple(str(name) for name in names)
+
+
+def _on_dead(value: object) -> Literal["wait", "cancel", "run"]:
+    if value == "wait" or value == "cancel" or value == "run":  # noqa: PLR1714 - so that its type is known
+        return value
+    raise InvalidValue("on_dead", value, "one of wait, cancel, run")
+
+
 def _traceparent(value: object) -> str:
     if isinstance(value, str) and _TRACEPARENT.fullmatch(value):
         return value
@@ -151,6 +182,7 @@ def _traceparent(value: object) -> str:
 
 
 _ALLOWED = tuple(JobOptions.__annotations__)
+_MOST_PARENTS = 1_000
 _LATEST = timedelta(days=3650)
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")

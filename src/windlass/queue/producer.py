@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,6 +15,8 @@ from windlass.job import NewJob, TypeInfo
 from windlass.payload import Ring, pack, validate
 from windlass.payload.seal import refuse_lookalikes
 from windlass.payload.text import check_size
+from windlass.queue import guests
+from windlass.queue.batch import not_found
 from windlass.queue.defaults import Defaults
 from windlass.queue.handle import JobHandle
 from windlass.queue.options import Choice
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
     from windlass.connect import Opened
     from windlass.queue.opening import Opening
     from windlass.registry import Registry
+    from windlass.store.batches import BatchInfo, NewBatch
+    from windlass.store.protocol import Enqueued
 
 # As many as one transaction takes.
 CHUNK = 10_000
@@ -74,6 +79,40 @@ class Producer:
         """Store many jobs, a chunk a transaction."""
         return [handle for chunk in _chunks(drafts) for handle in self._store(chunk, connection)]
 
+    async def enqueue_async(self, make: Callable[[], NewJob], connection: object | None = None) -> JobHandle:
+        """The same for async callers: making the draft and storing it takes one thread hop."""
+        if connection is None:
+            return await asyncio.to_thread(lambda: self.enqueue(make()))
+        if not guests.is_async(connection):
+            # The caller's connection belongs to the caller's thread.
+            return self.enqueue(make(), connection)
+        return (await self._store_async([await asyncio.to_thread(make)], connection))[0]
+
+    async def enqueue_many_async(
+        self, drafts: Iterable[NewJob], connection: object | None = None
+    ) -> list[JobHandle]:
+        """The same for async callers."""
+        if connection is None:
+            return await asyncio.to_thread(self.enqueue_many, drafts)
+        if not guests.is_async(connection):
+            return self.enqueue_many(drafts, connection)
+        return [handle for chunk in _chunks(drafts) for handle in await self._store_async(chunk, connection)]
+
+    def enqueue_batch(self, batch: NewBatch, drafts: Sequence[NewJob]) -> list[JobHandle]:
+        """Store many jobs as one batch, in one transaction."""
+        self.publish()
+        opened = self._opening.get()
+        done = opened.store.enqueue_batch(batch, drafts)
+        opened.wakeup.notify()
+        return self._handles(done)
+
+    def batch_status(self, batch_id: str) -> BatchInfo:
+        """How far a batch has come; JobNotFound if there is none of that id."""
+        found = self._opening.get().store.batch(batch_id)
+        if found is None:
+            raise not_found(batch_id)
+        return found
+
     def publish(self) -> None:
         """Put the handlers registered here into the store's catalogue, as far as they are news to it."""
         opened = self._opening.get()
@@ -92,13 +131,21 @@ class Producer:
         opened = self._opening.get()
         if connection is not None:
             # Publishing would wait for the lock that the caller's transaction holds: the next ordinary
-            # enqueue, or a worker, does it. And nobody need be woken before the caller commits.
-            done = opened.store.enqueue_on(connection, drafts)
-        else:
-            self.publish()
-            done = opened.store.enqueue(drafts)
-            if any(each.due for each in done):
-                opened.wakeup.notify()
+            # enqueue, or a worker, does it.
+            with guests.opened(connection, opened.wakeup.notify) as inner:
+                return self._handles(opened.store.enqueue_on(inner, drafts))
+        self.publish()
+        done = opened.store.enqueue(drafts)
+        if any(each.due for each in done):
+            opened.wakeup.notify()
+        return self._handles(done)
+
+    async def _store_async(self, drafts: Sequence[NewJob], connection: object) -> list[JobHandle]:
+        opened = await asyncio.to_thread(self._opening.get)
+        async with guests.opened_async(connection, opened.wakeup.notify) as inner:
+            return self._handles(await opened.store.enqueue_on_async(inner, drafts))
+
+    def _handles(self, done: Iterable[Enqueued]) -> list[JobHandle]:
         return [JobHandle(self._opening, each.id, each.key, created=each.created) for each in done]
 
     def _sealed(self, draft: NewJob, fields: Sequence[str]) -> NewJob:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from typing import (
 
 from windlass.context import Context
 from windlass.errors import InvalidValue, JobNotFound
+from windlass.queue.batch import Batch
 from windlass.queue.handle import JobHandle
 from windlass.queue.jobtype import ContextJobType, JobType
 from windlass.queue.opening import Opening
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from windlass.job import Job, NewJob
     from windlass.policy.retry import Retry
     from windlass.size import Size
+    from windlass.store.batches import BatchInfo
     from windlass.store.protocol import Acted, Store
     from windlass.wakeup.protocol import Wakeup
 
@@ -144,11 +145,11 @@ class Queue:
     async def enqueue_async(
         self, name: str, payload: Mapping[str, Any], **options: Unpack[JobOptions]
     ) -> JobHandle:
-        """For async callers; one thread hop."""
-        if options.get("connection") is not None:
-            # The caller's connection belongs to the caller's thread.
-            return self.enqueue(name, payload, **options)
-        return await asyncio.to_thread(self.enqueue, name, payload, **options)
+        """For async callers; `connection=` may be an async one."""
+        choice = choose(options)
+        return await self._producer.enqueue_async(
+            lambda: self._producer.draft_by_name(name, payload, choice), choice.connection
+        )
 
     def draft(self, name: str, payload: Mapping[str, Any], **options: Unpack[JobOptions]) -> NewJob:
         """A checked job that is not stored yet, by its type's name."""
@@ -158,7 +159,21 @@ class Queue:
         """Store drafts in their order: all or none up to 10,000, beyond that all or none of each 10,000."""
         return self._producer.enqueue_many(drafts, connection)
 
+    async def enqueue_many_async(
+        self, drafts: Iterable[NewJob], *, connection: object | None = None
+    ) -> list[JobHandle]:
+        """For async callers; `connection=` may be an async one."""
+        return await self._producer.enqueue_many_async(drafts, connection)
+
+    def batch(self, name: str = "") -> Batch:
+        """`with queue.batch() as batch: batch.add(...)`: jobs stored together, with progress to ask for."""
+        return Batch(self._producer, name)
+
     # --- looking ---
+
+    def batch_status(self, batch_id: str) -> BatchInfo:
+        """How many jobs of a batch stand in which state; JobNotFound if there is none."""
+        return self._producer.batch_status(batch_id)
 
     def get(self, name: str) -> Job:
         """A job by its id or key; JobNotFound if there is none."""

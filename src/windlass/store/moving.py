@@ -22,6 +22,10 @@ TABLES: dict[str, tuple[str, ...]] = {
     "keys": ("caller", "key"),
     "jobs": ("seq",),
     "archive": ("seq",),
+    "batches": ("id",),
+    "dependencies": ("parent_id", "child_id"),
+    "once": ("job_id", "key"),
+    "progress": ("job_id",),
 }
 
 DAY = 86_400_000_000

@@ -10,6 +10,8 @@ import msgspec
 
 from windlass.job import Job, JobState, Lease, NewJob, Request, TypeInfo
 from windlass.outcome import Outcome
+from windlass.store.batches import BatchInfo, NewBatch
+from windlass.store.handling import Handling
 
 # --- producing ----------------------------------------------------------------------------------
 
@@ -31,6 +33,21 @@ class Producing(Protocol):
 
     def enqueue_on(self, connection: object, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """The same within the transaction of the caller's own connection; the caller commits."""
+
+    async def enqueue_on_async(self, connection: object, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """The same for a connection that belongs to the running event loop."""
+
+    def enqueue_batch(self, batch: NewBatch, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """Store jobs as one batch, all or none; those known before are answered, but not part of it."""
+
+    def batch(self, batch_id: str) -> BatchInfo | None:
+        """How far a batch has come."""
+
+    def batch_of(self, job_id: str) -> str | None:
+        """The batch that a job belongs to."""
+
+    def waits_for(self, job_id: str) -> list[str]:
+        """The ids of the jobs that a job still waits for."""
 
     def register(self, types: Sequence[TypeInfo]) -> None:
         """Put types into the catalogue; an entry of a newer schema version stays."""
@@ -66,6 +83,8 @@ class Settlement(msgspec.Struct, frozen=True):
     lease: Lease
     outcome: Outcome
     ran: timedelta | None = None
+    # What the handler asked to be enqueued with its completion, in the same transaction; with Done only.
+    enqueues: tuple[NewJob, ...] = ()
 
 
 class Running(Protocol):
@@ -329,5 +348,5 @@ class Upkeep(Protocol):
         """Let go of files, connections and threads."""
 
 
-class Store(Producing, Running, Fleet, Operating, Upkeep, Protocol):
+class Store(Producing, Running, Handling, Fleet, Operating, Upkeep, Protocol):
     """Everything that a store can do."""

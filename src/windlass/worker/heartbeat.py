@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from windlass.clock import Clock
-from windlass.job import Request
+from windlass.job import Lease, Request
 from windlass.loop import Loop
 from windlass.outcome import Stopped
 from windlass.store.protocol import Look, Store, Vitals, WorkerInfo
@@ -72,6 +72,7 @@ class Heartbeat:
         if look.next_due is not None and look.next_due <= timedelta(0):
             self._store.promote()
         self._seen(look)
+        self._note_progress()
 
     def _beat(self) -> None:
         sent = self._clock.uptime()
@@ -99,10 +100,21 @@ class Heartbeat:
     def _keep(self, now: datetime) -> None:
         """Extend the leases that have used up a third of their time; after a gap, all."""
         due = self._lease * 2 / 3
-        runs = [run for run in self._runs.all() if self._keep_all or run.lease.until - now < due]
+        held = [run for run in self._runs.all() if not run.completed]
+        runs = [run for run in held if self._keep_all or run.lease.until - now < due]
         for start in range(0, len(runs), _BATCH):
             self._extend(runs[start : start + _BATCH])
         self._keep_all = False
+
+    def _note_progress(self) -> None:
+        """What running jobs have said since the last look, all at once."""
+        said: list[tuple[Lease, int, int | None]] = []
+        for run in self._runs.all():
+            progress, run.progress = run.progress, None
+            if progress is not None:
+                said.append((run.lease, *progress))
+        if said:
+            self._store.note_progress(said)
 
     def _extend(self, runs: Sequence[Run]) -> None:
         kept, lost = self._store.extend([run.lease for run in runs], self._lease)

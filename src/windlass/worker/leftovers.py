@@ -39,7 +39,7 @@ class Leftovers:
         """What stays behind."""
         counts = self._counts()
         return Remaining(
-            scheduled=counts.get((JobState.PENDING, View.SCHEDULED), 0),
+            scheduled=sum(counts.get((JobState.PENDING, view), 0) for view in (View.SCHEDULED, View.WAITING)),
             retrying=counts.get((JobState.PENDING, View.RETRYING), 0),
         )
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from windlass.context import Notice
-from windlass.job import Lease, Output
+from windlass.job import Lease, NewJob, Output
 from windlass.outcome import Interrupted, Result, Stopped, TimedOut
 
 if TYPE_CHECKING:
@@ -39,18 +39,22 @@ class Run:
 
     __slots__ = (
         "_closed",
+        "_completed",
         "_end",
         "_lock",
         "carrier",
         "cut_at",
         "ends",
+        "enqueues",
         "halt_at",
         "handler",
         "lease",
         "notice",
         "payload",
         "pool",
+        "progress",
         "received",
+        "result",
         "started",
         "timeout",
     )
@@ -71,8 +75,13 @@ class Run:
         self.ends = math.inf
         self.halt_at = math.inf
         self.cut_at = math.inf
+        # What the handler says through its context: how far it is, what is kept and enqueued when it is done.
+        self.progress: tuple[int, int | None] | None = None
+        self.result: bytes | None = None
+        self.enqueues: tuple[NewJob, ...] = ()
         self._end: End | None = None
         self._closed = False
+        self._completed = False
         self._lock = threading.Lock()
 
     @property
@@ -96,6 +105,23 @@ class Run:
     def open(self) -> bool:
         """Whether nothing has been settled or given up yet."""
         return not self._closed
+
+    @property
+    def completed(self) -> bool:
+        """Whether the handler's own transaction has completed the job already."""
+        return self._completed
+
+    def complete(self) -> None:
+        """The job is completed in the store; whatever the handler does now changes nothing."""
+        self._completed = True
+
+    def extend(self, ends: float) -> bool:
+        """Give the work until then; False if it was told to stop before."""
+        with self._lock:
+            if self._closed or self._end is not None:
+                return False
+            self.ends = ends
+            return True
 
     def begin(self, now: float, timeout: timedelta) -> bool:
         """The work starts now; False if it must not, because it was settled or told to stop before."""

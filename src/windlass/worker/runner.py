@@ -16,6 +16,7 @@ from windlass.errors import InvalidPayload
 from windlass.job import Reason
 from windlass.outcome import (
     Crashed,
+    Done,
     Outcome,
     Overdue,
     Raised,
@@ -26,6 +27,7 @@ from windlass.outcome import (
     is_overdue,
 )
 from windlass.store.protocol import Settlement
+from windlass.worker.attendant import Attendant
 from windlass.worker.children.child import ChildFailed
 from windlass.worker.children.children import Children
 from windlass.worker.children.errand import Errand
@@ -109,7 +111,7 @@ class Runner:
         try:
             with self._children.one_for(run) as child:
                 # The child is there before the job's time begins to run.
-                run.carrier = errand = Errand(child, self._clock)
+                run.carrier = errand = Errand(child, self._attendant(run), self._clock)
                 prepared = self.prepare(run)
                 if not isinstance(prepared, partial):
                     return prepared
@@ -147,7 +149,11 @@ class Runner:
         ended = run.close(result)
         if ended is None:
             return False
-        self._settle(run, ended)
+        if run.completed:
+            self._runs.drop([run.token])
+            self._settler.note_completed(run.lease, ended)
+        else:
+            self._settle(run, ended)
         return True
 
     def give_back(self, run: Run) -> None:
@@ -161,7 +167,7 @@ class Runner:
 
     def lose(self, run: Run) -> None:
         """The store says that this lease is gone: stop the work, record nothing."""
-        if run.lose():
+        if not run.completed and run.lose():
             self._runs.drop([run.token])
             self._settler.note_lost(run.lease)
             if run.started is not None:
@@ -180,15 +186,25 @@ class Runner:
         if wanted is not None:
             deadline = run.store_time(ends)
             payload[wanted] = Context(
-                run.lease.job, run.notice, deadline=deadline, ends=ends, clock=self._clock
+                run.lease.job,
+                run.notice,
+                deadline=deadline,
+                ends=ends,
+                clock=self._clock,
+                worker=self._attendant(run),
             )
         return partial(run.handler.function, **payload)
+
+    def _attendant(self, run: Run) -> Attendant:
+        return Attendant(run, self._settler.store, on_extend=self.on_begin, clock=self._clock)
 
     def _settle(self, run: Run, result: Result) -> None:
         now = self._clock.monotonic()
         seconds = run.ran(now)
         ran = None if seconds is None else timedelta(seconds=seconds)
-        self._settler.submit(Settlement(run.lease, self._decide(run, result, now), ran))
+        outcome = self._decide(run, result, now)
+        enqueues = run.enqueues if isinstance(outcome, Done) else ()
+        self._settler.submit(Settlement(run.lease, outcome, ran, enqueues))
 
     def _decide(self, run: Run, result: Result, now: float) -> Outcome:
         job = run.lease.job

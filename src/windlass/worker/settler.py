@@ -11,7 +11,7 @@ from datetime import timedelta
 from windlass.errors import StoreError
 from windlass.job import Lease
 from windlass.loop import Loop
-from windlass.outcome import Again, Dead, Done, Released, Snoozed
+from windlass.outcome import Again, Dead, Done, Raised, Released, Result, Returned, Snoozed, describe
 from windlass.store.protocol import Settlement, Store
 from windlass.wakeup.protocol import Wakeup
 from windlass.worker.run import Runs
@@ -28,7 +28,7 @@ class Settler:
     """Writes outcomes in batches, and keeps them while the store is away."""
 
     def __init__(self, store: Store, wakeup: Wakeup, runs: Runs, *, working: Callable[[], bool]) -> None:
-        self._store = store
+        self.store = store
         self._wakeup = wakeup
         self._runs = runs
         self._working = working
@@ -41,6 +41,8 @@ class Settler:
         self.done = 0
         self.failed = 0
         self.late = 0
+        # Handlers that failed after their own transaction had completed the job.
+        self.failed_late = 0
 
     @property
     def backlog(self) -> int:
@@ -99,7 +101,7 @@ class Settler:
 
     def _write(self, batch: Sequence[Settlement]) -> None:
         try:
-            lost = self._store.settle(batch)
+            lost = self.store.settle(batch)
         except StoreError:
             raise
         except Exception:  # wall: one outcome that the store chokes on must not hold up the others
@@ -117,7 +119,7 @@ class Settler:
         gone = {lease.token for lease in lost}
         for lease in lost:
             self.note_lost(lease)
-        again = False
+        again = any(settlement.enqueues for settlement in batch)
         telling = log.isEnabledFor(logging.DEBUG)
         for settlement in batch:
             if settlement.lease.token in gone:
@@ -132,6 +134,24 @@ class Settler:
                 _tell_done(settlement)
         if again:
             self._wakeup.notify()
+
+    def note_completed(self, lease: Lease, result: Result) -> None:
+        """A handler's own transaction completed its job; what came of the handler after it, if anything."""
+        self.done += 1
+        self._wakeup.notify()
+        if not isinstance(result, Returned):
+            self.failed_late += 1
+            why = describe(result.exception) if isinstance(result, Raised) else None
+            log.warning(
+                "job.failed_after_completion",
+                extra={
+                    "job": lease.id,
+                    "type": lease.job.type,
+                    "result": type(result).__name__.lower(),
+                    "error": None if why is None else f"{why.kind}: {why.message}",
+                    "note": "the job is completed all the same: its transaction had committed",
+                },
+            )
 
     def note_lost(self, lease: Lease) -> None:
         """A lease turned out to belong to somebody else by now."""

@@ -60,6 +60,19 @@ rename({})
 
 def inside(ctx: Context) -> None:
     assert_type(build(ctx, 7), str)
+    assert_type(ctx.enqueue(send.draft("a", "b")), list[str])
+    assert_type(ctx.extend(timedelta(minutes=1)), bool)
+    ctx.progress(1, of=3)
+    with ctx.once("mail") as mail, ctx.transaction() as connection:
+        assert_type(mail.in_doubt, bool)
+        connection.execute("select 1")
+
+
+first = send.options(connection=object()).enqueue("a", "b")
+send.options(depends_on=[first, "key"], on_dead="cancel").enqueue("a", "b")
+with queue.batch("news") as batch:
+    batch.add(send.draft("a", "b"))
+    batch.then(build.draft(1))
 
 
 async def asynchronous() -> None:

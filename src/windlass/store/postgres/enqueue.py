@@ -9,6 +9,7 @@ from windlass.errors import InvalidValue, KeyConflict
 from windlass.store import rows
 from windlass.store.postgres.arrays import numbers, sparse, texts, words
 from windlass.store.protocol import Enqueued
+from windlass.store.verbs import chaining
 from windlass.store.verbs.producing import existing, found
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ _Key = tuple[str, str]
 
 def is_plain(jobs: Sequence[NewJob]) -> bool:
     """Whether nobody can know these ids yet, so that one statement is enough."""
-    return not any(new.own_id for new in jobs)
+    return not any(new.own_id or new.depends_on for new in jobs)
 
 
 def enqueue_new(tx: PostgresTx, jobs: Sequence[NewJob]) -> list[Enqueued]:
@@ -65,7 +66,14 @@ def enqueue(tx: PostgresTx, jobs: Sequence[NewJob], *, repeated: bool) -> list[E
     for new in fresh:
         made = new.id in inserted and new.id not in known
         answers[id(new)] = _created(new) if made else existing(new, known.get(new.id))
+        if made and new.depends_on:
+            answers[id(new)] = chaining.attach(tx, new)
     return _in_order(jobs, answers, {_name(new): new for new in fresh})
+
+
+def enqueue_jobs(tx: PostgresTx, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    """As it is asked for within a transaction of another verb."""
+    return enqueue(tx, jobs, repeated=False)
 
 
 def _first_of_each(jobs: Iterable[NewJob]) -> list[NewJob]:

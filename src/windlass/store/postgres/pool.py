@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager, suppress
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from windlass.store.postgres.failures import is_away, told
 from windlass.store.postgres.session import Connection, check_confirmed, open_connection
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from windlass.store.postgres.address import Address
     from windlass.store.postgres.guard import Guard
@@ -42,10 +43,18 @@ class Pool:
     patience, one of them tries to connect, and the error says why that did not succeed.
     """
 
-    def __init__(self, address: Address, guard: Guard, *, patience: float) -> None:
+    def __init__(
+        self,
+        address: Address,
+        guard: Guard,
+        *,
+        patience: float,
+        connect: Callable[[Address], Connection] | None = None,
+    ) -> None:
         self._address = address
         self._guard = guard
         self._patience = patience
+        self._connect = connect or partial(open_connection, use="pool")
         self._changed = threading.Condition()
         self._idle: list[tuple[Connection, float]] = []
         self._out = 0
@@ -61,14 +70,16 @@ class Pool:
         return monotonic() + self._patience
 
     @contextmanager
-    def connection(self, until: float | None = None) -> Iterator[Connection]:
-        """A connection for one short use."""
+    def connection(self, until: float | None = None, *, seconds: float | None = None) -> Iterator[Connection]:
+        """A connection for one use, which is short unless it is said to take so many seconds."""
         until = self.deadline() if until is None else max(until, monotonic() + _LEAST_SECONDS)
         self._enter(until)
         connection: Connection | None = None
         try:
             connection = self._usable(until)
-            with self._guard.watching(connection, max(until - monotonic(), _LEAST_SECONDS_TO_RUN)):
+            if seconds is None:
+                seconds = max(until - monotonic(), _LEAST_SECONDS_TO_RUN)
+            with self._guard.watching(connection, seconds):
                 yield connection
             check_confirmed(connection, self._address.shown)
         except psycopg.Error as error:
@@ -156,7 +167,7 @@ class Pool:
             if rested is not None:
                 return rested
             try:
-                connection = open_connection(self._address, "pool")
+                connection = self._connect(self._address)
             except psycopg.Error as error:
                 self._refused = error
             else:

@@ -9,9 +9,10 @@ import psycopg
 from psycopg import errors, sql
 
 from windlass.clock import span
+from windlass.store.postgres import enqueue
 from windlass.store.postgres.arrays import texts, words
 from windlass.store.postgres.schema import DAYS_AHEAD
-from windlass.store.verbs import upkeep
+from windlass.store.verbs import chaining, upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,6 +47,9 @@ def prune(tx: PostgresTx, connection: Connection, keep: Retention, limit: int) -
     if pruned < limit:
         pruned += _prune_dead(tx, tx.now - span(keep.dead), limit - pruned)
     tx.change("prune_workers", before=tx.now - span(upkeep.WORKER_ROWS))
+    upkeep.prune_notes(tx, keep)
+    with tx.part():
+        chaining.sweep(tx, enqueue.enqueue_jobs)
     return pruned
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, TypeVar
 
 from psycopg import errors, sql
@@ -75,7 +75,8 @@ def bring_up(
             allowed = "the server's own address for this migration, not that of a transaction pooler"
             raise InvalidValue("database URL", address.shown, allowed)
         _mend(connection, found.invalid_indexes, pending, say)
-        applied = [each.label for each in pending if _apply(connection, tx, each, say)]
+        with _together(connection, found, pending):
+            applied = [each.label for each in pending if _apply(connection, tx, each, say)]
         tx.rows("make_days", now=tx.now, days=DAYS_AHEAD)
     return applied
 
@@ -105,6 +106,14 @@ def _on(url: str, call: Callable[[Connection, PostgresTx, Address], T]) -> T:
 
 
 # --- applying -----------------------------------------------------------------------------------
+
+
+def _together(
+    connection: Connection, found: Schema, pending: Sequence[Migration]
+) -> AbstractContextManager[object]:
+    """A new store is there with all of its migrations or not at all, also for who opens it meanwhile."""
+    new = found.number is None and not any(each.alone for each in pending)
+    return connection.transaction() if new else nullcontext()
 
 
 def _apply(connection: Connection, tx: PostgresTx, each: Migration, say: Callable[[str], None]) -> bool:

@@ -63,6 +63,8 @@ USES: dict[str, dict[str, str]] = {
     "settle": _COMMON | _HOT,
     # A beat that is lost with the server is followed by the next; it never waits for a replica or a disk.
     "beat": _COMMON | _HOT | {"statement_timeout": "5s", "lock_timeout": "2s", "synchronous_commit": "off"},
+    # What a handler does in its own transaction is planned as in any other session of its application.
+    "handler": {"synchronous_commit": "on", "default_transaction_isolation": "read committed"},
     # A hint need not survive a loss of power: nobody waits for the disk.
     "listen": _COMMON | {"statement_timeout": "5s", "synchronous_commit": "off"},
     "upkeep": _COMMON | {"statement_timeout": "0", "lock_timeout": "10s"},
@@ -100,6 +102,11 @@ def prepare(connection: Connection, address: Address) -> None:
     """Make a new connection ours."""
     adapt(connection.adapters)
     connection.prepare_threshold = None if address.pooler else 1
+    listen_for_replica(connection)
+
+
+def listen_for_replica(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
+    """Notice when a commit is given up waiting for its synchronous replica."""
     connection.add_notice_handler(_Ear(connection))
 
 
@@ -119,7 +126,7 @@ def adapt(adapters: AdaptersMap) -> None:
 class _Ear:
     """Listens for the one warning that turns a commit into a failure: its replica never confirmed it."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: object) -> None:
         self._connection = connection
 
     def __call__(self, said: psycopg.errors.Diagnostic) -> None:
@@ -131,10 +138,10 @@ class Unconfirmed(StoreUnavailable):
     """Committed here, and nowhere else: a failover would lose it."""
 
 
-_unconfirmed: weakref.WeakSet[Connection] = weakref.WeakSet()
+_unconfirmed: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-def check_confirmed(connection: Connection, shown: str) -> None:
+def check_confirmed(connection: object, shown: str) -> None:
     """Raise if the last commit was given up waiting for its synchronous replica."""
     if _unconfirmed and connection in _unconfirmed:
         _unconfirmed.discard(connection)

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from windlass.clock import END_OF_TIME, from_micros, span
-from windlass.errors import StoreBusy
-from windlass.job import Request
+from windlass.errors import Refused, StoreBusy
+from windlass.job import JobState, Request
+from windlass.store.postgres import enqueue
 from windlass.store.postgres.arrays import numbers, sparse, texts, words
 from windlass.store.transaction import Unstorable
-from windlass.store.verbs import running
+from windlass.store.verbs import chaining, running
 from windlass.store.verbs.running import Kind, Write
 
 if TYPE_CHECKING:
@@ -38,15 +39,22 @@ class _Open(msgspec.Struct):
     lease: Lease
     outcome: Outcome
     ran: timedelta | None
+    # Somebody waits for the job, or it belongs to a batch: it ends in a transaction of its own.
+    marked: bool = False
 
 
 def settle(tx: PostgresTx, settlements: Sequence[Settlement]) -> list[Lease]:
     """Record outcomes; the leases that were lost come back."""
-    pending = [_Open(each.lease, each.outcome, each.ran) for each in settlements]
     gone: set[str] = set()
+    for each in settlements:
+        if each.enqueues:
+            _settle_with_jobs(tx, each, gone)
+    pending = [_Open(each.lease, each.outcome, each.ran) for each in settlements if not each.enqueues]
     pause = threading.Event()
     for tried in range(_TRIES):
-        pending = _round(tx, pending, gone)
+        marked = [each for each in pending if each.marked]
+        pending = _round(tx, [each for each in pending if not each.marked], gone)
+        pending += [each for each in marked if not _settle_marked(tx, each, gone)]
         if not pending:
             return [each.lease for each in settlements if each.lease.token in gone]
         if tried:
@@ -54,8 +62,49 @@ def settle(tx: PostgresTx, settlements: Sequence[Settlement]) -> list[Lease]:
     raise StoreBusy(f"{len(pending)} running jobs are locked by somebody else's transaction; try again")
 
 
+def complete(tx: PostgresTx, settlement: Settlement) -> bool:
+    """Record a completion and what is enqueued with it, within a transaction; False without the lease."""
+    opened = _Open(settlement.lease, settlement.outcome, settlement.ran, marked=True)
+    if settlement.lease.token not in _write(tx, [opened]):
+        return False
+    if settlement.enqueues:
+        enqueue.enqueue_jobs(tx, settlement.enqueues)
+    return True
+
+
+def _settle_with_jobs(tx: PostgresTx, settlement: Settlement, gone: set[str]) -> None:
+    """A completion with jobs of its own, in one transaction: there is never one without the other."""
+    pause = threading.Event()
+    for _ in range(_TRIES):
+        try:
+            with tx.part():
+                if complete(tx, settlement):
+                    return
+        except (*_UNSTORABLE, Refused) as refused:
+            gone |= {lease.token for lease in settle(tx, [running.storable_settlement(settlement, refused)])}
+            return
+        if not _told_apart(tx, [_Open(settlement.lease, settlement.outcome, settlement.ran)], gone):
+            return
+        pause.wait(_PAUSE_SECONDS)
+    raise StoreBusy(f"job {settlement.lease.id} is locked by somebody else's transaction; try again")
+
+
+def _settle_marked(tx: PostgresTx, each: _Open, gone: set[str]) -> bool:
+    """A job that others wait for ends together with what follows from that; False: try again."""
+    try:
+        with tx.part():
+            if each.lease.token in _write(tx, [each]):
+                return True
+    except _UNSTORABLE as refused:
+        each.outcome = running.storable(each.outcome, refused)
+        return False
+    return not _told_apart(tx, [each], gone)
+
+
 def _round(tx: PostgresTx, pending: Sequence[_Open], gone: set[str]) -> list[_Open]:
     """Write what can be written; what is left stands against a request, or is locked at this moment."""
+    if not pending:
+        return []
     try:
         answered = _write(tx, pending)
     except _UNSTORABLE:
@@ -78,13 +127,20 @@ def _write(tx: PostgresTx, pending: Sequence[_Open]) -> dict[str, str | None]:
     """One statement a kind; the tokens that were found, each with the request that stood in its way."""
     kinds: dict[Kind, list[tuple[Lease, Write]]] = {}
     moment = _NOW if tx.given is None else from_micros(tx.given)
+    # All of them or none: a marked one comes alone.
+    marked = any(each.marked for each in pending)
     for each in pending:
         write = running.written(each.lease, each.outcome, each.ran, moment)
         kinds.setdefault(write.kind, []).append((each.lease, write))
     found: dict[str, str | None] = {}
     for kind, writes in kinds.items():
-        rows = tx.rows(f"settle_{kind.value}", now=tx.given, **_COLUMNS[kind](writes))
+        restricted = {} if kind is Kind.PUT_BACK else {"marked": marked}
+        rows = tx.rows(f"settle_{kind.value}", now=tx.given, **_COLUMNS[kind](writes), **restricted)
         found |= {row["token"]: row["request"] for row in rows}
+        if marked and kind is not Kind.PUT_BACK:
+            for row, (lease, write) in zip(rows, writes, strict=False):
+                state = JobState(write.state or JobState.DEAD)
+                chaining.ended(tx, lease.id, state, row, enqueue.enqueue_jobs)
     return found
 
 
@@ -103,6 +159,9 @@ def _told_apart(tx: PostgresTx, unknown: Sequence[_Open], gone: set[str]) -> lis
     rows = tx.rows("settled_already", **_fence(leases))
     told = {row["token"]: row["held"] for row in rows}
     gone |= {lease.token for lease in leases if lease.token not in told}
+    marked = {row["token"] for row in rows if row["marked"]}
+    for each in unknown:
+        each.marked = each.marked or each.lease.token in marked
     return [each for each in unknown if told.get(each.lease.token)]
 
 

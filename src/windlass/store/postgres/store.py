@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 from psycopg import errors
@@ -18,21 +18,26 @@ from windlass.store.postgres.address import read
 from windlass.store.postgres.failures import explain, is_passing, lacks_day
 from windlass.store.postgres.gather import Gathering
 from windlass.store.postgres.guard import Guard
+from windlass.store.postgres.guest import Guests
+from windlass.store.postgres.handling import Handlers
 from windlass.store.postgres.link import Link
-from windlass.store.postgres.listener import CHANNEL, Listener
+from windlass.store.postgres.listener import Listener
 from windlass.store.postgres.pool import Pool
 from windlass.store.postgres.session import DIALECT, Connection, PostgresTx, Unconfirmed, load, localize
 from windlass.store.postgres.unanswered import Unanswered
+from windlass.store.verbs import chaining, handling, operating, producing, running, searching, upkeep
 from windlass.store.verbs import fleet as shared_fleet
-from windlass.store.verbs import operating, producing, running, searching, upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager, AbstractContextManager
     from datetime import datetime, timedelta
     from pathlib import Path
 
     from windlass.clock import Clock
     from windlass.job import Job, Lease, NewJob, TypeInfo
+    from windlass.store.batches import BatchInfo, NewBatch
+    from windlass.store.handling import Once, Progress
     from windlass.store.protocol import (
         Acted,
         Claimed,
@@ -82,6 +87,8 @@ class PostgresStore:
         self._listener = Listener(self.address, self._guard)
         self._pool = Pool(self.address, self._guard, patience=patience)
         self._floors = claim.Floors()
+        self._guests = Guests(self.address, self._statements, clock, ours=lambda: self._read(guest.place))
+        self._handlers = Handlers(self.address, self._guard, self._statements, clock, patience=patience)
         self._gathering = Gathering(self._enqueue_new, self._enqueue_alone)
         self._unanswered = Unanswered()
         try:
@@ -103,12 +110,24 @@ class PostgresStore:
             raise
 
     def enqueue_on(self, connection: object, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        with guest.transaction(connection, self._statements, self._clock) as tx:
-            done = enqueue.enqueue(tx, jobs, repeated=False) if jobs else []
-            if self.address.notify and any(each.created for each in done):
-                # Told when the caller commits, and not at all otherwise.
-                tx.rows("notify", channel=CHANNEL)
-            return done
+        self._check_open()
+        return self._guests.enqueue_on(connection, jobs)
+
+    async def enqueue_on_async(self, connection: object, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        self._check_open()
+        return await self._guests.enqueue_on_async(connection, jobs)
+
+    def enqueue_batch(self, batch: NewBatch, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        return self._write(chaining.enqueue_batch, batch, jobs, enqueue.enqueue_jobs)
+
+    def batch(self, batch_id: str) -> BatchInfo | None:
+        return self._read(chaining.batch, batch_id)
+
+    def batch_of(self, job_id: str) -> str | None:
+        return self._read(chaining.batch_of, job_id)
+
+    def waits_for(self, job_id: str) -> list[str]:
+        return self._read(chaining.waits_for, job_id)
 
     def register(self, types: Sequence[TypeInfo]) -> None:
         self._repeatable(producing.register, types)
@@ -136,6 +155,36 @@ class PostgresStore:
 
     def expired(self, *, limit: int) -> list[Lease]:
         return self._read(running.expired, limit)
+
+    # --- handlers ---
+
+    def transaction(
+        self, completion: Callable[[], Settlement], *, within: timedelta
+    ) -> AbstractContextManager[Any]:
+        self._check_open()
+        return self._handlers.transaction(completion, within)
+
+    def transaction_async(
+        self, completion: Callable[[], Settlement], *, within: timedelta
+    ) -> AbstractAsyncContextManager[Any]:
+        self._check_open()
+        return self._handlers.transaction_async(completion, within)
+
+    def note_progress(self, said: Sequence[tuple[Lease, int, int | None]]) -> None:
+        # With the beats, which wait for nobody: the heart tells it.
+        self._hot("beat", handling.note_progress, said)
+
+    def progress(self, job_id: str) -> Progress | None:
+        return self._read(handling.progress, job_id)
+
+    def begin_once(self, lease: Lease, key: str) -> Once:
+        return self._write(handling.begin_once, lease, key)
+
+    def end_once(self, lease: Lease, key: str) -> None:
+        self._write(handling.end_once, lease, key)
+
+    def undo_once(self, lease: Lease, key: str) -> None:
+        self._write(handling.undo_once, lease, key)
 
     # --- the fleet ---
 
@@ -175,16 +224,16 @@ class PostgresStore:
         return self._read(operating.counts)
 
     def cancel(self, job_id: str, *, by: str = "", why: str = "") -> Acted:
-        return self._write(operating.cancel, job_id, by, why)
+        return self._write(chaining.ending, operating.cancel, job_id, by, why, enqueue.enqueue_jobs)
 
     def bury(self, job_id: str, *, by: str = "", why: str = "") -> Acted:
-        return self._write(operating.bury, job_id, by, why)
+        return self._write(chaining.ending, operating.bury, job_id, by, why, enqueue.enqueue_jobs)
 
     def replay(self, job_id: str, *, edit: Edit | None = None, by: str = "", why: str = "") -> Acted:
         return self._write(operating.replay, job_id, edit, by, why)
 
     def discard(self, job_id: str, *, by: str = "", why: str = "") -> Acted:
-        return self._write(operating.discard, job_id, by, why)
+        return self._write(chaining.ending, operating.discard, job_id, by, why, enqueue.enqueue_jobs)
 
     def edit(self, job_id: str, change: Edit, *, by: str = "", why: str = "") -> Acted:
         return self._write(operating.edit, job_id, change, by, why)
@@ -231,6 +280,7 @@ class PostgresStore:
         for link in self._links.values():
             link.close()
         self._pool.close()
+        self._handlers.close()
         self._guard.close()
 
     # --- how verbs come to the database ---

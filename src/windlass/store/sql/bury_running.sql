@@ -11,4 +11,4 @@ update windlass.jobs
        history = :history,
        finished_at = :now,
        updated_at = :now
- where seq = :seq and token = :token;
+ where seq = :seq and token = :token and (:marked or (batch is null and has_dependents = 0));

@@ -1,3 +1,5 @@
 -- Is anything in this store that a move would mix with its own?
 select exists (select from windlass.jobs) or exists (select from windlass.archive)
-    or exists (select from windlass.keys) or exists (select from windlass.settings) as anything;
+    or exists (select from windlass.keys) or exists (select from windlass.settings)
+    or exists (select from windlass.batches) or exists (select from windlass.dependencies)
+    or exists (select from windlass.once) or exists (select from windlass.progress) as anything;

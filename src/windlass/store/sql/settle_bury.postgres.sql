@@ -1,4 +1,5 @@
 -- Running jobs go to the dead letters. The token alone is the fence.
+-- A job that others wait for, or that is one of a batch, is left for a transaction of its own.
 with clock as materialized (
     select now, windlass.moment(now) as moment from (select coalesce(cast(:now as bigint), windlass.now()) as now) as c
 ),
@@ -9,11 +10,12 @@ given as materialized (
            as g (seq, token, lost, last_token, reason, error, history)
 ),
 locked as materialized (
-    select j.spot, g.*
+    select j.spot, j.batch, j.has_dependents, g.*
       from (select * from given order by seq) as g,
-           lateral (select j.ctid as spot
+           lateral (select j.ctid as spot, j.batch, j.has_dependents
                       from windlass.jobs as j
                      where j.seq = g.seq and j.token = g.token
+                       and (cast(:marked as boolean) or (j.batch is null and j.has_dependents = 0))
                        for update skip locked) as j
 ),
 changed as (
@@ -31,6 +33,6 @@ changed as (
            updated_at = clock.now
       from locked as g, clock
      where j.ctid = g.spot and j.token = g.token
-    returning g.token
+    returning g.token, g.batch, g.has_dependents
 )
-select token, cast(null as text) as request from changed;
+select token, cast(null as text) as request, batch, has_dependents from changed;

@@ -1,5 +1,6 @@
 -- Jobs end: their records move to the archive in one step. The token alone is the fence: with the state beside it the
 -- planner reads all running jobs. A row that somebody else holds at this moment is left for the next batch.
+-- A job that others wait for, or that is one of a batch, is left for a transaction of its own.
 with clock as materialized (
     select now, windlass.moment(now) as moment from (select coalesce(cast(:now as bigint), windlass.now()) as now) as c
 ),
@@ -15,6 +16,7 @@ locked as materialized (
            lateral (select j.ctid as spot
                       from windlass.jobs as j
                      where j.seq = g.seq and j.token = g.token
+                       and (cast(:marked as boolean) or (j.batch is null and j.has_dependents = 0))
                        for update skip locked) as j
 ),
 gone as (
@@ -38,4 +40,4 @@ kept as (
            replace(new_history, '0001-01-01T00:00:00Z', clock.moment), changes
       from gone, clock
 )
-select token, cast(null as text) as request from gone;
+select token, cast(null as text) as request, batch, has_dependents from gone;

@@ -39,7 +39,7 @@ class Connection(sqlite3.Connection):
     __slots__ = ("__weakref__",)
 
 
-def open_connection(path: str) -> Connection:
+def open_connection(path: str, kind: type[Connection] = Connection, *, cached: int = 256) -> Connection:
     """A connection with our settings: durable commits, no checkpoints of its own, explicit transactions."""
     target = MEMORY if path == MEMORY else f"file:{quote(path)}?mode=rwc"
     with translated(path):
@@ -48,8 +48,8 @@ def open_connection(path: str) -> Connection:
             uri=path != MEMORY,
             isolation_level=None,
             check_same_thread=False,
-            cached_statements=256,
-            factory=Connection,
+            cached_statements=cached,
+            factory=kind,
         )
         try:
             connection.row_factory = sqlite3.Row

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from windlass.errors import InvalidValue, StoreBusy
 from windlass.store.sqlite.connection import MEMORY, SqliteTx, explain
@@ -14,14 +14,71 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from windlass.clock import Clock
+    from windlass.store.bridge import Bridge
+
+
+class AsyncGuest:
+    """An aiosqlite connection as our statements see it: what it does, it does on its own thread."""
+
+    def __init__(self, connection: Any, bridge: Bridge) -> None:
+        theirs = type(connection).__module__.partition(".")[0] == "aiosqlite"
+        # It speaks through Python's own library: two of them in one process do not see each other's locks.
+        if not theirs or sqlite3.Connection.__module__ != "sqlite3":
+            raise InvalidValue("connection", connection, ALLOWED_ASYNC)
+        self._connection = connection
+        self._bridge = bridge
+
+    @property
+    def in_transaction(self) -> bool:
+        return bool(self._connection.in_transaction)
+
+    @property
+    def row_factory(self) -> Any:
+        return self._connection.row_factory
+
+    @row_factory.setter
+    def row_factory(self, factory: Any) -> None:
+        self._connection.row_factory = factory
+
+    @property
+    def text_factory(self) -> Any:
+        return self._connection.text_factory
+
+    @text_factory.setter
+    def text_factory(self, factory: Any) -> None:
+        self._connection.text_factory = factory
+
+    def execute(self, text: str, values: Mapping[str, object] | tuple[()] = ()) -> _Answer:
+        async def run() -> _Answer:
+            async with self._connection.execute(text, values) as cursor:
+                return _Answer(list(await cursor.fetchall()), cursor.rowcount)
+
+        return self._bridge.wait(run())
+
+
+class _Answer:
+    """What a statement said, already fetched."""
+
+    def __init__(self, rows: list[sqlite3.Row], rowcount: int) -> None:
+        self._rows = rows
+        self.rowcount = rowcount
+
+    def fetchall(self) -> list[sqlite3.Row]:
+        return self._rows
+
+    def __iter__(self) -> Iterator[sqlite3.Row]:
+        return iter(self._rows)
+
+
+Guest = sqlite3.Connection | AsyncGuest
+
+ALLOWED = f"a {sqlite3.Connection.__module__}.Connection, or a SQLAlchemy or Django connection over one"
+ALLOWED_ASYNC = "an aiosqlite.Connection, or an async one of SQLAlchemy's over it"
 
 
 @contextmanager
-def transaction(
-    connection: object, path: str, statements: Mapping[str, str], clock: Clock
-) -> Iterator[SqliteTx]:
+def transaction(guest: Guest, path: str, statements: Mapping[str, str], clock: Clock) -> Iterator[SqliteTx]:
     """A part of the caller's transaction; the commit is left to the caller."""
-    guest = _checked(connection)
     _check_usable(guest)
     factories = guest.row_factory, guest.text_factory
     guest.row_factory, guest.text_factory = sqlite3.Row, str
@@ -31,7 +88,7 @@ def transaction(
             guest.execute("pragma wal_autocheckpoint = 0")
         if began := not guest.in_transaction:
             guest.execute("begin immediate")
-        tx = SqliteTx(guest, statements, clock.micros())
+        tx = SqliteTx(cast("sqlite3.Connection", guest), statements, clock.micros())
         try:
             with tx.part():
                 yield tx
@@ -51,13 +108,14 @@ def transaction(
         guest.row_factory, guest.text_factory = factories
 
 
-def _checked(connection: object) -> sqlite3.Connection:
+def checked(connection: object) -> sqlite3.Connection:
+    """The connection, if it is one that we can write on."""
     if not isinstance(connection, sqlite3.Connection):
-        raise InvalidValue("connection", connection, f"a {sqlite3.Connection.__module__}.Connection")
+        raise InvalidValue("connection", connection, ALLOWED)
     return connection
 
 
-def _check_usable(guest: sqlite3.Connection) -> None:
+def _check_usable(guest: Guest) -> None:
     try:
         guest.execute("select 1")
     except sqlite3.ProgrammingError as error:
@@ -66,7 +124,7 @@ def _check_usable(guest: sqlite3.Connection) -> None:
         ) from None
 
 
-def _check_file(guest: sqlite3.Connection, path: str) -> None:
+def _check_file(guest: Guest, path: str) -> None:
     """A job in another file than the queue's would never be found."""
     files = {row["name"]: row["file"] for row in guest.execute("pragma database_list")}
     main = files["main"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from windlass.errors import StoreMismatch, StoreUnavailable
@@ -55,6 +56,10 @@ def bring_up(
     if found.number is None:
         _set_up(connection, path)
     pending = [each for each in known if each.label in found.pending]
+    if found.number is None and not any(each.alone for each in pending):
+        # A new store is there with all of its migrations or not at all, also for who opens it meanwhile.
+        with _exclusive(connection):
+            return [each.label for each in pending if _at_once(connection, each, clock, say)]
     return [each.label for each in pending if _apply(connection, each, clock, say)]
 
 
@@ -78,19 +83,31 @@ def _apply(connection: sqlite3.Connection, each: Migration, clock: Clock, say: C
             connection.execute(statement)
         _note(connection, each, clock)
         return True
+    with _exclusive(connection):
+        return _at_once(connection, each, clock, say)
+
+
+def _at_once(
+    connection: sqlite3.Connection, each: Migration, clock: Clock, say: Callable[[str], None]
+) -> bool:
+    if each.number in (_applied(connection) or {}):
+        return False
+    say(f"applying {each.label}")
+    for statement in _each(each.text):
+        connection.execute(statement)
+    _note(connection, each, clock)
+    return True
+
+
+@contextmanager
+def _exclusive(connection: sqlite3.Connection) -> Iterator[None]:
     connection.execute("begin exclusive")
     try:
-        if each.number in (_applied(connection) or {}):
-            return False
-        say(f"applying {each.label}")
-        for statement in _each(each.text):
-            connection.execute(statement)
-        _note(connection, each, clock)
+        yield
         connection.execute("commit")
     finally:
         if connection.in_transaction:
             connection.execute("rollback")
-    return True
 
 
 def _note(connection: sqlite3.Connection, each: Migration, clock: Clock) -> None:

@@ -18,19 +18,27 @@ if TYPE_CHECKING:
     from windlass.store.sqlite.library import sqlite3
 
 _ALWAYS = "true"
-# While a store is closing, what runs may end, and its workers may go on beating until it has.
+# While a store is closing, what runs may end, also for who waited for it, and its workers may go on beating
+# until it has.
 _WHEN_CLOSED = "(select state from windlass_moves) <> 'closing'"
-_UNLESS_RUNNING = f"old.state <> 'processing' or {_WHEN_CLOSED}"
+_UNLESS_RUNNING = f"(old.state <> 'processing' and old.waits_for = 0) or {_WHEN_CLOSED}"
+# What is enqueued by a job's end goes with it.
+_UNLESS_BY_END = "(select state <> 'closing' or not passing from windlass_moves)"
 _REFUSED: dict[tuple[str, str], str] = {
-    ("jobs", "insert"): _ALWAYS,
+    ("jobs", "insert"): _UNLESS_BY_END,
     ("jobs", "update"): _UNLESS_RUNNING,
     ("jobs", "delete"): _UNLESS_RUNNING,
     ("archive", "insert"): _WHEN_CLOSED,
     ("archive", "update"): _ALWAYS,
     ("archive", "delete"): _ALWAYS,
+    **{(table, verb): _ALWAYS for table in ("types", "settings") for verb in ("insert", "update", "delete")},
+    ("keys", "insert"): _UNLESS_BY_END,
+    ("keys", "update"): _UNLESS_BY_END,
+    ("keys", "delete"): _UNLESS_BY_END,
+    # What a running job says about itself, and who waits for it.
     **{
-        (table, verb): _ALWAYS
-        for table in ("keys", "types", "settings")
+        (table, verb): _WHEN_CLOSED
+        for table in ("batches", "dependencies", "once", "progress")
         for verb in ("insert", "update", "delete")
     },
     ("workers", "insert"): _ALWAYS,

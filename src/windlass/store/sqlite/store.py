@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, TypeVar
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from windlass.clock import SystemClock, from_micros
 from windlass.errors import StoreUnavailable
 from windlass.store import migration, statements
+from windlass.store.bridge import across, across_block
 from windlass.store.protocol import StoreStatus
 from windlass.store.sqlite import files, forks, guest, health, schema
+from windlass.store.sqlite import handling as own
 from windlass.store.sqlite.claim import claim, nothing_to_claim
 from windlass.store.sqlite.connection import MEMORY, SqliteTx, open_connection
 from windlass.store.sqlite.files import real_path
 from windlass.store.sqlite.library import require_version, sqlite3
 from windlass.store.sqlite.readers import Readers
 from windlass.store.sqlite.writer import Writer
-from windlass.store.verbs import fleet, operating, producing, running, searching, upkeep
+from windlass.store.verbs import chaining, fleet, handling, operating, producing, running, searching, upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
     from windlass.clock import Clock
     from windlass.job import Job, Lease, NewJob, TypeInfo
+    from windlass.store.batches import BatchInfo, NewBatch
+    from windlass.store.handling import Once, Progress
     from windlass.store.protocol import (
         Acted,
         Claimed,
@@ -69,6 +73,7 @@ class SqliteStore:
         self.clock = clock or SystemClock()
         self._statements = statements.load(schema.DIALECT)
         self._known = migration.load(schema.DIALECT, migrations)
+        self._patience = patience
         self._readers = Readers(self.path)
         self._opened_by = os.getpid()
         self._closed = False
@@ -91,10 +96,28 @@ class SqliteStore:
         return self._writer.run(producing.enqueue, jobs)
 
     def enqueue_on(self, connection: object, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        return self._enqueue_as_guest(guest.checked(connection), jobs)
+
+    async def enqueue_on_async(self, connection: object, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        return await across(lambda bridge: self._enqueue_as_guest(guest.AsyncGuest(connection, bridge), jobs))
+
+    def _enqueue_as_guest(self, connection: guest.Guest, jobs: Sequence[NewJob]) -> list[Enqueued]:
         # The caller's connection runs no checkpoints, so ours must not wait for a write of our own.
         self._writer.checkpoint_soon()
         with guest.transaction(connection, self.path, self._statements, self.clock) as tx:
             return producing.enqueue(tx, jobs)
+
+    def enqueue_batch(self, batch: NewBatch, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        return self._writer.run(chaining.enqueue_batch, batch, jobs, producing.enqueue)
+
+    def batch(self, batch_id: str) -> BatchInfo | None:
+        return self._read(chaining.batch, batch_id)
+
+    def batch_of(self, job_id: str) -> str | None:
+        return self._read(chaining.batch_of, job_id)
+
+    def waits_for(self, job_id: str) -> list[str]:
+        return self._read(chaining.waits_for, job_id)
 
     def register(self, types: Sequence[TypeInfo]) -> None:
         self._writer.run(producing.register, types)
@@ -123,6 +146,41 @@ class SqliteStore:
 
     def expired(self, *, limit: int) -> list[Lease]:
         return self._read(running.expired, limit)
+
+    # --- handlers ---
+
+    def transaction(
+        self, completion: Callable[[], Settlement], *, within: timedelta
+    ) -> AbstractContextManager[Any]:
+        # As for a caller's connection: it runs no checkpoints of its own.
+        self._writer.checkpoint_soon()
+        return own.transaction(
+            self.path,
+            self._statements,
+            self.clock,
+            completion,
+            patience=min(self._patience, within.total_seconds()),
+        )
+
+    def transaction_async(
+        self, completion: Callable[[], Settlement], *, within: timedelta
+    ) -> AbstractAsyncContextManager[Any]:
+        return across_block(lambda: self.transaction(completion, within=within))
+
+    def note_progress(self, said: Sequence[tuple[Lease, int, int | None]]) -> None:
+        self._writer.run(handling.note_progress, said)
+
+    def progress(self, job_id: str) -> Progress | None:
+        return self._read(handling.progress, job_id)
+
+    def begin_once(self, lease: Lease, key: str) -> Once:
+        return self._writer.run(handling.begin_once, lease, key)
+
+    def end_once(self, lease: Lease, key: str) -> None:
+        self._writer.run(handling.end_once, lease, key)
+
+    def undo_once(self, lease: Lease, key: str) -> None:
+        self._writer.run(handling.undo_once, lease, key)
 
     # --- the fleet ---
 
@@ -162,16 +220,16 @@ class SqliteStore:
         return self._read(operating.counts)
 
     def cancel(self, job_id: str, *, by: str = "", why: str = "") -> Acted:
-        return self._writer.run(operating.cancel, job_id, by, why)
+        return self._writer.run(chaining.ending, operating.cancel, job_id, by, why, producing.enqueue)
 
     def bury(self, job_id: str, *, by: str = "", why: str = "") -> Acted:
-        return self._writer.run(operating.bury, job_id, by, why)
+        return self._writer.run(chaining.ending, operating.bury, job_id, by, why, producing.enqueue)
 
     def replay(self, job_id: str, *, edit: Edit | None = None, by: str = "", why: str = "") -> Acted:
         return self._writer.run(operating.replay, job_id, edit, by, why)
 
     def discard(self, job_id: str, *, by: str = "", why: str = "") -> Acted:
-        return self._writer.run(operating.discard, job_id, by, why)
+        return self._writer.run(chaining.ending, operating.discard, job_id, by, why, producing.enqueue)
 
     def edit(self, job_id: str, change: Edit, *, by: str = "", why: str = "") -> Acted:
         return self._writer.run(operating.edit, job_id, change, by, why)

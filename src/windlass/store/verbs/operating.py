@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from windlass.clock import from_micros, to_micros
+from windlass.clock import END_OF_TIME, from_micros, to_micros
 from windlass.errors import JobNotFound, WrongState
 from windlass.job import Change, Error, Job, JobState, Reason, Request, View
 from windlass.store import rows
@@ -47,7 +47,7 @@ def cancel(tx: Tx, job_id: str, by: str, why: str) -> Acted:
     """End a pending job as cancelled, or ask the worker of a running one to."""
     job = _known(tx, job_id)
     if job.state is JobState.PENDING:
-        return _end(tx, job, JobState.CANCELLED, _changed(tx, job, "cancel", by, why))
+        return end(tx, job, JobState.CANCELLED, _changed(tx, job, "cancel", by, why))
     if job.state is JobState.PROCESSING:
         return _ask(tx, job, Request.CANCEL, _changed(tx, job, "cancel", by, why))
     raise WrongState(job.id, "cancel", job.state.value, "pending and processing")
@@ -79,6 +79,7 @@ def replay(tx: Tx, job_id: str, edit: Edit | None, by: str, why: str) -> Acted:
         return _change(tx, job, _with_time(edit, tx.now), _changed(tx, job, "replay", by, why, edit))
     if job.state is not JobState.DEAD:
         raise WrongState(job.id, "replay", job.state.value, "dead and waiting")
+    _wait_no_more(tx, job)
     asked = edit or Edit()
     run_at = max(to_micros(asked.run_at), tx.now) if asked.run_at else tx.now
     tx.change(
@@ -100,7 +101,7 @@ def discard(tx: Tx, job_id: str, by: str, why: str) -> Acted:
     job = _known(tx, job_id)
     if job.state is not JobState.DEAD:
         raise WrongState(job.id, "discard", job.state.value, "dead")
-    return _end(tx, job, JobState.DISCARDED, _changed(tx, job, "discard", by, why))
+    return end(tx, job, JobState.DISCARDED, _changed(tx, job, "discard", by, why))
 
 
 def edit(tx: Tx, job_id: str, change: Edit, by: str, why: str) -> Acted:
@@ -114,8 +115,9 @@ def edit(tx: Tx, job_id: str, change: Edit, by: str, why: str) -> Acted:
 def counts(tx: Tx) -> Counts:
     """How many jobs stand where, by type."""
     found = [_due(row, tx.now) for row in tx.rows("count_due")]
-    for row in tx.rows("count_later", now=tx.now):
+    for row in tx.rows("count_later", now=tx.now, never=END_OF_TIME):
         view = View.DUE if row["due"] else View.RETRYING if row["tried"] else View.SCHEDULED
+        view = View.WAITING if row["waits"] else view
         found.append(Count(row["type"], JobState.PENDING, view, row["count"]))
     for row in tx.rows("count_running", now=tx.now):
         stuck = View.STUCK if row["stuck"] else None
@@ -140,7 +142,8 @@ def _known(tx: Tx, job_id: str) -> Job:
     return job
 
 
-def _end(tx: Tx, job: Job, state: JobState, changes: str) -> Acted:
+def end(tx: Tx, job: Job, state: JobState, changes: str) -> Acted:
+    """End a job that nobody runs."""
     tx.change(
         "end_idle", seq=job.seq, state=state.value, expected=job.state.value, changes=changes, now=tx.now
     )
@@ -155,6 +158,8 @@ def _ask(tx: Tx, job: Job, request: Request, changes: str) -> Acted:
 
 def _change(tx: Tx, job: Job, change: Edit, changes: str) -> Acted:
     run_at = None if change.run_at is None else max(to_micros(change.run_at), tx.now)
+    if run_at is not None:
+        _wait_no_more(tx, job)
     tx.change(
         "edit",
         seq=job.seq,
@@ -167,6 +172,12 @@ def _change(tx: Tx, job: Job, change: Edit, changes: str) -> Acted:
         now=tx.now,
     )
     return Acted(job.id, JobState.PENDING)
+
+
+def _wait_no_more(tx: Tx, job: Job) -> None:
+    """Whoever says when a job runs says that it need not wait for others."""
+    tx.change("forget_parents", id=job.id)
+    tx.change("wait_no_more", id=job.id)
 
 
 def _with_time(edit: Edit | None, now: int) -> Edit:

@@ -9,6 +9,7 @@ from windlass.errors import IdConflict, InvalidValue, KeyConflict
 from windlass.job import Job, NewJob, TypeInfo
 from windlass.store import rows
 from windlass.store.protocol import Enqueued
+from windlass.store.verbs import chaining
 from windlass.store.verbs.operating import get_by_id
 
 if TYPE_CHECKING:
@@ -20,6 +21,14 @@ if TYPE_CHECKING:
 def enqueue(tx: Tx, jobs: Sequence[NewJob]) -> list[Enqueued]:
     """Insert all jobs, or raise and (by the transaction) insert none."""
     return [_enqueue_one(tx, job) for job in jobs]
+
+
+def enqueue_by_end(tx: Tx, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    """The same for jobs that are enqueued by another one's end: also when nobody else may any more."""
+    tx.change("pass_seal", passing=1)
+    done = enqueue(tx, jobs)
+    tx.change("pass_seal", passing=0)
+    return done
 
 
 def _enqueue_one(tx: Tx, new: NewJob) -> Enqueued:
@@ -51,6 +60,8 @@ def _enqueue_one(tx: Tx, new: NewJob) -> Enqueued:
         # Sent again after its job has ended: it must not run a second time.
         tx.change("remove_new", id=new.id)
         return existing(new, rows.ended_job(ended))
+    if new.depends_on:
+        return chaining.attach(tx, new)
     return Enqueued(new.id, new.key, created=True, due=run_at <= tx.now)
 
 

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any, assert_never
 import msgspec
 
 from windlass.clock import END_OF_TIME, from_micros, span
-from windlass.job import Attempt, Error, Lease, Output, Reason, Request
+from windlass.errors import LeaseLost, Refused
+from windlass.job import Attempt, Error, JobState, Lease, Output, Reason, Request
 from windlass.outcome import Again, Cancelled, Dead, Done, Outcome, Released, Snoozed
 from windlass.store import rows
 from windlass.store.transaction import Unstorable
+from windlass.store.verbs import chaining, producing
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from datetime import datetime
 
     from windlass.store.protocol import Settlement
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 # Also what cannot even be written as text, such as half a character.
 _UNSTORABLE = (Unstorable, UnicodeError, msgspec.MsgspecError)
+# Also jobs to be enqueued with a completion that stand against what exists.
+_REFUSED = (*_UNSTORABLE, Refused)
 _LOST = frozenset({Reason.WORKER_LOST, Reason.LEASE_EXPIRED})
 
 
@@ -31,8 +35,17 @@ def settle(tx: Tx, settlements: Sequence[Settlement]) -> list[Lease]:
     try:
         with tx.part():
             return [each.lease for each in settlements if not _settle_one(tx, each)]
-    except _UNSTORABLE:
+    except _REFUSED:
         return [each.lease for each in settlements if not _settle_alone(tx, each)]
+
+
+def complete(tx: Tx, settlement: Settlement) -> None:
+    """Record a completion within a handler's own transaction, or raise: then nothing of it is written."""
+    lease = settlement.lease
+    if not _write(tx, lease, written(lease, settlement.outcome, settlement.ran, from_micros(tx.now))):
+        raise LeaseLost(lease.id)
+    if settlement.enqueues:
+        producing.enqueue_by_end(tx, settlement.enqueues)
 
 
 def _settle_alone(tx: Tx, settlement: Settlement) -> bool:
@@ -40,9 +53,14 @@ def _settle_alone(tx: Tx, settlement: Settlement) -> bool:
     try:
         with tx.part():
             return _settle_one(tx, settlement)
-    except _UNSTORABLE as refused:
-        outcome = storable(settlement.outcome, refused)
-        return _settle_one(tx, msgspec.structs.replace(settlement, outcome=outcome))
+    except _REFUSED as refused:
+        return _settle_one(tx, storable_settlement(settlement, refused))
+
+
+def storable_settlement(settlement: Settlement, refused: Exception) -> Settlement:
+    """The same without what was refused: no completion without the jobs that belong to it."""
+    outcome = storable(settlement.outcome, refused)
+    return msgspec.structs.replace(settlement, outcome=outcome, enqueues=())
 
 
 def storable(outcome: Outcome, refused: Exception) -> Outcome:
@@ -67,6 +85,8 @@ def _settle_one(tx: Tx, settlement: Settlement) -> bool:
         if standing is not None and standing["request"] is not None:
             outcome = carried_out(outcome, Request(standing["request"]))
     if _write(tx, lease, written(lease, outcome, settlement.ran, from_micros(tx.now))):
+        if settlement.enqueues:
+            producing.enqueue_by_end(tx, settlement.enqueues)
         return True
     return tx.row("settled_before", seq=lease.job.seq, token=lease.token) is not None
 
@@ -189,7 +209,7 @@ def _write(tx: Tx, lease: Lease, write: Write) -> bool:
             assert_never(write.kind)
 
 
-def _finish(tx: Tx, lease: Lease, write: Write) -> bool:
+def _finish(tx: Tx, lease: Lease, write: Write, *, marked: bool = False) -> bool:
     moved = tx.change(
         "finish",
         seq=lease.job.seq,
@@ -201,24 +221,36 @@ def _finish(tx: Tx, lease: Lease, write: Write) -> bool:
         result=write.result,
         history=write.history,
         now=tx.now,
+        marked=marked,
     )
-    return bool(moved) and bool(tx.change("remove_finished", seq=lease.job.seq, token=lease.token))
+    if moved:
+        return bool(tx.change("remove_finished", seq=lease.job.seq, token=lease.token))
+    return not marked and _with_marks(tx, lease, write, _finish, JobState(write.state))
 
 
-def _bury(tx: Tx, lease: Lease, write: Write) -> bool:
-    return bool(
-        tx.change(
-            "bury_running",
-            seq=lease.job.seq,
-            token=lease.token,
-            last_token=write.last_token,
-            lost=int(write.lost),
-            reason=write.reason,
-            error=write.error,
-            history=write.history,
-            now=tx.now,
-        )
+def _bury(tx: Tx, lease: Lease, write: Write, *, marked: bool = False) -> bool:
+    buried = tx.change(
+        "bury_running",
+        seq=lease.job.seq,
+        token=lease.token,
+        last_token=write.last_token,
+        lost=int(write.lost),
+        reason=write.reason,
+        error=write.error,
+        history=write.history,
+        now=tx.now,
+        marked=marked,
     )
+    return bool(buried) or (not marked and _with_marks(tx, lease, write, _bury, JobState.DEAD))
+
+
+def _with_marks(tx: Tx, lease: Lease, write: Write, end: Callable[..., bool], state: JobState) -> bool:
+    """Not found among the plain ones: lost, or a job whose end concerns others. Most jobs never come here."""
+    marks = tx.row("marks_of", seq=lease.job.seq, token=lease.token)
+    if marks is None or not end(tx, lease, write, marked=True):
+        return False
+    chaining.ended(tx, lease.id, state, marks, producing.enqueue_by_end)
+    return True
 
 
 def _put_back(tx: Tx, lease: Lease, write: Write) -> bool:

@@ -23,8 +23,9 @@ _FROM_THE_TOP = 2**62
 
 _VIEWS = {
     View.DUE: "state = 'pending' and run_at <= :now",
-    View.SCHEDULED: "state = 'pending' and run_at > :now and attempts = 0",
-    View.RETRYING: "state = 'pending' and run_at > :now and attempts > 0",
+    View.SCHEDULED: "state = 'pending' and run_at > :now and attempts = 0 and waits_for = 0",
+    View.RETRYING: "state = 'pending' and run_at > :now and attempts > 0 and waits_for = 0",
+    View.WAITING: "state = 'pending' and waits_for > 0",
     View.STUCK: "state = 'processing' and lease_until < :now",
 }
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from windlass.clock import span
+from windlass.store.verbs import chaining, producing
 
 if TYPE_CHECKING:
     from windlass.store.protocol import Retention
@@ -21,12 +22,20 @@ def promote(tx: Tx, limit: int) -> int:
 
 def prune(tx: Tx, keep: Retention, limit: int) -> int:
     """Delete one batch of records past their retention, their keys with them."""
+    chaining.sweep(tx, producing.enqueue)
     tx.change("note_highest")
     pruned = _prune(tx, "ended", tx.now - span(keep.ended), limit)
     if pruned < limit:
         pruned += _prune(tx, "dead", tx.now - span(keep.dead), limit - pruned)
     tx.change("prune_workers", before=tx.now - span(WORKER_ROWS))
+    prune_notes(tx, keep)
     return pruned
+
+
+def prune_notes(tx: Tx, keep: Retention) -> None:
+    """Delete what jobs had recorded about themselves while they ran."""
+    for which in ("progress", "once", "batches"):
+        tx.change(f"prune_{which}", before=tx.now - span(keep.ended))
 
 
 def _prune(tx: Tx, which: str, before: int, limit: int) -> int:

@@ -12,7 +12,8 @@ from windlass.clock import Clock
 from windlass.job import Output, Reason
 from windlass.outcome import Crashed, Failed, Interrupted, Result, Returned, TimedOut
 from windlass.size import told_size
-from windlass.worker.children import tree, words
+from windlass.worker.attendant import Attendant
+from windlass.worker.children import asking, tree, words
 from windlass.worker.children.child import Child
 from windlass.worker.command import told_end
 from windlass.worker.run import Run
@@ -28,8 +29,9 @@ _SELDOM = 5.0
 class Errand:
     """One run in one child. `carry` follows it; `halt` may come from any thread."""
 
-    def __init__(self, child: Child, clock: Clock) -> None:
+    def __init__(self, child: Child, attendant: Attendant, clock: Clock) -> None:
         self._child = child
+        self._attendant = attendant
         self._clock = clock
         self._halted: float | None = None
         self._broken_off = False
@@ -68,6 +70,8 @@ class Errand:
                 return Returned(answer.value, self._said())
             if isinstance(answer, words.Broke):
                 return self._broke(answer, work)
+            if isinstance(answer, words.Asked):
+                self._child.say(asking.answer(answer, self._attendant))
             if self._child.has_ended():
                 return None
             if self._halted is not None and self._escalate(self._halted, work):

@@ -25,6 +25,7 @@ from windlass.origin import Origin, find, load_main
 from windlass.outcome import Raised, failure
 from windlass.registry import Handler, Options, make_handler
 from windlass.worker.children import words
+from windlass.worker.children.asking import Asking
 from windlass.worker.children.limits import limited
 from windlass.worker.children.records import Forward
 from windlass.worker.children.system import adopt_orphans, die_with_parent
@@ -55,6 +56,7 @@ class Program:
         self._main = threading.main_thread()
         self._clock = SystemClock()
         self._inbox: SimpleQueue[words.Work | None] = SimpleQueue()
+        self._asking = Asking(self._say)
         self._notice = Notice()
         self._handlers: dict[str, Handler] = {}
         self._runner = asyncio.Runner()
@@ -141,7 +143,12 @@ class Program:
         job = _job.decode(work.job or b"")
         ends = self._clock.monotonic() + work.seconds
         return Context(
-            job, self._notice, deadline=work.deadline or job.updated_at, ends=ends, clock=self._clock
+            job,
+            self._notice,
+            deadline=work.deadline or job.updated_at,
+            ends=ends,
+            clock=self._clock,
+            worker=self._asking,
         )
 
     def _strike(self, _: int, __: FrameType | None) -> None:
@@ -180,6 +187,8 @@ class Program:
             elif isinstance(message, words.Told):
                 notice = self._notice
                 notice.lose() if message.lease_lost else notice.give()
+            elif isinstance(message, words.Answered):
+                self._asking.hear(message)
         self._inbox.put(None)
         if self._open:
             self._end()

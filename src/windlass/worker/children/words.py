@@ -7,11 +7,11 @@ import struct
 import threading
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
-from windlass.job import Error
+from windlass.job import Error, NewJob
 from windlass.origin import Main, Origin
 
 _LENGTH = struct.Struct("!I")
@@ -50,7 +50,19 @@ class Told(msgspec.Struct, tag=True, tag_field="is", frozen=True):
     lease_lost: bool
 
 
-FromWorker = Hello | Work | Told
+class Answered(msgspec.Struct, tag=True, tag_field="is", frozen=True, kw_only=True):
+    """What became of a question."""
+
+    number: int
+    word: str = ""
+    ends: float = 0.0
+    deadline: datetime | None = None
+    # The kind of the error that it met, and its message.
+    error: str = ""
+    message: str = ""
+
+
+FromWorker = Hello | Work | Told | Answered
 
 
 # --- the child says -----------------------------------------------------------------------------
@@ -93,7 +105,22 @@ class Broke(msgspec.Struct, tag=True, tag_field="is", frozen=True, kw_only=True)
     no_memory: bool = False
 
 
-FromChild = Ready | Unfit | Said | Finished | Broke
+Verb = Literal["enqueue", "progress", "extend", "begin_once", "end_once", "undo_once"]
+
+
+class Asked(msgspec.Struct, tag=True, tag_field="is", frozen=True, kw_only=True):
+    """The handler asks for something through its context."""
+
+    number: int
+    verb: Verb
+    drafts: tuple[NewJob, ...] = ()
+    done: int = 0
+    total: int | None = None
+    seconds: float = 0.0
+    key: str = ""
+
+
+FromChild = Ready | Unfit | Said | Finished | Broke | Asked
 
 
 # --- the form -----------------------------------------------------------------------------------

@@ -169,5 +169,7 @@ create table windlass.moves (
     place text not null,
     began_at integer not null,
     -- By table, the place in its order up to which rows have been copied here.
-    copied text not null default '{}'
+    copied text not null default '{}',
+    -- 1 within a transaction that ends a running job while the store is closing.
+    passing integer not null default 0
 ) strict, without rowid;

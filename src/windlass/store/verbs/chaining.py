@@ -1,0 +1,210 @@
+"""Which jobs wait for others, and when is a batch complete?
+
+Whoever ends a job that has dependents or belongs to a batch comes here, in the same transaction. A sweep
+repairs what a worker of an older release has left undone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from windlass.clock import END_OF_TIME, from_micros, to_micros
+from windlass.errors import JobNotFound
+from windlass.job import Change, Job, JobState, NewJob
+from windlass.store import rows
+from windlass.store.batches import BatchInfo, NewBatch
+from windlass.store.protocol import Acted, Enqueued
+from windlass.store.verbs import operating
+
+if TYPE_CHECKING:
+    from windlass.store.transaction import Row, Tx
+
+# How jobs are stored: each store has its own way.
+Storing = Callable[[Any, Sequence[NewJob]], list[Enqueued]]
+
+_SWEPT = 500
+
+
+class _Fate(Enum):
+    WAIT = "wait"
+    CANCEL = "cancel"
+    RUN = "run"
+
+
+def _fate(policy: str, parent: JobState | None) -> _Fate:
+    """What becomes of a child when its parent stands so; None: the parent's record is gone."""
+    if parent is JobState.COMPLETED or policy == "run":
+        return _Fate.RUN
+    if parent is JobState.DEAD and policy == "wait":
+        # Somebody may replay it.
+        return _Fate.WAIT
+    return _Fate.CANCEL
+
+
+# --- enqueueing ---------------------------------------------------------------------------------
+
+
+def attach(tx: Tx, new: NewJob) -> Enqueued:
+    """Let a job that was stored just now wait for those that it depends on."""
+    job = operating.get_by_id(tx, new.id)
+    if job is None:
+        raise JobNotFound(new.id)
+    unmet = 0
+    # In a fixed order, so that two who enqueue never wait for each other.
+    for parent_id in sorted({_parent(tx, name, new) for name in new.depends_on}):
+        state = _state(tx, parent_id)
+        fate = _Fate.WAIT if state in _GOES_ON else _fate(new.on_dead, state)
+        if fate is _Fate.CANCEL:
+            tx.change("forget_parents", id=new.id)
+            _cancel(tx, job, parent_id, state)
+            return Enqueued(new.id, new.key, created=True, due=False)
+        if fate is _Fate.WAIT:
+            unmet += 1
+            tx.change(
+                "add_dependency",
+                parent_id=parent_id,
+                child_id=new.id,
+                policy=new.on_dead,
+                run_at=to_micros(job.run_at),
+            )
+            tx.change("mark_parent", id=parent_id)
+    if unmet:
+        tx.change("wait_for_parents", id=new.id, waits_for=unmet, run_at=END_OF_TIME)
+    return Enqueued(new.id, new.key, created=True, due=not unmet and to_micros(job.run_at) <= tx.now)
+
+
+_GOES_ON = frozenset({JobState.PENDING, JobState.PROCESSING})
+
+
+def _parent(tx: Tx, name: str, new: NewJob) -> str:
+    parent = operating.get(tx, name, new.caller)
+    if parent is None:
+        raise JobNotFound(name)
+    return parent.id
+
+
+def _state(tx: Tx, job_id: str) -> JobState:
+    """The parent's state, which nobody changes before we have marked it."""
+    row = tx.row("lock_job", id=job_id) or tx.row("by_id_ended", id=job_id)
+    if row is None:
+        raise JobNotFound(job_id)
+    return JobState(row["state"])
+
+
+def enqueue_batch(tx: Tx, batch: NewBatch, jobs: Sequence[NewJob], store: Storing) -> list[Enqueued]:
+    """Store jobs as one batch; those that were known before do not belong to it."""
+    done = store(tx, jobs)
+    ours = sorted({each.id for each in done if each.created})
+    for job_id in ours:
+        tx.change("join_batch", id=job_id, batch=batch.id)
+    tx.change(
+        "open_batch",
+        id=batch.id,
+        name=batch.name,
+        total=len(ours),
+        then_job=None if batch.then is None else msgspec.json.encode(batch.then).decode(),
+        then_id=None if batch.then is None else batch.then.id,
+        now=tx.now,
+    )
+    _close_if_done(tx, batch.id, store)
+    return done
+
+
+# --- when a job has ended -----------------------------------------------------------------------
+
+
+def ended(tx: Tx, job_id: str, state: JobState | None, marks: Row, store: Storing) -> None:
+    """A job has ended: release or cancel what waits for it, and close its batch if it was the last."""
+    if marks["has_dependents"]:
+        _see_to_dependents(tx, job_id, state, store)
+    if marks["batch"] is not None:
+        _close_if_done(tx, marks["batch"], store)
+
+
+def ending(tx: Tx, verb: Callable[..., Acted], job_id: str, by: str, why: str, store: Storing) -> Acted:
+    """Run a person's verb that may end a job, and see to what waited for it."""
+    marks = tx.row("lock_job", id=job_id)
+    acted = verb(tx, job_id, by, why)
+    if marks is not None and acted.done:
+        ended(tx, job_id, acted.state, marks, store)
+    return acted
+
+
+def _see_to_dependents(tx: Tx, job_id: str, state: JobState | None, store: Storing) -> None:
+    for row in tx.rows("dependents_of", parent_id=job_id):
+        child = row["child_id"]
+        match _fate(row["policy"], state):
+            case _Fate.RUN:
+                tx.change("remove_dependency", parent_id=job_id, child_id=child)
+                run_at = max(row["run_at"], tx.now)
+                tx.change("release_child", id=child, run_at=run_at, due=int(run_at <= tx.now))
+            case _Fate.CANCEL:
+                tx.change("forget_parents", id=child)
+                found = tx.row("lock_job", id=child)
+                if found is not None and found["state"] == JobState.PENDING:
+                    _cancel(tx, rows.live_job(found), job_id, state)
+                    ended(tx, child, JobState.CANCELLED, found, store)
+            case _Fate.WAIT:
+                pass
+
+
+def _cancel(tx: Tx, child: Job, parent_id: str, state: JobState | None) -> None:
+    why = f"job {parent_id}, which it depends on, is {'gone' if state is None else state.value}"
+    change = Change(from_micros(tx.now), "cancel", "windlass", why)
+    operating.end(tx, child, JobState.CANCELLED, rows.changes_text((*child.changes, change)))
+
+
+def _close_if_done(tx: Tx, batch: str, store: Storing) -> None:
+    row = tx.row("lock_batch", id=batch)
+    if row is None or tx.row("batch_goes_on", id=batch) is not None:
+        return
+    tx.change("close_batch", id=batch, now=tx.now)
+    if row["then_job"] is not None:
+        store(tx, [msgspec.json.decode(row["then_job"], type=NewJob)])
+
+
+def sweep(tx: Tx, store: Storing) -> int:
+    """Repair what was left undone; how much that was."""
+    stale = tx.rows("stale_parents", limit=_SWEPT)
+    for row in stale:
+        state = None if row["state"] is None else JobState(row["state"])
+        _see_to_dependents(tx, row["parent_id"], state, store)
+    batches = tx.rows("stale_batches", limit=_SWEPT)
+    for row in batches:
+        _close_if_done(tx, row["id"], store)
+    return len(stale) + len(batches)
+
+
+# --- looking ------------------------------------------------------------------------------------
+
+
+def batch(tx: Tx, batch_id: str) -> BatchInfo | None:
+    """How far a batch has come."""
+    row = tx.row("batch", id=batch_id)
+    if row is None:
+        return None
+    counts = {JobState(each["state"]): each["count"] for each in tx.rows("count_batch", id=batch_id)}
+    return BatchInfo(
+        id=row["id"],
+        name=row["name"],
+        total=row["total"],
+        counts=counts,
+        then_id=row["then_id"],
+        created_at=from_micros(row["created_at"]),
+        finished_at=None if row["finished_at"] is None else from_micros(row["finished_at"]),
+    )
+
+
+def batch_of(tx: Tx, job_id: str) -> str | None:
+    """The batch that a job belongs to."""
+    row = tx.row("batch_of", id=job_id)
+    return None if row is None else row["batch"]
+
+
+def waits_for(tx: Tx, job_id: str) -> list[str]:
+    """The jobs that a job still waits for."""
+    return [row["parent_id"] for row in tx.rows("parents_of", child_id=job_id)]

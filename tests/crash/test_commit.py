@@ -1,0 +1,31 @@
+"""Killed between a handler's write and its completion: both are there, or neither."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.servers import postgres
+
+SCRIPT = Path(__file__).parents[2] / "scripts/kill_commit.py"
+
+
+@pytest.mark.crash
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["sqlite", "postgres-15"])
+def test_both_or_neither(engine: str, tmp_path: Path) -> None:
+    if engine == "sqlite":
+        run(f"sqlite:///{tmp_path}/jobs.db")
+    else:
+        with postgres.fresh(15) as url:
+            run(url)
+
+
+def run(url: str) -> None:
+    words = [sys.executable, str(SCRIPT), "--rounds", "6", "--database", url]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=110, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "6 rounds" in done.stdout
