@@ -41,7 +41,7 @@ async def across_block(make: Callable[[], contextlib.AbstractContextManager[T]])
     entered = await across(lambda _: block.__enter__())
     try:
         yield entered
-    except BaseException as error:
+    except BaseException as error:  # wall: the block hears of whatever ends it, as `with` would tell it
         raised = (type(error), error, error.__traceback__)
         if not await across(lambda _: block.__exit__(*raised)):
             raise

@@ -124,7 +124,7 @@ def transaction(
             yield tx
         if alone:
             driver.command("commit")
-    except BaseException:
+    except BaseException:  # wall: what we began ends with us; the error goes on
         if alone and not driver.idle():
             driver.command("rollback")
         elif began and not driver.idle():
@@ -156,7 +156,7 @@ class GuestTx(PostgresTx):
         self._driver.command(f"savepoint {_MARK}")
         try:
             yield
-        except BaseException:
+        except BaseException:  # wall: the caller's transaction stays usable; the error goes on
             if not self._driver.idle():
                 self._driver.command(f"rollback to savepoint {_MARK}")
                 self._driver.command(f"release savepoint {_MARK}")

@@ -93,7 +93,7 @@ class PostgresStore:
         self._unanswered = Unanswered()
         try:
             self._prepare(create=create)
-        except BaseException:
+        except BaseException:  # wall: nothing stays open behind a failed opening; the error goes on
             self.close()
             raise
 

@@ -39,7 +39,7 @@ class PostgresTarget:
             self._run(
                 lambda connection, tx: schema.prepare(connection, tx, self._address, known, create=True)
             )
-        except BaseException:
+        except BaseException:  # wall: nothing stays open behind a failed opening; the error goes on
             self.close()
             raise
 
@@ -65,7 +65,7 @@ class PostgresTarget:
                     )
                 tx.rows("move_passes", id=mark.id)
                 # Workers that were started here before have registered theirs; the source's take their place.
-                connection.execute("delete from windlass.types")
+                tx.change("move_forgets_types")
 
         self._run(begin)
 

@@ -55,7 +55,7 @@ def open_connection(path: str, kind: type[Connection] = Connection, *, cached: i
             connection.row_factory = sqlite3.Row
             for pragma in _PRAGMAS:
                 connection.execute(f"pragma {pragma}")
-        except BaseException:
+        except BaseException:  # wall: nothing stays open behind a failed opening; the error goes on
             connection.close()
             raise
     return connection
