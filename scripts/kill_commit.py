@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Is there ever a handler's row without its job's completion, or the reverse, when its worker is killed?
+"""Is there ever a handler's row without its job's completion, or the reverse, when somebody is killed?
 
-Each round enqueues one job and starts a worker whose handler writes a row in `ctx.transaction()`; between
-that write and the commit, or just after, the worker is killed with SIGKILL. Both are there, or neither.
-At the end a worker without a killer finishes what is left: one row a job.
+Each round enqueues one job and starts a worker whose handler writes a row in `ctx.transaction()`, on a thread
+or, with `--process`, in a child; between that write and the commit, or just after, the worker is killed with
+SIGKILL, or every second time the child. Both are there, or neither. At the end a worker without a killer
+finishes what is left: one row a job.
 """
 
 from __future__ import annotations
@@ -22,27 +23,29 @@ from collections import Counter
 from contextlib import closing
 from typing import Any
 
-from windlass import Context, JobState, Queue
+from windlass import Context, JobState, Queue, Retry
 
 
-def make(url: str, *, deadly: bool) -> tuple[Queue, Any]:
-    """The application: one handler that may not survive its first attempt."""
-    queue = Queue(url)
-
-    @queue.job(max_attempts=20)
-    def pay(ctx: Context, number: int) -> None:
-        with ctx.transaction() as connection:
-            connection.execute(f"insert into payments values ({number})")  # noqa: S608 - a number of our own
-            if deadly and ctx.attempt == 1:
-                threading.Thread(target=strike, daemon=True).start()
-
-    return queue, pay
+def pay(ctx: Context, number: int, *, above: bool) -> None:
+    """The handler; its first attempt kills the process that it runs in, or the one above that."""
+    with ctx.transaction() as connection:
+        connection.execute(f"insert into payments values ({number})")  # noqa: S608 - a number of our own
+        if ctx.attempt == 1:
+            victim = os.getppid() if above else os.getpid()
+            threading.Thread(target=strike, args=(victim,), daemon=True).start()
 
 
-def strike() -> None:
-    """Kill this process a moment from now, before, in or after the commit."""
+def strike(victim: int) -> None:
+    """Kill a moment from now: before, in or after the commit."""
     time.sleep(random.uniform(0, 0.004))
-    os.kill(os.getpid(), signal.SIGKILL)
+    os.kill(victim, signal.SIGKILL)
+
+
+def make(url: str, *, process: bool) -> tuple[Queue, Any]:
+    """The application."""
+    queue = Queue(url)
+    retry = Retry(kind="fixed", base=0, jitter=0)
+    return queue, queue.job(max_attempts=20, retry=retry, executor="process" if process else "thread")(pay)
 
 
 def sql(url: str, text: str) -> list[tuple[Any, ...]]:
@@ -68,11 +71,11 @@ def look(url: str, number: int, job_id: str) -> tuple[int, int]:
     return found[0], found[1]
 
 
-def work(url: str, *, deadly: bool) -> None:
+def work(url: str, *, process: bool) -> None:
     """The worker's process: until it is killed, or nothing is left."""
-    queue, _ = make(url, deadly=deadly)
-    with queue.worker(threads=1):
-        while deadly or unfinished(queue):
+    queue, _ = make(url, process=process)
+    with queue.worker(threads=1, processes=1):
+        while unfinished(queue):
             time.sleep(0.02)
 
 
@@ -82,23 +85,24 @@ def unfinished(queue: Queue) -> bool:
     return any(each.state in (JobState.PENDING, JobState.PROCESSING) for each in counts)
 
 
-def run(url: str, rounds: int) -> int:
+def run(url: str, rounds: int, *, process: bool) -> int:
     """All rounds, and the verdict."""
-    queue, pay = make(url, deadly=False)
+    queue, pay = make(url, process=process)
+    words = [sys.executable, __file__, "--worker", "--database", url, *(["--process"] if process else [])]
     queue.store.now()
     sql(url, "create table payments (number integer)")
     seen: Counter[str] = Counter()
     ids = []
     for number in range(rounds):
-        job = pay.enqueue(number)
+        job = pay.enqueue(number, above=process and number % 2 == 0)
         ids.append(job.id)
-        subprocess.run([sys.executable, __file__, "--worker", "--database", url], check=False)
+        subprocess.run(words, check=False)
         rows, done = look(url, number, job.id)
         seen[f"{'row' if rows else 'no row'}, {'completed' if done else 'not completed'}"] += 1
         if rows != done:
             print(f"BROKEN in round {number}: {rows} rows, {done} completions")
             return 1
-    subprocess.run([sys.executable, __file__, "--finish", "--database", url], check=True)
+    subprocess.run(words, check=True)
     written = Counter(number for (number,) in sql(url, "select number from payments"))
     wrong = [number for number in range(rounds) if written[number] != 1]
     open_ = [job_id for job_id in ids if queue.get(job_id).state is not JobState.COMPLETED]
@@ -116,14 +120,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--database", help="a fresh one; a file of its own by default")
+    parser.add_argument("--process", action="store_true", help="in a child; kill it, or its worker")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--finish", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.worker or options.finish:
-        work(options.database, deadly=options.worker)
+    if options.worker:
+        work(options.database, process=options.process)
         return 0
     with tempfile.TemporaryDirectory() as folder:
-        return run(options.database or f"sqlite:///{folder}/jobs.db", options.rounds)
+        return run(options.database or f"sqlite:///{folder}/jobs.db", options.rounds, process=options.process)
 
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     # Beyond so many slots held by threads that do not end, the worker drains and asks to be started anew.
     most_held: int | None = None
     # A child is replaced after so many jobs, or when it has grown by so much since it began.
-    child_jobs: int = 1000
+    child_jobs: int = 10_000
     child_growth: int = 256 * 2**20
     # Patterns of types to serve, such as "email.*"; empty: all that this process has handlers for.
     types: tuple[str, ...] = ()

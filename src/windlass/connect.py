@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from windlass.errors import InvalidValue, StoreUnavailable
+from windlass.store.handling import Transacting
 from windlass.store.protocol import Store
 from windlass.store.sqlite import files
+from windlass.store.sqlite import handling as sqlite_handling
 from windlass.store.sqlite.connection import MEMORY
 from windlass.store.sqlite.source import SqliteSource
 from windlass.store.sqlite.store import SqliteStore
@@ -102,6 +104,14 @@ def target(url: str) -> Target:
     return found
 
 
+def handlers(url: str) -> Transacting:
+    """For a child process: handlers' transactions in the store behind a URL, and nothing else of it."""
+    if is_postgres(url):
+        found: Transacting = _postgres().handling.open_handlers(url, patience=_PATIENCE)
+        return found
+    return sqlite_handling.open_handlers(sqlite_path(url), patience=_PATIENCE)
+
+
 def is_postgres(url: str) -> bool:
     """Whether a URL names a PostgreSQL database."""
     return url.startswith(_POSTGRES)
@@ -139,6 +149,7 @@ class _Postgres(NamedTuple):
     """The parts of the store that are asked for by name here."""
 
     address: ModuleType
+    handling: ModuleType
     schema: ModuleType
     store: ModuleType
     target: ModuleType
@@ -147,11 +158,11 @@ class _Postgres(NamedTuple):
 def _postgres() -> _Postgres:
     """The driver is an extra, imported only by who needs it."""
     try:
-        from windlass.store.postgres import address, schema, store, target  # noqa: PLC0415 - see above
+        from windlass.store.postgres import address, handling, schema, store, target  # noqa: PLC0415 - see above
     except ImportError as error:
         if error.name is None or not error.name.startswith("psycopg"):
             raise
         raise StoreUnavailable(
             "PostgreSQL needs its driver, which is not installed: pip install 'windlass[postgres]'"
         ) from None
-    return _Postgres(address, schema, store, target)
+    return _Postgres(address, handling, schema, store, target)

@@ -189,10 +189,5 @@ async def use_once_async(ctx: Context) -> list[str]:
     return answers
 
 
-def use_transaction(ctx: Context) -> None:
-    with ctx.transaction():
-        pass
-
-
 def versioned(to: str) -> str:
     return to

@@ -127,11 +127,6 @@ def test_a_coroutine_in_a_child_has_a_side_effect_once(queue: Queue) -> None:
     assert result(run(queue, childjobs.use_once_async)) == ["new", "done"]
 
 
-def test_a_transaction_stays_in_the_worker(queue: Queue) -> None:
-    job = run(queue, childjobs.use_transaction)
-    assert error(job)[1].startswith("ctx.transaction() and ctx.set_result() need a handler that runs in the")
-
-
 def test_an_upgraded_payload_crosses_over_as_the_handler_takes_it(tmp_path: Path) -> None:
     with Queue(f"sqlite:///{tmp_path}/jobs.db") as old:
         before = old.job(name="add")(lambda a: a)

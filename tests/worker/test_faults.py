@@ -21,7 +21,7 @@ from windlass import Context, connect
 from windlass.job import JobState, Reason
 from windlass.policy.retry import Retry
 from windlass.queue import Queue
-from windlass.store.protocol import Want
+from windlass.store.protocol import Edit, Want
 
 PATIENCE = 30
 
@@ -73,6 +73,38 @@ def test_f06c_a_dependency_that_never_answers_is_a_timeout_and_is_tried_again(qu
     assert job.history[0].error is not None
     assert (job.state, job.history[0].error.reason) == (JobState.PENDING, Reason.TIMEOUT)
     assert timedelta(seconds=3500) < job.run_at - job.updated_at < timedelta(seconds=3700)
+
+
+def test_f06b_a_dependency_that_is_down_costs_its_own_type_attempts_with_backoff_and_nobody_else_anything(
+    queue: Queue,
+) -> None:
+    """What the worker does for it; that a breaker stops the attempts is the store's, and tested there."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = int(server.getsockname()[1])
+
+    @queue.job(max_attempts=5, retry=Retry(base=3600, cap=3600, jitter=0))
+    def ask() -> None:
+        socket.create_connection(("127.0.0.1", port)).close()
+
+    @queue.job(max_attempts=1)
+    def other(number: int) -> int:
+        return number
+
+    with queue.worker(threads=2):
+        refused = [ask.enqueue() for _ in range(20)]
+        others = [other.enqueue(number) for number in range(20)]
+        assert [each.result(PATIENCE) for each in others] == list(range(20))
+        until(lambda: all(each.get().history for each in refused))
+        with socket.create_server(("127.0.0.1", port)):
+            for each in refused:
+                # Its time has come: what waited runs, and is done.
+                queue.store.edit(each.id, Edit(run_at=queue.store.now()))
+            assert {each.wait(PATIENCE).state for each in refused} == {JobState.COMPLETED}
+    for each in refused:
+        first, second = each.get().history
+        assert first.error is not None
+        assert (first.error.reason, first.error.kind) == (Reason.EXCEPTION, "ConnectionRefusedError")
+        assert second.error is None
 
 
 def _race(url: str, start: Any, got: Any, name: str) -> None:

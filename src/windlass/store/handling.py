@@ -33,8 +33,8 @@ class Progress(msgspec.Struct, frozen=True):
     noted_at: datetime
 
 
-class Handling(Protocol):
-    """What running handlers write. The lease's token is the fence here, too."""
+class Transacting(Protocol):
+    """Where a handler's own writes commit together with its job's completion."""
 
     def transaction(
         self, completion: Callable[[], Settlement], *, within: timedelta
@@ -48,6 +48,19 @@ class Handling(Protocol):
         self, completion: Callable[[], Settlement], *, within: timedelta
     ) -> AbstractAsyncContextManager[Any]:
         """The same on the running event loop."""
+
+    def close(self) -> None:
+        """Let go of the connections."""
+
+
+class Handling(Transacting, Protocol):
+    """What running handlers write. The lease's token is the fence here, too."""
+
+    def shared_address(self) -> str:
+        """By which a child process reaches this store for a transaction; may carry a password.
+
+        Refused if no other process can.
+        """
 
     def note_progress(self, said: Sequence[tuple[Lease, int, int | None]]) -> None:
         """Keep how far jobs have come: (lease, done, of how many)."""

@@ -9,10 +9,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from windlass.clock import Clock
+from windlass.errors import Refused
 from windlass.job import NewJob
-from windlass.outcome import Done, Raised
+from windlass.outcome import Done
 from windlass.store.protocol import Settlement, Store
-from windlass.worker.returned import returned
+from windlass.worker.returned import encoded
 from windlass.worker.run import Run
 
 
@@ -28,26 +29,48 @@ class Attendant:
     @contextmanager
     def transaction(self) -> Iterator[Any]:
         """The store's transaction for this run; after its commit the job is completed."""
-        with self._store.transaction(self._completion, within=self._left()) as connection:
+        with self._settling(), self._store.transaction(self.completion, within=self._left()) as connection:
             yield connection
-        self._run.complete()
 
     @asynccontextmanager
     async def transaction_async(self) -> AsyncIterator[Any]:
         """The same on the running event loop."""
-        async with self._store.transaction_async(self._completion, within=self._left()) as connection:
-            yield connection
+        with self._settling():
+            async with self._store.transaction_async(self.completion, within=self._left()) as connection:
+                yield connection
+
+    def lend(self) -> tuple[str, timedelta]:
+        """For a child, which has connections of its own: where the store is, and how long it may take."""
+        return self._store.shared_address(), self._left()
+
+    def completion(self) -> Settlement:
+        """What is written as the last thing in the handler's transaction, which is about to be committed."""
+        run = self._run
+        run.completing = True
+        seconds = run.ran(self._clock.monotonic())
+        ran = None if seconds is None else timedelta(seconds=seconds)
+        return Settlement(run.lease, Done(run.result), ran, run.enqueues)
+
+    def completed(self) -> None:
+        """The transaction is committed, and with it the job's completion."""
         self._run.complete()
+
+    def undone(self) -> None:
+        """The transaction came to nothing."""
+        self._run.completing = False
 
     def keep_result(self, value: Any) -> None:
         """What is kept as the job's result; raises what a return of it would have raised."""
-        kept = returned(value)
-        if isinstance(kept, Raised):
-            raise kept.exception
-        self._run.result = kept.value
+        self.keep(encoded(value))
+
+    def keep(self, result: bytes | None) -> None:
+        """The same for what is JSON already."""
+        self._check_open("set_result")
+        self._run.result = result
 
     def enqueue(self, drafts: tuple[NewJob, ...]) -> None:
         """To be stored with the completion."""
+        self._check_open("enqueue")
         self._run.enqueues += drafts
 
     def progress(self, done: int, total: int | None) -> None:
@@ -78,11 +101,21 @@ class Attendant:
         """For async handlers: the store may wait, the loop must not."""
         return await asyncio.to_thread(call, *args)
 
-    def _completion(self) -> Settlement:
-        run = self._run
-        seconds = run.ran(self._clock.monotonic())
-        ran = None if seconds is None else timedelta(seconds=seconds)
-        return Settlement(run.lease, Done(run.result), ran, run.enqueues)
+    @contextmanager
+    def _settling(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:  # wall: whatever undid the transaction goes on
+            self.undone()
+            raise
+        self.completed()
+
+    def _check_open(self, verb: str) -> None:
+        if self._run.completed:
+            # It would be lost without a word.
+            raise Refused(
+                f"the job is completed; ctx.{verb}() belongs into the block of ctx.transaction()"
+            )
 
     def _left(self) -> timedelta:
         return timedelta(seconds=max(0.001, self._run.ends - self._clock.monotonic()))

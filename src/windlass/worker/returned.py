@@ -42,6 +42,14 @@ def returned(value: Any) -> Returned | Raised:
     return Returned(data)
 
 
+def encoded(value: Any) -> bytes | None:
+    """The same value as JSON; raises what a return of it would have failed with."""
+    kept = returned(value)
+    if isinstance(kept, Raised):
+        raise kept.exception
+    return kept.value
+
+
 _NOTHING = Returned(None)
 _encode = msgspec.json.Encoder(enc_hook=dumped).encode
 

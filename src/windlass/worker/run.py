@@ -43,6 +43,7 @@ class Run:
         "_end",
         "_lock",
         "carrier",
+        "completing",
         "cut_at",
         "ends",
         "enqueues",
@@ -79,6 +80,8 @@ class Run:
         self.progress: tuple[int, int | None] | None = None
         self.result: bytes | None = None
         self.enqueues: tuple[NewJob, ...] = ()
+        # Its own transaction is being committed, and finds out for itself whether the lease is gone.
+        self.completing = False
         self._end: End | None = None
         self._closed = False
         self._completed = False

@@ -167,7 +167,7 @@ class Runner:
 
     def lose(self, run: Run) -> None:
         """The store says that this lease is gone: stop the work, record nothing."""
-        if not run.completed and run.lose():
+        if not (run.completing or run.completed) and run.lose():
             self._runs.drop([run.token])
             self._settler.note_lost(run.lease)
             if run.started is not None:

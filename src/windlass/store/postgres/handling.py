@@ -12,11 +12,13 @@ import psycopg
 from windlass.errors import LeaseLost
 from windlass.store.bridge import across
 from windlass.store.postgres import settle
+from windlass.store.postgres.address import read
 from windlass.store.postgres.drivers import Psycopg, PsycopgAsync
 from windlass.store.postgres.failures import explain
+from windlass.store.postgres.guard import Guard
 from windlass.store.postgres.guest import GuestTx
 from windlass.store.postgres.pool import Pool
-from windlass.store.postgres.session import USES, check_confirmed, listen_for_replica
+from windlass.store.postgres.session import USES, check_confirmed, listen_for_replica, load
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
 
     from windlass.clock import Clock
     from windlass.store.postgres.address import Address
-    from windlass.store.postgres.guard import Guard
     from windlass.store.postgres.session import Statement
     from windlass.store.protocol import Settlement
 
@@ -37,6 +38,11 @@ _LIMITS = (
     " set_config('idle_in_transaction_session_timeout', %(ms)s, true),"
     " set_config('synchronous_commit', 'on', true)"
 )
+
+
+def open_handlers(url: str, *, patience: float) -> Handlers:
+    """For a process that has no store of its own open."""
+    return Handlers(read(url), Guard(), load(), None, patience=patience)
 
 
 class Handlers:
@@ -60,7 +66,7 @@ class Handlers:
 
     @contextmanager
     def transaction(
-        self, completion: Callable[[], Settlement], within: timedelta
+        self, completion: Callable[[], Settlement], *, within: timedelta
     ) -> Iterator[psycopg.Connection[Any]]:
         """A transaction that commits with the job's completion, or not at all."""
         seconds = within.total_seconds() + _GRACE_SECONDS
@@ -71,7 +77,7 @@ class Handlers:
 
     @asynccontextmanager
     async def transaction_async(
-        self, completion: Callable[[], Settlement], within: timedelta
+        self, completion: Callable[[], Settlement], *, within: timedelta
     ) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
         """The same on the running event loop."""
         room = self._rooms.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(_MOST))

@@ -68,6 +68,7 @@ class PostgresStore(SharedVerbs):
         patience: float = _PATIENCE_SECONDS,
         migrations: Path | None = None,
     ) -> None:
+        self._url = url
         self.address = read(url)
         # None: the server's own clock, which is the only one that all machines share.
         self._clock = clock
@@ -132,13 +133,16 @@ class PostgresStore(SharedVerbs):
         self, completion: Callable[[], Settlement], *, within: timedelta
     ) -> AbstractContextManager[Any]:
         self._check_open()
-        return self._handlers.transaction(completion, within)
+        return self._handlers.transaction(completion, within=within)
 
     def transaction_async(
         self, completion: Callable[[], Settlement], *, within: timedelta
     ) -> AbstractAsyncContextManager[Any]:
         self._check_open()
-        return self._handlers.transaction_async(completion, within)
+        return self._handlers.transaction_async(completion, within=within)
+
+    def shared_address(self) -> str:
+        return self._url
 
     def note_progress(self, said: Sequence[tuple[Lease, int, int | None]]) -> None:
         # With the beats, which wait for nobody: the heart tells it.

@@ -6,17 +6,21 @@ The handler gets a connection of its own, which holds the only writer meanwhile:
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self
 
+from windlass.clock import SystemClock
 from windlass.errors import Refused, StoreBusy, TransactionTooLong
-from windlass.store.sqlite import locks
+from windlass.store.bridge import across_block
+from windlass.store.sqlite import locks, schema
 from windlass.store.sqlite.connection import MEMORY, Connection, SqliteTx, explain, open_connection
 from windlass.store.sqlite.library import sqlite3
+from windlass.store.statements import load
 from windlass.store.verbs import running
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from datetime import timedelta
 
     from windlass.clock import Clock
     from windlass.store.protocol import Settlement
@@ -34,6 +38,37 @@ class HandlerConnection(Connection):
     def rollback(self) -> None:
         """Refused."""
         raise Refused("raise an exception to undo the transaction")
+
+
+def open_handlers(path: str, *, patience: float) -> Handlers:
+    """For a process that has no store of its own open."""
+    return Handlers(path, load(schema.DIALECT), SystemClock(), patience=patience)
+
+
+class Handlers:
+    """Gives handlers their transactions; one connection each, gone with it."""
+
+    def __init__(self, path: str, statements: Mapping[str, str], clock: Clock, *, patience: float) -> None:
+        self._path = path
+        self._statements = statements
+        self._clock = clock
+        self._patience = patience
+
+    def transaction(
+        self, completion: Callable[[], Settlement], *, within: timedelta
+    ) -> AbstractContextManager[Any]:
+        """A transaction that commits with the job's completion, or not at all."""
+        patience = min(self._patience, within.total_seconds())
+        return transaction(self._path, self._statements, self._clock, completion, patience=patience)
+
+    def transaction_async(
+        self, completion: Callable[[], Settlement], *, within: timedelta
+    ) -> AbstractAsyncContextManager[Any]:
+        """The same for a handler on an event loop."""
+        return across_block(lambda: self.transaction(completion, within=within))
+
+    def close(self) -> None:
+        """Nothing is kept between transactions."""
 
 
 @contextmanager

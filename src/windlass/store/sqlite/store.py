@@ -7,9 +7,9 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from windlass.clock import SystemClock, from_micros
-from windlass.errors import StoreUnavailable
+from windlass.errors import Refused, StoreUnavailable
 from windlass.store import migration, statements
-from windlass.store.bridge import across, across_block
+from windlass.store.bridge import across
 from windlass.store.protocol import StoreStatus
 from windlass.store.shared import SharedVerbs
 from windlass.store.sqlite import files, forks, guest, health, schema
@@ -67,8 +67,8 @@ class SqliteStore(SharedVerbs):
         self.clock = clock or SystemClock()
         self._statements = statements.load(schema.DIALECT)
         self._known = migration.load(schema.DIALECT, migrations)
-        self._patience = patience
         self._readers = Readers(self.path)
+        self._handlers = own.Handlers(self.path, self._statements, self.clock, patience=patience)
         self._opened_by = os.getpid()
         self._closed = False
         if self.path != MEMORY:
@@ -124,18 +124,19 @@ class SqliteStore(SharedVerbs):
     ) -> AbstractContextManager[Any]:
         # As for a caller's connection: it runs no checkpoints of its own.
         self._writer.checkpoint_soon()
-        return own.transaction(
-            self.path,
-            self._statements,
-            self.clock,
-            completion,
-            patience=min(self._patience, within.total_seconds()),
-        )
+        return self._handlers.transaction(completion, within=within)
 
     def transaction_async(
         self, completion: Callable[[], Settlement], *, within: timedelta
     ) -> AbstractAsyncContextManager[Any]:
-        return across_block(lambda: self.transaction(completion, within=within))
+        self._writer.checkpoint_soon()
+        return self._handlers.transaction_async(completion, within=within)
+
+    def shared_address(self) -> str:
+        if self.path == MEMORY:
+            raise Refused("a store in memory has no second connection; ctx.transaction() needs a file")
+        self._writer.checkpoint_soon()
+        return self.path
 
     def note_progress(self, said: Sequence[tuple[Lease, int, int | None]]) -> None:
         self._writer.run(handling.note_progress, said)

@@ -1,23 +1,32 @@
-"""How does a job in a child reach the store? It asks its worker, over the pipe between them."""
+"""How does a job in a child reach the store? It asks its worker, over the pipe between them.
+
+Only for a transaction it has a connection of its own: no process can use another one's.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
-from datetime import datetime
-from queue import SimpleQueue
-from typing import Any, NoReturn
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from datetime import datetime, timedelta
+from queue import Empty, SimpleQueue
+from typing import Any
 
-from windlass import errors
-from windlass.job import NewJob
-from windlass.worker.attendant import Attendant
+import msgspec
+
+from windlass import connect, errors
+from windlass.job import Lease, NewJob
+from windlass.outcome import Done
+from windlass.store.handling import Transacting
+from windlass.store.protocol import Settlement
 from windlass.worker.children import words
+from windlass.worker.returned import encoded
 
-_NO_TRANSACTION = (
-    "ctx.transaction() and ctx.set_result() need a handler that runs in the worker itself: no process can use"
-    " another one's connection; ctx.once() and ctx.enqueue() work here too"
-)
+_lease = msgspec.json.Decoder(Lease)
+
+# A transaction holds locks while its worker is asked what to write; one that is frozen never answers.
+_MOST_SECONDS = 5.0
 
 
 class Asking:
@@ -27,6 +36,7 @@ class Asking:
         self._say = say
         self._numbers = itertools.count(1)
         self._open: dict[int, SimpleQueue[words.Answered]] = {}
+        self._handlers: dict[str, Transacting] = {}
 
     def hear(self, answer: words.Answered) -> None:
         """An answer came; from the thread that listens."""
@@ -34,15 +44,24 @@ class Asking:
         if waiting is not None:
             waiting.put(answer)
 
-    def transaction(self) -> NoReturn:
-        """Refused: the connection is the worker's."""
-        raise errors.Refused(_NO_TRANSACTION)
+    @contextmanager
+    def transaction(self) -> Iterator[Any]:
+        """On a connection of this process; the worker says what completes the job, and hears that it is."""
+        store, within = self._lent()
+        with self._settling(), store.transaction(self._completion, within=within) as connection:
+            yield connection
 
-    transaction_async = transaction
+    @asynccontextmanager
+    async def transaction_async(self) -> AsyncIterator[Any]:
+        """The same on the running event loop."""
+        store, within = await self.on_thread(self._lent)
+        with self._settling():
+            async with store.transaction_async(self._completion, within=within) as connection:
+                yield connection
 
-    def keep_result(self, _: Any) -> NoReturn:
-        """Refused: it belongs to a transaction."""
-        raise errors.Refused(_NO_TRANSACTION)
+    def keep_result(self, value: Any) -> None:
+        """What is kept as the job's result."""
+        self._ask("keep_result", value=encoded(value))
 
     def enqueue(self, drafts: tuple[NewJob, ...]) -> None:
         """To be stored with the completion."""
@@ -73,13 +92,40 @@ class Asking:
         """For async handlers: the worker may take its time, the loop must not."""
         return await asyncio.to_thread(call, *args)
 
-    def _ask(self, verb: words.Verb, **given: Any) -> words.Answered:
+    def close(self) -> None:
+        """Let go of the connections; no job runs any more."""
+        for store in self._handlers.values():
+            store.close()
+
+    def _lent(self) -> tuple[Transacting, timedelta]:
+        lent = self._ask("transaction")
+        if lent.address not in self._handlers:
+            self._handlers[lent.address] = connect.handlers(lent.address)
+        return self._handlers[lent.address], lent.within or timedelta(0)
+
+    def _completion(self) -> Settlement:
+        told = self._ask("completion", most=_MOST_SECONDS).completion
+        assert told is not None  # noqa: S101 - the answer to this question
+        return Settlement(_lease.decode(told.lease), Done(told.value), told.ran, told.drafts)
+
+    @contextmanager
+    def _settling(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:  # wall: whatever undid the transaction goes on
+            self._ask("undone")
+            raise
+        self._ask("completed")
+
+    def _ask(self, verb: words.Verb, *, most: float | None = None, **given: Any) -> words.Answered:
         number = next(self._numbers)
         waiting: SimpleQueue[words.Answered] = SimpleQueue()
         self._open[number] = waiting
         try:
             self._say(words.Asked(number=number, verb=verb, **given))
-            answer = waiting.get()
+            answer = waiting.get(timeout=most)
+        except Empty:
+            raise errors.StoreUnavailable(f"the worker has not answered for {most} s; try again") from None
         finally:
             del self._open[number]
         if answer.error:
@@ -93,26 +139,3 @@ def _error(answer: words.Answered) -> Exception:
     error: Exception = kind.__new__(kind)
     Exception.__init__(error, answer.message)
     return error
-
-
-def answer(asked: words.Asked, attendant: Attendant) -> words.Answered:
-    """In the worker: do for a child's job what it asks for."""
-    number = asked.number
-    try:
-        match asked.verb:
-            case "enqueue":
-                attendant.enqueue(asked.drafts)
-            case "progress":
-                attendant.progress(asked.done, asked.total)
-            case "extend":
-                ends, deadline = attendant.extend(asked.seconds) or (0.0, None)
-                return words.Answered(number=number, ends=ends, deadline=deadline)
-            case "begin_once":
-                return words.Answered(number=number, word=attendant.begin_once(asked.key))
-            case "end_once":
-                attendant.end_once(asked.key)
-            case "undo_once":
-                attendant.undo_once(asked.key)
-    except Exception as error:  # noqa: BLE001 # wall: the job is told, and decides
-        return words.Answered(number=number, error=type(error).__name__, message=str(error))
-    return words.Answered(number=number)

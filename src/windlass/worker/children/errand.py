@@ -13,7 +13,7 @@ from windlass.job import Output, Reason
 from windlass.outcome import Crashed, Failed, Interrupted, Result, Returned, TimedOut
 from windlass.size import told_size
 from windlass.worker.attendant import Attendant
-from windlass.worker.children import asking, tree, words
+from windlass.worker.children import answering, tree, words
 from windlass.worker.children.child import Child
 from windlass.worker.command import told_end
 from windlass.worker.run import Run
@@ -71,7 +71,7 @@ class Errand:
             if isinstance(answer, words.Broke):
                 return self._broke(answer, work)
             if isinstance(answer, words.Asked):
-                self._child.say(asking.answer(answer, self._attendant))
+                self._child.say(answering.answer(answer, self._attendant))
             if self._child.has_ended():
                 return None
             if self._halted is not None and self._escalate(self._halted, work):

@@ -81,6 +81,7 @@ class Program:
         threading.Thread(target=self._listen, args=(messages,), name="windlass-listen", daemon=True).start()
         while (work := self._inbox.get()) is not None:
             self._do(work)
+        self._asking.close()
         self._runner.close()
 
     # --- on the main thread ---

@@ -50,6 +50,15 @@ class Told(msgspec.Struct, tag=True, tag_field="is", frozen=True):
     lease_lost: bool
 
 
+class Completion(msgspec.Struct, frozen=True, kw_only=True):
+    """What a child writes as its job's completion; the lease as JSON."""
+
+    lease: bytes
+    value: bytes | None
+    ran: timedelta | None
+    drafts: tuple[NewJob, ...]
+
+
 class Answered(msgspec.Struct, tag=True, tag_field="is", frozen=True, kw_only=True):
     """What became of a question."""
 
@@ -57,6 +66,10 @@ class Answered(msgspec.Struct, tag=True, tag_field="is", frozen=True, kw_only=Tr
     word: str = ""
     ends: float = 0.0
     deadline: datetime | None = None
+    # Of a transaction: where the store is, which is told to nobody else, and how long it may take.
+    address: str = ""
+    within: timedelta | None = None
+    completion: Completion | None = None
     # The kind of the error that it met, and its message.
     error: str = ""
     message: str = ""
@@ -105,7 +118,19 @@ class Broke(msgspec.Struct, tag=True, tag_field="is", frozen=True, kw_only=True)
     no_memory: bool = False
 
 
-Verb = Literal["enqueue", "progress", "extend", "begin_once", "end_once", "undo_once"]
+Verb = Literal[
+    "enqueue",
+    "progress",
+    "extend",
+    "begin_once",
+    "end_once",
+    "undo_once",
+    "keep_result",
+    "transaction",
+    "completion",
+    "completed",
+    "undone",
+]
 
 
 class Asked(msgspec.Struct, tag=True, tag_field="is", frozen=True, kw_only=True):
@@ -118,6 +143,7 @@ class Asked(msgspec.Struct, tag=True, tag_field="is", frozen=True, kw_only=True)
     total: int | None = None
     seconds: float = 0.0
     key: str = ""
+    value: bytes | None = None
 
 
 FromChild = Ready | Unfit | Said | Finished | Broke | Asked

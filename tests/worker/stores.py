@@ -1,0 +1,34 @@
+"""Which stores does a scene run on, if it does not say? Both, and it never asks which."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.servers import postgres
+
+
+@pytest.fixture(params=["sqlite", "postgres-15"])
+def on_both(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URL of a fresh store. A module that says `url = on_both` runs all of its scenes on each."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/jobs.db"
+    else:
+        with postgres.fresh(15) as url:
+            yield url
+
+
+def sql(url: str, text: str) -> list[tuple[Any, ...]]:
+    """A statement on a connection of its own, as an application would make one."""
+    if url.startswith("sqlite"):
+        with contextlib.closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
+            return connection.execute(text).fetchall()
+    with psycopg.connect(url, autocommit=True) as session:
+        cursor = session.execute(text.encode())
+        return cursor.fetchall() if cursor.description else []
