@@ -4,7 +4,7 @@ ARGS ?=
 DEV := $(PYTHON) scripts/dev.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format setup lock docs kill-run move-run two-hosts bad-company shutdown-matrix churn growth held-xmin
+.PHONY: help run test check format setup lock docs kill-run kill-commit move-run two-hosts bad-company shutdown-matrix churn growth held-xmin
 .PHONY: bench bench-quick bench-self
 
 help: ## This list
@@ -30,6 +30,9 @@ lock: ## Write requirements-dev.txt anew; ARGS=--upgrade for the newest releases
 
 kill-run: ## Kill workers at random under load and count what was lost; ARGS=--postgres with its server failing, too
 	@$(DEV) exec python scripts/kill_run.py $(ARGS)
+
+kill-commit: ## Kill a worker 200 times between its handler's write and the commit; ARGS=--postgres
+	@$(DEV) exec python scripts/kill_commit.py $(ARGS)
 
 two-hosts: ## Two hosts in network namespaces of their own (needs root) on one PostgreSQL: does any job run twice?
 	@$(DEV) exec python scripts/two_hosts.py $(ARGS)
