@@ -56,10 +56,10 @@ held-xmin: ## What a forgotten transaction does to a PostgreSQL store; ARGS=--se
 	@$(DEV) exec python scripts/held_xmin.py $(ARGS)
 
 bench: ## Side by side with the others: bench/report.md; ARGS=--minutes=20 for less time
-	@$(DEV) exec python -m bench run $(ARGS)
+	@$(DEV) bench run $(ARGS)
 
 bench-quick: ## Has anything become slower since the committed results? Under five minutes
-	@$(DEV) exec python -m bench quick $(ARGS)
+	@$(DEV) bench quick $(ARGS)
 
 bench-self: ## Measure this tree alone, as `windlass bench` does for users
 	@$(DEV) exec windlass bench $(ARGS)
