@@ -5,7 +5,7 @@ DEV := $(PYTHON) scripts/dev.py
 
 .DEFAULT_GOAL := help
 .PHONY: help run test check format setup lock docs kill-run kill-commit move-run two-hosts bad-company shutdown-matrix churn growth held-xmin
-.PHONY: bench bench-quick bench-self
+.PHONY: bench bench-quick bench-self examples
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1	\2/'
@@ -63,6 +63,9 @@ bench-quick: ## Has anything become slower since the committed results? Under fi
 
 bench-self: ## Measure this tree alone, as `windlass bench` does for users
 	@$(DEV) exec windlass bench $(ARGS)
+
+examples: ## Type the commands of each example's README in a new environment; ARGS=flask for one
+	@$(DEV) exec python scripts/examples.py $(ARGS)
 
 docs: ## Build the documentation site into site/
 	@$(DEV) exec python scripts/docs.py
