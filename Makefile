@@ -4,8 +4,8 @@ ARGS ?=
 DEV := $(PYTHON) scripts/dev.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format setup lock docs kill-run move-run two-hosts bad-company shutdown-matrix churn growth held-xmin
-.PHONY: bench bench-quick bench-self
+.PHONY: help run test check format setup lock docs kill-run kill-commit move-run two-hosts bad-company shutdown-matrix churn growth held-xmin
+.PHONY: bench bench-quick bench-self examples
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1	\2/'
@@ -31,6 +31,9 @@ lock: ## Write requirements-dev.txt anew; ARGS=--upgrade for the newest releases
 kill-run: ## Kill workers at random under load and count what was lost; ARGS=--postgres with its server failing, too
 	@$(DEV) exec python scripts/kill_run.py $(ARGS)
 
+kill-commit: ## Kill a worker 200 times between its handler's write and the commit; ARGS=--postgres
+	@$(DEV) exec python scripts/kill_commit.py $(ARGS)
+
 two-hosts: ## Two hosts in network namespaces of their own (needs root) on one PostgreSQL: does any job run twice?
 	@$(DEV) exec python scripts/two_hosts.py $(ARGS)
 
@@ -53,13 +56,16 @@ held-xmin: ## What a forgotten transaction does to a PostgreSQL store; ARGS=--se
 	@$(DEV) exec python scripts/held_xmin.py $(ARGS)
 
 bench: ## Side by side with the others: bench/report.md; ARGS=--minutes=20 for less time
-	@$(DEV) exec python -m bench run $(ARGS)
+	@$(DEV) bench run $(ARGS)
 
 bench-quick: ## Has anything become slower since the committed results? Under five minutes
-	@$(DEV) exec python -m bench quick $(ARGS)
+	@$(DEV) bench quick $(ARGS)
 
 bench-self: ## Measure this tree alone, as `windlass bench` does for users
 	@$(DEV) exec windlass bench $(ARGS)
+
+examples: ## Type the commands of each example's README in a new environment; ARGS=flask for one
+	@$(DEV) exec python scripts/examples.py $(ARGS)
 
 docs: ## Build the documentation site into site/
 	@$(DEV) exec python scripts/docs.py

@@ -12,8 +12,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import cases, contenders, machine, quick, report, summary
+from bench import cases, contenders, environments, machine, quick, report, summary
 from bench.client import Failed
+from bench.contenders import Contender
+from bench.drive.contract import Cannot
 from bench.environments import NotInstalled
 from bench.places import Missing, Places
 from bench.results import LATEST, QUICK, RESULTS, Results
@@ -41,8 +43,8 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="measure everybody, then write the report")
-    run.add_argument("--minutes", type=float, help="the time that it may take; sizes shrink to fit")
-    run.add_argument("--scale", type=float, help="the sizes themselves; 1 is full")
+    run.add_argument("--minutes", type=float, default=40.0, help="it may take so long; sizes shrink to fit")
+    run.add_argument("--scale", type=float, help="the sizes themselves, however long it takes; 1 is full")
     run.add_argument("--rounds", type=int, default=3, help="how often each case is measured")
     run.add_argument("--only", metavar="A,B", help=f"contenders: {', '.join(contenders.BY_NAME)}")
     run.add_argument("--cases", metavar="A,B", help=f"cases: {', '.join(cases.BY_NAME)}")
@@ -61,18 +63,19 @@ def _run(options: argparse.Namespace) -> int:
     which, who = cases.chosen(options.cases), contenders.chosen(options.only)
     is_whole = options.out == LATEST and not (options.cases or options.only)
     spare = quick.SECONDS if is_whole else 0.0
-    scale = options.scale or 1.0
-    if options.minutes:
-        scale = cases.scale_for(which, who, options.rounds, options.minutes * 60 - spare)
-    about = cases.estimate(which, who, options.rounds, scale) + spare
+    begun = time.monotonic()
+    if not options.estimate:
+        _install(who)
+    deadline = math.inf if options.scale else begun + options.minutes * 60 - spare
+    scale = options.scale or cases.scale_for(which, who, options.rounds, deadline - time.monotonic())
+    about = time.monotonic() - begun + cases.estimate(which, who, options.rounds, scale) + spare
     print(
         f"bench: {len(which)} cases, {len(who)} contenders, {options.rounds} rounds, scale {scale:.2g}:"
-        f" about {about / 60:.0f} minutes, and the installation of what is not yet in .bench/",
+        f" about {about / 60:.0f} minutes",
         flush=True,
     )
     if options.estimate:
         return 0
-    begun = time.monotonic()
 
     def tell(line: str) -> None:
         print(f"[{(time.monotonic() - begun) / 60:5.1f} min of {about / 60:.0f}] {line}", flush=True)
@@ -84,7 +87,6 @@ def _run(options: argparse.Namespace) -> int:
             results.minutes = (time.monotonic() - begun) / 60
             results.save(options.out)
 
-        deadline = begun + options.minutes * 60 - spare if options.minutes else math.inf
         Runner(places, results, tell=tell, deadline=deadline).run(which, who, keep)
         if is_whole:
             quick.measure(places, tell).save(QUICK)
@@ -92,6 +94,16 @@ def _run(options: argparse.Namespace) -> int:
         _publish(results)
     print(f"bench: {options.out}", "and bench/report.md" if options.out == LATEST else "")
     return _failures(results)
+
+
+def _install(who: list[Contender]) -> None:
+    """Make the environments first, so that their making is not taken for the time of a case."""
+    for each in who:
+        # Whatever is missing is reported with each case of this contender.
+        with contextlib.suppress(NotInstalled, Cannot):
+            environments.python_for(
+                each.pins, each.python, tell=lambda line: print(f"bench: {line}", flush=True)
+            )
 
 
 def _failures(results: Results) -> int:

@@ -20,6 +20,8 @@ _WAIT_PACE = 2_500
 _CPU_PACE = 250
 # So many contenders at the same time, in cases that mostly wait: when all start at once, none does in time.
 TOGETHER = 6
+# The smallest scale, in percent.
+_SMALLEST = 2
 # A driver, its store and its worker come and go.
 _AROUND = 2.0
 Arguments = Callable[[Contender, float], dict[str, Any]]
@@ -33,13 +35,17 @@ class Case:
     title: str
     verb: str
     arguments: Arguments
-    # About how long one run takes at full size, without its surroundings.
+    # About how long one run takes at full size, without its surroundings and the filling of a crowd.
     seconds: float
+    # What does not shrink with the scale.
+    fixed: float = 0.0
     rounds: int = 3
     together: bool = False
     # The database itself has no worker, so it takes part in some only.
     with_raw: bool = False
     crowd: str | None = None
+    # About how long it takes until the whole crowd is in.
+    filling: float = 0.0
     metrics: dict[str, str] = field(default_factory=lambda: {"rate": "jobs/s"})
 
 
@@ -67,9 +73,8 @@ def _spin(contender: Contender, scale: float) -> dict[str, Any]:
     return {"count": sized(pace * DRAIN_SECONDS, scale), "task": "spin", "processes": 2}
 
 
-def _recovery(contender: Contender, scale: float) -> dict[str, Any]:
-    limit = max(60.0, RECOVERY_LIMIT * scale)
-    return {"jobs": max(2, contender.at_once), "at_once": contender.at_once, "limit": limit}
+def _recovery(contender: Contender, _: float) -> dict[str, Any]:
+    return {"jobs": max(2, contender.at_once), "at_once": contender.at_once, "limit": RECOVERY_LIMIT}
 
 
 def sized(count: float, scale: float) -> int:
@@ -126,7 +131,8 @@ ALL = (
         "idle",
         # Not less at a smaller scale: the server counts in lumps.
         lambda _, __: {"seconds": IDLE_SECONDS},
-        IDLE_SECONDS + 12,
+        0,
+        fixed=IDLE_SECONDS + 12,
         rounds=1,
         together=True,
         metrics={"cpu": "% of a core", "asked": "1/s", "memory": "MB"},
@@ -136,7 +142,8 @@ ALL = (
         "After `kill -9` of a worker",
         "recovery",
         _recovery,
-        RECOVERY_LIMIT + 10,
+        0,
+        fixed=RECOVERY_LIMIT + 10,
         rounds=1,
         together=True,
         metrics={"back": "s", "missing": "jobs", "doubled": "jobs"},
@@ -146,8 +153,9 @@ ALL = (
         "Drain beside rows of another type or queue",
         "drain",
         _drain(1),
-        2 * DRAIN_SECONDS + 6,
+        2 * DRAIN_SECONDS + 2,
         crowd="other",
+        filling=4,
         metrics=_CROWDED,
     ),
     Case(
@@ -155,8 +163,9 @@ ALL = (
         "Drain beside rows scheduled for next week",
         "drain",
         _drain(1),
-        2 * DRAIN_SECONDS + 20,
+        2 * DRAIN_SECONDS + 2,
         rounds=1,
+        filling=20,
         crowd="scheduled",
         metrics=_CROWDED,
     ),
@@ -165,8 +174,9 @@ ALL = (
         "Drain beside finished rows",
         "drain",
         _drain(1),
-        2 * DRAIN_SECONDS + 50,
+        2 * DRAIN_SECONDS + 2,
         rounds=1,
+        filling=60,
         crowd="archived",
         metrics=_CROWDED,
     ),
@@ -194,12 +204,27 @@ def takes_part(case: Case, contender: Contender) -> bool:
     return case.crowd is None or contender.store != "redis"
 
 
+def _is_able(case: Case, contender: Contender) -> bool:
+    """Whether it takes any time: who keeps no finished jobs says so at once."""
+    return case.crowd != "archived" or contender.keeps_finished
+
+
+def crowd_size(kind: str, scale: float) -> int:
+    """How many rows come in; a smaller run keeps the whole crowd as long as it can."""
+    return max(1000, round(CROWDS[kind] * _crowded(scale)))
+
+
+def _crowded(scale: float) -> float:
+    return min(1.0, 2 * scale)
+
+
 def estimate(cases: list[Case], contenders: list[Contender], rounds: int, scale: float) -> float:
     """About how many seconds a run will take."""
     total = 0.0
     for case in cases:
-        runs = sum(takes_part(case, each) for each in contenders)
-        one = _AROUND * (2 if case.crowd else 1) + case.seconds * scale
+        runs = sum(takes_part(case, each) and _is_able(case, each) for each in contenders)
+        one = _AROUND * (2 if case.crowd else 1) + case.fixed + case.seconds * scale
+        one += case.filling * _crowded(scale)
         steps = -(-runs // TOGETHER) if case.together else runs
         total += min(rounds, case.rounds) * one * steps
     return total
@@ -207,6 +232,7 @@ def estimate(cases: list[Case], contenders: list[Contender], rounds: int, scale:
 
 def scale_for(cases: list[Case], contenders: list[Contender], rounds: int, seconds: float) -> float:
     """The largest scale, 1 at most, that fits into so many seconds."""
-    fixed = estimate(cases, contenders, rounds, 0.0)
-    full = estimate(cases, contenders, rounds, 1.0)
-    return max(0.02, min(1.0, (seconds - fixed) / (full - fixed)))
+    fitting = (percent / 100 for percent in range(100, _SMALLEST, -1))
+    return next(
+        (scale for scale in fitting if estimate(cases, contenders, rounds, scale) <= seconds), _SMALLEST / 100
+    )

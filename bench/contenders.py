@@ -25,6 +25,10 @@ class Contender:
     at_once: int = 10
     # The cases that it takes part in; all if empty.
     only: tuple[str, ...] = ()
+    # Whether its store keeps finished jobs, among which the others can be measured.
+    keeps_finished: bool = False
+    # The oldest Python that it runs on; None is ours.
+    python: tuple[int, int] | None = None
 
     @property
     def is_ours(self) -> bool:
@@ -39,7 +43,15 @@ class Contender:
 
 ALL = (
     Contender("raw-postgres", "PostgreSQL itself", "postgres", "raw", "windlass", pace=25_000),
-    Contender("windlass-postgres", "Windlass, PostgreSQL", "postgres", "windlass", "windlass", pace=12_000),
+    Contender(
+        "windlass-postgres",
+        "Windlass, PostgreSQL",
+        "postgres",
+        "windlass",
+        "windlass",
+        pace=12_000,
+        keeps_finished=True,
+    ),
     Contender("pgqueuer", "PgQueuer", "postgres", "pgqueuer", "pgqueuer", pace=6_000),
     Contender(
         "pgqueuer-200",
@@ -50,11 +62,30 @@ ALL = (
         pace=9_000,
         only=("drain_one", "drain_two", "cpu"),
     ),
-    Contender("procrastinate", "Procrastinate", "postgres", "procrastinate", "procrastinate", pace=400),
+    Contender(
+        "procrastinate",
+        "Procrastinate",
+        "postgres",
+        "procrastinate",
+        "procrastinate",
+        pace=400,
+        keeps_finished=True,
+    ),
+    Contender(
+        "oban", "Oban for Python", "postgres", "oban", "oban", pace=900, python=(3, 12), keeps_finished=True
+    ),
     Contender("saq", "SAQ, PostgreSQL", "postgres", "saq", "saq", pace=400),
     Contender("flexiq-postgres", "FlexiQ, PostgreSQL", "postgres", "flexiq", "flexiq", pace=450),
     Contender("raw-sqlite", "SQLite itself", "sqlite", "raw", "windlass", pace=10_000),
-    Contender("windlass-sqlite", "Windlass, SQLite", "sqlite", "windlass", "windlass", pace=7_000),
+    Contender(
+        "windlass-sqlite",
+        "Windlass, SQLite",
+        "sqlite",
+        "windlass",
+        "windlass",
+        pace=7_000,
+        keeps_finished=True,
+    ),
     Contender("huey", "Huey, SQLite", "sqlite", "huey", "huey", pace=2_300),
     Contender("flexiq-sqlite", "FlexiQ, SQLite, unsynced", "sqlite", "flexiq", "flexiq", pace=600),
     Contender("celery", "Celery, Redis", "redis", "celery", "celery", pace=600),

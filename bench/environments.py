@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import shutil
 import subprocess
 import sys
 import threading
-import venv
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
+
+from bench.drive.contract import Cannot
 
 ROOT = Path(__file__).resolve().parent.parent
 PINS = ROOT / "bench" / "peers"
@@ -20,21 +25,50 @@ class NotInstalled(Exception):
     """A peer's packages could not be installed here."""
 
 
-def python_for(pins: str) -> Path:
+def python_for(
+    pins: str, oldest: tuple[int, int] | None = None, tell: Callable[[str], None] = lambda _: None
+) -> Path:
     """The Python of a peer's environment, with exactly what its pins say."""
-    wanted = (PINS / f"{pins}.txt").read_text()
-    stamp = hashlib.sha256((wanted + sys.version).encode()).hexdigest()[:12]
-    folder = KEPT / "environments" / f"{pins}-{stamp}"
-    python = folder / "bin" / "python"
     with _making:
+        base = sys.executable if oldest is None or sys.version_info >= oldest else _newer(oldest)
+        wanted = (PINS / f"{pins}.txt").read_text()
+        stamp = hashlib.sha256((wanted + sys.version + base).encode()).hexdigest()[:12]
+        folder = KEPT / "environments" / f"{pins}-{stamp}"
+        python = folder / "bin" / "python"
         if not (folder / "complete").exists():
-            _make(folder, python, PINS / f"{pins}.txt")
+            tell(f"installing {pins}")
+            _make(base, folder, PINS / f"{pins}.txt")
             (folder / "complete").touch()
     return python
 
 
-def _make(folder: Path, python: Path, pins: Path) -> None:
-    venv.create(folder, clear=True, symlinks=True, with_pip=True)
+@cache
+def _newer(oldest: tuple[int, int]) -> str:
+    """A Python of at least this release, from where they usually are."""
+    major, minor = oldest
+    for program in _candidates(major, minor):
+        words = [program, "-c", "import ensurepip, sys; print(*sys.version_info[:2])"]
+        told = subprocess.run(words, capture_output=True, text=True, check=False)
+        # A name on the path may be a stand-in for a release that is not switched on.
+        if told.returncode == 0 and tuple(map(int, told.stdout.split())) >= oldest:
+            return program
+    raise Cannot(f"needs Python {major}.{minor} or newer, which is not here")
+
+
+def _candidates(major: int, minor: int) -> Iterator[str]:
+    names = [f"python{major}.{number}" for number in range(minor, minor + 5)]
+    yield from (found for name in names if (found := shutil.which(name)))
+    kept = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    for name in names:
+        yield from (str(each) for each in sorted(kept.glob(f"*/bin/{name}")))
+
+
+def _make(base: str, folder: Path, pins: Path) -> None:
+    python = folder / "bin" / "python"
+    words = [base, "-m", "venv", "--clear", str(folder)]
+    made = subprocess.run(words, capture_output=True, text=True, check=False)
+    if made.returncode:
+        raise NotInstalled(made.stderr.strip()[-400:] or made.stdout.strip()[-400:])
     _pip(python, "-r", str(pins))
     if pins.stem == "windlass":
         # The build tool is one of the pins, so that this step fetches nothing.

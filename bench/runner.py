@@ -39,20 +39,27 @@ class Runner:
         """Measure everything that is not in the results yet; `keep` is called after each step."""
         for number in range(1, self._results.rounds + 1):
             for case in which:
-                if number > case.rounds:
-                    continue
-                if number > 1 and time.monotonic() > self._deadline:
-                    self._tell(f"the time is up: round {number} is left out from {case.name} on")
-                    return
                 asked = [
                     each
                     for each in contenders
-                    if cases.takes_part(case, each) and (case.name, each.name, number) not in self._done
+                    if number <= case.rounds
+                    and cases.takes_part(case, each)
+                    and (case.name, each.name, number) not in self._done
                 ]
+                if not asked or not self._fits(case, asked, number):
+                    continue
                 for run in self._step(case, asked, number):
                     self._results.runs.append(run)
                     self._tell(_line(case, run))
                     keep()
+
+    def _fits(self, case: Case, contenders: list[Contender], number: int) -> bool:
+        """Whether there is time for a case; the first round is only given up when there is none at all."""
+        needed = cases.estimate([case], contenders, 1, self._results.scale) if number > 1 else 0.0
+        if time.monotonic() + needed <= self._deadline:
+            return True
+        self._tell(f"round {number}  {case.name:<16}left out: the time is up")
+        return False
 
     def _step(self, case: Case, contenders: list[Contender], number: int) -> Iterator[Run]:
         if not case.together:
@@ -90,7 +97,7 @@ class Runner:
     @contextlib.contextmanager
     def driver(self, contender: Contender) -> Iterator[tuple[Client, Place]]:
         """A driver with a store of its own, ready to be asked."""
-        python = environments.python_for(contender.pins)
+        python = environments.python_for(contender.pins, contender.python)
         plain_path = contender.driver not in {"windlass", "raw"}
         place = self._places.fresh(contender.store, plain_path=plain_path)
         try:
@@ -108,7 +115,9 @@ class Runner:
 
     def _crowded(self, case: Case, client: Client, place: Place, arguments: dict[str, Any]) -> dict[str, Any]:
         """The same drain twice on one store, with the crowd coming in between."""
-        count = max(1000, round(cases.CROWDS[str(case.crowd)] * self._results.scale))
+        count = cases.crowd_size(str(case.crowd), self._results.scale)
+        # Who cannot says so at once.
+        client.ask("crowd", within=_CASE_SECONDS, kind=case.crowd, count=0)
         # Once before it counts: the first drain meets an empty file or cache.
         client.ask("drain", within=_CASE_SECONDS, **arguments | {"count": min(_WARM_UP, arguments["count"])})
         before = client.ask("drain", within=_CASE_SECONDS, **arguments)

@@ -35,12 +35,11 @@ PYPROJECT = ROOT / "pyproject.toml"
 REQUIREMENTS = ROOT / "requirements-dev.txt"
 REQUIREMENTS_HEADER = "# The development environment; `python3 scripts/dev.py lock` writes this file.\n"
 
-# Servers that the tests start for themselves, and a program of each. The other majors are a pinned wheel's.
-PACKAGES = {
-    "postgresql-15": Path("/usr/lib/postgresql/15/bin/postgres"),
-    "pgbouncer": Path("/usr/sbin/pgbouncer"),
-}
-HANDS_ON = ("test", "run", "exec")
+# Servers that we start for ourselves, and a program of each. The other majors are a pinned wheel's.
+POSTGRES = {"postgresql-15": Path("/usr/lib/postgresql/15/bin/postgres")}
+TESTED = {**POSTGRES, "pgbouncer": Path("/usr/sbin/pgbouncer")}
+MEASURED = {**POSTGRES, "redis-server": Path("/usr/bin/redis-server")}
+HANDS_ON = ("test", "run", "exec", "bench")
 BAN_EVERYWHERE = 'lint.flake8-tidy-imports.banned-api."asyncio.wait_for".msg="use asyncio.timeout"'
 CHECKS = (
     ("ruff", "check"),
@@ -113,6 +112,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     commands.add_parser("format", help="let ruff mend what it can and format the code")
     commands.add_parser("test", help="check, then pytest; what follows goes to pytest")
     commands.add_parser("run", help="windlass up; what follows goes to it")
+    commands.add_parser("bench", help="python -m bench, with the servers that it needs")
     commands.add_parser("exec", help="any program of .venv; its name and arguments follow")
     locking = commands.add_parser("lock", help="write requirements-dev.txt anew")
     locking.add_argument("--upgrade", action="store_true", help="move every pin to its newest release")
@@ -130,6 +130,7 @@ def command(options: argparse.Namespace, rest: list[str]) -> int:
         "format": lambda: tool("ruff", "check", "--fix-only") or tool("ruff", "format"),
         "test": lambda: servers() or components() or check() or tool("pytest", "-n", "2", *rest),
         "run": lambda: up(*rest),
+        "bench": lambda: bench(*rest),
         "exec": lambda: become(*rest),
     }
     return actions[options.command]()
@@ -176,16 +177,45 @@ def install() -> None:
 
 def servers() -> int:
     """In CI, install the servers that are missing. At home their tests are skipped and say what to type."""
-    wanted = [package for package, program in PACKAGES.items() if not program.exists()]
+    wanted = missing(TESTED)
     if not wanted or not os.environ.get("CI"):
         return 0
-    if shutil.which("apt-get") is None or os.geteuid() != 0:
+    if not may_install():
         raise Failure(f"CI needs {' and '.join(wanted)}, which only root can install by apt-get", code=2)
+    apt(wanted)
+    return 0
+
+
+def bench(*args: str) -> int:
+    """Measure, on servers that are installed where we may; without one, those who need it are left out."""
+    wanted = missing(MEASURED)
+    if wanted and may_install():
+        apt(wanted)
+    elif wanted:
+        print(f"dev: for all of it, as root: apt-get install {' '.join(wanted)}", file=sys.stderr)
+    return become("python", "-m", "bench", *args)
+
+
+def missing(packages: dict[str, Path]) -> list[str]:
+    """Which of these packages are not here."""
+    return [
+        package
+        for package, program in packages.items()
+        if not program.exists() and shutil.which(program.name) is None
+    ]
+
+
+def may_install() -> bool:
+    """Whether we can install packages of the system."""
+    return shutil.which("apt-get") is not None and os.geteuid() == 0
+
+
+def apt(packages: list[str]) -> None:
+    """Install packages of the system."""
     os.environ["DEBIAN_FRONTEND"] = "noninteractive"
     must("apt-get", "-qq", "update", why="the list of packages could not be fetched")
     words = ("-qq", "-y", "--no-install-recommends", "install")
-    must("apt-get", *words, *wanted, why=f"{' and '.join(wanted)} could not be installed")
-    return 0
+    must("apt-get", *words, *packages, why=f"{' and '.join(packages)} could not be installed")
 
 
 def components() -> int:

@@ -21,6 +21,7 @@ import threading
 import time
 from collections import Counter
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 from windlass import Context, JobState, Queue, Retry
@@ -115,17 +116,29 @@ def run(url: str, rounds: int, *, process: bool) -> int:
     return 1 if wrong or open_ else 0
 
 
+def run_on_server(rounds: int, *, process: bool) -> int:
+    """All rounds on a PostgreSQL of their own, whose commits wait for the disk."""
+    sys.path.insert(0, str(Path(__file__).parent.parent))
+    from tests.servers import postgres  # noqa: PLC0415 - found only by the line above, and not needed by workers
+
+    with postgres.running(min(postgres.majors()), durable=True) as server:
+        return run(server.new_database(), rounds, process=process)
+
+
 def main() -> int:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--database", help="a fresh one; a file of its own by default")
     parser.add_argument("--process", action="store_true", help="in a child; kill it, or its worker")
+    parser.add_argument("--postgres", action="store_true", help="on a PostgreSQL server of its own")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
         work(options.database, process=options.process)
         return 0
+    if options.postgres:
+        return run_on_server(options.rounds, process=options.process)
     with tempfile.TemporaryDirectory() as folder:
         return run(options.database or f"sqlite:///{folder}/jobs.db", options.rounds, process=options.process)
 

@@ -142,7 +142,9 @@ def sqlite_path(url: str) -> str:
 def _open_postgres(url: str, **options: Any) -> Opened:
     store = _postgres().store.PostgresStore(url, **options)
     listener = store.listener
-    return Opened(store, LocalWakeup() if listener is None else Listen(listener))
+    wakeup = LocalWakeup() if listener is None else Listen(listener)
+    store.wake_with(wakeup.notify)
+    return Opened(store, wakeup)
 
 
 class _Postgres(NamedTuple):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import closing
 from datetime import timedelta
 from functools import partial
 
 import pytest
 
+from tests.conformance.conftest import Place
 from tests.conformance.contenders import at_once, won
 from tests.conformance.scene import (
     AGAIN,
@@ -26,6 +29,7 @@ from tests.conformance.scene import (
     take_new,
     take_one,
 )
+from windlass import connect
 from windlass.clock import ManualClock, uuid7
 from windlass.errors import JobNotFound
 from windlass.job import Job, JobState, Lease, View
@@ -33,6 +37,7 @@ from windlass.outcome import Outcome
 from windlass.store.batches import NewBatch
 from windlass.store.protocol import Edit, Filter, Retention, Settlement, Store
 
+PATIENCE = 30
 NEVER = Retention(ended=timedelta(days=9999), dead=timedelta(days=9999))
 
 
@@ -324,3 +329,29 @@ def test_when_a_dead_parents_record_goes_its_children_are_cancelled(store: Store
     store.prune(Retention(ended=timedelta(days=9), dead=timedelta(seconds=1)))
     store.prune(NEVER)
     assert state_of(store, child.id) is JobState.CANCELLED
+
+
+# --- wake-ups -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("follower", ["child", "then"])
+def test_other_processes_are_told_of_jobs_that_an_end_has_released(
+    place: Place, clock: ManualClock, follower: str
+) -> None:
+    with (
+        closing(connect.open(place.url, clock=clock)) as here,
+        closing(connect.open(place.url, clock=clock)) as there,
+    ):
+        then = a_job() if follower == "then" else None
+        here.store.enqueue_batch(NewBatch(id=uuid7(), then=then), [a_job()])
+        parent = take_one(here.store)
+        if follower == "child":
+            child_of(here.store, parent)
+        told = threading.Event()
+        there.wakeup.subscribe(told.set)
+        while not told.wait(0.05):
+            # Once it listens, it hears of a commit to a file; by a server only of what it is told.
+            put_one(here.store)
+        told.clear()
+        assert settle(here.store, parent, DONE)
+        assert told.wait(PATIENCE)

@@ -254,3 +254,60 @@ def test_a_wrong_wish_is_refused_in_the_words_of_the_command_line(
     answer = windlass(*args)
     assert (answer.code, answer.out) == (2, "")
     assert words in answer.err
+
+
+def test_a_job_waits_for_others_by_id_or_key(windlass: Terminal, store_url: str) -> None:
+    db = ("--db", store_url)
+    first = windlass.ok(*db, "run", "--json", "--", "true").json["id"]
+    windlass.ok(*db, "run", "--key", "second", "--max-attempts", "1", "--", "false")
+    both = ("--depends-on", first, "--depends-on", "second")
+    told = windlass.ok(*db, "run", "--key", "third", *both, "--", "true").out
+    assert told.endswith("shell enqueued, waits for others\n")
+    fourth = '{"id": "fourth", "command": "true", "depends_on": ["second"], "on_dead": "run"}'
+    windlass.ok(*db, "enqueue", fourth)
+    windlass.ok(*db, "worker", "start", "--until-empty")
+    views = {job["key"]: job["view"] or job["state"] for job in windlass.jobs(*db)}
+    assert views == {None: "completed", "second": "dead", "third": "waiting", "fourth": "completed"}
+
+
+def test_a_file_can_be_one_batch(windlass: Terminal, store_url: str) -> None:
+    db = ("--db", store_url)
+    lines = [f'{{"id": "job{n}", "command": "test {n} != 7", "max_attempts": 1}}' for n in range(20)]
+    path = windlass.write("jobs.ndjson", "\n".join(lines))
+    answer = windlass.ok(*db, "enqueue", "--file", str(path), "--batch", "catalogue", "--json").json
+    assert (answer["enqueued"], answer["existing"]) == (20, 0)
+    windlass.ok(*db, "worker", "start", "--until-empty")
+    batch = windlass.ok(*db, "batch", answer["batch"], "--json").json
+    assert (batch["name"], batch["states"]) == ("catalogue", {"completed": 19, "dead": 1})
+
+    windlass.write("jobs.ndjson", '{"command": "true"}\n{"id": "job1", "command": "something else"}')
+    refused = windlass(*db, "enqueue", "--file", str(path), "--batch", "catalogue")
+    assert (refused.code, refused.err[:32]) == (1, "windlass: line 2: key 'job1' bel")
+    assert len(windlass.jobs(*db)) == 20
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["run", "--on-dead", "run", "--", "true"], "--on-dead is for --depends-on"),
+        (["run", "--depends-on", "a", "--on-dead", "stop", "--", "true"], "'wait', 'cancel', 'run'"),
+        (["enqueue", '{"command": "x", "depends_on": "a"}'], "depends_on must be a list"),
+        (["enqueue", "add", "--batch", "b"], "--batch is for --file"),
+        (
+            ["enqueue", "--file", "-", "--batch", "b", "--rate", "1/s"],
+            "--rate cannot be combined with --batch",
+        ),
+    ],
+)
+def test_dependencies_and_batches_that_make_no_sense_are_refused(
+    windlass: Terminal, args: list[str], words: str
+) -> None:
+    answer = windlass(*args)
+    assert (answer.code, answer.out) == (2, "")
+    assert words in answer.err
+
+
+def test_a_job_that_nobody_knows_cannot_be_waited_for(windlass: Terminal) -> None:
+    answer = windlass("run", "--depends-on", "nobody", "--", "true")
+    assert (answer.code, answer.err) == (1, "windlass: no job has the id or key 'nobody'\n")
+    assert windlass.jobs() == []

@@ -129,7 +129,7 @@ def test_a_run_that_must_fit_into_minutes_is_made_smaller() -> None:
     everything = (list(cases.ALL), list(contenders.ALL), 3)
     full = cases.estimate(*everything, 1.0)
     scale = cases.scale_for(*everything, full * 0.8)
-    assert cases.estimate(*everything, scale) == pytest.approx(full * 0.8)
+    assert cases.estimate(*everything, scale) <= full * 0.8 < cases.estimate(*everything, scale + 0.01)
     assert cases.scale_for(*everything, full * 2) == 1.0
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
 from typing import IO
 
@@ -20,7 +20,7 @@ from windlass.errors import InvalidValue, KeyConflict, Refused, StoreError, Wind
 from windlass.job import NewJob
 from windlass.ops import Pace
 from windlass.ops.document import encode
-from windlass.queue import Queue
+from windlass.queue import JobHandle, Queue
 
 
 class Imported(msgspec.Struct):
@@ -30,6 +30,12 @@ class Imported(msgspec.Struct):
     existing: int = 0
     last_line: int = 0
     size: int = 0
+
+    def count(self, handles: Sequence[JobHandle]) -> None:
+        """Count what was stored, and what was there before."""
+        created = sum(1 for handle in handles if handle.created)
+        self.enqueued += created
+        self.existing += len(handles) - created
 
 
 class _Line(msgspec.Struct, frozen=True):
@@ -52,10 +58,29 @@ def import_file(queue: Queue, path: str, rate: float | None) -> None:
                 pass
             file.seek(0)
         done = _store(queue, file, length, pace)
-    told = f"{so_many(done.enqueued)} enqueued"
+    _tell(done)
+
+
+def import_batch(queue: Queue, path: str, name: str) -> None:
+    """Enqueue the lines of a file as one batch, all or none."""
+    with _opened(path) as file:
+        lines = list(_lines(queue, file))
+    done = Imported()
+    with _naming_lines(lines), queue.batch(name) as batch:
+        batch.add(*(line.job for line in lines))
+    done.count(batch.jobs)
+    _tell(done, batch.id)
+
+
+def _tell(done: Imported, batch_id: str | None = None) -> None:
+    if session().json:
+        batch = {} if batch_id is None else {"batch": batch_id}
+        click.echo(encode({**batch, "enqueued": done.enqueued, "existing": done.existing}))
+        return
+    told = f"{so_many(done.enqueued)} enqueued" + (f" as batch {batch_id}" if batch_id else "")
     if done.existing:
         told += f", {done.existing} existed already by their keys"
-    click.echo(encode({"enqueued": done.enqueued, "existing": done.existing}) if session().json else told)
+    click.echo(told)
 
 
 def key_is_taken(error: KeyConflict) -> str:
@@ -81,15 +106,19 @@ def _store(queue: Queue, file: IO[bytes], length: int | None, pace: Pace) -> Imp
 
 
 def _store_chunk(queue: Queue, chunk: list[_Line], done: Imported) -> None:
-    try:
-        handles = queue.enqueue_many(line.job for line in chunk)
-    except KeyConflict as error:
-        number = next(line.number for line in chunk if line.job.key == error.key)
-        raise Refused(f"line {number}: {key_is_taken(error)}; use another key") from None
-    created = sum(1 for handle in handles if handle.created)
-    done.enqueued += created
-    done.existing += len(chunk) - created
+    with _naming_lines(chunk):
+        done.count(queue.enqueue_many(line.job for line in chunk))
     done.last_line = chunk[-1].number
+
+
+@contextmanager
+def _naming_lines(lines: Sequence[_Line]) -> Iterator[None]:
+    """Say in which line a key is that is taken."""
+    try:
+        yield
+    except KeyConflict as error:
+        number = next(line.number for line in lines if line.job.key == error.key)
+        raise Refused(f"line {number}: {key_is_taken(error)}; use another key") from None
 
 
 def _lines(queue: Queue, file: Iterable[bytes]) -> Iterator[_Line]:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import click
 
 from windlass.cli.commands import Command
 from windlass.cli.follow import follow
-from windlass.cli.imports import import_file, key_is_taken
+from windlass.cli.imports import import_batch, import_file, key_is_taken
 from windlass.cli.options import F, moment, rate, span
 from windlass.cli.request import Request, read_request
 from windlass.cli.screen import ago
 from windlass.cli.session import session
 from windlass.errors import KeyConflict, Refused
-from windlass.job import View
+from windlass.job import Job, View
 from windlass.ops.document import encode, job_document
 from windlass.payload import parse
 from windlass.queue import JobHandle
@@ -44,6 +44,14 @@ _JOB = (
     click.option("--tenant", metavar="NAME", help="Tenants are served in turn."),
     click.option("--payload-ref", metavar="REF", help="Where large data is, for the handler to fetch."),
     click.option("--max-attempts", type=int, metavar="N", help="Executions at most, 1 to 20."),
+    click.option(
+        "--depends-on", multiple=True, metavar="ID|KEY", help="Only after this job has completed; repeatable."
+    ),
+    click.option(
+        "--on-dead",
+        type=click.Choice(["wait", "cancel", "run"]),
+        help="What to do when a job that it depends on is dead; wait by default.",
+    ),
 )
 
 
@@ -52,8 +60,10 @@ _JOB = (
     examples="""
         windlass enqueue send_email '{"to": "a@b.c", "subject": "Hi"}' --priority 8 --key signup:789
         windlass enqueue report.build '{"account_id": 7}' --at 2030-01-31T06:00:00Z
+        windlass enqueue publish '{"page": "home"}' --depends-on render:home
         windlass enqueue '{"id": "job1", "command": "echo hi", "priority": 8}'
         windlass enqueue --file jobs.ndjson --rate 200/s
+        windlass enqueue --file pages.ndjson --batch catalogue       then: windlass batch ID
         generate-jobs | windlass enqueue --file -
     """,
 )
@@ -64,8 +74,14 @@ _JOB = (
     "--file", "path", metavar="PATH", help="One job as a JSON object per line; - is standard input."
 )
 @click.option("--rate", type=rate, metavar="N/s", help="With --file: at most so many a second.")
+@click.option("--batch", metavar="NAME", help="With --file: as one batch, all or none, up to 10,000 jobs.")
 def enqueue(
-    type_or_job: str | None, payload: str | None, path: str | None, rate: float | None, **given: Any
+    type_or_job: str | None,
+    payload: str | None,
+    path: str | None,
+    rate: float | None,
+    batch: str | None,
+    **given: Any,
 ) -> None:
     """Put a job into the queue.
 
@@ -77,10 +93,10 @@ def enqueue(
     if path is not None:
         if type_or_job is not None or options:
             raise click.UsageError("with --file the lines say it all: no TYPE, PAYLOAD or options of a job")
-        import_file(session().queue, path, rate)
+        _import(path, rate, batch)
         return
-    if rate is not None:
-        raise click.UsageError("--rate is for --file")
+    if rate is not None or batch is not None:
+        raise click.UsageError(f"{'--rate' if rate is not None else '--batch'} is for --file")
     if type_or_job is None:
         raise click.UsageError("say which job: TYPE and PAYLOAD, a JSON object, or --file")
     _store(_asked(type_or_job, payload), options)
@@ -134,6 +150,15 @@ def _asked(type_or_job: str, payload: str | None) -> Request:
     return read_request(type_or_job)
 
 
+def _import(path: str, rate: float | None, batch: str | None) -> None:
+    if batch is None:
+        import_file(session().queue, path, rate)
+    elif rate is not None:
+        raise click.UsageError("--rate cannot be combined with --batch, which is stored at once")
+    else:
+        import_batch(session().queue, path, batch)
+
+
 def _options(given: dict[str, Any]) -> dict[str, Any]:
     """The options of the job that were given, as a producer says them."""
     options = {name: value for name, value in given.items() if value is not None}
@@ -141,6 +166,10 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
         raise click.UsageError("--at cannot be combined with --delay")
     if options.pop("existing"):
         options["on_conflict"] = "existing"
+    if not options["depends_on"]:
+        del options["depends_on"]
+        if "on_dead" in options:
+            raise click.UsageError("--on-dead is for --depends-on")
     return options
 
 
@@ -160,5 +189,14 @@ def _store(request: Request, options: dict[str, Any]) -> None:
     elif not handle.created:
         click.echo(f"{job.id}  {job.type} exists already with that key; it is {job.state}")
     else:
-        when = f", runs {ago(job.run_at, now)}" if job.view(now) is View.SCHEDULED else ""
-        click.echo(f"{job.id}  {job.type} enqueued{when}")
+        click.echo(f"{job.id}  {job.type} enqueued{_when(job, now)}")
+
+
+def _when(job: Job, now: datetime) -> str:
+    match job.view(now):
+        case View.SCHEDULED:
+            return f", runs {ago(job.run_at, now)}"
+        case View.WAITING:
+            return ", waits for others"
+        case _:
+            return ""

@@ -43,5 +43,8 @@ class Tx(Protocol):
     def payload_equals(self, name: str, path: Sequence[str], value: object, values: dict[str, object]) -> str:
         """A clause that a payload's field at `path` has this value, its parameters put into `values`."""
 
+    def hint(self) -> None:
+        """Jobs became claimable that were not enqueued here: whoever waits is told after the commit."""
+
     def part(self) -> AbstractContextManager[None]:
         """A part that is undone alone when it raises."""

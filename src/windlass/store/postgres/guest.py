@@ -141,6 +141,7 @@ class GuestTx(PostgresTx):
         self._driver = driver
         self._statements = known
         self._now = None if clock is None else clock.micros()
+        self.hinted = False
 
     def rows(self, statement: str, /, **values: object) -> Sequence[Row]:
         return self._driver.rows(self._statements[statement], values)

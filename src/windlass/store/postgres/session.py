@@ -158,7 +158,7 @@ def _readable(text: str) -> str:
 class PostgresTx:
     """One transaction on one connection. Its time is the server's, asked for once when it is needed."""
 
-    __slots__ = ("_connection", "_now", "_statements")
+    __slots__ = ("_connection", "_now", "_statements", "hinted")
 
     def __init__(
         self, connection: Connection, known: Mapping[str, Statement], clock: Clock | None = None
@@ -166,6 +166,7 @@ class PostgresTx:
         self._connection = connection
         self._statements = known
         self._now = None if clock is None else clock.micros()
+        self.hinted = False
 
     @property
     def now(self) -> int:
@@ -221,6 +222,9 @@ class PostgresTx:
             found += f" -> cast(:{name}_{depth} as text)"
         values[name] = json.dumps(value).replace("\\u0000", "\\u0001")
         return f"cast({found} as jsonb) = cast(:{name} as jsonb)"
+
+    def hint(self) -> None:
+        self.hinted = True
 
     @contextmanager
     def part(self) -> Iterator[None]:

@@ -86,6 +86,7 @@ class PostgresStore(SharedVerbs):
         self._handlers = Handlers(self.address, self._guard, self._statements, clock, patience=patience)
         self._gathering = Gathering(self._enqueue_new, self._enqueue_alone)
         self._unanswered = Unanswered()
+        self._wake: Callable[[], None] = lambda: None
         try:
             self._prepare(create=create)
         except BaseException:  # wall: nothing stays open behind a failed opening; the error goes on
@@ -190,6 +191,10 @@ class PostgresStore(SharedVerbs):
         """How other processes are notified and heard; None if the URL or a pooler forbids it."""
         return self._listener if self.address.notify else None
 
+    def wake_with(self, notify: Callable[[], None]) -> None:
+        """Say how whoever waits is told of jobs that the end of others has released."""
+        self._wake = notify
+
     def close(self) -> None:
         if self._closed or os.getpid() != self._opened_by:
             return
@@ -233,7 +238,7 @@ class PostgresStore(SharedVerbs):
     def _with_day(self, connection: Connection, verb: Callable[..., T], args: tuple[object, ...]) -> T:
         for _ in range(_TRIES):
             try:
-                return verb(self._tx(connection), *args)
+                return self._run(connection, verb, args)
             except errors.CheckViolation as error:
                 if not lacks_day(error):
                     raise
@@ -241,7 +246,14 @@ class PostgresStore(SharedVerbs):
             except psycopg.Error as error:
                 if not is_passing(error):
                     raise
-        return verb(self._tx(connection), *args)
+        return self._run(connection, verb, args)
+
+    def _run(self, connection: Connection, verb: Callable[..., T], args: tuple[object, ...]) -> T:
+        tx = self._tx(connection)
+        done = verb(tx, *args)
+        if tx.hinted:
+            self._wake()
+        return done
 
     def _write(self, verb: Callable[..., T], *args: object, until: float | None = None) -> T:
         """In a transaction of its own; run again if it met another one in the wrong moment."""

@@ -172,6 +172,9 @@ class SqliteTx:
         found = f"json_extract(payload, :{name}_path) = :{name}"
         return f"(json_type(payload, :{name}_path) in {kinds} and {found})"
 
+    def hint(self) -> None:
+        """Nothing to do: every process sees that the file has changed."""
+
     @contextmanager
     def part(self) -> Iterator[None]:
         self._connection.execute("savepoint part")

@@ -142,6 +142,7 @@ def _see_to_dependents(tx: Tx, job_id: str, state: JobState | None, store: Stori
                 tx.change("remove_dependency", parent_id=job_id, child_id=child)
                 run_at = max(row["run_at"], tx.now)
                 tx.change("release_child", id=child, run_at=run_at, due=int(run_at <= tx.now))
+                tx.hint()
             case _Fate.CANCEL:
                 tx.change("forget_parents", id=child)
                 found = tx.row("lock_job", id=child)
@@ -165,6 +166,7 @@ def _close_if_done(tx: Tx, batch: str, store: Storing) -> None:
     tx.change("close_batch", id=batch, now=tx.now)
     if row["then_job"] is not None:
         store(tx, [msgspec.json.decode(row["then_job"], type=NewJob)])
+        tx.hint()
 
 
 def sweep(tx: Tx, store: Storing) -> int:
