@@ -294,6 +294,33 @@ def test_a_listener_with_nothing_between_hears_itself(url: str) -> None:
         assert listener.hear(0.2) == (False, False)
 
 
+def test_a_hint_is_sent_without_waiting_and_told_again_if_its_connection_broke(url: str) -> None:
+    here, there = connect.open(url), connect.open(url)
+    with closing(here), closing(there):
+        assert isinstance(here.store, PostgresStore)
+        assert isinstance(there.store, PostgresStore)
+        teller, hearer = here.store.listener, there.store.listener
+        assert teller is not None
+        assert hearer is not None
+        hearer.hear(0)
+        assert not teller.begin_to_tell(), "there is no connection yet"
+        teller.tell()
+        assert hearer.hear(10) == (True, False)
+        assert teller.begin_to_tell()
+        assert hearer.hear(10) == (True, False)
+        assert not teller.begin_to_tell(), "one at a time"
+        teller.end_telling()
+        telling = (
+            "from pg_stat_activity where query like 'select pg_notify%' and datname = current_database()"
+        )
+        [(ended,)] = run(url, f"select pg_terminate_backend(pid, 5000) {telling}")
+        assert ended
+        teller.begin_to_tell()
+        teller.end_telling()
+        teller.tell()
+        assert hearer.hear(10) == (True, False)
+
+
 # --- forks --------------------------------------------------------------------------------------
 
 FORK = """

@@ -100,6 +100,7 @@ class Channel:
 
     def __init__(self) -> None:
         self.told = 0
+        self.free = False
         self.hint = False
         self.broken = False
         # Whether what it tells arrives: a pooler takes it in and that is all.
@@ -107,6 +108,13 @@ class Channel:
         self.asked = 0
         self.begun = 0
         self._answer = False
+
+    def begin_to_tell(self) -> bool:
+        self.told += self.free
+        return self.free
+
+    def end_telling(self) -> None:
+        pass
 
     def tell(self) -> None:
         self.told += 1
@@ -144,6 +152,23 @@ def test_a_flood_of_hints_is_told_at_once_and_then_rarely() -> None:
     listen.notify()
     listen.close()
     assert channel.told == before + 1
+
+
+def test_the_first_hint_is_sent_by_whoever_notifies_and_those_that_follow_closely_are_one() -> None:
+    channel = Channel()
+    channel.free = True
+    listen = Listen(channel)
+    listen._telling = Loop("still", lambda: None, every=timedelta(hours=1))  # noqa: SLF001 - ticked by hand
+    listen.notify()
+    assert channel.told == 1
+    assert listen.tell() is None, "it was told"
+    listen.notify()
+    assert channel.told == 1
+    wait = listen.tell()
+    assert wait is not None
+    assert 0 < wait <= 0.02
+    listen.close()
+    assert channel.told == 2
 
 
 def test_what_is_heard_is_passed_on_and_a_broken_channel_is_known() -> None:

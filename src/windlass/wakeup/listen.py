@@ -29,6 +29,12 @@ _IDLE = timedelta(hours=1)
 class Source(Protocol):
     """A channel to the other processes; each call may raise a StoreError."""
 
+    def begin_to_tell(self) -> bool:
+        """Tell everybody else without waiting for it; False if that is not possible now."""
+
+    def end_telling(self) -> None:
+        """Wait for what was begun."""
+
     def tell(self) -> None:
         """Tell everybody else."""
 
@@ -71,6 +77,7 @@ class Listen:
         if self._telling is None:
             self._begin_to_tell()
         elif time.monotonic() - self._told >= _SPAN:
+            self._tell_at_once()
             self._telling.wake()
 
     def subscribe(self, callback: Callable[[], None]) -> None:
@@ -100,6 +107,7 @@ class Listen:
 
     def tell(self) -> float | None:
         """Send one hint for all that came within the span; answers when the next may go."""
+        self._source.end_telling()
         if not self._pending:
             return None
         wait = self._told + _SPAN - time.monotonic()
@@ -142,6 +150,15 @@ class Listen:
         if deaf != self.deaf:
             self.deaf = deaf
             log.warning("wakeup.deaf" if deaf else "wakeup.hears_again")
+
+    def _tell_at_once(self) -> None:
+        """Whoever notifies sends the hint: another thread would first have to wait for this one to pause."""
+        # Before it is sent: whoever notifies from now on is not covered by it.
+        self._pending = False
+        if self._source.begin_to_tell():
+            self._told = time.monotonic()
+        else:
+            self._pending = True
 
     def _begin_to_tell(self) -> None:
         with self._lock:

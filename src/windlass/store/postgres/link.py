@@ -61,6 +61,21 @@ class Link:
                     self._drop()
                 raise explain(error, self._address.shown) from error
 
+    def run_at_once(self, call: Callable[[Connection], None]) -> bool:
+        """Call with the connection if it is there and nobody uses it, else answer False; never waits."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            if self._closed or self._connection is None or self._connection.closed:
+                return False
+            call(self._connection)
+        except psycopg.Error:
+            return False
+        else:
+            return True
+        finally:
+            self._lock.release()
+
     def close(self) -> None:
         """Let go of the connection, also when somebody waits on it for an answer that does not come."""
         self._closed = True

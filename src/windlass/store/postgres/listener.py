@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import select
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from windlass.store.postgres.guard import Guard
 
 CHANNEL = "windlass"
+_HINT = f"select pg_notify('{CHANNEL}', '')".encode()
 
 
 class Listener:
@@ -29,10 +31,21 @@ class Listener:
         self._guard = guard
         self._opened_by = os.getpid()
         self._telling = Link(address, "listen", guard)
+        # On which a hint was sent whose answer has not been taken.
+        self._begun: Connection | None = None
         self._hearing: Connection | None = None
         self._teller = 0
         # On a channel that nobody else hears.
         self._own = f"{CHANNEL}_{secrets.token_hex(8)}"
+
+    def begin_to_tell(self) -> bool:
+        """Send a hint and do not wait for the answer; False if that is not possible now."""
+        return os.getpid() == self._opened_by and self._telling.run_at_once(self._send)
+
+    def end_telling(self) -> None:
+        """Wait for the answer to what was begun, if anything was; what the connection lost is told again."""
+        if self._begun is not None:
+            self._telling.run(self._answered_or_told)
 
     def tell(self) -> None:
         """Notify whoever listens; what we tell ourselves is not heard."""
@@ -78,13 +91,49 @@ class Listener:
         self._check_ours()
 
         def send(connection: Connection) -> None:
-            self._teller = connection.info.backend_pid
+            self._answered(connection)
             connection.execute("select pg_notify($1, '')", [channel])
+            self._teller = connection.info.backend_pid
 
         self._telling.run(send)
+
+    def _send(self, connection: Connection) -> None:
+        if self._begun is connection:
+            raise psycopg.OperationalError("the last hint is not answered yet")
+        self._begun = connection
+        self._teller = connection.info.backend_pid
+        connection.pgconn.send_query(_HINT)
+        # So short a text goes out whole unless the way is blocked; then the rest goes with the wait.
+        connection.pgconn.flush()
+
+    def _answered(self, connection: Connection) -> bool:
+        """Take the answer to what was sent on this connection; False if nothing was."""
+        begun, self._begun = self._begun, None
+        if begun is not connection:
+            return False
+        _take_answer(connection)
+        return True
+
+    def _answered_or_told(self, connection: Connection) -> None:
+        if not self._answered(connection):
+            connection.execute(_HINT)
 
     def _check_ours(self) -> None:
         if os.getpid() != self._opened_by:
             raise StoreUnavailable(
                 f"{self._address.shown} was opened before this process was forked; open it again"
             )
+
+
+def _take_answer(connection: Connection) -> None:
+    """Wait for the answer to what was sent; the guard breaks the connection off if none comes."""
+    server = connection.pgconn
+    ready = select.poll()
+    while True:
+        left = server.flush()
+        server.consume_input()
+        while not server.is_busy():
+            if server.get_result() is None:
+                return
+        ready.register(server.socket, select.POLLIN | (select.POLLOUT if left else 0))
+        ready.poll()

@@ -292,7 +292,8 @@ class PostgresStore(SharedVerbs):
                 return verb(self._tx(connection), *args)
             finally:
                 if not connection.closed:
-                    connection.execute("rollback")
+                    # Nothing was written; but a rollback makes the driver forget what it has prepared.
+                    connection.execute("commit")
 
         return self._again_if_broken(lambda until: self._pooled(snapshot, until))
 
