@@ -6,6 +6,7 @@ import sys
 import zoneinfo
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -79,7 +80,7 @@ def test_what_runs_every_half_hour_runs_every_half_hour() -> None:
         *("25 01:00", "25 01:30", "25 02:00", "25 02:30", "25 02:00", "25 02:30"),
         *("25 03:00", "25 03:30", "25 04:00"),
     ]
-    assert {after - before for before, after in zip(found, found[1:], strict=False)} == {timedelta(minutes=30)}
+    assert {after - before for before, after in pairwise(found)} == {timedelta(minutes=30)}
     found = fires("*/30 * * * *", BERLIN, utc("2026-03-29T00:00"), utc("2026-03-29T02:00"))
     assert shown(found, BERLIN) == ["29 01:30", "29 03:00", "29 03:30", "29 04:00"]
 
@@ -198,7 +199,11 @@ def test_catching_up_with_none() -> None:
 def test_catching_up_with_all_in_parts() -> None:
     timing = read_timing({"cron": "0 * * * *", "catch_up": "all", "overlap": "queue"})
     now = utc("2026-01-01T05:30")
-    assert planned(timing, "2026-01-01T01:00", now, most=3) == (["01:00", "02:00", "03:00"], False, "01 04:00")
+    assert planned(timing, "2026-01-01T01:00", now, most=3) == (
+        ["01:00", "02:00", "03:00"],
+        False,
+        "01 04:00",
+    )
     assert planned(timing, "2026-01-01T04:00", now, most=3) == (["04:00", "05:00"], False, "01 06:00")
 
 
@@ -250,7 +255,10 @@ def test_jitter_spreads_schedules_and_fire_times() -> None:
         ({"cron": "@often"}, "one of @hourly, @daily"),
         ({"cron": 5}, "cron must be five fields .* got 5"),
         ({"cron": "0 0 30 2 *"}, "cron must be"),
-        ({"cron": "0 3 * * *", "tz": "Europe/Atlantis"}, "tz must be the name of a time zone.*'Europe/Atlantis'"),
+        (
+            {"cron": "0 3 * * *", "tz": "Europe/Atlantis"},
+            "tz must be the name of a time zone.*'Europe/Atlantis'",
+        ),
         ({"cron": "0 3 * * *", "tz": "../../etc/passwd"}, "tz must be the name of a time zone"),
         ({"cron": "0 3 * * *", "tz": "Europe"}, "tz must be the name of a time zone"),
         ({"cron": "0 3 * * *", "tz": ""}, "tz must be the name of a time zone"),
@@ -266,7 +274,9 @@ def test_jitter_spreads_schedules_and_fire_times() -> None:
         ({"every": "1h", "often": 1}, "schedule option must be one of cron, every, tz"),
     ],
 )
-def test_what_is_wrong_is_told_with_field_value_and_what_is_allowed(options: dict[str, object], told: str) -> None:
+def test_what_is_wrong_is_told_with_field_value_and_what_is_allowed(
+    options: dict[str, object], told: str
+) -> None:
     with pytest.raises(InvalidValue, match=told):
         read_timing(options)  # type: ignore[arg-type]
 
@@ -286,7 +296,9 @@ def test_a_machine_without_zones_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
     ZoneInfo.clear_cache()
     monkeypatch.setitem(sys.modules, "tzdata", None)
     try:
-        with pytest.raises(InvalidValue, match="UTC on this machine, which has no time zone database: install"):
+        with pytest.raises(
+            InvalidValue, match="UTC on this machine, which has no time zone database: install"
+        ):
             read_timing({"cron": "0 3 * * *", "tz": BERLIN})
         assert read_timing({"cron": "0 3 * * *"}).tz == "UTC"
     finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from typing import Literal, TypedDict
+from typing import Literal, TypedDict, TypeVar
 
 import msgspec
 
@@ -130,7 +130,10 @@ def _jitter(value: Duration | None) -> timedelta:
     return jitter
 
 
-def _one_of(field: str, value: str, allowed: tuple[str, ...]) -> str:
+_Choice = TypeVar("_Choice", bound=str)
+
+
+def _one_of(field: str, value: _Choice, allowed: tuple[_Choice, ...]) -> _Choice:
     if value not in allowed:
         raise InvalidValue(field, value, "one of " + ", ".join(allowed))
     return value

@@ -25,7 +25,17 @@ from windlass.store.postgres.listener import Listener
 from windlass.store.postgres.pool import Pool
 from windlass.store.postgres.session import DIALECT, Connection, PostgresTx, Unconfirmed, load, localize
 from windlass.store.postgres.unanswered import Unanswered
-from windlass.store.verbs import chaining, handling, operating, producing, running, searching, upkeep
+from windlass.store.scheduling import REMEMBERED
+from windlass.store.verbs import (
+    chaining,
+    handling,
+    operating,
+    producing,
+    running,
+    scheduling,
+    searching,
+    upkeep,
+)
 from windlass.store.verbs import fleet as shared_fleet
 
 if TYPE_CHECKING:
@@ -36,6 +46,7 @@ if TYPE_CHECKING:
 
     from windlass.clock import Clock
     from windlass.job import Job, Lease, NewJob, TypeInfo
+    from windlass.schedule import NewSchedule
     from windlass.store.batches import BatchInfo, NewBatch
     from windlass.store.handling import Once, Progress
     from windlass.store.protocol import (
@@ -54,6 +65,7 @@ if TYPE_CHECKING:
         Want,
         WorkerInfo,
     )
+    from windlass.store.scheduling import Fire, Fired, ScheduleInfo
 
 T = TypeVar("T")
 
@@ -237,6 +249,39 @@ class PostgresStore:
 
     def edit(self, job_id: str, change: Edit, *, by: str = "", why: str = "") -> Acted:
         return self._write(operating.edit, job_id, change, by, why)
+
+    # --- schedules ---
+
+    def declare(self, schedules: Sequence[NewSchedule], types: Sequence[str]) -> list[str]:
+        return self._repeatable(scheduling.declare, schedules, types)
+
+    def add_schedule(self, new: NewSchedule, *, replace: bool = False) -> ScheduleInfo:
+        return self._write(scheduling.add, new, replace)
+
+    def schedules(self) -> list[ScheduleInfo]:
+        return self._read(scheduling.every)
+
+    def schedule(self, name: str) -> ScheduleInfo:
+        return self._read(scheduling.get, name)
+
+    def fires(self, name: str, *, limit: int = REMEMBERED) -> list[Fire]:
+        return self._read(scheduling.fires, name, limit)
+
+    def pause_schedule(self, name: str, *, by: str = "") -> ScheduleInfo:
+        return self._write(scheduling.pause, name, by)
+
+    def resume_schedule(self, name: str) -> ScheduleInfo:
+        return self._write(scheduling.resume, name)
+
+    def run_schedule(self, name: str, *, by: str = "") -> str:
+        return self._write(scheduling.run, name, by, enqueue.enqueue_jobs)
+
+    def remove_schedule(self, name: str) -> None:
+        self._write(scheduling.remove, name)
+
+    def fire(self) -> Fired:
+        # A look first, in one statement: mostly there is nothing to do.
+        return self._hot("beat", scheduling.idle) or self._write(scheduling.fire, enqueue.enqueue_jobs)
 
     # --- upkeep ---
 

@@ -11,6 +11,7 @@ from windlass.errors import StoreUnavailable
 from windlass.store import migration, statements
 from windlass.store.bridge import across, across_block
 from windlass.store.protocol import StoreStatus
+from windlass.store.scheduling import REMEMBERED
 from windlass.store.sqlite import files, forks, guest, health, schema
 from windlass.store.sqlite import handling as own
 from windlass.store.sqlite.claim import claim, nothing_to_claim
@@ -19,7 +20,17 @@ from windlass.store.sqlite.files import real_path
 from windlass.store.sqlite.library import require_version, sqlite3
 from windlass.store.sqlite.readers import Readers
 from windlass.store.sqlite.writer import Writer
-from windlass.store.verbs import chaining, fleet, handling, operating, producing, running, searching, upkeep
+from windlass.store.verbs import (
+    chaining,
+    fleet,
+    handling,
+    operating,
+    producing,
+    running,
+    scheduling,
+    searching,
+    upkeep,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +39,7 @@ if TYPE_CHECKING:
 
     from windlass.clock import Clock
     from windlass.job import Job, Lease, NewJob, TypeInfo
+    from windlass.schedule import NewSchedule
     from windlass.store.batches import BatchInfo, NewBatch
     from windlass.store.handling import Once, Progress
     from windlass.store.protocol import (
@@ -45,6 +57,7 @@ if TYPE_CHECKING:
         Want,
         WorkerInfo,
     )
+    from windlass.store.scheduling import Fire, Fired, ScheduleInfo
 
 T = TypeVar("T")
 
@@ -233,6 +246,40 @@ class SqliteStore:
 
     def edit(self, job_id: str, change: Edit, *, by: str = "", why: str = "") -> Acted:
         return self._writer.run(operating.edit, job_id, change, by, why)
+
+    # --- schedules ---
+
+    def declare(self, schedules: Sequence[NewSchedule], types: Sequence[str]) -> list[str]:
+        return self._writer.run(scheduling.declare, schedules, types)
+
+    def add_schedule(self, new: NewSchedule, *, replace: bool = False) -> ScheduleInfo:
+        return self._writer.run(scheduling.add, new, replace)
+
+    def schedules(self) -> list[ScheduleInfo]:
+        return self._read(scheduling.every)
+
+    def schedule(self, name: str) -> ScheduleInfo:
+        return self._read(scheduling.get, name)
+
+    def fires(self, name: str, *, limit: int = REMEMBERED) -> list[Fire]:
+        return self._read(scheduling.fires, name, limit)
+
+    def pause_schedule(self, name: str, *, by: str = "") -> ScheduleInfo:
+        return self._writer.run(scheduling.pause, name, by)
+
+    def resume_schedule(self, name: str) -> ScheduleInfo:
+        return self._writer.run(scheduling.resume, name)
+
+    def run_schedule(self, name: str, *, by: str = "") -> str:
+        return self._writer.run(scheduling.run, name, by, producing.enqueue)
+
+    def remove_schedule(self, name: str) -> None:
+        self._writer.run(scheduling.remove, name)
+
+    def fire(self) -> Fired:
+        # A look first, as for a claim.
+        nothing = None if self.path == MEMORY else self._read(scheduling.idle)
+        return nothing or self._writer.run(scheduling.fire, producing.enqueue)
 
     # --- upkeep ---
 
