@@ -8,9 +8,11 @@ WindlassError
 │   ├── KeyMissing          a field is encrypted, or to be encrypted, with a key that is not here
 │   ├── JobNotFound         no job has that id or key
 │   ├── WorkerNotFound      no worker has that id
+│   ├── ScheduleNotFound    no schedule has that name
 │   └── Conflict            what exists stands against what was asked
 │       ├── KeyConflict     the key is taken by a job with another type or payload
 │       ├── IdConflict      the caller-made id is taken
+│       ├── ScheduleConflict  the name is taken, or the schedule is the code's
 │       └── WrongState      the job's state does not allow the verb
 ├── StoreError              the store did not do what it was asked
 │   ├── StoreBusy           somebody else held the write lock for too long
@@ -100,6 +102,14 @@ class WorkerNotFound(Refused):
         super().__init__(f"no worker has the id {_shown(name)}; `windlass worker health` lists them")
 
 
+class ScheduleNotFound(Refused):
+    """No schedule has that name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"no schedule has the name {_shown(name)}; `windlass schedule list` lists them")
+
+
 class Conflict(Refused):
     """What exists stands against what was asked."""
 
@@ -122,6 +132,14 @@ class IdConflict(Conflict):
     def __init__(self, job_id: str) -> None:
         self.job_id = job_id
         super().__init__(f"id {job_id} belongs to another job; leave the id out to be given a new one")
+
+
+class ScheduleConflict(Conflict):
+    """The name is taken by another schedule, or the schedule belongs to the code."""
+
+    def __init__(self, name: str, why: str) -> None:
+        self.name = name
+        super().__init__(f"schedule {_shown(name)} {why}")
 
 
 class WrongState(Conflict):

@@ -26,6 +26,8 @@ TABLES: dict[str, tuple[str, ...]] = {
     "dependencies": ("parent_id", "child_id"),
     "once": ("job_id", "key"),
     "progress": ("job_id",),
+    "schedules": ("name",),
+    "fires": ("id",),
 }
 
 DAY = 86_400_000_000

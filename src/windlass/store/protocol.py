@@ -12,6 +12,7 @@ from windlass.job import Job, JobState, Lease, NewJob, Request, TypeInfo
 from windlass.outcome import Outcome
 from windlass.store.batches import BatchInfo, NewBatch
 from windlass.store.handling import Handling
+from windlass.store.scheduling import Scheduling
 
 # --- producing ----------------------------------------------------------------------------------
 
@@ -348,5 +349,5 @@ class Upkeep(Protocol):
         """Let go of files, connections and threads."""
 
 
-class Store(Producing, Running, Handling, Fleet, Operating, Upkeep, Protocol):
+class Store(Producing, Running, Handling, Fleet, Operating, Scheduling, Upkeep, Protocol):
     """Everything that a store can do."""

@@ -5,15 +5,28 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, TypeVar
 
-from windlass.store.verbs import chaining, fleet, handling, operating, producing, running, searching, upkeep
+from windlass.store.scheduling import REMEMBERED
+from windlass.store.verbs import (
+    chaining,
+    fleet,
+    handling,
+    operating,
+    producing,
+    running,
+    scheduling,
+    searching,
+    upkeep,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from windlass.job import Job, Lease, NewJob, TypeInfo
+    from windlass.schedule import NewSchedule
     from windlass.store.batches import BatchInfo, NewBatch
     from windlass.store.handling import Once, Progress
     from windlass.store.protocol import Acted, Counts, Edit, Enqueued, Filter, Page, WorkerInfo
+    from windlass.store.scheduling import Fire, ScheduleInfo
 
 T = TypeVar("T")
 
@@ -119,6 +132,35 @@ class SharedVerbs(ABC):
 
     def edit(self, job_id: str, change: Edit, *, by: str = "", why: str = "") -> Acted:
         return self._write(operating.edit, job_id, change, by, why)
+
+    # --- schedules ---
+
+    def declare(self, schedules: Sequence[NewSchedule], types: Sequence[str]) -> list[str]:
+        return self._rewrite(scheduling.declare, schedules, types)
+
+    def add_schedule(self, new: NewSchedule, *, replace: bool = False) -> ScheduleInfo:
+        return self._write(scheduling.add, new, replace)
+
+    def schedules(self) -> list[ScheduleInfo]:
+        return self._read(scheduling.every)
+
+    def schedule(self, name: str) -> ScheduleInfo:
+        return self._read(scheduling.get, name)
+
+    def fires(self, name: str, *, limit: int = REMEMBERED) -> list[Fire]:
+        return self._read(scheduling.fires, name, limit)
+
+    def pause_schedule(self, name: str, *, by: str = "") -> ScheduleInfo:
+        return self._write(scheduling.pause, name, by)
+
+    def resume_schedule(self, name: str) -> ScheduleInfo:
+        return self._write(scheduling.resume, name)
+
+    def run_schedule(self, name: str, *, by: str = "") -> str:
+        return self._write(scheduling.run, name, by, self._enqueuing)
+
+    def remove_schedule(self, name: str) -> None:
+        self._write(scheduling.remove, name)
 
     # --- upkeep ---
 

@@ -27,7 +27,7 @@ from windlass.store.postgres.session import DIALECT, Connection, PostgresTx, Unc
 from windlass.store.postgres.unanswered import Unanswered
 from windlass.store.shared import SharedVerbs
 from windlass.store.verbs import fleet as shared_fleet
-from windlass.store.verbs import handling, running, upkeep
+from windlass.store.verbs import handling, running, scheduling, upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         Want,
         WorkerInfo,
     )
+    from windlass.store.scheduling import Fired
 
 T = TypeVar("T")
 
@@ -162,6 +163,12 @@ class PostgresStore(SharedVerbs):
 
     def look(self, worker: str, types: Mapping[str, int]) -> Look:
         return self._hot("beat", fleet.look, worker, types)
+
+    # --- schedules ---
+
+    def fire(self) -> Fired:
+        # A look first, in one statement: mostly there is nothing to do.
+        return self._hot("beat", scheduling.idle) or self._write(scheduling.fire, enqueue.enqueue_jobs)
 
     # --- upkeep ---
 

@@ -2,4 +2,5 @@
 select exists (select from windlass.jobs) or exists (select from windlass.archive)
     or exists (select from windlass.keys) or exists (select from windlass.settings)
     or exists (select from windlass.batches) or exists (select from windlass.dependencies)
-    or exists (select from windlass.once) or exists (select from windlass.progress) as anything;
+    or exists (select from windlass.once) or exists (select from windlass.progress)
+    or exists (select from windlass.schedules) or exists (select from windlass.fires) as anything;

@@ -31,7 +31,11 @@ _REFUSED: dict[tuple[str, str], str] = {
     ("archive", "insert"): _WHEN_CLOSED,
     ("archive", "update"): _ALWAYS,
     ("archive", "delete"): _ALWAYS,
-    **{(table, verb): _ALWAYS for table in ("types", "settings") for verb in ("insert", "update", "delete")},
+    **{
+        (table, verb): _ALWAYS
+        for table in ("types", "settings", "schedules", "fires")
+        for verb in ("insert", "update", "delete")
+    },
     ("keys", "insert"): _UNLESS_BY_END,
     ("keys", "update"): _UNLESS_BY_END,
     ("keys", "delete"): _UNLESS_BY_END,

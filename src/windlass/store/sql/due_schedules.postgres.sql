@@ -1,0 +1,6 @@
+-- Schedules whose time has come, the longest waiting first; those that somebody else fires are left to them.
+select * from windlass.schedules
+ where paused = 0 and withdrawn = 0 and next_at <= :now
+ order by next_at
+ limit :limit
+   for update skip locked;

@@ -1,0 +1,2 @@
+-- A schedule goes.
+delete from windlass.schedules where name = :name;

@@ -1,0 +1,2 @@
+-- A schedule by name.
+select * from windlass.schedules where name = :name;

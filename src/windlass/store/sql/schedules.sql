@@ -1,0 +1,2 @@
+-- Every schedule.
+select * from windlass.schedules order by name;

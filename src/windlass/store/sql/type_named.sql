@@ -1,0 +1,2 @@
+-- A type of the catalogue.
+select name, schema_version, schema, options from windlass.types where name = :name;

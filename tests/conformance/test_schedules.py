@@ -1,0 +1,419 @@
+"""Does every fire time come to something exactly once, and is what became of it told?"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.conformance.conftest import Place
+from tests.conformance.contenders import at_once, won
+from tests.conformance.scene import DEAD, DONE, MAIL, REPORT, look_up, settle, take, take_one
+from windlass.clock import ManualClock
+from windlass.errors import ScheduleConflict, ScheduleNotFound
+from windlass.job import JobState, TypeInfo
+from windlass.schedule import NewSchedule, Timing
+from windlass.store.protocol import Filter, Store
+from windlass.store.scheduling import REMEMBERED, Fire, Fired, FireOutcome, Origin
+
+HOUR = timedelta(hours=1)
+# The test's clock begins at midnight, the first of January 2026.
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+ENQUEUED, SKIPPED, MISSED = FireOutcome.ENQUEUED, FireOutcome.SKIPPED, FireOutcome.MISSED
+
+
+def hourly(name: str = "hourly", **changes: Any) -> NewSchedule:
+    """A schedule that fires on the hour."""
+    timing = {name: changes.pop(name) for name in list(changes) if name in Timing.__struct_fields__}
+    fields: dict[str, Any] = {"name": name, "type": MAIL, "payload": b'{"to":"ann"}'}
+    return NewSchedule(timing=Timing(**({"cron": "0 * * * *"} | timing)), **(fields | changes))
+
+
+def told(fires: list[Fire]) -> list[tuple[str, FireOutcome]]:
+    return [(f"{fire.at:%d %H:%M}", fire.outcome) for fire in fires]
+
+
+def jobs(store: Store) -> list[str]:
+    """The keys of all jobs, oldest first."""
+    return [job.key or "" for job in store.find(Filter(), limit=1000).jobs][::-1]
+
+
+# --- firing -------------------------------------------------------------------------------------
+
+
+def test_a_schedule_makes_its_job_at_its_time_once(store: Store, clock: ManualClock) -> None:
+    store.add_schedule(
+        hourly(payload=b'{"to":"bob"}', schema_version=3, tenant="t", priority=7, max_attempts=2)
+    )
+    assert store.fire() == Fired((), HOUR)
+    clock.advance(HOUR)
+    fired = store.fire()
+    assert fired.next_in == HOUR
+    assert store.fire().jobs == ()
+    [job_id] = fired.jobs
+    job = look_up(store, "schedule:hourly:2026-01-01T01:00:00Z")
+    assert (job.id, job.type, bytes(job.payload), job.schema_version) == (job_id, MAIL, b'{"to":"bob"}', 3)
+    assert (job.tenant, job.priority, job.max_attempts, job.run_at) == ("t", 7, 2, BEGIN + HOUR)
+    assert take(store, types={MAIL: 3})[0].id == job_id
+
+
+def test_without_schedules_there_is_nothing_to_wait_for(store: Store) -> None:
+    assert store.fire() == Fired((), None)
+
+
+def test_a_fire_takes_what_holds_for_the_type_then(store: Store, clock: ManualClock) -> None:
+    said = {"priority": 8, "max_attempts": 3, "said": ["priority", "max_attempts"]}
+    store.register([TypeInfo(name=MAIL, schema={}, options=said)])
+    store.add_schedule(hourly(overlap="queue"))
+    clock.advance(HOUR)
+    store.fire()
+    store.set_setting(f"{MAIL}.max_attempts", "11")
+    clock.advance(HOUR)
+    store.fire()
+    made = [look_up(store, f"schedule:hourly:2026-01-01T0{hour}:00:00Z") for hour in (1, 2)]
+    assert [(job.priority, job.max_attempts) for job in made] == [(8, 3), (8, 11)]
+
+
+def test_jitter_moves_the_run_and_not_the_fire_time(store: Store, clock: ManualClock) -> None:
+    store.add_schedule(hourly(jitter=timedelta(minutes=30)))
+    clock.advance(HOUR)
+    store.fire()
+    job = look_up(store, "schedule:hourly:2026-01-01T01:00:00Z")
+    assert BEGIN + HOUR < job.run_at <= BEGIN + HOUR + timedelta(minutes=30)
+    assert take(store) == []
+    assert store.schedule("hourly").next_at == BEGIN + 2 * HOUR
+
+
+@pytest.mark.parametrize(
+    ("catch_up", "made", "history"),
+    [
+        ("none", [], [("01 01:00", MISSED)]),
+        ("last", ["04:00"], [("01 04:00", ENQUEUED), ("01 01:00", MISSED)]),
+        (
+            "all",
+            ["01:00", "02:00", "03:00", "04:00"],
+            [(f"01 0{hour}:00", ENQUEUED) for hour in (4, 3, 2, 1)],
+        ),
+    ],
+)
+def test_what_passed_while_nobody_was_there(
+    store: Store, clock: ManualClock, catch_up: str, made: list[str], history: list[tuple[str, FireOutcome]]
+) -> None:
+    store.add_schedule(hourly(catch_up=catch_up, overlap="queue"))
+    clock.advance(4.5 * 3600)
+    assert len(store.fire().jobs) == len(made)
+    assert jobs(store) == [f"schedule:hourly:2026-01-01T{time}:00Z" for time in made]
+    assert told(store.fires("hourly")) == history
+    assert store.schedule("hourly").next_at == BEGIN + 5 * HOUR
+
+
+def test_catching_up_with_thousands_takes_several_turns_and_leaves_none_out(
+    store: Store, clock: ManualClock
+) -> None:
+    store.add_schedule(hourly(cron=None, every=timedelta(minutes=1), catch_up="all", overlap="queue"))
+    clock.advance(5 * HOUR)
+    made: list[str] = []
+    while fired := store.fire().jobs:
+        made += fired
+    assert len(made) == len(set(jobs(store))) == 300
+    assert len(store.fires("hourly", limit=1000)) <= REMEMBERED + 1
+
+
+def test_a_run_that_has_not_ended_lets_the_next_be_skipped(store: Store, clock: ManualClock) -> None:
+    store.add_schedule(hourly())
+    clock.advance(HOUR)
+    store.fire()
+    lease = take_one(store)
+    clock.advance(HOUR)
+    assert store.fire().jobs == ()
+    settle(store, lease, DONE)
+    clock.advance(HOUR)
+    assert len(store.fire().jobs) == 1
+    # Dead is ended, too.
+    settle(store, take_one(store), DEAD)
+    clock.advance(HOUR)
+    assert len(store.fire().jobs) == 1
+    assert told(store.fires("hourly")) == [
+        ("01 04:00", ENQUEUED),
+        ("01 03:00", ENQUEUED),
+        ("01 02:00", SKIPPED),
+        ("01 01:00", ENQUEUED),
+    ]
+    states = [fire.job_state for fire in store.fires("hourly")]
+    assert states == [JobState.PENDING, JobState.DEAD, None, JobState.COMPLETED]
+
+
+def test_runs_that_may_overlap_stand_in_line(store: Store, clock: ManualClock) -> None:
+    store.add_schedule(hourly(overlap="queue"))
+    for _ in range(3):
+        clock.advance(HOUR)
+        store.fire()
+    assert len(take(store, 10)) == 3
+
+
+def test_many_schedules_fire_each_for_itself(store: Store, clock: ManualClock) -> None:
+    for number in range(120):
+        store.add_schedule(hourly(f"s{number}"))
+    clock.advance(HOUR)
+    made = [*store.fire().jobs, *store.fire().jobs]
+    assert len(made) == len(set(made)) == 120
+
+
+def test_one_that_cannot_be_fired_says_so_and_keeps_nobody_else_from_it(
+    store: Store, clock: ManualClock
+) -> None:
+    store.add_schedule(hourly("good"))
+    store.add_schedule(hourly("lost"))
+    # As if another machine, with zones that this one has not got, had made it.
+    store.add_schedule(hourly("odd"))
+    _give_zone(store, "odd", "Atlantis/Capital")
+    clock.advance(HOUR)
+    assert len(store.fire().jobs) == 2
+    odd = store.schedule("odd")
+    assert odd.problem is not None
+    assert "tz must be the name of a time zone" in odd.problem
+    assert odd.next_at == BEGIN + HOUR
+    # Mended, it catches up.
+    _give_zone(store, "odd", "UTC")
+    assert len(store.fire().jobs) == 1
+    assert store.schedule("odd").problem is None
+
+
+def _give_zone(store: Any, name: str, zone: str) -> None:
+    """Write a zone that no verb would take."""
+
+    def write(tx: Any) -> None:
+        row = tx.row("schedule", name=name)
+        tx.change("change_schedule", **{**row, "tz": zone, "now": tx.now})
+
+    (store._write if hasattr(store, "_write") else store._writer.run)(write)  # noqa: SLF001
+
+
+# --- races --------------------------------------------------------------------------------------
+
+
+def test_ten_schedulers_at_one_instant_fire_once(store: Store, other: Store, clock: ManualClock) -> None:
+    for number in range(3):
+        store.add_schedule(hourly(f"s{number}", overlap="queue"))
+    for hour in range(1, 21):
+        clock.advance(HOUR)
+        answers = won(at_once(*(opening.fire for opening in (store, other) * 5)))
+        made = list(itertools.chain.from_iterable(answer.jobs for answer in answers))
+        assert len(made) == len(set(made)) == 3, f"hour {hour}"
+    assert len(jobs(store)) == len(set(jobs(store))) == 60
+
+
+def test_a_fire_and_a_pause_at_one_instant(store: Store, other: Store, clock: ManualClock) -> None:
+    store.add_schedule(hourly(overlap="queue"))
+    for _ in range(30):
+        clock.advance(HOUR)
+        fired, paused = at_once(store.fire, partial(other.pause_schedule, "hourly"))
+        assert not isinstance(fired, Exception), fired
+        assert not isinstance(paused, Exception), paused
+        # Paused is paused: whoever came first, nothing comes after it.
+        assert store.fire().jobs == ()
+        store.resume_schedule("hourly")
+    outcomes = {fire.at: fire.outcome for fire in store.fires("hourly")}
+    assert len(outcomes) == 30
+    assert set(outcomes.values()) <= {ENQUEUED, MISSED}
+
+
+def test_a_change_and_a_fire_at_one_instant_deal_with_a_fire_time_once(
+    store: Store, other: Store, clock: ManualClock
+) -> None:
+    store.add_schedule(hourly(overlap="queue"))
+    for hour in range(1, 31):
+        clock.advance(HOUR)
+        cron = f"{hour % 2} * * * *"
+        changed = hourly(overlap="queue", cron=cron)
+        won(at_once(store.fire, partial(other.add_schedule, changed, replace=True)))
+        store.fire()
+        found = [fire for fire in store.fires("hourly") if fire.at == BEGIN + hour * HOUR]
+        assert len(found) <= 1
+    assert len(jobs(store)) == len(set(jobs(store)))
+
+
+def test_many_who_declare_the_same_at_one_instant(store: Store, place: Place) -> None:
+    stores = [store, *(place.open() for _ in range(3))]
+    wanted = [hourly(f"s{number}") for number in range(5)]
+    won(at_once(*(partial(each.declare, wanted, [MAIL]) for each in stores)))
+    assert [each.name for each in store.schedules()] == [f"s{number}" for number in range(5)]
+
+
+def test_schedulers_that_run_while_schedules_come_and_go(
+    store: Store, other: Store, clock: ManualClock
+) -> None:
+    stop = threading.Event()
+
+    def keep_firing(opening: Store) -> int:
+        count = 0
+        while not stop.is_set():
+            count += len(opening.fire().jobs)
+        return count
+
+    def come_and_go() -> int:
+        for number in range(40):
+            store.add_schedule(hourly(f"s{number}"))
+            clock.advance(HOUR)
+            if number % 3 == 0:
+                store.remove_schedule(f"s{number}")
+        stop.set()
+        return 0
+
+    counts = won(at_once(partial(keep_firing, store), partial(keep_firing, other), come_and_go))
+    assert sum(counts) == len(jobs(store))
+
+
+# --- what code declares -------------------------------------------------------------------------
+
+
+def test_what_code_declares_is_entered_and_follows_the_code(store: Store, clock: ManualClock) -> None:
+    assert store.declare([hourly()], [MAIL]) == []
+    assert store.schedule("hourly").origin is Origin.CODE
+    clock.advance(HOUR / 2)
+    # The same again changes nothing, other options change it, other times start from now.
+    before = store.schedule("hourly")
+    store.declare([hourly()], [MAIL])
+    assert store.schedule("hourly") == before
+    store.declare([hourly(priority=9)], [MAIL])
+    assert store.schedule("hourly").new.priority == 9
+    assert store.schedule("hourly").next_at == BEGIN + HOUR
+    store.declare([hourly(cron="15 * * * *")], [MAIL])
+    assert store.schedule("hourly").next_at == BEGIN + 1.25 * HOUR
+
+
+def test_a_deploy_after_an_outage_still_catches_up(store: Store, clock: ManualClock) -> None:
+    store.declare([hourly()], [MAIL])
+    clock.advance(3 * HOUR)
+    store.declare([hourly(priority=9)], [MAIL])
+    assert len(store.fire().jobs) == 1
+
+
+def test_times_that_passed_before_they_were_changed_are_told(store: Store, clock: ManualClock) -> None:
+    store.declare([hourly()], [MAIL])
+    clock.advance(1.5 * 3600)
+    store.declare([hourly(cron="0 12 * * *")], [MAIL])
+    assert store.fire().jobs == ()
+    [missed] = store.fires("hourly")
+    assert (missed.at, missed.outcome, missed.until) == (BEGIN + HOUR, MISSED, BEGIN + 1.5 * HOUR)
+
+
+def test_a_pause_survives_what_code_declares(store: Store, clock: ManualClock) -> None:
+    store.declare([hourly()], [MAIL])
+    store.pause_schedule("hourly", by="ann")
+    store.declare([hourly(cron="5 * * * *")], [MAIL])
+    clock.advance(3 * HOUR)
+    assert store.fire().jobs == ()
+    found = store.schedule("hourly")
+    assert (found.paused, found.paused_by, found.paused_at) == (True, "ann", BEGIN)
+
+
+def test_what_code_declares_no_more_is_kept_and_fires_no_more(store: Store, clock: ManualClock) -> None:
+    store.declare([hourly(), hourly("report", type=REPORT)], [MAIL, REPORT])
+    # Whoever has not got the type knows nothing about it.
+    store.declare([], [REPORT])
+    assert [each.withdrawn for each in store.schedules()] == [False, True]
+    clock.advance(HOUR)
+    assert len(store.fire().jobs) == 1
+    # Declared again, it goes on from then.
+    store.declare([hourly("report", type=REPORT)], [REPORT])
+    assert not store.schedule("report").withdrawn
+    assert store.schedule("report").next_at == BEGIN + 2 * HOUR
+
+
+def test_an_operators_schedule_stands_above_the_codes(store: Store) -> None:
+    store.declare([hourly()], [MAIL])
+    store.add_schedule(hourly(cron="30 * * * *"), replace=True)
+    assert store.declare([hourly()], [MAIL]) == ["hourly"]
+    assert store.schedule("hourly").new.timing.cron == "30 * * * *"
+    # Removed, it makes way for the code's.
+    store.remove_schedule("hourly")
+    assert store.declare([hourly()], [MAIL]) == []
+    assert store.schedule("hourly").new.timing.cron == "0 * * * *"
+
+
+# --- what operators do --------------------------------------------------------------------------
+
+
+def test_a_name_is_given_once_unless_it_is_to_be_replaced(store: Store) -> None:
+    store.add_schedule(hourly())
+    with pytest.raises(ScheduleConflict, match="schedule 'hourly' exists already; --replace puts"):
+        store.add_schedule(hourly(type=REPORT))
+    assert store.add_schedule(hourly(type=REPORT), replace=True).new.type == REPORT
+
+
+def test_what_passes_during_a_pause_is_told_and_not_caught_up_with(store: Store, clock: ManualClock) -> None:
+    store.add_schedule(hourly(catch_up="all", overlap="queue"))
+    store.pause_schedule("hourly", by="ann")
+    clock.advance(3.5 * 3600)
+    assert store.fire().next_in is None
+    resumed = store.resume_schedule("hourly")
+    assert (resumed.paused, resumed.paused_by, resumed.next_at) == (False, None, BEGIN + 4 * HOUR)
+    assert store.fire().jobs == ()
+    assert told(store.fires("hourly")) == [("01 01:00", MISSED)]
+    # Resumed once more it is only where it was.
+    assert store.resume_schedule("hourly") == resumed
+
+
+def test_a_run_by_hand_stands_beside_the_fire_times(store: Store, clock: ManualClock) -> None:
+    store.add_schedule(hourly(jitter=HOUR))
+    store.pause_schedule("hourly")
+    clock.advance(90)
+    first = store.run_schedule("hourly", by="ann")
+    second = store.run_schedule("hourly", by="bob")
+    assert take_one(store).id == first
+    assert store.schedule("hourly").next_at == BEGIN + HOUR
+    fires = store.fires("hourly")
+    assert [(fire.made_by, fire.job_id) for fire in fires] == [("bob", second), ("ann", first)]
+
+
+def test_a_run_by_hand_that_has_not_ended_is_a_run(store: Store, clock: ManualClock) -> None:
+    store.add_schedule(hourly())
+    store.run_schedule("hourly", by="ann")
+    clock.advance(HOUR)
+    assert store.fire().jobs == ()
+
+
+def test_a_schedule_that_is_removed_leaves_its_jobs(store: Store, clock: ManualClock) -> None:
+    store.add_schedule(hourly())
+    clock.advance(HOUR)
+    [job_id] = store.fire().jobs
+    store.remove_schedule("hourly")
+    assert look_up(store, job_id).state is JobState.PENDING
+    with pytest.raises(ScheduleNotFound):
+        store.schedule("hourly")
+
+
+def test_a_fire_time_whose_job_is_known_makes_no_second_one(store: Store, clock: ManualClock) -> None:
+    store.add_schedule(hourly(overlap="queue"))
+    clock.advance(HOUR)
+    [job_id] = store.fire().jobs
+    store.remove_schedule("hourly")
+    clock.advance(-timedelta(seconds=10))
+    store.add_schedule(hourly(payload=b'{"to":"somebody else"}'))
+    clock.advance(timedelta(seconds=10))
+    assert store.fire().jobs == ()
+    [found] = store.fires("hourly")
+    assert (found.outcome, found.job_id) == (FireOutcome.FOUND, job_id)
+
+
+def test_what_code_declares_is_not_removed_by_hand(store: Store) -> None:
+    store.declare([hourly()], [MAIL])
+    with pytest.raises(ScheduleConflict, match="is declared in code: take it out there, or pause it"):
+        store.remove_schedule("hourly")
+    store.declare([], [MAIL])
+    store.remove_schedule("hourly")
+    assert store.schedules() == []
+
+
+def test_verbs_on_no_schedule_say_so(store: Store) -> None:
+    for verb in (
+        *(store.schedule, store.fires, store.pause_schedule, store.resume_schedule),
+        *(store.run_schedule, store.remove_schedule),
+    ):
+        with pytest.raises(ScheduleNotFound, match="no schedule has the name 'none'"):
+            verb("none")  # type: ignore[operator]
