@@ -25,17 +25,18 @@ from windlass.store.postgres.listener import Listener
 from windlass.store.postgres.pool import Pool
 from windlass.store.postgres.session import DIALECT, Connection, PostgresTx, Unconfirmed, load, localize
 from windlass.store.postgres.unanswered import Unanswered
-from windlass.store.verbs import chaining, handling, operating, producing, running, searching, upkeep
+from windlass.store.verbs import access, chaining, handling, operating, producing, running, searching, upkeep
 from windlass.store.verbs import fleet as shared_fleet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
     from datetime import datetime, timedelta
     from pathlib import Path
 
     from windlass.clock import Clock
     from windlass.job import Job, Lease, NewJob, TypeInfo
+    from windlass.store.access import ApiKey, AuditPage, NewApiKey
     from windlass.store.batches import BatchInfo, NewBatch
     from windlass.store.handling import Once, Progress
     from windlass.store.protocol import (
@@ -203,8 +204,8 @@ class PostgresStore:
     def declare_dead(self, worker: str, beat: int) -> bool:
         return self._write(shared_fleet.declare_dead, worker, beat)
 
-    def drain(self, worker: str) -> None:
-        self._write(shared_fleet.drain, worker)
+    def drain(self, worker: str, *, by: str = "", why: str = "") -> None:
+        self._write(shared_fleet.drain, worker, by, why)
 
     def workers(self) -> list[WorkerInfo]:
         return self._read(shared_fleet.workers)
@@ -238,6 +239,25 @@ class PostgresStore:
     def edit(self, job_id: str, change: Edit, *, by: str = "", why: str = "") -> Acted:
         return self._write(operating.edit, job_id, change, by, why)
 
+    # --- who may, and who did ---
+
+    def add_api_key(self, key: NewApiKey, *, by: str, why: str = "") -> ApiKey:
+        return self._write(access.add_api_key, key, by, why)
+
+    def api_keys(self) -> list[ApiKey]:
+        return self._read(access.api_keys)
+
+    def revoke_api_key(self, key_id: str, after: timedelta, *, by: str, why: str = "") -> ApiKey:
+        return self._write(access.revoke_api_key, key_id, after, by, why)
+
+    def api_keys_used(self, ids: Collection[str]) -> None:
+        self._write(access.api_keys_used, ids)
+
+    def audit(
+        self, *, target: str = "", who: str = "", verb: str = "", limit: int = 50, cursor: str | None = None
+    ) -> AuditPage:
+        return self._read(access.audit, target, who, verb, limit, cursor)
+
     # --- upkeep ---
 
     def now(self) -> datetime:
@@ -255,8 +275,8 @@ class PostgresStore:
     def settings(self) -> dict[str, str]:
         return self._read(upkeep.settings)
 
-    def set_setting(self, name: str, value: str | None) -> None:
-        self._repeatable(upkeep.set_setting, name, value)
+    def set_setting(self, name: str, value: str | None, *, by: str = "", why: str = "") -> None:
+        self._repeatable(upkeep.set_setting, name, value, by, why)
 
     def status(self) -> StoreStatus:
         return self._read(health.status, self.address, self._known)

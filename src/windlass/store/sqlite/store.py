@@ -19,15 +19,26 @@ from windlass.store.sqlite.files import real_path
 from windlass.store.sqlite.library import require_version, sqlite3
 from windlass.store.sqlite.readers import Readers
 from windlass.store.sqlite.writer import Writer
-from windlass.store.verbs import chaining, fleet, handling, operating, producing, running, searching, upkeep
+from windlass.store.verbs import (
+    access,
+    chaining,
+    fleet,
+    handling,
+    operating,
+    producing,
+    running,
+    searching,
+    upkeep,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from datetime import datetime, timedelta
     from pathlib import Path
 
     from windlass.clock import Clock
     from windlass.job import Job, Lease, NewJob, TypeInfo
+    from windlass.store.access import ApiKey, AuditPage, NewApiKey
     from windlass.store.batches import BatchInfo, NewBatch
     from windlass.store.handling import Once, Progress
     from windlass.store.protocol import (
@@ -199,8 +210,8 @@ class SqliteStore:
     def declare_dead(self, worker: str, beat: int) -> bool:
         return self._writer.run(fleet.declare_dead, worker, beat)
 
-    def drain(self, worker: str) -> None:
-        self._writer.run(fleet.drain, worker)
+    def drain(self, worker: str, *, by: str = "", why: str = "") -> None:
+        self._writer.run(fleet.drain, worker, by, why)
 
     def workers(self) -> list[WorkerInfo]:
         return self._read(fleet.workers)
@@ -234,6 +245,25 @@ class SqliteStore:
     def edit(self, job_id: str, change: Edit, *, by: str = "", why: str = "") -> Acted:
         return self._writer.run(operating.edit, job_id, change, by, why)
 
+    # --- who may, and who did ---
+
+    def add_api_key(self, key: NewApiKey, *, by: str, why: str = "") -> ApiKey:
+        return self._writer.run(access.add_api_key, key, by, why)
+
+    def api_keys(self) -> list[ApiKey]:
+        return self._read(access.api_keys)
+
+    def revoke_api_key(self, key_id: str, after: timedelta, *, by: str, why: str = "") -> ApiKey:
+        return self._writer.run(access.revoke_api_key, key_id, after, by, why)
+
+    def api_keys_used(self, ids: Collection[str]) -> None:
+        self._writer.run(access.api_keys_used, ids)
+
+    def audit(
+        self, *, target: str = "", who: str = "", verb: str = "", limit: int = 50, cursor: str | None = None
+    ) -> AuditPage:
+        return self._read(access.audit, target, who, verb, limit, cursor)
+
     # --- upkeep ---
 
     def now(self) -> datetime:
@@ -251,8 +281,8 @@ class SqliteStore:
     def settings(self) -> dict[str, str]:
         return self._read(upkeep.settings)
 
-    def set_setting(self, name: str, value: str | None) -> None:
-        self._writer.run(upkeep.set_setting, name, value)
+    def set_setting(self, name: str, value: str | None, *, by: str = "", why: str = "") -> None:
+        self._writer.run(upkeep.set_setting, name, value, by, why)
 
     def status(self) -> StoreStatus:
         with self._reader() as connection:
