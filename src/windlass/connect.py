@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _SQLITE = "sqlite:///"
 # How many seconds we wait for somebody else's write.
-_PATIENCE = 30.0
+PATIENCE = 30.0
 _POSTGRES = ("postgresql://", "postgres://")
 _ALLOWED = (
     "a path, sqlite:///relative.db, sqlite:////absolute/path.db, sqlite:///:memory: "
@@ -55,7 +55,7 @@ def open(
     *,
     create: bool = True,
     clock: Clock | None = None,
-    patience: float = _PATIENCE,
+    patience: float = PATIENCE,
     migrations: Path | None = None,
 ) -> Opened:
     """Open the store behind a URL. A new one gets its schema; `create=False` opens what exists only.
@@ -77,7 +77,7 @@ def migrate(
     if is_postgres(url):
         applied: list[str] = _postgres().schema.migrate(url, migrations, say)
         return applied
-    return files.migrate(sqlite_path(url), migrations, say, patience=_PATIENCE)
+    return files.migrate(sqlite_path(url), migrations, say, patience=PATIENCE)
 
 
 def schema(url: str, *, migrations: Path | None = None) -> Schema:
@@ -92,7 +92,7 @@ def source(url: str) -> Source:
     """The store behind a URL, to be moved away from."""
     if is_postgres(url) or sqlite_path(url) == MEMORY:
         raise InvalidValue("store to be moved", shown(url), "a file of SQLite")
-    return SqliteSource(sqlite_path(url), patience=_PATIENCE)
+    return SqliteSource(sqlite_path(url), patience=PATIENCE)
 
 
 def target(url: str) -> Target:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -11,7 +10,9 @@ import click
 
 from windlass.duration import parse_duration
 from windlass.errors import InvalidValue
-from windlass.job import JobState, View
+from windlass.job import JobState
+from windlass.ops import filters
+from windlass.ops.filters import STATES
 from windlass.store.protocol import Filter
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -46,19 +47,10 @@ def rate(text: str) -> float:
 
 def payload_field(text: str) -> tuple[tuple[str, ...], Any]:
     """A field of the payload and its value: payload.user.id=42. What is not JSON is taken as text."""
-    path, equals, value = text.partition("=")
-    names = tuple(part.strip() for part in path.split("."))
-    if not equals or len(names) <= 1 or names[0] != "payload" or not all(names):
-        raise click.BadParameter(f"{text!r} is not a condition such as payload.user.id=42")
     try:
-        wanted = json.loads(value)
-    except ValueError:
-        wanted = value
-    if isinstance(wanted, dict | list):
-        raise click.BadParameter(
-            f"{text!r} compares with a list or object; only plain values can be compared"
-        )
-    return names[1:], wanted
+        return filters.read_condition(text)
+    except InvalidValue as error:
+        raise click.BadParameter(f"{text!r} is not {error.allowed}") from None
 
 
 def read_moment(text: str) -> datetime:
@@ -71,8 +63,6 @@ def read_moment(text: str) -> datetime:
 
 
 # --- the filter, the same wherever jobs are chosen ----------------------------------------------
-
-STATES = tuple(each.value for each in (*JobState, *View))
 
 
 def filter_options(command: F) -> F:
@@ -93,19 +83,15 @@ def _with(command: F, *options: Callable[[F], F]) -> F:
 
 def read_filter(choice: dict[str, Any], *, states: tuple[JobState, ...] = ()) -> Filter:
     """The filter that the options ask for; `states` hold where none are named."""
-    named = choice.get("state", ())
-    views = [name for name in named if name in set(View)]
-    if len(views) > 1 or (views and len(named) > 1):
-        raise InvalidValue("--state", ", ".join(named), f"several states, or one of {', '.join(View)} alone")
-    return Filter(
+    named = choice.get("state", ()) or tuple(states)
+    return filters.read_filter(
         types=choice["type"],
-        states=tuple(JobState(name) for name in named if name not in views) or (() if views else states),
-        view=views[0] if views else None,
+        states=named,
         tenant=choice["tenant"],
         key=choice["key"],
         error=choice["error"],
         older_than=choice["older_than"],
-        payload=dict(choice["where"]),
+        where=choice["where"],
     )
 
 

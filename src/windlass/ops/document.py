@@ -98,19 +98,20 @@ def page_document(page: Page, now: datetime) -> dict[str, Any]:
 
 def encode(document: object) -> str:
     """JSON for machines, indented for whoever looks all the same. Times end in Z, durations are seconds."""
-    return msgspec.json.format(msgspec.json.encode(_plain(document)), indent=2).decode()
+    return msgspec.json.format(msgspec.json.encode(plain(document)), indent=2).decode()
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A document without our own classes: durations are seconds, Structs are objects."""
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, msgspec.Struct):
-        return _plain(
+        return plain(
             {field.encode_name: getattr(value, field.name) for field in msgspec.structs.fields(value)}
         )
     if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+        return {name: plain(each) for name, each in value.items()}
+    return [plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _attempt(attempt: Attempt) -> dict[str, Any]:

@@ -14,11 +14,14 @@ from windlass.clock import Clock, SystemClock
 from windlass.config import ring
 from windlass.errors import InvalidValue, JobNotFound, WorkerNotFound
 from windlass.job import HIGHEST_PRIORITY, Job, TypeInfo, View
+from windlass.ops import keys
 from windlass.ops.bulk import Bulk, Verb, act_on_all, matching, narrowed
+from windlass.ops.keys import KeyWish
 from windlass.ops.local import Stop, local_workers, stop, with_the_gone_dead
 from windlass.ops.overview import Overview, TypeStatus, WorkerHealth, health_of, overview
 from windlass.ops.pace import Pace
 from windlass.payload import pack, seal, validate
+from windlass.store.access import ApiKey, AuditPage
 from windlass.store.batches import BatchInfo
 from windlass.store.handling import Progress
 from windlass.store.protocol import (
@@ -219,14 +222,14 @@ class Ops:
 
     # --- workers --------------------------------------------------------------------------------
 
-    def drain(self, worker: str) -> str:
+    def drain(self, worker: str, *, by: str | None = None, why: str = "") -> str:
         """Ask a worker to finish what runs and exit; answers its id, which may be given cut short."""
         running = [each.info.id for each in self.workers() if each.alive and each.info.id.startswith(worker)]
         if worker in running:
             running = [worker]
         if len(running) != 1:
             raise WorkerNotFound(worker)
-        self.store.drain(running[0])
+        self.store.drain(running[0], by=self._who(by), why=why)
         return running[0]
 
     def stop_local(self, *, within: timedelta = timedelta(seconds=45)) -> Stop:
@@ -249,15 +252,40 @@ class Ops:
         """Stored settings that cannot be used, in words."""
         return list(settings.read(self.store.settings()).problems)
 
-    def set_setting(self, name: str, value: str) -> None:
+    def set_setting(self, name: str, value: str, *, by: str | None = None, why: str = "") -> None:
         """Set a run-time setting; it holds until it is set again or reset."""
         settings.check_change(self.store.settings(), name, value)
-        self.store.set_setting(name, value.strip())
+        self.store.set_setting(name, value.strip(), by=self._who(by), why=why)
 
-    def reset_setting(self, name: str) -> None:
+    def reset_setting(self, name: str, *, by: str | None = None, why: str = "") -> None:
         """Forget what was set: code or default hold again."""
         settings.check_change(self.store.settings(), name, None)
-        self.store.set_setting(name, None)
+        self.store.set_setting(name, None, by=self._who(by), why=why)
+
+    # --- who may, and who did -------------------------------------------------------------------
+
+    def create_key(self, wish: KeyWish, *, by: str | None = None, why: str = "") -> tuple[ApiKey, str]:
+        """Make an API key; its secret is told now and never again."""
+        new, secret = keys.made(wish)
+        return self.store.add_api_key(new, by=self._who(by), why=why), secret
+
+    def keys(self) -> list[ApiKey]:
+        """Every API key, the newest first, ended ones too."""
+        return self.store.api_keys()
+
+    def revoke_key(
+        self, key_id: str, *, after: timedelta = timedelta(0), by: str | None = None, why: str = ""
+    ) -> ApiKey:
+        """End an API key, now or after a time in which another one takes over."""
+        return self.store.revoke_api_key(key_id, after, by=self._who(by), why=why)
+
+    def audit(
+        self, *, target: str = "", who: str = "", verb: str = "", limit: int = 50, cursor: str | None = None
+    ) -> AuditPage:
+        """Who did what, newest first; a job may be named by its key."""
+        job = self.store.get(target) if target else None
+        name = target if job is None else job.id
+        return self.store.audit(target=name, who=who, verb=verb, limit=limit, cursor=cursor)
 
     # --- the store ------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from windlass import config, connect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import timedelta
 
     from windlass.clock import Clock
     from windlass.connect import Opened
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
 class Opening:
     """A store that opens itself when it is first asked for."""
 
-    def __init__(self, url: str | None, clock: Clock | None) -> None:
+    def __init__(self, url: str | None, clock: Clock | None, patience: timedelta | None = None) -> None:
         self._url = url
         self.clock = clock
+        self._patience = connect.PATIENCE if patience is None else patience.total_seconds()
         self._opened: Opened | None = None
         self._start_over()
         _openings.add(self)
@@ -42,7 +44,9 @@ class Opening:
             self.after_fork()
         with self._lock:
             if self._opened is None:
-                self._opened = connect.open(self._url or config.load().database_url, clock=self.clock)
+                self._opened = connect.open(
+                    self._url or config.load().database_url, clock=self.clock, patience=self._patience
+                )
             return self._opened
 
     def close(self) -> None:

@@ -21,6 +21,7 @@ from typing import (
 )
 
 from windlass.context import Context
+from windlass.duration import Duration, parse_duration
 from windlass.errors import InvalidValue, JobNotFound
 from windlass.queue.batch import Batch
 from windlass.queue.handle import JobHandle
@@ -35,7 +36,6 @@ from windlass.worker.worker import Worker
 if TYPE_CHECKING:
     from windlass.clock import Clock
     from windlass.connect import Opened
-    from windlass.duration import Duration
     from windlass.job import Job, NewJob
     from windlass.policy.retry import Retry
     from windlass.size import Size
@@ -82,14 +82,24 @@ class Queue:
     the top of a module, before any fork.
     """
 
-    def __init__(self, url: str | None = None, *, shell: bool = False, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        shell: bool = False,
+        patience: Duration | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         """Without a URL: WINDLASS_DATABASE_URL, then windlass.toml, then windlass.db in the current folder.
 
-        `shell` lets this queue take and run shell commands.
+        `shell` lets this queue take and run shell commands. `patience` is how long a call waits for a store
+        that is busy or away, 30 s by default.
         """
         self.registry = Registry()
         self._shell = shell
-        self._opening = Opening(url, clock)
+        self._opening = Opening(
+            url, clock, None if patience is None else parse_duration(patience, "patience")
+        )
         self._producer = Producer(self._opening, self.registry)
         if shell:
             self.registry.add(shell_handler())
@@ -168,6 +178,10 @@ class Queue:
     def batch(self, name: str = "") -> Batch:
         """`with queue.batch() as batch: batch.add(...)`: jobs stored together, with progress to ask for."""
         return Batch(self._producer, name)
+
+    def publish(self) -> None:
+        """Put the types of this process into the store's catalogue, as the first enqueue does."""
+        self._producer.publish()
 
     # --- looking ---
 

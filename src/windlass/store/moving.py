@@ -19,6 +19,8 @@ import msgspec
 TABLES: dict[str, tuple[str, ...]] = {
     "types": ("name",),
     "settings": ("name",),
+    "api_keys": ("id",),
+    "audit": ("seq",),
     "keys": ("caller", "key"),
     "jobs": ("seq",),
     "archive": ("seq",),

@@ -10,6 +10,7 @@ import msgspec
 
 from windlass.job import Job, JobState, Lease, NewJob, Request, TypeInfo
 from windlass.outcome import Outcome
+from windlass.store.access import Access
 from windlass.store.batches import BatchInfo, NewBatch
 from windlass.store.handling import Handling
 from windlass.store.scheduling import Scheduling
@@ -188,7 +189,7 @@ class Fleet(Protocol):
     def declare_dead(self, worker: str, beat: int) -> bool:
         """Mark a worker as dead if its beat still stands at `beat`."""
 
-    def drain(self, worker: str) -> None:
+    def drain(self, worker: str, *, by: str = "", why: str = "") -> None:
         """Ask a worker to finish what runs and exit. WorkerNotFound if there is none."""
 
     def workers(self) -> list[WorkerInfo]:
@@ -206,6 +207,9 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     states: tuple[JobState, ...] = ()
     view: str | None = None
     tenant: str | None = None
+    # Who enqueued them, and the batch that they belong to.
+    caller: str | None = None
+    batch: str | None = None
     key: str | None = None
     error: str | None = None
     older_than: timedelta | None = None
@@ -258,7 +262,10 @@ class Acted(msgspec.Struct, frozen=True):
 
 
 class Operating(Protocol):
-    """What operators and callers do to jobs. The verbs raise JobNotFound and WrongState."""
+    """What operators and callers do to jobs. The verbs raise JobNotFound and WrongState.
+
+    What `by` did stands in the audit log as soon as it is done.
+    """
 
     def get(self, name: str, *, caller: str = "") -> Job | None:
         """A job by id or key, live or archived."""
@@ -333,7 +340,7 @@ class Upkeep(Protocol):
     def settings(self) -> dict[str, str]:
         """What operators have set, by name."""
 
-    def set_setting(self, name: str, value: str | None) -> None:
+    def set_setting(self, name: str, value: str | None, *, by: str = "", why: str = "") -> None:
         """Store a setting, or with None forget it."""
 
     def status(self) -> StoreStatus:
@@ -349,5 +356,5 @@ class Upkeep(Protocol):
         """Let go of files, connections and threads."""
 
 
-class Store(Producing, Running, Handling, Fleet, Operating, Scheduling, Upkeep, Protocol):
+class Store(Producing, Running, Handling, Fleet, Operating, Scheduling, Access, Upkeep, Protocol):
     """Everything that a store can do."""

@@ -8,6 +8,7 @@ import msgspec
 
 from windlass.clock import from_micros
 from windlass.job import LIVE, Attempt, Change, Error, Job, JobState, Lease, Request, TypeInfo
+from windlass.store.access import ApiKey, Entry
 from windlass.store.protocol import WorkerInfo
 
 if TYPE_CHECKING:
@@ -116,6 +117,38 @@ def worker_from(row: Row) -> WorkerInfo:
         late=row["late"],
         deaf=bool(row["deaf"]),
         drain=bool(row["drain"]),
+    )
+
+
+def api_key_from(row: Row) -> ApiKey:
+    """A row of the API keys."""
+    return ApiKey(
+        id=row["id"],
+        name=row["name"],
+        digest=row["digest"],
+        roles=tuple(msgspec.json.decode(row["roles"], type=list[str])),
+        types=tuple(msgspec.json.decode(row["types"], type=list[str])),
+        tenant=row["tenant"],
+        rate=row["rate"],
+        created_at=from_micros(row["created_at"]),
+        expires_at=_moment(row["expires_at"]),
+        revoked_at=_moment(row["revoked_at"]),
+        used_at=_moment(row["used_at"]),
+    )
+
+
+def entry_from(row: Row) -> Entry:
+    """A row of the audit log."""
+    return Entry(
+        seq=row["seq"],
+        at=from_micros(row["at"]),
+        who=row["who"],
+        verb=row["verb"],
+        kind=row["kind"],
+        target=row["target"],
+        before=None if row["before"] is None else _object.decode(row["before"]),
+        after=None if row["after"] is None else _object.decode(row["after"]),
+        why=row["why"],
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from windlass.store.scheduling import REMEMBERED
 from windlass.store.verbs import (
+    access,
     chaining,
     fleet,
     handling,
@@ -19,10 +20,12 @@ from windlass.store.verbs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
+    from datetime import timedelta
 
     from windlass.job import Job, Lease, NewJob, TypeInfo
     from windlass.schedule import NewSchedule
+    from windlass.store.access import ApiKey, AuditPage, NewApiKey
     from windlass.store.batches import BatchInfo, NewBatch
     from windlass.store.handling import Once, Progress
     from windlass.store.protocol import Acted, Counts, Edit, Enqueued, Filter, Page, WorkerInfo
@@ -98,8 +101,8 @@ class SharedVerbs(ABC):
     def declare_dead(self, worker: str, beat: int) -> bool:
         return self._write(fleet.declare_dead, worker, beat)
 
-    def drain(self, worker: str) -> None:
-        self._write(fleet.drain, worker)
+    def drain(self, worker: str, *, by: str = "", why: str = "") -> None:
+        self._write(fleet.drain, worker, by, why)
 
     def workers(self) -> list[WorkerInfo]:
         return self._read(fleet.workers)
@@ -162,10 +165,29 @@ class SharedVerbs(ABC):
     def remove_schedule(self, name: str) -> None:
         self._write(scheduling.remove, name)
 
+    # --- who may, and who did ---
+
+    def add_api_key(self, key: NewApiKey, *, by: str, why: str = "") -> ApiKey:
+        return self._write(access.add_api_key, key, by, why)
+
+    def api_keys(self) -> list[ApiKey]:
+        return self._read(access.api_keys)
+
+    def revoke_api_key(self, key_id: str, after: timedelta, *, by: str, why: str = "") -> ApiKey:
+        return self._write(access.revoke_api_key, key_id, after, by, why)
+
+    def api_keys_used(self, ids: Collection[str]) -> None:
+        self._write(access.api_keys_used, ids)
+
+    def audit(
+        self, *, target: str = "", who: str = "", verb: str = "", limit: int = 50, cursor: str | None = None
+    ) -> AuditPage:
+        return self._read(access.audit, target, who, verb, limit, cursor)
+
     # --- upkeep ---
 
     def settings(self) -> dict[str, str]:
         return self._read(upkeep.settings)
 
-    def set_setting(self, name: str, value: str | None) -> None:
-        self._rewrite(upkeep.set_setting, name, value)
+    def set_setting(self, name: str, value: str | None, *, by: str = "", why: str = "") -> None:
+        self._rewrite(upkeep.set_setting, name, value, by, why)

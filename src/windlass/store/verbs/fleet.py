@@ -10,6 +10,7 @@ from windlass.errors import WorkerNotFound
 from windlass.job import Request
 from windlass.store import rows
 from windlass.store.protocol import Look, Vitals, WorkerInfo
+from windlass.store.verbs import access
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -62,10 +63,11 @@ def declare_dead(tx: Tx, worker: str, seen_beat: int) -> bool:
     return bool(tx.change("declare_dead", id=worker, beat=seen_beat))
 
 
-def drain(tx: Tx, worker: str) -> None:
+def drain(tx: Tx, worker: str, by: str = "", why: str = "") -> None:
     """Ask a worker to finish and exit."""
     if not tx.change("drain", id=worker):
         raise WorkerNotFound(worker)
+    access.note(tx, "drain", "worker", worker, by=by, why=why, after={"drain": True})
 
 
 def workers(tx: Tx) -> list[WorkerInfo]:

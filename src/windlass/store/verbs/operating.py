@@ -13,6 +13,7 @@ from windlass.errors import JobNotFound, WrongState
 from windlass.job import Change, Error, Job, JobState, Reason, Request, View
 from windlass.store import rows
 from windlass.store.protocol import Acted, Count, Counts, Edit
+from windlass.store.verbs import access
 
 if TYPE_CHECKING:
     from windlass.store.transaction import Row, Tx
@@ -47,9 +48,11 @@ def cancel(tx: Tx, job_id: str, by: str, why: str) -> Acted:
     """End a pending job as cancelled, or ask the worker of a running one to."""
     job = _known(tx, job_id)
     if job.state is JobState.PENDING:
-        return end(tx, job, JobState.CANCELLED, _changed(tx, job, "cancel", by, why))
+        acted = end(tx, job, JobState.CANCELLED, _changed(tx, job, "cancel", by, why))
+        return _noted(tx, job, acted, "cancel", by, why)
     if job.state is JobState.PROCESSING:
-        return _ask(tx, job, Request.CANCEL, _changed(tx, job, "cancel", by, why))
+        acted = _ask(tx, job, Request.CANCEL, _changed(tx, job, "cancel", by, why))
+        return _noted(tx, job, acted, "cancel", by, why)
     raise WrongState(job.id, "cancel", job.state.value, "pending and processing")
 
 
@@ -57,7 +60,8 @@ def bury(tx: Tx, job_id: str, by: str, why: str) -> Acted:
     """Move a pending job to the dead letters, or ask the worker of a running one to."""
     job = _known(tx, job_id)
     if job.state is JobState.PROCESSING:
-        return _ask(tx, job, Request.BURY, _changed(tx, job, "bury", by, why))
+        acted = _ask(tx, job, Request.BURY, _changed(tx, job, "bury", by, why))
+        return _noted(tx, job, acted, "bury", by, why)
     if job.state is not JobState.PENDING:
         raise WrongState(job.id, "bury", job.state.value, "pending and processing")
     error = Error(Reason.CANCELLED, message="moved to the dead letters by hand")
@@ -69,14 +73,16 @@ def bury(tx: Tx, job_id: str, by: str, why: str) -> Acted:
         changes=_changed(tx, job, "bury", by, why),
         now=tx.now,
     )
-    return Acted(job.id, JobState.DEAD)
+    return _noted(tx, job, Acted(job.id, JobState.DEAD), "bury", by, why)
 
 
 def replay(tx: Tx, job_id: str, edit: Edit | None, by: str, why: str) -> Acted:
     """Make a dead job pending again, or a waiting one due at once."""
     job = _known(tx, job_id)
     if job.state is JobState.PENDING:
-        return _change(tx, job, _with_time(edit, tx.now), _changed(tx, job, "replay", by, why, edit))
+        change = _with_time(edit, tx.now)
+        acted = _change(tx, job, change, _changed(tx, job, "replay", by, why, edit))
+        return _noted(tx, job, acted, "replay", by, why, change)
     if job.state is not JobState.DEAD:
         raise WrongState(job.id, "replay", job.state.value, "dead and waiting")
     _wait_no_more(tx, job)
@@ -93,7 +99,7 @@ def replay(tx: Tx, job_id: str, edit: Edit | None, by: str, why: str) -> Acted:
         changes=_changed(tx, job, "replay", by, why, edit),
         now=tx.now,
     )
-    return Acted(job.id, JobState.PENDING)
+    return _noted(tx, job, Acted(job.id, JobState.PENDING), "replay", by, why, edit)
 
 
 def discard(tx: Tx, job_id: str, by: str, why: str) -> Acted:
@@ -101,7 +107,8 @@ def discard(tx: Tx, job_id: str, by: str, why: str) -> Acted:
     job = _known(tx, job_id)
     if job.state is not JobState.DEAD:
         raise WrongState(job.id, "discard", job.state.value, "dead")
-    return end(tx, job, JobState.DISCARDED, _changed(tx, job, "discard", by, why))
+    acted = end(tx, job, JobState.DISCARDED, _changed(tx, job, "discard", by, why))
+    return _noted(tx, job, acted, "discard", by, why)
 
 
 def edit(tx: Tx, job_id: str, change: Edit, by: str, why: str) -> Acted:
@@ -109,7 +116,8 @@ def edit(tx: Tx, job_id: str, change: Edit, by: str, why: str) -> Acted:
     job = _known(tx, job_id)
     if job.state is not JobState.PENDING:
         raise WrongState(job.id, "edit", job.state.value, "pending")
-    return _change(tx, job, change, _changed(tx, job, "edit", by, why, change))
+    acted = _change(tx, job, change, _changed(tx, job, "edit", by, why, change))
+    return _noted(tx, job, acted, "edit", by, why, change)
 
 
 def counts(tx: Tx) -> Counts:
@@ -194,3 +202,17 @@ def _changed(tx: Tx, job: Job, verb: str, by: str, why: str, edit: Edit | None =
     """The job's changes with this one behind them; a payload that is replaced is kept."""
     before = msgspec.json.decode(job.payload) if edit is not None and edit.payload is not None else None
     return rows.changes_text((*job.changes, Change(from_micros(tx.now), verb, by, why, before)))
+
+
+def _noted(tx: Tx, job: Job, acted: Acted, verb: str, by: str, why: str, change: Edit | None = None) -> Acted:
+    """The same, with a line in the audit log. Payloads stay out of it: the job's own record keeps them."""
+    before: dict[str, object] = {"state": job.state}
+    after: dict[str, object] = {"state": acted.state} if acted.done else {"state": acted.state, "asked": True}
+    if change is not None and change.priority is not None:
+        before["priority"], after["priority"] = job.priority, change.priority
+    if change is not None and change.run_at is not None:
+        before["run_at"], after["run_at"] = job.run_at, change.run_at
+    if change is not None and change.payload is not None:
+        after["payload"] = "changed"
+    access.note(tx, verb, "job", job.id, by=by, why=why, before=before, after=after)
+    return acted

@@ -72,12 +72,11 @@ def _each_clause(tx: Tx, where: Filter, values: dict[str, object]) -> Iterator[s
         yield "(" + " or ".join(f"state = '{state.value}'" for state in where.states) + ")"
     if where.view is not None:
         yield _view(where.view)
-    if where.tenant is not None:
-        values["tenant"] = where.tenant
-        yield "tenant = :tenant"
-    if where.key is not None:
-        values["key"] = where.key
-        yield "key = :key"
+    for column in ("tenant", "caller", "batch", "key"):
+        wanted = getattr(where, column)
+        if wanted is not None:
+            values[column] = wanted
+            yield f"{column} = :{column}"
     if where.error is not None:
         values["error"] = "%" + where.error.replace("!", "!!").replace("%", "!%").replace("_", "!_") + "%"
         words = ("reason", *(f"coalesce({tx.field(name)}, '')" for name in ("class", "message")))

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from windlass.clock import span
-from windlass.store.verbs import chaining, producing
+from windlass.store.verbs import access, chaining, producing
 
 if TYPE_CHECKING:
     from windlass.store.protocol import Retention
@@ -51,8 +51,21 @@ def settings(tx: Tx) -> dict[str, str]:
     return {row["name"]: row["value"] for row in tx.rows("settings")}
 
 
-def set_setting(tx: Tx, name: str, value: str | None) -> None:
+def set_setting(tx: Tx, name: str, value: str | None, by: str = "", why: str = "") -> None:
     """Store a setting, or forget it."""
+    was = tx.row("setting", name=name)
+    before = None if was is None else {"value": was["value"]}
+    after = None if value is None else {"value": value}
+    access.note(
+        tx,
+        "set" if value is not None else "reset",
+        "setting",
+        name,
+        by=by,
+        why=why,
+        before=before,
+        after=after,
+    )
     if value is None:
         tx.change("reset_setting", name=name)
     else:

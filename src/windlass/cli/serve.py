@@ -1,0 +1,97 @@
+"""How does this process become a server?"""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import click
+
+from windlass.cli.commands import Command
+from windlass.cli.logs import log_to_stderr
+from windlass.cli.process import leave, obey, obey_signals
+from windlass.cli.session import session
+from windlass.errors import Refused
+from windlass.queue import Queue
+
+# A caller that waits longer than this for an answer has given up.
+_PATIENCE = "10s"
+
+
+@click.command(
+    cls=Command,
+    examples="""
+        windlass serve                                   on http://127.0.0.1:8080, for this machine
+        windlass serve --port 9000 --db postgresql://...
+        windlass serve --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem
+    """,
+)
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, metavar="HOST", help="The address to listen at."
+)
+@click.option(
+    "--port", type=int, default=8080, show_default=True, metavar="PORT", help="0: any that is free."
+)
+@click.option("--tls-cert", metavar="FILE", help="Serve HTTPS, with this certificate.")
+@click.option("--tls-key", metavar="FILE", help="The certificate's key, if it is in another file.")
+@click.option(
+    "--shell",
+    is_flag=True,
+    help="Take shell commands, from callers without keys and from keys with --type shell.",
+)
+@click.option(
+    "--depth-limit",
+    type=int,
+    metavar="N",
+    help="Take no more jobs while so many wait (100000); 0: any number.",
+)
+@click.option("--insecure", is_flag=True, help="Ask nobody for an API key, wherever they come from.")
+@click.option("--log-json", is_flag=True, help="Log in JSON, for machines.")
+def serve(
+    host: str,
+    port: int,
+    tls_cert: str | None,
+    tls_key: str | None,
+    shell: bool,
+    depth_limit: int | None,
+    insecure: bool,
+    log_json: bool,
+) -> None:
+    """Answer requests over HTTP: producers, operators and workers in any language.
+
+    On the loopback no key is needed until there is one; any other address refuses to start without keys. /docs
+    tells what can be asked. Ctrl-C or SIGTERM: requests that run may finish for 25 seconds.
+    """
+    server_module, parts = _server()
+    obey_signals()
+    here = session()
+    limit = {} if depth_limit is None else {"depth_limit": depth_limit}
+    config = parts.ServerConfig(
+        host=host, port=port, tls_cert=tls_cert, tls_key=tls_key, shell=shell, insecure=insecure, **limit
+    )
+    log_to_stderr(as_json=log_json or here.json)
+    queue = here.queue if here.config.app else Queue(here.config.database_url, patience=_PATIENCE)
+    click.get_current_context().find_root().call_on_close(queue.close)
+    server = server_module.Server(queue, config)
+    obey(server)
+    here.works = True
+    server.run(started=lambda url: click.echo(f"serves {here.place} at {url}; {url}/docs", err=True))
+    leave(here)
+
+
+COMMANDS = (serve,)
+
+
+def _server() -> tuple[ModuleType, ModuleType]:
+    """The server is an extra, imported only by who needs it."""
+    try:
+        from windlass.server import parts, run  # noqa: PLC0415 - see above
+    except ImportError as error:
+        if error.name is None or error.name.partition(".")[0] not in _EXTRA:
+            raise
+        raise Refused(
+            "the server needs packages that are not installed: pip install 'windlass[server]'"
+        ) from None
+    return run, parts
+
+
+_EXTRA = ("starlette", "uvicorn", "httptools")

@@ -1,0 +1,61 @@
+"""How does somebody outside say which jobs are meant? The same words on every surface."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+from windlass.errors import InvalidValue
+from windlass.job import JobState, View
+from windlass.store.protocol import Filter
+
+STATES = tuple(each.value for each in (*JobState, *View))
+
+
+def read_filter(
+    *,
+    types: Iterable[str] = (),
+    states: Iterable[str] = (),
+    tenant: str | None = None,
+    key: str | None = None,
+    error: str | None = None,
+    older_than: timedelta | None = None,
+    where: Iterable[str | tuple[tuple[str, ...], Any]] = (),
+    ids: Iterable[str] = (),
+) -> Filter:
+    """The filter that such words ask for. A state may also be a view, which then stands alone."""
+    named = tuple(states)
+    for name in named:
+        if name not in STATES:
+            raise InvalidValue("state", name, "one of " + ", ".join(STATES))
+    views = [name for name in named if name in set(View)]
+    if len(views) > 1 or (views and len(named) > 1):
+        raise InvalidValue("state", ", ".join(named), f"several states, or one of {', '.join(View)} alone")
+    return Filter(
+        ids=tuple(ids),
+        types=tuple(types),
+        states=() if views else tuple(JobState(name) for name in named),
+        view=views[0] if views else None,
+        tenant=tenant,
+        key=key,
+        error=error,
+        older_than=older_than,
+        payload=dict(read_condition(each) if isinstance(each, str) else each for each in where),
+    )
+
+
+def read_condition(text: str) -> tuple[tuple[str, ...], Any]:
+    """A field of the payload and its value: payload.user.id=42. What is not JSON is taken as text."""
+    path, equals, value = text.partition("=")
+    names = tuple(part.strip() for part in path.split("."))
+    if not equals or len(names) <= 1 or names[0] != "payload" or not all(names):
+        raise InvalidValue("where", text, "a condition such as payload.user.id=42")
+    try:
+        wanted = json.loads(value)
+    except (ValueError, RecursionError):
+        wanted = value
+    if isinstance(wanted, dict | list):
+        raise InvalidValue("where", text, "a comparison with a plain value, not with a list or object")
+    return names[1:], wanted

@@ -1,0 +1,149 @@
+"""What happens to a request, from its first line to the last byte of the answer?"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from starlette.routing import Route as Path
+from starlette.routing import Router
+
+from windlass.errors import StoreError, WindlassError
+from windlass.server import problems
+from windlass.server.call import Call, HungUp
+from windlass.server.problems import Problem
+from windlass.server.reply import Reply
+from windlass.server.table import ROUTES
+
+if TYPE_CHECKING:
+    from starlette.types import Message, Receive, Scope, Send
+
+    from windlass.server.parts import Parts
+    from windlass.server.routes import Route
+
+log = logging.getLogger("windlass.server")
+
+_MOST_AT_ONCE = 1_000
+
+
+class App:
+    """The ASGI application: finds the route, asks who calls, answers; every refusal is a problem."""
+
+    def __init__(self, parts: Parts, routes: Sequence[Route] = ROUTES) -> None:
+        self.parts = parts
+        self._busy = 0
+        by_path: dict[str, dict[str, Route]] = {}
+        for route in routes:
+            by_path.setdefault(route.path, {})[route.method] = route
+        self._router = Router(
+            [Path(path, _Resource(self, methods)) for path, methods in by_path.items()],
+            redirect_slashes=False,
+            default=self._nothing_here,
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One connection's request."""
+        if scope["type"] != "http":
+            return
+        await self._router(scope, receive, send)
+
+    async def answer(self, methods: Mapping[str, Route], scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request whose path is known."""
+        self._busy += 1
+        try:
+            reply = await self._reply(methods, scope, receive)
+            await _send(reply, scope, send)
+        except HungUp:
+            return
+        finally:
+            self._busy -= 1
+
+    async def _reply(self, methods: Mapping[str, Route], scope: Scope, receive: Receive) -> Reply:
+        try:
+            self._check_busy()
+            self.parts.door.check(scope)
+            route = _choose(methods, scope["method"])
+            identity = await self.parts.door.identify(scope, route.need)
+            call = Call(scope, receive, route, scope.get("path_params", {}), identity, self.parts)
+            if not route.query and scope["query_string"]:
+                call.query  # noqa: B018 - refuses what the route does not know
+            return await route.answer(call)
+        except Problem as problem:
+            return problem.reply()
+        except HungUp:
+            raise
+        except WindlassError as error:
+            if isinstance(error, StoreError):
+                log.warning("server.store_failed", extra={"error": str(error)})
+            return problems.of(error).reply()
+        except (
+            Exception
+        ):  # wall: the server outlives a mistake in a handler, and the caller learns nothing of it
+            log.exception("server.failed", extra={"path": scope["path"]})
+            return Problem(500, "internal", "the server made a mistake; its log tells which").reply()
+
+    def _check_busy(self) -> None:
+        if self._busy > _MOST_AT_ONCE:
+            detail = f"more than {_MOST_AT_ONCE} requests at once"
+            raise Problem(503, "too-busy", detail, headers={b"retry-after": b"1"})
+
+    async def _nothing_here(self, scope: Scope, _: Receive, send: Send) -> None:
+        problem = Problem(404, "not-found", f"there is no route {_readable(scope['path'])}; /docs lists them")
+        try:
+            self.parts.door.check(scope)
+        except Problem as refused:
+            problem = refused
+        await _send(problem.reply(), scope, send)
+
+
+class _Resource:
+    """A path, with what may be done there. An object, so that the router hands on any method."""
+
+    def __init__(self, app: App, methods: Mapping[str, Route]) -> None:
+        self._app = app
+        self._methods = methods
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app.answer(self._methods, scope, receive, send)
+
+
+def _choose(methods: Mapping[str, Route], method: str) -> Route:
+    route = methods.get("GET" if method == "HEAD" else method)
+    if route is None:
+        allowed = ", ".join(sorted(methods))
+        headers = {b"allow": allowed.encode()}
+        raise Problem(405, "method-not-allowed", f"method must be {allowed}, got {method}", headers=headers)
+    return route
+
+
+async def _send(reply: Reply, scope: Scope, send: Send) -> None:
+    headers: list[tuple[bytes, bytes]] = [(b"content-type", reply.media_type), *_ALWAYS]
+    headers += reply.headers.items()
+    if reply.stream is None:
+        headers.append((b"content-length", str(len(reply.body)).encode()))
+    start: Message = {"type": "http.response.start", "status": reply.status, "headers": headers}
+    await send(start)
+    if reply.stream is None or scope["method"] == "HEAD":
+        await send({"type": "http.response.body", "body": reply.body})
+        return
+    async with contextlib.aclosing(reply.stream) as stream:
+        async for chunk in stream:
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def _readable(path: str) -> str:
+    return repr(path if len(path) <= _LONGEST_PATH else path[:_LONGEST_PATH] + "…")
+
+
+_LONGEST_PATH = 200
+# No page may frame, sniff, cache or extend what is answered here.
+_ALWAYS = (
+    (b"cache-control", b"no-store"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"),
+)

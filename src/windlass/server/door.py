@@ -1,0 +1,76 @@
+"""Who is let in? Without keys only this machine's own programs; with keys whoever has one."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from windlass.server.identity import LOCAL, Identity, Need
+from windlass.server.keyring import refusal
+from windlass.server.problems import Problem
+
+if TYPE_CHECKING:
+    from starlette.types import Scope
+
+    from windlass.server.keyring import Keyring
+
+_LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
+
+
+class Door:
+    """Looks at each request before anything else does."""
+
+    def __init__(self, keyring: Keyring, look: Callable[[], Awaitable[None]], *, loopback: bool) -> None:
+        self._keyring = keyring
+        self._look = look
+        self._loopback = loopback
+
+    def check(self, scope: Scope) -> None:
+        """Refuse what a web page could send to a server that asks for no key.
+
+        A page of another site names itself as Origin; one that had its own name resolved to this machine
+        names itself as Host.
+        """
+        if self._keyring.needed:
+            return
+        host = origin = ""
+        for name, value in scope["headers"]:
+            if name == b"host":
+                host = value.decode("latin-1").lower()
+            elif name == b"origin":
+                origin = value.decode("latin-1").lower()
+        if self._loopback and _without_port(host) not in _LOOPBACK_NAMES:
+            detail = f"Host must be one of {', '.join(sorted(_LOOPBACK_NAMES))}, got {host!r}"
+            raise Problem(421, "foreign-host", detail)
+        if origin and origin.partition("://")[2] != host:
+            raise Problem(403, "foreign-origin", f"requests of other sites ({origin!r}) are not taken")
+
+    async def identify(self, scope: Scope, need: Need) -> Identity:
+        """Who calls, if they may do what the route needs."""
+        if need is Need.NOTHING:
+            return LOCAL
+        sent = _bearer(scope)
+        identity = self._keyring.known(sent)
+        if identity is None and sent and self._keyring.stale:
+            await self._look()
+            identity = self._keyring.known(sent)
+        if identity is None:
+            raise refusal(sent)
+        if not identity.may(need):
+            roles = ", ".join(sorted(identity.roles))
+            raise Problem(403, "not-allowed", f"this needs the right to {need}; the key's roles: {roles}")
+        return identity
+
+
+def _bearer(scope: Scope) -> str | None:
+    """The key that came with a request."""
+    for name, value in scope["headers"]:
+        if name == b"authorization":
+            kind, _, secret = value.decode("latin-1").partition(" ")
+            return secret.strip() if kind.lower() == "bearer" else ""
+    return None
+
+
+def _without_port(host: str) -> str:
+    name, colon, port = host.rpartition(":")
+    return name if colon and port.isdecimal() else host

@@ -1,0 +1,80 @@
+"""Who asks, and what may they do?"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from fnmatch import fnmatchcase
+
+import msgspec
+
+from windlass.job import Job
+from windlass.ops.keys import Role
+
+
+class Need(StrEnum):
+    """What a route asks of its caller."""
+
+    # Nothing at all: health, documentation.
+    NOTHING = "nothing"
+    # To put jobs in, and to see and change those of one's own.
+    PRODUCE = "produce"
+    # To claim and settle jobs.
+    WORK = "work"
+    # To see everybody's jobs, types and workers.
+    SEE = "see"
+    # To see jobs, at least one's own.
+    LOOK = "look"
+    # To act on jobs, at least on one's own.
+    ACT = "act"
+    # Every verb of an operator.
+    OPERATE = "operate"
+    # API keys.
+    ADMINISTER = "administer"
+
+
+_MAY: dict[Role, frozenset[Need]] = {
+    Role.PRODUCER: frozenset({Need.PRODUCE, Need.LOOK, Need.ACT}),
+    Role.WORKER: frozenset({Need.WORK}),
+    Role.VIEWER: frozenset({Need.SEE, Need.LOOK}),
+    Role.OPERATOR: frozenset({Need.SEE, Need.LOOK, Need.ACT, Need.OPERATE}),
+    Role.ADMIN: frozenset(Need),
+}
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """A caller: its name, its roles, and what it is held to."""
+
+    # The service: jobs carry it, and keys of requests are its own.
+    name: str
+    roles: frozenset[Role]
+    # Patterns of the types that it may enqueue or work on; empty: all.
+    types: tuple[str, ...] = ()
+    # The tenant that all its jobs belong to; None: any.
+    tenant: str | None = None
+    # Jobs per second; None: as many as it likes.
+    rate: float | None = None
+    # The API key that it came with.
+    key_id: str | None = None
+
+    @property
+    def told(self) -> str:
+        """Who acted, in records."""
+        return self.name or "local"
+
+    def may(self, need: Need) -> bool:
+        """Whether a role of its allows that."""
+        return need is Need.NOTHING or any(need in _MAY[role] for role in self.roles)
+
+    def takes(self, job_type: str) -> bool:
+        """Whether jobs of a type are its business."""
+        return not self.types or any(fnmatchcase(job_type, pattern) for pattern in self.types)
+
+    def sees(self, job: Job) -> bool:
+        """Whether a job may be shown to it: its own, or any if a role allows that."""
+        if self.tenant is not None and job.tenant != self.tenant:
+            return False
+        return self.may(Need.SEE) or job.caller == self.name
+
+
+# Whoever comes to a server that needs no keys.
+LOCAL = Identity(name="", roles=frozenset({Role.ADMIN}))

@@ -1,0 +1,355 @@
+"""How are jobs put in, looked at and changed by who put them in?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from windlass.clock import uuid7
+from windlass.duration import parse_duration
+from windlass.errors import InvalidValue, JobNotFound, WindlassError
+from windlass.job import JobState, NewJob
+from windlass.ops.document import batch_document, page_document, told_document
+from windlass.ops.filters import read_filter
+from windlass.payload import parse
+from windlass.registry import SHELL
+from windlass.server import problems
+from windlass.server.call import Call
+from windlass.server.identity import Need
+from windlass.server.problems import Problem
+from windlass.server.reply import Reply
+from windlass.server.routes import BATCH_LIMIT, Route
+from windlass.server.schemas import (
+    NOTHING,
+    Accepted,
+    AcceptedBatch,
+    ActedDocument,
+    BatchDocument,
+    BatchForm,
+    EditForm,
+    JobForm,
+    JobPage,
+    ToldJob,
+    WhyForm,
+)
+from windlass.store.batches import NewBatch
+from windlass.store.protocol import Enqueued, Filter
+
+# --- putting in ---------------------------------------------------------------------------------
+
+
+async def enqueue(call: Call) -> Reply:
+    """Store one job; the answer leaves after the durable commit."""
+    form = await call.body(JobForm)
+    call.parts.admission.check(call.identity, 1)
+    [done] = await call.parts.intake.accept(partial(_drafts, call, [form]))
+    call.parts.admission.accepted(1)
+    [told] = await _told(call, [form.type], [done])
+    headers = {b"location": f"/api/v1/jobs/{done.id}".encode()}
+    return Reply(201 if done.created else 200, told, headers=headers)
+
+
+async def enqueue_batch(call: Call) -> Reply:
+    """Store up to 100 jobs, all or none."""
+    form = await call.body(BatchForm)
+    count = len(form.jobs)
+    call.parts.admission.check(call.identity, count)
+    make = partial(_drafts, call, form.jobs, batch=True)
+    batch_id = None
+    if form.batch is None:
+        done = await call.parts.intake.accept(make, count)
+    else:
+        batch = NewBatch(id=uuid7(), name=_batch_name(form.batch))
+        batch_id = batch.id
+        done = await call.run(_store_batch, call, batch, make)
+    call.parts.admission.accepted(count)
+    told = await _told(call, [job.type for job in form.jobs], done)
+    status = 201 if any(each.created for each in done) else 200
+    return Reply(status, AcceptedBatch(jobs=told, batch=batch_id))
+
+
+def _store_batch(call: Call, batch: NewBatch, make: Callable[[], Sequence[NewJob]]) -> list[Enqueued]:
+    done = call.parts.store.enqueue_batch(batch, make())
+    call.parts.queue.wakeup.notify()
+    return done
+
+
+def _batch_name(name: str) -> str:
+    if "\0" in name:
+        raise InvalidValue("batch", name, "without NUL")
+    return name
+
+
+def _drafts(call: Call, forms: Sequence[JobForm], *, batch: bool = False) -> list[NewJob]:
+    """The jobs as they will be stored. Runs where the store may be waited for: a type may be news."""
+    drafts: list[NewJob] = []
+    for index, form in enumerate(forms):
+        try:
+            drafts.append(_draft(call, form, index if batch else None))
+        except WindlassError as error:
+            raise problems.of(error, index=index if batch else None) from error
+    return drafts
+
+
+def _draft(call: Call, form: JobForm, index: int | None) -> NewJob:
+    who = call.identity
+    if not who.takes(form.type):
+        raise _not_allowed(who.told, form.type, index)
+    if form.type == SHELL and not (call.parts.config.shell and (who.key_id is None or SHELL in who.types)):
+        raise _no_shell(index)
+    tenant = form.tenant
+    if who.tenant is not None:
+        if tenant not in (None, who.tenant):
+            raise Problem(
+                403, "not-allowed", f"tenant must be {who.tenant!r} for this key, got {tenant!r}", index=index
+            )
+        tenant = who.tenant
+    draft = call.parts.queue.draft(
+        form.type,
+        parse(bytes(form.payload), "payload"),
+        priority=form.priority,
+        delay=form.delay,
+        at=form.run_at,
+        max_attempts=form.max_attempts,
+        key=_key(call, form, index),
+        id=form.id,
+        tenant=tenant,
+        on_conflict=form.on_conflict,
+        traceparent=form.traceparent or _traceparent(call),
+        payload_ref=form.payload_ref,
+        depends_on=form.depends_on,
+        on_dead=form.on_dead,
+    )
+    return msgspec.structs.replace(draft, caller=who.name) if who.name else draft
+
+
+def _key(call: Call, form: JobForm, index: int | None) -> str | None:
+    """The job's key: its own, or the request's, with the job's place in a batch behind it."""
+    header = call.header(b"idempotency-key")
+    if header is None:
+        return form.key
+    if index is not None:
+        return form.key or f"{header}:{index}"
+    if form.key not in (None, header):
+        raise InvalidValue("key", form.key, f"the same as Idempotency-Key, which is {header!r}")
+    return header
+
+
+def _traceparent(call: Call) -> str | None:
+    """A header that is not a trace context is nobody's error: tracing must not cost a job."""
+    header = call.header(b"traceparent")
+    return header if header is not None and _TRACEPARENT.fullmatch(header) else None
+
+
+async def _told(call: Call, types: Sequence[str], done: Sequence[Enqueued]) -> list[Accepted]:
+    """What is stored; of what was there before, how it stands now."""
+    before = tuple({each.id for each in done if not each.created})
+    known: dict[str, tuple[str, JobState]] = {}
+    if before:
+        page = await call.run(call.parts.store.find, Filter(ids=before), limit=len(before))
+        known = {job.id: (job.type, job.state) for job in page.jobs}
+    told: list[Accepted] = []
+    for job_type, each in zip(types, done, strict=True):
+        kind, state = known.get(each.id, (job_type, JobState.PENDING))
+        told.append(Accepted(id=each.id, type=kind, state=state, key=each.key, created=each.created))
+    return told
+
+
+def _not_allowed(who: str, job_type: str, index: int | None) -> Problem:
+    return Problem(403, "not-allowed", f"{who} may not use jobs of type {job_type!r}", index=index)
+
+
+def _no_shell(index: int | None) -> Problem:
+    detail = (
+        "shell commands are not taken here: start the server with --shell, and allow the key the type shell"
+    )
+    return Problem(403, "not-allowed", detail, index=index)
+
+
+# --- looking ------------------------------------------------------------------------------------
+
+
+async def list_jobs(call: Call) -> Reply:
+    """Jobs, newest first."""
+    where = await call.run(_filter, call)
+    limit = call.whole("limit", 50, 1, 1000)
+    page = await call.run(call.parts.store.find, where, limit=limit, cursor=call.one("cursor"))
+    return Reply(200, page_document(page, await call.run(call.parts.store.now)))
+
+
+def _filter(call: Call) -> Filter:
+    older = call.one("older_than")
+    where = read_filter(
+        types=call.many("type"),
+        states=call.many("state"),
+        tenant=call.one("tenant"),
+        key=call.one("key"),
+        error=call.one("error"),
+        older_than=None if older is None else parse_duration(older, "older_than"),
+        where=call.query.get("where", ()),
+    )
+    return own(call, where)
+
+
+def own(call: Call, where: Filter) -> Filter:
+    """The filter, held to the jobs that the caller may see."""
+    who = call.identity
+    if who.tenant is not None:
+        if where.tenant not in (None, who.tenant):
+            raise Problem(403, "not-allowed", f"tenant must be {who.tenant!r} for this key")
+        where = msgspec.structs.replace(where, tenant=who.tenant)
+    return where if who.may(Need.SEE) else msgspec.structs.replace(where, caller=who.name)
+
+
+async def show_job(call: Call) -> Reply:
+    """One job with its attempts; with `wait`, when it has ended or the time is over."""
+    wait = call.wait()
+    job = await call.parts.endings.wait(await call.job(), wait)
+
+    def tell() -> dict[str, Any]:
+        ops = call.parts.ops()
+        return told_document(job, ops.ties(job), ops.now())
+
+    return Reply(200, await call.run(tell))
+
+
+async def show_batch(call: Call) -> Reply:
+    """How many jobs of a batch stand in which state."""
+    name = call.path["id"]
+    batch = await call.run(call.parts.ops().batch, name)
+    if not call.identity.may(Need.SEE):
+        where = own(call, Filter(batch=batch.id))
+        if not await call.run(call.parts.store.count, where, limit=1):
+            raise JobNotFound(name, "batch")
+    return Reply(200, batch_document(batch))
+
+
+# --- changing -----------------------------------------------------------------------------------
+
+
+async def edit_job(call: Call) -> Reply:
+    """Change the priority, time or payload of a job that waits."""
+    form = await call.body(EditForm)
+    job = await call.job()
+    if form.run_at is not None and form.delay is not None:
+        raise InvalidValue("run_at", form.run_at, "left out when delay is given")
+    if form.priority is None and form.run_at is None and form.delay is None and form.payload == NOTHING:
+        raise InvalidValue("body", "nothing to change", "an object with priority, run_at, delay or payload")
+    payload = sent_payload(form.payload)
+
+    def edit() -> Any:
+        ops = call.parts.ops(call.identity)
+        run_at = form.run_at
+        if form.delay is not None:
+            run_at = _after(ops.now(), parse_duration(form.delay, "delay"), form.delay)
+        return ops.edit(job.id, priority=form.priority, run_at=run_at, payload=payload, why=form.why)
+
+    return Reply(200, await call.run(edit))
+
+
+def sent_payload(raw: msgspec.Raw) -> dict[str, Any] | None:
+    """The payload in a form; None if none was sent."""
+    return None if raw == NOTHING else parse(bytes(raw), "payload")
+
+
+def _after(now: Any, delay: timedelta, said: object) -> Any:
+    if delay > _LATEST:
+        raise InvalidValue("delay", said, f"at most {_LATEST.days}d")
+    return now + delay
+
+
+async def cancel_job(call: Call) -> Reply:
+    """Cancel a job that waits, or ask the worker of a running one to stop it."""
+    form = await call.body(WhyForm)
+    job = await call.job()
+    return Reply(200, await call.run(call.parts.ops(call.identity).cancel, job.id, why=form.why))
+
+
+_LATEST = timedelta(days=3650)
+_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+FILTER = {
+    "state": "States, or one view (due, scheduled, retrying, waiting, stuck); may be repeated.",
+    "type": "Types; may be repeated.",
+    "tenant": "The tenant.",
+    "key": "The key.",
+    "error": "The last error's reason, or a text in it.",
+    "older_than": "Enqueued longer ago than this, such as 10m.",
+    "where": "A field of the payload, as in payload.user.id=42; may be repeated.",
+}
+PAGE = {"limit": "How many, 1 to 1000.", "cursor": "The `next` of the page before."}
+ROUTES = (
+    Route(
+        method="POST",
+        path="/api/v1/jobs",
+        answer=enqueue,
+        need=Need.PRODUCE,
+        summary="Enqueue a job",
+        takes=JobForm,
+        gives={201: Accepted, 200: Accepted},
+        refuses=(409, 413, 415, 429),
+    ),
+    Route(
+        method="GET",
+        path="/api/v1/jobs",
+        answer=list_jobs,
+        need=Need.LOOK,
+        summary="List jobs",
+        gives={200: JobPage},
+        query=FILTER | PAGE,
+    ),
+    Route(
+        method="POST",
+        path="/api/v1/jobs/batch",
+        answer=enqueue_batch,
+        need=Need.PRODUCE,
+        summary="Enqueue up to 100 jobs, all or none",
+        takes=BatchForm,
+        gives={201: AcceptedBatch, 200: AcceptedBatch},
+        body_limit=BATCH_LIMIT,
+        refuses=(409, 413, 415, 429),
+    ),
+    Route(
+        method="GET",
+        path="/api/v1/jobs/{id}",
+        answer=show_job,
+        need=Need.LOOK,
+        summary="Show a job, by id or key",
+        gives={200: ToldJob},
+        query={"wait": "Wait so long for its end, such as 20s; a minute at most."},
+        refuses=(404,),
+    ),
+    Route(
+        method="PATCH",
+        path="/api/v1/jobs/{id}",
+        answer=edit_job,
+        need=Need.ACT,
+        summary="Change a job that waits",
+        takes=EditForm,
+        gives={200: ActedDocument},
+        refuses=(404, 409, 413, 415),
+    ),
+    Route(
+        method="POST",
+        path="/api/v1/jobs/{id}/cancel",
+        answer=cancel_job,
+        need=Need.ACT,
+        summary="Cancel a job",
+        takes=WhyForm,
+        gives={200: ActedDocument},
+        refuses=(404, 409, 413, 415),
+    ),
+    Route(
+        method="GET",
+        path="/api/v1/batches/{id}",
+        answer=show_batch,
+        need=Need.LOOK,
+        summary="Show how far a batch has come",
+        gives={200: BatchDocument},
+        refuses=(404,),
+    ),
+)

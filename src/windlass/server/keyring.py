@@ -1,0 +1,95 @@
+"""Which API keys are there, as of the last look? Every request asks; the store is asked now and then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from windlass.clock import SystemClock, from_micros
+from windlass.ops import keys
+from windlass.ops.keys import Role
+from windlass.server.identity import LOCAL, Identity
+from windlass.server.problems import Problem
+from windlass.store.access import ApiKey
+
+if TYPE_CHECKING:
+    from windlass.store.protocol import Store
+
+# A key that is not known may be new: so often the store is asked for one at most.
+_LOOK_SECONDS = 0.5
+
+
+class Keyring:
+    """The keys, and who comes with which.
+
+    As soon as there is one key, every caller needs one. Where keys are needed from the start (`always`)
+    nobody comes in without; `never` leaves the door open.
+    """
+
+    def __init__(self, store: Callable[[], Store], *, always: bool = False, never: bool = False) -> None:
+        self._store = store
+        self._always = always
+        self._never = never
+        self._keys: dict[str, tuple[ApiKey, Identity]] = {}
+        self._any = False
+        self._looked = 0.0
+        self._used: set[str] = set()
+        self._clock = SystemClock()
+
+    @property
+    def needed(self) -> bool:
+        """Whether a caller needs a key."""
+        return self._always or (self._any and not self._never)
+
+    def look(self) -> None:
+        """Read the keys, and tell which were of use since the last look. Waits for the store."""
+        self._looked = monotonic()
+        store = self._store()
+        used, self._used = self._used, set()
+        if used:
+            store.api_keys_used(used)
+        found = store.api_keys()
+        self._any = bool(found)
+        self._keys = {key.id: (key, _identity(key)) for key in found}
+
+    def known(self, text: str | None) -> Identity | None:
+        """Who comes with this, if the keys of the last look tell."""
+        if not self.needed and text is None:
+            return LOCAL
+        parts = keys.split(text or "")
+        found = self._keys.get(parts[0]) if parts else None
+        if parts is None or found is None or not keys.opens(found[0], parts[1], self._now()):
+            return None
+        self._used.add(found[0].id)
+        return found[1]
+
+    @property
+    def stale(self) -> bool:
+        """Whether another look may tell more."""
+        return monotonic() - self._looked > _LOOK_SECONDS
+
+    def _now(self) -> datetime:
+        return from_micros(self._clock.micros()).astimezone(UTC)
+
+
+def refusal(text: str | None) -> Problem:
+    """Nobody comes in with this."""
+    detail = (
+        "this server needs an API key: Authorization: Bearer wl_..."
+        if text is None
+        else "the API key is not known, has expired or was revoked"
+    )
+    return Problem(401, "not-authenticated", detail, headers={b"www-authenticate": b"Bearer"})
+
+
+def _identity(key: ApiKey) -> Identity:
+    return Identity(
+        name=key.name,
+        roles=frozenset(Role(role) for role in key.roles if role in set(Role)),
+        types=key.types,
+        tenant=key.tenant,
+        rate=key.rate,
+        key_id=key.id,
+    )

@@ -1,0 +1,134 @@
+"""Which parts does a server have?"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+
+import msgspec
+
+from windlass.errors import InvalidValue, Refused, StoreError
+from windlass.ops import Ops
+from windlass.queue import Queue
+from windlass.server.admission import Admission
+from windlass.server.door import Door
+from windlass.server.hints import happens
+from windlass.server.identity import LOCAL, Identity
+from windlass.server.intake import Intake
+from windlass.server.keyring import Keyring
+from windlass.server.waiting import Endings
+from windlass.store.protocol import Store
+
+log = logging.getLogger("windlass.server")
+
+T = TypeVar("T")
+DEPTH_LIMIT = 100_000
+_THREADS = 16
+_LOOK_SECONDS = 2.0
+_MOST_PORTS = 65_535
+
+
+class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How one server serves. Refuses nonsense when it is made."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    # Whether jobs of the type `shell` are taken.
+    shell: bool = False
+    # Nobody needs a key, wherever they come from.
+    insecure: bool = False
+    # Beyond so many waiting jobs no more are taken; 0: any number.
+    depth_limit: int = DEPTH_LIMIT
+    tls_cert: str | None = None
+    tls_key: str | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= _MOST_PORTS:
+            raise InvalidValue("port", self.port, f"between 0 and {_MOST_PORTS}")
+        if self.depth_limit < 0:
+            raise InvalidValue("depth_limit", self.depth_limit, "at least 0")
+        if self.tls_key is not None and self.tls_cert is None:
+            raise InvalidValue("tls_key", self.tls_key, "given together with tls_cert")
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only programs of this machine can reach it."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+class Parts:
+    """Everything that answers requests, wired once."""
+
+    def __init__(self, queue: Queue, config: ServerConfig) -> None:
+        self.queue = queue
+        self.config = config
+        self.stopping = asyncio.Event()
+        self.intake = Intake(queue)
+        self.admission = Admission(config.depth_limit)
+        self.keyring = Keyring(
+            lambda: queue.store, always=not config.loopback and not config.insecure, never=config.insecure
+        )
+        self.door = Door(
+            self.keyring,
+            partial(self.run, self.keyring.look),
+            loopback=config.loopback and not config.insecure,
+        )
+        self.endings = Endings(self)
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="windlass-server")
+        # Asked by probes, which must not wait behind requests.
+        self._probe = ThreadPoolExecutor(1, thread_name_prefix="windlass-probe")
+
+    @property
+    def store(self) -> Store:
+        """The store behind it."""
+        return self.queue.store
+
+    def ops(self, who: Identity = LOCAL) -> Ops:
+        """The operator's verbs, done in somebody's name."""
+        return Ops(self.store, wakeup=self.queue.wakeup, by=who.told)
+
+    def open(self) -> None:
+        """Open the store, and refuse to stand open to other machines without keys. Waits for the store."""
+        self.queue.publish()
+        self.keyring.look()
+        self.admission.measure(self.store)
+        if self.keyring.needed and not self.store.api_keys():
+            raise Refused(
+                f"{self.config.host} can be reached by other machines, and there is no API key: make one by "
+                "`windlass keys create NAME --role admin`, or say --insecure"
+            )
+
+    async def run(self, verb: Callable[..., T], *args: Any, **options: Any) -> T:
+        """Call something that waits for the store, on a thread."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, partial(verb, *args, **options))
+
+    async def ping(self) -> None:
+        """Whether the store answers."""
+        await asyncio.get_running_loop().run_in_executor(self._probe, self.store.settings)
+
+    async def look_on(self) -> None:
+        """Keep what is known of keys and depth fresh, until the server stops."""
+        while not await happens(self.stopping, _LOOK_SECONDS):
+            for look in (self.keyring.look, partial(self.admission.measure, self.store)):
+                try:
+                    await self.run(look)
+                except StoreError as error:
+                    log.warning("server.look_failed", extra={"error": str(error)})
+
+    async def close(self) -> None:
+        """Finish what is being written, and let go."""
+        self.stopping.set()
+        await asyncio.to_thread(self.intake.close)
+        for threads in (self._threads, self._probe):
+            threads.shutdown(wait=False, cancel_futures=True)

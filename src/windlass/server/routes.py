@@ -1,0 +1,42 @@
+"""What is a route? What matches a request, what it needs, and what the contract says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+import msgspec
+
+from windlass.server.call import Call
+from windlass.server.identity import Need
+from windlass.server.reply import Reply
+
+Answer = Callable[[Call], Awaitable[Reply]]
+
+# What one job takes at most: its payload, escaped as wastefully as JSON allows, and the words around it.
+BODY_LIMIT = 512 * 1024
+BATCH_LIMIT = 8 * 2**20
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True):
+    """One method on one path."""
+
+    method: str
+    path: str
+    answer: Answer
+    need: Need
+    # What it does, in a line.
+    summary: str
+    takes: type[msgspec.Struct] | None = None
+    # By status.
+    gives: Mapping[int, type[msgspec.Struct] | None] = {}
+    # Names of the query with what they mean.
+    query: Mapping[str, str] = {}
+    body_limit: int = BODY_LIMIT
+    # Problems that it may answer with, besides those that any route may.
+    refuses: tuple[int, ...] = ()
+    media_type: str = "application/json"
+
+    @property
+    def name(self) -> str:
+        """What the contract calls it."""
+        return self.answer.__name__

@@ -1,0 +1,146 @@
+"""How does this process serve, and how does it end?"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from collections.abc import Callable, Generator
+
+import uvicorn
+
+from windlass.errors import InvalidValue
+from windlass.queue import Queue
+from windlass.server.app import App
+from windlass.server.parts import Parts, ServerConfig
+from windlass.server.wire import Wire
+
+log = logging.getLogger("windlass.server")
+
+# Requests that run may finish for so long.
+_GRACE_SECONDS = 25
+_BACKLOG = 2048
+
+
+class Server:
+    """One server process. When it is told to stop, requests that run finish and new ones are refused."""
+
+    def __init__(self, queue: Queue, config: ServerConfig) -> None:
+        self._queue = queue
+        self._config = config
+        self._uvicorn: _Uvicorn | None = None
+        self.begun = False
+
+    def run(self, started: Callable[[str], None] = lambda _: None) -> None:
+        """Serve until `request_stop`; `started` is told the address."""
+        logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
+        with (
+            contextlib.closing(_bound(self._config)) as listener,
+            asyncio.Runner(loop_factory=_loop) as runner,
+        ):
+            runner.run(self._serve(listener, started))
+
+    def request_stop(self) -> None:
+        """Stop soon; may be called on any thread, and by a signal."""
+        if self._uvicorn is not None:
+            self._uvicorn.should_exit = True
+
+    def abandon(self) -> None:
+        """Nothing that must be undone: what is not committed is not answered either."""
+
+    async def _serve(self, listener: socket.socket, started: Callable[[str], None]) -> None:
+        parts = Parts(self._queue, self._config)
+        try:
+            await parts.run(parts.open)
+            self._uvicorn = _Uvicorn(self._uvicorn_config(App(parts)), parts)
+            self.begun = True
+            looking = asyncio.create_task(parts.look_on())
+            started(_address(self._config, listener))
+            await self._uvicorn.serve(sockets=[listener])
+            parts.stopping.set()
+            await looking
+        finally:
+            await parts.close()
+
+    def _uvicorn_config(self, app: App) -> uvicorn.Config:
+        return uvicorn.Config(
+            app,
+            http=Wire,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            backlog=_BACKLOG,
+            timeout_keep_alive=30,
+            timeout_graceful_shutdown=_GRACE_SECONDS,
+            ssl_certfile=self._config.tls_cert,
+            ssl_keyfile=self._config.tls_key,
+        )
+
+
+class _Uvicorn(uvicorn.Server):
+    """Signals are the command line's; whoever waits is let go before the connections are waited for."""
+
+    def __init__(self, config: uvicorn.Config, parts: Parts) -> None:
+        super().__init__(config)
+        self._parts = parts
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._parts.stopping.set()
+        await super().shutdown(sockets)
+
+
+def _bound(config: ServerConfig) -> socket.socket:
+    """The address, taken before anything else: what cannot be had is said at once."""
+    try:
+        _check_certificate(config)
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise InvalidValue("--host", config.host, f"an address of this machine ({error.strerror})") from None
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(address)
+    except OSError as error:
+        listener.close()
+        shown = f"{config.host}:{config.port}"
+        raise InvalidValue("--port", shown, f"an address that is free ({error.strerror})") from None
+    listener.listen(_BACKLOG)
+    return listener
+
+
+def _check_certificate(config: ServerConfig) -> None:
+    if config.tls_cert is None:
+        return
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(config.tls_cert, config.tls_key)
+    except (ssl.SSLError, OSError) as error:
+        why = error.strerror or str(error)
+        raise InvalidValue(
+            "--tls-cert", config.tls_cert, f"a certificate with its key, in PEM ({why})"
+        ) from None
+
+
+def _address(config: ServerConfig, listener: socket.socket) -> str:
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    scheme = "https" if config.tls_cert else "http"
+    return f"{scheme}://{host}:{listener.getsockname()[1]}"
+
+
+def _loop() -> asyncio.AbstractEventLoop:
+    """The fast loop where there is one: it has no wheel for Windows."""
+    try:
+        import uvloop  # noqa: PLC0415 - see above
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()

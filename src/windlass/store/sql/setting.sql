@@ -1,0 +1,2 @@
+-- What an operator has set under one name.
+select value from windlass.settings where name = :name;

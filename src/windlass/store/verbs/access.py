@@ -1,0 +1,119 @@
+"""Who may speak with a server, and what have people done?"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from windlass.clock import span
+from windlass.errors import InvalidValue, JobNotFound
+from windlass.store import rows
+from windlass.store.access import ApiKey, AuditPage, NewApiKey
+
+if TYPE_CHECKING:
+    from windlass.store.transaction import Tx
+
+_MOST = 1000
+_FROM_THE_TOP = 2**62
+_LONGEST = 2_000
+
+
+def note(
+    tx: Tx,
+    verb: str,
+    kind: str,
+    target: str,
+    *,
+    by: str,
+    why: str = "",
+    before: Mapping[str, Any] | None = None,
+    after: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a line of the audit log, in the transaction of what it tells of. No name: no line."""
+    if by:
+        tx.change(
+            "note_action",
+            now=tx.now,
+            who=by,
+            verb=verb,
+            kind=kind,
+            target=target,
+            before=None if before is None else rows.json_text(before),
+            after=None if after is None else rows.json_text(after),
+            why=why[:_LONGEST].replace("\0", ""),
+        )
+
+
+def audit(tx: Tx, target: str, who: str, verb: str, limit: int, cursor: str | None) -> AuditPage:
+    """A page of the audit log, newest first."""
+    if not 1 <= limit <= _MOST:
+        raise InvalidValue("limit", limit, f"between 1 and {_MOST}")
+    found = tx.rows("audit", before_seq=_place(cursor), target=target, who=who, verb=verb, limit=limit + 1)
+    entries = [rows.entry_from(row) for row in found[:limit]]
+    return AuditPage(entries, str(entries[-1].seq) if len(found) > limit else None)
+
+
+def _place(cursor: str | None) -> int:
+    if cursor is None:
+        return _FROM_THE_TOP
+    if cursor.isascii() and cursor.isdecimal() and int(cursor) <= _FROM_THE_TOP:
+        return int(cursor)
+    raise InvalidValue("cursor", cursor, "the `next` of an earlier page")
+
+
+def add_api_key(tx: Tx, new: NewApiKey, by: str, why: str) -> ApiKey:
+    """Store a new key."""
+    expires_at = None if new.lasts is None else tx.now + span(new.lasts)
+    tx.change(
+        "add_api_key",
+        id=new.id,
+        name=new.name,
+        digest=new.digest,
+        roles=rows.json_text(new.roles),
+        types=rows.json_text(new.types),
+        tenant=new.tenant,
+        rate=new.rate,
+        now=tx.now,
+        expires_at=expires_at,
+    )
+    after = {"name": new.name, "roles": new.roles, "types": new.types, "tenant": new.tenant, "rate": new.rate}
+    note(tx, "create", "api_key", new.id, by=by, why=why, after=after)
+    return _known(tx, new.id)
+
+
+def api_keys(tx: Tx) -> list[ApiKey]:
+    """Every key."""
+    return [rows.api_key_from(row) for row in tx.rows("api_keys")]
+
+
+def revoke_api_key(tx: Tx, key_id: str, after: timedelta, by: str, why: str) -> ApiKey:
+    """End a key after a time."""
+    before = _known(tx, key_id)
+    if tx.change("revoke_api_key", id=key_id, at=tx.now + span(after)):
+        ended = _known(tx, key_id)
+        note(
+            tx,
+            "revoke",
+            "api_key",
+            key_id,
+            by=by,
+            why=why,
+            before={"name": before.name, "revoked_at": before.revoked_at},
+            after={"name": ended.name, "revoked_at": ended.revoked_at},
+        )
+        return ended
+    return before
+
+
+def api_keys_used(tx: Tx, ids: Collection[str]) -> None:
+    """Note that these keys were of use."""
+    for key_id in sorted(ids):
+        tx.change("api_key_used", id=key_id, at=tx.now)
+
+
+def _known(tx: Tx, key_id: str) -> ApiKey:
+    found = [key for key in api_keys(tx) if key.id == key_id]
+    if not found:
+        raise JobNotFound(key_id, "API key")
+    return found[0]

@@ -1,0 +1,114 @@
+"""How does a test speak with a server? Over a real socket, with a real store of each kind behind it."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.conformance.conftest import NEW
+from windlass import FatalError, Queue
+from windlass.ops import Ops
+from windlass.ops.keys import KeyWish
+from windlass.server.parts import ServerConfig
+from windlass.server.run import Server
+
+LONGEST = 60
+
+
+def shop(url: str) -> Queue:
+    """An application's queue, with handlers for the tests."""
+    queue = Queue(url, patience=5)
+
+    @queue.job(max_attempts=2)
+    def add(a: int, b: int = 0) -> int:
+        return a + b
+
+    @queue.job
+    def poison(n: int) -> None:
+        raise FatalError(f"never {n}")
+
+    @queue.job(name="mail.send")
+    def send(to: str, body: str = "") -> None:
+        """Nothing is sent."""
+
+    return queue
+
+
+class House:
+    """A server, its store, and whoever speaks with it."""
+
+    def __init__(self, queue: Queue, url: str) -> None:
+        self.queue = queue
+        self.url = url
+        self.ops = Ops(queue.store, wakeup=queue.wakeup, by="test")
+        self._closing = contextlib.ExitStack()
+
+    def caller(self, key: str | None = None, **headers: str) -> httpx2.Client:
+        """Somebody who calls, with a key or without."""
+        if key is not None:
+            headers["Authorization"] = f"Bearer {key}"
+        client = httpx2.Client(
+            base_url=f"{self.url}/api/v1", headers=headers, timeout=LONGEST, trust_env=False
+        )
+        return self._closing.enter_context(client)
+
+    def key(self, name: str, *roles: str, **wish: Any) -> str:
+        """A new API key."""
+        return self.ops.create_key(KeyWish(name=name, roles=roles, **wish))[1]
+
+    def close(self) -> None:
+        """Nobody calls any more."""
+        self._closing.close()
+
+
+@contextlib.contextmanager
+def serving(queue: Queue, **options: Any) -> Iterator[House]:
+    """A server for as long as a block lasts."""
+    server = Server(queue, ServerConfig(port=0, **options))
+    address: list[str] = []
+    up = threading.Event()
+
+    def started(url: str) -> None:
+        address.append(url)
+        up.set()
+
+    thread = threading.Thread(target=lambda: server.run(started), name="server")
+    thread.start()
+    try:
+        assert up.wait(LONGEST)
+        house = House(queue, address[0])
+        yield house
+        house.close()
+    finally:
+        server.request_stop()
+        thread.join(LONGEST)
+        assert not thread.is_alive()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def store_url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A new store of each kind."""
+    engine = "sqlite" if request.param == "sqlite" else next(name for name in NEW if name != "sqlite")
+    with NEW[engine]() as url:
+        yield url
+
+
+@pytest.fixture
+def house(store_url: str) -> Iterator[House]:
+    """A server that asks for no key."""
+    with shop(store_url) as queue, serving(queue) as house:
+        yield house
+
+
+@pytest.fixture
+def api(house: House) -> httpx2.Client:
+    """Somebody on the same machine."""
+    return house.caller()
+
+
+Serve = Callable[..., House]
