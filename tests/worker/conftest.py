@@ -21,9 +21,15 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def queue(path: Path) -> Iterator[Queue]:
+def url(path: Path) -> str:
+    """Where the queue's store is; `url = on_both` in a module stands above it."""
+    return f"sqlite:///{path}"
+
+
+@pytest.fixture
+def queue(url: str) -> Iterator[Queue]:
     """A queue in real time."""
-    with Queue(f"sqlite:///{path}", shell=True) as queue:  # noqa: S604 - commands are what some tests run
+    with Queue(url, shell=True) as queue:  # noqa: S604 - commands are what some tests run
         yield queue
 
 

@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 
 from tests.worker.scene import Still
+from tests.worker.stores import on_both
 from windlass.context import Context, Stopping
 from windlass.job import JobState, Reason
 from windlass.queue import Queue
 from windlass.worker import Worker
 
 PATIENCE = 20
+url = on_both
 
 
 def until(holds: Callable[[], bool]) -> None:

@@ -16,12 +16,15 @@ from typing import Protocol
 import click
 import msgspec
 
+from windlass import connect
 from windlass.cli.logs import STDERR, log_to_stderr, write
 from windlass.cli.session import Session
 from windlass.config import WorkerConfig
 from windlass.queue import Queue
 from windlass.registry import SHELL
+from windlass.worker.arrival import Arrival
 from windlass.worker.bounded import within
+from windlass.worker.health import Health
 from windlass.worker.leftovers import Remaining
 from windlass.worker.probe import Probe
 from windlass.worker.supervised import Supervised
@@ -43,17 +46,24 @@ def work_here(
     """Be a worker until a signal, an operator or, if asked, an empty queue ends it."""
     config = msgspec.structs.replace(_config(here), mark=supervised.mark if supervised else None)
     log_to_stderr(as_json=log_json or here.json, verbose=verbose)
-    worker = Worker(queue.store, queue.wakeup, queue.registry, config)
+    arrival = Arrival()
+    health = _Told(arrival.health)
+    if probe is not None:
+        Probe(probe, lambda: ((told := health()).ok, told)).start()
+    if supervised is not None:
+        supervised.report(health).start()
+    # A server may come up after its workers; a file is there or can be made, and a single pass waits for
+    # nothing. A URL that is wrong, or a driver that is missing, is told here and at once.
+    waits = connect.is_postgres(connect.shown(queue.url)) and not until_empty
+    store = arrival.await_store(lambda: queue.store) if waits else queue.store
+    worker = Worker(store, queue.wakeup, queue.registry, config)
     if not worker.types:
         raise click.UsageError("there is nothing to serve: name an APP, or leave --no-shell away")
+    health.of = worker.health
     _signals.serve(worker)
     here.works = True
     if here.own_process:
         _be_gone_in_time(worker, config.exit_after.total_seconds())
-    if probe is not None:
-        Probe(probe, lambda: ((health := worker.health()).ok, health)).start()
-    if supervised is not None:
-        supervised.report(worker.health).start()
     started(worker)
     if until_empty:
         return worker.run_until_empty()
@@ -61,6 +71,16 @@ def work_here(
     if worker.must_restart and here.own_process:
         _start_anew(here, supervised)
     return None
+
+
+class _Told:
+    """How this process is: first while it waits for its store, then as a worker."""
+
+    def __init__(self, of: Callable[[], Health]) -> None:
+        self.of = of
+
+    def __call__(self) -> Health:
+        return self.of()
 
 
 def _start_anew(here: Session, supervised: Supervised | None) -> None:

@@ -74,7 +74,7 @@ class Session:
             return load_queue(app)
         _lend_variable(variable(_URL), wanted.value)
         queue = load_queue(app)
-        used = queue.store.status().url
+        used = queue.url
         if _place(used) != _place(wanted.value):
             allowed = f"left out: app {app} names its own store, {without_password(used)}"
             raise InvalidValue("--db", wanted.value, allowed)

@@ -29,6 +29,11 @@ class Opening:
         self._start_over()
         _openings.add(self)
 
+    @property
+    def url(self) -> str:
+        """The one that was given, or else what the configuration says by now."""
+        return self._url or config.load().database_url
+
     def stand_at(self, url: str) -> None:
         """Take another URL; whatever is open is let go."""
         self.close()
@@ -44,9 +49,7 @@ class Opening:
             self.after_fork()
         with self._lock:
             if self._opened is None:
-                self._opened = connect.open(
-                    self._url or config.load().database_url, clock=self.clock, patience=self._patience
-                )
+                self._opened = connect.open(self.url, clock=self.clock, patience=self._patience)
             return self._opened
 
     def close(self) -> None:

@@ -228,6 +228,11 @@ class Queue:
         self._opening.stand_at(url)
 
     @property
+    def url(self) -> str:
+        """Where its store is, whether it is open or not; may carry a password."""
+        return self._opening.url
+
+    @property
     def store(self) -> Store:
         """The store of this process, opened if need be."""
         return self._opening.get().store

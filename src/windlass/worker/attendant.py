@@ -113,9 +113,7 @@ class Attendant:
     def _check_open(self, verb: str) -> None:
         if self._run.completed:
             # It would be lost without a word.
-            raise Refused(
-                f"the job is completed; ctx.{verb}() belongs into the block of ctx.transaction()"
-            )
+            raise Refused(f"the job is completed; ctx.{verb}() belongs into the block of ctx.transaction()")
 
     def _left(self) -> timedelta:
         return timedelta(seconds=max(0.001, self._run.ends - self._clock.monotonic()))

@@ -21,7 +21,8 @@ from windlass.worker.tail import Tail
 _STARTER = ["/bin/sh", "-c", 'read -r _ || exit 125; exec "$@" </dev/null', "sh"]
 _GO = b"\n"
 
-TERM_SECONDS = 2.0
+# From SIGTERM to SIGKILL: with the second until a cancel is heard of, less than the two that it may take.
+TERM_SECONDS = 0.8
 # How long descendants that left the group may keep the output open.
 _AFTERMATH_SECONDS = 1.0
 _LOOK_SECONDS = 0.05

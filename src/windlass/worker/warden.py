@@ -17,7 +17,7 @@ from windlass.worker.standing import Standing
 # asked, killed, and its output read within this time.
 PATIENCE = 3.0
 COMMAND_PATIENCE = 6.0
-_TIME_TO_LOOK = 1.0
+_TIME_TO_LOOK = 0.8
 # How often a thread is looked at that cannot be broken off where it stands: at first, and when that does
 # not help for a while.
 _NEXT_TRY = 0.01

@@ -25,6 +25,8 @@ from windlass.worker.parts import Parts
 log = logging.getLogger("windlass.worker")
 
 _LOOK_SECONDS = 0.1
+# The system may give a signal to any thread, and only the main one runs its handler: it must wake up to see.
+_DEAF_SECONDS = 0.5
 
 
 class Worker:
@@ -106,7 +108,7 @@ class Worker:
         """Start, and work until asked to stop; the process's exit code."""
         self.start()
         while not self._asked:
-            self._bell.get()
+            self._pause(_DEAF_SECONDS)
         self.stop()
         return 0
 
@@ -118,7 +120,7 @@ class Worker:
         self.start()
         leftovers = Leftovers(self._store, self.parts)
         while not self._asked and not leftovers.done():
-            self._pause()
+            self._pause(_LOOK_SECONDS)
         self.stop()
         return leftovers.remaining()
 
@@ -162,9 +164,9 @@ class Worker:
     ) -> None:
         self.stop()
 
-    def _pause(self) -> None:
+    def _pause(self, seconds: float) -> None:
         with contextlib.suppress(Empty):
-            self._bell.get(timeout=_LOOK_SECONDS)
+            self._bell.get(timeout=seconds)
 
     def _leave_by_request(self) -> None:
         """An operator asked this worker to drain: finish what runs, however long that takes, then exit."""

@@ -25,6 +25,9 @@ from windlass.worker.run import Run
 
 log = logging.getLogger("windlass.children")
 
+_LEAST_SUSPECTS = 2
+_LOOK_SECONDS = 0.1
+
 _encode_job = msgspec.json.Encoder().encode
 
 
@@ -43,6 +46,10 @@ class Children:
         self._owner = os.getpid()
         self._lock = threading.Lock()
         self._idle: list[Child] = []
+        # Each suspect has a process to itself: as many as there are slots would be more than a machine bears.
+        self._most_suspects = max(_LEAST_SUSPECTS, config.processes)
+        self._suspects = 0
+        self._suspect_left = threading.Condition()
         self._all: set[Child] = set()
         self._spawner = _Spawner()
         self._closed = False
@@ -50,13 +57,14 @@ class Children:
     @contextlib.contextmanager
     def one_for(self, run: Run) -> Iterator[Child]:
         """A child for this run alone; afterwards it is kept if it is fit. ChildFailed if none starts."""
-        child = self._take(fresh=run.suspect)
-        try:
-            yield child
-        except BaseException:
-            self._end(child)
-            raise
-        self._give_back(child, fresh=run.suspect)
+        with self._room_for_suspect(run) if run.suspect else contextlib.nullcontext():
+            child = self._take(fresh=run.suspect)
+            try:
+                yield child
+            except BaseException:
+                self._end(child)
+                raise
+            self._give_back(child, fresh=run.suspect)
 
     def work(self, run: Run) -> words.Work:
         """What to say to a child for this run."""
@@ -92,6 +100,22 @@ class Children:
         for child in tuple(self._all):
             self._end(child)
         self._spawner.close()
+
+    @contextlib.contextmanager
+    def _room_for_suspect(self, run: Run) -> Iterator[None]:
+        """Wait until few enough suspects run; ChildFailed if nobody waits for this one any more."""
+        with self._suspect_left:
+            while self._suspects >= self._most_suspects:
+                if self._closed or not run.open:
+                    raise ChildFailed("it was given back")
+                self._suspect_left.wait(_LOOK_SECONDS)
+            self._suspects += 1
+        try:
+            yield
+        finally:
+            with self._suspect_left:
+                self._suspects -= 1
+                self._suspect_left.notify()
 
     def _take(self, *, fresh: bool) -> Child:
         with self._lock:

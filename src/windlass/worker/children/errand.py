@@ -15,12 +15,11 @@ from windlass.size import told_size
 from windlass.worker.attendant import Attendant
 from windlass.worker.children import answering, tree, words
 from windlass.worker.children.child import Child
-from windlass.worker.command import told_end
+from windlass.worker.command import TERM_SECONDS, told_end
 from windlass.worker.run import Run
 
-# How long a job that shall stop has to see it for itself, and then to end when it was broken off.
+# How long a job that shall stop has to see it for itself, before it is broken off and then killed.
 LOOK_SECONDS = 0.4
-TERM_SECONDS = 1.0
 _MEASURE_SECONDS = 0.1
 _NEXT_LOOK = 0.05
 _SELDOM = 5.0
