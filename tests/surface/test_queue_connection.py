@@ -78,6 +78,19 @@ def test_the_first_enqueue_of_a_process_may_be_within_the_callers_transaction(
     assert set(queue.store.types()) == {"send"}
 
 
+def test_a_new_file_cannot_be_made_ready_within_the_callers_transaction(
+    queue: Queue, send: Send, path: Path
+) -> None:
+    caller = sqlite3.connect(path, isolation_level=None)
+    caller.execute("begin immediate")
+    caller.execute("create table users (name text)")
+    with pytest.raises(StoreBusy, match=r"use the queue once before it, such as queue\.store\.now\(\)"):
+        send.options(connection=caller).enqueue("a")
+    caller.execute("commit")
+    caller.close()
+    assert send.enqueue("a").state == "pending"
+
+
 def test_async_callers_use_their_connection_on_their_own_thread(
     queue: Queue, send: Send, caller: sqlite3.Connection
 ) -> None:

@@ -9,6 +9,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 from windlass import config, connect
+from windlass.errors import StoreBusy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,8 +50,16 @@ class Opening:
             self.after_fork()
         with self._lock:
             if self._opened is None:
-                self._opened = connect.open(self.url, clock=self.clock, patience=self._patience)
+                self._opened = self._open()
             return self._opened
+
+    def _open(self) -> Opened:
+        try:
+            return connect.open(self.url, clock=self.clock, patience=self._patience)
+        except StoreBusy as error:
+            # The first use of a new file has tables to make, which the caller's own transaction can forbid.
+            advice = "if that transaction is yours, use the queue once before it, such as queue.store.now()"
+            raise StoreBusy(f"{error}; {advice}") from error
 
     def close(self) -> None:
         """Let go of the store; the next use opens it again."""
