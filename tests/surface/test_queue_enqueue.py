@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -296,6 +297,41 @@ def test_beyond_ten_thousand_drafts_each_ten_thousand_are_stored_together(queue:
     with pytest.raises(InvalidValue, match=r"drafts\[10001\] must be a draft.*got 'no draft'"):
         queue.enqueue_many(drafts())
     assert queue.store.count(Filter(), limit=20_000) == 10_000
+
+
+def test_the_next_drafts_are_made_while_those_before_them_are_stored(
+    queue: Queue, send: Send, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("windlass.queue.producer.CHUNK", 2)
+    store, made_more = queue.store, threading.Event()
+    enqueue = store.enqueue
+
+    def waiting(drafts: Any) -> Any:
+        assert made_more.wait(10)
+        return enqueue(drafts)
+
+    def drafts() -> Iterator[Any]:
+        for number in range(5):
+            if number == 2:
+                made_more.set()
+            yield send.draft(str(number), 1)
+
+    monkeypatch.setattr(store, "enqueue", waiting)
+    handles = queue.enqueue_many(drafts())
+    assert [bytes(handle.get().payload) for handle in handles] == [
+        b'{"count":1,"to":"%d"}' % number for number in range(5)
+    ]
+
+
+def test_drafts_that_were_refused_are_told_of_before_those_that_could_not_be_made(
+    queue: Queue, send: Send, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("windlass.queue.producer.CHUNK", 2)
+    send.options(key="taken").enqueue("somebody else's", 1)
+    drafts = [send.draft("a", 1), send.options(key="taken").draft("mine", 1), "no draft"]
+    with pytest.raises(KeyConflict):
+        queue.enqueue_many(iter(drafts))  # type: ignore[arg-type]
+    assert len(every_job(queue)) == 1
 
 
 def test_a_bad_draft_is_named_by_its_number(queue: Queue, send: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -77,7 +78,26 @@ class Producer:
 
     def enqueue_many(self, drafts: Iterable[NewJob], connection: object | None = None) -> list[JobHandle]:
         """Store many jobs, a chunk a transaction."""
-        return [handle for chunk in _chunks(drafts) for handle in self._store(chunk, connection)]
+        chunks = _chunks(drafts)
+        if connection is not None:
+            return [handle for chunk in chunks for handle in self._store(chunk, connection)]
+        first = next(chunks, [])
+        if len(first) < CHUNK:
+            return self._store(first, None) if first else []
+        return self._store_meanwhile(first, chunks)
+
+    def _store_meanwhile(self, chunk: list[NewJob], following: Iterator[list[NewJob]]) -> list[JobHandle]:
+        """More than a chunk: while one is being stored, the next is made."""
+        handles: list[JobHandle] = []
+        with ThreadPoolExecutor(1, "windlass-enqueue") as other:
+            while chunk:
+                storing = other.submit(self._store, chunk, None)
+                try:
+                    chunk = next(following, [])
+                finally:
+                    # Also when a draft was refused: what became of the chunk before it is said first.
+                    handles += storing.result()
+        return handles
 
     async def enqueue_async(self, make: Callable[[], NewJob], connection: object | None = None) -> JobHandle:
         """The same for async callers: making the draft and storing it takes one thread hop."""
