@@ -416,4 +416,4 @@ def test_verbs_on_no_schedule_say_so(store: Store) -> None:
         *(store.run_schedule, store.remove_schedule),
     ):
         with pytest.raises(ScheduleNotFound, match="no schedule has the name 'none'"):
-            verb("none")  # type: ignore[operator]
+            verb("none")

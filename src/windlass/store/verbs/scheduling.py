@@ -252,10 +252,7 @@ def _change(tx: Tx, row: Row, new: NewSchedule, origin: Origin) -> None:
     """Give a schedule another definition. With the same times it stays where it is in them."""
     before = _schedule(row).timing
     same = (before.cron, before.every, before.tz) == (new.timing.cron, new.timing.every, new.timing.tz)
-    if same and not row["withdrawn"]:
-        next_at = row["next_at"]
-    else:
-        next_at = _pass_over(tx, row, new.timing)
+    next_at = row["next_at"] if same and not row["withdrawn"] else _pass_over(tx, row, new.timing)
     tx.change("change_schedule", **(_columns(tx, new, origin) | {"next_at": next_at}))
 
 
