@@ -157,10 +157,20 @@ def with_schedules(seen: Overview, found: Sequence[ScheduleStatus]) -> Overview:
         next_name=None if first is None else first.name,
         next_at=None if first is None else first.next_at,
     )
-    told = [f"schedule {each.info.name}: {note}" for each in found for note in each.notes[:1]]
-    more = [f"and {len(told) - _MOST_TOLD} more schedules: windlass schedule list"]
-    warnings = [*seen.warnings, *told[:_MOST_TOLD], *(more if len(told) > _MOST_TOLD else [])]
-    return msgspec.structs.replace(seen, schedules=summary, warnings=warnings)
+    return msgspec.structs.replace(
+        seen, schedules=summary, warnings=[*seen.warnings, *_warnings(seen, found)]
+    )
+
+
+def _warnings(seen: Overview, found: Sequence[ScheduleStatus]) -> list[str]:
+    if not seen.fleet.alive:
+        # One line for all of them: each would say the same.
+        many = "1 schedule brings" if len(found) == 1 else f"{len(found)} schedules bring"
+        return [f"no worker is running, so nobody runs what {many}"]
+    told = [f"schedule {each.info.name}: {each.notes[0]}" for each in found if each.notes]
+    if len(told) > _MOST_TOLD:
+        return [*told[:_MOST_TOLD], f"{len(told) - _MOST_TOLD} more schedules: windlass schedule list"]
+    return told
 
 
 def schedule_document(status: ScheduleStatus) -> dict[str, Any]:
