@@ -285,6 +285,10 @@ def test_what_is_wrong_is_told_in_one_line(
     answer = windlass("schedule", "add", *words)
     assert (answer.code, answer.out, answer.err.count("\n")) == (code, "", 1), answer
     assert told in answer.err
+
+
+def test_verbs_on_no_schedule_say_so_in_one_line(windlass: Terminal) -> None:
+    windlass.ok("schedule", "add", "some", "--command", "true", "--every", "1h")
     for verb in ("show", "pause", "resume", "run", "remove"):
         refused = windlass("schedule", verb, "nothing")
         assert (refused.code, refused.err.count("\n")) == (1, 1)

@@ -48,14 +48,15 @@ class Schedules:
 
     def list(self) -> list[ScheduleStatus]:
         """Every schedule, by name."""
-        look = Surroundings(self._store.now(), self._store.types(), self._fleet())
-        return [look.status(info) for info in self._store.schedules()]
+        found = self._store.schedules()
+        # Most stores have none, and a look at all else costs as much again.
+        look = self._look() if found else None
+        return [] if look is None else [look.status(info) for info in found]
 
     def show(self, name: str) -> ScheduleStatus:
         """One schedule."""
-        return Surroundings(self._store.now(), self._store.types(), self._fleet()).status(
-            self._store.schedule(name)
-        )
+        info = self._store.schedule(name)
+        return self._look().status(info)
 
     def history(self, name: str, *, limit: int = 20) -> Sequence[Fire]:
         """What became of a schedule's last fire times, newest first."""
@@ -115,6 +116,9 @@ class Schedules:
     def remove(self, name: str) -> None:
         """Forget it; its jobs stay."""
         self._store.remove_schedule(name)
+
+    def _look(self) -> Surroundings:
+        return Surroundings(self._store.now(), self._store.types(), self._fleet())
 
 
 class Surroundings(msgspec.Struct, frozen=True):

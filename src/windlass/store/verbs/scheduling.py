@@ -44,6 +44,7 @@ def fire(tx: Tx, store: Storing) -> Fired:
             # One that cannot be fired must not keep the others from it.
             with tx.part():
                 jobs += _fire_one(tx, _schedule(row), row["next_at"], store)
+                tx.change("trim_fires", schedule=row["name"], keep=REMEMBERED)
         except (InvalidValue, Refused) as error:
             _note_problem(tx, row, str(error))
     return Fired(tuple(jobs), _next_in(tx))
@@ -116,7 +117,6 @@ def _note(
         made_by=made_by,
         now=tx.now,
     )
-    tx.change("trim_fires", schedule=name, keep=REMEMBERED)
 
 
 def _note_problem(tx: Tx, row: Row, problem: str) -> None:
