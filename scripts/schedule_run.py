@@ -43,7 +43,7 @@ def main() -> int:
             took = time.monotonic() - began
             print(
                 f"{place}: {verdict.fire_times} fire times over {len(NIGHTS)} nights in 3 zones, "
-                f"{verdict.kills} schedulers killed, {took:.0f} s: "
+                f"{verdict.kills} schedulers killed, {verdict.kills_within} within a look, {took:.0f} s: "
                 + ("each fired exactly once" if not verdict.problems else f"{len(verdict.problems)} WRONG")
             )
             for problem in verdict.problems[:20]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import mmap
+import os
 import random
 import subprocess
 import sys
@@ -75,27 +76,55 @@ class SharedClock:
         return time.monotonic()
 
 
+class Doing:
+    """What a scheduler is doing, in a file of its own: starting, between two looks, or within one."""
+
+    STARTING, RESTING, LOOKING = range(3)
+
+    def __init__(self, folder: Path, pid: int) -> None:
+        self._path = folder / f"doing-{pid}"
+
+    def say(self, what: int) -> None:
+        self._path.write_bytes(bytes([what]))
+
+    def told(self) -> int:
+        return next(iter(self._path.read_bytes()), self.STARTING) if self._path.exists() else self.STARTING
+
+
 class Fleet:
     """Schedulers in processes of their own, killed and replaced."""
 
-    def __init__(self, url: str, clock: Path, count: int, chance: random.Random) -> None:
-        self._words = [sys.executable, "-m", "tests.crash.schedulers", url, str(clock)]
+    def __init__(self, url: str, folder: Path, count: int, chance: random.Random) -> None:
+        self._words = [sys.executable, "-m", "tests.crash.schedulers", url, str(folder)]
+        self._folder = folder
         self._chance = chance
-        self.kills = 0
+        # By what they were doing when they died.
+        self.kills: Counter[int] = Counter()
         self._processes = [self._start() for _ in range(count)]
 
     def strike(self) -> None:
-        """Kill one of them, at no moment in particular, and start another in its place."""
-        place = self._chance.randrange(len(self._processes))
-        # Some die while they open the store, some between two looks, and some within a transaction.
-        time.sleep(self._chance.random() * 0.01)
-        self._end(self._processes[place])
-        self.kills += 1
-        self._processes[place] = self._start()
+        """Kill one of them, mostly one that is at work, and start another in its place."""
+        ready = [each for each in self._processes if self._doing(each).told() != Doing.STARTING]
+        victim = self._chance.choice(ready if ready and self._chance.random() < 0.9 else self._processes)
+        self._end(victim)
+        self.kills[self._doing(victim).told()] += 1
+        self._processes.remove(victim)
+        self._processes.append(self._start())
+
+    def await_one(self) -> None:
+        """Wait until one of them is at work."""
+        deadline = time.monotonic() + _PATIENCE
+        while all(self._doing(each).told() == Doing.STARTING for each in self._processes):
+            if time.monotonic() > deadline:
+                raise TimeoutError("no scheduler has started")
+            time.sleep(0.005)
 
     def close(self) -> None:
         for process in self._processes:
             self._end(process)
+
+    def _doing(self, process: subprocess.Popen[bytes]) -> Doing:
+        return Doing(self._folder, process.pid)
 
     def _start(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(self._words, cwd=ROOT)
@@ -110,6 +139,8 @@ class Verdict(NamedTuple):
 
     fire_times: int
     kills: int
+    # Of these within a look, which is when a transaction may be open.
+    kills_within: int
     problems: list[str]
 
 
@@ -118,14 +149,13 @@ def run(
 ) -> Verdict:
     """Let the nights pass over a store, with schedulers that die."""
     chance = random.Random(seed)
-    clock_file = folder / "clock"
-    clock = SharedClock(clock_file)
+    clock = SharedClock(folder / "clock")
     clock.set(nights[0].change - AROUND)
     opened = connect.open(url, clock=clock)
     problems: list[str] = []
     total = 0
     with contextlib.closing(opened):
-        fleet = Fleet(url, clock_file, schedulers, chance)
+        fleet = Fleet(url, folder, schedulers, chance)
         try:
             for night in nights:
                 expected, wrong = _pass(opened.store, night, clock, fleet, chance)
@@ -133,7 +163,7 @@ def run(
                 problems += wrong + _judged(opened.store, night, expected)
         finally:
             fleet.close()
-    return Verdict(total, fleet.kills, problems)
+    return Verdict(total, fleet.kills.total(), fleet.kills[Doing.LOOKING], problems)
 
 
 def _pass(
@@ -158,10 +188,12 @@ def _pass(
     while now < end:
         now = min(end, now + timedelta(seconds=chance.randrange(60, 2400)))
         clock.set(now)
+        # Some fire times find nobody there; most find somebody, who may die of it.
+        if chance.random() < 0.8:
+            fleet.await_one()
+        time.sleep(chance.random() * 0.01)
         if chance.random() < 1 / 3:
             fleet.strike()
-        else:
-            time.sleep(chance.random() * 0.02)
     _until_dealt_with(store, end)
     problems = _accounted_for(store, last, night, end)
     for name in (last, *(name for name, _ in schedules)):
@@ -215,11 +247,14 @@ def _judged(store: Store, night: Night, expected: Counter[str]) -> list[str]:
 
 def main() -> None:
     """Be a scheduler that looks as often as it can."""
-    url, clock = sys.argv[1:]
-    opened = connect.open(url, clock=SharedClock(Path(clock)))
+    url, folder = sys.argv[1], Path(sys.argv[2])
+    opened = connect.open(url, clock=SharedClock(folder / "clock"))
     scheduler = Scheduler(opened.store, LocalWakeup())
+    doing = Doing(folder, os.getpid())
     while True:
+        doing.say(Doing.LOOKING)
         scheduler.tick()
+        doing.say(Doing.RESTING)
         time.sleep(0.002)
 
 
