@@ -204,7 +204,7 @@ def _give_zone(store: Any, name: str, zone: str) -> None:
         row = tx.row("schedule", name=name)
         tx.change("change_schedule", **{**row, "tz": zone, "now": tx.now})
 
-    (store._write if hasattr(store, "_write") else store._writer.run)(write)  # noqa: SLF001
+    store._write(write)  # noqa: SLF001
 
 
 # --- races --------------------------------------------------------------------------------------
