@@ -20,7 +20,7 @@ from windlass import connect
 from windlass.clock import to_micros
 from windlass.schedule import NewSchedule, Timing
 from windlass.store.protocol import Filter, Store
-from windlass.store.scheduling import FireOutcome
+from windlass.store.scheduling import REMEMBERED, FireOutcome
 from windlass.upkeep.scheduler import Scheduler
 from windlass.wakeup.local import LocalWakeup
 
@@ -216,11 +216,12 @@ def _until_dealt_with(store: Store, end: datetime) -> None:
 
 
 def _accounted_for(store: Store, name: str, night: Night, end: datetime) -> list[str]:
-    """Whether each fire time of a schedule was either fired or told as missed, and nothing else was fired."""
-    fires = store.fires(name, limit=10_000)
+    """Whether each fire time was either fired or told as missed, and no other: as far as is remembered."""
+    fires = store.fires(name, limit=REMEMBERED)
     fired = [fire.at for fire in fires if fire.outcome is FireOutcome.ENQUEUED]
     gaps = [(fire.at, fire.until or end) for fire in fires if fire.outcome is FireOutcome.MISSED]
-    expected = fire_times(_OFTEN, night.zone, night.change - AROUND, end)
+    every = fire_times(_OFTEN, night.zone, night.change - AROUND, end)
+    expected = [each for each in every if each >= fires[-1].at]
     passed_over = [each for each in expected if any(at <= each < until for at, until in gaps)]
     told = Counter(fired) + Counter(passed_over)
     return [
