@@ -4,7 +4,7 @@ ARGS ?=
 DEV := $(PYTHON) scripts/dev.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format setup lock docs kill-run kill-commit move-run two-hosts bad-company shutdown-matrix churn growth held-xmin
+.PHONY: help run test check format setup lock docs kill-run kill-commit schedule-run move-run two-hosts bad-company shutdown-matrix churn growth held-xmin
 .PHONY: bench bench-quick bench-self examples
 
 help: ## This list
@@ -27,6 +27,9 @@ setup: ## Make .venv and install what is pinned (the others do so when needed)
 
 lock: ## Write requirements-dev.txt anew; ARGS=--upgrade for the newest releases
 	@$(DEV) lock $(ARGS)
+
+schedule-run: ## Kill four schedulers at random over the nights in which clocks change: does each fire time fire once?
+	@$(DEV) exec python scripts/schedule_run.py $(ARGS)
 
 kill-run: ## Kill workers at random under load and count what was lost; ARGS=--postgres with its server failing, too
 	@$(DEV) exec python scripts/kill_run.py $(ARGS)

@@ -30,6 +30,7 @@ from windlass.outcome import RULES, Policy, Rule
 from windlass.payload import Ring, Signature, Upgrades, encode
 from windlass.payload.seal import has_seal
 from windlass.policy.retry import Retry
+from windlass.schedule import NewSchedule
 from windlass.size import Size, parse_size
 
 Kind = Literal["thread", "loop", "process", "shell"]
@@ -113,6 +114,7 @@ class Registry:
 
     def __init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
+        self._schedules: dict[str, NewSchedule] = {}
         # Rises with each change.
         self.revision = 0
         self.on_start: list[Callable[[], object]] = []
@@ -126,6 +128,18 @@ class Registry:
             raise InvalidValue("name", handler.name, allowed)
         self._handlers[handler.name] = handler
         self.revision += 1
+
+    def add_schedule(self, new: NewSchedule) -> None:
+        """Enter what the code declares to come by itself; the name must be free, or of the same type."""
+        known = self._schedules.setdefault(new.name, new)
+        if known.type != new.type:
+            raise InvalidValue("schedule name", new.name, f"free: a schedule of {known.type} has it")
+        self._schedules[new.name] = new
+        self.revision += 1
+
+    def schedules(self) -> tuple[NewSchedule, ...]:
+        """Every schedule that the code declares."""
+        return tuple(self._schedules.values())
 
     def get(self, name: str) -> Handler | None:
         """The handler of a type, if this process has it."""

@@ -9,8 +9,8 @@ from pathlib import Path
 from windlass.store import migration
 
 DIALECTS = ("sqlite", "postgres")
-# How many migrations there are already, and the name of the first one that a test brings.
-OURS = len(migration.load("sqlite"))
+# The number of our newest migration, and the name of the first one that a test brings.
+OURS = migration.load("sqlite")[-1].number
 FIRST = f"{OURS + 1:04}_test"
 
 

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,11 +35,13 @@ from tests.conformance.scene import (
 from tests.crash.mixture import fill
 from tests.servers import postgres
 from windlass import connect
+from windlass.clock import ManualClock
 from windlass.errors import InvalidValue, Refused, StoreError, StoreMoved, StoreUnavailable
 from windlass.job import JobState, NewJob, TypeInfo
 from windlass.move import Moved, Running, Step, abort, move
 from windlass.ops import Ops
 from windlass.ops.document import job_document
+from windlass.schedule import NewSchedule, Timing
 from windlass.store.batches import NewBatch
 from windlass.store.handling import Once
 from windlass.store.moving import State
@@ -174,6 +177,26 @@ def test_batches_dependencies_and_what_jobs_said_of_themselves_arrive(tmp_path: 
         assert settle(store, last, DONE)
         assert batch.then is not None
         assert store.get(batch.then.id) is not None
+
+
+def test_schedules_arrive_with_their_history_and_fire_there(tmp_path: Path, target: str) -> None:
+    source = f"sqlite:///{tmp_path}/jobs.db"
+    clock = ManualClock()
+    every = Timing(every=timedelta(seconds=1), overlap="queue")
+    nightly = Timing(cron="0 3 * * *", tz="Europe/Berlin", jitter=timedelta(minutes=5))
+    with closing(connect.open(source, clock=clock)) as opened:
+        store = opened.store
+        store.add_schedule(NewSchedule(name="every", timing=every, type="mail.send"))
+        store.declare([NewSchedule(name="nightly", timing=nightly, type="report.build")], ["report.build"])
+        store.pause_schedule("nightly", by="ann")
+        store.run_schedule("every", by="bob")
+        told = [store.schedules(), store.fires("every")]
+    moving(source, target)
+    with closing(connect.open(target, clock=clock)) as opened:
+        store = opened.store
+        assert [store.schedules(), store.fires("every")] == told
+        clock.advance(1)
+        assert len(store.fire().jobs) == 1
 
 
 def test_numbers_go_on_above_every_one_that_was_ever_given(tmp_path: Path, target: str) -> None:
@@ -352,6 +375,9 @@ def writes(store: Store, source: str) -> dict[str, Callable[[], object]]:
         "extend": lambda: store.extend([lease], LEASE),
         "set": lambda: store.set_setting("keep_dead", "1d"),
         "join": lambda: store.join(a_worker("late")),
+        "schedule": lambda: store.add_schedule(
+            NewSchedule(name="late", timing=Timing(every=LEASE), type="mix.pending")
+        ),
         "prune": lambda: Ops(store).prune(ended=LEASE * 0, dead=LEASE * 0),
     }
 

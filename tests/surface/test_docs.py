@@ -21,6 +21,7 @@ WITH_SNIPPETS = [page for page in PAGES if SNIPPET.search(page.read_text(encodin
 PRINTED = {
     "transactions.md": ["pending", "{'order': 1}", "[(1,)]"],
     "context.md": ["['ann@example.org']"],
+    "schedules.md": ["[('ping.gateway', 'paused')]"],
     "batches.md": ["990 completed, 10 dead", "waiting", "the catalogue is out"],
 }
 

@@ -1,4 +1,4 @@
-"""When should a cron expression fire? The rules of docs/how-to/schedules.md, minute by minute, the slow way."""
+"""When should a cron expression fire? The rules of docs/how-to/schedules.md, minute by minute."""
 
 from __future__ import annotations
 

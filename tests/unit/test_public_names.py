@@ -16,6 +16,10 @@ NAMES = {
 }
 
 
+# Schedules, too, are named by operators.
+OF_SCHEDULES = {"ScheduleNotFound", "ScheduleConflict"}
+
+
 def test_the_public_names_are_these_and_no_others() -> None:
     assert set(windlass.__all__) == NAMES
     assert sorted(windlass.__all__) == list(windlass.__all__)
@@ -42,4 +46,4 @@ def test_every_error_that_users_meet_is_public() -> None:
         for name, kind in vars(errors).items()
         if inspect.isclass(kind) and issubclass(kind, errors.WindlassError)
     }
-    assert known - set(windlass.__all__) == {"Verdict", "WorkerNotFound"}
+    assert known - set(windlass.__all__) == {"Verdict", "WorkerNotFound", *OF_SCHEDULES}

@@ -9,12 +9,13 @@ import click
 
 from windlass.cli.commands import Command
 from windlass.cli.options import filter_options, read_filter
-from windlass.cli.screen import Cell, Screen, age, duration, number
+from windlass.cli.screen import Cell, Screen, age, ago, duration, number
 from windlass.cli.session import session
 from windlass.cli.story import COLOURS, JOB_COLUMNS, job_row, tell, tell_batch
 from windlass.job import JobState
 from windlass.ops import Overview, TypeStatus
 from windlass.ops.document import batch_document, encode, page_document, told_document
+from windlass.ops.overview import ScheduleSummary
 from windlass.policy.retry import Retry
 from windlass.store.protocol import Filter, Page
 
@@ -40,6 +41,8 @@ def status() -> None:
         click.echo("\n".join(_status_table(seen, here.screen)))
     else:
         click.echo("\nNo jobs and no types yet. A first one: windlass run -- echo hello")
+    if seen.schedules is not None:
+        click.echo(f"\n{_schedules(seen.schedules, seen.now)}")
     if seen.warnings:
         click.echo()
     for warning in seen.warnings:
@@ -161,6 +164,14 @@ def _fleet(seen: Overview) -> str:
     workers = "1 worker is" if fleet.alive == 1 else f"{fleet.alive} workers are"
     silent = f"; {fleet.silent} silent" if fleet.silent else ""
     return f"{workers} running, {fleet.busy} of {fleet.slots} slots busy{silent}"
+
+
+def _schedules(found: ScheduleSummary, now: datetime) -> str:
+    count = "1 schedule" if found.count == 1 else f"{found.count} schedules"
+    paused = f", {found.paused} paused" if found.paused else ""
+    if found.next_at is None:
+        return f"{count}{paused}"
+    return f"{count}{paused}; next is {found.next_name} {ago(found.next_at, now)}"
 
 
 def _status_table(seen: Overview, screen: Screen) -> list[str]:

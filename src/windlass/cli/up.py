@@ -37,7 +37,7 @@ log = logging.getLogger("windlass.up")
 def up(
     app: str | None, concurrency: int | None, types: str | None, no_shell: bool, log_json: bool, verbose: bool
 ) -> None:
-    """Start everything in one process: a worker and, if no APP is named, demo jobs for it.
+    """Start everything in one process: a worker, which fires schedules, and without an APP demo jobs for it.
 
     Ctrl-C stops it cleanly.
     """

@@ -4,6 +4,7 @@ from windlass.ops.bulk import Bulk, Verb
 from windlass.ops.ops import Ops, SettingValue, Ties
 from windlass.ops.overview import FleetSummary, Overview, TypeStatus, WorkerHealth
 from windlass.ops.pace import Pace
+from windlass.ops.schedules import Schedules, ScheduleStatus
 
 __all__ = [
     "Bulk",
@@ -11,6 +12,8 @@ __all__ = [
     "Ops",
     "Overview",
     "Pace",
+    "ScheduleStatus",
+    "Schedules",
     "SettingValue",
     "Ties",
     "TypeStatus",

@@ -20,6 +20,7 @@ from windlass.ops.keys import KeyWish
 from windlass.ops.local import Stop, local_workers, stop, with_the_gone_dead
 from windlass.ops.overview import Overview, TypeStatus, WorkerHealth, health_of, overview
 from windlass.ops.pace import Pace
+from windlass.ops.schedules import Schedules, with_schedules
 from windlass.payload import pack, seal, validate
 from windlass.store.access import ApiKey, AuditPage
 from windlass.store.batches import BatchInfo
@@ -66,13 +67,15 @@ class Ops:
         self._wakeup = wakeup
         self._by = by
         self._clock = clock or SystemClock()
+        self.schedules = Schedules(store, wakeup=wakeup, who=self._who, fleet=self.workers)
 
     # --- looking --------------------------------------------------------------------------------
 
     def status(self) -> Overview:
         """One look at jobs, types and workers, with what is wrong in words."""
         held = settings.read(self.store.settings())
-        return overview(self.store.counts(), self.store.types(), self._fleet(), held)
+        seen = overview(self.store.counts(), self.store.types(), self._fleet(), held)
+        return with_schedules(seen, self.schedules.list())
 
     def find(self, where: Filter, *, limit: int = 50, cursor: str | None = None) -> Page:
         """Jobs, newest first."""

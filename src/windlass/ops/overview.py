@@ -50,6 +50,15 @@ class TypeStatus(msgspec.Struct, frozen=True, kw_only=True):
     workers: int
 
 
+class ScheduleSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """The schedules, together, and the one that fires next."""
+
+    count: int
+    paused: int
+    next_name: str | None
+    next_at: datetime | None
+
+
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """One look at everything. `warnings` are whole sentences for the person on call."""
 
@@ -60,6 +69,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     fleet: FleetSummary
     types: list[TypeStatus]
     warnings: list[str]
+    schedules: ScheduleSummary | None = None
 
 
 # The columns of every count, in the order in which people read them.

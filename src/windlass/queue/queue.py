@@ -14,7 +14,6 @@ from typing import (
     ParamSpec,
     Protocol,
     Self,
-    TypedDict,
     TypeVar,
     Unpack,
     overload,
@@ -29,8 +28,10 @@ from windlass.queue.jobtype import ContextJobType, JobType
 from windlass.queue.opening import Opening
 from windlass.queue.options import JobOptions, choose, without_connection
 from windlass.queue.producer import Producer
+from windlass.queue.schedules import TIMING, ScheduleOptions, make_schedule, of_handler
 from windlass.queue.working import WorkerOptions, worker_config
 from windlass.registry import Executor, Options, Registry, Rules, WhenUnsure, make_handler, shell_handler
+from windlass.schedule import TimingOptions
 from windlass.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -48,8 +49,8 @@ R = TypeVar("R")
 Hook = TypeVar("Hook", bound=Callable[[], object])
 
 
-class TypeOptions(TypedDict, total=False):
-    """What a decorator may say about a type."""
+class TypeOptions(TimingOptions, total=False):
+    """What a decorator may say about a type; with times, its jobs come by themselves."""
 
     name: str
     executor: Executor
@@ -114,17 +115,34 @@ class Queue:
     def job(self, /, **options: Unpack[TypeOptions]) -> Decorator: ...
     def job(self, function: Callable[..., Any] | None = None, /, **options: Unpack[TypeOptions]) -> Any:
         """Register a function as the handler of a type; as `@queue.job` or `@queue.job(timeout=30, ...)`."""
-        said = _checked(options)
+        said, timing = _checked(options)
         # Annotations in text may name what stands around the function.
         names = _names_around(inspect.currentframe())
 
         def register(function: Callable[..., Any]) -> JobType[..., Any] | ContextJobType[..., Any]:
             handler = make_handler(self.dress(function), said, names)
+            schedule = of_handler(handler, timing) if timing else None
             self.registry.add(handler)
+            if schedule is not None:
+                self.registry.add_schedule(schedule)
             made = ContextJobType if handler.signature.context_first else JobType
             return made(self._producer, handler, function)
 
         return register if function is None else register(function)
+
+    def schedule(
+        self,
+        name: str,
+        of: str | JobType[..., Any] | ContextJobType[..., Any],
+        payload: Mapping[str, Any] | None = None,
+        /,
+        **options: Unpack[ScheduleOptions],
+    ) -> None:
+        """Let jobs of a type come by themselves: `queue.schedule("weekly", report, {"days": 7}, cron=...)`.
+
+        Workers enter it in the store when they start, and there it follows the code.
+        """
+        self.registry.add_schedule(make_schedule(self.registry, name, of, payload or {}, options))
 
     def dress(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """What a worker calls for a handler; the queue of a framework puts its own around the function."""
@@ -146,6 +164,10 @@ class Queue:
         return hook
 
     # --- producing ---
+
+    def publish(self) -> None:
+        """Tell the store of this process's handlers, as the first enqueue and every worker do."""
+        self._producer.publish()
 
     def enqueue(self, name: str, payload: Mapping[str, Any], **options: Unpack[JobOptions]) -> JobHandle:
         """Store a job by its type's name; the handler may be here, or only known to the store."""
@@ -264,8 +286,10 @@ def _names_around(frame: FrameType | None) -> dict[str, Any]:
     return {} if frame is None or frame.f_back is None else dict(frame.f_back.f_locals)
 
 
-def _checked(options: TypeOptions) -> Options:
+def _checked(options: TypeOptions) -> tuple[Options, TimingOptions]:
     unknown = set(options) - set(TypeOptions.__annotations__)
     if unknown:
         raise InvalidValue("job option", min(unknown), "one of " + ", ".join(TypeOptions.__annotations__))
-    return Options(**options)
+    timing: Any = {name: value for name, value in options.items() if name in TIMING and value is not None}
+    said: dict[str, Any] = {name: value for name, value in options.items() if name not in TIMING}
+    return Options(**said), timing

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from windlass.store.batches import BatchInfo, NewBatch
     from windlass.store.handling import Once, Progress
     from windlass.store.protocol import Acted, Counts, Edit, Enqueued, Filter, Page, WorkerInfo
-    from windlass.store.scheduling import Fire, ScheduleInfo
+    from windlass.store.scheduling import Fire, Fired, ScheduleInfo
 
 T = TypeVar("T")
 
@@ -164,6 +164,10 @@ class SharedVerbs(ABC):
 
     def remove_schedule(self, name: str) -> None:
         self._write(scheduling.remove, name)
+
+    def fire(self) -> Fired:
+        # A look first: a fleet with nothing to do must not queue for a lock to find that out.
+        return self._read(scheduling.idle) or self._write(scheduling.fire, self._enqueuing)
 
     # --- who may, and who did ---
 

@@ -12,6 +12,7 @@ from windlass.job import Lease, Reason
 from windlass.outcome import Lost, Raised, Result, decide
 from windlass.registry import SHELL
 from windlass.store.protocol import Settlement, Want
+from windlass.upkeep.scheduler import declare
 from windlass.worker import hooks, readiness
 from windlass.worker.parts import Parts
 from windlass.worker.run import Run
@@ -57,6 +58,12 @@ class Engine:
         runs = [self._run(lease, received) for lease in claimed.leases]
         parts.runs.add(runs)
         return runs, claimed.next_due
+
+    def fire(self) -> tuple[bool, timedelta | None]:
+        """Make the jobs of schedules whose time has come: were there any, and when is the next?"""
+        fired = self._queue.store.fire()
+        later = fired.next_in is not None and fired.next_in > timedelta(0)
+        return bool(fired.jobs), fired.next_in if later else None
 
     def work(self, run: Run) -> Result:
         """Call the handler: `def` on this thread, `async def` on a loop that all of them share."""
@@ -112,6 +119,7 @@ class Engine:
         self._revision = registry.revision
         readiness.check(self._parts.handlers.values(), store.types(), ring)
         store.register([handler.info() for handler in self._parts.handlers.values()])
+        declare(store, registry, self._parts.handlers)
         if self._parts.needs_loop or hooks.need_the_loop((*registry.on_start, *registry.on_stop)):
             self._parts.caller.coroutines.open()
         self._parts.heartbeat.join()

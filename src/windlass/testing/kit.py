@@ -197,16 +197,18 @@ class Kit:
         try:
             for _ in range(MOST_RUNS):
                 self._engine.prepare()
+                fired, next_fire = self._engine.fire()
                 runs, next_due = self._engine.claim(self._engine.types)
                 for run in runs:
                     ran[run.lease.id] = self._engine.work(run)
                     self._engine.settle(run, ran[run.lease.id])
-                if runs:
+                if runs or fired:
                     continue
-                if next_due is None or next_due > left:
+                coming = min((each for each in (next_due, next_fire) if each is not None), default=None)
+                if coming is None or coming > left:
                     return self._after(ran)
-                self._clock.advance(next_due)
-                left -= next_due
+                self._clock.advance(coming)
+                left -= coming
         finally:
             self._draining = False
         raise AssertionError(f"still not empty after {MOST_RUNS} runs: does a job enqueue itself for ever?")

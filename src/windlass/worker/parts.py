@@ -19,6 +19,7 @@ from windlass.store.protocol import Look, Store, Vitals, WorkerInfo
 from windlass.upkeep import place
 from windlass.upkeep.pruner import Pruner
 from windlass.upkeep.reaper import Reaper
+from windlass.upkeep.scheduler import Scheduler
 from windlass.upkeep.watchman import Watchman
 from windlass.wakeup.protocol import Wakeup
 from windlass.worker.budget import SHARE_OF_MACHINE, Budget, machine_memory
@@ -92,12 +93,14 @@ class Parts:
         watchman = Watchman(gone=partial(place.is_gone, seen_from=self.standing.place))
         self.reaper = Reaper(store, wakeup, watchman, policy=self.terms.policy, clock=clock)
         self.pruner = Pruner(store).loop()
+        self.scheduler = Scheduler(store, wakeup)
 
     @property
     def loops(self) -> tuple[Loop, ...]:
         """The threads that repeat themselves, in the order in which they stop; the claimer's stops before."""
         return (
             self.pruner,
+            self.scheduler.loop,
             self.terms.loop,
             self.reaper.loop,
             self.heartbeat.loop,

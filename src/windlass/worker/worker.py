@@ -15,6 +15,7 @@ from windlass.clock import Clock, SystemClock
 from windlass.config import WorkerConfig, ring
 from windlass.registry import Registry
 from windlass.store.protocol import Store
+from windlass.upkeep.scheduler import declare
 from windlass.wakeup.protocol import Wakeup
 from windlass.worker import hooks, readiness
 from windlass.worker.ending import Ending
@@ -89,6 +90,7 @@ class Worker:
             self._phase = "working"
         readiness.check(parts.handlers.values(), self._store.types(), ring)
         self._store.register([handler.info() for handler in parts.handlers.values()])
+        declare(self._store, registry, parts.handlers)
         if parts.needs_loop or hooks.need_the_loop((*registry.on_start, *registry.on_stop)):
             parts.caller.coroutines.open()
         try:

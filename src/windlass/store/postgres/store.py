@@ -167,8 +167,8 @@ class PostgresStore(SharedVerbs):
     # --- schedules ---
 
     def fire(self) -> Fired:
-        # A look first, in one statement: mostly there is nothing to do.
-        return self._hot("beat", scheduling.idle) or self._write(scheduling.fire, enqueue.enqueue_jobs)
+        # A look in one statement, and not in a snapshot: mostly there is nothing to do.
+        return self._hot("beat", scheduling.idle) or self._write(scheduling.fire, self._enqueuing)
 
     # --- upkeep ---
 

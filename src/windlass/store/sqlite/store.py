@@ -20,7 +20,7 @@ from windlass.store.sqlite.files import real_path
 from windlass.store.sqlite.library import require_version, sqlite3
 from windlass.store.sqlite.readers import Readers
 from windlass.store.sqlite.writer import Writer
-from windlass.store.verbs import fleet, handling, producing, running, scheduling, upkeep
+from windlass.store.verbs import fleet, handling, producing, running, upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
         Want,
         WorkerInfo,
     )
-    from windlass.store.scheduling import Fired
 
 T = TypeVar("T")
 
@@ -155,13 +154,6 @@ class SqliteStore(SharedVerbs):
 
     def look(self, worker: str, types: Mapping[str, int]) -> Look:
         return self._read(fleet.look, worker, types)
-
-    # --- schedules ---
-
-    def fire(self) -> Fired:
-        # A look first, as for a claim.
-        nothing = None if self.path == MEMORY else self._read(scheduling.idle)
-        return nothing or self._writer.run(scheduling.fire, producing.enqueue)
 
     # --- upkeep ---
 

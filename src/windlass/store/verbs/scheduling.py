@@ -44,6 +44,7 @@ def fire(tx: Tx, store: Storing) -> Fired:
             # One that cannot be fired must not keep the others from it.
             with tx.part():
                 jobs += _fire_one(tx, _schedule(row), row["next_at"], store)
+                tx.change("trim_fires", schedule=row["name"], keep=REMEMBERED)
         except (InvalidValue, Refused) as error:
             _note_problem(tx, row, str(error))
     return Fired(tuple(jobs), _next_in(tx))
@@ -116,7 +117,6 @@ def _note(
         made_by=made_by,
         now=tx.now,
     )
-    tx.change("trim_fires", schedule=name, keep=REMEMBERED)
 
 
 def _note_problem(tx: Tx, row: Row, problem: str) -> None:
@@ -252,10 +252,7 @@ def _change(tx: Tx, row: Row, new: NewSchedule, origin: Origin) -> None:
     """Give a schedule another definition. With the same times it stays where it is in them."""
     before = _schedule(row).timing
     same = (before.cron, before.every, before.tz) == (new.timing.cron, new.timing.every, new.timing.tz)
-    if same and not row["withdrawn"]:
-        next_at = row["next_at"]
-    else:
-        next_at = _pass_over(tx, row, new.timing)
+    next_at = row["next_at"] if same and not row["withdrawn"] else _pass_over(tx, row, new.timing)
     tx.change("change_schedule", **(_columns(tx, new, origin) | {"next_at": next_at}))
 
 

@@ -1,0 +1,244 @@
+"""What can an operator see and do about schedules? Each verb once, as in ops.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from windlass.errors import InvalidValue, UnknownType
+from windlass.job import HIGHEST_PRIORITY, MAX_ATTEMPTS, MAX_TENANT, TypeInfo
+from windlass.ops.overview import Overview, ScheduleSummary, WorkerHealth, serves
+from windlass.payload import pack, validate
+from windlass.schedule import NewSchedule, TimingOptions, read_timing
+from windlass.schedule.timing import check_name
+from windlass.store.protocol import Store
+from windlass.store.scheduling import Fire, ScheduleInfo
+from windlass.wakeup.protocol import Wakeup
+
+# A fire time that nobody has dealt with for so long: nobody looks.
+LATE_AFTER = timedelta(minutes=1)
+
+
+class ScheduleStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule, whether it is active, paused or withdrawn, and what is wrong with it in words."""
+
+    info: ScheduleInfo
+    state: str
+    notes: tuple[str, ...] = ()
+
+
+class Schedules:
+    """The verbs on schedules; `who` says in whose name."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        wakeup: Wakeup | None,
+        who: Callable[[str | None], str],
+        fleet: Callable[[], list[WorkerHealth]],
+    ) -> None:
+        self._store = store
+        self._wakeup = wakeup
+        self._who = who
+        self._fleet = fleet
+
+    def list(self) -> list[ScheduleStatus]:
+        """Every schedule, by name."""
+        found = self._store.schedules()
+        # Most stores have none, and a look at all else costs as much again.
+        look = self._look() if found else None
+        return [] if look is None else [look.status(info) for info in found]
+
+    def show(self, name: str) -> ScheduleStatus:
+        """One schedule."""
+        info = self._store.schedule(name)
+        return self._look().status(info)
+
+    def history(self, name: str, *, limit: int = 20) -> Sequence[Fire]:
+        """What became of a schedule's last fire times, newest first."""
+        if not 1 <= limit <= MOST_FIRES:
+            raise InvalidValue("limit", limit, f"between 1 and {MOST_FIRES}")
+        return self._store.fires(name, limit=limit)
+
+    def add(
+        self,
+        name: str,
+        job_type: str,
+        payload: Mapping[str, Any],
+        timing: TimingOptions,
+        *,
+        priority: int | None = None,
+        max_attempts: int | None = None,
+        tenant: str = "",
+        replace: bool = False,
+    ) -> ScheduleStatus:
+        """Enter a schedule for a type of the catalogue; its payload must fit the type's schema."""
+        types = self._store.types()
+        info = types.get(job_type)
+        if info is None:
+            raise UnknownType(job_type, types)
+        self._store.add_schedule(
+            NewSchedule(
+                name=check_name(name),
+                timing=read_timing(timing),
+                type=job_type,
+                payload=_fitting(info, payload),
+                schema_version=info.schema_version,
+                priority=_within("priority", priority, 0, HIGHEST_PRIORITY),
+                max_attempts=_within("max_attempts", max_attempts, 1, MAX_ATTEMPTS),
+                tenant=_tenant(tenant),
+            ),
+            replace=replace,
+        )
+        return self.show(name)
+
+    def pause(self, name: str, *, by: str | None = None) -> ScheduleStatus:
+        """Let it fire no more until it is resumed."""
+        self._store.pause_schedule(name, by=self._who(by))
+        return self.show(name)
+
+    def resume(self, name: str) -> ScheduleStatus:
+        """Let it fire from its next fire time on."""
+        self._store.resume_schedule(name)
+        return self.show(name)
+
+    def run(self, name: str, *, by: str | None = None) -> str:
+        """Make its job now, beside its fire times; the job's id."""
+        job_id = self._store.run_schedule(name, by=self._who(by))
+        if self._wakeup is not None:
+            self._wakeup.notify()
+        return job_id
+
+    def remove(self, name: str) -> None:
+        """Forget it; its jobs stay."""
+        self._store.remove_schedule(name)
+
+    def _look(self) -> Surroundings:
+        return Surroundings(self._store.now(), self._store.types(), self._fleet())
+
+
+class Surroundings(msgspec.Struct, frozen=True):
+    """What a schedule is judged by: the time, the catalogue, and who works."""
+
+    now: datetime
+    types: Collection[str]
+    workers: Sequence[WorkerHealth]
+
+    def status(self, info: ScheduleInfo) -> ScheduleStatus:
+        """A schedule and what is wrong with it."""
+        state = "withdrawn" if info.withdrawn else "paused" if info.paused else "active"
+        return ScheduleStatus(info=info, state=state, notes=tuple(self._notes(info)))
+
+    def _notes(self, info: ScheduleInfo) -> list[str]:
+        if info.withdrawn:
+            return [
+                "the code declares it no more and it does not fire; `windlass schedule remove` forgets it"
+            ]
+        notes = [] if info.problem is None else [f"it cannot be fired: {info.problem}"]
+        if info.new.type not in self.types:
+            notes.append(f"no type {info.new.type} is registered")
+        elif not any(worker.alive and serves(worker.info, info.new.type) for worker in self.workers):
+            notes.append(f"no running worker serves its type {info.new.type}")
+        late = info.next_at is not None and self.now - info.next_at > LATE_AFTER
+        if late and not info.paused and info.problem is None:
+            notes.append("its time has passed: no worker and no `windlass scheduler` is running")
+        return notes
+
+
+def with_schedules(seen: Overview, found: Sequence[ScheduleStatus]) -> Overview:
+    """One look at everything, schedules included."""
+    if not found:
+        return seen
+    coming = [each.info for each in found if each.state == "active" and each.info.next_at is not None]
+    first = min(coming, key=lambda info: info.next_at or seen.now, default=None)
+    summary = ScheduleSummary(
+        count=len(found),
+        paused=sum(each.state == "paused" for each in found),
+        next_name=None if first is None else first.name,
+        next_at=None if first is None else first.next_at,
+    )
+    return msgspec.structs.replace(
+        seen, schedules=summary, warnings=[*seen.warnings, *_warnings(seen, found)]
+    )
+
+
+def _warnings(seen: Overview, found: Sequence[ScheduleStatus]) -> list[str]:
+    if not seen.fleet.alive:
+        # One line for all of them: each would say the same.
+        many = "1 schedule brings" if len(found) == 1 else f"{len(found)} schedules bring"
+        return [f"no worker is running, so nobody runs what {many}"]
+    told = [f"schedule {each.info.name}: {each.notes[0]}" for each in found if each.notes]
+    if len(told) > _MOST_TOLD:
+        return [*told[:_MOST_TOLD], f"{len(told) - _MOST_TOLD} more schedules: windlass schedule list"]
+    return told
+
+
+def schedule_document(status: ScheduleStatus) -> dict[str, Any]:
+    """A schedule as plain values."""
+    info, new, timing = status.info, status.info.new, status.info.new.timing
+    return {
+        "name": new.name,
+        "type": new.type,
+        "payload": msgspec.Raw(new.payload),
+        "cron": timing.cron,
+        "every": timing.every,
+        "tz": timing.tz if timing.cron else None,
+        "catch_up": timing.catch_up,
+        "overlap": timing.overlap,
+        "jitter": timing.jitter,
+        "priority": new.priority,
+        "max_attempts": new.max_attempts,
+        "tenant": new.tenant or None,
+        "origin": info.origin.value,
+        "state": status.state,
+        "next_at": info.next_at if status.state == "active" else None,
+        "last": None if info.last is None else fire_document(info.last),
+        "paused_by": info.paused_by,
+        "paused_at": info.paused_at,
+        "created_at": info.created_at,
+        "updated_at": info.updated_at,
+        "notes": list(status.notes),
+    }
+
+
+def fire_document(fire: Fire) -> dict[str, Any]:
+    """A fire time and what became of it, as plain values."""
+    return {
+        "at": fire.at,
+        "outcome": fire.outcome.value,
+        "until": fire.until,
+        "job": fire.job_id,
+        "job_state": fire.job_state,
+        "by": fire.made_by,
+        "noted_at": fire.noted_at,
+    }
+
+
+def _fitting(info: TypeInfo, payload: Mapping[str, Any]) -> bytes:
+    secret = sorted(set(info.options.get("encrypt", ())) & set(payload))
+    if secret:
+        allowed = "a payload without encrypted fields: a schedule keeps it in the clear"
+        raise InvalidValue(f"payload.{secret[0]}", "(hidden)", allowed)
+    packed = pack(payload, info.name)
+    validate(info.schema, packed, info.name)
+    return packed
+
+
+def _within(field: str, value: int | None, least: int, most: int) -> int | None:
+    if value is not None and not least <= value <= most:
+        raise InvalidValue(field, value, f"a whole number between {least} and {most}")
+    return value
+
+
+def _tenant(value: str) -> str:
+    if len(value) > MAX_TENANT or "\0" in value:
+        raise InvalidValue("tenant", value, f"a text of at most {MAX_TENANT} characters")
+    return value
+
+
+MOST_FIRES = 100
+_MOST_TOLD = 5

@@ -1,0 +1,53 @@
+"""Who makes the jobs of schedules when their time has come? Whoever looks: any number may."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from datetime import timedelta
+
+from windlass.loop import Loop
+from windlass.registry import SHELL, Registry
+from windlass.store.protocol import Store
+from windlass.wakeup.protocol import Wakeup
+
+log = logging.getLogger("windlass.scheduler")
+
+# As soon as somebody's new schedule is noticed; a fire time that is known is met to the moment.
+_LOOK_EVERY = timedelta(seconds=5)
+_JITTER = 0.1
+# If a time has come and there was nothing to do: somebody else is at it, or it cannot be done now.
+_LET_OTHERS = 1.0
+
+
+class Scheduler:
+    """Looks at the schedules and sleeps until the next fire time, but not for long."""
+
+    def __init__(self, store: Store, wakeup: Wakeup) -> None:
+        self._store = store
+        self._wakeup = wakeup
+        self.loop = Loop("scheduler", self.tick, every=_LOOK_EVERY, jitter=_JITTER)
+
+    def tick(self) -> float | None:
+        """Deal with the fire times that have come; the seconds until the next look."""
+        fired = self._store.fire()
+        if fired.jobs:
+            self._wakeup.notify()
+            log.info("schedule.fired", extra={"jobs": len(fired.jobs)})
+        if fired.next_in is None:
+            return None
+        if fired.next_in <= timedelta(0):
+            return 0.0 if fired.jobs else _LET_OTHERS
+        return min(fired.next_in, _LOOK_EVERY).total_seconds()
+
+
+def declare(store: Store, registry: Registry, types: Collection[str]) -> None:
+    """Tell the store what the code declares for these types; what it declares no more is marked there."""
+    # Commands belong to no application: nobody can say that a schedule of theirs has gone.
+    ours = [name for name in types if name != SHELL]
+    declared = [schedule for schedule in registry.schedules() if schedule.type in ours]
+    for name in store.declare(declared, ours):
+        log.warning(
+            "schedule.not_declared",
+            extra={"schedule": name, "note": "an operator's own holds; windlass schedule remove gives way"},
+        )

@@ -1,0 +1,31 @@
+"""Does a fire time survive the death of whoever fires it? A short form of scripts/schedule_run.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.crash.schedulers import NIGHTS, run
+from tests.servers import postgres
+
+
+@pytest.fixture(params=["sqlite", max(postgres.MAJORS)], ids=str)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/jobs.db"
+    else:
+        with postgres.fresh(request.param) as fresh:
+            yield fresh
+
+
+@pytest.mark.timeout(180)
+def test_each_fire_time_of_both_nights_fires_once_though_schedulers_are_killed(
+    url: str, tmp_path: Path
+) -> None:
+    autumn, spring = NIGHTS[1], NIGHTS[4]
+    verdict = run(url, tmp_path, nights=(autumn, spring), schedulers=3, seed=7)
+    assert verdict.problems == []
+    assert verdict.kills_within > 3
+    assert verdict.fire_times > 150
