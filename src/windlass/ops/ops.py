@@ -15,6 +15,7 @@ from windlass.config import ring
 from windlass.errors import InvalidValue, JobNotFound, WorkerNotFound
 from windlass.job import HIGHEST_PRIORITY, Job, TypeInfo, View
 from windlass.ops.bulk import Bulk, Verb, act_on_all, matching, narrowed
+from windlass.ops.flow import FlowVerbs
 from windlass.ops.local import Stop, local_workers, stop, with_the_gone_dead
 from windlass.ops.overview import Overview, TypeStatus, WorkerHealth, health_of, overview
 from windlass.ops.pace import Pace
@@ -50,7 +51,7 @@ class Ties(msgspec.Struct, frozen=True, kw_only=True):
     waits_for: tuple[str, ...] = ()
 
 
-class Ops:
+class Ops(FlowVerbs):
     """Every operator verb. `by` names who acts in the records; without one it is the operating system's user.
 
     Jobs are named by id or key. Verbs that change one raise JobNotFound and WrongState.
@@ -69,7 +70,8 @@ class Ops:
     def status(self) -> Overview:
         """One look at jobs, types and workers, with what is wrong in words."""
         held = settings.read(self.store.settings())
-        return overview(self.store.counts(), self.store.types(), self._fleet(), held)
+        switches = self.store.switches()
+        return overview(self.store.counts(), self.store.types(), self._fleet(), held, switches)
 
     def find(self, where: Filter, *, limit: int = 50, cursor: str | None = None) -> Page:
         """Jobs, newest first."""

@@ -29,7 +29,17 @@ from windlass.queue.opening import Opening
 from windlass.queue.options import JobOptions, choose, without_connection
 from windlass.queue.producer import Producer
 from windlass.queue.working import WorkerOptions, worker_config
-from windlass.registry import Executor, Options, Registry, Rules, WhenUnsure, make_handler, shell_handler
+from windlass.registry import (
+    Executor,
+    Options,
+    Registry,
+    Rules,
+    WhenUnsure,
+    check_limit_key,
+    make_handler,
+    make_limit,
+    shell_handler,
+)
 from windlass.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -64,6 +74,11 @@ class TypeOptions(TypedDict, total=False):
     version: int
     when_unsure: WhenUnsure
     encrypt: Sequence[str]
+    concurrency: int
+    tenant_concurrency: int
+    rate: str
+    burst: int
+    limit_key: str
 
 
 class Decorator(Protocol):
@@ -124,6 +139,12 @@ class Queue:
     def is_async(function: Callable[..., Any]) -> bool:
         """Whether a handler is `async def`."""
         return inspect.iscoroutinefunction(function)
+
+    def limit(
+        self, key: str, *, concurrency: int | None = None, rate: str | None = None, burst: int | None = None
+    ) -> None:
+        """Limit all types with `limit_key=key` together, over all workers; operators may set it otherwise."""
+        self.registry.limits[check_limit_key(key)] = make_limit(concurrency, rate, burst)
 
     def on_worker_start(self, hook: Hook) -> Hook:
         """Call a function in each worker before it claims its first job."""

@@ -19,6 +19,9 @@ import msgspec
 TABLES: dict[str, tuple[str, ...]] = {
     "types": ("name",),
     "settings": ("name",),
+    "pauses": ("type",),
+    "breakers": ("name",),
+    "limits": ("name",),
     "keys": ("caller", "key"),
     "jobs": ("seq",),
     "archive": ("seq",),

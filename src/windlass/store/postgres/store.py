@@ -13,7 +13,8 @@ from psycopg import errors
 from windlass.clock import from_micros
 from windlass.errors import StoreError, StoreUnavailable
 from windlass.store import migration
-from windlass.store.postgres import claim, enqueue, fleet, guest, health, retention, schema, settle
+from windlass.store.flowing import Flowing
+from windlass.store.postgres import claim, enqueue, fleet, guest, health, limited, retention, schema, settle
 from windlass.store.postgres.address import read
 from windlass.store.postgres.failures import explain, is_passing, lacks_day
 from windlass.store.postgres.gather import Gathering
@@ -62,7 +63,7 @@ _PATIENCE_SECONDS = 30.0
 _TRIES = 8
 
 
-class PostgresStore:
+class PostgresStore(Flowing):
     """A store in one database. Safe for many threads, processes and machines."""
 
     def __init__(
@@ -139,7 +140,8 @@ class PostgresStore:
 
     def claim(self, want: Want) -> Claimed:
         # Never asked again by itself: leases of a lost answer are the claimer's to find and give back.
-        return self._hot("claim", claim.claim, want, self._floors, again=False)
+        verb = limited.claim if want.restricted else claim.claim
+        return self._hot("claim", verb, want, self._floors, again=False)
 
     def extend(self, leases: Sequence[Lease], by: timedelta) -> tuple[list[Lease], list[Lease]]:
         return self._hot("beat", fleet.extend, leases, by)
@@ -337,6 +339,8 @@ class PostgresStore:
     def _repeatable(self, verb: Callable[..., T], *args: object) -> T:
         """The same for what may be written twice: asked again when its connection broke."""
         return self._again_if_broken(lambda until: self._write(verb, *args, until=until))
+
+    _change = _repeatable
 
     def _within(
         self, connection: Connection, use: str, verb: Callable[..., T], tx: PostgresTx, *args: object

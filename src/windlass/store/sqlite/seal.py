@@ -31,14 +31,18 @@ _REFUSED: dict[tuple[str, str], str] = {
     ("archive", "insert"): _WHEN_CLOSED,
     ("archive", "update"): _ALWAYS,
     ("archive", "delete"): _ALWAYS,
-    **{(table, verb): _ALWAYS for table in ("types", "settings") for verb in ("insert", "update", "delete")},
+    **{
+        (table, verb): _ALWAYS
+        for table in ("types", "settings", "pauses")
+        for verb in ("insert", "update", "delete")
+    },
     ("keys", "insert"): _UNLESS_BY_END,
     ("keys", "update"): _UNLESS_BY_END,
     ("keys", "delete"): _UNLESS_BY_END,
     # What a running job says about itself, and who waits for it.
     **{
         (table, verb): _WHEN_CLOSED
-        for table in ("batches", "dependencies", "once", "progress")
+        for table in ("batches", "dependencies", "once", "progress", "breakers", "limits")
         for verb in ("insert", "update", "delete")
     },
     ("workers", "insert"): _ALWAYS,

@@ -10,10 +10,11 @@ from windlass.clock import SystemClock, from_micros
 from windlass.errors import StoreUnavailable
 from windlass.store import migration, statements
 from windlass.store.bridge import across, across_block
+from windlass.store.flowing import Flowing
 from windlass.store.protocol import StoreStatus
 from windlass.store.sqlite import files, forks, guest, health, schema
 from windlass.store.sqlite import handling as own
-from windlass.store.sqlite.claim import claim, nothing_to_claim
+from windlass.store.sqlite.claim import claim, claim_within_limits, nothing_to_claim
 from windlass.store.sqlite.connection import MEMORY, SqliteTx, open_connection
 from windlass.store.sqlite.files import real_path
 from windlass.store.sqlite.library import require_version, sqlite3
@@ -51,7 +52,7 @@ T = TypeVar("T")
 _PATIENCE_SECONDS = 30.0
 
 
-class SqliteStore:
+class SqliteStore(Flowing):
     """A store in one file. Safe for many threads and, on one machine, many processes."""
 
     def __init__(
@@ -130,7 +131,7 @@ class SqliteStore:
     def claim(self, want: Want) -> Claimed:
         # A look first: an idle fleet must not queue for the write lock to find nothing.
         nothing = None if self.path == MEMORY else self._read(nothing_to_claim, want)
-        return nothing or self._writer.run(claim, want)
+        return nothing or self._writer.run(claim_within_limits if want.restricted else claim, want)
 
     def extend(self, leases: Sequence[Lease], by: timedelta) -> tuple[list[Lease], list[Lease]]:
         return self._writer.run(running.extend, leases, by, urgent=True)
@@ -297,7 +298,10 @@ class SqliteStore:
             self._readers.resume()
             self._writer.resume()
 
-    # --- reading ---
+    # --- reading and writing ---
+
+    def _change(self, verb: Callable[..., T], *args: object) -> T:
+        return self._writer.run(verb, *args)
 
     def _read(self, verb: Callable[..., T], *args: object) -> T:
         if self.path == MEMORY:

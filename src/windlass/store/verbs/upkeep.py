@@ -57,3 +57,4 @@ def set_setting(tx: Tx, name: str, value: str | None) -> None:
         tx.change("reset_setting", name=name)
     else:
         tx.change("put_setting", name=name, value=value, now=tx.now)
+    tx.change("revise")
