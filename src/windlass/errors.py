@@ -11,6 +11,7 @@ WindlassError
 │   └── Conflict            what exists stands against what was asked
 │       ├── KeyConflict     the key is taken by a job with another type or payload
 │       ├── IdConflict      the caller-made id is taken
+│       ├── UniqueConflict  another job holds the unique name
 │       └── WrongState      the job's state does not allow the verb
 ├── StoreError              the store did not do what it was asked
 │   ├── StoreBusy           somebody else held the write lock for too long
@@ -122,6 +123,16 @@ class IdConflict(Conflict):
     def __init__(self, job_id: str) -> None:
         self.job_id = job_id
         super().__init__(f"id {job_id} belongs to another job; leave the id out to be given a new one")
+
+
+class UniqueConflict(Conflict):
+    """Another job holds the unique name, and the request may not take its place."""
+
+    def __init__(self, name: str, job_id: str, state: str) -> None:
+        self.name = name
+        self.job_id = job_id
+        self.state = state
+        super().__init__(f"the unique name {_shown(name)} is held by job {job_id}, which is {state}")
 
 
 class WrongState(Conflict):

@@ -101,7 +101,7 @@ UNFENCED = {
         "promote_types",
         "prune_dead",
     ),
-    *("remove_idle", "remove_new", "replay", "request"),
+    *("hold_unique", "replace_unique", "retake_unique", "remove_idle", "remove_new", "replay", "request"),
     # About whom a job waits for, or which batch it is of.
     *("join_batch", "mark_parent", "release_child", "wait_for_parents", "wait_no_more"),
 }

@@ -13,7 +13,19 @@ from windlass.registry import SHELL
 
 _JOB = ("type", "payload")
 _COMMAND = ("command", "timeout", "cwd", "env")
-_OPTIONS = ("id", "key", "priority", "delay", "run_at", "max_attempts", "tenant", "payload_ref")
+_OPTIONS = (
+    "id",
+    "key",
+    "priority",
+    "delay",
+    "run_at",
+    "max_attempts",
+    "tenant",
+    "payload_ref",
+    "unique",
+    "until",
+    "on_unique",
+)
 
 
 class Request(msgspec.Struct, frozen=True):
