@@ -107,9 +107,9 @@ def target(url: str) -> Target:
 def handlers(url: str) -> Transacting:
     """For a child process: handlers' transactions in the store behind a URL, and nothing else of it."""
     if is_postgres(url):
-        found: Transacting = _postgres().handling.open_handlers(url, patience=_PATIENCE)
+        found: Transacting = _postgres().handling.open_handlers(url, patience=PATIENCE)
         return found
-    return sqlite_handling.open_handlers(sqlite_path(url), patience=_PATIENCE)
+    return sqlite_handling.open_handlers(sqlite_path(url), patience=PATIENCE)
 
 
 def is_postgres(url: str) -> bool:

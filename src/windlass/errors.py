@@ -13,6 +13,7 @@ WindlassError
 │       ├── KeyConflict     the key is taken by a job with another type or payload
 │       ├── IdConflict      the caller-made id is taken
 │       ├── ScheduleConflict  the name is taken, or the schedule is the code's
+│       ├── UniqueConflict  another job holds the unique name
 │       └── WrongState      the job's state does not allow the verb
 ├── StoreError              the store did not do what it was asked
 │   ├── StoreBusy           somebody else held the write lock for too long
@@ -140,6 +141,16 @@ class ScheduleConflict(Conflict):
     def __init__(self, name: str, why: str) -> None:
         self.name = name
         super().__init__(f"schedule {_shown(name)} {why}")
+
+
+class UniqueConflict(Conflict):
+    """Another job holds the unique name, and the request may not take its place."""
+
+    def __init__(self, name: str, job_id: str, state: str) -> None:
+        self.name = name
+        self.job_id = job_id
+        self.state = state
+        super().__init__(f"the unique name {_shown(name)} is held by job {job_id}, which is {state}")
 
 
 class WrongState(Conflict):

@@ -22,6 +22,7 @@ DEFAULT_MAX_ATTEMPTS = 5
 MAX_TYPE = 128
 MAX_KEY = 256
 MAX_TENANT = 128
+MAX_UNIQUE = 256
 # The member of a payload that points at data elsewhere; it is not one of the handler's fields.
 REFERENCE = "$payload_ref"
 # When a job runs that waits for others: at no time of its own.
@@ -203,6 +204,10 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     # Runs after all of these (ids or keys) have completed; `on_dead` says what to do if one never will.
     depends_on: tuple[str, ...] = ()
     on_dead: Literal["wait", "cancel", "run"] = "wait"
+    # At most one job of that name at a time, until it starts or until it is done; what to do if there is one.
+    unique: str | None = None
+    unique_until: Literal["start", "done"] = "done"
+    on_unique: Literal["skip", "replace", "error"] = "skip"
 
     def digest(self) -> str:
         """What a repeated key is compared by: type and payload as sent."""

@@ -29,6 +29,7 @@ from windlass.origin import Origin, origin_of
 from windlass.outcome import RULES, Policy, Rule
 from windlass.payload import Ring, Signature, Upgrades, encode
 from windlass.payload.seal import has_seal
+from windlass.policy.limit import MOST_AT_ONCE, UNLIMITED, Limit, parse_rate
 from windlass.policy.retry import Retry
 from windlass.schedule import NewSchedule
 from windlass.size import Size, parse_size
@@ -64,6 +65,9 @@ class Handler:
     cpu_time: timedelta | None = None
     # Where a child process finds the function; None if it cannot.
     origin: Origin | None = None
+    # What its jobs may take together, over all workers, and what they share with other types.
+    limit: Limit = UNLIMITED
+    limit_key: str | None = None
     # The options that the code gave; the others may be set by operators as defaults.
     said: frozenset[str] = frozenset()
 
@@ -99,6 +103,7 @@ class Handler:
             "retry": msgspec.to_builtins(self.policy.retry),
             "max_age": None if max_age is None else max_age.total_seconds(),
             "when_unsure": self.when_unsure,
+            **limit_options(self.limit, self.limit_key),
             "said": sorted(self.said),
         }
         if self.upgrades.known:
@@ -115,6 +120,8 @@ class Registry:
     def __init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
         self._schedules: dict[str, NewSchedule] = {}
+        # What several types share, by key.
+        self.limits: dict[str, Limit] = {}
         # Rises with each change.
         self.revision = 0
         self.on_start: list[Callable[[], object]] = []
@@ -179,6 +186,11 @@ class Options:
     version: int | None = None
     when_unsure: WhenUnsure | None = None
     encrypt: Sequence[str] | None = None
+    concurrency: int | None = None
+    tenant_concurrency: int | None = None
+    rate: str | None = None
+    burst: int | None = None
+    limit_key: str | None = None
 
 
 def make_handler(
@@ -212,6 +224,8 @@ def make_handler(
         when_unsure=_one_of("when_unsure", _or(options.when_unsure, "run"), ("run", "stop")),
         upgrades=Upgrades(name, version),
         encrypt=signature.secret,
+        limit=make_limit(options.concurrency, options.rate, options.burst, options.tenant_concurrency),
+        limit_key=None if options.limit_key is None else check_limit_key(options.limit_key),
         said=frozenset(key for key, value in vars(options).items() if value is not None and key != "name"),
     )
 
@@ -310,6 +324,58 @@ def _rules(rules: Mapping[Any, Any]) -> dict[type[BaseException], Rule]:
             raise InvalidValue("a key of rules", kind, "an exception class")
         _one_of(f"rules[{kind.__name__}]", rule, RULES)
     return dict(rules)
+
+
+# --- limits -------------------------------------------------------------------------------------
+
+
+def make_limit(
+    concurrency: int | None = None,
+    rate: str | None = None,
+    burst: int | None = None,
+    per_tenant: int | None = None,
+) -> Limit:
+    """What code says about a limit, checked."""
+    if burst is not None and rate is None:
+        raise InvalidValue("burst", burst, "given together with rate")
+    made = None if rate is None else parse_rate(rate)
+    if made is not None and burst is not None:
+        made = msgspec.structs.replace(made, burst=check_whole("burst", burst, 1, MOST_AT_ONCE))
+    return Limit(
+        concurrency=_at_once("concurrency", concurrency),
+        rate=made,
+        per_tenant=_at_once("tenant_concurrency", per_tenant),
+    )
+
+
+def check_limit_key(key: object) -> str:
+    """The name of what several types share, or InvalidValue."""
+    try:
+        return check_type(key)
+    except InvalidValue as error:
+        raise InvalidValue("limit_key", key, error.allowed) from None
+
+
+def limit_options(limit: Limit, key: str | None) -> dict[str, Any]:
+    """What the catalogue tells of a type's limits; nothing if it has none."""
+    told = {
+        "concurrency": limit.concurrency,
+        "tenant_concurrency": limit.per_tenant,
+        "rate": None if limit.rate is None else str(limit.rate),
+        "burst": None if limit.rate is None else limit.rate.burst or None,
+        "limit_key": key,
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def limit_from(options: Mapping[str, Any]) -> Limit:
+    """A type's limit as the catalogue tells it."""
+    given = (options.get(name) for name in ("concurrency", "rate", "burst", "tenant_concurrency"))
+    return make_limit(*given)
+
+
+def _at_once(field: str, value: int | None) -> int | None:
+    return None if value is None else check_whole(field, value, 1, MOST_AT_ONCE)
 
 
 # --- checks that producers need as well ---------------------------------------------------------

@@ -1,7 +1,8 @@
 """What may an operator set at run time, and what does it come to for one type?
 
 A plain name (`timeout`) is the default for types whose code says nothing; a name with a type in front
-(`report.build.timeout`) is an operator's override and stands above the code, until it is reset.
+(`report.build.timeout`) is an operator's override and stands above the code, until it is reset. Limits are
+also set for what shares a key (`key:crm.concurrency`) and for all jobs together (`*.rate`).
 """
 
 from __future__ import annotations
@@ -15,11 +16,15 @@ import msgspec
 from windlass.duration import parse_duration
 from windlass.errors import InvalidValue
 from windlass.job import DEFAULT_MAX_ATTEMPTS, MAX_ATTEMPTS, MAX_TYPE
+from windlass.policy.limit import MOST_AT_ONCE, Limit, Rate, parse_rate
 from windlass.policy.retry import KINDS, Retry
 
 DEFAULT_TIMEOUT = timedelta(seconds=300)
 LONGEST_TIMEOUT = timedelta(days=7)
 LONGEST_KEEP = timedelta(days=3650)
+# Whose limits hold for all jobs together, and for those that share a key.
+ALL = "*"
+KEY = "key:"
 
 
 class Effective(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +67,28 @@ class Settings(msgspec.Struct, frozen=True):
             timeout=self._choose(job_type, "timeout", timeout),
             retry=self._retry(job_type, retry),
         )
+
+    def limit(self, name: str, code: Limit | None = None) -> Limit:
+        """What limits a type, a key (`key:crm`) or all jobs (`*`) whose code says this much."""
+        said = code or Limit()
+        # What holds for types in general is not meant for keys, nor for all jobs together.
+        general = name != ALL and not name.startswith(KEY)
+        rate: Rate | None = self._bound(name, "rate", said.rate, general=general)
+        burst: int | None = self._bound(name, "burst", None, general=general)
+        if rate is not None and burst is not None:
+            rate = msgspec.structs.replace(rate, burst=burst)
+        return Limit(
+            concurrency=self._bound(name, "concurrency", said.concurrency, general=general),
+            rate=rate,
+            per_tenant=self._bound(name, "tenant_concurrency", said.per_tenant, general=general),
+        )
+
+    def _bound(self, name: str, setting: str, code: Any, *, general: bool) -> Any:
+        """One bound; an operator may also have set that there is none."""
+        override = f"{name}.{setting}"
+        if override in self.values:
+            return self.values[override]
+        return self._value(setting) if code is None and general else code
 
     def _choose(self, job_type: str, name: str, code: Any) -> Any:
         override = self.values.get(f"{job_type}.{name}")
@@ -131,7 +158,7 @@ def split(name: str) -> tuple[str | None, str]:
     raise InvalidValue(
         "setting",
         name,
-        f"one of {', '.join(DEFAULTS)}, or for one type TYPE.max_attempts, TYPE.timeout, TYPE.retry.…",
+        f"one of {', '.join(DEFAULTS)}, or for one type TYPE.max_attempts, TYPE.timeout, TYPE.rate and so on",
     )
 
 
@@ -142,6 +169,21 @@ def _attempts(text: str) -> int:
     if text.isdecimal() and 1 <= int(text) <= MAX_ATTEMPTS:
         return int(text)
     raise InvalidValue("", text, f"a whole number between 1 and {MAX_ATTEMPTS}")
+
+
+def _at_once(text: str) -> int | None:
+    if text == _NONE:
+        return None
+    if text.isdecimal() and 1 <= int(text) <= MOST_AT_ONCE:
+        return int(text)
+    raise InvalidValue("", text, f"a whole number between 1 and {MOST_AT_ONCE}, or {_NONE}")
+
+
+def _rate(text: str) -> Rate | None:
+    try:
+        return None if text == _NONE else parse_rate(text)
+    except InvalidValue as error:
+        raise InvalidValue("", text, f"{error.allowed}, or {_NONE}") from None
 
 
 def _timeout(text: str) -> timedelta:
@@ -193,6 +235,7 @@ def _delays_of(kind_name: str) -> str:
 
 
 _RETRY = "retry."
+_NONE = "none"
 _READERS: dict[str, Callable[[str], Any]] = {
     "max_attempts": _attempts,
     "timeout": _timeout,
@@ -201,6 +244,10 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "retry.cap": _seconds,
     "retry.jitter": _seconds,
     "retry.delays": _delays,
+    "concurrency": _at_once,
+    "tenant_concurrency": _at_once,
+    "rate": _rate,
+    "burst": _at_once,
     "keep_ended": _keep,
     "keep_dead": _keep,
 }
@@ -214,6 +261,10 @@ DEFAULTS: dict[str, Any] = {
     "retry.cap": _STANDARD.cap,
     "retry.jitter": _STANDARD.jitter,
     "retry.delays": _STANDARD.delays,
+    "concurrency": None,
+    "tenant_concurrency": None,
+    "rate": None,
+    "burst": None,
     "keep_ended": timedelta(days=7),
     "keep_dead": timedelta(days=30),
 }

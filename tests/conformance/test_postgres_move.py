@@ -57,6 +57,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("filled") / "jobs.db"
     with closing(connect.open(f"sqlite:///{path}")) as opened:
         fill(opened.store, MANY)
+        opened.store.pause("report.build", by="ann", why="too slow")
     return path
 
 
@@ -124,7 +125,8 @@ def story(url: str) -> list[Any]:
                 break
         now = jobs[0].created_at
         told = [(job_document(job, now), job.history, job.changes, job.lease_until) for job in jobs]
-        return [told, store.types(), store.settings(), [store.get(job.key) == job for job in jobs if job.key]]
+        keyed = [store.get(job.key) == job for job in jobs if job.key]
+        return [told, store.types(), store.settings(), keyed, store.switches()]
 
 
 def ask(url: str, statement: str) -> list[tuple[Any, ...]]:
@@ -374,6 +376,7 @@ def writes(store: Store, source: str) -> dict[str, Callable[[], object]]:
         "settle": lambda: settle(store, lease, DONE),
         "extend": lambda: store.extend([lease], LEASE),
         "set": lambda: store.set_setting("keep_dead", "1d"),
+        "pause": lambda: store.pause("mail.send"),
         "join": lambda: store.join(a_worker("late")),
         "schedule": lambda: store.add_schedule(
             NewSchedule(name="late", timing=Timing(every=LEASE), type="mix.pending")
@@ -626,7 +629,7 @@ def test_a_mover_that_was_taken_back_meanwhile_stops(source: str, target: str, h
 
 def test_what_is_over_cannot_be_taken_back(source: str, target: str) -> None:
     with pytest.raises(Killed):
-        moving(source, target, around=Cut(9, done=True).around)
+        moving(source, target, around=Cut(10, done=True).around)
     assert mark(source) == State.MOVED
     with pytest.raises(StoreMoved):
         take_back(source, target)

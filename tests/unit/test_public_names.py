@@ -12,7 +12,7 @@ NAMES = {
     *("Refused", "UnknownType", "InvalidPayload", "JobNotFound", "Conflict", "KeyConflict", "IdConflict"),
     *("KeyMissing", "WrongState"),
     *("StoreError", "StoreBusy", "StoreUnavailable", "StoreMismatch", "StoreMoved"),
-    *("LeaseLost", "TransactionTooLong"),
+    *("LeaseLost", "TransactionTooLong", "UniqueConflict"),
 }
 
 

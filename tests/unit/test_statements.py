@@ -89,14 +89,33 @@ def test_a_statement_reads_no_clock_of_its_own(path: Path) -> None:
 
 # These change jobs that nobody runs, or, like claim and request, end no attempt.
 UNFENCED = {
-    *("bury", "claim", "claim_batch", "edit", "promote", "promote_type", "promote_types", "prune_dead"),
-    *("remove_idle", "remove_new", "replay", "request"),
+    *(
+        "adopt",
+        "bury",
+        "claim",
+        "claim_batch",
+        "claim_limited",
+        "edit",
+        "promote",
+        "promote_type",
+        "promote_types",
+        "prune_dead",
+    ),
+    *("hold_unique", "replace_unique", "retake_unique", "remove_idle", "remove_new", "replay", "request"),
     # About whom a job waits for, or which batch it is of.
     *("join_batch", "mark_parent", "release_child", "wait_for_parents", "wait_no_more"),
 }
 
 
-TAKES_DUE_JOBS = {"claim", "claim_batch", "promote", "promote_type", "promote_types", "remove_new"}
+TAKES_DUE_JOBS = {
+    "claim_limited",
+    "claim",
+    "claim_batch",
+    "promote",
+    "promote_type",
+    "promote_types",
+    "remove_new",
+}
 
 
 def test_whatever_takes_a_job_out_of_processing_is_fenced_by_its_token() -> None:

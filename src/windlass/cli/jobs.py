@@ -16,6 +16,7 @@ from windlass.job import JobState
 from windlass.ops import Overview, TypeStatus
 from windlass.ops.document import batch_document, encode, page_document, told_document
 from windlass.ops.overview import ScheduleSummary
+from windlass.policy.limit import told as told_limit
 from windlass.policy.retry import Retry
 from windlass.store.protocol import Filter, Page
 
@@ -215,7 +216,13 @@ def _type_row(each: TypeStatus) -> list[Cell | str | int]:
         duration(each.effective.timeout),
         each.effective.max_attempts,
         _retry(each.effective.retry),
+        _limit(each),
     ]
+
+
+def _limit(each: TypeStatus) -> str:
+    parts = [told_limit(each.limit), each.limit_key and f"shares {each.limit_key}", each.paused and "paused"]
+    return ", ".join(part for part in parts if part)
 
 
 def _retry(retry: Retry) -> str:
@@ -228,5 +235,16 @@ def _retry(retry: Retry) -> str:
     return f"{retry.kind} {base}{bound}" + (f", jitter {jitter}" if retry.jitter else "")
 
 
-_TYPE_COLUMNS = ("TYPE", "SCHEMA", "WORKERS", "DUE", "DEAD", "RUNS ON", "TIMEOUT", "ATTEMPTS", "RETRY")
+_TYPE_COLUMNS = (
+    "TYPE",
+    "SCHEMA",
+    "WORKERS",
+    "DUE",
+    "DEAD",
+    "RUNS ON",
+    "TIMEOUT",
+    "ATTEMPTS",
+    "RETRY",
+    "LIMIT",
+)
 _ALWAYS = {"due", "processing", "dead", "completed"}

@@ -43,6 +43,13 @@ _JOB = (
     ),
     click.option("--tenant", metavar="NAME", help="Tenants are served in turn."),
     click.option("--payload-ref", metavar="REF", help="Where large data is, for the handler to fetch."),
+    click.option("--unique", metavar="NAME", help="At most one job of that name at a time."),
+    click.option("--until", type=click.Choice(["start", "done"]), help="How long it holds the name. [done]"),
+    click.option(
+        "--on-unique",
+        type=click.Choice(["skip", "replace", "error"]),
+        help="If a job holds the name: answer with it, give it this work, or refuse. [skip]",
+    ),
     click.option("--max-attempts", type=int, metavar="N", help="Executions at most, 1 to 20."),
     click.option(
         "--depends-on", multiple=True, metavar="ID|KEY", help="Only after this job has completed; repeatable."
@@ -62,6 +69,7 @@ _JOB = (
         windlass enqueue report.build '{"account_id": 7}' --at 2030-01-31T06:00:00Z
         windlass enqueue publish '{"page": "home"}' --depends-on render:home
         windlass enqueue '{"id": "job1", "command": "echo hi", "priority": 8}'
+        windlass enqueue sync '{"account": 42}' --unique sync:42 --on-unique replace --delay 30s
         windlass enqueue --file jobs.ndjson --rate 200/s
         windlass enqueue --file pages.ndjson --batch catalogue       then: windlass batch ID
         generate-jobs | windlass enqueue --file -

@@ -24,6 +24,9 @@ _OPTIONS = (
     "payload_ref",
     "depends_on",
     "on_dead",
+    "unique",
+    "until",
+    "on_unique",
 )
 
 

@@ -14,6 +14,7 @@ from windlass.cli.screen import Cell, age, one_line
 from windlass.cli.session import session
 from windlass.ops import WorkerHealth
 from windlass.ops.document import encode
+from windlass.worker.leftovers import Remaining
 from windlass.worker.probe import parse_address
 from windlass.worker.supervised import take_up
 
@@ -119,7 +120,7 @@ def start(
         supervised=supervised,
     )
     if remaining is not None:
-        told = f"nothing left to run; {remaining.scheduled} scheduled, {remaining.retrying} retrying"
+        told = _told(remaining)
         click.echo(encode(remaining) if here.json else told)
     leave(here)
 
@@ -239,3 +240,8 @@ def _row(each: WorkerHealth) -> list[Cell | str | int]:
         info.late,
         one_line(", ".join(info.types)),
     ]
+
+
+def _told(remaining: Remaining) -> str:
+    paused = f", {remaining.paused} paused" if remaining.paused else ""
+    return f"nothing left to run; {remaining.scheduled} scheduled, {remaining.retrying} retrying{paused}"

@@ -16,6 +16,7 @@ from windlass.errors import InvalidValue, JobNotFound, WorkerNotFound
 from windlass.job import HIGHEST_PRIORITY, Job, TypeInfo, View
 from windlass.ops import keys
 from windlass.ops.bulk import Bulk, Verb, act_on_all, matching, narrowed
+from windlass.ops.flow import FlowVerbs
 from windlass.ops.keys import KeyWish
 from windlass.ops.local import Stop, local_workers, stop, with_the_gone_dead
 from windlass.ops.overview import Overview, TypeStatus, WorkerHealth, health_of, overview
@@ -54,7 +55,7 @@ class Ties(msgspec.Struct, frozen=True, kw_only=True):
     waits_for: tuple[str, ...] = ()
 
 
-class Ops:
+class Ops(FlowVerbs):
     """Every operator verb. `by` names who acts in the records; without one it is the operating system's user.
 
     Jobs are named by id or key. Verbs that change one raise JobNotFound and WrongState.
@@ -74,7 +75,7 @@ class Ops:
     def status(self) -> Overview:
         """One look at jobs, types and workers, with what is wrong in words."""
         held = settings.read(self.store.settings())
-        seen = overview(self.store.counts(), self.store.types(), self._fleet(), held)
+        seen = overview(self.store.counts(), self.store.types(), self._fleet(), held, self.store.switches())
         return with_schedules(seen, self.schedules.list())
 
     def find(self, where: Filter, *, limit: int = 50, cursor: str | None = None) -> Page:

@@ -8,10 +8,14 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from windlass.job import JobState, TypeInfo, View
+from windlass.policy.limit import UNLIMITED, Limit
 from windlass.policy.retry import Retry
+from windlass.registry import limit_from
 from windlass.settings import Effective, Settings
+from windlass.store.flow import Pause, Switches
 from windlass.store.protocol import Counts, WorkerInfo
 
 # A worker whose beat is older than this is taken for dead by the others.
@@ -48,6 +52,9 @@ class TypeStatus(msgspec.Struct, frozen=True, kw_only=True):
     counts: dict[str, int]
     oldest_due: timedelta | None
     workers: int
+    paused: Pause | None = None
+    limit: Limit = UNLIMITED
+    limit_key: str | None = None
 
 
 class ScheduleSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,12 +95,22 @@ COLUMNS = (
 
 
 def overview(
-    counts: Counts, catalogue: Mapping[str, TypeInfo], workers: Sequence[WorkerInfo], settings: Settings
+    counts: Counts,
+    catalogue: Mapping[str, TypeInfo],
+    workers: Sequence[WorkerInfo],
+    settings: Settings,
+    switches: Switches,
 ) -> Overview:
     """All of it from one read each."""
     health = [health_of(worker, counts.now) for worker in workers]
     names = sorted({*catalogue, *(each.type for each in counts.counts)})
-    types = [_type_status(name, counts, catalogue.get(name), health, settings) for name in names]
+    types = [
+        structs.replace(
+            _type_status(name, counts, catalogue.get(name), health, settings),
+            paused=switches.pauses.get(name),
+        )
+        for name in names
+    ]
     return Overview(
         now=counts.now,
         counts={column: sum(each.counts[column] for each in types) for column in COLUMNS},
@@ -128,6 +145,8 @@ def _type_status(
         counts=columns,
         oldest_due=max((each.oldest for each in here if each.oldest is not None), default=None),
         workers=sum(1 for worker in workers if worker.alive and serves(worker.info, name)),
+        limit=settings.limit(name, limit_from(info.options) if info else None),
+        limit_key=info.options.get("limit_key") if info else None,
     )
 
 
@@ -176,6 +195,7 @@ def _warnings(types: Sequence[TypeStatus], workers: Sequence[WorkerHealth]) -> l
             f"{_jobs(each.counts[View.DUE], each.name)} due and no running worker serves that type"
             for each in waiting
         ]
+    warnings += [_paused(each.paused) for each in types if each.paused]
     if dead := sum(each.counts[JobState.DEAD] for each in types):
         warnings.append(f"{_jobs(dead)} in the dead letters: windlass dlq list")
     if stuck := sum(each.counts[View.STUCK] for each in types):
@@ -188,6 +208,12 @@ def _warnings(types: Sequence[TypeStatus], workers: Sequence[WorkerHealth]) -> l
             "behind a transaction pooler, say windlass_pooler=on in the database URL"
         )
     return warnings
+
+
+def _paused(pause: Pause) -> str:
+    why = f" ({pause.why})" if pause.why else ""
+    since = f"{pause.at:%Y-%m-%d %H:%M} UTC by {pause.by}{why}"
+    return f"{pause.type} is paused since {since}: windlass resume {pause.type}"
 
 
 def _jobs(count: int, job_type: str | None = None) -> str:

@@ -12,7 +12,7 @@ from uuid import UUID
 from windlass.clock import uuid7
 from windlass.duration import Duration, parse_duration
 from windlass.errors import InvalidValue
-from windlass.job import MAX_KEY, MAX_TENANT, NewJob
+from windlass.job import MAX_KEY, MAX_TENANT, MAX_UNIQUE, NewJob
 from windlass.payload.reference import check_reference, with_reference
 from windlass.payload.text import check_size
 from windlass.queue.defaults import TypeDefaults
@@ -35,6 +35,9 @@ class JobOptions(TypedDict, total=False):
     payload_ref: str | None
     depends_on: Sequence[str | HasId] | None
     on_dead: Literal["wait", "cancel", "run"]
+    unique: str | None
+    until: Literal["start", "done"]
+    on_unique: Literal["skip", "replace", "error"]
 
 
 class HasId(Protocol):
@@ -60,6 +63,9 @@ class Choice:
     payload_ref: str | None = None
     depends_on: tuple[str, ...] = ()
     on_dead: Literal["wait", "cancel", "run"] = "wait"
+    unique: str | None = None
+    until: Literal["start", "done"] = "done"
+    on_unique: Literal["skip", "replace", "error"] = "skip"
 
     def draft(self, job_type: str, payload: bytes, defaults: TypeDefaults) -> NewJob:
         """A job that is ready to be stored."""
@@ -81,6 +87,9 @@ class Choice:
             traceparent=self.traceparent,
             depends_on=self.depends_on,
             on_dead=self.on_dead,
+            unique=self.unique,
+            unique_until=self.until,
+            on_unique=self.on_unique,
         )
 
 
@@ -92,6 +101,10 @@ def choose(options: Mapping[str, Any]) -> Choice:
     given = {name: value for name, value in options.items() if value is not None}
     if "delay" in given and "at" in given:
         raise InvalidValue("at", given["at"], "left out when delay is given")
+    if "unique" not in given and ("until" in given or "on_unique" in given):
+        raise InvalidValue("unique", None, "given with until and on_unique")
+    if given.get("on_unique") == "replace" and "depends_on" in given:
+        raise InvalidValue("on_unique", "replace", "skip or error for a job that depends on others")
     return Choice(
         priority=check_priority(given["priority"]) if "priority" in given else None,
         delay=_delay(given["delay"]) if "delay" in given else None,
@@ -106,6 +119,9 @@ def choose(options: Mapping[str, Any]) -> Choice:
         payload_ref=check_reference(given["payload_ref"]) if "payload_ref" in given else None,
         depends_on=_parents(given["depends_on"]) if "depends_on" in given else (),
         on_dead=_on_dead(given.get("on_dead", "wait")),
+        unique=_text("unique", given["unique"], MAX_UNIQUE) if "unique" in given else None,
+        until=_until(given.get("until", "done")),
+        on_unique=_on_unique(given.get("on_unique", "skip")),
     )
 
 
@@ -172,6 +188,18 @@ def _on_dead(value: object) -> Literal["wait", "cancel", "run"]:
     if value == "wait" or value == "cancel" or value == "run":  # noqa: PLR1714 - so that its type is known
         return value
     raise InvalidValue("on_dead", value, "one of wait, cancel, run")
+
+
+def _until(value: object) -> Literal["start", "done"]:
+    if value == "start" or value == "done":  # noqa: PLR1714 - so that its type is known
+        return value
+    raise InvalidValue("until", value, "one of start, done")
+
+
+def _on_unique(value: object) -> Literal["skip", "replace", "error"]:
+    if value == "skip" or value == "replace" or value == "error":  # noqa: PLR1714 - so that its type is known
+        return value
+    raise InvalidValue("on_unique", value, "one of skip, replace, error")
 
 
 def _traceparent(value: object) -> str:

@@ -30,7 +30,17 @@ from windlass.queue.options import JobOptions, choose, without_connection
 from windlass.queue.producer import Producer
 from windlass.queue.schedules import TIMING, ScheduleOptions, make_schedule, of_handler
 from windlass.queue.working import WorkerOptions, worker_config
-from windlass.registry import Executor, Options, Registry, Rules, WhenUnsure, make_handler, shell_handler
+from windlass.registry import (
+    Executor,
+    Options,
+    Registry,
+    Rules,
+    WhenUnsure,
+    check_limit_key,
+    make_handler,
+    make_limit,
+    shell_handler,
+)
 from windlass.schedule import TimingOptions
 from windlass.worker.worker import Worker
 
@@ -65,6 +75,11 @@ class TypeOptions(TimingOptions, total=False):
     version: int
     when_unsure: WhenUnsure
     encrypt: Sequence[str]
+    concurrency: int
+    tenant_concurrency: int
+    rate: str
+    burst: int
+    limit_key: str
 
 
 class Decorator(Protocol):
@@ -153,6 +168,12 @@ class Queue:
         """Whether a handler is `async def`."""
         return inspect.iscoroutinefunction(function)
 
+    def limit(
+        self, key: str, *, concurrency: int | None = None, rate: str | None = None, burst: int | None = None
+    ) -> None:
+        """Limit all types with `limit_key=key` together, over all workers; operators may set it otherwise."""
+        self.registry.limits[check_limit_key(key)] = make_limit(concurrency, rate, burst)
+
     def on_worker_start(self, hook: Hook) -> Hook:
         """Call a function in each worker before it claims its first job."""
         self.registry.on_start.append(hook)
@@ -200,12 +221,6 @@ class Queue:
     def batch(self, name: str = "") -> Batch:
         """`with queue.batch() as batch: batch.add(...)`: jobs stored together, with progress to ask for."""
         return Batch(self._producer, name)
-
-    def publish(self) -> None:
-        """Put the types of this process into the store's catalogue, as the first enqueue does."""
-        self._producer.publish()
-
-    # --- looking ---
 
     def batch_status(self, batch_id: str) -> BatchInfo:
         """How many jobs of a batch stand in which state; JobNotFound if there is none."""

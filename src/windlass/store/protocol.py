@@ -12,6 +12,7 @@ from windlass.job import Job, JobState, Lease, NewJob, Request, TypeInfo
 from windlass.outcome import Outcome
 from windlass.store.access import Access
 from windlass.store.batches import BatchInfo, NewBatch
+from windlass.store.flow import Flow, Restriction
 from windlass.store.handling import Handling
 from windlass.store.scheduling import Scheduling
 
@@ -70,6 +71,9 @@ class Want(msgspec.Struct, frozen=True, kw_only=True):
     lease: timedelta
     # The tenant served last, by type: the next claim starts after it.
     turns: Mapping[str, str] = {}
+    # What stands in the way of some of the types, and how many of their jobs could start at once.
+    restricted: Mapping[str, Restriction] = {}
+    slots: int = 0
 
 
 class Claimed(msgspec.Struct, frozen=True):
@@ -169,6 +173,8 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     # Whether a claim for the asked types would find anything.
     claimable: bool
     next_due: timedelta | None
+    # Rises with every change of what operators have set, paused or switched.
+    revision: int = 0
 
 
 class Fleet(Protocol):
@@ -356,5 +362,5 @@ class Upkeep(Protocol):
         """Let go of files, connections and threads."""
 
 
-class Store(Producing, Running, Handling, Fleet, Operating, Scheduling, Access, Upkeep, Protocol):
+class Store(Producing, Running, Handling, Fleet, Flow, Operating, Scheduling, Access, Upkeep, Protocol):
     """Everything that a store can do."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, TypeVar
 
+from windlass.store.flowing import Flowing
 from windlass.store.scheduling import REMEMBERED
 from windlass.store.verbs import (
     access,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class SharedVerbs(ABC):
+class SharedVerbs(Flowing, ABC):
     """A store says how it reads, how it writes and how it enqueues; what follows from that stands here."""
 
     @abstractmethod
@@ -48,6 +49,9 @@ class SharedVerbs(ABC):
     def _rewrite(self, verb: Callable[..., T], *args: object) -> T:
         """Run a verb that may take effect twice without harm."""
         return self._write(verb, *args)
+
+    def _change(self, verb: Callable[..., T], *args: object) -> T:
+        return self._rewrite(verb, *args)
 
     @property
     @abstractmethod

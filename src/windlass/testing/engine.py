@@ -11,7 +11,7 @@ from windlass.config import WorkerConfig, ring
 from windlass.job import Lease, Reason
 from windlass.outcome import Lost, Raised, Result, decide
 from windlass.registry import SHELL
-from windlass.store.protocol import Settlement, Want
+from windlass.store.protocol import Settlement
 from windlass.upkeep.scheduler import declare
 from windlass.worker import hooks, readiness
 from windlass.worker.parts import Parts
@@ -52,7 +52,14 @@ class Engine:
     def claim(self, types: Mapping[str, int], limit: int = 1) -> tuple[list[Run], timedelta | None]:
         """Take due jobs, and learn when the next one is due."""
         parts = self._parts
-        want = Want(worker=parts.standing.id, types=types, limit=limit, lease=_LEASE, turns=self._turns)
+        want = parts.gates.want(
+            parts.gates.open(types),
+            worker=parts.standing.id,
+            limit=limit,
+            slots=limit,
+            lease=_LEASE,
+            turns=self._turns,
+        )
         received = self._clock.monotonic()
         claimed = self._queue.store.claim(want)
         runs = [self._run(lease, received) for lease in claimed.leases]

@@ -14,6 +14,7 @@ from windlass.loop import Loop
 from windlass.outcome import Policy, Unstarted, decide
 from windlass.registry import Handler
 from windlass.store.protocol import Look, Settlement, Store, Want
+from windlass.worker.gates import Gates
 from windlass.worker.pool import Pool
 from windlass.worker.run import Run, Runs
 from windlass.worker.runner import Runner
@@ -43,6 +44,7 @@ class Claimer:
         runner: Runner,
         settler: Settler,
         standing: Standing,
+        gates: Gates,
         start: Callable[[list[Run]], None],
         lease: timedelta,
         poll: timedelta,
@@ -57,6 +59,7 @@ class Claimer:
         self._runner = runner
         self._settler = settler
         self._standing = standing
+        self._gates = gates
         self._start = start
         self._lease = lease
         # The longest that it goes without a tick when all is well; and when the last one was.
@@ -86,6 +89,13 @@ class Claimer:
                 feed.due_at = min(feed.due_at, now + look.next_due.total_seconds())
         if look.claimable:
             self.hint()
+
+    def switched(self) -> None:
+        """Something was shut or opened: what waits for a slot and must not start is given back."""
+        for feed in self._feeds.values():
+            for run in feed.pool.take_back_those(self._gates.shut):
+                self._runner.give_back(run)
+        self.hint()
 
     def freed(self, pool: Pool) -> None:
         """A slot came free."""
@@ -126,7 +136,10 @@ class Claimer:
         # A hint that comes while we ask sets it again: it may tell of what our claim did not see.
         feed.hungry = feed.blocked = False
         feed.due_at = math.inf
-        for types, limit in feed.pool.portions(now):
+        for wanted, limit in feed.pool.portions(now):
+            types = self._gates.open(wanted)
+            if not types:
+                continue
             if limit > 0:
                 self._claim_portion(feed, types, limit)
             else:
@@ -136,7 +149,7 @@ class Claimer:
     def _claim_portion(self, feed: _Feed, types: Mapping[str, int], limit: int) -> None:
         received = self._clock.monotonic()
         try:
-            claimed = self._store.claim(self._want(types, limit))
+            claimed = self._store.claim(self._want(feed.pool, types, limit))
             if claimed.leases:
                 self._take(feed.pool, claimed.leases, received)
         except BaseException:
@@ -148,13 +161,14 @@ class Claimer:
         if claimed.next_due:
             feed.due_at = min(feed.due_at, self._clock.monotonic() + claimed.next_due.total_seconds())
 
-    def _want(self, types: Mapping[str, int], limit: int) -> Want:
-        return Want(
+    def _want(self, pool: Pool, types: Mapping[str, int], limit: int) -> Want:
+        return self._gates.want(
+            types,
             worker=self._standing.id,
-            types=types,
             limit=limit,
+            slots=min(limit, pool.vacant),
             lease=self._lease,
-            turns={name: self._turns[name] for name in types if name in self._turns},
+            turns=self._turns,
         )
 
     def _take(self, pool: Pool, leases: Sequence[Lease], received: float) -> None:

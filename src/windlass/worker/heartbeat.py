@@ -33,7 +33,7 @@ class Heartbeat:
         *,
         info: Callable[[str], WorkerInfo],
         vitals: Callable[[], Vitals],
-        types: Mapping[str, int],
+        types: Callable[[], Mapping[str, int]],
         runs: Runs,
         runner: Runner,
         stop: Callable[[Run, End], None],
@@ -66,7 +66,7 @@ class Heartbeat:
         """Beat if it is time; then look, and act on what is seen."""
         if self._clock.uptime() - self._standing.sent >= _BEAT_SECONDS:
             self._beat()
-        look = self._store.look(self._standing.id, self._types)
+        look = self._store.look(self._standing.id, self._types())
         self._deliver(look.requests)
         self._keep(look.now)
         if look.next_due is not None and look.next_due <= timedelta(0):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from windlass.errors import StoreError
@@ -11,10 +13,12 @@ from windlass.worker.parts import Parts
 
 
 class Remaining(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs of the served types that are not waited for: their time has not come."""
+    """Jobs of the served types that are not waited for: their time has not come, or their type is paused."""
 
     scheduled: int
     retrying: int
+    # Due, but of a type that is held back.
+    paused: int = 0
 
 
 class Leftovers:
@@ -38,9 +42,11 @@ class Leftovers:
     def remaining(self) -> Remaining:
         """What stays behind."""
         counts = self._counts()
+        shut = self._parts.types.keys() - self._open().keys()
         return Remaining(
             scheduled=sum(counts.get((JobState.PENDING, view), 0) for view in (View.SCHEDULED, View.WAITING)),
             retrying=counts.get((JobState.PENDING, View.RETRYING), 0),
+            paused=counts.get((JobState.PENDING, View.DUE), 0) if shut else 0,
         )
 
     def _running(self) -> bool:
@@ -55,4 +61,7 @@ class Leftovers:
         return found
 
     def _claimable(self) -> bool:
-        return self._store.look(self._parts.standing.id, self._parts.types).claimable
+        return self._store.look(self._parts.standing.id, self._open()).claimable
+
+    def _open(self) -> Mapping[str, int]:
+        return self._parts.gates.open(self._parts.types)

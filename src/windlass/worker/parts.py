@@ -27,6 +27,7 @@ from windlass.worker.caller import Caller
 from windlass.worker.children.children import Children
 from windlass.worker.children.tree import Marks
 from windlass.worker.claimer import Claimer
+from windlass.worker.gates import Gates
 from windlass.worker.guard import Guard
 from windlass.worker.heartbeat import LOOK_EVERY, Heartbeat
 from windlass.worker.pool import Pool
@@ -67,12 +68,15 @@ class Parts:
         self.held_too_much = False
         self.runs = Runs()
         self.standing = Standing(place.here(), clock)
-        self.terms = Terms(store, self.handlers)
+        self.gates = Gates(registry, self.types)
+        self.terms = Terms(store, self.handlers, self.gates)
         self.guard = Guard()
         marks = Marks(config.mark)
         self.shell = Shell(marks, self.guard, clock)
         self.children = Children(self.handlers, config, marks, self.guard, clock)
-        self.settler = Settler(store, wakeup, self.runs, working=lambda: not self.idle())
+        self.settler = Settler(
+            store, wakeup, self.runs, working=lambda: not self.idle(), limited=self.gates.limited
+        )
         self.runner = Runner(
             self.settler,
             self.runs,
@@ -89,6 +93,7 @@ class Parts:
         self.runner.on_begin = self.warden.watch
         self.runner.break_off = self.warden.break_off
         self.claimer = self._make_claimer()
+        self.terms.on_switch = self.claimer.switched
         self.heartbeat = self._make_heartbeat()
         watchman = Watchman(gone=partial(place.is_gone, seen_from=self.standing.place))
         self.reaper = Reaper(store, wakeup, watchman, policy=self.terms.policy, clock=clock)
@@ -126,6 +131,7 @@ class Parts:
             runner=self.runner,
             settler=self.settler,
             standing=self.standing,
+            gates=self.gates,
             start=self.caller.start,
             lease=self._config.lease,
             poll=self._config.poll,
@@ -138,7 +144,7 @@ class Parts:
             self.standing,
             info=self._info,
             vitals=self._vitals,
-            types=self.types,
+            types=lambda: self.gates.open(self.types),
             runs=self.runs,
             runner=self.runner,
             stop=self.warden.stop,
@@ -152,6 +158,7 @@ class Parts:
         self.claimer.freed(pool)
 
     def _saw(self, look: Look) -> None:
+        self.terms.notice(look.revision)
         self.claimer.saw(look)
         self.reaper.saw(self.standing.id, look, self.standing.pulse)
         if self._leaks() or any(worker.drain and worker.id == self.standing.id for worker in look.workers):

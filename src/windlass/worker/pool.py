@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from windlass.worker.budget import Budget
 from windlass.worker.pace import Pace
@@ -75,6 +75,11 @@ class Pool:
             yield {name: self.types[name]}, max(0, room)
 
     @property
+    def vacant(self) -> int:
+        """How many jobs could start at once."""
+        return max(0, self.slots - self._taken - len(self._waiting))
+
+    @property
     def shares_memory(self) -> bool:
         """Whether any of its types declares what it needs."""
         return self._budget is not None and bool(self._memory)
@@ -115,6 +120,15 @@ class Pool:
             while self._waiting and self._waiting[0].received < received_before:
                 stale.append(self._waiting.popleft())
                 self._release(stale[-1])
+        return stale
+
+    def take_back_those(self, shut: Callable[[str], bool]) -> list[Run]:
+        """Those that wait and whose type is shut; they wait no more."""
+        with self._lock:
+            stale = [run for run in self._waiting if shut(run.handler.name)]
+            for run in stale:
+                self._waiting.remove(run)
+                self._release(run)
         return stale
 
     def _promise(self, run: Run) -> None:

@@ -27,11 +27,21 @@ _IDLE = timedelta(hours=1)
 class Settler:
     """Writes outcomes in batches, and keeps them while the store is away."""
 
-    def __init__(self, store: Store, wakeup: Wakeup, runs: Runs, *, working: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        wakeup: Wakeup,
+        runs: Runs,
+        *,
+        working: Callable[[], bool],
+        limited: Callable[[str], bool] = lambda _: False,
+    ) -> None:
+        """`limited` tells of which types the end of a job lets another one start."""
         self.store = store
         self._wakeup = wakeup
         self._runs = runs
         self._working = working
+        self._limited = limited
         # Appended to by every thread that finishes a job; a deque needs no lock for that.
         self._queue: deque[Settlement] = deque()
         self._writing = False
@@ -127,7 +137,9 @@ class Settler:
             outcome = settlement.outcome
             self.done += isinstance(outcome, Done)
             self.failed += isinstance(outcome, (Again, Dead))
-            again |= isinstance(outcome, (Again, Released, Snoozed))
+            again |= isinstance(outcome, (Again, Released, Snoozed)) or self._limited(
+                settlement.lease.job.type
+            )
             if not isinstance(outcome, Done):
                 _tell(settlement)
             elif telling:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 
 import msgspec
@@ -12,25 +13,51 @@ from windlass.outcome import Policy
 from windlass.registry import Handler
 from windlass.settings import Effective, Settings
 from windlass.store.protocol import Store
+from windlass.worker.gates import Gates
 
 _EVERY = timedelta(seconds=5)
+_ADOPTIONS = 2
 
 
 class Terms:
     """What operators have set, as of the last look, applied to what the code says."""
 
-    def __init__(self, store: Store, handlers: dict[str, Handler]) -> None:
+    def __init__(self, store: Store, handlers: dict[str, Handler], gates: Gates | None = None) -> None:
         self._store = store
         self._handlers = handlers
         self._timeouts: dict[str, timedelta] = {}
         self._policies: dict[str, Policy] = {}
+        self._gates = gates
+        # Told when something was shut or opened.
+        self.on_switch: Callable[[], None] = lambda: None
+        self._noticed = self._read = 0
+        self._adoptions = 0
         self._apply(Settings({}))
         # A thread of its own: a look at the settings may wait for a connection, and a beat must not.
         self.loop = Loop("terms", self.refresh, every=_EVERY, first=_EVERY)
 
     def refresh(self) -> None:
-        """Read the settings anew."""
+        """Read anew what operators have set and switched."""
+        noticed = self._noticed
         self._apply(settings.read(self._store.settings()))
+        if self._gates is not None:
+            self._refresh_gates(self._gates)
+        self._read = noticed
+
+    def _refresh_gates(self, gates: Gates) -> None:
+        if gates.apply(self._settings, self._store.switches()):
+            self._adoptions = _ADOPTIONS
+            self.on_switch()
+        if gates.restricted and self._adoptions:
+            # More than once: a claim may be under way that knew of no limit.
+            self._store.adopt(gates.restricted)
+        self._adoptions = max(0, self._adoptions - 1)
+
+    def notice(self, revision: int) -> None:
+        """A look tells how often anything was set or switched: if that is news, it is read at once."""
+        self._noticed = revision
+        if revision != self._read:
+            self.loop.wake()
 
     def timeout(self, job_type: str) -> timedelta:
         """How long a job of that type may run; a type served here."""

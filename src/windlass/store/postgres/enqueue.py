@@ -9,7 +9,7 @@ from windlass.errors import InvalidValue, KeyConflict
 from windlass.store import rows
 from windlass.store.postgres.arrays import numbers, sparse, texts, words
 from windlass.store.protocol import Enqueued
-from windlass.store.verbs import chaining
+from windlass.store.verbs import chaining, unique
 from windlass.store.verbs.producing import existing, found
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _Key = tuple[str, str]
 
 def is_plain(jobs: Sequence[NewJob]) -> bool:
     """Whether nobody can know these ids yet, so that one statement is enough."""
-    return not any(new.own_id or new.depends_on for new in jobs)
+    return not any(new.own_id or new.depends_on or new.unique for new in jobs)
 
 
 def enqueue_new(tx: PostgresTx, jobs: Sequence[NewJob]) -> list[Enqueued]:
@@ -52,6 +52,8 @@ def enqueue(tx: PostgresTx, jobs: Sequence[NewJob], *, repeated: bool) -> list[E
 
     `repeated`: the very same call may have been written before, so ids of our own may have ended, too.
     """
+    if any(new.unique is not None for new in jobs):
+        return unique.enqueue(tx, jobs, lambda _, plain: enqueue(tx, plain, repeated=repeated))
     answers = _by_key(tx, jobs)
     fresh = _first_of_each(new for new in jobs if id(new) not in answers)
     inserted = {row["id"] for row in tx.rows("enqueue_missing", now=tx.given, **_columns(fresh))}

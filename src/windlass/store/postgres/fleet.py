@@ -36,6 +36,7 @@ def look(tx: PostgresTx, worker: str, types: Mapping[str, int]) -> Look:
         orphaned=row["orphaned"],
         claimable=row["claimable"],
         next_due=None if later is None else timedelta(microseconds=max(0, later - row["now"])),
+        revision=row["revision"],
     )
 
 

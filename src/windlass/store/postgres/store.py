@@ -13,7 +13,7 @@ from psycopg import errors
 from windlass.clock import from_micros
 from windlass.errors import StoreError, StoreUnavailable
 from windlass.store import migration
-from windlass.store.postgres import claim, enqueue, fleet, guest, health, retention, schema, settle
+from windlass.store.postgres import claim, enqueue, fleet, guest, health, limited, retention, schema, settle
 from windlass.store.postgres.address import read
 from windlass.store.postgres.failures import explain, is_passing, lacks_day
 from windlass.store.postgres.gather import Gathering
@@ -118,7 +118,8 @@ class PostgresStore(SharedVerbs):
 
     def claim(self, want: Want) -> Claimed:
         # Never asked again by itself: leases of a lost answer are the claimer's to find and give back.
-        return self._hot("claim", claim.claim, want, self._floors, again=False)
+        verb = limited.claim if want.restricted else claim.claim
+        return self._hot("claim", verb, want, self._floors, again=False)
 
     def extend(self, leases: Sequence[Lease], by: timedelta) -> tuple[list[Lease], list[Lease]]:
         return self._hot("beat", fleet.extend, leases, by)

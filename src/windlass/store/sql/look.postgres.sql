@@ -42,5 +42,6 @@ select clock.now,
                                 where j.due = 1 and j.type = w.type and j.schema_version <= w.known
                                 limit 1) as j)
        or coalesce(later.run_at <= clock.now, false) as claimable,
-       later.run_at as later
+       later.run_at as later,
+       coalesce((select r.value from windlass.revisions as r where r.name = 'flow'), 0) as revision
   from clock, later;

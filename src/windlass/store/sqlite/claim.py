@@ -9,10 +9,11 @@ from windlass.clock import span
 from windlass.job import HIGHEST_PRIORITY
 from windlass.store import rows
 from windlass.store.protocol import Claimed, Want
+from windlass.store.verbs import limiting
 from windlass.store.verbs.fleet import claimable, next_due
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from windlass.store.transaction import Tx
 
@@ -34,8 +35,7 @@ class _Candidate(NamedTuple):
 
 def claim(tx: Tx, want: Want) -> Claimed:
     """Take up to `want.limit` due jobs, at a cost that does not depend on what is not claimable."""
-    for job_type in want.types:
-        tx.change("promote_type", type=job_type, now=tx.now, limit=_PROMOTED_AT_ONCE)
+    _promote(tx, want.types)
     found: list[_Candidate] = []
     for job_type, known in want.types.items():
         after = want.turns.get(job_type, "")
@@ -54,6 +54,16 @@ def claim(tx: Tx, want: Want) -> Claimed:
     place = {candidate.seq: number for number, candidate in enumerate(picked)}
     leases = sorted((rows.lease_from(row) for row in taken), key=lambda lease: place[lease.job.seq])
     return Claimed(leases, next_due(tx, want.types))
+
+
+def claim_within_limits(tx: Tx, want: Want) -> Claimed:
+    """The same where some of the types are restricted."""
+    return limiting.claim(tx, want, promote=_promote, plain=claim)
+
+
+def _promote(tx: Tx, types: Iterable[str]) -> None:
+    for job_type in types:
+        tx.change("promote_type", type=job_type, now=tx.now, limit=_PROMOTED_AT_ONCE)
 
 
 def nothing_to_claim(tx: Tx, want: Want) -> Claimed | None:

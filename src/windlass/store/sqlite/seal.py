@@ -33,7 +33,7 @@ _REFUSED: dict[tuple[str, str], str] = {
     ("archive", "delete"): _ALWAYS,
     **{
         (table, verb): _ALWAYS
-        for table in ("types", "settings", "schedules", "fires")
+        for table in ("types", "settings", "schedules", "fires", "pauses")
         for verb in ("insert", "update", "delete")
     },
     ("keys", "insert"): _UNLESS_BY_END,
@@ -42,7 +42,7 @@ _REFUSED: dict[tuple[str, str], str] = {
     # What a running job says about itself, and who waits for it.
     **{
         (table, verb): _WHEN_CLOSED
-        for table in ("batches", "dependencies", "once", "progress")
+        for table in ("batches", "dependencies", "once", "progress", "breakers", "limits")
         for verb in ("insert", "update", "delete")
     },
     ("workers", "insert"): _ALWAYS,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from windlass.store.sqlite.library import sqlite3
 
 # Stored as 32 digits here, and grouped by PostgreSQL.
-_TOKENS = ("token", "last_token")
+_TOKENS = ("token", "last_token", "probe_token")
 # Characters, beyond which a batch takes no more rows.
 _ENOUGH = 8_000_000
 

@@ -14,7 +14,7 @@ from windlass.store.protocol import StoreStatus
 from windlass.store.shared import SharedVerbs
 from windlass.store.sqlite import files, forks, guest, health, schema
 from windlass.store.sqlite import handling as own
-from windlass.store.sqlite.claim import claim, nothing_to_claim
+from windlass.store.sqlite.claim import claim, claim_within_limits, nothing_to_claim
 from windlass.store.sqlite.connection import MEMORY, SqliteTx, open_connection
 from windlass.store.sqlite.files import real_path
 from windlass.store.sqlite.library import require_version, sqlite3
@@ -106,7 +106,7 @@ class SqliteStore(SharedVerbs):
     def claim(self, want: Want) -> Claimed:
         # A look first: an idle fleet must not queue for the write lock to find nothing.
         nothing = None if self.path == MEMORY else self._read(nothing_to_claim, want)
-        return nothing or self._writer.run(claim, want)
+        return nothing or self._writer.run(claim_within_limits if want.restricted else claim, want)
 
     def extend(self, leases: Sequence[Lease], by: timedelta) -> tuple[list[Lease], list[Lease]]:
         return self._writer.run(running.extend, leases, by, urgent=True)

@@ -10,7 +10,7 @@ from windlass.errors import WorkerNotFound
 from windlass.job import Request
 from windlass.store import rows
 from windlass.store.protocol import Look, Vitals, WorkerInfo
-from windlass.store.verbs import access
+from windlass.store.verbs import access, flow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -85,6 +85,7 @@ def look(tx: Tx, worker: str, types: Mapping[str, int]) -> Look:
         orphaned=tx.row("any_orphan") is not None,
         claimable=claimable(tx, types),
         next_due=next_due(tx, types),
+        revision=flow.revision(tx),
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from windlass.clock import END_OF_TIME, from_micros, to_micros
-from windlass.errors import JobNotFound, WrongState
+from windlass.errors import JobNotFound, UniqueConflict, WrongState
 from windlass.job import Change, Error, Job, JobState, Reason, Request, View
 from windlass.store import rows
 from windlass.store.protocol import Acted, Count, Counts, Edit
@@ -85,6 +85,7 @@ def replay(tx: Tx, job_id: str, edit: Edit | None, by: str, why: str) -> Acted:
         return _noted(tx, job, acted, "replay", by, why, change)
     if job.state is not JobState.DEAD:
         raise WrongState(job.id, "replay", job.state.value, "dead and waiting")
+    _retake_name(tx, job)
     _wait_no_more(tx, job)
     asked = edit or Edit()
     run_at = max(to_micros(asked.run_at), tx.now) if asked.run_at else tx.now
@@ -100,6 +101,19 @@ def replay(tx: Tx, job_id: str, edit: Edit | None, by: str, why: str) -> Acted:
         now=tx.now,
     )
     return _noted(tx, job, Acted(job.id, JobState.PENDING), "replay", by, why, edit)
+
+
+def _retake_name(tx: Tx, job: Job) -> None:
+    """A dead job runs again: it must have its name back, or it would run beside another one of that name."""
+    row = tx.row("unique_of", seq=job.seq)
+    if row is None or row["unique_name"] is None:
+        return
+    name = row["unique_name"]
+    tx.row("lock_unique", name=name)
+    holder = tx.row("unique_holder", name=name)
+    if holder is not None:
+        raise UniqueConflict(name, holder["id"], holder["state"])
+    tx.change("retake_unique", seq=job.seq)
 
 
 def discard(tx: Tx, job_id: str, by: str, why: str) -> Acted:

@@ -9,7 +9,7 @@ from windlass.errors import IdConflict, InvalidValue, KeyConflict
 from windlass.job import Job, NewJob, TypeInfo
 from windlass.store import rows
 from windlass.store.protocol import Enqueued
-from windlass.store.verbs import chaining
+from windlass.store.verbs import chaining, unique
 from windlass.store.verbs.operating import get_by_id
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 def enqueue(tx: Tx, jobs: Sequence[NewJob]) -> list[Enqueued]:
     """Insert all jobs, or raise and (by the transaction) insert none."""
+    if any(new.unique is not None for new in jobs):
+        return unique.enqueue(tx, jobs, enqueue)
     return [_enqueue_one(tx, job) for job in jobs]
 
 

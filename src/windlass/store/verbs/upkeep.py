@@ -70,3 +70,4 @@ def set_setting(tx: Tx, name: str, value: str | None, by: str = "", why: str = "
         tx.change("reset_setting", name=name)
     else:
         tx.change("put_setting", name=name, value=value, now=tx.now)
+    tx.change("revise")

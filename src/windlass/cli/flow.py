@@ -1,0 +1,90 @@
+"""How are types held back from a terminal, and let go again?"""
+
+from __future__ import annotations
+
+import click
+
+from windlass.cli.commands import Command
+from windlass.cli.session import session
+from windlass.ops.document import encode
+from windlass.policy.limit import told
+from windlass.settings import ALL, KEY
+
+
+@click.command(
+    cls=Command,
+    examples="""
+        windlass pause sync_crm
+        windlass pause sync_crm --why "the CRM is being moved"
+    """,
+)
+@click.argument("job_type", metavar="TYPE")
+@click.option("--why", default="", help="Kept with the pause.")
+def pause(job_type: str, why: str) -> None:
+    """Start no more jobs of a type. They are still accepted; those that run go on."""
+    here = session()
+    made = here.ops().pause(job_type, why=why)
+    said = f"{job_type}: paused at {made.at:%Y-%m-%d %H:%M:%S} UTC by {made.by}"
+    click.echo(encode(made) if here.json else said)
+
+
+@click.command(
+    cls=Command,
+    examples="""
+        windlass resume sync_crm
+    """,
+)
+@click.argument("job_type", metavar="TYPE")
+def resume(job_type: str) -> None:
+    """Start jobs of a paused type again."""
+    here = session()
+    resumed = here.ops().resume(job_type)
+    if here.json:
+        click.echo(encode({"type": job_type, "resumed": resumed}))
+    else:
+        click.echo(f"{job_type}: {'runs again' if resumed else 'was not paused'}")
+
+
+@click.command(
+    cls=Command,
+    examples="""
+        windlass limit sync_crm --concurrency 2
+        windlass limit sync_crm --rate 100/m --burst 10
+        windlass limit sync_crm --tenant-concurrency 3
+        windlass limit --key crm --concurrency 5
+        windlass limit --all --rate 50/s
+        windlass limit sync_crm --concurrency none
+        windlass limit sync_crm --reset
+    """,
+)
+@click.argument("job_type", metavar="[TYPE]", required=False)
+@click.option("--key", metavar="KEY", help="Limit all types that share this key together.")
+@click.option("--all", "everything", is_flag=True, help="Limit all jobs together.")
+@click.option("--concurrency", metavar="N", help="So many at once, over all workers; none: any number.")
+@click.option("--tenant-concurrency", metavar="N", help="So many of one tenant at once.")
+@click.option("--rate", metavar="N/UNIT", help="So many starts per s, m, h or d; none: as often as can be.")
+@click.option("--burst", metavar="N", help="With a rate: so many may start at once.")
+@click.option("--reset", is_flag=True, help="Forget what was set: the limits in code hold again.")
+def limit(job_type: str | None, key: str | None, everything: bool, reset: bool, **bounds: str | None) -> None:
+    """Show or set what may run at once, and how often it may start, over all workers."""
+    here = session()
+    name = _limited(job_type, key, everything=everything)
+    given = {bound: text for bound, text in bounds.items() if text is not None}
+    if reset and given:
+        raise click.UsageError("say either limits or --reset")
+    ops = here.ops()
+    found = ops.reset_limit(name) if reset else ops.set_limit(name, given)
+    click.echo(
+        encode({"name": name, "limit": found}) if here.json else f"{name}: {told(found) or 'no limit'}"
+    )
+
+
+COMMANDS = (pause, resume, limit)
+
+
+def _limited(job_type: str | None, key: str | None, *, everything: bool) -> str:
+    names = [job_type, None if key is None else KEY + key, ALL if everything else None]
+    chosen = [name for name in names if name is not None]
+    if len(chosen) != 1:
+        raise click.UsageError("say one of TYPE, --key and --all")
+    return chosen[0]

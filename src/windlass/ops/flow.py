@@ -1,0 +1,88 @@
+"""How does an operator hold jobs back, and let them go?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from windlass import settings
+from windlass.errors import UnknownType
+from windlass.policy.limit import Limit
+from windlass.registry import SHELL, check_limit_key, check_type, limit_from
+from windlass.settings import ALL, KEY
+
+if TYPE_CHECKING:
+    from windlass.store.flow import Pause
+    from windlass.store.protocol import Store
+
+
+class FlowVerbs:
+    """The verbs about types rather than jobs. Workers follow within a second."""
+
+    store: Store
+
+    def _who(self, by: str | None) -> str:
+        raise NotImplementedError
+
+    def _wake(self) -> None:
+        raise NotImplementedError
+
+    def pause(self, job_type: str, *, by: str | None = None, why: str = "") -> Pause:
+        """Start no more jobs of a type; they are still accepted, and those that run go on."""
+        return self.store.pause(self._known_type(job_type), by=self._who(by), why=why)
+
+    def resume(self, job_type: str) -> bool:
+        """Start them again; False if the type was not paused."""
+        resumed = self.store.resume(check_type(job_type))
+        self._wake()
+        return resumed
+
+    def pauses(self) -> list[Pause]:
+        """The types that are paused, by name."""
+        return list(self.store.switches().pauses.values())
+
+    def limit(self, name: str) -> Limit:
+        """What limits a type, what shares a key (`key:crm`) or all jobs (`*`), as set at run time or in code.
+
+        The limits that code gives to a key are known to its workers alone.
+        """
+        known = self.store.types().get(name)
+        said = None if known is None else limit_from(known.options)
+        return settings.read(self.store.settings()).limit(name, said)
+
+    def set_limit(self, name: str, bounds: Mapping[str, str]) -> Limit:
+        """Set bounds by name (concurrency, rate, burst, tenant_concurrency; `none` lifts one)."""
+        changes = {f"{self._limited(name)}.{bound}": text.strip() for bound, text in bounds.items()}
+        stored = self.store.settings()
+        for setting, text in changes.items():
+            settings.check_change(stored, setting, text)
+        for setting, text in changes.items():
+            self.store.set_setting(setting, text)
+        if changes:
+            self._wake()
+        return self.limit(name)
+
+    def reset_limit(self, name: str) -> Limit:
+        """Forget what was set: the limits in code hold again."""
+        stored = self.store.settings()
+        for bound in BOUNDS:
+            if f"{name}.{bound}" in stored:
+                self.store.set_setting(f"{name}.{bound}", None)
+        self._wake()
+        return self.limit(self._limited(name))
+
+    def _limited(self, name: str) -> str:
+        if name == ALL:
+            return name
+        return (
+            KEY + check_limit_key(name.removeprefix(KEY)) if name.startswith(KEY) else self._known_type(name)
+        )
+
+    def _known_type(self, job_type: str) -> str:
+        known = self.store.types()
+        if check_type(job_type) not in known and job_type != SHELL:
+            raise UnknownType(job_type, known)
+        return job_type
+
+
+BOUNDS = ("concurrency", "rate", "burst", "tenant_concurrency")

@@ -1,0 +1,2 @@
+-- Nobody else takes this name meanwhile: there is one writer at a time.
+select :name as name;

@@ -1,0 +1,67 @@
+"""How does an operator hold jobs back from a terminal?"""
+
+from __future__ import annotations
+
+from tests.surface.conftest import Terminal
+
+
+def test_a_paused_type_is_accepted_shown_and_run_only_after_resume(windlass: Terminal) -> None:
+    windlass.ok("run", "--key", "first", "--", "true")
+    said = windlass.ok("pause", "shell", "--why", "the disk is full").out
+    assert said.startswith("shell: paused at ")
+    windlass.ok("run", "--key", "second", "--", "true")
+
+    left = windlass.ok("worker", "start", "--until-empty").out
+    assert left == "nothing left to run; 0 scheduled, 0 retrying, 2 paused\n"
+    assert "the disk is full): windlass resume shell" in windlass.ok("status").out
+    [shell] = [each for each in windlass.ok("types", "--json").json["types"] if each["name"] == "shell"]
+    assert shell["paused"]["why"] == "the disk is full"
+
+    assert windlass.ok("resume", "shell").out == "shell: runs again\n"
+    assert windlass.ok("resume", "shell").out == "shell: was not paused\n"
+    windlass.ok("worker", "start", "--until-empty")
+    assert [job["state"] for job in windlass.jobs()] == ["completed", "completed"]
+
+
+def test_only_a_type_that_there_is_can_be_paused(windlass: Terminal) -> None:
+    windlass.ok("run", "--", "true")
+    assert windlass("pause", "nix") == (1, "", "windlass: unknown job type 'nix'; registered types: shell\n")
+    assert windlass("pause", "No!").code == 2
+
+
+def test_a_limit_is_set_shown_lifted_and_reset(windlass: Terminal) -> None:
+    windlass.ok("run", "--", "true")
+    assert windlass.ok("limit", "shell").out == "shell: no limit\n"
+    assert (
+        windlass.ok("limit", "shell", "--concurrency", "2", "--rate", "100/m").out
+        == "shell: 2 at once, 100/m\n"
+    )
+    assert windlass.ok("limit", "shell", "--burst", "5").out == "shell: 2 at once, 100/m in bursts of 5\n"
+    assert "2 at once, 100/m in bursts of 5" in windlass.ok("types").out
+    assert windlass.ok("limit", "shell", "--concurrency", "none").out == "shell: 100/m in bursts of 5\n"
+    assert windlass.ok("limit", "shell", "--reset").out == "shell: no limit\n"
+    assert windlass.ok("limit", "--key", "crm", "--concurrency", "5").out == "key:crm: 5 at once\n"
+    answer = windlass.ok("limit", "--all", "--rate", "50/s", "--json").json
+    assert (answer["name"], answer["limit"]["rate"]["count"]) == ("*", 50)
+
+
+def test_a_wrong_limit_is_refused_in_one_line(windlass: Terminal) -> None:
+    windlass.ok("run", "--", "true")
+    for words, said in (
+        (
+            ["shell", "--concurrency", "0"],
+            "shell.concurrency must be a whole number between 1 and 1000000, or none",
+        ),
+        (
+            ["shell", "--rate", "fast"],
+            "shell.rate must be a rate such as 10/s, 100/m, 5000/h or 1/d, or none",
+        ),
+        (["shell", "--key", "crm"], "say one of TYPE, --key and --all"),
+        (["shell", "--reset", "--rate", "1/s"], "say either limits or --reset"),
+    ):
+        answer = windlass("limit", *words)
+        assert answer.code == 2
+        assert answer.err.startswith(f"windlass: {said}")
+        assert answer.err.count("\n") == 1
+    assert windlass("limit", "nix", "--rate", "1/s").code == 1
+    assert windlass.ok("limit", "shell").out == "shell: no limit\n"

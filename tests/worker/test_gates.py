@@ -1,0 +1,166 @@
+"""Does a worker hold back what operators hold back?"""
+
+from __future__ import annotations
+
+from tests.worker.scene import Still, claim_ahead
+from windlass.job import JobState
+from windlass.ops import Ops
+from windlass.policy.limit import Limit
+
+
+def test_a_paused_type_is_not_claimed_and_others_are(still: Still) -> None:
+    still.handler(still.gate.pass_through, "other")
+    still.build()
+    held, free = still.put(2)[0], still.put(1, "other")[0]
+    still.store.pause("wait")
+    still.parts.heartbeat.tick()
+    still.parts.terms.refresh()
+
+    still.run_claimed(1)
+
+    assert still.job(held).state is JobState.PENDING
+    assert still.job(held).attempts == 0
+    assert still.job(free).state is JobState.PROCESSING
+
+
+def test_a_resumed_type_is_claimed_at_once(still: Still) -> None:
+    still.store.pause("wait")
+    still.build()
+    still.parts.terms.refresh()
+    [job] = still.put()
+    still.parts.claimer.tick()
+    assert still.job(job).state is JobState.PENDING
+
+    still.store.resume("wait")
+    still.parts.terms.refresh()
+    still.run_claimed(1)
+
+    assert still.job(job).state is JobState.PROCESSING
+
+
+def test_what_waits_for_a_slot_is_given_back(still: Still) -> None:
+    parts = still.build(threads=1)
+    claim_ahead(parts, "wait", still.clock.monotonic())
+    jobs = still.put(3)
+    still.run_claimed(1)
+    assert parts.pools[0].waiting == 2
+
+    still.store.pause("wait")
+    parts.terms.refresh()
+    still.settle()
+
+    assert parts.pools[0].waiting == 0
+    assert [still.job(job).state for job in jobs] == [
+        JobState.PROCESSING,
+        JobState.PENDING,
+        JobState.PENDING,
+    ]
+    assert [still.job(job).attempts for job in jobs] == [1, 0, 0]
+
+
+def test_a_change_that_a_look_tells_of_wakes_who_reads_it(still: Still) -> None:
+    parts = still.build()
+    woken: list[bool] = []
+    parts.terms.loop.wake = lambda: woken.append(True)  # type: ignore[method-assign]
+    parts.heartbeat.tick()
+    assert not woken
+
+    still.store.pause("wait")
+    parts.heartbeat.tick()
+    assert woken == [True]
+
+    parts.terms.refresh()
+    parts.heartbeat.tick()
+    assert woken == [True]
+
+
+# --- limits -------------------------------------------------------------------------------------
+
+
+def test_a_limit_in_code_holds_and_the_end_of_a_job_lets_the_next_one_start(still: Still) -> None:
+    still.handler(still.gate.pass_through, "few", concurrency=2)
+    still.build(threads=5)
+    still.opened.wakeup.subscribe(still.parts.claimer.hint)
+    still.parts.terms.refresh()
+    jobs = still.put(5, "few")
+    still.run_claimed(2)
+    still.parts.claimer.tick()
+    assert [still.job(job).state.value for job in jobs] == ["processing"] * 2 + ["pending"] * 3
+
+    still.finish()
+    still.parts.claimer.tick()
+    still.gate.reach(4)
+    still.finish()
+    assert [still.job(job).state.value for job in jobs] == ["completed"] * 4 + ["pending"]
+
+
+def test_an_operators_limit_stands_above_the_code_until_it_is_reset(still: Still) -> None:
+    still.handler(still.gate.pass_through, "few", concurrency=1)
+    still.build(threads=5)
+    ops = Ops(still.store, wakeup=still.opened.wakeup)
+    still.store.register([still.parts.handlers["few"].info()])
+    ops.set_limit("few", {"concurrency": "3"})
+    still.parts.terms.refresh()
+    still.put(5, "few")
+    still.run_claimed(3)
+
+    ops.reset_limit("few")
+    still.parts.terms.refresh()
+    assert still.parts.gates.restricted["few"].limits["few"].concurrency == 1
+
+
+def test_a_key_is_limited_in_code_and_by_operators(still: Still) -> None:
+    still.handler(still.gate.pass_through, "one", limit_key="crm")
+    still.handler(still.gate.pass_through, "two", limit_key="crm")
+    still.registry.limits["crm"] = Limit(concurrency=2)
+    still.build(threads=5)
+    still.parts.terms.refresh()
+    still.put(2, "one")
+    still.put(2, "two")
+    still.run_claimed(2)
+    still.parts.claimer.tick()
+    assert still.parts.pools[0].busy == 2
+
+    Ops(still.store).set_limit("key:crm", {"concurrency": "3"})
+    still.parts.terms.refresh()
+    still.parts.claimer.tick()
+    still.gate.reach(3)
+    assert still.parts.pools[0].busy == 3
+
+
+def test_a_rate_wakes_the_claimer_when_its_next_token_is_there(still: Still) -> None:
+    still.handler(still.gate.pass_through, "slow", rate="1/s")
+    still.build(threads=5)
+    still.parts.terms.refresh()
+    still.put(3, "slow")
+    still.run_claimed(1)
+    wait = still.parts.claimer.tick()
+    assert 0 < wait <= 1
+    still.clock.advance(1)
+    still.parts.heartbeat.tick()
+    still.parts.claimer.tick()
+    still.gate.reach(2)
+
+
+def test_limited_types_are_never_claimed_ahead(still: Still) -> None:
+    still.handler(still.gate.pass_through, "few", concurrency=50)
+    parts = still.build(threads=2)
+    parts.terms.refresh()
+    claim_ahead(parts, "few", still.clock.monotonic())
+    still.put(10, "few")
+    still.run_claimed(2)
+    assert parts.pools[0].waiting == 0
+
+
+def test_what_runs_when_a_limit_is_set_counts_under_it(still: Still) -> None:
+    parts = still.build(threads=5)
+    still.put(2)
+    still.run_claimed(2)
+    still.store.set_setting("wait.concurrency", "3")
+    parts.terms.refresh()
+    still.put(4)
+    parts.claimer.hint()
+    parts.claimer.tick()
+    still.gate.reach(3)
+    parts.claimer.tick()
+    assert parts.pools[0].busy == 3
