@@ -222,6 +222,8 @@ class Queue:
         """`with queue.batch() as batch: batch.add(...)`: jobs stored together, with progress to ask for."""
         return Batch(self._producer, name)
 
+    # --- looking ---
+
     def batch_status(self, batch_id: str) -> BatchInfo:
         """How many jobs of a batch stand in which state; JobNotFound if there is none."""
         return self._producer.batch_status(batch_id)
