@@ -92,7 +92,7 @@ UNFENCED = {
     *("bury", "claim", "claim_batch", "edit", "promote", "promote_type", "promote_types", "prune_dead"),
     *("remove_idle", "remove_new", "replay", "request"),
     # About whom a job waits for, or which batch it is of.
-    *("join_batch", "mark_parent", "release_child", "wait_for_parents", "wait_no_more"),
+    *("join_batch", "mark_parent", "release_dependent", "wait_for_parents", "wait_no_more"),
 }
 
 
