@@ -4,7 +4,7 @@ ARGS ?=
 DEV := $(PYTHON) scripts/dev.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format setup lock docs kill-run kill-commit schedule-run move-run two-hosts bad-company shutdown-matrix churn growth held-xmin
+.PHONY: help run test check format setup lock docs kill-run kill-commit schedule-run move-run two-hosts bad-company shutdown-matrix suspects churn growth held-xmin
 .PHONY: bench bench-quick bench-self examples
 
 help: ## This list
@@ -45,6 +45,9 @@ move-run: ## Move 200,000 jobs to PostgreSQL, kill the move half-way, resume it,
 
 bad-company: ## Crashing, hoarding, spinning, breeding and blocking jobs beside 1,000 good ones
 	@$(DEV) exec python scripts/bad_company.py $(ARGS)
+
+suspects: ## What it brings that jobs whose worker was lost twice run in children
+	@$(DEV) exec python scripts/suspects.py $(ARGS)
 
 shutdown-matrix: ## Every executor x order of signals x state of the store, then 200 random ends under load
 	@$(DEV) exec python scripts/shutdown_matrix.py $(ARGS)

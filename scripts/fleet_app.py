@@ -1,4 +1,4 @@
-"""What do the workers of shutdown_matrix.py, bad_company.py and churn.py run? Jobs of every kind.
+"""What do the workers of shutdown_matrix.py, bad_company.py, churn.py and suspects.py run? All kinds of jobs.
 
 `WINDLASS_DATABASE_URL` names the store.
 """
@@ -9,11 +9,17 @@ import asyncio
 import ctypes
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
 
 from windlass import Context, Queue, Retry
+from windlass.worker import run
+
+if os.environ.get("FLEET_SUSPECTS") == "off":
+    # To see what it would be like without: no job is ever a suspect.
+    run.SUSPECT_AFTER = 10**9
 
 queue = Queue(shell=True)  # noqa: S604 - commands are one of the kinds
 AT_ONCE = Retry(kind="fixed", base=0, jitter=0)
@@ -89,6 +95,12 @@ async def block() -> None:
 def good(number: int) -> int:
     """What must not notice any of that."""
     return number + 1
+
+
+@queue.job(max_attempts=5, retry=AT_ONCE)
+def poison() -> None:
+    """Takes the process that it runs in with it."""
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 # --- churn: a tenth of it fails, times out or crashes ---

@@ -103,7 +103,7 @@ UNFENCED = {
     ),
     *("hold_unique", "replace_unique", "retake_unique", "remove_idle", "remove_new", "replay", "request"),
     # About whom a job waits for, or which batch it is of.
-    *("join_batch", "mark_parent", "release_child", "wait_for_parents", "wait_no_more"),
+    *("join_batch", "mark_parent", "release_dependent", "wait_for_parents", "wait_no_more"),
 }
 
 

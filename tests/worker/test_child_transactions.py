@@ -13,7 +13,7 @@ import pytest
 
 from tests.worker import transactionjobs
 from tests.worker.stores import on_both, sql
-from tests.worker.test_children import error, lose_twice, result, run
+from tests.worker.test_children import AT_ONCE, error, lose_twice, result, run, until
 from windlass.job import JobState, Reason
 from windlass.queue import Queue
 from windlass.store.protocol import Filter
@@ -81,6 +81,15 @@ def test_a_child_that_dies_in_the_block_has_written_nothing(queue: Queue, url: s
     job = run(queue, transactionjobs.die_within, max_attempts=2)
     assert [attempt.error and attempt.error.reason for attempt in job.history] == [Reason.CHILD_CRASHED] * 2
     assert (job.state, sent(url)) == (JobState.DEAD, [])
+
+
+def test_a_child_that_dies_before_it_has_told_of_the_commit_is_completed_once(queue: Queue, url: str) -> None:
+    handle = queue.job(executor="process", retry=AT_ONCE)(transactionjobs.die_untold).enqueue()
+    with queue.worker() as worker:
+        until(lambda: worker.parts.settler.failed, "the worker settles what it takes for a crash")
+        worker.stop()
+    job = handle.get()
+    assert (job.state, job.attempts, sent(url)) == (JobState.COMPLETED, 1, ["ann"])
 
 
 @pytest.mark.parametrize("function", [transactionjobs.die_after, transactionjobs.fail_after])

@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from windlass import Context, Refused
 from windlass.job import NewJob
@@ -49,6 +50,21 @@ def die_after(ctx: Context) -> None:
     with ctx.transaction() as connection:
         connection.execute("insert into sent values ('ann')")
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_untold(ctx: Context) -> None:
+    """Dies when the transaction is committed and before the worker is told."""
+    asking: Any = ctx._worker  # noqa: SLF001 - nowhere else can it die just then
+    ask = asking._ask  # noqa: SLF001 - as above
+
+    def ask_or_die(verb: str, **given: Any) -> Any:
+        if verb == "completed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return ask(verb, **given)
+
+    asking._ask = ask_or_die  # noqa: SLF001 - as above
+    with ctx.transaction() as connection:
+        connection.execute("insert into sent values ('ann')")
 
 
 def linger(ctx: Context) -> None:

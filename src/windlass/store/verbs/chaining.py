@@ -36,7 +36,7 @@ class _Fate(Enum):
 
 
 def _fate(policy: str, parent: JobState | None) -> _Fate:
-    """What becomes of a child when its parent stands so; None: the parent's record is gone."""
+    """What becomes of a dependent when its parent stands so; None: the parent's record is gone."""
     if parent is JobState.COMPLETED or policy == "run":
         return _Fate.RUN
     if parent is JobState.DEAD and policy == "wait":
@@ -136,27 +136,27 @@ def ending(tx: Tx, verb: Callable[..., Acted], job_id: str, by: str, why: str, s
 
 def _see_to_dependents(tx: Tx, job_id: str, state: JobState | None, store: Storing) -> None:
     for row in tx.rows("dependents_of", parent_id=job_id):
-        child = row["child_id"]
+        dependent = row["child_id"]
         match _fate(row["policy"], state):
             case _Fate.RUN:
-                tx.change("remove_dependency", parent_id=job_id, child_id=child)
+                tx.change("remove_dependency", parent_id=job_id, child_id=dependent)
                 run_at = max(row["run_at"], tx.now)
-                tx.change("release_child", id=child, run_at=run_at, due=int(run_at <= tx.now))
+                tx.change("release_dependent", id=dependent, run_at=run_at, due=int(run_at <= tx.now))
                 tx.hint()
             case _Fate.CANCEL:
-                tx.change("forget_parents", id=child)
-                found = tx.row("lock_job", id=child)
+                tx.change("forget_parents", id=dependent)
+                found = tx.row("lock_job", id=dependent)
                 if found is not None and found["state"] == JobState.PENDING:
                     _cancel(tx, rows.live_job(found), job_id, state)
-                    ended(tx, child, JobState.CANCELLED, found, store)
+                    ended(tx, dependent, JobState.CANCELLED, found, store)
             case _Fate.WAIT:
                 pass
 
 
-def _cancel(tx: Tx, child: Job, parent_id: str, state: JobState | None) -> None:
+def _cancel(tx: Tx, dependent: Job, parent_id: str, state: JobState | None) -> None:
     why = f"job {parent_id}, which it depends on, is {'gone' if state is None else state.value}"
     change = Change(from_micros(tx.now), "cancel", "windlass", why)
-    operating.end(tx, child, JobState.CANCELLED, rows.changes_text((*child.changes, change)))
+    operating.end(tx, dependent, JobState.CANCELLED, rows.changes_text((*dependent.changes, change)))
 
 
 def _close_if_done(tx: Tx, batch: str, store: Storing) -> None:

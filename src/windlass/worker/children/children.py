@@ -32,7 +32,7 @@ _encode_job = msgspec.json.Encoder().encode
 
 
 class Children:
-    """Warm processes, kept between jobs; a suspect has one of its own."""
+    """Warm processes, kept between jobs; in those of suspects nothing else ever runs."""
 
     def __init__(
         self, handlers: Mapping[str, Handler], config: WorkerConfig, marks: Marks, guard: Guard, clock: Clock
@@ -46,9 +46,11 @@ class Children:
         self._owner = os.getpid()
         self._lock = threading.Lock()
         self._idle: list[Child] = []
-        # Each suspect has a process to itself: as many as there are slots would be more than a machine bears.
+        self._idle_after_suspects: list[Child] = []
+        # As many suspects as there are slots, with a process each, would be more than a machine bears.
         self._most_suspects = max(_LEAST_SUSPECTS, config.processes)
         self._suspects = 0
+        self._waiting_suspects = 0
         self._suspect_left = threading.Condition()
         self._all: set[Child] = set()
         self._spawner = _Spawner()
@@ -58,13 +60,13 @@ class Children:
     def one_for(self, run: Run) -> Iterator[Child]:
         """A child for this run alone; afterwards it is kept if it is fit. ChildFailed if none starts."""
         with self._room_for_suspect(run) if run.suspect else contextlib.nullcontext():
-            child = self._take(fresh=run.suspect)
+            child = self._take(suspect=run.suspect)
             try:
                 yield child
             except BaseException:
                 self._end(child)
                 raise
-            self._give_back(child, fresh=run.suspect)
+            self._give_back(child, suspect=run.suspect)
 
     def work(self, run: Run) -> words.Work:
         """What to say to a child for this run."""
@@ -92,7 +94,9 @@ class Children:
         """Let idle children end by themselves, all at once; whatever runs in others is ended."""
         with self._lock:
             self._closed = True
-            idle, self._idle = self._idle, []
+            idle = [*self._idle, *self._idle_after_suspects]
+            self._idle.clear()
+            self._idle_after_suspects.clear()
         for child in idle:
             child.bid_farewell()
         for child in idle:
@@ -105,10 +109,14 @@ class Children:
     def _room_for_suspect(self, run: Run) -> Iterator[None]:
         """Wait until few enough suspects run; ChildFailed if nobody waits for this one any more."""
         with self._suspect_left:
-            while self._suspects >= self._most_suspects:
-                if self._closed or not run.open:
-                    raise ChildFailed("it was given back")
-                self._suspect_left.wait(_LOOK_SECONDS)
+            self._waiting_suspects += 1
+            try:
+                while self._suspects >= self._most_suspects:
+                    if self._closed or not run.open:
+                        raise ChildFailed("it was given back")
+                    self._suspect_left.wait(_LOOK_SECONDS)
+            finally:
+                self._waiting_suspects -= 1
             self._suspects += 1
         try:
             yield
@@ -117,10 +125,11 @@ class Children:
                 self._suspects -= 1
                 self._suspect_left.notify()
 
-    def _take(self, *, fresh: bool) -> Child:
+    def _take(self, *, suspect: bool) -> Child:
+        idle = self._idle_after_suspects if suspect else self._idle
         with self._lock:
-            while self._idle and not fresh:
-                child = self._idle.pop()
+            while idle:
+                child = idle.pop()
                 if not child.has_ended():
                     return child
                 self._all.discard(child)
@@ -146,12 +155,13 @@ class Children:
         in_main = any(origin.module == MAIN for origin in origins.values())
         return words.Hello(origins, main_here() if in_main else None, levels())
 
-    def _give_back(self, child: Child, *, fresh: bool) -> None:
+    def _give_back(self, child: Child, *, suspect: bool) -> None:
         used_up = child.jobs >= self._most_jobs or child.grown() > self._most_grown
+        unwanted = suspect and not self._waiting_suspects
         with self._lock:
-            keep = not (child.ended or fresh or used_up or self._closed)
+            keep = not (child.ended or unwanted or used_up or self._closed)
             if keep:
-                self._idle.append(child)
+                (self._idle_after_suspects if suspect else self._idle).append(child)
         if not keep:
             self._dismiss(child)
 
