@@ -308,6 +308,20 @@ def test_marked_and_plain_jobs_settle_in_one_call(store: Store) -> None:
     assert len(take(store, 10)) == 2
 
 
+def test_many_members_of_two_batches_end_at_once(store: Store, other: Store) -> None:
+    for _ in range(10):
+        batches = [a_batch(store, 10, then=True)[0] for _ in range(2)]
+        leases = take(store, 20)
+        child = child_of(store, *leases[::5])
+        ends = [Settlement(lease, DEAD if lease is leases[7] else DONE, timedelta(0)) for lease in leases]
+        assert won(at_once(partial(store.settle, ends[::2]), partial(other.settle, ends[1::2]))) == [[], []]
+        assert view_of(store, child) is View.DUE
+        assert sorted(sum(counts_of(store, batch).values()) for batch in batches) == [10, 10]
+        followers = take(store, 9)
+        assert len(followers) == 3
+        assert store.settle([Settlement(lease, DONE, timedelta(0)) for lease in followers]) == []
+
+
 # --- the sweep ------------------------------------------------------------------------------------
 
 

@@ -165,7 +165,7 @@ def test_the_admin_page_is_for_those_who_may(project: Project) -> None:
 
 @pytest.mark.parametrize("project", ["sqlalchemy"], indirect=True)
 def test_a_job_is_in_the_sessions_transaction(project: Project) -> None:
-    told = project.run("python", "shop.py", "ann@example.org=40", "bob@example.org=-1")
+    told = project.run("python", "checkout.py", "ann@example.org=40", "bob@example.org=-1")
     assert told.splitlines() == [
         "order 1 of ann@example.org is placed",
         "the order of bob@example.org is rolled back: an order must cost something",
@@ -173,8 +173,8 @@ def test_a_job_is_in_the_sessions_transaction(project: Project) -> None:
     ]
     jobs = json.loads(project.run("windlass", "--db", "shop.db", "list", "--json"))["jobs"]
     assert [job["key"] for job in jobs] == ["order:1"]
-    project.run("windlass", "worker", "start", "shop:queue", "--until-empty")
-    assert project.run("python", "shop.py") == "order 1: its job is completed, confirmed: True\n"
+    project.run("windlass", "worker", "start", "checkout:queue", "--until-empty")
+    assert project.run("python", "checkout.py") == "order 1: its job is completed, confirmed: True\n"
 
 
 def until(holds: Callable[[], bool]) -> None:

@@ -39,7 +39,7 @@ class _Open(msgspec.Struct):
     lease: Lease
     outcome: Outcome
     ran: timedelta | None
-    # Somebody waits for the job, or it belongs to a batch: it ends in a transaction of its own.
+    # Somebody waits for the job, or it belongs to a batch: it ends in one transaction with what follows.
     marked: bool = False
 
 
@@ -54,7 +54,7 @@ def settle(tx: PostgresTx, settlements: Sequence[Settlement]) -> list[Lease]:
     for tried in range(_TRIES):
         marked = [each for each in pending if each.marked]
         pending = _round(tx, [each for each in pending if not each.marked], gone)
-        pending += [each for each in marked if not _settle_marked(tx, each, gone)]
+        pending += _settle_marked(tx, marked, gone)
         if not pending:
             return [each.lease for each in settlements if each.lease.token in gone]
         if tried:
@@ -89,16 +89,20 @@ def _settle_with_jobs(tx: PostgresTx, settlement: Settlement, gone: set[str]) ->
     raise StoreBusy(f"job {settlement.lease.id} is locked by somebody else's transaction; try again")
 
 
-def _settle_marked(tx: PostgresTx, each: _Open, gone: set[str]) -> bool:
-    """A job that others wait for ends together with what follows from that; False: try again."""
+def _settle_marked(tx: PostgresTx, marked: list[_Open], gone: set[str]) -> list[_Open]:
+    """Jobs that others wait for end together with what follows from that; what is left is tried again."""
+    if not marked:
+        return []
     try:
         with tx.part():
-            if each.lease.token in _write(tx, [each]):
-                return True
+            found = _write(tx, marked)
     except _UNSTORABLE as refused:
-        each.outcome = running.storable(each.outcome, refused)
-        return False
-    return not _told_apart(tx, [each], gone)
+        if len(marked) > 1:
+            return [left for each in marked for left in _settle_marked(tx, [each], gone)]
+        [alone] = marked
+        alone.outcome = running.storable(alone.outcome, refused)
+        return marked
+    return _left(tx, marked, found, gone)
 
 
 def _round(tx: PostgresTx, pending: Sequence[_Open], gone: set[str]) -> list[_Open]:
@@ -111,6 +115,13 @@ def _round(tx: PostgresTx, pending: Sequence[_Open], gone: set[str]) -> list[_Op
         answered = {}
         for each in pending:
             answered |= _write_alone(tx, each)
+    return _left(tx, pending, answered, gone)
+
+
+def _left(
+    tx: PostgresTx, pending: Sequence[_Open], answered: dict[str, str | None], gone: set[str]
+) -> list[_Open]:
+    """What is not written yet."""
     left: list[_Open] = []
     unknown: list[_Open] = []
     for each in pending:
@@ -127,8 +138,9 @@ def _write(tx: PostgresTx, pending: Sequence[_Open]) -> dict[str, str | None]:
     """One statement a kind; the tokens that were found, each with the request that stood in its way."""
     kinds: dict[Kind, list[tuple[Lease, Write]]] = {}
     moment = _NOW if tx.given is None else from_micros(tx.given)
-    # All of them or none: a marked one comes alone.
+    # All of them or none.
     marked = any(each.marked for each in pending)
+    ended: list[chaining.Ended] = []
     for each in pending:
         write = running.written(each.lease, each.outcome, each.ran, moment)
         kinds.setdefault(write.kind, []).append((each.lease, write))
@@ -138,9 +150,10 @@ def _write(tx: PostgresTx, pending: Sequence[_Open]) -> dict[str, str | None]:
         rows = tx.rows(f"settle_{kind.value}", now=tx.given, **_COLUMNS[kind](writes), **restricted)
         found |= {row["token"]: row["request"] for row in rows}
         if marked and kind is not Kind.PUT_BACK:
-            for row, (lease, write) in zip(rows, writes, strict=False):
-                state = JobState(write.state or JobState.DEAD)
-                chaining.ended(tx, lease.id, state, row, enqueue.enqueue_jobs)
+            of = {lease.token: (lease.id, write.state or JobState.DEAD) for lease, write in writes}
+            ended += (chaining.Ended(of[row["token"]][0], JobState(of[row["token"]][1]), row) for row in rows)
+    if ended:
+        chaining.all_ended(tx, ended, enqueue.enqueue_jobs)
     return found
 
 

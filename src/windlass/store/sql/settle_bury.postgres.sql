@@ -1,5 +1,5 @@
 -- Running jobs go to the dead letters. The token alone is the fence.
--- A job that others wait for, or that is one of a batch, is left for a transaction of its own.
+-- A job that others wait for, or that is one of a batch, is left for a transaction with what follows from that.
 with clock as materialized (
     select now, windlass.moment(now) as moment from (select coalesce(cast(:now as bigint), windlass.now()) as now) as c
 ),

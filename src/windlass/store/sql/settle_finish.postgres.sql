@@ -1,6 +1,6 @@
 -- Jobs end: their records move to the archive in one step. The token alone is the fence: with the state beside it the
 -- planner reads all running jobs. A row that somebody else holds at this moment is left for the next batch.
--- A job that others wait for, or that is one of a batch, is left for a transaction of its own.
+-- A job that others wait for, or that is one of a batch, is left for a transaction with what follows from that.
 with clock as materialized (
     select now, windlass.moment(now) as moment from (select coalesce(cast(:now as bigint), windlass.now()) as now) as c
 ),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -117,12 +117,27 @@ def enqueue_batch(tx: Tx, batch: NewBatch, jobs: Sequence[NewJob], store: Storin
 # --- when a job has ended -----------------------------------------------------------------------
 
 
+class Ended(NamedTuple):
+    """A job that has ended, and the marks that it had."""
+
+    id: str
+    state: JobState | None
+    marks: Row
+
+
 def ended(tx: Tx, job_id: str, state: JobState | None, marks: Row, store: Storing) -> None:
     """A job has ended: release or cancel what waits for it, and close its batch if it was the last."""
-    if marks["has_dependents"]:
-        _see_to_dependents(tx, job_id, state, store)
-    if marks["batch"] is not None:
-        _close_if_done(tx, marks["batch"], store)
+    all_ended(tx, [Ended(job_id, state, marks)], store)
+
+
+def all_ended(tx: Tx, jobs: Sequence[Ended], store: Storing) -> None:
+    """The same for many: a batch is looked at once, however many of its jobs have ended."""
+    for each in jobs:
+        if each.marks["has_dependents"]:
+            _see_to_dependents(tx, each.id, each.state, store)
+    # In a fixed order, so that two who end jobs of the same batches never wait for each other.
+    for batch in sorted({each.marks["batch"] for each in jobs} - {None}):
+        _close_if_done(tx, batch, store)
 
 
 def ending(tx: Tx, verb: Callable[..., Acted], job_id: str, by: str, why: str, store: Storing) -> Acted:
