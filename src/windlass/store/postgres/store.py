@@ -139,7 +139,8 @@ class PostgresStore:
 
     def claim(self, want: Want) -> Claimed:
         # Never asked again by itself: leases of a lost answer are the claimer's to find and give back.
-        return self._hot("claim", claim.claim, want, self._floors, again=False)
+        verb = claim.claim if self.address.pooler else claim.claim_in_turn
+        return self._hot("claim", verb, want, self._floors, again=False)
 
     def extend(self, leases: Sequence[Lease], by: timedelta) -> tuple[list[Lease], list[Lease]]:
         return self._hot("beat", fleet.extend, leases, by)
