@@ -31,6 +31,8 @@ SETTINGS = (
 )
 TRIES = 41
 ALLOWED = 1.5
+# Medians of less than a millisecond scatter by so much on a machine that does other things, too.
+NOISE = 0.3
 JOBS = """
     insert into windlass.jobs (
         id, type, state, priority, due, payload, max_attempts, created_at, enqueued_at, updated_at, run_at
@@ -92,8 +94,10 @@ class Measured:
             "lease": 60_000_000,
         }
         given = [values[name] for name in self._names]
-        taken = [self._undone(self._text, given)[0] for _ in range(TRIES)]
+        # What is undone leaves dead rows behind, which the next would have to walk over.
+        self.run("vacuum windlass.jobs")
         plan = self._undone("explain (analyze, buffers, format json) " + self._text, given)[1][0][0]
+        taken = [self._undone(self._text, given)[0] for _ in range(TRIES)]
         told = plan if isinstance(plan, list) else json.loads(plan)
         blocks = told[0]["Plan"]["Shared Hit Blocks"] + told[0]["Plan"]["Shared Read Blocks"]
         return statistics.median(taken) * 1000, blocks
@@ -111,7 +115,8 @@ class Measured:
         begun = perf_counter()
         rows = self._connection.execute(text.encode(), given).fetchall()
         took = perf_counter() - begun
-        self.run("rollback")
+        # Past the driver, which after a rollback forgets what is prepared; the claims of a worker are.
+        self._connection.pgconn.exec_(b"rollback")
         return took, rows
 
 
@@ -132,7 +137,7 @@ def measure(url: str, name: str, filling: str, limits: tuple[int, ...]) -> bool:
     fine = True
     for limit in limits:
         (slow, many), (quick, few) = after[limit], before[limit]
-        fine &= many <= ALLOWED * few + 10 and slow <= ALLOWED * quick + 0.5
+        fine &= many <= ALLOWED * few and slow <= ALLOWED * quick + NOISE
         print(f"{name:<38}{limit:>6}{quick:>10.2f}{slow:>10.2f}{few:>9}{many:>9}", flush=True)
     return fine
 
@@ -156,12 +161,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--db", help="a PostgreSQL server, on which databases are made and dropped")
     parser.add_argument("--scale", type=float, default=1.0, help="fill with more or fewer jobs")
+    parser.add_argument("--only", default="", help="only fillings with this word in their name")
     options = parser.parse_args()
     print(f"{'filling':<38}{'claim':>6}{'ms before':>10}{'after':>10}{'blocks':>9}{'after':>9}")
     with server(options.db) as place:
         fine = [
             measure(place.fresh("growth"), name, filling, (1, 10, 500))
             for name, filling in fillings(options.scale).items()
+            if options.only in name
         ]
     print("within 1.5 times" if all(fine) else "NOT within 1.5 times")
     return 0 if all(fine) else 1

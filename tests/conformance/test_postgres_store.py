@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from datetime import timedelta
 from functools import partial
@@ -20,6 +21,7 @@ from tests.conformance.contenders import at_once, won
 from tests.conformance.scene import (
     DONE,
     MAIL,
+    TYPES,
     a_job,
     a_worker,
     ids,
@@ -230,6 +232,37 @@ def test_a_pooler_that_nobody_told_us_of_is_refused_by_name(url: str, *, lenient
         pytest.raises(StoreUnavailable, match="windlass_pooler=on"),
     ):
         connect.open(through)
+
+
+# --- large claims ---------------------------------------------------------------------------------
+
+
+def test_large_claims_take_turns_and_each_job_is_claimed_once(url: str) -> None:
+    with ExitStack() as stack:
+        stores = [PostgresStore(url) for _ in range(3)]
+        for store in stores:
+            stack.callback(store.close)
+        stores[0].enqueue([a_job() for _ in range(1_000)])
+        with ThreadPoolExecutor(3) as threads:
+            claimed = list(threads.map(lambda store: ids(take(store, 400)), stores))
+        assert sorted(map(len, claimed)) == [200, 400, 400]
+        assert len({job_id for taken in claimed for job_id in taken}) == 1_000
+        here = "select oid from pg_database where datname = current_database()"
+        assert run(url, f"select from pg_locks where locktype = 'advisory' and database = ({here})") == []
+
+
+def test_a_turn_that_is_never_passed_on_holds_nobody_up_for_long(url: str) -> None:
+    turn = f"hashtextextended('windlass.claim {','.join(sorted(TYPES))}', 0)"
+    store = PostgresStore(url)
+    with closing(store), psycopg.connect(url, autocommit=True) as frozen:
+        store.enqueue([a_job() for _ in range(300)])
+        frozen.execute(f"select pg_advisory_lock({turn})".encode())
+        assert len(take(store, 200)) == 200
+        [(free,)] = frozen.execute(f"select pg_advisory_unlock({turn})".encode())
+        assert free
+        assert len(take(store, 200)) == 100
+        [(free,)] = frozen.execute(f"select pg_try_advisory_lock({turn})".encode())
+        assert free
 
 
 # --- a listener that hears nothing ----------------------------------------------------------------

@@ -63,6 +63,8 @@ class Proxy:
         self.stalled = 0.0
         self.cut = 0.0
         self.chance = random.Random(1)
+        # How many were.
+        self.harmed = 0
         threading.Thread(target=self._accept, name="proxy", daemon=True).start()
 
     def url(self, database: str, *more: str) -> str:
@@ -139,6 +141,7 @@ class Proxy:
     def weather(self) -> bool:
         """What happens to a request by chance; False if it costs its connection."""
         drawn = self.chance.random()
+        self.harmed += drawn < self.cut + self.stalled
         if drawn < self.cut:
             return False
         if drawn < self.cut + self.stalled:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from time import monotonic
 from typing import TYPE_CHECKING
+
+import psycopg
 
 from windlass.clock import span
 from windlass.store import rows
 from windlass.store.protocol import Claimed, Want
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from windlass.job import Lease
     from windlass.store.postgres.session import PostgresTx
@@ -23,6 +27,10 @@ _SLACKS = (1.0, 2.0, 4.0, 8.0, 16.0)
 # So many dead rows remain only if something keeps them from being cleaned up.
 _MANY_DEAD = 20_000
 _FLOOR_SECONDS = 1.0
+# Claims of so many go one after the other; a smaller one would wait longer than it takes.
+_LARGE = 100
+_TURN_SECONDS = 0.004
+_TURN_TRIES = 25
 
 
 class Floors:
@@ -46,6 +54,36 @@ class Floors:
         """A claim without a floor found `head` to be the first of all jobs of the highest priority."""
         if head is not None and dead > _MANY_DEAD:
             self._known[tuple(types)] = (head, self._clock() + _FLOOR_SECONDS)
+
+
+def claim_in_turn(tx: PostgresTx, want: Want, floors: Floors) -> Claimed:
+    """The same, but large claims of the same types wait for each other for a moment.
+
+    At one moment they would all want the same jobs: each walks over what the others have locked, and asks
+    again. It saves work and nothing else: whoever has waited for long enough claims all the same.
+    """
+    if want.limit < _LARGE:
+        return claim(tx, want, floors)
+    with _turn(tx, ",".join(sorted(want.types))):
+        return claim(tx, want, floors)
+
+
+@contextmanager
+def _turn(tx: PostgresTx, types: str) -> Iterator[None]:
+    pause = threading.Event()
+    ours = any(_is_ours(tx, types) or pause.wait(_TURN_SECONDS) for _ in range(_TURN_TRIES))
+    try:
+        yield
+    finally:
+        if ours:
+            # If that fails the session is at its end, and the turn with it.
+            with suppress(psycopg.Error):
+                tx.rows("pass_turn", types=types)
+
+
+def _is_ours(tx: PostgresTx, types: str) -> bool:
+    [row] = tx.rows("take_turn", types=types)
+    return bool(row["ours"])
 
 
 def claim(tx: PostgresTx, want: Want, floors: Floors) -> Claimed:

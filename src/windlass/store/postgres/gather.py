@@ -18,18 +18,23 @@ if TYPE_CHECKING:
 # A call with more jobs than this gains nothing from company, and would hold it up.
 _LARGE = 100
 _MOST_AT_ONCE = 1000
+# So long whoever writes waits for those who wrote together the last time: they are about to come again, and
+# without it one half of them would write while the other comes, in turns.
+_GATHER_SECONDS = 0.0002
 
 
 class _Call:
     """The jobs of one caller, and what became of them."""
 
-    __slots__ = ("answer", "error", "jobs", "leads", "turn")
+    __slots__ = ("answer", "error", "jobs", "leads", "over", "turn")
 
     def __init__(self, jobs: Sequence[NewJob]) -> None:
         self.jobs = jobs
         self.answer: list[Enqueued] | None = None
         self.error: BaseException | None = None
         self.leads = False
+        # It has led, and another leads now.
+        self.over = False
         self.turn = threading.Lock()
         self.turn.acquire()
 
@@ -43,6 +48,9 @@ class Gathering:
         self._lock = threading.Lock()
         self._waiting: list[_Call] = []
         self._busy = False
+        # How many wrote together the last time.
+        self._company = 1
+        self._pause = threading.Event()
 
     def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """Store the jobs of one caller, all or none, whatever becomes of the others."""
@@ -53,27 +61,48 @@ class Gathering:
             self._waiting.append(call)
             call.leads = not self._busy
             self._busy = True
-        if not call.leads:
-            call.turn.acquire()
-        if call.leads:
-            self._lead()
+        try:
+            if not call.leads:
+                call.turn.acquire()
+            if call.leads:
+                self._lead(call)
+        except BaseException:  # wall: whoever is interrupted must not keep the lead; the interrupt goes on
+            self._abandon(call)
+            raise
         if call.error is not None:
             raise call.error
         assert call.answer is not None  # noqa: S101 - answered or failed
         return call.answer
 
-    def _lead(self) -> None:
+    def _lead(self, call: _Call) -> None:
         """Write for all who wait, then hand over to the first of those who came meanwhile."""
-        group = self._take()
         try:
+            if len(self._waiting) < self._company:
+                self._pause.wait(_GATHER_SECONDS)
+            group = self._take()
+            self._company = len(group)
             self._write(group)
         finally:
-            with self._lock:
-                following = self._waiting[0] if self._waiting else None
-                self._busy = following is not None
+            self._hand_over(call)
+
+    def _hand_over(self, call: _Call) -> None:
+        with self._lock:
+            if call.over:
+                return
+            call.over = True
+            following = self._waiting[0] if self._waiting else None
+            self._busy = following is not None
             if following is not None:
                 following.leads = True
                 following.turn.release()
+
+    def _abandon(self, call: _Call) -> None:
+        """Somebody waits no more."""
+        with self._lock:
+            if call in self._waiting:
+                self._waiting.remove(call)
+        if call.leads:
+            self._hand_over(call)
 
     def _take(self) -> list[_Call]:
         group: list[_Call] = []
@@ -98,6 +127,11 @@ class Gathering:
         except Exception:  # noqa: BLE001 # wall: what one of them brought must not fail the others
             for call in group:
                 self._write_alone(call)
+        except BaseException:  # wall: the leader is interrupted; the others must not wait for it for ever
+            for call in group:
+                call.error = StoreUnavailable("the thread that wrote for several was interrupted; try again")
+                self._tell(call)
+            raise
         else:
             place = 0
             for call in group:

@@ -1,0 +1,119 @@
+"""Threads that enqueue at one moment share a statement; whatever becomes of one, the others go on."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+
+from windlass.clock import uuid7
+from windlass.errors import StoreUnavailable
+from windlass.job import NewJob
+from windlass.store.postgres.gather import Gathering
+from windlass.store.protocol import Enqueued
+
+PATIENCE = 10
+
+
+class Interrupted(BaseException):
+    """What a timeout or a person throws into a thread."""
+
+
+class Writer:
+    """Stands for the store: writes when it is told to, and knows what came together."""
+
+    def __init__(self) -> None:
+        self.groups: list[int] = []
+        self.entered = threading.Semaphore(0)
+        self.go_on = threading.Semaphore(0)
+        self.broken: BaseException | None = None
+
+    def write(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        self.groups.append(len(jobs))
+        self.entered.release()
+        assert self.go_on.acquire(timeout=PATIENCE)
+        if self.broken is not None:
+            raise self.broken
+        return [Enqueued(new.id, None, created=True, due=True) for new in jobs]
+
+
+class Crowd:
+    """Threads that enqueue one job each."""
+
+    def __init__(self) -> None:
+        self.writer = Writer()
+        self.gathering = Gathering(self.writer.write, self.writer.write)
+        self._threads = ThreadPoolExecutor(8)
+
+    def enqueue(self) -> tuple[NewJob, Future[list[Enqueued]]]:
+        job = NewJob(id=uuid7(), type="a", payload=b"{}")
+        return job, self._threads.submit(self.gathering.enqueue, [job])
+
+    def waiting(self, count: int) -> bool:
+        """Whether so many wait for the one who writes, as soon as they do."""
+        pause = threading.Event()
+        return any(len(self.gathering._waiting) == count or pause.wait(0.01) for _ in range(1000))  # noqa: SLF001
+
+    def interrupt(self, call: Callable[[], object]) -> threading.Thread:
+        """A thread that calls, and is interrupted as soon as it comes back from its wait."""
+
+        def quietly() -> None:
+            with pytest.raises(Interrupted):
+                call()
+
+        thread = threading.Thread(target=quietly)
+        thread.start()
+        return thread
+
+
+def test_those_who_come_while_one_writes_are_written_together_and_each_gets_its_own_answer() -> None:
+    crowd = Crowd()
+    first = crowd.enqueue()
+    assert crowd.writer.entered.acquire(timeout=PATIENCE)
+    others = [crowd.enqueue() for _ in range(3)]
+    assert crowd.waiting(3)
+    crowd.writer.go_on.release(2)
+    for job, answer in (first, *others):
+        assert [each.id for each in answer.result(PATIENCE)] == [job.id]
+    assert crowd.writer.groups == [1, 3]
+
+
+def test_one_who_is_interrupted_while_waiting_does_not_take_the_lead_along() -> None:
+    crowd = Crowd()
+    first = crowd.enqueue()
+    assert crowd.writer.entered.acquire(timeout=PATIENCE)
+    job = NewJob(id=uuid7(), type="a", payload=b"{}")
+    thread = crowd.interrupt(lambda: crowd.gathering.enqueue([job]))
+    assert crowd.waiting(1)
+    # It is raised when the wait ends: at the moment at which the lead is handed over to it.
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(thread.ident or 0), ctypes.py_object(Interrupted)
+    )
+    other = crowd.enqueue()
+    assert crowd.waiting(2)
+    crowd.writer.go_on.release(2)
+    assert first[1].result(PATIENCE)
+    assert other[1].result(PATIENCE)
+    thread.join(PATIENCE)
+    assert crowd.writer.groups == [1, 1]
+
+
+def test_when_the_one_who_writes_is_interrupted_the_others_are_told_to_try_again() -> None:
+    crowd = Crowd()
+    first = crowd.enqueue()
+    assert crowd.writer.entered.acquire(timeout=PATIENCE)
+    others = [crowd.enqueue() for _ in range(3)]
+    assert crowd.waiting(3)
+    crowd.writer.go_on.release()
+    assert first[1].result(PATIENCE)
+    assert crowd.writer.entered.acquire(timeout=PATIENCE)
+    crowd.writer.broken = Interrupted()
+    crowd.writer.go_on.release()
+    errors = [type(answer.exception(PATIENCE)) for _, answer in others]
+    assert sorted(errors, key=str) == [Interrupted, StoreUnavailable, StoreUnavailable]
+    crowd.writer.broken = None
+    crowd.writer.go_on.release()
+    assert crowd.enqueue()[1].result(PATIENCE)
