@@ -209,6 +209,7 @@ def run(tx: Tx, name: str, by: str, store: Storing) -> str:
     key = f"{_KEY}{name}:by-hand:{draft.id}"
     [done] = store(tx, [msgspec.structs.replace(draft, key=key, run_at=None)])
     _note(tx, name, tx.now, FireOutcome.ENQUEUED, job_id=done.id, made_by=by)
+    tx.change("trim_fires", schedule=name, keep=REMEMBERED)
     return done.id
 
 
