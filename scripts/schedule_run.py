@@ -18,11 +18,11 @@ from tests.servers import postgres
 
 
 @contextlib.contextmanager
-def places(folder: Path) -> Iterator[dict[str, str]]:
-    """A file, and a database of every PostgreSQL that is here."""
+def places(folder: Path, only: str) -> Iterator[dict[str, str]]:
+    """A file, and a database of every PostgreSQL that is here; or only those with this in their names."""
     with contextlib.ExitStack() as servers:
-        found = {"SQLite": f"sqlite:///{folder}/jobs.db"}
-        for major in postgres.majors():
+        found = {"SQLite": f"sqlite:///{folder}/jobs.db"} if only in "SQLite" else {}
+        for major in (each for each in postgres.majors() if only in f"PostgreSQL {each}"):
             server = servers.enter_context(postgres.running(major, durable=True))
             found[f"PostgreSQL {major}"] = server.new_database()
         yield found
@@ -33,9 +33,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--schedulers", type=int, default=4)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="", metavar="STORE", help="SQLite, or 'PostgreSQL 18'")
     options = parser.parse_args()
     wrong = 0
-    with tempfile.TemporaryDirectory() as name, places(Path(name)) as found:
+    with tempfile.TemporaryDirectory() as name, places(Path(name), options.only) as found:
         for place, url in found.items():
             folder = Path(tempfile.mkdtemp(dir=name))
             began = time.monotonic()

@@ -252,7 +252,8 @@ def main() -> None:
     opened = connect.open(url, clock=SharedClock(folder / "clock"))
     scheduler = Scheduler(opened.store, LocalWakeup())
     doing = Doing(folder, os.getpid())
-    while True:
+    parent = os.getppid()
+    while os.getppid() == parent:
         doing.say(Doing.LOOKING)
         scheduler.tick()
         doing.say(Doing.RESTING)

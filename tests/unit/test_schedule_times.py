@@ -261,6 +261,8 @@ def test_jitter_spreads_schedules_and_fire_times() -> None:
         ),
         ({"cron": "0 3 * * *", "tz": "../../etc/passwd"}, "tz must be the name of a time zone"),
         ({"cron": "0 3 * * *", "tz": "Europe"}, "tz must be the name of a time zone"),
+        ({"cron": "0 3 * * *", "tz": ["UTC"]}, "tz must be the name of a time zone"),
+        ({"cron": "0 3 * * *", "tz": "a\0b"}, "tz must be the name of a time zone"),
         ({"cron": "0 3 * * *", "tz": ""}, "tz must be the name of a time zone"),
         ({"every": "1h", "tz": "Europe/Berlin"}, "tz must be given together with cron"),
         ({"every": "500ms"}, "every must be a duration between 1s and 366d.*'500ms'"),

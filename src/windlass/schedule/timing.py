@@ -118,7 +118,10 @@ def _every(value: Duration) -> timedelta:
 
 
 def _zone(name: str | None) -> str:
-    name = "UTC" if name is None else name
+    if name is None:
+        return "UTC"
+    if not isinstance(name, str):
+        raise InvalidValue("tz", name, "the name of a time zone, such as Europe/Berlin or UTC")
     zone_of(name)
     return name
 

@@ -20,7 +20,7 @@ def zone_of(name: str) -> tzinfo:
         return UTC
     try:
         return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError, TypeError):
+    except (ZoneInfoNotFoundError, ValueError, OSError):
         # Directories and odd names fail in ways of their own.
         allowed = "the name of a time zone, such as Europe/Berlin or UTC"
         if not available_timezones():

@@ -57,21 +57,24 @@ def _fire_one(tx: Tx, new: NewSchedule, next_at: int, store: Storing) -> list[st
     if todo.missed is not None:
         first, until = todo.missed
         _note(tx, new.name, first, FireOutcome.MISSED, until_at=until)
-    if todo.fire and new.timing.overlap == "skip" and tx.row("unended_run", schedule=new.name) is not None:
+    if new.timing.overlap == "skip" and tx.row("unended_run", schedule=new.name) is not None:
         for fire_at in todo.fire:
             _note(tx, new.name, fire_at, FireOutcome.SKIPPED)
         return []
-    drafts = [_draft(tx, new, fire_at) for fire_at in todo.fire]
+    if not todo.fire:
+        return []
+    held = _defaults(tx, new.type)
+    drafts = [_draft(new, fire_at, held) for fire_at in todo.fire]
     made: list[str] = []
-    for fire_at, done in zip(todo.fire, store(tx, drafts) if drafts else [], strict=True):
+    for fire_at, done in zip(todo.fire, store(tx, drafts), strict=True):
         outcome = FireOutcome.ENQUEUED if done.created else FireOutcome.FOUND
         _note(tx, new.name, fire_at, outcome, job_id=done.id)
         made += [done.id] if done.created else []
     return made
 
 
-def _draft(tx: Tx, new: NewSchedule, fire_at: int) -> NewJob:
-    priority, max_attempts = _defaults(tx, new.type)
+def _draft(new: NewSchedule, fire_at: int, held: tuple[int, int]) -> NewJob:
+    priority, max_attempts = held
     return NewJob(
         id=uuid7(),
         type=new.type,
@@ -204,11 +207,12 @@ def resume(tx: Tx, name: str) -> ScheduleInfo:
 def run(tx: Tx, name: str, by: str, store: Storing) -> str:
     """Make the schedule's job now, whatever runs and whatever its times are."""
     new = _schedule(_known(tx, name))
-    draft = _draft(tx, new, tx.now)
+    draft = _draft(new, tx.now, _defaults(tx, new.type))
     # Nobody looks for this run by its time, and two of one moment are two.
     key = f"{_KEY}{name}:by-hand:{draft.id}"
     [done] = store(tx, [msgspec.structs.replace(draft, key=key, run_at=None)])
     _note(tx, name, tx.now, FireOutcome.ENQUEUED, job_id=done.id, made_by=by)
+    tx.change("trim_fires", schedule=name, keep=REMEMBERED)
     return done.id
 
 
