@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import click
 
-from windlass.cli import act, bench, dlq, jobs, produce, serve, settings, store, up, work
+from windlass.cli import access, act, bench, dlq, jobs, produce, serve, settings, store, up, work
 from windlass.cli.commands import Group
 from windlass.cli.process import leave
 from windlass.cli.session import Session
@@ -46,7 +46,7 @@ def cli(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-for module in (up, serve, work, produce, jobs, act, dlq, settings, store, bench):
+for module in (up, serve, work, produce, jobs, act, dlq, settings, access, store, bench):
     for command in module.COMMANDS:
         cli.add_command(command)
 

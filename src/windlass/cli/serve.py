@@ -58,8 +58,8 @@ def serve(
 ) -> None:
     """Answer requests over HTTP: producers, operators and workers in any language.
 
-    On the loopback no key is needed until there is one; any other address refuses to start without keys. /docs
-    tells what can be asked. Ctrl-C or SIGTERM: requests that run may finish for 25 seconds.
+    On the loopback no key is needed until there is one; any other address refuses to start without keys.
+    /docs tells what can be asked. Ctrl-C or SIGTERM: requests that run may finish for 25 seconds.
     """
     server_module, parts = _server()
     obey_signals()
