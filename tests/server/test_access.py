@@ -237,7 +237,7 @@ def test_an_address_that_others_reach_needs_keys_or_an_explicit_word(store_url: 
 
 def test_shell_commands_need_the_server_and_the_key_to_allow_them(store_url: str) -> None:
     job = {"json": {"type": "shell", "payload": {"command": "true"}}}
-    with shop(store_url) as queue, serving(queue, shell=True) as house:
+    with shop(store_url) as queue, serving(queue, shell=True) as house:  # noqa: S604 - an option of ours
         queue.registry.add(shell_handler())
         assert house.caller().post("/jobs", **job).status_code == 201  # type: ignore[arg-type]
         plain = house.caller(house.key("plain", "producer"))

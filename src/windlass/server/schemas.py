@@ -532,7 +532,7 @@ class ClaimedDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SettledDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What the attempt amounts to: done, again (after `delay` seconds), released, dead, cancelled, or repeated."""
+    """What the attempt amounts to: done, again (after `delay`), released, dead, cancelled, or repeated."""
 
     id: str
     outcome: str
