@@ -32,10 +32,11 @@ from windlass.errors import (
 )
 from windlass.job import Job, JobState
 from windlass.policy.retry import Retry
-from windlass.queue import ContextJobType, JobHandle, JobType, Queue
+from windlass.queue import Client, ContextJobType, JobHandle, JobType, Queue
 
 __all__ = [
     "Cancel",
+    "Client",
     "Conflict",
     "Context",
     "ContextJobType",

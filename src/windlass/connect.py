@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
 from windlass.errors import InvalidValue, StoreUnavailable
 from windlass.store.handling import Transacting
+from windlass.store.http.store import HttpStore
 from windlass.store.protocol import Store
 from windlass.store.sqlite import files
 from windlass.store.sqlite import handling as sqlite_handling
@@ -31,10 +32,11 @@ if TYPE_CHECKING:
 _SQLITE = "sqlite:///"
 # How many seconds we wait for somebody else's write.
 PATIENCE = 30.0
+_HTTP = ("http://", "https://")
 _POSTGRES = ("postgresql://", "postgres://")
 _ALLOWED = (
     "a path, sqlite:///relative.db, sqlite:////absolute/path.db, sqlite:///:memory: "
-    "or postgresql://user@host/database"
+    "postgresql://user@host/database, or https://host for a server"
 )
 
 
@@ -64,6 +66,8 @@ def open(
     """
     if is_postgres(url):
         return _open_postgres(url, create=create, clock=clock, patience=patience, migrations=migrations)
+    if is_http(url):
+        return Opened(cast(Store, HttpStore(url, patience=patience)), LocalWakeup())
     path = sqlite_path(url)
     store = SqliteStore(path, clock=clock, create=create, patience=patience, migrations=migrations)
     version = store.watch()
@@ -117,8 +121,16 @@ def is_postgres(url: str) -> bool:
     return url.startswith(_POSTGRES)
 
 
+def is_http(url: str) -> bool:
+    """Whether a URL names a server, behind which the store is."""
+    return url.startswith(_HTTP)
+
+
 def shown(url: str) -> str:
     """A URL without its password."""
+    if is_http(url):
+        scheme, _, rest = url.partition("://")
+        return f"{scheme}://{rest.rpartition('@')[2]}"
     if not is_postgres(url):
         return url
     safe: str = _postgres().address.read(url).shown

@@ -77,13 +77,19 @@ def serving(queue: Queue, **options: Any) -> Iterator[House]:
         address.append(url)
         up.set()
 
-    thread = threading.Thread(target=lambda: server.run(started), name="server")
+    def run() -> None:
+        try:
+            server.run(started)
+        finally:
+            up.set()
+
+    thread = threading.Thread(target=run, name="server")
     thread.start()
     try:
         assert up.wait(LONGEST)
-        house = House(queue, address[0])
-        yield house
-        house.close()
+        assert address, "the server did not start"
+        with contextlib.closing(House(queue, address[0])) as house:
+            yield house
     finally:
         server.request_stop()
         thread.join(LONGEST)

@@ -6,7 +6,7 @@ import windlass
 from windlass import errors
 
 NAMES = {
-    *("Queue", "JobType", "ContextJobType", "JobHandle", "Job", "JobState", "Context", "Retry"),
+    *("Queue", "Client", "JobType", "ContextJobType", "JobHandle", "Job", "JobState", "Context", "Retry"),
     *("RetryableError", "FatalError", "Snooze", "Cancel"),
     *("WindlassError", "InvalidValue", "WaitTimeout", "JobUnsuccessful"),
     *("Refused", "UnknownType", "InvalidPayload", "JobNotFound", "Conflict", "KeyConflict", "IdConflict"),
@@ -31,7 +31,15 @@ def test_every_public_name_is_documented(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [windlass.Queue, windlass.JobType, windlass.ContextJobType, windlass.JobHandle, windlass.Context]
+    "kind",
+    [
+        windlass.Queue,
+        windlass.Client,
+        windlass.JobType,
+        windlass.ContextJobType,
+        windlass.JobHandle,
+        windlass.Context,
+    ],
 )
 def test_everything_that_a_user_calls_is_documented(kind: type) -> None:
     public = [name for name, _ in inspect.getmembers(kind, callable) if not name.startswith("_")]

@@ -11,7 +11,21 @@ from typing import NoReturn
 
 import click
 
-from windlass.cli import act, bench, dlq, flow, jobs, produce, schedules, serve, settings, store, up, work
+from windlass.cli import (
+    access,
+    act,
+    bench,
+    dlq,
+    flow,
+    jobs,
+    produce,
+    schedules,
+    serve,
+    settings,
+    store,
+    up,
+    work,
+)
 from windlass.cli.commands import Group
 from windlass.cli.process import leave
 from windlass.cli.session import Session
@@ -46,7 +60,7 @@ def cli(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-for module in (up, serve, work, produce, jobs, act, dlq, flow, schedules, settings, store, bench):
+for module in (up, serve, work, produce, jobs, act, dlq, flow, schedules, settings, access, store, bench):
     for command in module.COMMANDS:
         cli.add_command(command)
 

@@ -13,7 +13,7 @@ from windlass.cli.process import leave, obey_signals, work_here
 from windlass.cli.screen import Cell, age, one_line
 from windlass.cli.session import session
 from windlass.ops import WorkerHealth
-from windlass.ops.document import encode
+from windlass.ops.document import encode, worker_document
 from windlass.worker.leftovers import Remaining
 from windlass.worker.probe import parse_address
 from windlass.worker.supervised import take_up
@@ -163,7 +163,7 @@ def health(everything: bool) -> None:
     here = session()
     found = [each for each in here.ops().workers() if everything or each.info.state != "stopped"]
     if here.json:
-        click.echo(encode({"workers": [_document(each) for each in found]}))
+        click.echo(encode({"workers": [worker_document(each) for each in found]}))
     elif found:
         head = ("WORKER", "STATE", "HEARTBEAT", "BUSY", "DONE", "FAILED", "LATE", "TYPES")
         click.echo("\n".join(here.screen.table(head, [_row(each) for each in found])))
@@ -201,28 +201,6 @@ def worker_flags(
         "worker.shell": False if no_shell else None,
     }
     return {name: value for name, value in given.items() if value is not None}
-
-
-def _document(each: WorkerHealth) -> dict[str, object]:
-    info = each.info
-    return {
-        "id": info.id,
-        "state": info.state,
-        "alive": each.alive,
-        "beat_at": info.beat_at,
-        "started_at": info.started_at,
-        "host": info.host,
-        "pid": info.pid,
-        "version": info.version,
-        "types": info.types,
-        "slots": info.slots,
-        "busy": info.busy,
-        "held": info.held,
-        "done": info.done,
-        "failed": info.failed,
-        "late": info.late,
-        "deaf": info.deaf,
-    }
 
 
 def _row(each: WorkerHealth) -> list[Cell | str | int]:

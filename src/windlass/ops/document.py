@@ -9,7 +9,9 @@ import msgspec
 from msgspec import structs
 
 from windlass.job import Attempt, Change, Error, Job
+from windlass.ops.overview import WorkerHealth
 from windlass.payload import seal
+from windlass.store.access import ApiKey, AuditPage
 from windlass.store.batches import BatchInfo
 from windlass.store.protocol import Page
 
@@ -89,6 +91,41 @@ def batch_document(batch: BatchInfo) -> dict[str, Any]:
         "created_at": batch.created_at,
         "finished_at": batch.finished_at,
     }
+
+
+def worker_document(each: WorkerHealth) -> dict[str, Any]:
+    """A worker and how it is."""
+    info = each.info
+    return {
+        "id": info.id,
+        "state": info.state,
+        "alive": each.alive,
+        "beat_at": info.beat_at,
+        "started_at": info.started_at,
+        "host": info.host,
+        "pid": info.pid,
+        "version": info.version,
+        "types": info.types,
+        "slots": info.slots,
+        "busy": info.busy,
+        "held": info.held,
+        "done": info.done,
+        "failed": info.failed,
+        "late": info.late,
+        "deaf": info.deaf,
+    }
+
+
+def api_key_document(key: ApiKey) -> dict[str, Any]:
+    """An API key, without what would let anybody use it."""
+    shown = structs.asdict(key)
+    del shown["digest"]
+    return shown
+
+
+def audit_document(page: AuditPage) -> dict[str, Any]:
+    """A page of the audit log and the cursor of the next one."""
+    return {"entries": [structs.asdict(entry) for entry in page.entries], "next": page.next}
 
 
 def page_document(page: Page, now: datetime) -> dict[str, Any]:

@@ -17,6 +17,14 @@ from windlass.payload.models import dumped
 
 def parse(text: str | bytes, field: str = "payload") -> dict[str, Any]:
     """A JSON object that came from outside, taken strictly; InvalidValue names `field`."""
+    value = parse_value(text, field)
+    if not isinstance(value, dict):
+        raise InvalidValue(field, value, "a JSON object")
+    return value
+
+
+def parse_value(text: str | bytes, field: str) -> Any:
+    """Any JSON that came from outside, taken strictly; InvalidValue names `field`."""
     try:
         if isinstance(text, bytes):
             text = text.decode()
@@ -30,8 +38,6 @@ def parse(text: str | bytes, field: str = "payload") -> dict[str, Any]:
         raise InvalidValue(field, text, f"valid JSON ({where}: {error.msg})") from None
     except ValueError as error:
         raise InvalidValue(field, text, f"valid JSON ({error})") from None
-    if not isinstance(value, dict):
-        raise InvalidValue(field, value, "a JSON object")
     _refuse_unstorable(value, field)
     return value
 

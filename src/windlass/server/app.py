@@ -13,6 +13,7 @@ from starlette.routing import Router
 from windlass.errors import StoreError, WindlassError
 from windlass.server import problems
 from windlass.server.call import Call, HungUp
+from windlass.server.openapi import contract
 from windlass.server.problems import Problem
 from windlass.server.reply import Reply
 from windlass.server.table import ROUTES
@@ -34,6 +35,7 @@ class App:
     def __init__(self, parts: Parts, routes: Sequence[Route] = ROUTES) -> None:
         self.parts = parts
         self._busy = 0
+        parts.contract = contract(routes)
         by_path: dict[str, dict[str, Route]] = {}
         for route in routes:
             by_path.setdefault(route.path, {})[route.method] = route
@@ -66,7 +68,7 @@ class App:
             self.parts.door.check(scope)
             route = _choose(methods, scope["method"])
             identity = await self.parts.door.identify(scope, route.need)
-            call = Call(scope, receive, route, scope.get("path_params", {}), identity, self.parts)
+            call = Call(scope, receive, route, _names(scope), identity, self.parts)
             if not route.query and scope["query_string"]:
                 call.query  # noqa: B018 - refuses what the route does not know
             return await route.answer(call)
@@ -107,6 +109,15 @@ class _Resource:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._app.answer(self._methods, scope, receive, send)
+
+
+def _names(scope: Scope) -> dict[str, str]:
+    """What the path names. Nothing of ours has a NUL in its name, and no store would look for it."""
+    found: dict[str, str] = scope.get("path_params", {})
+    for name in found.values():
+        if "\0" in name:
+            raise Problem(404, "not-found", f"there is nothing named {_readable(name)}")
+    return found
 
 
 def _choose(methods: Mapping[str, Route], method: str) -> Route:

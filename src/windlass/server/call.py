@@ -155,7 +155,7 @@ class Call:
 
     # --- what is done ---
 
-    async def run(self, verb: Callable[..., T], *args: Any, **options: Any) -> T:
+    async def run(self, verb: Callable[..., T], /, *args: Any, **options: Any) -> T:
         """Call something that waits for the store, on a thread."""
         return await self.parts.run(verb, *args, **options)
 

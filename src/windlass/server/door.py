@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from windlass.server.identity import LOCAL, Identity, Need
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 
     from windlass.server.keyring import Keyring
 
+_BETWEEN_LOOKS = 0.1
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
@@ -23,6 +26,8 @@ class Door:
     def __init__(self, keyring: Keyring, look: Callable[[], Awaitable[None]], *, loopback: bool) -> None:
         self._keyring = keyring
         self._look = look
+        self._looked = 0.0
+        self._next_look: asyncio.Future[None] | None = None
         self._loopback = loopback
 
     def check(self, scope: Scope) -> None:
@@ -45,14 +50,27 @@ class Door:
         if origin and origin.partition("://")[2] != host:
             raise Problem(403, "foreign-origin", f"requests of other sites ({origin!r}) are not taken")
 
+    async def _look_soon(self) -> None:
+        """Whoever comes with an unknown key shares the next look with all others who do."""
+        if self._next_look is None:
+            self._next_look = asyncio.ensure_future(self._look_once())
+        await asyncio.shield(self._next_look)
+
+    async def _look_once(self) -> None:
+        await asyncio.sleep(max(0.0, self._looked + _BETWEEN_LOOKS - monotonic()))
+        # Who comes from now on may have a key that this look does not see yet.
+        self._next_look = None
+        self._looked = monotonic()
+        await self._look()
+
     async def identify(self, scope: Scope, need: Need) -> Identity:
         """Who calls, if they may do what the route needs."""
         if need is Need.NOTHING:
             return LOCAL
         sent = _bearer(scope)
         identity = self._keyring.known(sent)
-        if identity is None and sent and self._keyring.stale:
-            await self._look()
+        if identity is None and self._keyring.may_be_new(sent):
+            await self._look_soon()
             identity = self._keyring.known(sent)
         if identity is None:
             raise refusal(sent)

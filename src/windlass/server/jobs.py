@@ -31,6 +31,7 @@ from windlass.server.schemas import (
     ActedDocument,
     BatchDocument,
     BatchForm,
+    CatalogueDocument,
     EditForm,
     JobForm,
     JobPage,
@@ -64,7 +65,7 @@ async def enqueue_batch(call: Call) -> Reply:
     if form.batch is None:
         done = await call.parts.intake.accept(make, count)
     else:
-        batch = NewBatch(id=uuid7(), name=_batch_name(form.batch))
+        batch = NewBatch(id=form.batch_id or uuid7(), name=_batch_name(form.batch))
         batch_id = batch.id
         done = await call.run(_store_batch, call, batch, make)
     call.parts.admission.accepted(count)
@@ -74,7 +75,11 @@ async def enqueue_batch(call: Call) -> Reply:
 
 
 def _store_batch(call: Call, batch: NewBatch, make: Callable[[], Sequence[NewJob]]) -> list[Enqueued]:
-    done = call.parts.store.enqueue_batch(batch, make())
+    store = call.parts.store
+    if store.batch(batch.id) is not None:
+        # Sent again: its jobs are found by their ids or keys.
+        return store.enqueue(make())
+    done = store.enqueue_batch(batch, make())
     call.parts.queue.wakeup.notify()
     return done
 
@@ -218,6 +223,16 @@ async def show_job(call: Call) -> Reply:
     return Reply(200, await call.run(tell))
 
 
+async def show_catalogue(call: Call) -> Reply:
+    """Types with the schemas of their payloads, as far as the caller may use them."""
+
+    def read() -> dict[str, Any]:
+        types = [info for info in call.parts.store.types().values() if call.identity.takes(info.name)]
+        return {"types": types, "settings": call.parts.store.settings()}
+
+    return Reply(200, await call.run(read))
+
+
 async def show_batch(call: Call) -> Reply:
     """How many jobs of a batch stand in which state."""
     name = call.path["id"]
@@ -342,6 +357,14 @@ ROUTES = (
         takes=WhyForm,
         gives={200: ActedDocument},
         refuses=(404, 409, 413, 415),
+    ),
+    Route(
+        method="GET",
+        path="/api/v1/catalogue",
+        answer=show_catalogue,
+        need=Need.LOOK,
+        summary="Types with the schemas of their payloads",
+        gives={200: CatalogueDocument},
     ),
     Route(
         method="GET",

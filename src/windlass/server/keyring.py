@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from time import monotonic
 from typing import TYPE_CHECKING
 
 from windlass.clock import SystemClock, from_micros
@@ -16,9 +15,6 @@ from windlass.store.access import ApiKey
 
 if TYPE_CHECKING:
     from windlass.store.protocol import Store
-
-# A key that is not known may be new: so often the store is asked for one at most.
-_LOOK_SECONDS = 0.5
 
 
 class Keyring:
@@ -34,7 +30,6 @@ class Keyring:
         self._never = never
         self._keys: dict[str, tuple[ApiKey, Identity]] = {}
         self._any = False
-        self._looked = 0.0
         self._used: set[str] = set()
         self._clock = SystemClock()
 
@@ -45,7 +40,6 @@ class Keyring:
 
     def look(self) -> None:
         """Read the keys, and tell which were of use since the last look. Waits for the store."""
-        self._looked = monotonic()
         store = self._store()
         used, self._used = self._used, set()
         if used:
@@ -65,10 +59,10 @@ class Keyring:
         self._used.add(found[0].id)
         return found[1]
 
-    @property
-    def stale(self) -> bool:
-        """Whether another look may tell more."""
-        return monotonic() - self._looked > _LOOK_SECONDS
+    def may_be_new(self, text: str | None) -> bool:
+        """Whether this looks like a key that another look may find."""
+        parts = keys.split(text or "")
+        return parts is not None and parts[0] not in self._keys
 
     def _now(self) -> datetime:
         return from_micros(self._clock.micros()).astimezone(UTC)

@@ -21,6 +21,9 @@ from windlass.server.hints import happens
 from windlass.server.identity import LOCAL, Identity
 from windlass.server.intake import Intake
 from windlass.server.keyring import Keyring
+from windlass.server.remote import Remote
+from windlass.server.stream import Stream
+from windlass.server.upkeep import Upkeep
 from windlass.server.waiting import Endings
 from windlass.store.protocol import Store
 
@@ -84,6 +87,10 @@ class Parts:
             loopback=config.loopback and not config.insecure,
         )
         self.endings = Endings(self)
+        self.stream = Stream(self)
+        self.remote = Remote()
+        self.contract: dict[str, Any] = {}
+        self._upkeep: Upkeep | None = None
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="windlass-server")
         # Asked by probes, which must not wait behind requests.
         self._probe = ThreadPoolExecutor(1, thread_name_prefix="windlass-probe")
@@ -107,8 +114,10 @@ class Parts:
                 f"{self.config.host} can be reached by other machines, and there is no API key: make one by "
                 "`windlass keys create NAME --role admin`, or say --insecure"
             )
+        self._upkeep = Upkeep(self.store, self.queue.wakeup)
+        self._upkeep.start()
 
-    async def run(self, verb: Callable[..., T], *args: Any, **options: Any) -> T:
+    async def run(self, verb: Callable[..., T], /, *args: Any, **options: Any) -> T:
         """Call something that waits for the store, on a thread."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, partial(verb, *args, **options))
@@ -130,5 +139,7 @@ class Parts:
         """Finish what is being written, and let go."""
         self.stopping.set()
         await asyncio.to_thread(self.intake.close)
+        if self._upkeep is not None:
+            await asyncio.to_thread(self._upkeep.stop)
         for threads in (self._threads, self._probe):
             threads.shutdown(wait=False, cancel_futures=True)

@@ -104,7 +104,11 @@ def _joined(field: str, name: str) -> str:
 
 def _value_at(body: bytes, field: str) -> Any:
     """The value that stands at a path such as jobs[3].priority."""
-    value: Any = msgspec.json.decode(body)
+    try:
+        value: Any = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # What comes behind the wrong value is wrong as well.
+        return "something else"
     for name, index in re.findall(r"([^.\[\]]+)|\[(\d+)\]", field):
         try:
             value = value[int(index)] if index else value[name]

@@ -20,6 +20,7 @@ from windlass.job import (
     View,
 )
 from windlass.ops import Verb
+from windlass.ops.keys import Role
 
 MOST_JOBS = 100
 
@@ -28,8 +29,23 @@ Anything = Annotated[msgspec.Raw, Meta(extra_json_schema={"description": "Any JS
 Span = Annotated[
     float | str, Meta(description='A duration: seconds, or words such as "30s", "10m", "1h30m", "7d".')
 ]
+# A state, or a closer look at one.
+State = Literal[
+    "pending",
+    "processing",
+    "dead",
+    "completed",
+    "cancelled",
+    "discarded",
+    "due",
+    "scheduled",
+    "retrying",
+    "stuck",
+    "waiting",
+]
 # Raw JSON that was not sent.
 NOTHING = msgspec.Raw()
+EMPTY = msgspec.Raw(b"{}")
 
 
 class Form(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -45,7 +61,7 @@ class JobForm(Form, frozen=True, kw_only=True):
     ]
     payload: Annotated[
         Object, Meta(description="The handler's parameters; at most 64 KB.", examples=[{"to": "a@b.c"}])
-    ] = msgspec.Raw(b"{}")
+    ] = msgspec.field(default_factory=lambda: EMPTY)
     priority: Annotated[int, Meta(ge=0, le=HIGHEST_PRIORITY, description="Higher first.")] | None = None
     delay: Span | None = None
     run_at: Annotated[datetime, Meta(description="Without a zone it is UTC.")] | None = None
@@ -74,6 +90,10 @@ class BatchForm(Form, frozen=True, kw_only=True):
         Annotated[str, Meta(max_length=128, description="Given: progress can be asked for, under that name.")]
         | None
     ) = None
+    batch_id: (
+        Annotated[str, Meta(pattern="^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$", description="A UUID.")]
+        | None
+    ) = None
 
 
 class EditForm(Form, frozen=True, kw_only=True):
@@ -82,7 +102,7 @@ class EditForm(Form, frozen=True, kw_only=True):
     priority: Annotated[int, Meta(ge=0, le=HIGHEST_PRIORITY)] | None = None
     run_at: datetime | None = None
     delay: Span | None = None
-    payload: Object = NOTHING
+    payload: Object = msgspec.field(default_factory=lambda: NOTHING)
     why: str = ""
 
 
@@ -95,7 +115,7 @@ class WhyForm(Form, frozen=True, kw_only=True):
 class ReplayForm(WhyForm, frozen=True, kw_only=True):
     """A dead job to be run again, with another payload if one is given."""
 
-    payload: Object = NOTHING
+    payload: Object = msgspec.field(default_factory=lambda: NOTHING)
 
 
 class FilterForm(Form, frozen=True, kw_only=True):
@@ -103,7 +123,7 @@ class FilterForm(Form, frozen=True, kw_only=True):
 
     ids: Annotated[tuple[str, ...], Meta(max_length=1000)] = ()
     type: tuple[str, ...] = ()
-    state: tuple[JobState | View, ...] = ()
+    state: tuple[State, ...] = ()
     tenant: str | None = None
     key: str | None = None
     error: str | None = None
@@ -123,6 +143,102 @@ class ActionForm(Form, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(ge=1)] | None = None
     rate: Annotated[float, Meta(gt=0, description="Jobs per second.")] | None = None
     why: Annotated[str, Meta(max_length=1000)] = ""
+
+
+class SettingsForm(Form, frozen=True, kw_only=True):
+    """Settings by name; null forgets what was set."""
+
+    settings: dict[str, str | None]
+    why: Annotated[str, Meta(max_length=1000)] = ""
+
+
+class TypeForm(Form, frozen=True, kw_only=True):
+    """What an operator sets for one type; null forgets what was set, and what is left out stays."""
+
+    settings: Annotated[
+        dict[str, str | None], Meta(examples=[{"max_attempts": "8", "timeout": "10m", "retry.base": None}])
+    ]
+    why: Annotated[str, Meta(max_length=1000)] = ""
+
+
+class KeyForm(Form, frozen=True, kw_only=True):
+    """An API key to be made."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=64, examples=["billing"])]
+    roles: Annotated[tuple[Role, ...], Meta(min_length=1)]
+    types: tuple[str, ...] = ()
+    tenant: str | None = None
+    rate: Annotated[float, Meta(gt=0, description="Jobs per second; 1000 if left out.")] | None = None
+    expires: Span | None = None
+    why: Annotated[str, Meta(max_length=1000)] = ""
+
+
+_Worker = Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", examples=["gpu-box-1"])]
+
+
+class ClaimForm(Form, frozen=True, kw_only=True):
+    """A worker asks for jobs."""
+
+    worker: _Worker
+    types: Annotated[tuple[str, ...], Meta(min_length=1, max_length=1000)]
+    limit: Annotated[int, Meta(ge=1, le=100)] = 1
+    wait: Annotated[Span, Meta(description="How long to wait for a job; a minute at most.")] = 0
+    lease: Annotated[Span, Meta(description="How long a job is the worker's without an extension.")] = "60s"
+    request: (
+        Annotated[
+            str,
+            Meta(min_length=1, max_length=128, description="The same name once more: the same answer."),
+        ]
+        | None
+    ) = None
+    holding: (
+        Annotated[
+            tuple[str, ...],
+            Meta(
+                description="Every lease that the worker knows to be its own: others in its name come first."
+            ),
+        ]
+        | None
+    ) = None
+
+
+class CompleteForm(Form, frozen=True, kw_only=True):
+    """A job is done."""
+
+    result: Anything = msgspec.field(default_factory=lambda: NOTHING)
+
+
+class FailForm(Form, frozen=True, kw_only=True):
+    """An attempt failed."""
+
+    message: Annotated[str, Meta(max_length=100_000)] = ""
+    kind: Annotated[str, Meta(max_length=1000, description="The error's class.")] | None = msgspec.field(
+        default=None, name="class"
+    )
+    traceback: str | None = None
+    retryable: Annotated[bool, Meta(description="False: to the dead letters at once.")] = True
+    delay: Annotated[Span, Meta(description="When to try again; else by the type's policy.")] | None = None
+
+
+class ExtendForm(Form, frozen=True, kw_only=True):
+    """A job takes longer."""
+
+    lease: Span = "60s"
+
+
+class ReleaseForm(Form, frozen=True, kw_only=True):
+    """A job is given back: it runs elsewhere, and this attempt is not counted."""
+
+    started: Annotated[bool, Meta(description="Whether the job had begun to run.")] = False
+
+
+class BeatForm(Form, frozen=True, kw_only=True):
+    """A worker is alive, and works on these."""
+
+    leases: Annotated[tuple[str, ...], Meta(max_length=1000, description="To be extended.")] = ()
+    lease: Span = "60s"
+    busy: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
+    stopping: Annotated[bool, Meta(description="The last beat: nothing of it is alive any more.")] = False
 
 
 # --- what comes back ----------------------------------------------------------------------------
@@ -191,13 +307,6 @@ class JobDocument(msgspec.Struct, frozen=True, kw_only=True):
     changes: list[dict[str, Any]]
 
 
-class ProgressDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a running job said that it had come."""
-
-    done: int
-    total: int | None
-
-
 class ToldJob(JobDocument, frozen=True, kw_only=True):
     """A job with what ties it to others."""
 
@@ -211,6 +320,22 @@ class JobPage(msgspec.Struct, frozen=True, kw_only=True):
 
     jobs: list[JobDocument]
     next: str | None
+
+
+class CatalogueType(msgspec.Struct, frozen=True, kw_only=True):
+    """A type as the catalogue knows it: enough to check a payload without the handler."""
+
+    name: str
+    schema_version: int
+    schema: dict[str, Any]
+    options: dict[str, Any]
+
+
+class CatalogueDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What a producer must know: types with their schemas, and what operators have set."""
+
+    types: list[CatalogueType]
+    settings: dict[str, str]
 
 
 class ActedDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -251,3 +376,181 @@ class HealthDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     ok: bool
     store: str
+
+
+class SettingDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A run-time setting; `stored`: an operator has set it."""
+
+    name: str
+    value: Any
+    stored: bool
+
+
+class SettingsDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """Every run-time setting with its effective value."""
+
+    settings: list[SettingDocument]
+
+
+class TypeDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A type: what its code says, what holds for its jobs, and where they stand."""
+
+    name: str
+    known: bool
+    schema_version: int
+    options: dict[str, Any]
+    effective: dict[str, Any]
+    counts: dict[str, int]
+    oldest_due: float | None
+    workers: int
+
+
+class TypesDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """Every type that is registered or has jobs."""
+
+    types: list[TypeDocument]
+
+
+class FleetDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The workers that are alive, together."""
+
+    alive: int
+    silent: int
+    slots: int
+    busy: int
+
+
+class StatsDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """One look at everything."""
+
+    now: datetime
+    counts: dict[str, int]
+    capped: bool
+    oldest_due: float | None
+    fleet: FleetDocument
+    types: list[TypeDocument]
+    warnings: list[str]
+
+
+class WorkerDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker and how it is."""
+
+    id: str
+    state: str
+    alive: bool
+    beat_at: datetime | None
+    started_at: datetime | None
+    host: str
+    pid: int
+    version: str
+    types: list[str]
+    slots: int
+    busy: int
+    held: int
+    done: int
+    failed: int
+    late: int
+    deaf: bool
+
+
+class WorkersDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """Every worker that has a row, newest first."""
+
+    workers: list[WorkerDocument]
+
+
+class DrainedDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The worker that was asked to finish and exit."""
+
+    worker: str
+
+
+class KeyDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """An API key, without what would let anybody use it."""
+
+    id: str
+    name: str
+    roles: list[str]
+    types: list[str]
+    tenant: str | None
+    rate: float | None
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    used_at: datetime | None
+
+
+class NewKeyDocument(KeyDocument, frozen=True, kw_only=True):
+    """An API key that was just made: the only time that it is shown."""
+
+    key: str
+
+
+class KeysDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """Every API key, the newest first."""
+
+    keys: list[KeyDocument]
+
+
+class EntryDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the audit log."""
+
+    seq: int
+    at: datetime
+    who: str
+    verb: str
+    kind: str
+    target: str
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+    why: str
+
+
+class AuditDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The audit log, newest first."""
+
+    entries: list[EntryDocument]
+    next: str | None
+
+
+class LeaseDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The right to run one attempt of a job until a time."""
+
+    lease: str
+    until: datetime
+    # How long the type's jobs may run, in seconds.
+    timeout: float
+    job: JobDocument
+
+
+class ClaimedDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker may run now."""
+
+    worker: str
+    drain: bool
+    leases: list[LeaseDocument]
+
+
+class SettledDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What the attempt amounts to: done, again (after `delay`), released, dead, cancelled, or repeated."""
+
+    id: str
+    outcome: str
+    delay: float | None = None
+
+
+class ExtendedDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The lease's new end; `request`: what an operator asks of the job, cancel or bury."""
+
+    lease: str
+    until: datetime
+    request: Request | None
+
+
+class BeatDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What the worker must know: which leases it keeps, which it has lost, and what is asked of it."""
+
+    worker: str
+    drain: bool
+    kept: list[ExtendedDocument]
+    lost: list[str]

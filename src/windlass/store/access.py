@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
@@ -85,8 +85,3 @@ class Access(Protocol):
         self, *, target: str = "", who: str = "", verb: str = "", limit: int = 50, cursor: str | None = None
     ) -> AuditPage:
         """The audit log, newest first."""
-
-
-def told(entries: Sequence[Entry]) -> list[dict[str, Any]]:
-    """Lines as documents."""
-    return [msgspec.structs.asdict(entry) for entry in entries]

@@ -1,0 +1,185 @@
+"""Who may speak with a server, and who did what?"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import click
+
+from windlass.cli.commands import Command, Group
+from windlass.cli.options import rate, span
+from windlass.cli.screen import Cell, age, one_line
+from windlass.cli.session import session
+from windlass.ops.document import api_key_document, audit_document, encode
+from windlass.ops.keys import KeyWish, Role
+from windlass.store.access import ApiKey, Entry
+
+
+@click.group(
+    cls=Group,
+    examples="""
+        windlass keys create billing --role producer --type 'invoice.*'
+        windlass keys list
+        windlass keys revoke 3f9a1c22b70d --after 1d
+    """,
+)
+def keys() -> None:
+    """API keys, with which programs speak with `windlass serve`."""
+
+
+@keys.command(
+    "create",
+    examples="""
+        windlass keys create ops --role admin
+        windlass keys create billing --role producer --type 'invoice.*' --tenant acme --rate 100/s
+        windlass keys create gpu-box --role worker --type resize --expires 90d
+    """,
+)
+@click.argument("name", metavar="NAME")
+@click.option(
+    "--role",
+    multiple=True,
+    type=click.Choice([role.value for role in Role]),
+    required=True,
+    help="What it may do; may be repeated.",
+)
+@click.option("--type", "types", multiple=True, metavar="TYPE", help="Types, or patterns of them; else all.")
+@click.option("--tenant", metavar="NAME", help="The tenant that all its jobs belong to.")
+@click.option(
+    "--rate", type=rate, metavar="RATE", help="How many jobs it may enqueue, such as 100/s [1000/s]."
+)
+@click.option("--expires", type=span, metavar="DURATION", help="How long it lasts; else until it is revoked.")
+def create(
+    name: str,
+    role: tuple[str, ...],
+    types: tuple[str, ...],
+    tenant: str | None,
+    rate: float | None,
+    expires: timedelta | None,
+) -> None:
+    """Make a key for the service NAME. It is shown once: the store keeps only its digest.
+
+    A service may have several keys, so that a new one can take over before the old one is revoked.
+    """
+    here = session()
+    wish = KeyWish(name=name, roles=role, types=types, tenant=tenant, rate=rate, lasts=expires)
+    key, secret = here.ops(create=True).create_key(wish)
+    if here.json:
+        click.echo(encode(api_key_document(key) | {"key": secret}))
+    else:
+        click.echo(secret)
+        click.echo(f"key {key.id} of {key.name}; it is not shown again", err=True)
+
+
+@keys.command(
+    "list",
+    examples="""
+        windlass keys list
+        windlass keys list --json
+    """,
+)
+def list_keys() -> None:
+    """Every key with what it may do and when it was last of use; never the key itself."""
+    here = session()
+    ops = here.ops()
+    found = ops.keys()
+    if here.json:
+        click.echo(encode({"keys": [api_key_document(key) for key in found]}))
+    elif found:
+        now = ops.now()
+        head = ("ID", "NAME", "STATE", "ROLES", "RATE", "TENANT", "USED", "TYPES")
+        rows: list[list[Cell | str | int]] = [
+            [
+                key.id,
+                key.name,
+                _state(key, valid=key.valid(now)),
+                ", ".join(key.roles),
+                f"{key.rate:g}/s" if key.rate else "",
+                key.tenant or "",
+                "never" if key.used_at is None else f"{age(now - key.used_at)} ago",
+                ", ".join(key.types) or "all",
+            ]
+            for key in found
+        ]
+        click.echo("\n".join(here.screen.table(head, rows)))
+    else:
+        click.echo("there are no API keys")
+
+
+def _state(key: ApiKey, *, valid: bool) -> Cell:
+    if valid:
+        ends = min((end for end in (key.expires_at, key.revoked_at) if end is not None), default=None)
+        return Cell("valid" if ends is None else f"until {ends:%Y-%m-%d %H:%M}", "green")
+    return Cell("revoked" if key.revoked_at is not None else "expired", "bright_black")
+
+
+@keys.command(
+    "revoke",
+    examples="""
+        windlass keys revoke 3f9a1c22b70d
+        windlass keys revoke 3f9a1c22b70d --after 1d
+    """,
+)
+@click.argument("key_id", metavar="ID")
+@click.option("--after", type=span, default="0s", metavar="DURATION", help="Let it be valid so long yet.")
+@click.option("--why", default="", metavar="TEXT", help="For the records.")
+def revoke(key_id: str, after: timedelta, why: str) -> None:
+    """End a key; servers follow within seconds."""
+    here = session()
+    key = here.ops().revoke_key(key_id, after=after, why=why)
+    told = f"{key.id}: valid until {key.revoked_at:%Y-%m-%d %H:%M:%S} UTC" if after else f"{key.id}: revoked"
+    click.echo(encode(api_key_document(key)) if here.json else told)
+
+
+@click.command(
+    cls=Command,
+    examples="""
+        windlass audit
+        windlass audit job1
+        windlass audit --who ann --verb replay --json
+    """,
+)
+@click.argument("target", required=False, default="", metavar="[TARGET]")
+@click.option("--who", default="", metavar="NAME", help="What this one did.")
+@click.option(
+    "--verb", default="", metavar="VERB", help="Such as cancel, replay, set, drain, create, revoke."
+)
+@click.option("--limit", type=int, default=50, show_default=True, metavar="N", help="How many.")
+@click.option("--cursor", metavar="CURSOR", help="Where the page before ended.")
+def audit(target: str, who: str, verb: str, limit: int, cursor: str | None) -> None:
+    """Who did what, newest first: to a job, setting, worker or key if one is named."""
+    here = session()
+    page = here.ops().audit(target=target, who=who, verb=verb, limit=limit, cursor=cursor)
+    if here.json:
+        click.echo(encode(audit_document(page)))
+        return
+    if not page.entries:
+        click.echo("nothing was done")
+        return
+    head = ("AT", "WHO", "VERB", "WHAT", "TARGET", "CHANGE")
+    rows = [_row(entry) for entry in page.entries]
+    click.echo("\n".join(here.screen.table(head, rows)))
+    if page.next:
+        click.echo(f"more: --cursor {page.next}", err=True)
+
+
+def _row(entry: Entry) -> list[Cell | str | int]:
+    before, after = entry.before or {}, entry.after or {}
+    changed = [
+        f"{name}: {before.get(name, '')} -> {after[name]}" if name in before else f"{name}: {after[name]}"
+        for name in after
+        if before.get(name) != after[name]
+    ]
+    told = "; ".join([*changed, entry.why] if entry.why else changed)
+    what = entry.kind.replace("_", " ")
+    return [
+        f"{entry.at:%Y-%m-%d %H:%M:%S}",
+        one_line(entry.who),
+        entry.verb,
+        what,
+        entry.target,
+        one_line(told),
+    ]
+
+
+COMMANDS = (keys, audit)

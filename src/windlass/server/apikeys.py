@@ -1,0 +1,77 @@
+"""How are API keys made and ended over HTTP?"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from windlass.duration import parse_duration
+from windlass.ops.document import api_key_document
+from windlass.ops.keys import KeyWish
+from windlass.server.call import Call
+from windlass.server.identity import Need
+from windlass.server.reply import Reply
+from windlass.server.routes import Route
+from windlass.server.schemas import KeyDocument, KeyForm, KeysDocument, NewKeyDocument
+
+
+async def create_key(call: Call) -> Reply:
+    """Make an API key; it is shown now and never again."""
+    form = await call.body(KeyForm)
+    wish = KeyWish(
+        name=form.name,
+        roles=form.roles,
+        types=form.types,
+        tenant=form.tenant,
+        rate=form.rate,
+        lasts=None if form.expires is None else parse_duration(form.expires, "expires"),
+    )
+    key, secret = await call.run(call.parts.ops(call.identity).create_key, wish, why=form.why)
+    await call.run(call.parts.keyring.look)
+    return Reply(201, api_key_document(key) | {"key": secret})
+
+
+async def list_keys(call: Call) -> Reply:
+    """Every API key, the newest first, ended ones too."""
+    found = await call.run(call.parts.ops().keys)
+    return Reply(200, {"keys": [api_key_document(key) for key in found]})
+
+
+async def revoke_key(call: Call) -> Reply:
+    """End an API key, now or after a time in which another one takes over."""
+    after = call.one("after")
+    span = timedelta(0) if after is None else parse_duration(after, "after")
+    key = await call.run(call.parts.ops(call.identity).revoke_key, call.path["id"], after=span)
+    await call.run(call.parts.keyring.look)
+    return Reply(200, api_key_document(key))
+
+
+ROUTES = (
+    Route(
+        method="POST",
+        path="/api/v1/keys",
+        answer=create_key,
+        need=Need.ADMINISTER,
+        summary="Make an API key",
+        takes=KeyForm,
+        gives={201: NewKeyDocument},
+        refuses=(413, 415),
+    ),
+    Route(
+        method="GET",
+        path="/api/v1/keys",
+        answer=list_keys,
+        need=Need.ADMINISTER,
+        summary="List API keys",
+        gives={200: KeysDocument},
+    ),
+    Route(
+        method="DELETE",
+        path="/api/v1/keys/{id}",
+        answer=revoke_key,
+        need=Need.ADMINISTER,
+        summary="Revoke an API key",
+        gives={200: KeyDocument},
+        query={"after": "Let it be valid so long yet, such as 1d."},
+        refuses=(404,),
+    ),
+)

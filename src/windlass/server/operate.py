@@ -1,0 +1,230 @@
+"""What can operators do over HTTP? Every verb of ops, translated; a test keeps the two equal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windlass.duration import parse_duration
+from windlass.errors import InvalidValue
+from windlass.ops import Verb
+from windlass.ops.document import audit_document, plain, worker_document
+from windlass.ops.filters import read_filter
+from windlass.registry import check_type
+from windlass.server.call import Call
+from windlass.server.identity import Need
+from windlass.server.jobs import PAGE, own, sent_payload
+from windlass.server.reply import Reply
+from windlass.server.routes import Answer, Route
+from windlass.server.schemas import (
+    ActedDocument,
+    ActionForm,
+    AuditDocument,
+    BulkDocument,
+    DrainedDocument,
+    FilterForm,
+    ReplayForm,
+    SettingsDocument,
+    SettingsForm,
+    StatsDocument,
+    TypeForm,
+    TypesDocument,
+    WhyForm,
+    WorkersDocument,
+)
+from windlass.store.protocol import Filter
+
+# --- jobs ---------------------------------------------------------------------------------------
+
+
+async def replay_job(call: Call) -> Reply:
+    """Make a dead job pending again, with another payload if one is given."""
+    form = await call.body(ReplayForm)
+    job = await call.job()
+    payload = sent_payload(form.payload)
+    acted = await call.run(call.parts.ops(call.identity).replay, job.id, payload=payload, why=form.why)
+    return Reply(200, acted)
+
+
+async def discard_job(call: Call) -> Reply:
+    """Close a dead job for good."""
+    form = await call.body(WhyForm)
+    job = await call.job()
+    return Reply(200, await call.run(call.parts.ops(call.identity).discard, job.id, why=form.why))
+
+
+async def bury_job(call: Call) -> Reply:
+    """Move a job to the dead letters."""
+    form = await call.body(WhyForm)
+    job = await call.job()
+    return Reply(200, await call.run(call.parts.ops(call.identity).bury, job.id, why=form.why))
+
+
+async def act_on_jobs(call: Call) -> Reply:
+    """One verb for every job that a filter chooses; a dry run only counts them."""
+    form = await call.body(ActionForm)
+    where = _filter(call, form.filter)
+    done = await call.run(
+        call.parts.ops(call.identity).bulk,
+        Verb(form.action),
+        where,
+        limit=form.limit,
+        dry_run=form.dry_run,
+        rate=form.rate,
+        why=form.why,
+    )
+    return Reply(200, done)
+
+
+def _filter(call: Call, form: FilterForm) -> Filter:
+    if form == FilterForm():
+        raise InvalidValue("filter", "{}", "an object that names at least one thing to choose jobs by")
+    return own(
+        call,
+        read_filter(
+            ids=form.ids,
+            types=form.type,
+            states=form.state,
+            tenant=form.tenant,
+            key=form.key,
+            error=form.error,
+            older_than=None if form.older_than is None else parse_duration(form.older_than, "older_than"),
+            where=[(tuple(path.split(".")), value) for path, value in form.where.items()],
+        ),
+    )
+
+
+# --- types, settings, workers -------------------------------------------------------------------
+
+
+async def show_stats(call: Call) -> Reply:
+    """One look at jobs, types and workers, with what is wrong in words."""
+    return Reply(200, plain(await call.run(call.parts.ops().status)))
+
+
+async def list_types(call: Call) -> Reply:
+    """Every type that is registered or has jobs."""
+    return Reply(200, {"types": plain(await call.run(call.parts.ops().types))})
+
+
+async def set_type(call: Call) -> Reply:
+    """Set what holds for a type, over its code."""
+    form = await call.body(TypeForm)
+    name = check_type(call.path["type"])
+    changes = {f"{name}.{each}": value for each, value in form.settings.items()}
+    return await _set(call, changes, form.why)
+
+
+async def show_settings(call: Call) -> Reply:
+    """Every run-time setting with its effective value."""
+    return Reply(200, {"settings": plain(await call.run(call.parts.ops().settings))})
+
+
+async def put_settings(call: Call) -> Reply:
+    """Set run-time settings; they hold until they are set again, or reset by null."""
+    form = await call.body(SettingsForm)
+    return await _set(call, form.settings, form.why)
+
+
+async def _set(call: Call, changes: dict[str, str | None], why: str) -> Reply:
+    def change() -> Any:
+        ops = call.parts.ops(call.identity)
+        for name, value in changes.items():
+            if value is None:
+                ops.reset_setting(name, why=why)
+            else:
+                ops.set_setting(name, value, why=why)
+        return ops.settings()
+
+    return Reply(200, {"settings": plain(await call.run(change))})
+
+
+async def list_workers(call: Call) -> Reply:
+    """Every worker that has a row, newest first."""
+    found = await call.run(call.parts.ops().workers)
+    return Reply(200, {"workers": [worker_document(each) for each in found]})
+
+
+async def drain_worker(call: Call) -> Reply:
+    """Ask a worker to finish what runs and exit."""
+    form = await call.body(WhyForm)
+    drained = await call.run(call.parts.ops(call.identity).drain, call.path["id"], why=form.why)
+    return Reply(200, {"worker": drained})
+
+
+async def show_audit(call: Call) -> Reply:
+    """Who did what, newest first."""
+    page = await call.run(
+        call.parts.ops().audit,
+        target=call.one("target") or "",
+        who=call.one("who") or "",
+        verb=call.one("verb") or "",
+        limit=call.whole("limit", 50, 1, 1000),
+        cursor=call.one("cursor"),
+    )
+    return Reply(200, audit_document(page))
+
+
+def _verb(path: str, answer: Answer, summary: str, takes: Any = WhyForm, gives: Any = ActedDocument) -> Route:
+    return Route(
+        method="POST",
+        path=f"/api/v1/{path}",
+        answer=answer,
+        need=Need.OPERATE,
+        summary=summary,
+        takes=takes,
+        gives={200: gives},
+        refuses=(404, 409, 413, 415),
+    )
+
+
+def _look(path: str, answer: Answer, summary: str, gives: Any) -> Route:
+    return Route(
+        method="GET",
+        path=f"/api/v1/{path}",
+        answer=answer,
+        need=Need.SEE,
+        summary=summary,
+        gives={200: gives},
+    )
+
+
+def _put(path: str, answer: Answer, summary: str, takes: Any) -> Route:
+    return Route(
+        method="PUT",
+        path=f"/api/v1/{path}",
+        answer=answer,
+        need=Need.OPERATE,
+        summary=summary,
+        takes=takes,
+        gives={200: SettingsDocument},
+        refuses=(413, 415),
+    )
+
+
+ROUTES = (
+    _verb("jobs/actions", act_on_jobs, "Act on every job that a filter chooses", ActionForm, BulkDocument),
+    _verb("jobs/{id}/replay", replay_job, "Run a dead job again", ReplayForm),
+    _verb("jobs/{id}/discard", discard_job, "Close a dead job for good"),
+    _verb("jobs/{id}/bury", bury_job, "Move a job to the dead letters"),
+    _look("stats", show_stats, "How things stand", StatsDocument),
+    _look("types", list_types, "List types", TypesDocument),
+    _put("types/{type}", set_type, "Set what holds for a type", TypeForm),
+    _look("settings", show_settings, "List run-time settings", SettingsDocument),
+    _put("settings", put_settings, "Change run-time settings", SettingsForm),
+    _look("workers", list_workers, "List workers", WorkersDocument),
+    _verb("workers/{id}/drain", drain_worker, "Let a worker finish and exit", WhyForm, DrainedDocument),
+    Route(
+        method="GET",
+        path="/api/v1/audit",
+        answer=show_audit,
+        need=Need.OPERATE,
+        summary="Who did what",
+        gives={200: AuditDocument},
+        query={
+            "target": "A job (id or key), setting, worker or API key.",
+            "who": "What this one did.",
+            "verb": "Such as cancel, replay, set, drain, create, revoke.",
+        }
+        | PAGE,
+    ),
+)

@@ -1,0 +1,93 @@
+"""Which workers come over HTTP? Each has a row in the fleet like any other, and is reaped by the same rules.
+
+A worker has a name of its own; its row is named by caller, name and a number of chance. Whoever was taken for
+dead gets a new row: what ran in the old one's name is others' by then.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from windlass.job import Lease
+from windlass.server.identity import Identity
+from windlass.store.protocol import Store, Vitals, WorkerInfo
+
+_LIVING = ("running", "draining")
+_MOST_REMEMBERED = 10_000
+
+
+class Remote:
+    """Keeps the rows of remote workers alive by what they send, and remembers what they were given."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._rows: dict[tuple[str, str], str] = {}
+        self._given: OrderedDict[tuple[str, str], list[Lease]] = OrderedDict()
+
+    def attend(
+        self, store: Store, who: Identity, name: str, types: Sequence[str], *, slots: int, host: str
+    ) -> str:
+        """The worker's row, which has just been given a sign of life; a new one enters."""
+        met = self.beat(store, who, name, None)
+        if met is not None:
+            return met
+        row = f"{who.name}~{name}~{secrets.token_hex(4)}"
+        # No boot, no process: only its silence tells that it is gone.
+        store.join(
+            WorkerInfo(
+                id=row,
+                host=host,
+                boot="",
+                pid_space="",
+                pid=0,
+                pid_started=0,
+                version="http",
+                types=tuple(types),
+                slots=slots,
+            )
+        )
+        return self._remember(who, name, row)
+
+    def beat(self, store: Store, who: Identity, name: str, busy: int | None) -> str | None:
+        """A sign of life of a worker that has a row; None if it has none that is alive."""
+        with self._lock:
+            known = self._rows.get((who.name, name))
+        if known is not None and self._alive(store, known, busy):
+            return known
+        prefix = f"{who.name}~{name}~"
+        for worker in store.workers():
+            # Another server may have met it.
+            met = worker.id.startswith(prefix) and worker.state in _LIVING
+            if met and self._alive(store, worker.id, busy):
+                return self._remember(who, name, worker.id)
+        return None
+
+    def _alive(self, store: Store, row: str, busy: int | None) -> bool:
+        return store.beat(row, Vitals(busy=len(store.held_by(row)) if busy is None else busy))
+
+    def forget(self, who: Identity, name: str) -> None:
+        """The worker has said goodbye."""
+        with self._lock:
+            self._rows.pop((who.name, name), None)
+
+    # --- requests that are sent again ---
+
+    def given(self, row: str, request: str) -> list[Lease]:
+        """What that request was answered with."""
+        with self._lock:
+            return self._given.get((row, request), [])
+
+    def give(self, row: str, request: str, leases: list[Lease]) -> None:
+        """Remember what a request was answered with."""
+        with self._lock:
+            self._given[row, request] = leases
+            while len(self._given) > _MOST_REMEMBERED:
+                self._given.popitem(last=False)
+
+    def _remember(self, who: Identity, name: str, row: str) -> str:
+        with self._lock:
+            self._rows[who.name, name] = row
+        return row

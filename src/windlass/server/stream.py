@@ -1,0 +1,149 @@
+"""How do many onlookers follow one queue? One look a second for all of them; each is sent what changed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from windlass.errors import StoreError
+from windlass.job import Job, JobState, View
+from windlass.ops.document import job_document, plain
+from windlass.server.call import Call
+from windlass.server.hints import happens
+from windlass.server.identity import Need
+from windlass.server.problems import Problem
+from windlass.server.reply import Reply
+from windlass.server.routes import Route
+from windlass.store.protocol import Filter
+
+if TYPE_CHECKING:
+    from windlass.server.parts import Parts
+
+_EVERY_SECONDS = 1.0
+_SIGN_OF_LIFE_SECONDS = 15.0
+# Who reads so slowly that more is waiting is sent away; the browser comes again by itself.
+_MOST_WAITING = 100
+_MOST_LISTENERS = 1_000
+_MOST_FAILURES = 100
+
+
+class Stream:
+    """One look a second while anybody listens; what changed goes to all of them."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._listeners: set[asyncio.Queue[bytes | None]] = set()
+        self._looking: asyncio.Task[None] | None = None
+        self._seen: dict[str, Any] = {}
+        self._since: datetime | None = None
+
+    async def listen(self) -> AsyncGenerator[bytes, None]:
+        """Everything once, then what changes."""
+        if len(self._listeners) >= _MOST_LISTENERS:
+            raise Problem(503, "too-busy", f"more than {_MOST_LISTENERS} listeners")
+        mine: asyncio.Queue[bytes | None] = asyncio.Queue(_MOST_WAITING)
+        if self._seen and self._looking is not None:
+            mine.put_nowait(_event("stats", self._seen))
+        self._listeners.add(mine)
+        if self._looking is None:
+            self._looking = asyncio.create_task(self._look_on())
+        try:
+            yield b"retry: 2000\n\n"
+            while True:
+                try:
+                    async with asyncio.timeout(_SIGN_OF_LIFE_SECONDS):
+                        event = await mine.get()
+                except TimeoutError:
+                    event = b": still here\n\n"
+                if event is None:
+                    return
+                yield event
+        finally:
+            self._listeners.discard(mine)
+
+    async def _look_on(self) -> None:
+        try:
+            while self._listeners and not self._parts.stopping.is_set():
+                try:
+                    await self._look()
+                except StoreError as error:
+                    self._tell(_event("trouble", {"detail": str(error)}))
+                await happens(self._parts.stopping, _EVERY_SECONDS)
+        finally:
+            self._looking, self._seen, self._since = None, {}, None
+            for listener in self._listeners:
+                with contextlib.suppress(asyncio.QueueFull):
+                    listener.put_nowait(None)
+
+    async def _look(self) -> None:
+        now, stats, failures = await self._parts.run(self._read)
+        changed = {name: value for name, value in stats.items() if self._seen.get(name) != value}
+        first = not self._seen
+        self._seen, self._since = stats, now
+        if changed:
+            self._tell(_event("stats", stats if first else changed))
+        for failure in failures:
+            self._tell(_event("failure", failure))
+
+    def _read(self) -> tuple[datetime, dict[str, Any], list[dict[str, Any]]]:
+        status = self._parts.ops().status()
+        stats: dict[str, Any] = plain(status)
+        now = stats.pop("now")
+        # Ages change with every look: they are for who asks, not for who listens.
+        stats.pop("oldest_due")
+        stats["types"] = {
+            each.pop("name"): {name: each[name] for name in ("counts", "workers", "effective")}
+            for each in stats["types"]
+        }
+        failures: list[Job] = []
+        if self._since is not None:
+            for where in (Filter(states=(JobState.DEAD,)), Filter(view=View.RETRYING)):
+                page = self._parts.store.find(where, limit=_MOST_FAILURES)
+                failures += [
+                    job for job in page.jobs if job.updated_at > self._since and job.error is not None
+                ]
+        return now, stats, [_told(job, now) for job in failures]
+
+    def _tell(self, event: bytes) -> None:
+        for listener in list(self._listeners):
+            if listener.full():
+                self._listeners.discard(listener)
+                with contextlib.suppress(asyncio.QueueEmpty):
+                    listener.get_nowait()
+                listener.put_nowait(None)
+            else:
+                listener.put_nowait(event)
+
+
+def _told(job: Job, now: datetime) -> dict[str, Any]:
+    """What failed, without its payload: onlookers ask for a job if they want to see it."""
+    document = job_document(job, now)
+    wanted = ("id", "type", "state", "view", "key", "tenant", "attempts", "max_attempts", "run_at", "error")
+    return {name: document[name] for name in wanted}
+
+
+def _event(name: str, document: object) -> bytes:
+    return b"event: %s\ndata: %s\n\n" % (name.encode(), msgspec.json.encode(document))
+
+
+async def follow(call: Call) -> Reply:
+    """Server-sent events: `stats` with what changed, once a second at most, and each `failure`."""
+    return Reply(200, b"", media_type=b"text/event-stream", stream=call.parts.stream.listen())
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/api/v1/stream",
+        answer=follow,
+        need=Need.SEE,
+        summary="Follow what happens",
+        gives={200: None},
+        media_type="text/event-stream",
+    ),
+)

@@ -1,0 +1,63 @@
+"""Who takes back the jobs of remote workers that are gone, if nobody but servers is there?
+
+A server watches the fleet as each worker does, and judges by the same rules.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import partial
+
+from windlass.clock import SystemClock
+from windlass.loop import Loop
+from windlass.store.protocol import Store, Vitals
+from windlass.upkeep import place
+from windlass.upkeep.pruner import Pruner
+from windlass.upkeep.reaper import Reaper
+from windlass.upkeep.watchman import Watchman
+from windlass.wakeup.protocol import Wakeup
+from windlass.worker.standing import Standing
+from windlass.worker.terms import Terms
+
+_EVERY = timedelta(seconds=1)
+_BEAT_SECONDS = 1.75
+
+
+class Upkeep:
+    """Watches, reaps and prunes, on threads of their own."""
+
+    def __init__(self, store: Store, wakeup: Wakeup) -> None:
+        clock = SystemClock()
+        self._store = store
+        self._clock = clock
+        self._standing = Standing(place.here(), clock)
+        self._terms = Terms(store, {})
+        watchman = Watchman(gone=partial(place.is_gone, seen_from=self._standing.place))
+        self._reaper = Reaper(store, wakeup, watchman, policy=self._terms.policy, clock=clock)
+        self._loops = (
+            Loop("watch-fleet", self.tick, every=_EVERY, longest_pause=_EVERY),
+            self._reaper.loop,
+            self._terms.loop,
+            Pruner(store).loop(),
+        )
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._standing.confirm(self._clock.uptime())
+        for loop in self._loops:
+            loop.start()
+
+    def stop(self) -> None:
+        """Watch no more."""
+        for loop in self._loops:
+            loop.stop(1.0)
+
+    def tick(self) -> None:
+        """Look at the fleet; only while the store takes writes does anybody's silence count."""
+        if self._clock.uptime() - self._standing.sent >= _BEAT_SECONDS:
+            sent = self._clock.uptime()
+            # A server has no row, so nothing is changed; but it was the store's writer that said so.
+            self._store.beat(self._standing.id, Vitals())
+            self._standing.confirm(sent)
+        look = self._store.look(self._standing.id, {})
+        self._reaper.saw(self._standing.id, look, self._standing.pulse)

@@ -1,0 +1,1 @@
+"""The store behind a server: what producers need of it, over HTTP."""

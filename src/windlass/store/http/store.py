@@ -1,0 +1,250 @@
+"""The producers' part of a store, spoken over HTTP. Whatever needs more needs the store itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NoReturn
+
+import msgspec
+
+from windlass.clock import SystemClock, from_micros
+from windlass.errors import JobNotFound, Refused, WrongState
+from windlass.job import Attempt, Change, Error, Job, JobState, NewJob, Request, TypeInfo
+from windlass.store.batches import BatchInfo, NewBatch
+from windlass.store.http.wire import Wire
+from windlass.store.protocol import Acted, Enqueued, Filter, Page, StoreStatus
+
+_MOST_AT_ONCE = 100
+
+
+class _Job(msgspec.Struct, kw_only=True):
+    """A job's document; what it leaves empty for people is an empty text in a Job."""
+
+    id: str
+    seq: int
+    type: str
+    state: JobState
+    priority: int
+    payload: msgspec.Raw
+    schema_version: int
+    key: str | None
+    caller: str | None
+    tenant: str | None
+    traceparent: str | None
+    max_attempts: int
+    attempts: int
+    claims: int
+    snoozes: int
+    interruptions: int
+    losses: int
+    replay_count: int
+    created_at: datetime
+    enqueued_at: datetime
+    updated_at: datetime
+    run_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    worker: str | None
+    lease_until: datetime | None
+    request: Request | None
+    error: Error | None
+    result: msgspec.Raw
+    history: tuple[Attempt, ...]
+    changes: tuple[Change, ...]
+
+
+class _Page(msgspec.Struct):
+    jobs: list[_Job]
+    next: str | None
+
+
+class _Accepted(msgspec.Struct):
+    id: str
+    key: str | None
+    state: JobState
+    created: bool
+
+
+class _Batch(msgspec.Struct):
+    jobs: list[_Accepted]
+    batch: str | None
+
+
+class _Catalogue(msgspec.Struct):
+    types: list[TypeInfo]
+    settings: dict[str, str]
+
+
+class _BatchInfo(msgspec.Struct):
+    id: str
+    name: str | None
+    total: int
+    states: dict[JobState, int]
+    then: str | None
+    created_at: datetime
+    finished_at: datetime | None
+
+
+class HttpStore:
+    """What a server lets producers do. A job that is sent carries its id, so sending it twice makes one."""
+
+    def __init__(self, url: str, *, patience: float) -> None:
+        self._wire = Wire(url, patience=patience)
+
+    # --- producing ---
+
+    def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """All or none of each hundred."""
+        if len(jobs) == 1:
+            answer = self._wire.ask("POST", "jobs", body=_form(jobs[0]))
+            return [_enqueued(msgspec.json.decode(answer.body, type=_Accepted))]
+        done: list[Enqueued] = []
+        for start in range(0, len(jobs), _MOST_AT_ONCE):
+            forms = [_form(new) for new in jobs[start : start + _MOST_AT_ONCE]]
+            answer = self._wire.ask("POST", "jobs", "batch", body={"jobs": forms})
+            done += [_enqueued(each) for each in msgspec.json.decode(answer.body, type=_Batch).jobs]
+        return done
+
+    def enqueue_on(self, connection: object, jobs: Sequence[NewJob]) -> list[Enqueued]:  # noqa: ARG002
+        """A server is not in the caller's transaction."""
+        _refuse("connection=")
+
+    def enqueue_batch(self, batch: NewBatch, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """As one batch, of at most a hundred."""
+        if len(jobs) > _MOST_AT_ONCE or batch.then is not None:
+            raise Refused(f"a batch over HTTP holds at most {_MOST_AT_ONCE} jobs, and no `then`")
+        body = {"jobs": [_form(new) for new in jobs], "batch": batch.name, "batch_id": batch.id}
+        answer = self._wire.ask("POST", "jobs", "batch", body=body)
+        return [_enqueued(each) for each in msgspec.json.decode(answer.body, type=_Batch).jobs]
+
+    def batch(self, batch_id: str) -> BatchInfo | None:
+        """How far a batch has come."""
+        try:
+            answer = self._wire.ask("GET", "batches", batch_id)
+        except JobNotFound:
+            return None
+        found = msgspec.json.decode(answer.body, type=_BatchInfo)
+        return BatchInfo(
+            id=found.id,
+            name=found.name or "",
+            total=found.total,
+            counts=found.states,
+            then_id=found.then,
+            created_at=found.created_at,
+            finished_at=found.finished_at,
+        )
+
+    def register(self, types: Sequence[TypeInfo]) -> None:
+        """Workers register types: who only produces does not know better than they."""
+
+    def types(self) -> dict[str, TypeInfo]:
+        """The catalogue, as far as this caller may use it."""
+        return {info.name: info for info in self._catalogue().types}
+
+    def settings(self) -> dict[str, str]:
+        """What operators have set, which holds where a job says nothing."""
+        return self._catalogue().settings
+
+    # --- looking ---
+
+    def get(self, name: str, *, caller: str = "", wait: float = 0.0) -> Job | None:  # noqa: ARG002 - the key tells
+        """A job of this caller's by id or key; with `wait`, when it has ended or the time is over."""
+        query = {"wait": f"{wait:g}s"} if wait else None
+        try:
+            answer = self._wire.ask("GET", "jobs", name, query=query, wait=wait)
+        except JobNotFound:
+            return None
+        return _job(msgspec.json.decode(answer.body, type=_Job))
+
+    def find(self, where: Filter, *, limit: int = 50, cursor: str | None = None) -> Page:
+        """Jobs newest first."""
+        query: dict[str, str] = {"limit": str(limit)}
+        if cursor is not None:
+            query["cursor"] = cursor
+        if where.types:
+            query["type"] = ",".join(where.types)
+        states = [state.value for state in where.states] or ([where.view] if where.view else [])
+        if states:
+            query["state"] = ",".join(states)
+        query |= {name: value for name in ("tenant", "key", "error") if (value := getattr(where, name))}
+        found = msgspec.json.decode(self._wire.ask("GET", "jobs", query=query).body, type=_Page)
+        return Page([_job(each) for each in found.jobs], found.next)
+
+    def cancel(self, job_id: str, *, by: str = "", why: str = "") -> Acted:  # noqa: ARG002 - the key tells who
+        """End a pending job as cancelled, or ask the worker of a running one to."""
+        try:
+            answer = self._wire.ask("POST", "jobs", job_id, "cancel", body={"why": why})
+        except WrongState:
+            job = self.get(job_id)
+            if job is None or job.state is not JobState.CANCELLED:
+                raise
+            # An answer was lost on the way: it is done.
+            return Acted(job_id, job.state)
+        return msgspec.json.decode(answer.body, type=Acted)
+
+    def now(self) -> datetime:
+        """Whoever only produces has its own clock for ages."""
+        return from_micros(SystemClock().micros())
+
+    def status(self) -> StoreStatus:
+        """Where it is; the rest is the server's to know."""
+        return StoreStatus(
+            url=self._wire.shown,
+            kind="http",
+            version="",
+            schema=0,
+            newest_schema=0,
+            size_bytes=0,
+            live=0,
+            archived=0,
+        )
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._wire.close()
+
+    def _catalogue(self) -> _Catalogue:
+        return msgspec.json.decode(self._wire.ask("GET", "catalogue").body, type=_Catalogue)
+
+    def __getattr__(self, name: str) -> Callable[..., NoReturn]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return lambda *_, **__: _refuse(name)
+
+
+def _refuse(what: str) -> NoReturn:
+    raise Refused(f"{what} needs the store itself: over HTTP a queue produces, looks and cancels")
+
+
+def _form(new: NewJob) -> dict[str, Any]:
+    form: dict[str, Any] = {
+        "type": new.type,
+        "payload": msgspec.Raw(new.payload),
+        "priority": new.priority,
+        "max_attempts": new.max_attempts,
+        # It is its own proof that a request is a repeated one.
+        "id": new.id,
+        "delay": None if new.delay is None else new.delay.total_seconds(),
+        "run_at": new.run_at,
+        "key": new.key,
+        "tenant": new.tenant or None,
+        "on_conflict": "existing" if new.take_existing else "error",
+        "traceparent": new.traceparent,
+        "depends_on": list(new.depends_on) or None,
+        "on_dead": new.on_dead,
+    }
+    return {name: value for name, value in form.items() if value is not None}
+
+
+def _enqueued(accepted: _Accepted) -> Enqueued:
+    return Enqueued(accepted.id, accepted.key, created=accepted.created, due=False)
+
+
+def _job(found: _Job) -> Job:
+    values: Mapping[str, Any] = msgspec.structs.asdict(found) | {
+        "caller": found.caller or "",
+        "tenant": found.tenant or "",
+        "result": None if bytes(found.result) == b"null" else found.result,
+    }
+    return Job(**values)

@@ -1,0 +1,177 @@
+"""How does a request reach a server that may be away for a while, and once only?"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import random
+import threading
+from collections.abc import Mapping
+from time import monotonic
+from typing import Any
+from urllib.parse import quote, unquote, urlencode, urlsplit
+
+import msgspec
+
+from windlass import errors
+from windlass.errors import InvalidValue, StoreBusy, StoreUnavailable, WindlassError
+
+KEY_VARIABLE = "WINDLASS_API_KEY"
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 2.0
+# Beyond what a request may itself wait for.
+_ANSWER_SECONDS = 30.0
+_ALLOWED = (
+    "http://host:port or https://host, an API key before the host if one is needed: https://wl_...@host"
+)
+_NOT_NOW = (429, 503)
+_REFUSALS: dict[str, type[WindlassError]] = {
+    "invalid-value": errors.InvalidValue,
+    "unknown-type": errors.UnknownType,
+    "invalid-payload": errors.InvalidPayload,
+    "not-found": errors.JobNotFound,
+    "key-conflict": errors.KeyConflict,
+    "id-conflict": errors.IdConflict,
+    "wrong-state": errors.WrongState,
+    "lease-lost": errors.LeaseLost,
+}
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a server answered; `repeated`: an earlier request of the same may have been carried out."""
+
+    status: int
+    body: bytes
+    repeated: bool
+
+
+class Wire:
+    """Connections to one server. Safe for many threads; a forked process makes its own."""
+
+    def __init__(self, url: str, *, patience: float) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise InvalidValue("server URL", f"{parts.scheme}://...", _ALLOWED)
+        key = unquote(parts.username or "") or os.environ.get(KEY_VARIABLE, "")
+        self._secure = parts.scheme == "https"
+        self._host, self._port = parts.hostname, parts.port
+        self._base = parts.path.rstrip("/") + "/api/v1"
+        self.shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if key:
+            self._headers["Authorization"] = f"Bearer {key}"
+        self._patience = patience
+        self._lock = threading.Lock()
+        self._idle: list[http.client.HTTPConnection] = []
+        self._process = os.getpid()
+        self._calm = threading.Event()
+
+    def ask(
+        self,
+        method: str,
+        *path: str,
+        query: Mapping[str, str] | None = None,
+        body: object = None,
+        wait: float = 0.0,
+    ) -> Answer:
+        """Send a request, again and again while the server is away or asks to be left alone for a moment.
+
+        Whatever is sent here may be carried out twice without harm: it carries its own id or key, or only
+        reads. WindlassError if it is refused, or if patience is at its end.
+        """
+        target = "/".join([self._base, *(quote(part, safe="") for part in path)])
+        target += f"?{urlencode(query)}" if query else ""
+        data = None if body is None else msgspec.json.encode(body)
+        end = monotonic() + self._patience
+        pause, tries = _FIRST_PAUSE, 0
+        while True:
+            tries += 1
+            try:
+                status, after, content = self._once(method, target, data, wait)
+            except (OSError, http.client.HTTPException) as error:
+                failure: WindlassError = StoreUnavailable(
+                    f"{self.shown}: {str(error) or type(error).__name__}"
+                )
+                after = None
+            else:
+                if status not in _NOT_NOW:
+                    return Answer(status, _checked(status, content), repeated=tries > 1)
+                failure = _not_now(self.shown, content)
+            left = end - monotonic()
+            if left <= 0:
+                raise failure
+            self._calm.wait(min(left, max(after or 0.0, pause * (0.5 + random.random()))))
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def _once(
+        self, method: str, target: str, data: bytes | None, wait: float
+    ) -> tuple[int, float | None, bytes]:
+        connection = self._connection(_ANSWER_SECONDS + wait)
+        try:
+            connection.request(method, target, data, self._headers)
+            answer = connection.getresponse()
+            content = answer.read()
+            after = answer.headers.get("Retry-After")
+        except BaseException:
+            connection.close()
+            raise
+        with self._lock:
+            self._idle.append(connection)
+        return answer.status, float(after) if after and after.isdecimal() else None, content
+
+    def _connection(self, timeout: float) -> http.client.HTTPConnection:
+        if self._process != os.getpid():
+            # Inherited ones are the parent's, and what is said on them too.
+            self._lock, self._idle, self._process = threading.Lock(), [], os.getpid()
+        with self._lock:
+            connection = self._idle.pop() if self._idle else None
+        if connection is None:
+            made = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
+            return made(self._host, self._port, timeout=timeout)
+        connection.timeout = timeout
+        if connection.sock is not None:
+            connection.sock.settimeout(timeout)
+        return connection
+
+
+def _checked(status: int, content: bytes) -> bytes:
+    """The content of a good answer; a problem is raised as the error that it tells of."""
+    if status < http.client.BAD_REQUEST:
+        return content
+    problem = _problem(content)
+    name = str(problem.get("type", "")).rpartition(":")[2]
+    detail = str(problem.get("detail", f"status {status}"))
+    kind = _REFUSALS.get(name, errors.Refused)
+    error = kind.__new__(kind)
+    error.args = (detail,)
+    error.__dict__.update(_facts(problem))
+    raise error
+
+
+def _facts(problem: dict[str, Any]) -> dict[str, Any]:
+    """What the errors of the library carry, as far as a problem tells it."""
+    facts: dict[str, Any] = {} if problem.get("job") is None else {"job_id": problem["job"]}
+    for wrong in problem.get("errors", ())[:1]:
+        facts |= {"field": wrong.get("field"), "value": wrong.get("value"), "allowed": wrong.get("allowed")}
+    return facts
+
+
+def _not_now(shown: str, content: bytes) -> WindlassError:
+    problem = _problem(content)
+    detail = f"{shown}: {problem.get('detail', 'not now')}"
+    return StoreUnavailable(detail) if problem.get("status") == _NOT_NOW[1] else StoreBusy(detail)
+
+
+def _problem(content: bytes) -> dict[str, Any]:
+    try:
+        found = msgspec.json.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return {}
+    return found if isinstance(found, dict) else {}

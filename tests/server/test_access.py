@@ -1,0 +1,245 @@
+"""Who is let in, what may they do, and who wrote down what they did?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.server.conftest import House, serving, shop
+from windlass.errors import Refused
+from windlass.registry import shell_handler
+from windlass.server.identity import Need
+from windlass.server.parts import ServerConfig
+from windlass.server.run import Server
+from windlass.server.table import ROUTES
+
+ROLES = {
+    "producer": {Need.PRODUCE, Need.LOOK, Need.ACT},
+    "worker": {Need.WORK},
+    "viewer": {Need.SEE, Need.LOOK},
+    "operator": {Need.SEE, Need.LOOK, Need.ACT, Need.OPERATE},
+    "admin": set(Need),
+}
+
+
+@pytest.fixture
+def locked(store_url: str) -> Iterator[House]:
+    """A server with a key, so that everybody needs one."""
+    with shop(store_url) as queue, serving(queue) as house:
+        house.key("root", "admin")
+        # The server learns of its first key within seconds; who knows it tells it at once.
+        root = house.caller(house.key("root", "admin"))
+        assert root.get("/keys").status_code == 200
+        yield house
+
+
+def ask(api: httpx2.Client, method: str, path: str) -> httpx2.Response:
+    path = path.removeprefix("/api/v1").replace("{id}", "nix").replace("{type}", "add")
+    path = path.replace("{lease}", "0190a5a0-0000-7000-8000-000000000000." + "0" * 32)
+    return api.request(method, path, **({} if method in ("GET", "DELETE") else {"json": {}}))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_each_role_may_use_its_routes_and_no_others(locked: House, role: str) -> None:
+    api = locked.caller(locked.key(f"a-{role}", role))
+    stranger = locked.caller()
+    for route in ROUTES:
+        if route.need is Need.NOTHING or route.path.endswith("/stream"):
+            continue
+        assert ask(stranger, route.method, route.path).status_code == 401
+        answer = ask(api, route.method, route.path)
+        allowed = route.need in ROLES[role]
+        assert (answer.status_code not in (401, 403)) == allowed, (route.method, route.path, answer.text)
+        assert answer.status_code < 500
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "",
+        "Bearer",
+        "Bearer x",
+        "Bearer wl_",
+        "Bearer wl_abc_def",
+        "Basic YTpi",
+        "Bearer wl_\xff_\xff",
+        "x" * 9000,
+    ],
+)
+def test_whoever_has_no_key_is_sent_away(locked: House, header: str) -> None:
+    api = locked.caller()
+    answer = api.get("/jobs", headers={b"Authorization": header.encode("latin-1")})
+    assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+
+
+def test_a_secret_that_differs_in_one_letter_opens_nothing(locked: House) -> None:
+    key = locked.key("a", "admin")
+    last = "A" if key[-1] != "A" else "B"
+    assert locked.caller(key).get("/keys").status_code == 200
+    assert locked.caller(key[:-1] + last).get("/keys").status_code == 401
+
+
+def test_a_key_is_shown_once_and_stored_as_a_digest(locked: House) -> None:
+    root = locked.caller(locked.key("root", "admin"))
+    made = root.post("/keys", json={"name": "billing", "roles": ["producer"], "types": ["add"], "rate": 5})
+    assert made.status_code == 201
+    secret = made.json()["key"]
+    assert locked.caller(secret).get("/jobs").status_code == 200
+    listed = root.get("/keys")
+    assert secret.rpartition("_")[2] not in listed.text
+    assert "digest" not in listed.text
+    [shown] = [key for key in listed.json()["keys"] if key["name"] == "billing"]
+    assert (shown["roles"], shown["types"], shown["rate"]) == (["producer"], ["add"], 5)
+    for key in locked.queue.store.api_keys():
+        assert secret.rpartition("_")[2] not in key.digest
+    wrongs: list[dict[str, Any]] = [
+        {"name": ""},
+        {"roles": []},
+        {"roles": ["king"]},
+        {"rate": 0},
+        {"expires": "0s"},
+        {"types": ["É"]},
+    ]
+    for wrong in wrongs:
+        assert root.post("/keys", json={"name": "b", "roles": ["viewer"]} | wrong).status_code == 400
+
+
+def test_a_service_sees_its_own_jobs_and_keys_are_its_own(locked: House) -> None:
+    billing = locked.caller(locked.key("billing", "producer"))
+    mail = locked.caller(locked.key("mail", "producer"))
+    viewer = locked.caller(locked.key("eye", "viewer"))
+    job = {"type": "add", "payload": {"a": 1}, "key": "same"}
+    mine, theirs = (api.post("/jobs", json=job).json()["id"] for api in (billing, mail))
+    assert mine != theirs
+    assert [each["id"] for each in billing.get("/jobs").json()["jobs"]] == [mine]
+    assert billing.get("/jobs/same").json()["id"] == mine
+    assert billing.get(f"/jobs/{theirs}").status_code == 404
+    assert billing.post(f"/jobs/{theirs}/cancel").status_code == 404
+    assert billing.patch(f"/jobs/{theirs}", json={"priority": 1}).status_code == 404
+    assert {each["caller"] for each in viewer.get("/jobs").json()["jobs"]} == {"billing", "mail"}
+    batch = mail.post(
+        "/jobs/batch", json={"jobs": [{"type": "add", "payload": {"a": 2}}], "batch": "b"}
+    ).json()
+    assert billing.get(f"/batches/{batch['batch']}").status_code == 404
+    assert mail.get(f"/batches/{batch['batch']}").json()["total"] == 1
+
+
+def test_types_and_tenant_of_a_key_are_its_bounds(locked: House) -> None:
+    api = locked.caller(locked.key("mailer", "producer", "viewer", types=("mail.*",), tenant="acme"))
+    assert api.post("/jobs", json={"type": "add", "payload": {"a": 1}}).status_code == 403
+    mail = {"type": "mail.send", "payload": {"to": "a"}}
+    sent = api.post("/jobs", json=mail)
+    assert api.get(f"/jobs/{sent.json()['id']}").json()["tenant"] == "acme"
+    assert api.post("/jobs", json=mail | {"tenant": "bell"}).status_code == 403
+    bad = api.post("/jobs/batch", json={"jobs": [mail, {"type": "add", "payload": {"a": 1}}]})
+    assert (bad.status_code, bad.json()["index"]) == (403, 1)
+    other = locked.queue.enqueue("add", {"a": 1}, tenant="bell")
+    assert api.get(f"/jobs/{other.id}").status_code == 404
+    assert len(api.get("/jobs").json()["jobs"]) == 1
+
+
+def test_a_key_enqueues_no_faster_than_its_rate_and_others_do_not_notice(locked: House) -> None:
+    slow = locked.caller(locked.key("slow", "producer", rate=5.0))
+    fast = locked.caller(locked.key("fast", "producer"))
+    job = {"type": "add", "payload": {"a": 1}}
+    answers = [slow.post("/jobs", json=job) for _ in range(12)]
+    refused = [each for each in answers if each.status_code == 429]
+    assert refused
+    assert {each.status_code for each in answers} == {201, 429}
+    assert all(int(each.headers["retry-after"]) >= 1 for each in refused)
+    assert {fast.post("/jobs", json=job).status_code for _ in range(20)} == {201}
+
+
+def test_keys_end_and_overlap(locked: House) -> None:
+    root = locked.caller(locked.key("root", "admin"))
+    old = root.post("/keys", json={"name": "billing", "roles": ["producer"]}).json()
+    new = root.post("/keys", json={"name": "billing", "roles": ["producer"], "expires": "90d"}).json()
+    old_api, new_api = locked.caller(old["key"]), locked.caller(new["key"])
+    job_id = old_api.post("/jobs", json={"type": "add", "payload": {"a": 1}}).json()["id"]
+    assert root.delete(f"/keys/{old['id']}", params={"after": "1d"}).json()["revoked_at"]
+    assert [api.get(f"/jobs/{job_id}").status_code for api in (old_api, new_api)] == [200, 200]
+    assert root.delete(f"/keys/{old['id']}").status_code == 200
+    assert [api.get(f"/jobs/{job_id}").status_code for api in (old_api, new_api)] == [401, 200]
+    assert root.delete("/keys/nix").status_code == 404
+    gone = locked.key("brief", "viewer", lasts=timedelta(microseconds=1))
+    assert locked.caller(gone).get("/jobs").status_code == 401
+
+
+def test_every_action_stands_in_the_audit_log(locked: House) -> None:
+    ann = locked.caller(locked.key("ann", "operator"))
+    ids = [locked.queue.enqueue("add", {"a": n}).id for n in range(3)]
+    ann.post(f"/jobs/{ids[0]}/cancel", json={"why": "not wanted"})
+    ann.post(f"/jobs/{ids[1]}/bury")
+    ann.post(f"/jobs/{ids[1]}/replay")
+    ann.patch(f"/jobs/{ids[1]}", json={"priority": 9})
+    ann.post("/jobs/actions", json={"action": "bury", "filter": {"ids": [ids[2]]}})
+    ann.post(f"/jobs/{ids[2]}/discard")
+    ann.put("/settings", json={"settings": {"timeout": "10m"}, "why": "slow disks"})
+    ann.put("/types/add", json={"settings": {"max_attempts": "7"}})
+    ann.put("/settings", json={"settings": {"timeout": None}})
+    told = ann.get("/audit", params={"who": "ann"}).json()["entries"]
+    assert [(each["verb"], each["target"]) for each in reversed(told)] == [
+        ("cancel", ids[0]),
+        ("bury", ids[1]),
+        ("replay", ids[1]),
+        ("edit", ids[1]),
+        ("bury", ids[2]),
+        ("discard", ids[2]),
+        ("set", "timeout"),
+        ("set", "add.max_attempts"),
+        ("reset", "timeout"),
+    ]
+    first = told[-1]
+    assert (first["before"], first["after"], first["why"]) == (
+        {"state": "pending"},
+        {"state": "cancelled"},
+        "not wanted",
+    )
+    assert (told[0]["before"], told[0]["after"]) == ({"value": "10m"}, None)
+    assert [each["verb"] for each in ann.get("/audit", params={"target": ids[1]}).json()["entries"]] == [
+        "edit",
+        "replay",
+        "bury",
+    ]
+    page = ann.get("/audit", params={"limit": 2}).json()
+    rest = ann.get("/audit", params={"limit": 2, "cursor": page["next"]}).json()
+    assert page["entries"][-1]["seq"] > rest["entries"][0]["seq"]
+    for method in ("POST", "PUT", "PATCH", "DELETE"):
+        assert ann.request(method, "/audit").status_code == 405
+
+
+def test_a_web_page_can_not_post_to_a_server_without_keys(house: House) -> None:
+    job: dict[str, Any] = {"json": {"type": "add", "payload": {"a": 1}}}
+    assert house.caller(Host="evil.example").post("/jobs", **job).status_code == 421
+    assert house.caller(Host="127.0.0.1.evil.example:8080").get("/jobs").status_code == 421
+    for origin in ("https://evil.example", "null", "http://localhost:1"):
+        assert house.caller(Origin=origin).post("/jobs", **job).status_code == 403
+    own = house.url.removeprefix("http://")
+    assert house.caller(Origin=f"http://{own}").post("/jobs", **job).status_code == 201
+    assert house.caller(Host="localhost").get("/jobs").status_code == 200
+    answer = house.caller().get("/jobs")
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+
+
+def test_an_address_that_others_reach_needs_keys_or_an_explicit_word(store_url: str) -> None:
+    with shop(store_url) as queue:
+        with pytest.raises(Refused, match=r"windlass keys create NAME --role admin.*--insecure"):
+            Server(queue, ServerConfig(host="0.0.0.0", port=0)).run()  # noqa: S104 - that is what is tested
+        with serving(queue, host="0.0.0.0", insecure=True) as open_house:  # noqa: S104
+            assert open_house.caller(Host="queue.example").get("/jobs").status_code == 200
+
+
+def test_shell_commands_need_the_server_and_the_key_to_allow_them(store_url: str) -> None:
+    job = {"json": {"type": "shell", "payload": {"command": "true"}}}
+    with shop(store_url) as queue, serving(queue, shell=True) as house:  # noqa: S604 - an option of ours
+        queue.registry.add(shell_handler())
+        assert house.caller().post("/jobs", **job).status_code == 201  # type: ignore[arg-type]
+        plain = house.caller(house.key("plain", "producer"))
+        allowed = house.caller(house.key("ops", "producer", types=("shell",)))
+        assert [api.post("/jobs", **job).status_code for api in (plain, allowed)] == [403, 201]  # type: ignore[arg-type]

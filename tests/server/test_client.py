@@ -1,0 +1,200 @@
+"""How does a Python producer speak with a server, and what if the server is away?"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from tests.server.conftest import House
+from windlass import (
+    Client,
+    InvalidPayload,
+    InvalidValue,
+    JobNotFound,
+    JobState,
+    KeyConflict,
+    Queue,
+    Refused,
+    StoreUnavailable,
+    UnknownType,
+    WaitTimeout,
+    WrongState,
+)
+
+
+@pytest.fixture
+def client(house: House) -> Iterator[Client]:
+    with Client(house.url) as client:
+        yield client
+
+
+def test_jobs_are_enqueued_found_awaited_and_cancelled(house: House, client: Client) -> None:
+    job = client.enqueue("add", {"a": 1, "b": 2}, key="sum", priority=7, tenant="acme")
+    assert client.get("sum").id == job.id
+    assert (client.get(job.id).payload, job.state) == (b'{"a":1,"b":2}', JobState.PENDING)
+    assert client.enqueue("add", {"a": 1, "b": 2}, key="sum").created is False
+    with pytest.raises(WaitTimeout):
+        client.wait(job.id, 0.1)
+    with house.queue.worker():
+        assert client.wait(job.id, 30).state is JobState.COMPLETED
+        assert job.result(30) == 3
+    late = client.enqueue("add", {"a": 1}, delay="1h")
+    assert client.cancel(late.id).state is JobState.CANCELLED
+
+
+def test_a_queue_with_the_address_of_a_server_is_a_producer(house: House) -> None:
+    with Queue(house.url) as queue:
+
+        @queue.job
+        def add(a: int, b: int = 0) -> int:
+            return a + b
+
+        job = add.options(key="typed").enqueue(4, b=5)
+        assert house.queue.get(job.id).key == "typed"
+        assert asyncio.run(add.enqueue_async(6)).get().payload == b'{"a":6,"b":0}'
+        with queue.batch("night") as batch:
+            batch.add(add.draft(1), add.draft(2))
+        assert (batch.status().total, batch.status().name) == (2, "night")
+        with pytest.raises(Refused, match="needs the store itself"), queue.worker():
+            pass
+
+
+def test_many_are_sent_in_hundreds_and_paged_through(client: Client) -> None:
+    handles = client.enqueue_many(client.draft("add", {"a": n}) for n in range(250))
+    assert len({handle.id for handle in handles}) == 250
+    found = list(client.jobs(types=("add",), states=(JobState.PENDING,)))
+    assert [job.id for job in found] == [handle.id for handle in reversed(handles)]
+
+    async def collect() -> int:
+        return len([job async for job in client.jobs_async(types=("add",))])
+
+    assert asyncio.run(collect()) == 250
+
+
+def test_refusals_are_the_errors_of_the_library(house: House, client: Client) -> None:
+    with pytest.raises(UnknownType, match="nope"):
+        client.enqueue("nope", {})
+    with pytest.raises(InvalidPayload):
+        client.enqueue("add", {"a": "x"})
+    with pytest.raises(InvalidValue):
+        client.enqueue("add", {"a": 1}, priority=11)
+    first = client.enqueue("add", {"a": 1}, key="k")
+    with pytest.raises(KeyConflict) as conflict:
+        client.enqueue("add", {"a": 2}, key="k")
+    assert conflict.value.job_id == first.id
+    with pytest.raises(JobNotFound):
+        client.get("nix")
+    house.ops.bury(first.id)
+    with pytest.raises(WrongState):
+        client.cancel(first.id)
+    house.key("root", "admin")
+    with (
+        Client(house.url, house.key("eye", "viewer")) as eye,
+        pytest.raises(Refused, match="right to produce"),
+    ):
+        eye.enqueue("add", {"a": 1})
+
+
+class Flaky(ThreadingHTTPServer):
+    """Stands before a server: hands requests on, and loses, refuses or breaks off the first few answers."""
+
+    daemon_threads = True
+
+    def __init__(self, house: House, mishaps: list[str]) -> None:
+        self.house = house
+        self.mishaps = mishaps
+        self.seen = 0
+        super().__init__(("127.0.0.1", 0), _Proxy)
+
+
+class _Proxy(BaseHTTPRequestHandler):
+    server: Flaky
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+    def do_GET(self) -> None:
+        self._pass_on("GET")
+
+    def do_POST(self) -> None:
+        self._pass_on("POST")
+
+    def _pass_on(self, method: str) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        mishap = self.server.mishaps.pop(0) if method == "POST" and self.server.mishaps else ""
+        self.server.seen += method == "POST"
+        if mishap == "away":
+            self._answer(503, b'{"status":503,"detail":"away"}', {"Retry-After": "0"})
+            return
+        if mishap == "gone":
+            self.close_connection = True
+            return
+        api = self.server.house.caller()
+        sent: dict[str, Any] = (
+            {"content": body, "headers": {"Content-Type": "application/json"}} if body else {}
+        )
+        answer = api.request(method, self.path.removeprefix("/api/v1"), **sent)
+        if mishap == "lost":
+            # The job is stored, and nobody hears of it.
+            self.close_connection = True
+            return
+        self._answer(answer.status_code, answer.content, {"Content-Type": answer.headers["content-type"]})
+
+    def _answer(self, status: int, content: bytes, headers: dict[str, str]) -> None:
+        self.send_response(status)
+        for name, value in (headers | {"Content-Length": str(len(content))}).items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content)
+
+
+@contextlib.contextmanager
+def flaky(house: House, *mishaps: str) -> Iterator[tuple[Flaky, str]]:
+    server = Flaky(house, list(mishaps))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server, f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_a_lost_answer_a_refusal_and_a_broken_connection_cost_time_and_nothing_else(house: House) -> None:
+    with flaky(house, "lost", "away", "gone", "lost") as (server, url), Client(url) as client:
+        one = client.enqueue("add", {"a": 1})
+        many = client.enqueue_many([client.draft("add", {"a": n}) for n in (2, 3)])
+        assert server.seen >= 6
+    stored = {job.id for job in house.ops.find(_all()).jobs}
+    assert stored == {one.id, *(handle.id for handle in many)}
+
+
+def _all() -> Any:
+    from windlass.store.protocol import Filter  # noqa: PLC0415
+
+    return Filter()
+
+
+def test_when_patience_is_at_its_end_the_caller_is_told(house: House) -> None:
+    with flaky(house, *["away"] * 1000) as (_, url), Client(url, patience=0.5) as client:
+        with pytest.raises(StoreUnavailable, match="away") as error:
+            client.enqueue("add", {"a": 1})
+        assert error.value.retryable
+    with Client("http://127.0.0.1:9", patience=0.2) as client, pytest.raises(StoreUnavailable):
+        client.enqueue("add", {"a": 1})
+
+
+def test_the_key_is_never_shown() -> None:
+    with Client("http://127.0.0.1:9", "wl_a_secret", patience=0) as client:
+        with pytest.raises(StoreUnavailable) as error:
+            client.enqueue("add", {"a": 1})
+        assert "secret" not in str(error.value)
+        assert "secret" not in client.store.status().url
+    with pytest.raises(InvalidValue):
+        Client("ftp://x")

@@ -1,0 +1,90 @@
+"""Does the server keep its contract? Requests made from it find no other answers than it tells of."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx2
+import msgspec
+import pytest
+
+from tests.server.conftest import House
+from windlass.ops.document import told_document
+from windlass.server.schemas import ToldJob
+
+ST = Path(sys.executable).parent / "st"
+# `positive_data_acceptance`: a type that fits the contract need not be registered. `ignored_auth`: the contract
+# tells of servers with and without keys; who may what is tested by the matrix of roles.
+LEFT_OUT = "positive_data_acceptance,ignored_auth"
+
+
+@pytest.mark.slow
+def test_generated_requests_find_nothing_that_the_contract_does_not_tell(
+    house: House, tmp_path: Path
+) -> None:
+    key = house.key("root", "admin", rate=1_000_000.0)
+    done = subprocess.run(
+        [
+            *(
+                str(ST),
+                "run",
+                f"{house.url}/openapi.json",
+                "-H",
+                f"Authorization: Bearer {key}",
+                "--no-color",
+            ),
+            *(
+                "--max-examples",
+                "3",
+                "--checks",
+                "all",
+                "--exclude-checks",
+                LEFT_OUT,
+                "--continue-on-failure",
+            ),
+            *(
+                "--exclude-path",
+                "/api/v1/stream",
+                "--suppress-health-check",
+                "all",
+                "--generation-database",
+                "none",
+            ),
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_jobs_document_is_what_the_contract_says(house: House) -> None:
+    job = house.queue.enqueue("add", {"a": 1}).get()
+    document = told_document(job, house.ops.ties(job), house.ops.now())
+    fields = {field.encode_name for field in msgspec.structs.fields(ToldJob)}
+    assert set(document) == fields
+
+
+def test_the_documentation_needs_no_other_host_and_names_every_route(house: House) -> None:
+    with httpx2.Client(base_url=house.url, trust_env=False) as browser:
+        page = browser.get("/docs")
+        contract = browser.get("/openapi.json").json()
+        assert browser.head("/docs").status_code == 200
+    assert page.headers["content-type"].startswith("text/html")
+    assert not re.search(r"https?://|<script", page.text)
+    assert contract["openapi"] == "3.1.0"
+    for path, methods in contract["paths"].items():
+        assert path in page.text
+        for operation in methods.values():
+            assert operation["description"]
+
+
+def test_health_tells_what_it_knows(house: House) -> None:
+    with httpx2.Client(base_url=house.url, trust_env=False) as probe:
+        for path in ("/health", "/health/live", "/health/ready"):
+            assert (probe.get(path).status_code, probe.get(path).json()["ok"]) == (200, True)

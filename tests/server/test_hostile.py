@@ -1,0 +1,209 @@
+"""What if callers are slow, broken or up to no good? Clean refusals, and nobody else notices."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx2
+import psutil
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.conformance.conftest import NEW
+from tests.server.conftest import House, serving, shop
+from windlass.server import call, wire
+
+
+@pytest.fixture(scope="module")
+def house() -> Iterator[House]:  # one store is enough: nothing here gets as far as the store
+    with NEW["sqlite"]() as url, shop(url) as queue, serving(queue) as house:
+        yield house
+
+
+@pytest.fixture
+def api(house: House) -> httpx2.Client:
+    return house.caller()
+
+
+def connect(house: House) -> socket.socket:
+    parts = urlsplit(house.url)
+    return socket.create_connection((parts.hostname or "", parts.port or 0), timeout=30)
+
+
+def said(line: socket.socket) -> bytes:
+    """Everything that comes until the server closes."""
+    found = b""
+    try:
+        while chunk := line.recv(65_536):
+            found += chunk
+    except ConnectionResetError:
+        pass
+    return found
+
+
+def speak(house: House, text: bytes) -> bytes:
+    with connect(house) as line:
+        line.sendall(text)
+        line.shutdown(socket.SHUT_WR)
+        return said(line)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"\0\0\0\0\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /%zz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+        b"GET /\xff\xfe HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+        b"POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+        b"POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello!",
+        b"GET /api/v1/jobs HTTP/1.1\r\nHost: evil\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00",
+    ],
+)
+def test_what_is_not_http_is_refused_and_the_server_lives(
+    house: House, api: httpx2.Client, text: bytes
+) -> None:
+    answer = speak(house, text)
+    assert not answer or answer.startswith(b"HTTP/1.1 4"), answer
+    assert api.get("/jobs").status_code == 200
+
+
+def test_headers_have_a_bound(house: House, api: httpx2.Client) -> None:
+    with connect(house) as line:
+        line.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n")
+        try:
+            for _ in range(1000):
+                line.sendall(b"X: " + b"y" * 1000 + b"\r\n")
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        assert (
+            b" 431 " in said(line) or True
+        )  # the answer may be lost with the connection; memory is what counts
+    assert api.get("/jobs").status_code == 200
+    assert api.get("/jobs", headers={"X-Long": "y" * 40_000}).status_code in (200, 431)
+
+
+def test_slow_callers_are_sent_away_and_do_not_hold_up_others(
+    house: House, api: httpx2.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire, "HEADER_SECONDS", 0.3)
+    monkeypatch.setattr(call, "_BODY_SECONDS", 0.3)
+    silent = [connect(house) for _ in range(200)]
+    slow = connect(house)
+    slow.sendall(b"GET /hea")
+    half = connect(house)
+    half.sendall(
+        b"POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Content-Length: 100\r\n\r\n{"
+    )
+    assert api.get("/jobs").status_code == 200
+    assert b" 408 " in said(slow)
+    assert b" 408 " in said(half)
+    for line in silent:
+        said(line)
+    for line in (*silent, slow, half):
+        line.close()
+
+
+def test_a_huge_body_is_cut_off_early_and_costs_no_memory(house: House) -> None:
+    process = psutil.Process()
+    before = process.memory_info().rss
+    with connect(house) as line:
+        line.sendall(
+            b"POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n"
+        )
+        chunk = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
+        sent = 0
+        try:
+            for _ in range(4000):
+                line.sendall(chunk)
+                sent += 1
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        assert sent < 4000
+    assert process.memory_info().rss - before < 64 * 2**20
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner, max_size=4),
+    max_leaves=10,
+)
+FIELDS = [
+    "type",
+    "payload",
+    "priority",
+    "delay",
+    "run_at",
+    "key",
+    "id",
+    "tenant",
+    "jobs",
+    "worker",
+    "types",
+    "filter",
+]
+POSTS = [
+    "jobs",
+    "jobs/batch",
+    "jobs/actions",
+    "leases",
+    "keys",
+    "jobs/x/replay",
+    "workers/w/beat",
+    "leases/x/fail",
+]
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(POSTS), st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=6) | JSON)
+def test_whatever_is_posted_is_taken_or_cleanly_refused(api: httpx2.Client, path: str, body: Any) -> None:
+    import json  # noqa: PLC0415
+
+    text = json.dumps(body).encode("utf-8", "surrogatepass")
+    answer = api.post(f"/{path}", content=text, headers={"Content-Type": "application/json"})
+    assert answer.status_code < 500, (path, body, answer.text)
+    if answer.status_code >= 400:
+        assert answer.json()["detail"]
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.text(max_size=50), st.dictionaries(st.text(max_size=10), st.text(max_size=20), max_size=3))
+def test_whatever_is_asked_for_is_found_or_cleanly_refused(
+    api: httpx2.Client, name: str, query: dict[str, str]
+) -> None:
+    from urllib.parse import quote, urlencode  # noqa: PLC0415
+
+    safe = quote(name.encode("utf-8", "replace"), safe="")
+    words = urlencode(
+        {key.encode("utf-8", "replace"): value.encode("utf-8", "replace") for key, value in query.items()}
+    )
+    for path in (f"/jobs/{safe}?{words}", f"/batches/{safe}", f"/jobs?{words}", f"/audit?target={safe}"):
+        assert api.get(path).status_code < 500, path
+
+
+def test_a_thousand_wrong_keys_do_not_wear_the_server_out(house: House, api: httpx2.Client) -> None:
+    done = threading.Event()
+
+    def knock() -> None:
+        with house.caller("wl_0123456789ab_nothing") as stranger:
+            for _ in range(50):
+                assert stranger.get("/jobs").status_code == 401
+        done.set()
+
+    threads = [threading.Thread(target=knock) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    assert api.get("/jobs").status_code == 200
+    for thread in threads:
+        thread.join()
+    assert done.is_set()

@@ -1,0 +1,183 @@
+"""How does a worker in another language work, under the same leases, fences and recovery as ours?"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.server.conftest import House
+
+
+def claim(
+    api: httpx2.Client, worker: str = "w1", types: tuple[str, ...] = ("add",), **more: Any
+) -> list[dict[str, Any]]:
+    answer = api.post("/leases", json={"worker": worker, "types": types} | more)
+    assert answer.status_code == 200, answer.text
+    leases: list[dict[str, Any]] = answer.json()["leases"]
+    return leases
+
+
+def state(house: House, job_id: str) -> str:
+    return house.queue.get(job_id).state.value
+
+
+def test_a_job_is_claimed_and_completed(house: House, api: httpx2.Client) -> None:
+    job = house.queue.enqueue("add", {"a": 1, "b": 2})
+    [lease] = claim(api, limit=5)
+    assert (lease["job"]["id"], lease["job"]["payload"], lease["job"]["attempts"]) == (
+        job.id,
+        {"a": 1, "b": 2},
+        1,
+    )
+    assert lease["timeout"] == 300
+    assert state(house, job.id) == "processing"
+    done = api.post(f"/leases/{lease['lease']}/complete", json={"result": {"sum": 3}})
+    assert done.json() == {"id": job.id, "outcome": "done", "delay": None}
+    assert job.result(5) == {"sum": 3}
+    again = api.post(f"/leases/{lease['lease']}/complete", json={"result": {"sum": 3}})
+    assert again.json()["outcome"] == "repeated"
+    assert claim(api) == []
+
+
+def test_a_failed_attempt_is_retried_by_the_types_policy_and_then_dead(
+    house: House, api: httpx2.Client
+) -> None:
+    job = house.queue.enqueue("add", {"a": 1})
+    [lease] = claim(api)
+    failed = api.post(
+        f"/leases/{lease['lease']}/fail", json={"class": "IOError", "message": "no disk", "delay": 0}
+    )
+    assert failed.json()["outcome"] == "again"
+    [second] = claim(api)
+    assert second["job"]["attempts"] == 2
+    assert (
+        api.post(f"/leases/{second['lease']}/fail", json={"message": "still none"}).json()["outcome"]
+        == "dead"
+    )
+    found = job.get()
+    assert (found.state.value, found.error.message if found.error else None) == ("dead", "still none")
+    assert [attempt.error.kind for attempt in found.history if attempt.error] == ["IOError", None]
+
+
+def test_a_failure_that_no_retry_helps_is_dead_at_once(house: House, api: httpx2.Client) -> None:
+    job = house.queue.enqueue("add", {"a": 1})
+    [lease] = claim(api)
+    answer = api.post(f"/leases/{lease['lease']}/fail", json={"message": "bad\0input", "retryable": False})
+    assert (answer.json()["outcome"], state(house, job.id)) == ("dead", "dead")
+
+
+def test_what_is_given_back_costs_no_attempt(house: House, api: httpx2.Client) -> None:
+    job = house.queue.enqueue("add", {"a": 1})
+    [lease] = claim(api)
+    assert api.post(f"/leases/{lease['lease']}/release").json()["outcome"] == "released"
+    assert (state(house, job.id), job.get().attempts) == ("pending", 0)
+
+
+def test_who_has_lost_a_lease_writes_nothing(house: House, api: httpx2.Client) -> None:
+    job = house.queue.enqueue("add", {"a": 1})
+    [old] = claim(api)
+    [row] = [worker for worker in house.queue.store.workers() if worker.id.startswith("~w1~")]
+    assert house.queue.store.declare_dead(row.id, row.beat)
+    [new] = claim(api, worker="w2", wait="30s")
+    for verb in ("complete", "fail", "release", "extend"):
+        late = api.post(f"/leases/{old['lease']}/{verb}")
+        assert (late.status_code, late.json()["type"]) == (409, "urn:windlass:problem:lease-lost"), verb
+    assert state(house, job.id) == "processing"
+    assert api.post(f"/leases/{new['lease']}/complete").status_code == 200
+    for wrong in ("x", f"{job.id}.short", "é", "a.b.c"):
+        assert api.post(f"/leases/{wrong}/complete").status_code == 400
+
+
+def test_a_claim_waits_for_a_job(house: House) -> None:
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(claim, house.caller(), wait="30s")
+        # The worker's row says that it is there and waits.
+        seen = threading.Event()
+        while not any(worker.id.startswith("~w1~") for worker in house.queue.store.workers()):
+            seen.wait(0.01)
+        job = house.queue.enqueue("add", {"a": 1})
+        [lease] = waiting.result(30)
+    assert lease["job"]["id"] == job.id
+
+
+def test_a_repeated_request_is_given_the_same_jobs(house: House, api: httpx2.Client) -> None:
+    for n in range(4):
+        house.queue.enqueue("add", {"a": n})
+    first = claim(api, limit=2, request="r1")
+    again = claim(api, limit=2, request="r1")
+    assert [each["lease"] for each in first] == [each["lease"] for each in again]
+    other = claim(api, limit=1, request="r2")
+    # The answer to that was lost, and another server is asked: the worker says what it knows.
+    found = claim(api, limit=5, holding=[each["lease"] for each in first])
+    assert [each["lease"] for each in found] == [each["lease"] for each in other]
+
+
+def test_beats_keep_a_worker_and_its_leases_and_tell_what_is_asked(house: House, api: httpx2.Client) -> None:
+    job = house.queue.enqueue("add", {"a": 1})
+    [lease] = claim(api)
+    house.ops.cancel(job.id)
+    lost = f"{job.id}.{'0' * 32}"
+    told = api.post("/workers/w1/beat", json={"leases": [lease["lease"], lost], "lease": "10m"}).json()
+    assert [each["request"] for each in told["kept"]] == ["cancel"]
+    assert told["lost"] == [lost]
+    assert told["kept"][0]["until"] > lease["until"]
+    assert api.post(f"/leases/{lease['lease']}/extend").json()["request"] == "cancel"
+    assert (
+        api.post(f"/leases/{lease['lease']}/release", json={"started": True}).json()["outcome"] == "cancelled"
+    )
+    assert state(house, job.id) == "cancelled"
+    house.ops.drain(told["worker"])
+    assert api.post("/workers/w1/beat").json()["drain"] is True
+    assert api.post("/leases", json={"worker": "w1", "types": ["add"], "wait": "20s"}).json()["drain"] is True
+    assert api.post("/workers/w1/beat", json={"stopping": True}).status_code == 200
+    gone = api.post("/workers/w1/beat")
+    assert (gone.status_code, gone.json()["type"]) == (409, "urn:windlass:problem:worker-lost")
+
+
+@pytest.mark.slow
+def test_a_silent_worker_is_taken_for_dead_and_its_job_runs_elsewhere(
+    house: House, api: httpx2.Client
+) -> None:
+    job = house.queue.enqueue("add", {"a": 1})
+    [lease] = claim(api, worker="frozen")
+    # The second one's open request keeps it alive; the server takes the first one's job back.
+    [second] = claim(api, worker="other", wait="40s")
+    assert second["job"]["id"] == job.id
+    assert api.post(f"/leases/{lease['lease']}/complete").status_code == 409
+    assert api.post(f"/leases/{second['lease']}/complete").status_code == 200
+    assert job.get().history[0].outcome != "done"
+
+
+def test_what_a_worker_may_not_have_is_refused(house: House, api: httpx2.Client) -> None:
+    wrongs: tuple[dict[str, Any], ...] = (
+        {"types": ["nope"]},
+        {"types": []},
+        {"types": ["shell"]},
+        {"worker": "a b"},
+        {"worker": "~"},
+        {"limit": 0},
+        {"limit": 101},
+        {"lease": "5s"},
+        {"wait": "2m"},
+        {"holding": ["x"]},
+    )
+    for wrong in wrongs:
+        answer = api.post("/leases", json={"worker": "w", "types": ["add"]} | wrong)
+        assert answer.status_code == 400, (wrong, answer.text)
+    narrow = house.caller(house.key("gpu", "worker", types=("mail.*",)))
+    assert narrow.post("/leases", json={"worker": "w", "types": ["add"]}).status_code == 403
+    assert claim(narrow, types=("mail.send",)) == []
+
+
+def test_two_keys_with_workers_of_one_name_are_two_workers(house: House) -> None:
+    one, two = (house.caller(house.key(name, "worker")) for name in ("one", "two"))
+    for n in range(2):
+        house.queue.enqueue("add", {"a": n})
+    claim(one)
+    claim(two)
+    rows = {worker.id.rpartition("~")[0] for worker in house.queue.store.workers()}
+    assert {"one~w1", "two~w1"} <= rows

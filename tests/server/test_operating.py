@@ -1,0 +1,170 @@
+"""What can operators do and see over HTTP?"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+
+from tests.server.conftest import House
+from windlass.ops import Ops
+from windlass.server import apikeys, jobs, leases, operate, stream
+from windlass.server.table import ROUTES
+
+
+def dead(house: House, count: int = 1) -> list[str]:
+    ids = [house.queue.enqueue("add", {"a": n}).id for n in range(count)]
+    for job_id in ids:
+        house.ops.bury(job_id)
+    return ids
+
+
+def test_the_verbs_move_jobs_as_the_table_of_transitions_says(house: House, api: httpx2.Client) -> None:
+    [job_id] = dead(house)
+    assert api.post(f"/jobs/{job_id}/cancel").status_code == 409
+    replayed = api.post(f"/jobs/{job_id}/replay", json={"payload": {"a": 5}, "why": "typed wrong"})
+    assert replayed.json() == {"id": job_id, "state": "pending", "done": True}
+    job = api.get(f"/jobs/{job_id}").json()
+    assert (job["payload"], job["replay_count"], job["changes"][-1]["why"]) == ({"a": 5}, 1, "typed wrong")
+    assert api.post(f"/jobs/{job_id}/discard").status_code == 409
+    assert api.post(f"/jobs/{job_id}/bury").json()["state"] == "dead"
+    assert api.post(f"/jobs/{job_id}/replay", json={"payload": {"a": "x"}}).status_code == 400
+    assert api.post(f"/jobs/{job_id}/discard").json()["state"] == "discarded"
+
+
+def test_one_verb_reaches_all_that_a_filter_chooses(house: House, api: httpx2.Client) -> None:
+    dead(house, 5)
+    action: dict[str, Any] = {"action": "replay", "filter": {"type": ["add"], "where": {"a": 3}}}
+    assert api.post("/jobs/actions", json=action | {"dry_run": True}).json()["matched"] == 1
+    assert len(api.get("/jobs", params={"state": "dead"}).json()["jobs"]) == 5
+    done = api.post("/jobs/actions", json=action | {"rate": 100}).json()
+    assert (done["matched"], done["done"], done["refused"]) == (1, 1, 0)
+    some = api.post(
+        "/jobs/actions", json={"action": "discard", "filter": {"state": ["dead"]}, "limit": 2}
+    ).json()
+    assert some["done"] == 2
+    for wrong in (
+        {"action": "erase"},
+        {"filter": {}},
+        {"filter": {"state": ["completed"]}},
+        {"filter": {"where": {"a": [1]}}},
+        {"rate": 0},
+        {"limit": 0},
+    ):
+        assert api.post("/jobs/actions", json=action | wrong).status_code == 400, wrong
+
+
+def test_types_settings_workers_and_stats_are_told(house: House, api: httpx2.Client) -> None:
+    house.queue.enqueue("add", {"a": 1})
+    [kind] = [each for each in api.get("/types").json()["types"] if each["name"] == "add"]
+    assert (kind["counts"]["due"], kind["effective"]["max_attempts"], kind["known"]) == (1, 2, True)
+    assert api.put("/types/add", json={"settings": {"max_attempts": "9", "timeout": "1m"}}).status_code == 200
+    [kind] = [each for each in api.get("/types").json()["types"] if each["name"] == "add"]
+    assert (kind["effective"]["max_attempts"], kind["effective"]["timeout"]) == (9, 60)
+    for wrong in ({"max_attempts": "99"}, {"colour": "red"}):
+        assert api.put("/types/add", json={"settings": wrong}).status_code == 400
+    assert api.put("/settings", json={"settings": {"keep_ended": "1d"}}).status_code == 200
+    values = {each["name"]: each for each in api.get("/settings").json()["settings"]}
+    assert (values["keep_ended"]["value"], values["keep_ended"]["stored"]) == (86_400, True)
+    stats = api.get("/stats").json()
+    assert stats["counts"]["due"] == 1
+    assert "no worker is running" in stats["warnings"][0]
+    with house.queue.worker() as worker:
+        [row] = api.get("/workers").json()["workers"]
+        assert row["alive"]
+        assert api.post(f"/workers/{row['id']}/drain").json() == {"worker": row["id"]}
+        assert worker is not None
+    assert api.post("/workers/nix/drain").status_code == 404
+
+
+def events(answer: httpx2.Response) -> Iterator[tuple[str, Any]]:
+    name = ""
+    for line in answer.iter_lines():
+        if line.startswith("event: "):
+            name = line.removeprefix("event: ")
+        elif line.startswith("data: "):
+            yield name, json.loads(line.removeprefix("data: "))
+
+
+def test_onlookers_are_sent_everything_once_and_then_what_changes(house: House) -> None:
+    one, two = house.caller(), house.caller()
+    with one.stream("GET", "/stream") as first, two.stream("GET", "/stream") as second:
+        assert first.headers["content-type"] == "text/event-stream"
+        told, also = events(first), events(second)
+        name, stats = next(told)
+        assert (name, stats["counts"]["due"]) == ("stats", 0)
+        next(also)
+        job = house.queue.enqueue("poison", {"n": 1})
+        changed = next(change for _, change in told if change.get("counts", {}).get("due"))
+        assert "fleet" not in changed
+        with house.queue.worker():
+            failure = next(change for name, change in told if name == "failure")
+        assert (failure["id"], failure["error"]["message"]) == (job.id, "never 1")
+        assert "payload" not in failure
+        assert next(change for name, change in also if name == "failure")["id"] == job.id
+
+
+def test_many_onlookers_cost_one_look(house: House, monkeypatch: Any) -> None:
+    looks: list[str] = []
+    read = stream.Stream._read
+
+    def counted(self: stream.Stream) -> Any:
+        looks.append(threading.current_thread().name)
+        return read(self)
+
+    monkeypatch.setattr(stream.Stream, "_read", counted)
+    clients = [house.caller() for _ in range(30)]
+    answers = [client.stream("GET", "/stream") for client in clients]
+    told = [events(answer.__enter__()) for answer in answers]
+    assert {next(each)[0] for each in told} == {"stats"}
+    house.queue.enqueue("add", {"a": 1})
+    assert all(next(each)[1]["counts"]["due"] == 1 for each in told)
+    assert len(looks) < 10
+    for answer in answers:
+        answer.__exit__(None, None, None)
+
+
+# What operators do at the machine itself, and what other verbs are made of.
+AT_THE_MACHINE = {
+    "stop_local",
+    "prune",
+    "db_status",
+    "backup",
+    "check",
+    "retention",
+    "setting_problems",
+    "check_payload",
+}
+SAID_OTHERWISE = {
+    "status": "stats",
+    "find": "list_jobs",
+    "show": "show_job",
+    "ties": "show_job",
+    "now": "stats",
+    "batch": "show_batch",
+    "types": "list_types",
+    "workers": "list_workers",
+    "edit": "edit_job",
+    "run_now": "edit_job",
+    "bulk": "act_on_jobs",
+    "drain": "drain_worker",
+    "settings": "show_settings",
+    "set_setting": "put_settings",
+    "reset_setting": "put_settings",
+    "keys": "list_keys",
+    "audit": "show_audit",
+}
+
+
+def test_every_verb_of_an_operator_has_a_route() -> None:
+    names = {route.name for route in ROUTES} | {"stats"}
+    verbs = {name for name, _ in inspect.getmembers(Ops, inspect.isfunction) if not name.startswith("_")}
+    for verb in verbs - AT_THE_MACHINE:
+        told = SAID_OTHERWISE.get(verb)
+        assert told in names if told else any(verb in name for name in names), verb
+    modules = (jobs, operate, leases, apikeys, stream)
+    assert {route.name for module in modules for route in module.ROUTES} <= names
