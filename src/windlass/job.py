@@ -199,6 +199,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     # The caller made the id, or sends it again: it may be known already.
     own_id: bool = False
     take_existing: bool = False
+    # Made by the very call that stores it, so that nobody can have sent it before.
+    fresh: bool = False
     # Stands for the payload as sent where that is stored encrypted.
     stamp: str | None = None
     # Runs after all of these (ids or keys) have completed; `on_dead` says what to do if one never will.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -277,6 +278,32 @@ def test_the_same_call_repeated_finds_what_it_made(store: Store, other: Store) -
     again = other.enqueue(batch)
     assert [answer.created for answer in again] == [False, False, False]
     assert [answer.id for answer in again] == [answer.id for answer in made]
+
+
+def test_one_that_is_known_among_many_new_ones_is_found_and_the_rest_is_made(store: Store) -> None:
+    batch = [a_job() for _ in range(5)]
+    store.enqueue(batch[2:3])
+    answers = store.enqueue(batch)
+    assert [answer.created for answer in answers] == [True, True, False, True, True]
+    assert set(everything(store)) == {new.id for new in batch}
+
+
+def test_many_at_once_are_stored_as_each_alone_would_be(store: Store, clock: ManualClock) -> None:
+    clock.advance(1)
+    odd: dict[str, Any] = {
+        "payload": a_payload(text='"quoted" \\ \n \u2028 Ω 🚀', nothing=None),
+        "priority": 9,
+        "tenant": 'a "tenant" 🚀',
+        "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+        "schema_version": 3,
+        "max_attempts": 2,
+        "delay": timedelta(seconds=90),
+        "caller": "somebody",
+    }
+    alone = put_one(store, **odd)
+    many = put(store, *(a_job(**odd) for _ in range(4)))
+    assert alone.seq < many[0].seq < many[1].seq < many[2].seq < many[3].seq
+    assert [msgspec.structs.replace(job, id=alone.id, seq=alone.seq) for job in many] == [alone] * 4
 
 
 def test_the_same_call_repeated_after_the_job_has_ended_runs_nothing_twice(store: Store) -> None:

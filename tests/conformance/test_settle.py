@@ -277,6 +277,39 @@ def test_the_same_lease_twice_in_one_batch_is_settled_once(store: Store) -> None
     assert (job.state, job.attempts, len(job.history)) == (JobState.PENDING, 1, 1)
 
 
+def test_a_completion_twice_among_many_is_written_once(store: Store) -> None:
+    put(store, *(a_job() for _ in range(4)))
+    leases = take(store, limit=4)
+    assert store.settle([Settlement(lease, DONE, timedelta(1)) for lease in (*leases, leases[0])]) == []
+    jobs = [look_up(store, lease.id) for lease in leases]
+    assert [(job.state, len(job.history)) for job in jobs] == [(JobState.COMPLETED, 1)] * 4
+
+
+def test_completions_repeated_with_new_ones_find_themselves_done(store: Store, other: Store) -> None:
+    put(store, *(a_job() for _ in range(6)))
+    leases = take(store, limit=6)
+    first = [Settlement(lease, DONE, timedelta(1)) for lease in leases[:3]]
+    assert store.settle(first) == []
+    before = [look_up(store, lease.id) for lease in leases[:3]]
+    assert other.settle([*first, *(Settlement(lease, DONE, timedelta(1)) for lease in leases[3:])]) == []
+    assert [look_up(store, lease.id) for lease in leases[:3]] == before
+    assert {state_of(store, lease.id) for lease in leases} == {JobState.COMPLETED}
+
+
+def test_an_old_lease_among_many_completions_is_lost_though_its_job_is_completed(
+    store: Store, clock: ManualClock
+) -> None:
+    put(store, *(a_job() for _ in range(3)))
+    old = take_one(store, worker="old")
+    assert settle(store, old, REAPED)
+    clock.advance(1)
+    leases = take(store, limit=3, worker="new")
+    assert old.id in ids(leases)
+    lost = store.settle([Settlement(lease, DONE, timedelta(1)) for lease in (old, *leases)])
+    assert [lease.token for lease in lost] == [old.token]
+    assert {lease.worker for lease in leases} == {look_up(store, lease.id).worker for lease in leases}
+
+
 def test_a_settle_of_a_job_whose_record_is_gone_is_lost(store: Store, clock: ManualClock) -> None:
     lease = take_new(store)
     assert settle(store, lease, CANCELLED)

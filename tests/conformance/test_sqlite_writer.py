@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.contenders import at_once
-from tests.conformance.scene import a_job, put_one, take_new
+from tests.conformance.scene import DONE, a_job, put_one, take, take_new
 from tests.conformance.watching import Watched, watched
 from windlass import connect
 from windlass.errors import KeyConflict, StoreError, WindlassError
 from windlass.job import NewJob
-from windlass.store.protocol import Enqueued, Filter, Store
+from windlass.store.protocol import Enqueued, Filter, Settlement, Store
 
 __all__ = ["watched"]
 
@@ -63,6 +63,14 @@ def test_a_job_that_cannot_be_stored_does_not_pull_down_its_neighbours(
     assert refusals == [answers[1]], "only the bad batch is refused"
     assert isinstance(answers[1], WindlassError)
     assert store.count(Filter(), limit=100) == 4
+
+
+def test_drafts_sent_again_after_their_jobs_have_ended_run_nothing_twice(store: Store) -> None:
+    batch = [a_job() for _ in range(4)]
+    store.enqueue(batch)
+    assert store.settle([Settlement(lease, DONE, None) for lease in take(store, limit=4)]) == []
+    again = store.enqueue([*batch, a_job()])
+    assert [answer.created for answer in again] == [False, False, False, False, True]
 
 
 def test_a_conflict_does_not_pull_down_its_neighbours(store: Store, watched: Watched, path: Path) -> None:

@@ -31,7 +31,7 @@ def check_faithful(sent: Any, got: Any, path: str, depth: int = 1) -> None:
     something richer must not arrive as plain JSON.
     """
     kind = type(sent)
-    if kind in _PLAIN:
+    if kind in PLAIN:
         return
     if depth > DEEPEST:
         raise Unfaithful(path.partition(".")[0], sent, f"nested at most {DEEPEST} deep")
@@ -47,7 +47,7 @@ def check_faithful(sent: Any, got: Any, path: str, depth: int = 1) -> None:
         _check_single(sent, got, path)
 
 
-_PLAIN = frozenset({str, int, bool, type(None)})
+PLAIN = frozenset({str, int, bool, type(None)})
 
 
 def _check_mapping(sent: Mapping[Any, Any], got: Any, path: str, depth: int) -> None:

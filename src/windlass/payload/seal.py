@@ -116,10 +116,11 @@ def restored(edited: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, 
 
 def refuse_lookalikes(payload: bytes, job_type: str) -> None:
     """Nobody but us writes the mark, so that what is sealed can be told from what is not."""
-    if has_seal(payload):
-        for name, value in msgspec.json.decode(payload).items():
-            if is_sealed(value):
-                raise InvalidPayload(f"{job_type}: payload.{name} must not be an object with {MARK} alone")
+    if not has_seal(payload):
+        return
+    for name, value in msgspec.json.decode(payload).items():
+        if is_sealed(value):
+            raise InvalidPayload(f"{job_type}: payload.{name} must not be an object with {MARK} alone")
 
 
 def _place(job_id: str, name: str) -> bytes:

@@ -13,7 +13,7 @@ import msgspec
 from windlass.context import Context
 from windlass.errors import InvalidPayload, InvalidValue
 from windlass.payload import models
-from windlass.payload.faithful import Unfaithful, check_faithful
+from windlass.payload.faithful import PLAIN, Unfaithful, check_faithful
 from windlass.payload.schema import schema_of
 from windlass.payload.text import encode, refused
 from windlass.payload.validate import first_problem
@@ -49,7 +49,8 @@ class Signature:
         self._bare = _bare(inspect.signature(function), hints, self.context)
         # An ordinary call is told by its names alone, at a tenth of what `inspect` takes to bind it.
         parameters = self._bare.parameters.values()
-        self._names = frozenset(self._bare.parameters)
+        self._ordered = tuple(self._bare.parameters)
+        self._names = frozenset(self._ordered)
         self._positional = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
         self._required = frozenset(each.name for each in parameters if each.default is each.empty)
         self.secret = _known_fields(secret, self._bare, job_type)
@@ -69,26 +70,29 @@ class Signature:
 
     def encode(self, arguments: Mapping[str, Any]) -> bytes:
         """Arguments as a payload that the handler's decoder is sure to take, or InvalidPayload."""
-        if not isinstance(arguments, Mapping):
+        # A dict is told at once; whatever else may be a mapping takes a while to ask.
+        if not isinstance(arguments, (dict, Mapping)):
             raise refused(self._job_type, InvalidValue("payload", arguments, "a JSON object"))
         data = encode(arguments, self._job_type)
-        got = self.decode(data)
+        got = self._read(data)
         try:
             for name, value in arguments.items():
-                check_faithful(value, got[name], f"payload.{name}")
+                if type(value) not in PLAIN:
+                    check_faithful(value, getattr(got, name), f"payload.{name}")
         except Unfaithful as error:
             raise refused(self._job_type, error.problem) from None
         return data
 
     def decode(self, payload: bytes | msgspec.Raw) -> dict[str, Any]:
         """The arguments in a payload, those that it leaves out left out, or InvalidPayload."""
+        found = self._read(payload)
+        return {name: value for name in self._ordered if (value := getattr(found, name)) is not _LEFT_OUT}
+
+    def _read(self, payload: bytes | msgspec.Raw) -> msgspec.Struct:
         try:
-            found = self._decoder.decode(payload)
+            return self._decoder.decode(payload)
         except Exception as error:  # noqa: BLE001 # wall: user code in a payload class's __post_init__
             raise self._refusal(payload, error) from None
-        return {
-            name: value for name in self._bare.parameters if (value := getattr(found, name)) is not _LEFT_OUT
-        }
 
     def _refusal(self, payload: bytes | msgspec.Raw, error: Exception) -> InvalidPayload:
         try:

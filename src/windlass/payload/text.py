@@ -87,7 +87,7 @@ def refused(job_type: str, problem: object) -> InvalidPayload:
 def _ordered(payload: Mapping[str, Any]) -> bytes:
     """In one order, whatever order a dict or a set had: a repeated key is judged by these bytes."""
     try:
-        return msgspec.json.encode(payload, enc_hook=_plain, order="deterministic")
+        return _encode(payload)
     except TypeError:
         # The encoder orders texts alone; other keys are texts once they have been written.
         written = msgspec.json.encode(payload, enc_hook=_plain)
@@ -105,6 +105,9 @@ def _plain(value: object) -> object:
     if isinstance(value, Mapping):
         return dict(value)
     return dumped(value)
+
+
+_encode = msgspec.json.Encoder(enc_hook=_plain, order="deterministic").encode
 
 
 def _culprit(payload: Mapping[str, Any], error: Exception) -> object:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Concatenate, Generic, ParamSpec, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack
 
 from windlass.context import Context
 from windlass.payload.upgrades import Step
@@ -20,30 +20,47 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Enqueueable(Generic[P]):
+class Prepared(Generic[P]):
+    """A type together with options for its next jobs."""
+
+    def __init__(self, producer: Producer, handler: Handler, choice: Choice) -> None:
+        self._producer = producer
+        self._choice = choice
+        self.handler = handler
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle:
+        """Store a job with these arguments; it is accepted when this returns.
+
+        With `connection=` it is accepted when the caller commits.
+        """
+        return self._producer.enqueue(self._draft(args, kwargs, fresh=True), self._choice.connection)
+
+    async def enqueue_async(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle:
+        """For async callers; one thread hop. `connection=` may be an async one."""
+        return await self._producer.enqueue_async(
+            lambda: self._draft(args, kwargs, fresh=True), self._choice.connection
+        )
+
+    def draft(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
+        """A checked job that is not stored yet, for `queue.enqueue_many`."""
+        without_connection(self._choice)
+        return self._draft(args, kwargs, fresh=False)
+
+    def _draft(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, fresh: bool) -> NewJob:
+        arguments = self.handler.signature.bind(*args, **kwargs)
+        return self._producer.draft(self.handler, arguments, self._choice, fresh=fresh)
+
+
+class Enqueueable(Prepared[P]):
     """What can be enqueued with the arguments P: a handler's function, which stays callable."""
 
     __name__: str
 
     def __init__(self, producer: Producer, handler: Handler) -> None:
-        self._producer = producer
-        self._plain: Prepared[P] = Prepared(producer, handler, choose({}))
-        self.handler = handler
+        super().__init__(producer, handler, choose({}))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.handler.name!r})"
-
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle:
-        """Store a job with these arguments; it is accepted when this returns."""
-        return self._plain.enqueue(*args, **kwargs)
-
-    async def enqueue_async(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle:
-        """For async callers; one thread hop."""
-        return await self._plain.enqueue_async(*args, **kwargs)
-
-    def draft(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
-        """A checked job that is not stored yet, for `queue.enqueue_many`."""
-        return self._plain.draft(*args, **kwargs)
 
     def options(self, **options: Unpack[JobOptions]) -> Prepared[P]:
         """The same with options for the jobs to be enqueued: priority, delay, key and the like."""
@@ -85,31 +102,3 @@ class ContextJobType(Enqueueable[P], Generic[P, R]):
     def __call__(self, ctx: Context, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function here and now; no job is made."""
         return self._function(ctx, *args, **kwargs)
-
-
-class Prepared(Generic[P]):
-    """A type together with options for its next jobs."""
-
-    def __init__(self, producer: Producer, handler: Handler, choice: Choice) -> None:
-        self._producer = producer
-        self._handler = handler
-        self._choice = choice
-
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle:
-        """Store a job with these arguments; with `connection=` it is accepted when the caller commits."""
-        return self._producer.enqueue(self._draft(*args, **kwargs), self._choice.connection)
-
-    async def enqueue_async(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle:
-        """For async callers; `connection=` may be an async one."""
-        return await self._producer.enqueue_async(
-            lambda: self._draft(*args, **kwargs), self._choice.connection
-        )
-
-    def draft(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
-        """A checked job that is not stored yet, for `queue.enqueue_many`."""
-        without_connection(self._choice)
-        return self._draft(*args, **kwargs)
-
-    def _draft(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
-        arguments = self._handler.signature.bind(*args, **kwargs)
-        return self._producer.draft(self._handler, arguments, self._choice)

@@ -67,13 +67,14 @@ class Choice:
     until: Literal["start", "done"] = "done"
     on_unique: Literal["skip", "replace", "error"] = "skip"
 
-    def draft(self, job_type: str, payload: bytes, defaults: TypeDefaults) -> NewJob:
+    def draft(self, job_type: str, payload: bytes, defaults: TypeDefaults, *, fresh: bool) -> NewJob:
         """A job that is ready to be stored."""
         if self.payload_ref is not None:
             payload = check_size(with_reference(payload, self.payload_ref), job_type)
         return NewJob(
             id=self.id or uuid7(),
             own_id=self.id is not None,
+            fresh=fresh and self.id is None,
             type=job_type,
             payload=payload,
             schema_version=defaults.version,

@@ -47,17 +47,21 @@ class Producer:
         # Where, and which revision of the registry.
         self._published: tuple[Opened | None, int] = (None, 0)
 
-    def draft(self, handler: Handler, arguments: Mapping[str, Any], choice: Choice) -> NewJob:
-        """A job for a handler that is registered here."""
+    def draft(
+        self, handler: Handler, arguments: Mapping[str, Any], choice: Choice, *, fresh: bool = False
+    ) -> NewJob:
+        """A job for a handler that is registered here; `fresh` if the same call stores it."""
         payload = handler.signature.encode(arguments)
-        draft = choice.draft(handler.name, payload, self._defaults.of_handler(handler))
+        draft = choice.draft(handler.name, payload, self._defaults.of_handler(handler), fresh=fresh)
         return self._sealed(draft, handler.encrypt)
 
-    def draft_by_name(self, name: str, payload: Mapping[str, Any], choice: Choice) -> NewJob:
+    def draft_by_name(
+        self, name: str, payload: Mapping[str, Any], choice: Choice, *, fresh: bool = False
+    ) -> NewJob:
         """A job of any type that is registered here or in the store."""
         handler = self._registry.get(check_type(name))
         if handler is not None:
-            return self.draft(handler, payload, choice)
+            return self.draft(handler, payload, choice, fresh=fresh)
         if name == SHELL:
             raise Refused("this queue takes no shell commands; Queue(..., shell=True) switches them on")
         packed = pack(payload, name)
@@ -69,7 +73,7 @@ class Producer:
             self._read_catalogue()
             info = self._known(name)
             validate(info.schema, packed, name)
-        draft = choice.draft(name, packed, self._defaults.of_type(info))
+        draft = choice.draft(name, packed, self._defaults.of_type(info), fresh=fresh)
         return self._sealed(draft, info.options.get("encrypt", ()))
 
     def enqueue(self, draft: NewJob, connection: object | None = None) -> JobHandle:
@@ -135,7 +139,9 @@ class Producer:
 
     def publish(self) -> None:
         """Put the handlers registered here into the store's catalogue, as far as they are news to it."""
-        opened = self._opening.get()
+        self._publish(self._opening.get())
+
+    def _publish(self, opened: Opened) -> None:
         place, revision = self._published
         if place is opened and revision == self._registry.revision:
             return
@@ -154,10 +160,12 @@ class Producer:
             # enqueue, or a worker, does it.
             with guests.opened(connection, opened.wakeup.notify) as inner:
                 return self._handles(opened.store.enqueue_on(inner, drafts))
-        self.publish()
+        self._publish(opened)
         done = opened.store.enqueue(drafts)
-        if any(each.due for each in done):
-            opened.wakeup.notify()
+        for each in done:
+            if each.due:
+                opened.wakeup.notify()
+                break
         return self._handles(done)
 
     async def _store_async(self, drafts: Sequence[NewJob], connection: object) -> list[JobHandle]:

@@ -193,7 +193,8 @@ class Queue:
     def enqueue(self, name: str, payload: Mapping[str, Any], **options: Unpack[JobOptions]) -> JobHandle:
         """Store a job by its type's name; the handler may be here, or only known to the store."""
         choice = choose(options)
-        return self._producer.enqueue(self._producer.draft_by_name(name, payload, choice), choice.connection)
+        draft = self._producer.draft_by_name(name, payload, choice, fresh=True)
+        return self._producer.enqueue(draft, choice.connection)
 
     async def enqueue_async(
         self, name: str, payload: Mapping[str, Any], **options: Unpack[JobOptions]
@@ -201,7 +202,7 @@ class Queue:
         """For async callers; `connection=` may be an async one."""
         choice = choose(options)
         return await self._producer.enqueue_async(
-            lambda: self._producer.draft_by_name(name, payload, choice), choice.connection
+            lambda: self._producer.draft_by_name(name, payload, choice, fresh=True), choice.connection
         )
 
     def draft(self, name: str, payload: Mapping[str, Any], **options: Unpack[JobOptions]) -> NewJob:

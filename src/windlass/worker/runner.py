@@ -131,7 +131,8 @@ class Runner:
         if self.closed or not self._standing.sure() or lease.worker != self._standing.id:
             return Unstarted()
         now = self._clock.monotonic()
-        if is_overdue(lease.job, self._terms.policy(lease.job.type), run.store_time(now)):
+        policy = self._terms.policy(lease.job.type)
+        if policy.max_age is not None and is_overdue(lease.job, policy, run.store_time(now)):
             return Overdue()
         try:
             run.payload = run.handler.current(lease.job, self._ring)

@@ -11,8 +11,9 @@ from windlass.store.sqlite.connection import LONGEST_LOG, open_connection
 if TYPE_CHECKING:
     from windlass.store.sqlite.library import sqlite3
 
-# Twice SQLite's own default: pages that are written often flow back less often.
-_LARGE_LOG = 8 * 1024 * 1024
+# SQLite's own default. A commit into a file that still grows takes half as long again, so the log shall not
+# grow for long; one that a large transaction has made longer is used in its whole length.
+_LARGE_LOG = 4 * 1024 * 1024
 # A look at the file costs a single enqueue more than its own statement does; the log grows little meanwhile.
 _LOOK_SECONDS = 0.02
 

@@ -135,7 +135,7 @@ class SqliteTx:
         self.now = now
 
     def rows(self, statement: str, /, **values: object) -> Sequence[Row]:
-        return self._run(self._statements[statement], values).fetchall()
+        return _dicts(self._run(self._statements[statement], values).fetchall())
 
     def row(self, statement: str, /, **values: object) -> Row | None:
         # Fetching all ends the statement: one that waits half-way would hold the transaction open.
@@ -195,6 +195,12 @@ class SqliteTx:
             if sealed := seal.refusal(self._connection, error):
                 raise sealed from error
             raise Unstorable(str(error)) from error
+
+
+def _dicts(found: list[sqlite3.Row]) -> list[Row]:
+    """The same rows as plain dicts: a Row looks through all of its columns for each name."""
+    names = found[0].keys() if found else ()
+    return [dict(zip(names, row, strict=True)) for row in found]
 
 
 def _json_types(value: object) -> str:

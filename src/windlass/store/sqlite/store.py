@@ -87,7 +87,7 @@ class SqliteStore(SharedVerbs):
     # --- producing ---
 
     def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        return self._writer.run(producing.enqueue, jobs)
+        return self._writer.run(producing.enqueue, jobs, joins=True)
 
     def enqueue_on(self, connection: object, jobs: Sequence[NewJob]) -> list[Enqueued]:
         return self._enqueue_as_guest(guest.checked(connection), jobs)

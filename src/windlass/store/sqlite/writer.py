@@ -10,6 +10,7 @@ import copy
 import logging
 import os
 import threading
+from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -41,12 +42,16 @@ _ENDING_SECONDS = 2.0
 class _Operation:
     """One verb on its way through the writer."""
 
-    __slots__ = ("args", "begun", "done", "error", "given_up", "result", "urgent", "verb")
+    __slots__ = ("args", "begun", "done", "error", "given_up", "joins", "result", "urgent", "verb")
 
-    def __init__(self, verb: Callable[..., Any], args: tuple[Any, ...], *, urgent: bool) -> None:
+    def __init__(
+        self, verb: Callable[..., Any], args: tuple[Any, ...], *, urgent: bool = False, joins: bool = False
+    ) -> None:
         self.verb = verb
         self.args = args
         self.urgent = urgent
+        # Whether the verb takes a list and answers with one as long: then many callers' are done as one.
+        self.joins = joins
         self.result: Any = None
         self.error: BaseException | None = None
         self.begun = False
@@ -80,6 +85,9 @@ class Writer:
         self._crowd = 1
         self._guard = threading.Lock()
         self._pause = threading.Event()
+        # Never let go of: to wait for it in vain is the cheapest pause.
+        self._moment = threading.Lock()
+        self._moment.acquire()
         self._closed = False
         # Whether the write lock, if this process holds it, is held by us rather than by the caller.
         self._writing = False
@@ -88,7 +96,7 @@ class Writer:
         self._thread = threading.Thread(target=self._work, name="windlass-writer", daemon=True)
         self._thread.start()
 
-    def run(self, verb: Callable[..., T], *args: object, urgent: bool = False) -> T:
+    def run(self, verb: Callable[..., T], *args: object, urgent: bool = False, joins: bool = False) -> T:
         """Run a verb in a transaction; comes back after the durable commit, or raises: nothing written."""
         if self._closed or self._pid != os.getpid():
             raise StoreUnavailable(f"{self._path} was closed in this process; open it again")
@@ -98,7 +106,7 @@ class Writer:
             if wrote:
                 self.checkpoint_soon()
                 return result  # type: ignore[no-any-return]
-        operation = _Operation(verb, args, urgent=urgent)
+        operation = _Operation(verb, args, urgent=urgent, joins=joins)
         self._waiting.put(operation)
         self._wait_for(operation)
         if operation.error is not None:
@@ -108,7 +116,7 @@ class Writer:
     def checkpoint_soon(self) -> None:
         """If the log is full, let the writer's thread empty it; nobody waits for that."""
         if self._checkpointer is not None and self._checkpointer.is_due():
-            self._waiting.put(_Operation(_nothing, (), urgent=False))
+            self._waiting.put(_Operation(_nothing, ()))
 
     def close(self) -> None:
         """Write what waits, then stop."""
@@ -174,10 +182,12 @@ class Writer:
         """
         connection = self._connected()
         turn = self._turn
+        in_door = True
         try:
             if not turn.take_if_free() or not self._begun(connection):
                 return False, None
             turn.leave_door()
+            in_door = False
             result = verb(SqliteTx(connection, self._statements, self._clock.micros()), *args)
             connection.execute("commit")
         except sqlite3.Error as error:
@@ -188,7 +198,8 @@ class Writer:
                 connection.rollback()
             finally:
                 try:
-                    turn.leave_door()
+                    if in_door:
+                        turn.leave_door()
                 finally:
                     turn.give()
         return True, result
@@ -243,7 +254,7 @@ class Writer:
         for _ in range(_GATHER_STEPS):
             if self._waiting.qsize() + 1 >= self._crowd:
                 return
-            self._pause.wait(_GATHER_STEP_SECONDS)
+            self._moment.acquire(timeout=_GATHER_STEP_SECONDS)
 
     def _others(self) -> Iterator[_Operation]:
         """Whoever else waits by now."""
@@ -289,8 +300,10 @@ class Writer:
         tx = SqliteTx(connection, self._statements, self._clock.micros())
         try:
             with tx.part():
+                _run_joined(tx, [operation for operation in group if operation.joins])
                 for operation in group:
-                    operation.result = operation.verb(tx, *operation.args)
+                    if not operation.joins:
+                        operation.result = operation.verb(tx, *operation.args)
         except Exception:
             # Not one operation, but the transaction has failed: a full disk, say.
             if not connection.in_transaction:
@@ -343,6 +356,15 @@ class Writer:
             raise
         self._writing = True
         return True
+
+
+def _run_joined(tx: SqliteTx, group: list[_Operation]) -> None:
+    """One call for all who want the same done to their lists."""
+    for verb in {operation.verb for operation in group}:
+        same = [operation for operation in group if operation.verb is verb]
+        answers = iter(verb(tx, [item for operation in same for item in operation.args[0]]))
+        for operation in same:
+            operation.result = list(islice(answers, len(operation.args[0])))
 
 
 def _nothing(tx: SqliteTx) -> None:

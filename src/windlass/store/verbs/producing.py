@@ -9,6 +9,7 @@ from windlass.errors import IdConflict, InvalidValue, KeyConflict
 from windlass.job import Job, NewJob, TypeInfo
 from windlass.store import rows
 from windlass.store.protocol import Enqueued
+from windlass.store.transaction import Unstorable
 from windlass.store.verbs import chaining, unique
 from windlass.store.verbs.operating import get_by_id
 
@@ -18,11 +19,19 @@ if TYPE_CHECKING:
     from windlass.store.transaction import Tx
 
 
+# So few are written faster one by one; and so many at once, that nobody needs much memory for them.
+_FEWEST_TOGETHER = 3
+_STRETCH = 100
+
+
 def enqueue(tx: Tx, jobs: Sequence[NewJob]) -> list[Enqueued]:
     """Insert all jobs, or raise and (by the transaction) insert none."""
     if any(new.unique is not None for new in jobs):
         return unique.enqueue(tx, jobs, enqueue)
-    return [_enqueue_one(tx, job) for job in jobs]
+    if len(jobs) < _FEWEST_TOGETHER or not all(_is_plain(new) for new in jobs):
+        return [_enqueue_one(tx, new) for new in jobs]
+    stretches = [jobs[start : start + _STRETCH] for start in range(0, len(jobs), _STRETCH)]
+    return [done for stretch in stretches for done in _enqueue_stretch(tx, stretch)]
 
 
 def enqueue_by_end(tx: Tx, jobs: Sequence[NewJob]) -> list[Enqueued]:
@@ -31,6 +40,54 @@ def enqueue_by_end(tx: Tx, jobs: Sequence[NewJob]) -> list[Enqueued]:
     done = enqueue(tx, jobs)
     tx.change("pass_seal", passing=0)
     return done
+
+
+def _is_plain(new: NewJob) -> bool:
+    """Whether nothing but its row is to be written."""
+    return new.key is None and not new.own_id and not new.depends_on
+
+
+def _enqueue_stretch(tx: Tx, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    """All with one statement; if one is known or cannot be stored, one after the other tells which."""
+    times = [_run_at(tx, new) for new in jobs]
+    try:
+        with tx.part():
+            _insert_together(tx, jobs, times)
+    except (_Known, Unstorable, UnicodeError, OverflowError):
+        return [_enqueue_one(tx, new) for new in jobs]
+    return [
+        Enqueued(new.id, None, created=True, due=run_at <= tx.now)
+        for new, run_at in zip(jobs, times, strict=True)
+    ]
+
+
+class _Known(Exception):
+    """A job was sent before."""
+
+
+def _insert_together(tx: Tx, jobs: Sequence[NewJob], times: Sequence[int]) -> None:
+    now = tx.now
+    values = [
+        (
+            new.id,
+            new.type,
+            new.priority,
+            int(run_at <= now),
+            new.tenant,
+            new.payload.decode(),
+            new.schema_version,
+            new.caller,
+            new.traceparent,
+            new.max_attempts,
+            run_at,
+        )
+        for new, run_at in zip(jobs, times, strict=True)
+    ]
+    if tx.change("enqueue_together", jobs=rows.json_text(values), now=now) < len(jobs):
+        raise _Known
+    repeatable = [new.id for new in jobs if not new.fresh]
+    if repeatable and tx.row("any_ended", ids=rows.json_text(repeatable)) is not None:
+        raise _Known
 
 
 def _enqueue_one(tx: Tx, new: NewJob) -> Enqueued:
@@ -57,7 +114,7 @@ def _enqueue_one(tx: Tx, new: NewJob) -> Enqueued:
     )
     if row is None:
         return existing(new, get_by_id(tx, new.id))
-    ended = tx.row("by_id_ended", id=new.id)
+    ended = None if new.fresh else tx.row("by_id_ended", id=new.id)
     if ended is not None:
         # Sent again after its job has ended: it must not run a second time.
         tx.change("remove_new", id=new.id)
