@@ -197,7 +197,7 @@ def decide(
         case Lost(reason):
             return _again(job, policy, now, _AT_ONCE, Error(reason, message=_LOST[reason]))
         case Stopped(request, output):
-            return _stopped(request, output)
+            return stopped(request, output)
         case Overdue():
             return Dead(_expired(job, policy))
         case Rejected(message):
@@ -311,8 +311,9 @@ def _interrupted(job: Job, output: Output | None) -> Outcome:
     return Again(_AT_ONCE, error, output)
 
 
-def _stopped(request: Request, output: Output | None) -> Outcome:
-    error = Error(Reason.CANCELLED, message="stopped by an operator's request")
+def stopped(request: Request, output: Output | None, error: Error | None = None) -> Outcome:
+    """The end that an operator asked for, with the attempt's own error if it has one."""
+    error = error or Error(Reason.CANCELLED, message="stopped by an operator's request")
     match request:
         case Request.CANCEL:
             return Cancelled(error, output)

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -185,68 +185,54 @@ def _async_engine(url: str, driver: str) -> sa_asyncio.AsyncEngine:
     return sa_asyncio.create_async_engine(f"postgresql+{driver}://", connect_args=dsn)
 
 
-def session(driver: str) -> Opened:
+def _caller(opened: Any) -> Caller:
+    """A session or a connection: SQLAlchemy words them alike."""
+    return Caller(
+        opened,
+        execute=lambda text: opened.execute(sqlalchemy.text(text)),
+        commit=opened.commit,
+        rollback=opened.rollback,
+    )
+
+
+def _within(driver: str, begin: Callable[[sqlalchemy.Engine], AbstractContextManager[Any]]) -> Opened:
     @asynccontextmanager
     async def opened(url: str) -> AsyncIterator[Caller]:
         engine = _engine(url, driver)
-        with orm.Session(engine) as session:
-            yield Caller(
-                session,
-                execute=lambda text: session.execute(sqlalchemy.text(text)),
-                commit=session.commit,
-                rollback=session.rollback,
-            )
+        with begin(engine) as connection:
+            yield _caller(connection)
         engine.dispose()
 
     return opened
+
+
+def _within_async(
+    driver: str, begin: Callable[[sa_asyncio.AsyncEngine], AbstractAsyncContextManager[Any]]
+) -> Opened:
+    @asynccontextmanager
+    async def opened(url: str) -> AsyncIterator[Caller]:
+        engine = _async_engine(url, driver)
+        async with begin(engine) as connection:
+            yield _caller(connection)
+        await engine.dispose()
+
+    return opened
+
+
+def session(driver: str) -> Opened:
+    return _within(driver, orm.Session)
 
 
 def core(driver: str) -> Opened:
-    @asynccontextmanager
-    async def opened(url: str) -> AsyncIterator[Caller]:
-        engine = _engine(url, driver)
-        with engine.connect() as connection:
-            yield Caller(
-                connection,
-                execute=lambda text: connection.execute(sqlalchemy.text(text)),
-                commit=connection.commit,
-                rollback=connection.rollback,
-            )
-        engine.dispose()
-
-    return opened
+    return _within(driver, lambda engine: engine.connect())
 
 
 def async_session(driver: str) -> Opened:
-    @asynccontextmanager
-    async def opened(url: str) -> AsyncIterator[Caller]:
-        engine = _async_engine(url, driver)
-        async with sa_asyncio.AsyncSession(engine) as session:
-            yield Caller(
-                session,
-                execute=lambda text: session.execute(sqlalchemy.text(text)),
-                commit=session.commit,
-                rollback=session.rollback,
-            )
-        await engine.dispose()
-
-    return opened
+    return _within_async(driver, sa_asyncio.AsyncSession)
 
 
 def async_core(driver: str) -> Opened:
-    @asynccontextmanager
-    async def opened(url: str) -> AsyncIterator[Caller]:
-        engine = _async_engine(url, driver)
-        async with engine.connect() as connection:
-            yield Caller(
-                connection,
-                execute=lambda text: connection.execute(sqlalchemy.text(text)),
-                commit=connection.commit,
-                rollback=connection.rollback,
-            )
-        await engine.dispose()
-
-    return opened
+    return _within_async(driver, lambda engine: engine.connect())
 
 
 # --- Django ---------------------------------------------------------------------------------------

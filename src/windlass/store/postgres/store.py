@@ -25,8 +25,9 @@ from windlass.store.postgres.listener import Listener
 from windlass.store.postgres.pool import Pool
 from windlass.store.postgres.session import DIALECT, Connection, PostgresTx, Unconfirmed, load, localize
 from windlass.store.postgres.unanswered import Unanswered
-from windlass.store.verbs import chaining, handling, operating, producing, running, searching, upkeep
+from windlass.store.shared import SharedVerbs
 from windlass.store.verbs import fleet as shared_fleet
+from windlass.store.verbs import handling, running, upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -35,18 +36,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from windlass.clock import Clock
-    from windlass.job import Job, Lease, NewJob, TypeInfo
-    from windlass.store.batches import BatchInfo, NewBatch
-    from windlass.store.handling import Once, Progress
+    from windlass.job import Lease, NewJob
     from windlass.store.protocol import (
-        Acted,
         Claimed,
-        Counts,
-        Edit,
         Enqueued,
-        Filter,
         Look,
-        Page,
         Retention,
         Settlement,
         StoreStatus,
@@ -62,7 +56,7 @@ _PATIENCE_SECONDS = 30.0
 _TRIES = 8
 
 
-class PostgresStore:
+class PostgresStore(SharedVerbs):
     """A store in one database. Safe for many threads, processes and machines."""
 
     def __init__(
@@ -118,24 +112,6 @@ class PostgresStore:
         self._check_open()
         return await self._guests.enqueue_on_async(connection, jobs)
 
-    def enqueue_batch(self, batch: NewBatch, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        return self._write(chaining.enqueue_batch, batch, jobs, enqueue.enqueue_jobs)
-
-    def batch(self, batch_id: str) -> BatchInfo | None:
-        return self._read(chaining.batch, batch_id)
-
-    def batch_of(self, job_id: str) -> str | None:
-        return self._read(chaining.batch_of, job_id)
-
-    def waits_for(self, job_id: str) -> list[str]:
-        return self._read(chaining.waits_for, job_id)
-
-    def register(self, types: Sequence[TypeInfo]) -> None:
-        self._repeatable(producing.register, types)
-
-    def types(self) -> dict[str, TypeInfo]:
-        return self._read(producing.types)
-
     # --- running ---
 
     def claim(self, want: Want) -> Claimed:
@@ -150,12 +126,6 @@ class PostgresStore:
 
     def held_by(self, worker: str) -> list[Lease]:
         return self._hot("claim", running.held_by, worker)
-
-    def orphans(self, *, limit: int) -> list[Lease]:
-        return self._read(running.orphans, limit)
-
-    def expired(self, *, limit: int) -> list[Lease]:
-        return self._read(running.expired, limit)
 
     # --- handlers ---
 
@@ -178,18 +148,6 @@ class PostgresStore:
         # With the beats, which wait for nobody: the heart tells it.
         self._hot("beat", handling.note_progress, said)
 
-    def progress(self, job_id: str) -> Progress | None:
-        return self._read(handling.progress, job_id)
-
-    def begin_once(self, lease: Lease, key: str) -> Once:
-        return self._write(handling.begin_once, lease, key)
-
-    def end_once(self, lease: Lease, key: str) -> None:
-        self._write(handling.end_once, lease, key)
-
-    def undo_once(self, lease: Lease, key: str) -> None:
-        self._write(handling.undo_once, lease, key)
-
     # --- the fleet ---
 
     def join(self, worker: WorkerInfo) -> None:
@@ -204,44 +162,6 @@ class PostgresStore:
     def look(self, worker: str, types: Mapping[str, int]) -> Look:
         return self._hot("beat", fleet.look, worker, types)
 
-    def declare_dead(self, worker: str, beat: int) -> bool:
-        return self._write(shared_fleet.declare_dead, worker, beat)
-
-    def drain(self, worker: str) -> None:
-        self._write(shared_fleet.drain, worker)
-
-    def workers(self) -> list[WorkerInfo]:
-        return self._read(shared_fleet.workers)
-
-    # --- operating ---
-
-    def get(self, name: str, *, caller: str = "") -> Job | None:
-        return self._read(operating.get, name, caller)
-
-    def find(self, where: Filter, *, limit: int = 50, cursor: str | None = None) -> Page:
-        return self._read(searching.find, where, limit, cursor)
-
-    def count(self, where: Filter, *, limit: int) -> int:
-        return self._read(searching.count, where, limit)
-
-    def counts(self) -> Counts:
-        return self._read(operating.counts)
-
-    def cancel(self, job_id: str, *, by: str = "", why: str = "") -> Acted:
-        return self._write(chaining.ending, operating.cancel, job_id, by, why, enqueue.enqueue_jobs)
-
-    def bury(self, job_id: str, *, by: str = "", why: str = "") -> Acted:
-        return self._write(chaining.ending, operating.bury, job_id, by, why, enqueue.enqueue_jobs)
-
-    def replay(self, job_id: str, *, edit: Edit | None = None, by: str = "", why: str = "") -> Acted:
-        return self._write(operating.replay, job_id, edit, by, why)
-
-    def discard(self, job_id: str, *, by: str = "", why: str = "") -> Acted:
-        return self._write(chaining.ending, operating.discard, job_id, by, why, enqueue.enqueue_jobs)
-
-    def edit(self, job_id: str, change: Edit, *, by: str = "", why: str = "") -> Acted:
-        return self._write(operating.edit, job_id, change, by, why)
-
     # --- upkeep ---
 
     def now(self) -> datetime:
@@ -255,12 +175,6 @@ class PostgresStore:
         return self._links["upkeep"].run(
             lambda connection: retention.prune(self._tx(connection), connection, keep, limit)
         )
-
-    def settings(self) -> dict[str, str]:
-        return self._read(upkeep.settings)
-
-    def set_setting(self, name: str, value: str | None) -> None:
-        self._repeatable(upkeep.set_setting, name, value)
 
     def status(self) -> StoreStatus:
         return self._read(health.status, self.address, self._known)
@@ -338,9 +252,13 @@ class PostgresStore:
 
         return self._pooled(transaction, until)
 
-    def _repeatable(self, verb: Callable[..., T], *args: object) -> T:
+    def _rewrite(self, verb: Callable[..., T], *args: object) -> T:
         """The same for what may be written twice: asked again when its connection broke."""
         return self._again_if_broken(lambda until: self._write(verb, *args, until=until))
+
+    @property
+    def _enqueuing(self) -> Callable[..., list[Enqueued]]:
+        return enqueue.enqueue_jobs
 
     def _within(
         self, connection: Connection, use: str, verb: Callable[..., T], tx: PostgresTx, *args: object

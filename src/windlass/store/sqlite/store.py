@@ -11,6 +11,7 @@ from windlass.errors import Refused, StoreUnavailable
 from windlass.store import migration, statements
 from windlass.store.bridge import across
 from windlass.store.protocol import StoreStatus
+from windlass.store.shared import SharedVerbs
 from windlass.store.sqlite import files, forks, guest, health, schema
 from windlass.store.sqlite import handling as own
 from windlass.store.sqlite.claim import claim, nothing_to_claim
@@ -19,7 +20,7 @@ from windlass.store.sqlite.files import real_path
 from windlass.store.sqlite.library import require_version, sqlite3
 from windlass.store.sqlite.readers import Readers
 from windlass.store.sqlite.writer import Writer
-from windlass.store.verbs import chaining, fleet, handling, operating, producing, running, searching, upkeep
+from windlass.store.verbs import fleet, handling, producing, running, upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -27,18 +28,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from windlass.clock import Clock
-    from windlass.job import Job, Lease, NewJob, TypeInfo
-    from windlass.store.batches import BatchInfo, NewBatch
-    from windlass.store.handling import Once, Progress
+    from windlass.job import Lease, NewJob
     from windlass.store.protocol import (
-        Acted,
         Claimed,
-        Counts,
-        Edit,
         Enqueued,
-        Filter,
         Look,
-        Page,
         Retention,
         Settlement,
         Vitals,
@@ -51,7 +45,7 @@ T = TypeVar("T")
 _PATIENCE_SECONDS = 30.0
 
 
-class SqliteStore:
+class SqliteStore(SharedVerbs):
     """A store in one file. Safe for many threads and, on one machine, many processes."""
 
     def __init__(
@@ -107,24 +101,6 @@ class SqliteStore:
         with guest.transaction(connection, self.path, self._statements, self.clock) as tx:
             return producing.enqueue(tx, jobs)
 
-    def enqueue_batch(self, batch: NewBatch, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        return self._writer.run(chaining.enqueue_batch, batch, jobs, producing.enqueue)
-
-    def batch(self, batch_id: str) -> BatchInfo | None:
-        return self._read(chaining.batch, batch_id)
-
-    def batch_of(self, job_id: str) -> str | None:
-        return self._read(chaining.batch_of, job_id)
-
-    def waits_for(self, job_id: str) -> list[str]:
-        return self._read(chaining.waits_for, job_id)
-
-    def register(self, types: Sequence[TypeInfo]) -> None:
-        self._writer.run(producing.register, types)
-
-    def types(self) -> dict[str, TypeInfo]:
-        return self._read(producing.types)
-
     # --- running ---
 
     def claim(self, want: Want) -> Claimed:
@@ -140,12 +116,6 @@ class SqliteStore:
 
     def held_by(self, worker: str) -> list[Lease]:
         return self._read(running.held_by, worker)
-
-    def orphans(self, *, limit: int) -> list[Lease]:
-        return self._read(running.orphans, limit)
-
-    def expired(self, *, limit: int) -> list[Lease]:
-        return self._read(running.expired, limit)
 
     # --- handlers ---
 
@@ -171,18 +141,6 @@ class SqliteStore:
     def note_progress(self, said: Sequence[tuple[Lease, int, int | None]]) -> None:
         self._writer.run(handling.note_progress, said)
 
-    def progress(self, job_id: str) -> Progress | None:
-        return self._read(handling.progress, job_id)
-
-    def begin_once(self, lease: Lease, key: str) -> Once:
-        return self._writer.run(handling.begin_once, lease, key)
-
-    def end_once(self, lease: Lease, key: str) -> None:
-        self._writer.run(handling.end_once, lease, key)
-
-    def undo_once(self, lease: Lease, key: str) -> None:
-        self._writer.run(handling.undo_once, lease, key)
-
     # --- the fleet ---
 
     def join(self, worker: WorkerInfo) -> None:
@@ -197,44 +155,6 @@ class SqliteStore:
     def look(self, worker: str, types: Mapping[str, int]) -> Look:
         return self._read(fleet.look, worker, types)
 
-    def declare_dead(self, worker: str, beat: int) -> bool:
-        return self._writer.run(fleet.declare_dead, worker, beat)
-
-    def drain(self, worker: str) -> None:
-        self._writer.run(fleet.drain, worker)
-
-    def workers(self) -> list[WorkerInfo]:
-        return self._read(fleet.workers)
-
-    # --- operating ---
-
-    def get(self, name: str, *, caller: str = "") -> Job | None:
-        return self._read(operating.get, name, caller)
-
-    def find(self, where: Filter, *, limit: int = 50, cursor: str | None = None) -> Page:
-        return self._read(searching.find, where, limit, cursor)
-
-    def count(self, where: Filter, *, limit: int) -> int:
-        return self._read(searching.count, where, limit)
-
-    def counts(self) -> Counts:
-        return self._read(operating.counts)
-
-    def cancel(self, job_id: str, *, by: str = "", why: str = "") -> Acted:
-        return self._writer.run(chaining.ending, operating.cancel, job_id, by, why, producing.enqueue)
-
-    def bury(self, job_id: str, *, by: str = "", why: str = "") -> Acted:
-        return self._writer.run(chaining.ending, operating.bury, job_id, by, why, producing.enqueue)
-
-    def replay(self, job_id: str, *, edit: Edit | None = None, by: str = "", why: str = "") -> Acted:
-        return self._writer.run(operating.replay, job_id, edit, by, why)
-
-    def discard(self, job_id: str, *, by: str = "", why: str = "") -> Acted:
-        return self._writer.run(chaining.ending, operating.discard, job_id, by, why, producing.enqueue)
-
-    def edit(self, job_id: str, change: Edit, *, by: str = "", why: str = "") -> Acted:
-        return self._writer.run(operating.edit, job_id, change, by, why)
-
     # --- upkeep ---
 
     def now(self) -> datetime:
@@ -248,12 +168,6 @@ class SqliteStore:
         if pruned:
             self._writer.run(health.give_back_room)
         return pruned
-
-    def settings(self) -> dict[str, str]:
-        return self._read(upkeep.settings)
-
-    def set_setting(self, name: str, value: str | None) -> None:
-        self._writer.run(upkeep.set_setting, name, value)
 
     def status(self) -> StoreStatus:
         with self._reader() as connection:
@@ -298,7 +212,14 @@ class SqliteStore:
             self._readers.resume()
             self._writer.resume()
 
-    # --- reading ---
+    # --- reading and writing ---
+
+    def _write(self, verb: Callable[..., T], *args: object) -> T:
+        return self._writer.run(verb, *args)
+
+    @property
+    def _enqueuing(self) -> Callable[..., list[Enqueued]]:
+        return producing.enqueue
 
     def _read(self, verb: Callable[..., T], *args: object) -> T:
         if self.path == MEMORY:

@@ -11,7 +11,7 @@ import msgspec
 from windlass.clock import END_OF_TIME, from_micros, span
 from windlass.errors import LeaseLost, Refused
 from windlass.job import Attempt, Error, JobState, Lease, Output, Reason, Request
-from windlass.outcome import Again, Cancelled, Dead, Done, Outcome, Released, Snoozed
+from windlass.outcome import Again, Cancelled, Dead, Done, Outcome, Released, Snoozed, stopped
 from windlass.store import rows
 from windlass.store.transaction import Unstorable
 from windlass.store.verbs import chaining, producing
@@ -95,17 +95,7 @@ def carried_out(outcome: Outcome, request: Request) -> Outcome:
     """A job that would run again although somebody asked to stop it is stopped now."""
     if not isinstance(outcome, (Again, Snoozed, Released)):
         return outcome
-    error = getattr(outcome, "error", None) or Error(
-        Reason.CANCELLED, message="stopped by an operator's request"
-    )
-    output = getattr(outcome, "output", None)
-    match request:
-        case Request.CANCEL:
-            return Cancelled(error, output)
-        case Request.BURY:
-            return Dead(error, output=output)
-        case _:
-            assert_never(request)
+    return stopped(request, getattr(outcome, "output", None), getattr(outcome, "error", None))
 
 
 class Kind(Enum):

@@ -1,0 +1,129 @@
+"""Which verbs run alike on every store? Those that are one read or one write of the shared statements."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, TypeVar
+
+from windlass.store.verbs import chaining, fleet, handling, operating, producing, running, searching, upkeep
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from windlass.job import Job, Lease, NewJob, TypeInfo
+    from windlass.store.batches import BatchInfo, NewBatch
+    from windlass.store.handling import Once, Progress
+    from windlass.store.protocol import Acted, Counts, Edit, Enqueued, Filter, Page, WorkerInfo
+
+T = TypeVar("T")
+
+
+class SharedVerbs(ABC):
+    """A store says how it reads, how it writes and how it enqueues; what follows from that stands here."""
+
+    @abstractmethod
+    def _read(self, verb: Callable[..., T], *args: object) -> T:
+        """Run a verb that changes nothing; it sees one state of the store."""
+
+    @abstractmethod
+    def _write(self, verb: Callable[..., T], *args: object) -> T:
+        """Run a verb in a transaction of its own."""
+
+    def _rewrite(self, verb: Callable[..., T], *args: object) -> T:
+        """Run a verb that may take effect twice without harm."""
+        return self._write(verb, *args)
+
+    @property
+    @abstractmethod
+    def _enqueuing(self) -> Callable[..., list[Enqueued]]:
+        """How jobs are enqueued within the transaction of another verb."""
+
+    # --- producing ---
+
+    def enqueue_batch(self, batch: NewBatch, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        return self._write(chaining.enqueue_batch, batch, jobs, self._enqueuing)
+
+    def batch(self, batch_id: str) -> BatchInfo | None:
+        return self._read(chaining.batch, batch_id)
+
+    def batch_of(self, job_id: str) -> str | None:
+        return self._read(chaining.batch_of, job_id)
+
+    def waits_for(self, job_id: str) -> list[str]:
+        return self._read(chaining.waits_for, job_id)
+
+    def register(self, types: Sequence[TypeInfo]) -> None:
+        self._rewrite(producing.register, types)
+
+    def types(self) -> dict[str, TypeInfo]:
+        return self._read(producing.types)
+
+    # --- running ---
+
+    def orphans(self, *, limit: int) -> list[Lease]:
+        return self._read(running.orphans, limit)
+
+    def expired(self, *, limit: int) -> list[Lease]:
+        return self._read(running.expired, limit)
+
+    # --- handlers ---
+
+    def progress(self, job_id: str) -> Progress | None:
+        return self._read(handling.progress, job_id)
+
+    def begin_once(self, lease: Lease, key: str) -> Once:
+        return self._write(handling.begin_once, lease, key)
+
+    def end_once(self, lease: Lease, key: str) -> None:
+        self._write(handling.end_once, lease, key)
+
+    def undo_once(self, lease: Lease, key: str) -> None:
+        self._write(handling.undo_once, lease, key)
+
+    # --- the fleet ---
+
+    def declare_dead(self, worker: str, beat: int) -> bool:
+        return self._write(fleet.declare_dead, worker, beat)
+
+    def drain(self, worker: str) -> None:
+        self._write(fleet.drain, worker)
+
+    def workers(self) -> list[WorkerInfo]:
+        return self._read(fleet.workers)
+
+    # --- operating ---
+
+    def get(self, name: str, *, caller: str = "") -> Job | None:
+        return self._read(operating.get, name, caller)
+
+    def find(self, where: Filter, *, limit: int = 50, cursor: str | None = None) -> Page:
+        return self._read(searching.find, where, limit, cursor)
+
+    def count(self, where: Filter, *, limit: int) -> int:
+        return self._read(searching.count, where, limit)
+
+    def counts(self) -> Counts:
+        return self._read(operating.counts)
+
+    def cancel(self, job_id: str, *, by: str = "", why: str = "") -> Acted:
+        return self._write(chaining.ending, operating.cancel, job_id, by, why, self._enqueuing)
+
+    def bury(self, job_id: str, *, by: str = "", why: str = "") -> Acted:
+        return self._write(chaining.ending, operating.bury, job_id, by, why, self._enqueuing)
+
+    def replay(self, job_id: str, *, edit: Edit | None = None, by: str = "", why: str = "") -> Acted:
+        return self._write(operating.replay, job_id, edit, by, why)
+
+    def discard(self, job_id: str, *, by: str = "", why: str = "") -> Acted:
+        return self._write(chaining.ending, operating.discard, job_id, by, why, self._enqueuing)
+
+    def edit(self, job_id: str, change: Edit, *, by: str = "", why: str = "") -> Acted:
+        return self._write(operating.edit, job_id, change, by, why)
+
+    # --- upkeep ---
+
+    def settings(self) -> dict[str, str]:
+        return self._read(upkeep.settings)
+
+    def set_setting(self, name: str, value: str | None) -> None:
+        self._rewrite(upkeep.set_setting, name, value)
