@@ -138,7 +138,8 @@ class Site:
         length: float,
         chance: random.Random | None = None,
     ) -> Cycle:
-        """One worker's life and end."""
+        """One worker's life and end; what earlier ones left is made short: 20 kills would make it dead."""
+        self.shorten()
         self.enqueue(mix, length)
         worker = self.worker()
         self._await_start(worker)
@@ -187,31 +188,29 @@ class Site:
 
     def finish(self) -> int:
         """Shorten what is left, let a worker run it all, and see that every job has completed."""
-        short = dict(KINDS.values())
-
-        def ended() -> bool:
-            left = self._unfinished()
-            for job in left:
-                with contextlib.suppress(WrongState):
-                    if job.state is JobState.PENDING:
-                        self.store.edit(job.id, Edit(payload=(short[job.type] % 0).encode()))
-            return not left
-
-        ended()
-        # Several: many jobs have lost two workers by now, and each of these needs a new child.
         workers = [self.worker() for _ in range(4)]
         try:
-            _until(ended, 600)
+            _until(self.shorten, 600)
         finally:
             for worker in workers:
                 worker.terminate()
             for worker in workers:
                 worker.wait(30)
         found = [self.store.get(each) for each in self.ids]
-        states = [None if job is None else job.state for job in found]
-        lost = sum(state is not JobState.COMPLETED for state in states)
-        print(f"{len(states)} jobs, {lost} not completed; the store is {self.store.check() or 'sound'}")
-        return lost + len(self.store.check())
+        wrong = [job for job in found if job is None or job.state is not JobState.COMPLETED]
+        for job in wrong:
+            print("LOST" if job is None else f"{job.id} {job.type} is {job.state}: {job.error}")
+        print(f"{len(found)} jobs, {len(wrong)} not completed; the store is {self.store.check() or 'sound'}")
+        return len(wrong) + len(self.store.check())
+
+    def shorten(self) -> bool:
+        """Let what waits be done at once when it runs next; whether nothing is left."""
+        short, left = dict(KINDS.values()), self._unfinished()
+        for job in left:
+            with contextlib.suppress(WrongState):
+                if job.state is JobState.PENDING:
+                    self.store.edit(job.id, Edit(payload=(short[job.type] % 0).encode()))
+        return not left
 
     def _unfinished(self) -> list[Job]:
         return self.store.find(Filter(states=(JobState.PENDING, JobState.PROCESSING)), limit=1000).jobs

@@ -15,17 +15,18 @@ SCRIPT = Path(__file__).parents[2] / "scripts/kill_commit.py"
 
 @pytest.mark.crash
 @pytest.mark.slow
+@pytest.mark.parametrize("options", [(), ("--process",)], ids=["thread", "process"])
 @pytest.mark.parametrize("engine", ["sqlite", "postgres-15"])
-def test_both_or_neither(engine: str, tmp_path: Path) -> None:
+def test_both_or_neither(engine: str, options: tuple[str, ...], tmp_path: Path) -> None:
     if engine == "sqlite":
-        run(f"sqlite:///{tmp_path}/jobs.db")
+        run(f"sqlite:///{tmp_path}/jobs.db", *options)
     else:
         with postgres.fresh(15) as url:
-            run(url)
+            run(url, *options)
 
 
-def run(url: str) -> None:
-    words = [sys.executable, str(SCRIPT), "--rounds", "6", "--database", url]
+def run(url: str, *options: str) -> None:
+    words = [sys.executable, str(SCRIPT), "--rounds", "6", "--database", url, *options]
     done = subprocess.run(words, capture_output=True, text=True, timeout=110, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "6 rounds" in done.stdout
