@@ -74,6 +74,8 @@ class Change:
     name: str
     then: float
     now: float
+    # What a quarter of the pairs lies above.
+    high: float
 
     @property
     def ratio(self) -> float:
@@ -82,17 +84,21 @@ class Change:
 
     @property
     def is_fallen(self) -> bool:
-        """Whether it has lost more than is allowed."""
-        return self.ratio < FALLEN
+        """Whether it has lost more than is allowed; pairs that lie far apart are noise, and prove nothing."""
+        return self.ratio < FALLEN and self.high < self.then
 
 
 def changes(then: dict[str, list[float]], now: dict[str, list[float]]) -> list[Change]:
     """Every share that was measured both times."""
     return [
-        Change(name, statistics.median(then[name]), statistics.median(pairs))
+        Change(name, statistics.median(then[name]), statistics.median(pairs), _upper_quartile(pairs))
         for name, pairs in now.items()
         if name in then
     ]
+
+
+def _upper_quartile(pairs: list[float]) -> float:
+    return statistics.quantiles(pairs, n=4, method="inclusive")[2] if len(pairs) > 1 else pairs[0]
 
 
 def measure(places: Places, tell: Tell, only: set[str] | None = None) -> Shares:

@@ -93,6 +93,11 @@ def test_a_share_has_fallen_below_85_percent_of_what_it_was(now: float, fallen: 
     assert change.is_fallen is fallen
 
 
+def test_pairs_that_lie_far_apart_prove_no_fall() -> None:
+    (noisy,) = quick.changes({"drain": [1.0]}, {"drain": [0.5, 0.6, 0.7, 1.2, 1.3]})
+    assert (noisy.ratio, noisy.is_fallen) == (0.7, False)
+
+
 def test_every_share_has_both_its_sides() -> None:
     for share in quick.SHARES:
         assert {f"windlass-{share.store}", f"raw-{share.store}"} <= set(contenders.BY_NAME)
