@@ -157,6 +157,8 @@ class Dead(msgspec.Struct, frozen=True):
     error: Error
     why: Error | None = None
     output: Output | None = None
+    # The handler said that no attempt can help: nothing is wrong with what it depends on.
+    fatal: bool = False
 
 
 class Cancelled(msgspec.Struct, frozen=True):
@@ -259,7 +261,7 @@ def _raised(job: Job, failed: Failed, policy: Policy, now: datetime, chance: Cal
         case "cancel":
             return Cancelled(error, output)
         case "fatal":
-            return Dead(error, output=output)
+            return Dead(error, output=output, fatal=True)
         case "retry":
             if failed.delay is not None:
                 return _again(job, policy, now, failed.delay, error, output)

@@ -16,6 +16,7 @@ import msgspec
 from windlass.duration import parse_duration
 from windlass.errors import InvalidValue
 from windlass.job import DEFAULT_MAX_ATTEMPTS, MAX_ATTEMPTS, MAX_TYPE
+from windlass.policy.breaker import BreakerTerms
 from windlass.policy.limit import MOST_AT_ONCE, Limit, Rate, parse_rate
 from windlass.policy.retry import KINDS, Retry
 
@@ -81,6 +82,18 @@ class Settings(msgspec.Struct, frozen=True):
             concurrency=self._bound(name, "concurrency", said.concurrency, general=general),
             rate=rate,
             per_tenant=self._bound(name, "tenant_concurrency", said.per_tenant, general=general),
+        )
+
+    def breaker(self, name: str) -> BreakerTerms:
+        """When the breaker of a type, or of a key (`key:crm`), opens."""
+        parts = ("share", "jobs", "window", "probe")
+        return BreakerTerms(
+            **{
+                part: self.values[override]
+                if (override := f"{name}.breaker.{part}") in self.values
+                else self._value(f"breaker.{part}")
+                for part in parts
+            }
         )
 
     def _bound(self, name: str, setting: str, code: Any, *, general: bool) -> Any:
@@ -179,6 +192,28 @@ def _at_once(text: str) -> int | None:
     raise InvalidValue("", text, f"a whole number between 1 and {MOST_AT_ONCE}, or {_NONE}")
 
 
+def _share(text: str) -> float | None:
+    if text == _NONE:
+        return None
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if 0 < share < 1:
+        return share
+    raise InvalidValue("", text, f"a share between 0 and 1 such as 0.8, or {_NONE}")
+
+
+def _jobs(text: str) -> int:
+    if text.isdecimal() and 1 <= int(text) <= _MOST_JOBS:
+        return int(text)
+    raise InvalidValue("", text, f"a whole number between 1 and {_MOST_JOBS}")
+
+
+def _moments(text: str) -> timedelta:
+    return _between(text, timedelta(seconds=1), timedelta(days=1), "a duration between 1s and 1d")
+
+
 def _rate(text: str) -> Rate | None:
     try:
         return None if text == _NONE else parse_rate(text)
@@ -236,6 +271,7 @@ def _delays_of(kind_name: str) -> str:
 
 _RETRY = "retry."
 _NONE = "none"
+_MOST_JOBS = 1_000
 _READERS: dict[str, Callable[[str], Any]] = {
     "max_attempts": _attempts,
     "timeout": _timeout,
@@ -248,10 +284,15 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "tenant_concurrency": _at_once,
     "rate": _rate,
     "burst": _at_once,
+    "breaker.share": _share,
+    "breaker.jobs": _jobs,
+    "breaker.window": _moments,
+    "breaker.probe": _moments,
     "keep_ended": _keep,
     "keep_dead": _keep,
 }
 _STANDARD = Retry()
+_BREAKER = BreakerTerms()
 
 DEFAULTS: dict[str, Any] = {
     "max_attempts": DEFAULT_MAX_ATTEMPTS,
@@ -265,6 +306,10 @@ DEFAULTS: dict[str, Any] = {
     "tenant_concurrency": None,
     "rate": None,
     "burst": None,
+    "breaker.share": _BREAKER.share,
+    "breaker.jobs": _BREAKER.jobs,
+    "breaker.window": _BREAKER.window,
+    "breaker.probe": _BREAKER.probe,
     "keep_ended": timedelta(days=7),
     "keep_dead": timedelta(days=30),
 }

@@ -65,3 +65,21 @@ def test_a_wrong_limit_is_refused_in_one_line(windlass: Terminal) -> None:
         assert answer.err.count("\n") == 1
     assert windlass("limit", "nix", "--rate", "1/s").code == 1
     assert windlass.ok("limit", "shell").out == "shell: no limit\n"
+
+
+def test_a_breaker_is_opened_shown_and_closed_by_hand(windlass: Terminal) -> None:
+    windlass.ok("run", "--", "true")
+    assert windlass.ok("breaker", "shell").out == "shell: closed\n"
+    assert windlass.ok("breaker", "shell", "open", "--why", "it is down").out.startswith("shell: open since ")
+    assert "the circuit breaker of shell is open since" in windlass.ok("status").out
+    assert "breaker open" in windlass.ok("types").out
+    left = windlass.ok("worker", "start", "--until-empty").out
+    assert left == "nothing left to run; 0 scheduled, 0 retrying, 1 paused\n"
+
+    assert windlass.ok("breaker", "shell", "auto", "--json").json["open"] is False
+    windlass.ok("worker", "start", "--until-empty")
+    assert [job["state"] for job in windlass.jobs()] == ["completed"]
+    assert windlass.ok("breaker", "--key", "crm", "close").out.startswith("key:crm: closed since ")
+    assert windlass("breaker", "shell", "ajar").code == 2
+    assert windlass("breaker", "open").code == 2
+    assert windlass("breaker", "nix", "open").code == 1

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from tests.worker.scene import Still, claim_ahead
+from windlass.errors import FatalError
 from windlass.job import JobState
 from windlass.ops import Ops
 from windlass.policy.limit import Limit
+from windlass.policy.retry import Retry
+from windlass.store.flow import Switches
 
 
 def test_a_paused_type_is_not_claimed_and_others_are(still: Still) -> None:
@@ -164,3 +167,95 @@ def test_what_runs_when_a_limit_is_set_counts_under_it(still: Still) -> None:
     still.gate.reach(3)
     parts.claimer.tick()
     assert parts.pools[0].busy == 3
+
+
+# --- breakers -----------------------------------------------------------------------------------
+
+
+def _fail() -> None:
+    raise ConnectionError("it is down")
+
+
+def test_a_breaker_opens_probes_and_closes(still: Still) -> None:
+    down = True
+
+    def call() -> None:
+        if down:
+            _fail()
+
+    still.handler(call, "sync", retry=Retry(base=1, jitter=0))
+    parts = still.build(threads=10)
+    parts.terms.refresh()
+    jobs = still.put(30, "sync", max_attempts=20)
+
+    _work(still)
+    parts.terms.tick()
+    still.pass_time(2)
+    parts.terms.tick()
+    assert still.store.switches().breakers["sync"].open
+    spent = sum(still.job(job).attempts for job in jobs)
+
+    for _ in range(5):
+        still.pass_time(10)
+        _work(still)
+    assert sum(still.job(job).attempts for job in jobs) == spent
+
+    still.pass_time(10)
+    _work(still)
+    parts.terms.tick()
+    assert sum(still.job(job).attempts for job in jobs) == spent + 1
+
+    down = False
+    still.pass_time(60)
+    _work(still)
+    parts.terms.tick()
+    assert not still.store.switches().breakers["sync"].open
+    still.pass_time(60)
+    for _ in range(4):
+        _work(still)
+    assert all(still.job(job).state is JobState.COMPLETED for job in jobs)
+
+
+def _work(still: Still) -> None:
+    """One claim, and what it claimed to its end."""
+    still.parts.claimer.hint()
+    still.parts.claimer.tick()
+    still.until(still.parts.idle)
+    still.settle()
+
+
+def test_fatal_errors_and_lost_workers_open_no_breaker(still: Still) -> None:
+    def call() -> None:
+        raise FatalError("it is the payload's fault")
+
+    still.handler(call, "sync")
+    parts = still.build(threads=10)
+    still.put(20, "sync")
+    _work(still)
+    _work(still)
+    still.pass_time(3)
+    parts.terms.tick()
+    assert still.store.switches() == Switches()
+
+
+def test_many_successes_before_a_few_failures_keep_it_closed(still: Still) -> None:
+    down = False
+
+    def call() -> None:
+        if down:
+            _fail()
+
+    still.handler(call, "sync")
+    parts = still.build(threads=10)
+    still.put(60, "sync")
+    for _ in range(6):
+        _work(still)
+    down = True
+    still.put(12, "sync")
+    for _ in range(2):
+        _work(still)
+    parts.terms.tick()
+    still.pass_time(3)
+    parts.terms.tick()
+    assert still.store.switches().failing == {"sync"}
+    assert not still.store.switches().breakers

@@ -9,6 +9,7 @@ from windlass.cli.session import session
 from windlass.ops.document import encode
 from windlass.policy.limit import told
 from windlass.settings import ALL, KEY
+from windlass.store.flow import Breaker, BreakerState
 
 
 @click.command(
@@ -79,7 +80,53 @@ def limit(job_type: str | None, key: str | None, everything: bool, reset: bool, 
     )
 
 
-COMMANDS = (pause, resume, limit)
+@click.command(
+    cls=Command,
+    examples="""
+        windlass breaker sync_crm
+        windlass breaker sync_crm open --why "the CRM is down"
+        windlass breaker --key crm close
+        windlass breaker sync_crm auto
+    """,
+)
+@click.argument("words", nargs=-1, metavar="[TYPE] [open|close|auto]")
+@click.option("--key", metavar="KEY", help="The breaker of all types that share this key.")
+@click.option("--why", default="", help="Kept with the change.")
+def breaker(words: tuple[str, ...], key: str | None, why: str) -> None:
+    """Show a circuit breaker, open or close it by hand, or let outcomes decide again.
+
+    While it is open, no job of the type starts. One that outcomes opened lets a job through from time to
+    time, and closes when that succeeds; one that was opened by hand stays open.
+    """
+    here = session()
+    named, said = _breaker_words(words, key)
+    ops = here.ops()
+    found = ops.breaker(named) if said is None else ops.set_breaker(named, said, why=why)
+    if here.json:
+        click.echo(encode(found if found is not None else {"name": named, "open": False}))
+    else:
+        click.echo(f"{named}: {_breaker_told(found)}")
+
+
+COMMANDS = (pause, resume, limit, breaker)
+
+
+def _breaker_words(words: tuple[str, ...], key: str | None) -> tuple[str, BreakerState | None]:
+    said = [word for word in words if word in tuple(BreakerState)]
+    names = [word for word in words if word not in said] + ([] if key is None else [KEY + key])
+    if len(names) != 1 or len(said) > 1:
+        raise click.UsageError("say one TYPE or --key, and at most one of open, close and auto")
+    return names[0], BreakerState(said[0]) if said else None
+
+
+def _breaker_told(found: Breaker | None) -> str:
+    if found is None:
+        return "closed"
+    parts = [f"{'open' if found.open else 'closed'} since {found.at:%Y-%m-%d %H:%M:%S} UTC"]
+    parts += [f"by {found.by}"] if found.by else []
+    parts += [f"({found.why})"] if found.why else []
+    parts += ["until outcomes decide again: auto"] if found.by_hand else []
+    return " ".join(parts)
 
 
 def _limited(job_type: str | None, key: str | None, *, everything: bool) -> str:

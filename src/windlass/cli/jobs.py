@@ -222,6 +222,7 @@ def _type_row(each: TypeStatus) -> list[Cell | str | int]:
 
 def _limit(each: TypeStatus) -> str:
     parts = [told_limit(each.limit), each.limit_key and f"shares {each.limit_key}", each.paused and "paused"]
+    parts.append("breaker open" if each.breaker and each.breaker.open else None)
     return ", ".join(part for part in parts if part)
 
 

@@ -12,7 +12,7 @@ from windlass.registry import SHELL, check_limit_key, check_type, limit_from
 from windlass.settings import ALL, KEY
 
 if TYPE_CHECKING:
-    from windlass.store.flow import Pause
+    from windlass.store.flow import Breaker, BreakerState, Pause
     from windlass.store.protocol import Store
 
 
@@ -40,6 +40,26 @@ class FlowVerbs:
     def pauses(self) -> list[Pause]:
         """The types that are paused, by name."""
         return list(self.store.switches().pauses.values())
+
+    def breakers(self) -> list[Breaker]:
+        """Every breaker that was opened before, or set by hand."""
+        return list(self.store.switches().breakers.values())
+
+    def breaker(self, name: str) -> Breaker | None:
+        """The breaker before a type, or of a key (`key:crm`); None if it was never anything but closed."""
+        return self.store.switches().breakers.get(self._broken(name))
+
+    def set_breaker(self, name: str, state: BreakerState, *, by: str | None = None, why: str = "") -> Breaker:
+        """Open or close the breaker of a type, or of a key (`key:crm`), or let outcomes decide again."""
+        changed = self.store.set_breaker(self._broken(name), state, by=self._who(by), why=why)
+        self._wake()
+        return changed
+
+    def _broken(self, name: str) -> str:
+        """The breaker that stands before a type: a shared one, if it shares a key."""
+        key = None if name.startswith(KEY) else self.store.types().get(self._limited(name))
+        shared = None if key is None else key.options.get("limit_key")
+        return KEY + shared if shared else self._limited(name)
 
     def limit(self, name: str) -> Limit:
         """What limits a type, what shares a key (`key:crm`) or all jobs (`*`), as set at run time or in code.

@@ -14,8 +14,8 @@ from windlass.job import JobState, TypeInfo, View
 from windlass.policy.limit import UNLIMITED, Limit
 from windlass.policy.retry import Retry
 from windlass.registry import limit_from
-from windlass.settings import Effective, Settings
-from windlass.store.flow import Pause, Switches
+from windlass.settings import KEY, Effective, Settings
+from windlass.store.flow import Breaker, Pause, Switches
 from windlass.store.protocol import Counts, WorkerInfo
 
 # A worker whose beat is older than this is taken for dead by the others.
@@ -53,6 +53,7 @@ class TypeStatus(msgspec.Struct, frozen=True, kw_only=True):
     oldest_due: timedelta | None
     workers: int
     paused: Pause | None = None
+    breaker: Breaker | None = None
     limit: Limit = UNLIMITED
     limit_key: str | None = None
 
@@ -108,6 +109,7 @@ def overview(
         structs.replace(
             _type_status(name, counts, catalogue.get(name), health, settings),
             paused=switches.pauses.get(name),
+            breaker=_breaker(name, catalogue.get(name), switches),
         )
         for name in names
     ]
@@ -196,6 +198,8 @@ def _warnings(types: Sequence[TypeStatus], workers: Sequence[WorkerHealth]) -> l
             for each in waiting
         ]
     warnings += [_paused(each.paused) for each in types if each.paused]
+    opened = {each.breaker.name: each.breaker for each in types if each.breaker and each.breaker.open}
+    warnings += [_opened(each) for each in opened.values()]
     if dead := sum(each.counts[JobState.DEAD] for each in types):
         warnings.append(f"{_jobs(dead)} in the dead letters: windlass dlq list")
     if stuck := sum(each.counts[View.STUCK] for each in types):
@@ -208,6 +212,17 @@ def _warnings(types: Sequence[TypeStatus], workers: Sequence[WorkerHealth]) -> l
             "behind a transaction pooler, say windlass_pooler=on in the database URL"
         )
     return warnings
+
+
+def _breaker(name: str, info: TypeInfo | None, switches: Switches) -> Breaker | None:
+    key = info.options.get("limit_key") if info else None
+    return switches.breakers.get(KEY + key if key else name)
+
+
+def _opened(breaker: Breaker) -> str:
+    who = f" by {breaker.by}" if breaker.by else ""
+    why = f" ({breaker.why})" if breaker.why else ""
+    return f"the circuit breaker of {breaker.name} is open since {breaker.at:%Y-%m-%d %H:%M} UTC{who}{why}"
 
 
 def _paused(pause: Pause) -> str:

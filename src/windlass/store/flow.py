@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Protocol
 
 import msgspec
 
+from windlass.policy.breaker import BreakerTerms
 from windlass.policy.limit import Limit
 
 
@@ -20,10 +22,46 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
 
 
+class BreakerState(StrEnum):
+    """What an operator may say about a breaker."""
+
+    OPEN = "open"
+    CLOSED = "close"
+    # Outcomes decide.
+    AUTO = "auto"
+
+
+class Breaker(msgspec.Struct, frozen=True, kw_only=True):
+    """What stands between a type, or what shares a key (`key:crm`), and a dependency that is down."""
+
+    name: str
+    open: bool
+    by_hand: bool
+    # Since when, by whom and why.
+    at: datetime
+    by: str
+    why: str
+    probe_at: datetime | None = None
+
+
+class Runs(msgspec.Struct, frozen=True, kw_only=True):
+    """What one worker saw of the runs under one name."""
+
+    name: str
+    # (number, microseconds since it began, done, failed), each as a whole.
+    stretches: tuple[tuple[int, int, int, int], ...] = ()
+    # Jobs that failed, and leases that succeeded.
+    failed: tuple[str, ...] = ()
+    succeeded: tuple[str, ...] = ()
+
+
 class Switches(msgspec.Struct, frozen=True, kw_only=True):
     """All that holds jobs back at one moment, besides limits."""
 
     pauses: Mapping[str, Pause] = {}
+    breakers: Mapping[str, Breaker] = {}
+    # Names of which some runs failed lately: workers tell what they see of them.
+    failing: frozenset[str] = frozenset()
 
 
 class Restriction(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +69,9 @@ class Restriction(msgspec.Struct, frozen=True, kw_only=True):
 
     limits: Mapping[str, Limit]
     key: str = ""
+    # The open breaker, and how long after one probe the next one may start.
+    breaker: str | None = None
+    probe: timedelta = timedelta(minutes=1)
 
 
 class Flow(Protocol):
@@ -41,6 +82,14 @@ class Flow(Protocol):
 
     def pause(self, job_type: str, *, by: str = "", why: str = "") -> Pause:
         """Claim no jobs of a type until it is resumed; if it is paused already, that pause stands."""
+
+    def set_breaker(self, name: str, state: BreakerState, *, by: str = "", why: str = "") -> Breaker:
+        """Open or close a breaker by hand, or let outcomes decide again."""
+
+    def note_runs(
+        self, worker: str, runs: Sequence[Runs], terms: Mapping[str, BreakerTerms]
+    ) -> list[Breaker]:
+        """Tell what a worker saw; the breakers that were opened or closed by it."""
 
     def adopt(self, restricted: Mapping[str, Restriction]) -> None:
         """Let running jobs that were claimed before a limit was known count under it."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from windlass.store.verbs import flow, limiting
+from windlass.store.verbs import breaking, flow, limiting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
-    from windlass.store.flow import Pause, Restriction, Switches
+    from windlass.policy.breaker import BreakerTerms
+    from windlass.store.flow import Breaker, BreakerState, Pause, Restriction, Runs, Switches
 
 T = TypeVar("T")
 
@@ -23,6 +24,14 @@ class Flowing:
     def _change(self, verb: Callable[..., T], *args: object) -> T:
         """Write what may be written twice."""
         raise NotImplementedError
+
+    def set_breaker(self, name: str, state: BreakerState, *, by: str = "", why: str = "") -> Breaker:
+        return self._change(breaking.set_breaker, name, state, by, why)
+
+    def note_runs(
+        self, worker: str, runs: Sequence[Runs], terms: Mapping[str, BreakerTerms]
+    ) -> list[Breaker]:
+        return self._change(breaking.note_runs, worker, runs, terms)
 
     def adopt(self, restricted: Mapping[str, Restriction]) -> None:
         self._change(limiting.adopt, restricted)

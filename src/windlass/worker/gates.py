@@ -20,26 +20,38 @@ class Gates:
         self._types = types
         self.switches = Switches()
         self.restricted: dict[str, Restriction] = {}
+        # Paused, or behind a breaker that an operator opened.
+        self._shut: frozenset[str] = frozenset()
 
     def apply(self, settings: Settings, switches: Switches) -> bool:
         """Take what holds now; whether that is anything else than before."""
-        before = (self.switches, self.restricted)
+        before = (self._shut, self.restricted)
         self.switches = switches
+        self._shut = frozenset(name for name in self._types if self._is_shut(name))
         self.restricted = {
             name: found for name in self._types if (found := self._restriction(name, settings)) is not None
         }
-        return before != (self.switches, self.restricted)
+        return before != (self._shut, self.restricted)
 
     def open(self, types: Mapping[str, int]) -> Mapping[str, int]:
         """Those of the types that may be claimed."""
-        paused = self.switches.pauses
-        if not paused:
+        if not self._shut:
             return types
-        return {name: version for name, version in types.items() if name not in paused}
+        return {name: version for name, version in types.items() if name not in self._shut}
 
     def shut(self, job_type: str) -> bool:
-        """Whether jobs of a type must not start."""
-        return job_type in self.switches.pauses
+        """Whether jobs of a type must not start now, but for what is claimed as a probe."""
+        return job_type in self._shut or self._breaks(job_type)
+
+    def breaker_of(self, job_type: str) -> str:
+        """The name of the breaker before a type: its own, or of the key that it shares."""
+        handler = self._registry.get(job_type)
+        key = None if handler is None else handler.limit_key
+        return job_type if key is None else KEY + key
+
+    def _breaks(self, job_type: str) -> bool:
+        restriction = self.restricted.get(job_type)
+        return restriction is not None and restriction.breaker is not None
 
     def limited(self, job_type: str) -> bool:
         """Whether the end of a job of that type lets another one start."""
@@ -79,7 +91,16 @@ class Gates:
         if key is not None:
             limits[KEY + key] = settings.limit(KEY + key, self._key_limit(key))
         held = {name: limit for name, limit in limits.items() if limit.bounds}
-        return Restriction(limits=held, key=key or "") if held else None
+        name = self.breaker_of(job_type)
+        breaker = self.switches.breakers.get(name)
+        opened = name if breaker is not None and breaker.open else None
+        if not held and opened is None:
+            return None
+        return Restriction(limits=held, key=key or "", breaker=opened, probe=settings.breaker(name).probe)
+
+    def _is_shut(self, job_type: str) -> bool:
+        breaker = self.switches.breakers.get(self.breaker_of(job_type))
+        return job_type in self.switches.pauses or (breaker is not None and breaker.open and breaker.by_hand)
 
     def _key_limit(self, key: str) -> Limit | None:
         return self._registry.limits.get(key)

@@ -36,6 +36,7 @@ from windlass.worker.runner import Runner
 from windlass.worker.settler import Settler
 from windlass.worker.shell import Shell
 from windlass.worker.standing import Standing
+from windlass.worker.tally import Tally
 from windlass.worker.terms import Terms
 from windlass.worker.warden import Warden
 
@@ -69,13 +70,19 @@ class Parts:
         self.runs = Runs()
         self.standing = Standing(place.here(), clock)
         self.gates = Gates(registry, self.types)
-        self.terms = Terms(store, self.handlers, self.gates)
+        self.tally = Tally(store, self.gates.breaker_of, clock=clock)
+        self.terms = Terms(store, self.handlers, self.gates, self.tally)
         self.guard = Guard()
         marks = Marks(config.mark)
         self.shell = Shell(marks, self.guard, clock)
         self.children = Children(self.handlers, config, marks, self.guard, clock)
         self.settler = Settler(
-            store, wakeup, self.runs, working=lambda: not self.idle(), limited=self.gates.limited
+            store,
+            wakeup,
+            self.runs,
+            working=lambda: not self.idle(),
+            limited=self.gates.limited,
+            settled=self.tally.note,
         )
         self.runner = Runner(
             self.settler,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 
 from windlass.errors import StoreError
 from windlass.job import Lease
 from windlass.loop import Loop
-from windlass.outcome import Again, Dead, Done, Raised, Released, Result, Returned, Snoozed, describe
+from windlass.outcome import Again, Dead, Done, Outcome, Raised, Released, Result, Returned, Snoozed, describe
 from windlass.store.protocol import Settlement, Store
 from windlass.wakeup.protocol import Wakeup
 from windlass.worker.run import Runs
@@ -35,6 +35,7 @@ class Settler:
         *,
         working: Callable[[], bool],
         limited: Callable[[str], bool] = lambda _: False,
+        settled: Callable[[Iterable[tuple[Lease, Outcome]]], None] = lambda _: None,
     ) -> None:
         """`limited` tells of which types the end of a job lets another one start."""
         self.store = store
@@ -42,6 +43,7 @@ class Settler:
         self._runs = runs
         self._working = working
         self._limited = limited
+        self._settled = settled
         # Appended to by every thread that finishes a job; a deque needs no lock for that.
         self._queue: deque[Settlement] = deque()
         self._writing = False
@@ -144,12 +146,14 @@ class Settler:
                 _tell(settlement)
             elif telling:
                 _tell_done(settlement)
+        self._settled((each.lease, each.outcome) for each in batch if each.lease.token not in gone)
         if again:
             self._wakeup.notify()
 
     def note_completed(self, lease: Lease, result: Result) -> None:
         """A handler's own transaction completed its job; what came of the handler after it, if anything."""
         self.done += 1
+        self._settled([(lease, Done())])
         self._wakeup.notify()
         if not isinstance(result, Returned):
             self.failed_late += 1

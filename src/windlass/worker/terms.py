@@ -14,27 +14,48 @@ from windlass.registry import Handler
 from windlass.settings import Effective, Settings
 from windlass.store.protocol import Store
 from windlass.worker.gates import Gates
+from windlass.worker.tally import Tally
 
-_EVERY = timedelta(seconds=5)
+_TICK = timedelta(seconds=1)
+# Also without news: what has changed may have been told when nobody listened.
+_REFRESHED = 5
 _ADOPTIONS = 2
 
 
 class Terms:
     """What operators have set, as of the last look, applied to what the code says."""
 
-    def __init__(self, store: Store, handlers: dict[str, Handler], gates: Gates | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        handlers: dict[str, Handler],
+        gates: Gates | None = None,
+        tally: Tally | None = None,
+    ) -> None:
         self._store = store
         self._handlers = handlers
         self._timeouts: dict[str, timedelta] = {}
         self._policies: dict[str, Policy] = {}
         self._gates = gates
+        self._tally = tally
+        self._ticks = 0
         # Told when something was shut or opened.
         self.on_switch: Callable[[], None] = lambda: None
         self._noticed = self._read = 0
         self._adoptions = 0
         self._apply(Settings({}))
         # A thread of its own: a look at the settings may wait for a connection, and a beat must not.
-        self.loop = Loop("terms", self.refresh, every=_EVERY, first=_EVERY)
+        self.loop = Loop("terms", self.tick, every=_TICK, first=_TICK)
+
+    def tick(self) -> None:
+        """Tell what came of runs if something is wrong; read anew now and then, or when there is news."""
+        self._ticks += 1
+        if self._noticed != self._read or self._ticks % _REFRESHED == 0:
+            self.refresh()
+        if self._tally is None or self._gates is None:
+            return
+        if self._tally.tell(self._settings, self._gates.switches):
+            self.refresh()
 
     def refresh(self) -> None:
         """Read anew what operators have set and switched."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from windlass.clock import from_micros
 from windlass.store.flow import Pause, Switches
+from windlass.store.verbs import breaking
 
 if TYPE_CHECKING:
     from windlass.store.transaction import Tx
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 def switches(tx: Tx) -> Switches:
     """What is held back now."""
-    return Switches(pauses=_pauses(tx))
+    return Switches(pauses=_pauses(tx), breakers=breaking.breakers(tx), failing=breaking.failing(tx))
 
 
 def pause(tx: Tx, job_type: str, by: str, why: str) -> Pause:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 # Somebody else counts at this moment, for a few milliseconds: asked again soon, and not all at the same time.
 _AGAIN_WITHIN = 0.025
 _LEAST_WAIT = timedelta(milliseconds=1)
+_BREAKER = "breaker:"
 
 
 def claim(
@@ -76,7 +77,7 @@ class _Counter:
         for name, known in types.items():
             if self._tx.row("any_due", type=name, version=known) is None:
                 continue
-            room = self._room(self._want.restricted[name].limits)
+            room = self._room(self._want.restricted[name])
             if room > 0:
                 lanes = Lanes(self._tx, name, known, self._spare(name))
                 found += lanes.first(room, after=self._want.turns.get(name, ""))
@@ -87,7 +88,7 @@ class _Counter:
         left = dict(self._left)
         chosen: list[Candidate] = []
         for candidate in ordered:
-            names = self._want.restricted[candidate.type].limits
+            names = _names(self._want.restricted[candidate.type])
             if all(left[name] != 0 for name in names):
                 chosen.append(candidate)
                 for name in names:
@@ -109,16 +110,42 @@ class _Counter:
                 # There may be more that wait for the next token.
                 self._ask_at(after)
 
-    def _room(self, limits: Mapping[str, Limit]) -> int:
-        room = self._want.slots
-        for name, limit in sorted(limits.items()):
+    def probe(self, taken: Iterable[Lease]) -> None:
+        """Note which jobs were let through an open breaker."""
+        for lease in taken:
+            restriction = self._want.restricted[lease.job.type]
+            if restriction.breaker is not None:
+                self._tx.change(
+                    "begin_probe",
+                    name=restriction.breaker,
+                    seq=lease.job.seq,
+                    token=lease.token,
+                    probe_at=self._tx.now + span(restriction.probe),
+                )
+
+    def _room(self, restriction: Restriction) -> int:
+        for name, limit in sorted(restriction.limits.items()):
             if name not in self._left:
                 self._limits[name] = limit
                 self._left[name] = self._count(name, limit)
-            permits = self._left[name]
-            if permits is not None:
-                room = min(room, permits)
-        return room
+        if restriction.breaker is not None and _BREAKER + restriction.breaker not in self._left:
+            self._left[_BREAKER + restriction.breaker] = self._probes(restriction.breaker)
+        permits = [self._left[name] for name in _names(restriction)]
+        return min(self._want.slots, *(each for each in permits if each is not None), self._want.slots)
+
+    def _probes(self, breaker: str) -> int | None:
+        """One if a probe may start now, else none; any number if the breaker is closed by now."""
+        row = self._tx.row("lock_breaker", name=breaker)
+        if row is None:
+            return 0
+        if row["state"] != "open":
+            return None
+        if row["by_hand"] or row["probing"]:
+            return 0
+        if row["probe_at"] > self._tx.now:
+            self._ask_at(row["probe_at"])
+            return 0
+        return 1
 
     def _count(self, name: str, limit: Limit) -> int | None:
         """How many more may start under a limit now; None: any number."""
@@ -203,8 +230,14 @@ def _take(tx: Tx, want: Want, chosen: Sequence[Candidate], counter: _Counter) ->
         )
         taken += [rows.lease_from(row) for row in found]
     counter.spend(taken)
+    counter.probe(taken)
     place = {each.seq: number for number, each in enumerate(picked)}
     return sorted(taken, key=lambda lease: place[lease.job.seq])
+
+
+def _names(restriction: Restriction) -> list[str]:
+    """All that a job needs a permit of."""
+    return [*restriction.limits, *([_BREAKER + restriction.breaker] if restriction.breaker else [])]
 
 
 def _in_order(leases: list[Lease]) -> list[Lease]:

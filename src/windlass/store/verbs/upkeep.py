@@ -36,6 +36,8 @@ def prune_notes(tx: Tx, keep: Retention) -> None:
     """Delete what jobs had recorded about themselves while they ran."""
     for which in ("progress", "once", "batches"):
         tx.change(f"prune_{which}", before=tx.now - span(keep.ended))
+    for which in ("failures", "tallies"):
+        tx.change(f"prune_{which}", before=tx.now - span(WORKER_ROWS))
 
 
 def _prune(tx: Tx, which: str, before: int, limit: int) -> int:

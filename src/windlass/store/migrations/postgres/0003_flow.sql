@@ -38,7 +38,9 @@ create table windlass.breakers (
 create table windlass.tallies (
     name text collate "C" not null,
     worker text collate "C" not null,
+    -- A number of the worker's own, and when that stretch began.
     stretch bigint not null,
+    began_at bigint not null,
     done bigint not null,
     failed bigint not null,
     primary key (name, worker, stretch)

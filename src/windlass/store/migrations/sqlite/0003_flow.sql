@@ -38,7 +38,9 @@ create table windlass.breakers (
 create table windlass.tallies (
     name text not null,
     worker text not null,
+    -- A number of the worker's own, and when that stretch began.
     stretch integer not null,
+    began_at integer not null,
     done integer not null,
     failed integer not null,
     primary key (name, worker, stretch)

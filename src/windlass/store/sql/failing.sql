@@ -1,0 +1,2 @@
+-- Of what were failures noted lately?
+select distinct name from windlass.failures;

@@ -1,0 +1,113 @@
+"""How does a fleet agree that a dependency is down, and that it is back?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from windlass.clock import from_micros, span, to_micros
+from windlass.store.flow import Breaker, BreakerState, Runs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from windlass.policy.breaker import BreakerTerms
+    from windlass.store.transaction import Row, Tx
+
+
+def note_runs(tx: Tx, worker: str, runs: Sequence[Runs], terms: Mapping[str, BreakerTerms]) -> list[Breaker]:
+    """Note what a worker saw, and open or close breakers by it; those that changed come back."""
+    changed: list[Breaker] = []
+    for each in sorted(runs, key=lambda each: each.name):
+        _note(tx, worker, each, terms[each.name])
+        if _closed_by_probe(tx, each) or _opened(tx, each.name, terms[each.name]):
+            changed.append(_known(tx)[each.name])
+    if changed:
+        tx.change("revise")
+    return changed
+
+
+def breakers(tx: Tx) -> dict[str, Breaker]:
+    """Every breaker that was ever opened, or set by hand."""
+    return _known(tx)
+
+
+def failing(tx: Tx) -> frozenset[str]:
+    """Names of which failures were noted lately: of those every worker tells what it sees."""
+    return frozenset(row["name"] for row in tx.rows("failing"))
+
+
+def set_breaker(tx: Tx, name: str, state: BreakerState, by: str, why: str) -> Breaker:
+    """Open or close a breaker by hand, or let outcomes decide again; what was seen before is forgotten."""
+    tx.change(
+        "set_breaker",
+        name=name,
+        state="open" if state is BreakerState.OPEN else "closed",
+        by_hand=int(state is not BreakerState.AUTO),
+        who=by,
+        why=why,
+        now=tx.now,
+    )
+    _forget(tx, name)
+    tx.change("revise")
+    return _known(tx)[name]
+
+
+def _note(tx: Tx, worker: str, runs: Runs, terms: BreakerTerms) -> None:
+    known = _known(tx).get(runs.name)
+    # What led to the last change must not lead to the next one.
+    since = max(tx.now - span(terms.window), 0 if known is None else to_micros(known.at))
+    tx.change("forget_tallies", name=runs.name, before=since)
+    tx.change("forget_failures", name=runs.name, before=since)
+    if runs.failed and tx.row("any_failure", name=runs.name) is None:
+        # News: the others must tell of their successes, too.
+        tx.change("revise")
+    for job_id in sorted(runs.failed):
+        tx.change("note_failure", name=runs.name, job_id=job_id, now=tx.now)
+    for stretch, age, done, failed in runs.stretches:
+        if tx.now - age >= since:
+            counts = {"began_at": tx.now - age, "done": done, "failed": failed}
+            tx.change("note_tally", name=runs.name, worker=worker, stretch=stretch, **counts)
+
+
+def _opened(tx: Tx, name: str, terms: BreakerTerms) -> bool:
+    row = tx.row("failures", name=name)
+    if row is None or row["first"] is None or row["first"] > tx.now - span(terms.gather):
+        return False
+    seen = tx.row("tally", name=name)
+    if seen is None or not terms.opens(done=seen["done"] or 0, failed=seen["failed"] or 0, jobs=row["jobs"]):
+        return False
+    why = f"{seen['failed']} of {seen['failed'] + seen['done']} runs failed, of {row['jobs']} jobs"
+    return bool(
+        tx.change("open_breaker", name=name, why=why, now=tx.now, probe_at=tx.now + span(terms.probe))
+    )
+
+
+def _closed_by_probe(tx: Tx, runs: Runs) -> bool:
+    """A probe that succeeded closes the breaker; no other job does, for it may have run before."""
+    closed = any(
+        tx.change("close_breaker", name=runs.name, token=token, now=tx.now) for token in runs.succeeded
+    )
+    if closed:
+        _forget(tx, runs.name)
+    return closed
+
+
+def _forget(tx: Tx, name: str) -> None:
+    tx.change("forget_tallies", name=name, before=tx.now + 1)
+    tx.change("forget_failures", name=name, before=tx.now + 1)
+
+
+def _known(tx: Tx) -> dict[str, Breaker]:
+    return {row["name"]: _breaker(row) for row in tx.rows("breakers")}
+
+
+def _breaker(row: Row) -> Breaker:
+    return Breaker(
+        name=row["name"],
+        open=row["state"] == "open",
+        by_hand=bool(row["by_hand"]),
+        at=from_micros(row["changed_at"]),
+        by=row["who"],
+        why=row["why"],
+        probe_at=None if row["probe_at"] is None else from_micros(row["probe_at"]),
+    )
