@@ -63,7 +63,7 @@ def speak(house: House, text: bytes) -> bytes:
         b"GET /\xff\xfe HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
         b"POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
         b"POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
-        b"POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n hello",
+        b"POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhi",
         b"GET /api/v1/jobs HTTP/1.1\r\nHost: evil\r\nHost: localhost\r\nConnection: close\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00",
     ],

@@ -52,11 +52,6 @@ def measure(place: Place, *, scale: float, step: Callable[[str], None]) -> list[
     return [*figures, _with_many(place, seconds, empty, scale, step)]
 
 
-def steps() -> int:
-    """How often `step` will be called."""
-    return _ROUNDS * 2 + 4
-
-
 def _with_many(
     place: Place, seconds: float, empty: float, scale: float, step: Callable[[str], None]
 ) -> Figure:
