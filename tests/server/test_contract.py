@@ -16,7 +16,7 @@ from windlass.ops.document import told_document
 from windlass.server.schemas import ToldJob
 
 ST = Path(sys.executable).parent / "st"
-# `positive_data_acceptance`: a type that fits the contract need not be registered. `ignored_auth`: the contract
+# positive_data_acceptance: a type that fits the contract need not be registered. ignored_auth: the contract
 # tells of servers with and without keys; who may what is tested by the matrix of roles.
 LEFT_OUT = "positive_data_acceptance,ignored_auth"
 

@@ -47,14 +47,15 @@ def test_one_verb_reaches_all_that_a_filter_chooses(house: House, api: httpx2.Cl
         "/jobs/actions", json={"action": "discard", "filter": {"state": ["dead"]}, "limit": 2}
     ).json()
     assert some["done"] == 2
-    for wrong in (
+    wrongs: tuple[dict[str, Any], ...] = (
         {"action": "erase"},
         {"filter": {}},
         {"filter": {"state": ["completed"]}},
         {"filter": {"where": {"a": [1]}}},
         {"rate": 0},
         {"limit": 0},
-    ):
+    )
+    for wrong in wrongs:
         assert api.post("/jobs/actions", json=action | wrong).status_code == 400, wrong
 
 
@@ -110,7 +111,7 @@ def test_onlookers_are_sent_everything_once_and_then_what_changes(house: House) 
 
 def test_many_onlookers_cost_one_look(house: House, monkeypatch: Any) -> None:
     looks: list[str] = []
-    read = stream.Stream._read
+    read = stream.Stream._read  # noqa: SLF001 - counted, not changed
 
     def counted(self: stream.Stream) -> Any:
         looks.append(threading.current_thread().name)

@@ -73,6 +73,28 @@ def measure_server(url: str, *, scale: float = 1.0, step: Step) -> list[Figure]:
         place.drop()
 
 
+def measure_http(url: str, *, scale: float, folder: Path | None, step: Step) -> list[Figure]:
+    """The server on new stores of the kind that the URL names."""
+    # Its parts are extras.
+    from windlass.bench.http import run as http  # noqa: PLC0415
+
+    if not url.startswith("postgres"):
+        with tempfile.TemporaryDirectory(prefix="windlass-bench-", dir=folder) as name:
+            return http.measure(Folder(Path(name)), scale=scale, step=step)
+    from windlass.bench import postgres  # noqa: PLC0415
+
+    place = postgres.Server(url)
+    try:
+        return http.measure(place, scale=scale, step=step)
+    finally:
+        place.drop()
+
+
+def http_steps() -> int:
+    """How often `step` will be called for the server."""
+    return _ROUNDS * 2 + 4
+
+
 def steps(*, on_server: bool) -> int:
     """How often `step` will be called."""
     more = 2 if on_server else 0

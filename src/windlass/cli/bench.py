@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from windlass import connect
-from windlass.bench.run import Figure, measure_files, measure_server, steps
+from windlass.bench.run import Figure, http_steps, measure_files, measure_http, measure_server, steps
 from windlass.cli.commands import Command
 from windlass.cli.progress import progress
 from windlass.cli.screen import Cell
@@ -23,13 +23,15 @@ from windlass.ops.document import encode
         windlass bench --scale 0.1                  a quick look
         windlass bench --folder .                   on the disk that counts
         windlass bench --db postgresql://...        on new databases of that server
+        windlass bench http                         the server, beside a bare one
     """,
 )
+@click.argument("what", required=False, type=click.Choice(["http"]), metavar="[http]")
 @click.option("--scale", type=float, default=1.0, show_default=True, help="More or fewer jobs than usual.")
 @click.option(
     "--folder", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Where to measure."
 )
-def bench(scale: float, folder: Path | None) -> None:
+def bench(what: str | None, scale: float, folder: Path | None) -> None:
     """Measure throughput, latency and idle cost on new stores, beside what the database itself can do."""
     here = session()
     if not 0 < scale <= _LARGEST_SCALE:
@@ -37,8 +39,11 @@ def bench(scale: float, folder: Path | None) -> None:
     begun = itertools.count()
     url = here.config.database_url
     on_server = connect.is_postgres(url)
-    with progress("measuring", steps(on_server=on_server)) as advance:
-        if on_server:
+    count = http_steps() if what else steps(on_server=on_server)
+    with progress("measuring", count) as advance:
+        if what:
+            figures = measure_http(url, scale=scale, folder=folder, step=lambda _: advance(next(begun)))
+        elif on_server:
             figures = measure_server(url, scale=scale, step=lambda _: advance(next(begun)))
         else:
             figures = measure_files(scale=scale, folder=folder, step=lambda _: advance(next(begun)))

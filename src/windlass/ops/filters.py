@@ -11,6 +11,7 @@ from windlass.errors import InvalidValue
 from windlass.job import JobState, View
 from windlass.store.protocol import Filter
 
+_LONGEST_AGO = timedelta(days=36_500)
 STATES = tuple(each.value for each in (*JobState, *View))
 
 
@@ -33,17 +34,36 @@ def read_filter(
     views = [name for name in named if name in set(View)]
     if len(views) > 1 or (views and len(named) > 1):
         raise InvalidValue("state", ", ".join(named), f"several states, or one of {', '.join(View)} alone")
+    conditions = dict(read_condition(each) if isinstance(each, str) else each for each in where)
+    kinds = tuple(types)
+    for field, text in (
+        ("tenant", tenant),
+        ("key", key),
+        ("error", error),
+        *(("type", each) for each in kinds),
+    ):
+        _check_text(field, text)
+    for path, value in conditions.items():
+        _check_text("where", ".".join(path) + f"={value}")
+    if older_than is not None and older_than > _LONGEST_AGO:
+        raise InvalidValue("older_than", f"{older_than.days}d", f"at most {_LONGEST_AGO.days}d")
     return Filter(
         ids=tuple(ids),
-        types=tuple(types),
+        types=kinds,
         states=() if views else tuple(JobState(name) for name in named),
         view=views[0] if views else None,
         tenant=tenant,
         key=key,
         error=error,
         older_than=older_than,
-        payload=dict(read_condition(each) if isinstance(each, str) else each for each in where),
+        payload=conditions,
     )
+
+
+def _check_text(field: str, text: str | None) -> None:
+    """No store keeps a NUL, so none could be found."""
+    if text is not None and "\0" in text:
+        raise InvalidValue(field, text, "without NUL")
 
 
 def read_condition(text: str) -> tuple[tuple[str, ...], Any]:

@@ -23,7 +23,7 @@ DEFAULT_RATE = 1_000.0
 _PREFIX = "wl"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}")
 _PATTERN = re.compile(r"[a-z0-9_.*?\[\]-]{1,128}")
-_LONGEST = timedelta(days=3650)
+LONGEST = timedelta(days=3650)
 _HIGHEST_RATE = 1_000_000.0
 
 
@@ -67,9 +67,9 @@ def made(wish: KeyWish) -> tuple[NewApiKey, str]:
     rate = DEFAULT_RATE if wish.rate is None else wish.rate
     if not 0 < rate <= _HIGHEST_RATE:
         raise InvalidValue("rate", rate, f"above 0 and at most {_HIGHEST_RATE:g} jobs per second")
-    if wish.lasts is not None and not timedelta(0) < wish.lasts <= _LONGEST:
+    if wish.lasts is not None and not timedelta(0) < wish.lasts <= LONGEST:
         raise InvalidValue(
-            "expires", f"{wish.lasts.total_seconds():g}s", f"more than 0 and at most {_LONGEST.days}d"
+            "expires", f"{wish.lasts.total_seconds():g}s", f"more than 0 and at most {LONGEST.days}d"
         )
     key_id, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
     new = NewApiKey(

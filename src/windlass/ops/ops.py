@@ -281,6 +281,8 @@ class Ops(FlowVerbs):
         self, key_id: str, *, after: timedelta = timedelta(0), by: str | None = None, why: str = ""
     ) -> ApiKey:
         """End an API key, now or after a time in which another one takes over."""
+        if after > keys.LONGEST:
+            raise InvalidValue("after", f"{after.days}d", f"at most {keys.LONGEST.days}d")
         return self.store.revoke_api_key(key_id, after, by=self._who(by), why=why)
 
     def audit(

@@ -41,7 +41,8 @@ class Door:
         host = origin = ""
         for name, value in scope["headers"]:
             if name == b"host":
-                host = value.decode("latin-1").lower()
+                # Two of them are one too many, whatever the second one says.
+                host += value.decode("latin-1").lower()
             elif name == b"origin":
                 origin = value.decode("latin-1").lower()
         if self._loopback and _without_port(host) not in _LOOPBACK_NAMES:

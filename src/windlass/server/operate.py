@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from windlass.duration import parse_duration
@@ -78,6 +79,9 @@ async def act_on_jobs(call: Call) -> Reply:
 def _filter(call: Call, form: FilterForm) -> Filter:
     if form == FilterForm():
         raise InvalidValue("filter", "{}", "an object that names at least one thing to choose jobs by")
+    for each in form.ids:
+        if not _UUID.fullmatch(each):
+            raise InvalidValue("filter.ids", each, "ids of jobs, which are UUIDs")
     return own(
         call,
         read_filter(
@@ -126,6 +130,10 @@ async def put_settings(call: Call) -> Reply:
 
 
 async def _set(call: Call, changes: dict[str, str | None], why: str) -> Reply:
+    for name, value in changes.items():
+        if "\0" in f"{name}{value}":
+            raise InvalidValue("settings", name, "without NUL")
+
     def change() -> Any:
         ops = call.parts.ops(call.identity)
         for name, value in changes.items():
@@ -201,6 +209,7 @@ def _put(path: str, answer: Answer, summary: str, takes: Any) -> Route:
     )
 
 
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 ROUTES = (
     _verb("jobs/actions", act_on_jobs, "Act on every job that a filter chooses", ActionForm, BulkDocument),
     _verb("jobs/{id}/replay", replay_job, "Run a dead job again", ReplayForm),

@@ -140,8 +140,8 @@ class ActionForm(Form, frozen=True, kw_only=True):
     action: Verb
     filter: FilterForm
     dry_run: bool = False
-    limit: Annotated[int, Meta(ge=1)] | None = None
-    rate: Annotated[float, Meta(gt=0, description="Jobs per second.")] | None = None
+    limit: Annotated[int, Meta(ge=1, le=1_000_000_000)] | None = None
+    rate: Annotated[float, Meta(ge=0.01, le=1_000_000, description="Jobs per second.")] | None = None
     why: Annotated[str, Meta(max_length=1000)] = ""
 
 

@@ -1,0 +1,137 @@
+"""How do single posts, batches and a full queue do, beside the bare server in the same run?"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import uvloop
+
+from windlass.bench.http.load import Load, as_fast_as_it_goes, paced, request
+from windlass.bench.place import Place
+from windlass.bench.run import Figure
+from windlass.queue import Queue
+
+_ROUNDS = 3
+_LINES = 50
+_SECONDS = 4.0
+_BATCH = 100
+_WAITING = 100_000
+_JOB = b'{"type":"noop","payload":{"n":1,"name":"someone"}}'
+_SINGLE = request("/api/v1/jobs", _JOB)
+_BATCH_OF = request("/api/v1/jobs/batch", b'{"jobs":[' + b",".join([_JOB] * _BATCH) + b"]}")
+
+
+def measure(place: Place, *, scale: float, step: Callable[[str], None]) -> list[Figure]:
+    """Every figure; `step` is told what is being measured."""
+    seconds = max(0.5, _SECONDS * scale)
+    ours, bare = place.fresh("http_ours"), place.fresh("http_bare")
+    for url in (ours, bare):
+        _prepare(url)
+    with _serving(ours) as port, _bare(bare) as bare_port:
+        rounds: dict[str, list[float]] = {_BARE: [], _OURS: []}
+        for _ in range(_ROUNDS):
+            for name, where in ((_BARE, bare_port), (_OURS, port)):
+                step(name)
+                load = _run(as_fast_as_it_goes(where, lambda: _SINGLE, lines=_LINES, seconds=seconds))
+                rounds[name].append(_checked(load).rate)
+        figures = [_rate(_BARE, rounds[_BARE]), _rate(_OURS, rounds[_OURS], _BARE, rounds[_BARE], ">= 1.0")]
+        for rate in (500, 2_000):
+            step(f"{rate}/s")
+            load = _run(paced(port, lambda: _SINGLE, lines=_LINES, seconds=seconds, rate=rate))
+            figures += _delays(f"POST /jobs at {rate}/s", _checked(load), ("< 5", "< 50"))
+        step("batches")
+        load = _checked(_run(as_fast_as_it_goes(port, lambda: _BATCH_OF, lines=4, seconds=seconds)))
+        figures.append(_rate("POST /jobs/batch, 100 each", [load.rate * _BATCH], aim="> 20000"))
+        figures += _delays("POST /jobs/batch", load, (None, "< 50"))[1:]
+    empty = statistics.median(rounds[_OURS])
+    return [*figures, _with_many(place, seconds, empty, scale, step)]
+
+
+def _with_many(
+    place: Place, seconds: float, empty: float, scale: float, step: Callable[[str], None]
+) -> Figure:
+    step("many waiting")
+    url = place.fresh("http_many")
+    _prepare(url, waiting=max(1_000, round(_WAITING * scale)))
+    with _serving(url) as port:
+        load = _checked(_run(as_fast_as_it_goes(port, lambda: _SINGLE, lines=_LINES, seconds=seconds)))
+    return _rate("POST /jobs, many waiting", [load.rate], _OURS, [empty], ">= 0.8")
+
+
+def _prepare(url: str, waiting: int = 0) -> None:
+    with Queue(url) as queue:
+
+        @queue.job
+        def noop(n: int, name: str) -> None:
+            """Nothing."""
+
+        queue.publish()
+        queue.enqueue_many(noop.draft(n, "someone") for n in range(waiting))
+
+
+@contextmanager
+def _serving(url: str) -> Iterator[int]:
+    words = [sys.executable, "-m", "windlass", "serve", "--port", "0", "--depth-limit", "0", "--db", url]
+    with _ended(subprocess.Popen(words, stderr=subprocess.PIPE, text=True)) as process:
+        assert process.stderr is not None  # noqa: S101 - a pipe was asked for
+        yield int(process.stderr.readline().rpartition("/docs")[0].rpartition(":")[2])
+
+
+@contextmanager
+def _bare(url: str) -> Iterator[int]:
+    words = [sys.executable, "-m", "windlass.bench.http.bare", url]
+    with _ended(subprocess.Popen(words, stdout=subprocess.PIPE, text=True)) as process:
+        assert process.stdout is not None  # noqa: S101 - a pipe was asked for
+        yield int(process.stdout.readline())
+
+
+@contextmanager
+def _ended(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _run(load: object) -> Load:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        found: Load = runner.run(load)  # type: ignore[arg-type]
+        return found
+
+
+def _checked(load: Load) -> Load:
+    if load.refused or not load.count:
+        raise RuntimeError(f"{load.refused} of {load.count} requests were refused")
+    return load
+
+
+def _rate(
+    name: str,
+    rounds: list[float],
+    beside: str | None = None,
+    of: list[float] | None = None,
+    aim: str | None = None,
+) -> Figure:
+    median = statistics.median(rounds)
+    share = None if of is None else median / statistics.median(of)
+    return Figure(
+        name=name, unit="jobs/s", median=median, rounds=rounds, share_of=beside, share=share, aim=aim
+    )
+
+
+def _delays(name: str, load: Load, aims: tuple[str | None, str | None]) -> list[Figure]:
+    cuts = statistics.quantiles(load.delays, n=100)
+    return [
+        Figure(name=f"{name}, p{percent}", unit="ms", median=cuts[percent - 1], rounds=[], aim=aim)
+        for percent, aim in zip((50, 99), aims, strict=True)
+    ]
+
+
+_BARE = "bare Starlette, POST /jobs"
+_OURS = "POST /jobs, 50 connections"
