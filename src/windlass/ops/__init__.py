@@ -3,7 +3,7 @@
 from windlass.ops.bulk import Bulk, Verb
 from windlass.ops.ops import Ops, SettingValue, Ties
 from windlass.ops.overview import FleetSummary, Overview, TypeStatus, WorkerHealth
-from windlass.ops.pace import Pace
+from windlass.pace import Pace
 
 __all__ = [
     "Bulk",

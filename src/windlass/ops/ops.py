@@ -18,7 +18,7 @@ from windlass.ops.bulk import Bulk, Verb, act_on_all, matching, narrowed
 from windlass.ops.flow import FlowVerbs
 from windlass.ops.local import Stop, local_workers, stop, with_the_gone_dead
 from windlass.ops.overview import Overview, TypeStatus, WorkerHealth, health_of, overview
-from windlass.ops.pace import Pace
+from windlass.pace import Pace
 from windlass.payload import pack, seal, validate
 from windlass.store.batches import BatchInfo
 from windlass.store.handling import Progress
