@@ -5,6 +5,7 @@ DEV := $(PYTHON) scripts/dev.py
 
 .DEFAULT_GOAL := help
 .PHONY: help run test check format setup lock docs kill-run kill-commit schedule-run move-run two-hosts bad-company shutdown-matrix suspects churn growth held-xmin
+.PHONY: limit-storm unique-storm breaker-walk
 .PHONY: bench bench-quick bench-self examples
 
 help: ## This list
@@ -60,6 +61,15 @@ growth: ## Fill a PostgreSQL store and show that claims cost the same; ARGS=--sc
 
 held-xmin: ## What a forgotten transaction does to a PostgreSQL store; ARGS=--seconds=60 for a quick look
 	@$(DEV) exec python scripts/held_xmin.py $(ARGS)
+
+limit-storm: ## Limits under kills, sampled from the store, on both stores; ARGS=--seconds=12 for a quick look
+	@$(DEV) exec python scripts/limit_storm.py $(ARGS)
+
+unique-storm: ## Never two jobs of a name at once, no name stuck, under kills, on both stores
+	@$(DEV) exec python scripts/unique_storm.py $(ARGS)
+
+breaker-walk: ## A dependency goes down and comes back under four workers, on both stores
+	@$(DEV) exec python scripts/breaker_walk.py $(ARGS)
 
 bench: ## Side by side with the others: bench/report.md; ARGS=--minutes=20 for less time
 	@$(DEV) bench run $(ARGS)

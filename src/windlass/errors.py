@@ -9,6 +9,7 @@ WindlassError
 │   ├── JobNotFound         no job has that id or key
 │   ├── WorkerNotFound      no worker has that id
 │   ├── ScheduleNotFound    no schedule has that name
+│   ├── QueueFull           too many jobs wait already; try again later
 │   └── Conflict            what exists stands against what was asked
 │       ├── KeyConflict     the key is taken by a job with another type or payload
 │       ├── IdConflict      the caller-made id is taken
@@ -109,6 +110,21 @@ class ScheduleNotFound(Refused):
     def __init__(self, name: str) -> None:
         self.name = name
         super().__init__(f"no schedule has the name {_shown(name)}; `windlass schedule list` lists them")
+
+
+class QueueFull(Refused):
+    """So many jobs wait that no more are taken; the same request may succeed later."""
+
+    retryable: ClassVar[bool] = True
+    retry_after: ClassVar[float] = 5.0
+
+    def __init__(self, of: str, depth: int, limit: int) -> None:
+        self.depth = depth
+        self.limit = limit
+        super().__init__(
+            f"about {depth:,} jobs {of} wait, and {limit:,} are the limit (hard_depth); nothing was stored: "
+            "try again later"
+        )
 
 
 class Conflict(Refused):

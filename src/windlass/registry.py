@@ -68,6 +68,8 @@ class Handler:
     # What its jobs may take together, over all workers, and what they share with other types.
     limit: Limit = UNLIMITED
     limit_key: str | None = None
+    # The highest priority that its jobs may be enqueued with; None: any.
+    max_priority: int | None = None
     # The options that the code gave; the others may be set by operators as defaults.
     said: frozenset[str] = frozenset()
 
@@ -108,6 +110,8 @@ class Handler:
         }
         if self.upgrades.known:
             options["upgrades"] = self.upgrades.known
+        if self.max_priority is not None:
+            options["max_priority"] = self.max_priority
         if self.encrypt:
             options["encrypt"] = list(self.encrypt)
         schema = self.signature.schema
@@ -191,6 +195,7 @@ class Options:
     rate: str | None = None
     burst: int | None = None
     limit_key: str | None = None
+    max_priority: int | None = None
 
 
 def make_handler(
@@ -225,6 +230,7 @@ def make_handler(
         upgrades=Upgrades(name, version),
         encrypt=signature.secret,
         limit=make_limit(options.concurrency, options.rate, options.burst, options.tenant_concurrency),
+        max_priority=None if options.max_priority is None else check_max_priority(options.max_priority),
         limit_key=None if options.limit_key is None else check_limit_key(options.limit_key),
         said=frozenset(key for key, value in vars(options).items() if value is not None and key != "name"),
     )
@@ -346,6 +352,11 @@ def make_limit(
         rate=made,
         per_tenant=_at_once("tenant_concurrency", per_tenant),
     )
+
+
+def check_max_priority(value: object) -> int:
+    """The highest priority of a type's jobs, or InvalidValue."""
+    return check_whole("max_priority", value, 0, HIGHEST_PRIORITY)
 
 
 def check_limit_key(key: object) -> str:

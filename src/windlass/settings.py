@@ -15,7 +15,7 @@ import msgspec
 
 from windlass.duration import parse_duration
 from windlass.errors import InvalidValue
-from windlass.job import DEFAULT_MAX_ATTEMPTS, MAX_ATTEMPTS, MAX_TYPE
+from windlass.job import DEFAULT_MAX_ATTEMPTS, HIGHEST_PRIORITY, MAX_ATTEMPTS, MAX_TYPE
 from windlass.policy.breaker import BreakerTerms
 from windlass.policy.limit import MOST_AT_ONCE, Limit, Rate, parse_rate
 from windlass.policy.retry import KINDS, Retry
@@ -83,6 +83,21 @@ class Settings(msgspec.Struct, frozen=True):
             rate=rate,
             per_tenant=self._bound(name, "tenant_concurrency", said.per_tenant, general=general),
         )
+
+    def soft_depth(self, job_type: str) -> int:
+        """How many jobs of a type, or of all (`*`), may wait before it is worth a warning."""
+        depth: int = self._choose(job_type, "soft_depth", None)
+        return depth
+
+    def hard_depth(self, job_type: str) -> int:
+        """How many jobs of a type, or of all (`*`), may wait at all."""
+        depth: int = self._choose(job_type, "hard_depth", None)
+        return depth
+
+    def max_priority(self, job_type: str, code: int | None = None) -> int:
+        """The highest priority that a type's jobs may be enqueued with."""
+        most: int = self._choose(job_type, "max_priority", code)
+        return most
 
     def breaker(self, name: str) -> BreakerTerms:
         """When the breaker of a type, or of a key (`key:crm`), opens."""
@@ -210,6 +225,18 @@ def _jobs(text: str) -> int:
     raise InvalidValue("", text, f"a whole number between 1 and {_MOST_JOBS}")
 
 
+def _depth(text: str) -> int:
+    if text.isdecimal() and 1 <= int(text) <= _DEEPEST:
+        return int(text)
+    raise InvalidValue("", text, f"a whole number between 1 and {_DEEPEST}")
+
+
+def _priority(text: str) -> int:
+    if text.isdecimal() and int(text) <= HIGHEST_PRIORITY:
+        return int(text)
+    raise InvalidValue("", text, f"a whole number between 0 and {HIGHEST_PRIORITY}")
+
+
 def _moments(text: str) -> timedelta:
     return _between(text, timedelta(seconds=1), timedelta(days=1), "a duration between 1s and 1d")
 
@@ -272,6 +299,7 @@ def _delays_of(kind_name: str) -> str:
 _RETRY = "retry."
 _NONE = "none"
 _MOST_JOBS = 1_000
+_DEEPEST = 10**12
 _READERS: dict[str, Callable[[str], Any]] = {
     "max_attempts": _attempts,
     "timeout": _timeout,
@@ -284,6 +312,9 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "tenant_concurrency": _at_once,
     "rate": _rate,
     "burst": _at_once,
+    "soft_depth": _depth,
+    "hard_depth": _depth,
+    "max_priority": _priority,
     "breaker.share": _share,
     "breaker.jobs": _jobs,
     "breaker.window": _moments,
@@ -306,6 +337,9 @@ DEFAULTS: dict[str, Any] = {
     "tenant_concurrency": None,
     "rate": None,
     "burst": None,
+    "soft_depth": 100_000,
+    "hard_depth": 500_000,
+    "max_priority": HIGHEST_PRIORITY,
     "breaker.share": _BREAKER.share,
     "breaker.jobs": _BREAKER.jobs,
     "breaker.window": _BREAKER.window,

@@ -480,3 +480,27 @@ _send.__name__ = "send"
 class Address:
     street: str
     city: str
+
+
+# --- what holds jobs back ---
+
+
+def test_limits_do_not_hold_up_a_test_and_pauses_and_unique_names_do_hold(queue: Queue, kit: Kit) -> None:
+    ran: list[int] = []
+
+    @queue.job(rate="1/h", concurrency=1)
+    def call(number: int) -> None:
+        ran.append(number)
+
+    queue.enqueue_many(call.draft(number) for number in range(3))
+    kit.drain()
+    assert ran == [0, 1, 2]
+
+    first = call.options(unique="only").enqueue(3)
+    assert call.options(unique="only").enqueue(4).id == first.id
+    queue.store.pause("call")
+    kit.drain()
+    assert ran == [0, 1, 2]
+    queue.store.resume("call")
+    kit.drain()
+    assert ran == [0, 1, 2, 3]

@@ -259,3 +259,20 @@ def test_many_successes_before_a_few_failures_keep_it_closed(still: Still) -> No
     parts.terms.tick()
     assert still.store.switches().failing == {"sync"}
     assert not still.store.switches().breakers
+
+
+def test_a_slot_that_an_unlimited_job_leaves_is_taken_by_a_limited_one_at_once(still: Still) -> None:
+    still.handler(still.gate.pass_through, "few", concurrency=5)
+    parts = still.build(threads=2)
+    parts.terms.refresh()
+    still.put(2, "wait", priority=9)
+    [limited] = still.put(1, "few")
+    still.run_claimed(2)
+    woken: list[bool] = []
+    parts.claimer.loop.wake = lambda: woken.append(True)  # type: ignore[method-assign]
+
+    still.gate.let()
+    still.until(lambda: bool(woken))
+    parts.claimer.tick()
+    still.finish()
+    assert still.job(limited).state is JobState.COMPLETED

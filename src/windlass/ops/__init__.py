@@ -3,8 +3,8 @@
 from windlass.ops.bulk import Bulk, Verb
 from windlass.ops.ops import Ops, SettingValue, Ties
 from windlass.ops.overview import FleetSummary, Overview, TypeStatus, WorkerHealth
-from windlass.ops.pace import Pace
 from windlass.ops.schedules import Schedules, ScheduleStatus
+from windlass.pace import Pace
 
 __all__ = [
     "Bulk",

@@ -12,7 +12,7 @@ import msgspec
 
 from windlass.errors import InvalidValue, Refused
 from windlass.job import JobState
-from windlass.ops.pace import Pace
+from windlass.pace import Pace
 from windlass.store.protocol import Acted, Filter, Operating
 
 

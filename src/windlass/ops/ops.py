@@ -20,8 +20,8 @@ from windlass.ops.flow import FlowVerbs
 from windlass.ops.keys import KeyWish
 from windlass.ops.local import Stop, local_workers, stop, with_the_gone_dead
 from windlass.ops.overview import Overview, TypeStatus, WorkerHealth, health_of, overview
-from windlass.ops.pace import Pace
 from windlass.ops.schedules import Schedules, with_schedules
+from windlass.pace import Pace
 from windlass.payload import pack, seal, validate
 from windlass.store.access import ApiKey, AuditPage
 from windlass.store.batches import BatchInfo

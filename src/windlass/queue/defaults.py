@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from windlass import settings
 from windlass.clock import SystemClock
-from windlass.job import DEFAULT_PRIORITY, TypeInfo
+from windlass.job import DEFAULT_PRIORITY, HIGHEST_PRIORITY, TypeInfo
 from windlass.settings import Settings
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ class TypeDefaults:
     version: int
     priority: int
     max_attempts: int
+    max_priority: int = HIGHEST_PRIORITY
 
 
 class Defaults:
@@ -39,6 +40,11 @@ class Defaults:
         # Where, and when.
         self._looked: tuple[Store | None, float] = (None, -math.inf)
 
+    def settings(self) -> Settings:
+        """What operators have set, as of a few seconds ago."""
+        self._look()
+        return self._settings
+
     def of_handler(self, handler: Handler) -> TypeDefaults:
         """For a handler that is registered here."""
         self._look()
@@ -46,7 +52,9 @@ class Defaults:
         known = self._of_handlers.get(id(handler))
         if known is None:
             said = handler.max_attempts if "max_attempts" in handler.said else None
-            found = self._effective(handler.name, handler.version, handler.priority, said)
+            found = self._effective(
+                handler.name, handler.version, handler.priority, said, handler.max_priority
+            )
             known = self._of_handlers[id(handler)] = (handler, found)
         return known[1]
 
@@ -55,7 +63,9 @@ class Defaults:
         self._look()
         said = info.options.get("max_attempts") if "max_attempts" in info.options.get("said", ()) else None
         priority = info.options.get("priority", DEFAULT_PRIORITY)
-        return self._effective(info.name, info.schema_version, priority, said)
+        return self._effective(
+            info.name, info.schema_version, priority, said, info.options.get("max_priority")
+        )
 
     def _look(self) -> None:
         store, now = self._opening.get().store, (self._opening.clock or _SYSTEM).monotonic()
@@ -65,6 +75,14 @@ class Defaults:
             self._of_handlers = {}
             self._looked = (store, now)
 
-    def _effective(self, name: str, version: int, priority: int, said: int | None) -> TypeDefaults:
+    def _effective(
+        self, name: str, version: int, priority: int, said: int | None, most: int | None
+    ) -> TypeDefaults:
         attempts = self._settings.effective(name, max_attempts=said).max_attempts
-        return TypeDefaults(version=version, priority=priority, max_attempts=attempts)
+        highest = self._settings.max_priority(name, most)
+        return TypeDefaults(
+            version=version,
+            priority=min(priority, highest),
+            max_attempts=attempts,
+            max_priority=highest,
+        )

@@ -71,6 +71,9 @@ class Choice:
         """A job that is ready to be stored."""
         if self.payload_ref is not None:
             payload = check_size(with_reference(payload, self.payload_ref), job_type)
+        if self.priority is not None and self.priority > defaults.max_priority:
+            allowed = f"at most {defaults.max_priority} for jobs of type {job_type}"
+            raise InvalidValue("priority", self.priority, allowed)
         return NewJob(
             id=self.id or uuid7(),
             own_id=self.id is not None,

@@ -13,10 +13,12 @@ import msgspec
 from windlass import config
 from windlass.errors import InvalidPayload, InvalidValue, Refused, UnknownType, WindlassError
 from windlass.job import NewJob, TypeInfo
+from windlass.pace import Pace
 from windlass.payload import Ring, pack, validate
 from windlass.payload.seal import refuse_lookalikes
 from windlass.payload.text import check_size
 from windlass.queue import guests
+from windlass.queue.admission import Admission
 from windlass.queue.batch import not_found
 from windlass.queue.defaults import Defaults
 from windlass.queue.handle import JobHandle
@@ -41,6 +43,7 @@ class Producer:
         self._opening = opening
         self._registry = registry
         self._defaults = Defaults(opening)
+        self._admission = Admission(opening)
         self._catalogue: dict[str, TypeInfo] = {}
         # Read when the first secret is to be kept.
         self._ring: Ring | None = None
@@ -80,15 +83,32 @@ class Producer:
         """Store one job; with a connection, in the caller's transaction."""
         return self._store([draft], connection)[0]
 
-    def enqueue_many(self, drafts: Iterable[NewJob], connection: object | None = None) -> list[JobHandle]:
-        """Store many jobs, a chunk a transaction."""
-        chunks = _chunks(drafts)
+    def enqueue_many(
+        self,
+        drafts: Iterable[NewJob],
+        connection: object | None = None,
+        max_per_second: float | None = None,
+    ) -> list[JobHandle]:
+        """Store many jobs, a chunk a transaction; with a pace, in as many as it takes to be even."""
+        if max_per_second is not None:
+            return self._store_evenly(drafts, connection, max_per_second)
+        chunks = _chunks(drafts, CHUNK)
         if connection is not None:
             return [handle for chunk in chunks for handle in self._store(chunk, connection)]
         first = next(chunks, [])
         if len(first) < CHUNK:
             return self._store(first, None) if first else []
         return self._store_meanwhile(first, chunks)
+
+    def _store_evenly(
+        self, drafts: Iterable[NewJob], connection: object | None, max_per_second: float
+    ) -> list[JobHandle]:
+        pace = Pace(max_per_second, clock=self._opening.clock)
+        handles: list[JobHandle] = []
+        for chunk in _chunks(drafts, pace.step or CHUNK):
+            handles += self._store(chunk, connection)
+            pace.passed(len(chunk))
+        return handles
 
     def _store_meanwhile(self, chunk: list[NewJob], following: Iterator[list[NewJob]]) -> list[JobHandle]:
         """More than a chunk: while one is being stored, the next is made."""
@@ -126,6 +146,7 @@ class Producer:
         """Store many jobs as one batch, in one transaction."""
         self.publish()
         opened = self._opening.get()
+        self._admission.check(drafts, self._defaults.settings())
         done = opened.store.enqueue_batch(batch, drafts)
         opened.wakeup.notify()
         return self._handles(done)
@@ -155,6 +176,7 @@ class Producer:
 
     def _store(self, drafts: Sequence[NewJob], connection: object | None) -> list[JobHandle]:
         opened = self._opening.get()
+        self._admission.check(drafts, self._defaults.settings(), guest=connection is not None)
         if connection is not None:
             # Publishing would wait for the lock that the caller's transaction holds: the next ordinary
             # enqueue, or a worker, does it.
@@ -170,6 +192,7 @@ class Producer:
 
     async def _store_async(self, drafts: Sequence[NewJob], connection: object) -> list[JobHandle]:
         opened = await asyncio.to_thread(self._opening.get)
+        await asyncio.to_thread(lambda: self._admission.check(drafts, self._defaults.settings(), guest=True))
         async with guests.opened_async(connection, opened.wakeup.notify) as inner:
             return self._handles(await opened.store.enqueue_on_async(inner, drafts))
 
@@ -209,9 +232,9 @@ def _as_stored(info: TypeInfo) -> Any:
     return msgspec.json.decode(msgspec.json.encode(info))
 
 
-def _chunks(drafts: Iterable[NewJob]) -> Iterator[list[NewJob]]:
-    counted = enumerate(drafts)
-    while chunk := [_checked(index, draft) for index, draft in itertools.islice(_noted(counted), CHUNK)]:
+def _chunks(drafts: Iterable[NewJob], size: int = CHUNK) -> Iterator[list[NewJob]]:
+    counted, size = enumerate(drafts), min(size, CHUNK)
+    while chunk := [_checked(index, draft) for index, draft in itertools.islice(_noted(counted), size)]:
         yield chunk
 
 

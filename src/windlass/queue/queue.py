@@ -80,6 +80,7 @@ class TypeOptions(TimingOptions, total=False):
     rate: str
     burst: int
     limit_key: str
+    max_priority: int
 
 
 class Decorator(Protocol):
@@ -209,9 +210,18 @@ class Queue:
         """A checked job that is not stored yet, by its type's name."""
         return self._producer.draft_by_name(name, payload, without_connection(choose(options)))
 
-    def enqueue_many(self, drafts: Iterable[NewJob], *, connection: object | None = None) -> list[JobHandle]:
-        """Store drafts in their order: all or none up to 10,000, beyond that all or none of each 10,000."""
-        return self._producer.enqueue_many(drafts, connection)
+    def enqueue_many(
+        self,
+        drafts: Iterable[NewJob],
+        *,
+        connection: object | None = None,
+        max_per_second: float | None = None,
+    ) -> list[JobHandle]:
+        """Store drafts in their order: all or none up to 10,000, beyond that all or none of each 10,000.
+
+        With `max_per_second` they are stored little by little, and what is stored stays if a later one fails.
+        """
+        return self._producer.enqueue_many(drafts, connection, max_per_second)
 
     async def enqueue_many_async(
         self, drafts: Iterable[NewJob], *, connection: object | None = None

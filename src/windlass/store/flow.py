@@ -55,6 +55,14 @@ class Runs(msgspec.Struct, frozen=True, kw_only=True):
     succeeded: tuple[str, ...] = ()
 
 
+class Depths(msgspec.Struct, frozen=True, kw_only=True):
+    """How many jobs wait, by type; counted then, so long ago (None: never)."""
+
+    pending: Mapping[str, int] = {}
+    at: datetime | None = None
+    age: timedelta | None = None
+
+
 class Switches(msgspec.Struct, frozen=True, kw_only=True):
     """All that holds jobs back at one moment, besides limits."""
 
@@ -90,6 +98,12 @@ class Flow(Protocol):
         self, worker: str, runs: Sequence[Runs], terms: Mapping[str, BreakerTerms]
     ) -> list[Breaker]:
         """Tell what a worker saw; the breakers that were opened or closed by it."""
+
+    def depths(self) -> Depths:
+        """How many jobs wait, by type, as last counted."""
+
+    def count_depths(self, older_than: timedelta) -> Depths:
+        """The same, counted anew if the last count is older than that."""
 
     def adopt(self, restricted: Mapping[str, Restriction]) -> None:
         """Let running jobs that were claimed before a limit was known count under it."""

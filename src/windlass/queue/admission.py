@@ -1,0 +1,82 @@
+"""Are so many jobs waiting that no more should be taken?"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from windlass.clock import SystemClock
+from windlass.errors import QueueFull
+from windlass.settings import ALL, Settings
+from windlass.store.flow import Depths
+
+if TYPE_CHECKING:
+    from windlass.job import NewJob
+    from windlass.queue.opening import Opening
+    from windlass.store.protocol import Store
+
+log = logging.getLogger("windlass.admission")
+
+_REFRESH_SECONDS = 1.0
+_WARN_SECONDS = 60.0
+# Workers count more often; without them whoever enqueues does.
+_OLD = timedelta(seconds=15)
+_SYSTEM = SystemClock()
+
+
+class Admission:
+    """Knows about how many jobs wait: as counted some seconds ago, and what this process has added since.
+
+    Not exact, and need not be: what is refused at 500,000 may as well be refused a few thousand later.
+    """
+
+    def __init__(self, opening: Opening) -> None:
+        self._opening = opening
+        self._depths = Depths()
+        self._added: Counter[str] = Counter()
+        self._looked: tuple[Store | None, float] = (None, -math.inf)
+        self._warned = -math.inf
+
+    def check(self, jobs: Sequence[NewJob], settings: Settings, *, guest: bool = False) -> None:
+        """Refuse jobs, all of them, if too many wait. A guest's transaction must not wait for our count."""
+        self._look(guest=guest)
+        coming = Counter(job.type for job in jobs)
+        for name, count in coming.items():
+            depth = self._depths.pending.get(name, 0) + self._added[name]
+            self._judge(f"of type {name}", depth, count, settings.soft_depth(name), settings.hard_depth(name))
+        total = sum(self._depths.pending.values()) + self._added.total()
+        self._judge("in all", total, len(jobs), settings.soft_depth(ALL), settings.hard_depth(ALL))
+        self._added.update(coming)
+
+    def _judge(self, of: str, depth: int, count: int, soft: int, hard: int) -> None:
+        if depth + count > hard:
+            raise QueueFull(of, depth, hard)
+        if depth + count > soft:
+            self._warn(of, depth, soft)
+
+    def _warn(self, of: str, depth: int, soft: int) -> None:
+        now = self._now()
+        if now - self._warned >= _WARN_SECONDS:
+            self._warned = now
+            note = "more are taken, up to hard_depth"
+            log.warning("queue.deep", extra={"jobs": depth, "of": of, "soft_depth": soft, "note": note})
+
+    def _look(self, *, guest: bool) -> None:
+        store, now = self._opening.get().store, self._now()
+        place, looked_at = self._looked
+        if place is store and now - looked_at < _REFRESH_SECONDS:
+            return
+        found = store.depths()
+        if not guest and (found.age is None or found.age > _OLD):
+            found = store.count_depths(_OLD)
+        if place is not store or found.at != self._depths.at:
+            # Counted since we looked: what we had added is in it.
+            self._added.clear()
+        self._depths, self._looked = found, (store, now)
+
+    def _now(self) -> float:
+        return (self._opening.clock or _SYSTEM).monotonic()

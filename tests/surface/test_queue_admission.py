@@ -1,0 +1,107 @@
+"""When are jobs refused because too many wait, or stored no faster than asked?"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from windlass import InvalidValue, Queue, QueueFull
+from windlass.clock import ManualClock
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def queue(clock: ManualClock) -> Iterator[Queue]:
+    with Queue("sqlite:///:memory:", clock=clock) as queue:
+        yield queue
+
+
+def test_a_full_queue_refuses_and_takes_jobs_again_once_it_has_drained(
+    queue: Queue, clock: ManualClock
+) -> None:
+    @queue.job
+    def work() -> None: ...
+
+    @queue.job
+    def other() -> None: ...
+
+    queue.store.set_setting("work.hard_depth", "100")
+    jobs = queue.enqueue_many(work.draft() for _ in range(95))
+    with pytest.raises(QueueFull, match="about 95 jobs of type work wait, and 100 are the limit") as refused:
+        queue.enqueue_many(work.draft() for _ in range(10))
+    assert refused.value.retryable
+    assert refused.value.retry_after == 5
+    other.enqueue()
+    queue.enqueue_many(work.draft() for _ in range(5))
+    with pytest.raises(QueueFull):
+        work.enqueue()
+
+    for job in jobs[:50]:
+        queue.cancel(job.id)
+    clock.advance(20)
+    work.enqueue()
+
+
+def test_what_others_have_enqueued_counts_too(queue: Queue, clock: ManualClock) -> None:
+    @queue.job
+    def work() -> None: ...
+
+    queue.store.set_setting("*.hard_depth", "10")
+    queue.store.enqueue([work.draft() for _ in range(10)])
+    with pytest.raises(QueueFull, match="about 10 jobs in all wait"):
+        work.enqueue()
+
+
+def test_a_deep_queue_is_warned_of_and_goes_on(queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
+    @queue.job
+    def work() -> None: ...
+
+    queue.store.set_setting("soft_depth", "10")
+    with caplog.at_level(logging.WARNING, "windlass.admission"):
+        queue.enqueue_many(work.draft() for _ in range(20))
+        work.enqueue()
+    assert [record.message for record in caplog.records] == ["queue.deep"]
+
+
+def test_ended_jobs_fill_nothing(queue: Queue, clock: ManualClock) -> None:
+    @queue.job
+    def work() -> None: ...
+
+    queue.store.set_setting("hard_depth", "10")
+    for _ in range(5):
+        for job in queue.enqueue_many(work.draft() for _ in range(10)):
+            queue.cancel(job.id)
+        clock.advance(20)
+
+
+def test_a_types_highest_priority_is_kept_by_code_and_operators(queue: Queue, clock: ManualClock) -> None:
+    @queue.job(max_priority=3)
+    def bulk() -> None: ...
+
+    assert queue.get(bulk.enqueue().id).priority == 3
+    with pytest.raises(InvalidValue, match="priority must be at most 3 for jobs of type bulk, got 9"):
+        bulk.options(priority=9).enqueue()
+    queue.store.set_setting("bulk.max_priority", "9")
+    clock.advance(6)
+    assert queue.get(bulk.options(priority=9).enqueue().id).priority == 9
+
+
+def test_many_jobs_are_stored_no_faster_than_asked() -> None:
+    with Queue("sqlite:///:memory:") as queue:
+
+        @queue.job
+        def work() -> None: ...
+
+        begun = queue.store.now()
+        handles = queue.enqueue_many((work.draft() for _ in range(60)), max_per_second=200)
+        took = (queue.store.now() - begun).total_seconds()
+        assert len(handles) == 60
+        assert took >= 0.25
+        with pytest.raises(InvalidValue, match="more than 0 per second"):
+            queue.enqueue_many([], max_per_second=0)
