@@ -84,15 +84,19 @@ def _with(command: F, *options: Callable[[F], F]) -> F:
 def read_filter(choice: dict[str, Any], *, states: tuple[JobState, ...] = ()) -> Filter:
     """The filter that the options ask for; `states` hold where none are named."""
     named = choice.get("state", ()) or tuple(states)
-    return filters.read_filter(
-        types=choice["type"],
-        states=named,
-        tenant=choice["tenant"],
-        key=choice["key"],
-        error=choice["error"],
-        older_than=choice["older_than"],
-        where=choice["where"],
-    )
+    try:
+        return filters.read_filter(
+            types=choice["type"],
+            states=named,
+            tenant=choice["tenant"],
+            key=choice["key"],
+            error=choice["error"],
+            older_than=choice["older_than"],
+            where=choice["where"],
+        )
+    except InvalidValue as error:
+        flag = "--" + error.field.replace("_", "-")
+        raise InvalidValue(flag, error.value, error.allowed) from None
 
 
 def names_any(choice: dict[str, Any]) -> bool:

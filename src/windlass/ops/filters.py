@@ -77,5 +77,7 @@ def read_condition(text: str) -> tuple[tuple[str, ...], Any]:
     except (ValueError, RecursionError):
         wanted = value
     if isinstance(wanted, dict | list):
-        raise InvalidValue("where", text, "a comparison with a plain value, not with a list or object")
+        raise InvalidValue(
+            "where", text, "a comparison with a plain value: only plain values can be compared"
+        )
     return names[1:], wanted

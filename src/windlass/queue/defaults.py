@@ -37,6 +37,7 @@ class Defaults:
         self._opening = opening
         self._settings = Settings({})
         self._of_handlers: dict[int, tuple[Handler, TypeDefaults]] = {}
+        self._of_types: dict[str, tuple[TypeInfo, TypeDefaults]] = {}
         # Where, and when.
         self._looked: tuple[Store | None, float] = (None, -math.inf)
 
@@ -61,6 +62,12 @@ class Defaults:
     def of_type(self, info: TypeInfo) -> TypeDefaults:
         """For a type that only the store's catalogue knows."""
         self._look()
+        known = self._of_types.get(info.name)
+        if known is None or known[0] is not info:
+            known = self._of_types[info.name] = (info, self._of_info(info))
+        return known[1]
+
+    def _of_info(self, info: TypeInfo) -> TypeDefaults:
         said = info.options.get("max_attempts") if "max_attempts" in info.options.get("said", ()) else None
         priority = info.options.get("priority", DEFAULT_PRIORITY)
         return self._effective(
@@ -72,7 +79,7 @@ class Defaults:
         place, looked_at = self._looked
         if place is not store or now - looked_at >= _REFRESH_SECONDS:
             self._settings = settings.read(store.settings())
-            self._of_handlers = {}
+            self._of_handlers, self._of_types = {}, {}
             self._looked = (store, now)
 
     def _effective(

@@ -39,8 +39,10 @@ class App:
         by_path: dict[str, dict[str, Route]] = {}
         for route in routes:
             by_path.setdefault(route.path, {})[route.method] = route
+        # What has no name in its path, jobs that come in above all, need not be searched for.
+        self._plain = {path: methods for path, methods in by_path.items() if "{" not in path}
         self._router = Router(
-            [Path(path, _Resource(self, methods)) for path, methods in by_path.items()],
+            [Path(path, _Resource(self, by_path[path])) for path in by_path if "{" in path],
             redirect_slashes=False,
             default=self._nothing_here,
         )
@@ -49,7 +51,11 @@ class App:
         """One connection's request."""
         if scope["type"] != "http":
             return
-        await self._router(scope, receive, send)
+        methods = self._plain.get(scope["path"])
+        if methods is None:
+            await self._router(scope, receive, send)
+        else:
+            await self.answer(methods, scope, receive, send)
 
     async def answer(self, methods: Mapping[str, Route], scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request whose path is known."""

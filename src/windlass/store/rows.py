@@ -129,7 +129,7 @@ def api_key_from(row: Row) -> ApiKey:
         roles=tuple(msgspec.json.decode(row["roles"], type=list[str])),
         types=tuple(msgspec.json.decode(row["types"], type=list[str])),
         tenant=row["tenant"],
-        rate=row["rate"],
+        rate=None if row["rate"] is None else float(row["rate"]),
         created_at=from_micros(row["created_at"]),
         expires_at=_moment(row["expires_at"]),
         revoked_at=_moment(row["revoked_at"]),

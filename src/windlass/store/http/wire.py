@@ -1,4 +1,7 @@
-"""How does a request reach a server that may be away for a while, and once only?"""
+"""How does a request reach a server that may be away for a while, and once only?
+
+On the standard library's client: what producers install stays small.
+"""
 
 from __future__ import annotations
 

@@ -98,6 +98,7 @@ class PostgresTarget:
     def finish(self, highest: int) -> None:
         def finish(connection: Connection, tx: PostgresTx) -> None:
             tx.rows("number_after", highest=highest)
+            tx.rows("audit_number_after")
             for table in TABLES:
                 connection.execute(sql.SQL("analyze {}").format(_name(table)))
 

@@ -73,7 +73,7 @@ def add_api_key(tx: Tx, new: NewApiKey, by: str, why: str) -> ApiKey:
         roles=rows.json_text(new.roles),
         types=rows.json_text(new.types),
         tenant=new.tenant,
-        rate=new.rate,
+        rate=None if new.rate is None else str(new.rate),
         now=tx.now,
         expires_at=expires_at,
     )

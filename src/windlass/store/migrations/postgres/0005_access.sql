@@ -8,7 +8,8 @@ create table windlass.api_keys (
     roles text not null,
     types text not null,
     tenant text,
-    rate double precision,
+    -- Jobs per second, in digits.
+    rate text,
     created_at bigint not null,
     expires_at bigint,
     revoked_at bigint,

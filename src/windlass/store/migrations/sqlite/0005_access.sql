@@ -8,7 +8,8 @@ create table windlass.api_keys (
     roles text not null,
     types text not null,
     tenant text,
-    rate real,
+    -- Jobs per second, in digits.
+    rate text,
     created_at integer not null,
     expires_at integer,
     revoked_at integer,
