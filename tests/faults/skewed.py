@@ -1,10 +1,9 @@
 """Runs a program of Python under a wrong clock: skewed.py SECONDS PROGRAM ARG...
 
 What the machine takes for the time of day is shifted; steady clocks stay as they are, as they do when a clock
-is set wrong. libfaketime 0.9.10, Debian's, cannot do that to Python 3.11: it shifts steady clocks, too, but
-not the waits of locks by them (`sem_clockwait`), so that each wait of a second lasts an hour; told to leave
-steady clocks alone (FAKETIME_DONT_FAKE_MONOTONIC), it still shifts sleeps by them (`clock_nanosleep`), which
-then fail.
+is set wrong. libfaketime 0.9.10, Debian's, cannot do that to Python 3.11: it shifts steady clocks, too, and
+an `Event.wait(0.2)` did not come back within 15 s (probably since `sem_clockwait` is not shifted with them);
+told to leave steady clocks alone (FAKETIME_DONT_FAKE_MONOTONIC), it lets `time.sleep` fail with EINVAL.
 """
 
 from __future__ import annotations
