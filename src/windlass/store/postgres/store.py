@@ -140,7 +140,7 @@ class PostgresStore(Flowing):
 
     def claim(self, want: Want) -> Claimed:
         # Never asked again by itself: leases of a lost answer are the claimer's to find and give back.
-        verb = limited.claim if want.restricted else claim.claim
+        verb = limited.claim if want.restricted or want.lowest else claim.claim
         return self._hot("claim", verb, want, self._floors, again=False)
 
     def extend(self, leases: Sequence[Lease], by: timedelta) -> tuple[list[Lease], list[Lease]]:
