@@ -84,6 +84,12 @@ class Settings(msgspec.Struct, frozen=True):
             per_tenant=self._bound(name, "tenant_concurrency", said.per_tenant, general=general),
         )
 
+    @property
+    def low_share(self) -> float:
+        """Which share of the jobs that a worker starts are of the lowest priority that waits."""
+        share: float = self._value("low_share")
+        return share
+
     def soft_depth(self, job_type: str) -> int:
         """How many jobs of a type, or of all (`*`), may wait before it is worth a warning."""
         depth: int = self._choose(job_type, "soft_depth", None)
@@ -219,6 +225,16 @@ def _share(text: str) -> float | None:
     raise InvalidValue("", text, f"a share between 0 and 1 such as 0.8, or {_NONE}")
 
 
+def _low_share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if 0 <= share <= _LARGEST_LOW_SHARE:
+        return share
+    raise InvalidValue("", text, f"a share between 0 and {_LARGEST_LOW_SHARE} such as 0.1")
+
+
 def _jobs(text: str) -> int:
     if text.isdecimal() and 1 <= int(text) <= _MOST_JOBS:
         return int(text)
@@ -299,6 +315,7 @@ def _delays_of(kind_name: str) -> str:
 _RETRY = "retry."
 _NONE = "none"
 _MOST_JOBS = 1_000
+_LARGEST_LOW_SHARE = 0.5
 _DEEPEST = 10**12
 _READERS: dict[str, Callable[[str], Any]] = {
     "max_attempts": _attempts,
@@ -319,6 +336,7 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "breaker.jobs": _jobs,
     "breaker.window": _moments,
     "breaker.probe": _moments,
+    "low_share": _low_share,
     "keep_ended": _keep,
     "keep_dead": _keep,
 }
@@ -344,7 +362,8 @@ DEFAULTS: dict[str, Any] = {
     "breaker.jobs": _BREAKER.jobs,
     "breaker.window": _BREAKER.window,
     "breaker.probe": _BREAKER.probe,
+    "low_share": 0.0,
     "keep_ended": timedelta(days=7),
     "keep_dead": timedelta(days=30),
 }
-PER_TYPE = tuple(name for name in DEFAULTS if not name.startswith("keep_"))
+PER_TYPE = tuple(name for name in DEFAULTS if not name.startswith(("keep_", "low_share")))
