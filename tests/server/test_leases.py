@@ -9,7 +9,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.server.conftest import House
+from tests.server.conftest import House, serving, shop
+from windlass.ops import Ops
 
 
 def claim(
@@ -181,3 +182,43 @@ def test_two_keys_with_workers_of_one_name_are_two_workers(house: House) -> None
     claim(two)
     rows = {worker.id.rpartition("~")[0] for worker in house.queue.store.workers()}
     assert {"one~w1", "two~w1"} <= rows
+
+
+def test_pauses_and_limits_hold_for_remote_workers(store_url: str) -> None:
+    with shop(store_url) as queue:
+        queue.publish()
+        ops = Ops(queue.store, wakeup=queue.wakeup, by="test")
+        ops.pause("add")
+        ops.set_limit("add", {"concurrency": "1"})
+        with serving(queue) as house:
+            api = house.caller()
+            jobs = [queue.enqueue("add", {"a": n}) for n in range(3)]
+            assert claim(api, wait="100ms") == []
+            assert {state(house, job.id) for job in jobs} == {"pending"}
+            ops.resume("add")
+            [lease] = claim(api, limit=3, wait="30s")
+            assert claim(api, worker="w2", limit=3) == []
+            # The end of one lets the next one start.
+            with ThreadPoolExecutor(1) as threads:
+                waiting = threads.submit(claim, house.caller(), worker="w3", limit=3, wait="30s")
+                assert api.post(f"/leases/{lease['lease']}/complete").status_code == 200
+                assert len(waiting.result(30)) == 1
+
+
+def test_failures_of_remote_workers_open_the_breaker(house: House, api: httpx2.Client) -> None:
+    house.ops.set_setting("add.breaker.share", "0.5")
+    house.ops.set_setting("add.breaker.jobs", "5")
+    for n in range(10):
+        house.queue.enqueue("add", {"a": n})
+    for lease in claim(api, limit=10):
+        api.post(f"/leases/{lease['lease']}/fail", json={"message": "down"})
+    pause = threading.Event()
+    while not any(breaker.open for breaker in house.ops.breakers()):
+        pause.wait(0.05)
+
+
+def test_tenants_are_served_in_turn(house: House, api: httpx2.Client) -> None:
+    for tenant in ("a", "a", "b", "b"):
+        house.queue.enqueue("add", {"a": 1}, tenant=tenant)
+    served = [claim(api, worker=f"w{n}")[0]["job"]["tenant"] for n in range(4)]
+    assert served == ["a", "b", "a", "b"]

@@ -12,11 +12,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from windlass.errors import InvalidValue, Refused, StoreError
+from windlass.errors import InvalidValue, Refused, StoreError, StoreUnavailable
 from windlass.ops import Ops
 from windlass.queue import Queue
 from windlass.server.admission import Admission
 from windlass.server.door import Door
+from windlass.server.flow import Flow
 from windlass.server.hints import happens
 from windlass.server.identity import LOCAL, Identity
 from windlass.server.intake import Intake
@@ -100,6 +101,13 @@ class Parts:
         """The store behind it."""
         return self.queue.store
 
+    @property
+    def flow(self) -> Flow:
+        """What holds remote workers back."""
+        if self._upkeep is None:
+            raise StoreUnavailable("the server is not open yet")
+        return self._upkeep.flow
+
     def ops(self, who: Identity = LOCAL) -> Ops:
         """The operator's verbs, done in somebody's name."""
         return Ops(self.store, wakeup=self.queue.wakeup, by=who.told)
@@ -114,7 +122,7 @@ class Parts:
                 f"{self.config.host} can be reached by other machines, and there is no API key: make one by "
                 "`windlass keys create NAME --role admin`, or say --insecure"
             )
-        self._upkeep = Upkeep(self.store, self.queue.wakeup)
+        self._upkeep = Upkeep(self.store, self.queue.wakeup, self.queue.registry.limits)
         self._upkeep.start()
 
     async def run(self, verb: Callable[..., T], /, *args: Any, **options: Any) -> T:
