@@ -222,3 +222,28 @@ def test_tenants_are_served_in_turn(house: House, api: httpx2.Client) -> None:
         house.queue.enqueue("add", {"a": 1}, tenant=tenant)
     served = [claim(api, worker=f"w{n}")[0]["job"]["tenant"] for n in range(4)]
     assert served == ["a", "b", "a", "b"]
+
+
+def test_a_new_worker_that_asks_many_times_at_once_has_one_row(house: House) -> None:
+    start = threading.Barrier(8)
+
+    def ask(api: httpx2.Client) -> str:
+        start.wait()
+        return str(api.post("/leases", json={"worker": "w1", "types": ["add"]}).json()["worker"])
+
+    with ThreadPoolExecutor(8) as threads:
+        assert len(set(threads.map(ask, [house.caller() for _ in range(8)]))) == 1
+
+
+@pytest.mark.parametrize("more", [{"request": "r1"}, {"holding": []}])
+def test_a_job_that_kills_whoever_asks_for_it_again_costs_attempts(
+    house: House, api: httpx2.Client, more: dict[str, Any]
+) -> None:
+    job = house.queue.enqueue("add", {"a": 1})
+    first = claim(api, **more)
+    for _ in range(3):
+        assert [each["lease"] for each in claim(api, **more)] == [each["lease"] for each in first]
+    [second] = claim(api, **more)
+    assert second["lease"] != first[0]["lease"]
+    assert (job.get().attempts, job.get().losses) == (2, 1)
+    assert api.post(f"/leases/{first[0]['lease']}/complete").status_code == 409

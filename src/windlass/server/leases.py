@@ -28,6 +28,7 @@ from windlass.outcome import (
     Done,
     Failed,
     Interrupted,
+    Lost,
     Outcome,
     Policy,
     Result,
@@ -121,9 +122,15 @@ def _known_before(call: Call, form: ClaimForm, row: str) -> list[Lease]:
         return []
     held = {lease.token: lease for lease in call.parts.store.held_by(row)}
     if given:
-        return [held[lease.token] for lease in given if lease.token in held]
-    named = {_split(each)[1] for each in form.holding or ()}
-    return [lease for token, lease in held.items() if token not in named][: form.limit]
+        found = [held[lease.token] for lease in given if lease.token in held]
+    else:
+        named = {_split(each)[1] for each in form.holding or ()}
+        found = [lease for token, lease in held.items() if token not in named][: form.limit]
+    again = [lease for lease in found if call.parts.remote.tell_again(lease)]
+    if len(again) < len(found):
+        told = {lease.token for lease in again}
+        _end(call, [lease for lease in found if lease.token not in told], Lost(Reason.WORKER_LOST))
+    return again
 
 
 async def _wait_for_jobs(call: Call, worker: str, want: _Wanting, wait: float) -> list[Lease]:
@@ -161,7 +168,7 @@ async def _look_again(
         if found.leases:
             if gone.done():
                 # Nobody is there to run them.
-                await call.run(_give_back, call, found.leases)
+                await call.run(_end, call, found.leases, Unstarted())
                 raise HungUp
             return found.leases
     return []
@@ -177,9 +184,12 @@ def _claimed(call: Call, want: _Wanting) -> Claimed:
     return found
 
 
-def _give_back(call: Call, leases: Sequence[Lease]) -> None:
+def _end(call: Call, leases: Sequence[Lease], result: Result) -> None:
+    """Settle leases that nobody is there for."""
     now = call.parts.store.now()
-    outcomes = [decide(lease.job, Unstarted(), Policy(), now=now, chance=random.random) for lease in leases]
+    outcomes = [
+        decide(lease.job, result, _policy(call, lease.job), now=now, chance=random.random) for lease in leases
+    ]
     call.parts.store.settle(
         [Settlement(lease, outcome) for lease, outcome in zip(leases, outcomes, strict=True)]
     )
@@ -380,6 +390,8 @@ def _route(path: str, answer: Answer, summary: str, takes: Any, gives: Any) -> R
         takes=takes,
         gives={200: gives},
         refuses=(404, 409, 413, 415),
+        # A claim takes whatever is due, of any tenant.
+        whole=True,
     )
 
 
