@@ -10,6 +10,7 @@ import httpx2
 import pytest
 
 from tests.server.conftest import House, serving, shop
+from windlass.job import JobState, Reason
 from windlass.ops import Ops
 
 
@@ -247,3 +248,29 @@ def test_a_job_that_kills_whoever_asks_for_it_again_costs_attempts(
     assert second["lease"] != first[0]["lease"]
     assert (job.get().attempts, job.get().losses) == (2, 1)
     assert api.post(f"/leases/{first[0]['lease']}/complete").status_code == 409
+
+
+def test_a_job_that_is_too_old_is_given_to_nobody(store_url: str) -> None:
+    with shop(store_url) as queue:
+
+        @queue.job(max_age=0.001)
+        def young(n: int) -> None:
+            """Too late by the time that anybody asks."""
+
+        job = queue.enqueue("young", {"n": 1})
+        with serving(queue) as house:
+            assert claim(house.caller(), types=("young",)) == []
+        error = job.get().error
+        assert (job.get().state, error.reason if error else None) == (JobState.DEAD, Reason.EXPIRED)
+
+
+def test_the_lowest_priority_has_its_share(store_url: str) -> None:
+    with shop(store_url) as queue:
+        queue.publish()
+        Ops(queue.store, by="test").set_setting("low_share", "0.5")
+        for priority in (9, 9, 9, 9, 0, 0, 0, 0):
+            queue.enqueue("add", {"a": 1}, priority=priority)
+        with serving(queue) as house:
+            api = house.caller()
+            served = [claim(api, worker=f"w{n}")[0]["job"]["priority"] for n in range(4)]
+        assert 0 in served

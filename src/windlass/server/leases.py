@@ -30,6 +30,7 @@ from windlass.outcome import (
     Interrupted,
     Lost,
     Outcome,
+    Overdue,
     Policy,
     Result,
     Returned,
@@ -38,6 +39,7 @@ from windlass.outcome import (
     clean,
     clean_end,
     decide,
+    is_overdue,
 )
 from windlass.payload.text import parse_value
 from windlass.policy.retry import Retry
@@ -67,6 +69,7 @@ from windlass.store.protocol import Claimed, Settlement, Want
 # A waiting worker is kept alive by its open request, and looks at least so often.
 _LOOK_SECONDS = 1.0
 _BEAT_SECONDS = 2.0
+_AT_ONCE = timedelta(0)
 _LONGEST_MESSAGE = 2_000
 _LONGEST_TRACEBACK = 8_000
 # What may be claimed is asked anew with every look.
@@ -175,13 +178,19 @@ async def _look_again(
 
 
 def _claimed(call: Call, want: _Wanting) -> Claimed:
-    """Take what is due, as far as nothing holds it back at this moment."""
-    wanted = want()
+    """Take what is due, as far as nothing holds it back at this moment; what is too old to run ends here."""
+    wanted, store, flow = want(), call.parts.store, call.parts.flow
     if wanted is None:
         return Claimed([])
-    found = call.parts.store.claim(wanted)
-    call.parts.flow.claimed(found.leases)
-    return found
+    found = store.claim(wanted)
+    flow.claimed(wanted, found.leases)
+    aging = [lease for lease in found.leases if flow.ages(lease.job.type)]
+    now = store.now() if aging else None
+    late = [lease for lease in aging if now and is_overdue(lease.job, _policy(call, lease.job), now)]
+    if not late:
+        return found
+    _end(call, late, Overdue())
+    return Claimed([lease for lease in found.leases if lease not in late], _AT_ONCE)
 
 
 def _end(call: Call, leases: Sequence[Lease], result: Result) -> None:
