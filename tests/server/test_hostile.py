@@ -120,6 +120,17 @@ def test_a_body_that_nobody_reads_ends_its_connection(house: House, monkeypatch:
             assert said(line).startswith(b"HTTP/1.1 ")
 
 
+def test_bodies_together_have_a_bound_and_are_forgotten_when_answered(
+    api: httpx2.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = {"type": "add", "payload": {"a": 1}, "delay": 60}
+    monkeypatch.setattr(call, "MOST_BODY_BYTES", 200)
+    assert {api.post("/jobs", json=job).status_code for _ in range(10)} == {201}
+    refused = api.post("/jobs", json=job | {"tenant": "t" * 200})
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+    assert api.post("/jobs", json=job).status_code == 201
+
+
 def test_probes_are_answered_however_much_there_is_to_do(
     house: House, api: httpx2.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

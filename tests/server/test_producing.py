@@ -329,4 +329,7 @@ def test_a_time_beyond_the_calendar_is_refused(api: httpx2.Client) -> None:
     name = add(api)
     for moment in ("0001-01-01T00:00:00+12:00", "9999-12-31T23:59:59-12:00"):
         answer = api.patch(f"/jobs/{name}", json={"run_at": moment})
-        assert (answer.status_code, answer.json()["errors"][0]["field"]) == (400, "run_at")
+        sent = post(api, type="add", payload={"a": 1}, run_at=moment)
+        for refused in (answer, sent):
+            [wrong] = refused.json()["errors"]
+            assert (refused.status_code, wrong["field"], wrong["value"]) == (400, "run_at", moment)

@@ -81,7 +81,10 @@ class App:
             call = Call(scope, receive, route, _names(scope), identity, self.parts)
             if not route.query and scope["query_string"]:
                 call.query  # noqa: B018 - refuses what the route does not know
-            return await route.answer(call)
+            try:
+                return await route.answer(call)
+            finally:
+                call.let_go()
         except Problem as problem:
             return problem.reply()
         except HungUp:

@@ -115,8 +115,15 @@ def _drafts(call: Call, forms: Sequence[JobForm], *, batch: bool = False) -> lis
         try:
             drafts.append(_draft(call, form, index if batch else None))
         except WindlassError as error:
-            raise problems.of(error, index=index if batch else None) from error
+            raise problems.of(_as_sent(error), index=index if batch else None) from error
     return drafts
+
+
+def _as_sent(error: WindlassError) -> WindlassError:
+    """The error in the words of the form, where those of the library are others."""
+    if isinstance(error, InvalidValue) and error.field == "at":
+        return InvalidValue("run_at", error.value, error.allowed)
+    return error
 
 
 def _draft(call: Call, form: JobForm, index: int | None) -> NewJob:

@@ -92,6 +92,8 @@ class Parts:
         self.stream = Stream(self)
         self.remote = Remote()
         self.contract: dict[str, Any] = {}
+        # What the requests under way have sent so far.
+        self.body_bytes = 0
         self._upkeep: Upkeep | None = None
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="windlass-server")
         # For what may take hours, such as many jobs at a slow pace: it must not keep the others waiting.
