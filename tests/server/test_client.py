@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import threading
 from collections.abc import Iterator
@@ -12,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from tests.server.conftest import House
+from tests.server.conftest import House, serving
 from windlass import (
     Client,
+    IdConflict,
     InvalidPayload,
     InvalidValue,
     JobNotFound,
@@ -243,3 +245,22 @@ def test_who_answers_like_no_server_of_ours_is_not_taken_for_one(house: House) -
             client.enqueue("add", {"a": 1})
         with pytest.raises(Refused, match="302"):
             client.enqueue("add", {"a": 1})
+
+
+def test_secrets_are_sealed_by_the_server_and_a_repeated_request_is_known(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WINDLASS_ENCRYPTION_KEYS", base64.b64encode(b"k" * 32).decode())
+    with Queue(store_url) as queue:
+
+        @queue.job(encrypt=["secret"])
+        def hide(secret: str) -> str:
+            return secret[::-1]
+
+        with serving(queue) as house, flaky(house, "lost") as (_, url), Client(url) as client:
+            job = client.enqueue("hide", {"secret": "swordfish"})
+            assert b"swordfish" not in bytes(queue.get(job.id).payload)
+            with pytest.raises(IdConflict):
+                client.enqueue("hide", {"secret": "another"}, id=job.id)
+            with queue.worker():
+                assert job.result(30) == "hsifdrows"

@@ -333,3 +333,11 @@ def test_a_time_beyond_the_calendar_is_refused(api: httpx2.Client) -> None:
         for refused in (answer, sent):
             [wrong] = refused.json()["errors"]
             assert (refused.status_code, wrong["field"], wrong["value"]) == (400, "run_at", moment)
+
+
+def test_a_key_in_a_header_is_the_same_key_as_in_a_field(api: httpx2.Client) -> None:
+    body = json.dumps({"type": "add", "payload": {"a": 1}}).encode()
+    headers = {b"Idempotency-Key": "für-1".encode(), b"Content-Type": b"application/json"}
+    sent = api.post("/jobs", content=body, headers=headers)
+    assert (sent.status_code, sent.json()["key"]) == (201, "für-1")
+    assert add(api, key="für-1") == sent.json()["id"]

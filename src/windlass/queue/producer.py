@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from windlass import config
-from windlass.errors import InvalidPayload, InvalidValue, Refused, UnknownType, WindlassError
+from windlass.errors import InvalidPayload, InvalidValue, KeyMissing, Refused, UnknownType, WindlassError
 from windlass.job import NewJob, TypeInfo
 from windlass.pace import Pace
 from windlass.payload import Ring, pack, validate
@@ -204,15 +205,27 @@ class Producer:
         return [JobHandle(self._opening, each.id, each.key, created=each.created) for each in done]
 
     def _sealed(self, draft: NewJob, fields: Sequence[str]) -> NewJob:
-        """The draft with its secret fields encrypted: in the clear they never leave this process."""
+        """The draft with its secret fields encrypted: in the clear they never reach the store."""
         refuse_lookalikes(draft.payload, draft.type)
-        if not fields:
+        if not fields or self._opening.get().served:
             return draft
         if self._ring is None:
             self._ring = config.ring()
         stamp = self._ring.stamp(draft.payload)
-        sealed = check_size(self._ring.seal(draft.payload, fields, draft.id), draft.type)
+        sealed = self._sealed_before(draft, self._ring) if draft.own_id else None
+        if sealed is None:
+            sealed = check_size(self._ring.seal(draft.payload, fields, draft.id), draft.type)
         return msgspec.structs.replace(draft, payload=sealed, stamp=stamp)
+
+    def _sealed_before(self, draft: NewJob, ring: Ring) -> bytes | None:
+        """The same payload as it was stored under the same id: sealed anew it would look like another one."""
+        known = self._opening.get().store.get(draft.id)
+        if known is None or known.id != draft.id:
+            return None
+        with contextlib.suppress(KeyMissing, InvalidPayload):
+            if ring.open(msgspec.json.decode(known.payload), known.id) == msgspec.json.decode(draft.payload):
+                return bytes(known.payload)
+        return None
 
     def _known(self, name: str) -> TypeInfo:
         if name not in self._catalogue:
