@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NoReturn
 
 import msgspec
@@ -12,6 +12,7 @@ from windlass.clock import SystemClock, from_micros
 from windlass.errors import JobNotFound, Refused, WrongState
 from windlass.job import Attempt, Change, Error, Job, JobState, NewJob, Request, TypeInfo
 from windlass.store.batches import BatchInfo, NewBatch
+from windlass.store.flow import Depths
 from windlass.store.http.wire import Wire
 from windlass.store.protocol import Acted, Enqueued, Filter, Page, StoreStatus
 
@@ -145,6 +146,10 @@ class HttpStore:
     def settings(self) -> dict[str, str]:
         """What operators have set, which holds where a job says nothing."""
         return self._catalogue().settings
+
+    def depths(self) -> Depths:
+        """The server counts, and refuses what is too much."""
+        return Depths(age=timedelta(0))
 
     # --- looking ---
 
