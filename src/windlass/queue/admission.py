@@ -60,10 +60,11 @@ class Admission:
             self._judge(
                 f"of type {name}", depths[name], count, settings.soft_depth(name), settings.hard_depth(name)
             )
-        total, soft = depths.total(), settings.soft_depth(ALL)
-        self._judge("in all", total, len(jobs), soft, settings.hard_depth(ALL))
+        total = depths.total()
+        self._judge("in all", total, len(jobs), settings.soft_depth(ALL), settings.hard_depth(ALL))
         self._roomy = {*depths, *coming}
-        self._room = min(soft - total, *(settings.soft_depth(name) - depths[name] for name in self._roomy))
+        left = [_lower(settings, name) - depths[name] for name in self._roomy]
+        self._room = min(_lower(settings, ALL) - total, *left)
 
     def _judge(self, of: str, depth: int, count: int, soft: int, hard: int) -> None:
         if depth + count > hard:
@@ -95,3 +96,7 @@ class Admission:
 
     def _now(self) -> float:
         return (self._opening.clock or _SYSTEM).monotonic()
+
+
+def _lower(settings: Settings, name: str) -> int:
+    return min(settings.soft_depth(name), settings.hard_depth(name))
