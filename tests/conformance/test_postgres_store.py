@@ -301,7 +301,8 @@ def test_a_connection_whose_other_end_stands_still_is_noticed_and_replaced(
         told = threading.Event()
         there.wakeup.subscribe(told.set)
         assert told.wait(10)
-        [(pid,)] = run(url, "select pid from pg_stat_activity where query = 'listen windlass'")
+        listening = "query = 'listen windlass' and datname = current_database()"
+        [(pid,)] = run(url, f"select pid from pg_stat_activity where {listening}")
         os.kill(pid, signal.SIGSTOP)
         try:
             # It is replaced in less time than a look at it takes: the log has both.

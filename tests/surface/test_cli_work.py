@@ -97,7 +97,7 @@ def test_until_empty_ends_when_nothing_is_left_and_counts_what_waits(windlass: T
     assert windlass.ok("show", "sum", "--json").json["result"] == 3
     assert windlass.ok("status", "--json").json["counts"]["dead"] == 1
     answer = windlass.apart("worker", "start", shop, "--until-empty", "--json")
-    assert answer.json == {"scheduled": 1, "retrying": 0}
+    assert answer.json == {"scheduled": 1, "retrying": 0, "paused": 0}
 
 
 def test_a_worker_serves_only_the_types_that_it_is_told(windlass: Terminal, shop: str) -> None:

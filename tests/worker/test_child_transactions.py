@@ -58,8 +58,8 @@ def test_one_child_has_one_transaction_after_the_other(queue: Queue, url: str) -
     with queue.worker(processes=1) as worker:
         for number in range(20):
             assert send.enqueue(f"{number:02}").wait(PATIENCE).state is JobState.COMPLETED
-        assert worker.parts.settler.done == 20
-        assert worker.parts.settler.failed == worker.parts.settler.late == 0
+    assert worker.parts.settler.done == 20
+    assert worker.parts.settler.failed == worker.parts.settler.late == 0
     assert sent(url) == [f"{number:02}" for number in range(20)]
 
 

@@ -39,18 +39,32 @@ class Admission:
         self._depths = Depths()
         self._added: Counter[str] = Counter()
         self._looked: tuple[Store | None, float] = (None, -math.inf)
+        # So many more of these types cannot come near a limit before the next look.
+        self._room = 0
+        self._roomy: set[str] = set()
         self._warned = -math.inf
 
     def check(self, jobs: Sequence[NewJob], settings: Settings, *, guest: bool = False) -> None:
         """Refuse jobs, all of them, if too many wait. A guest's transaction must not wait for our count."""
-        self._look(guest=guest)
+        looked = self._look(guest=guest)
+        if looked or len(jobs) > self._room or not all(job.type in self._roomy for job in jobs):
+            self._check_closely(jobs, settings)
+        self._room -= len(jobs)
+        for job in jobs:
+            self._added[job.type] += 1
+
+    def _check_closely(self, jobs: Sequence[NewJob], settings: Settings) -> None:
+        depths = Counter(self._depths.pending) + self._added
         coming = Counter(job.type for job in jobs)
         for name, count in coming.items():
-            depth = self._depths.pending.get(name, 0) + self._added[name]
-            self._judge(f"of type {name}", depth, count, settings.soft_depth(name), settings.hard_depth(name))
-        total = sum(self._depths.pending.values()) + self._added.total()
+            self._judge(
+                f"of type {name}", depths[name], count, settings.soft_depth(name), settings.hard_depth(name)
+            )
+        total = depths.total()
         self._judge("in all", total, len(jobs), settings.soft_depth(ALL), settings.hard_depth(ALL))
-        self._added.update(coming)
+        self._roomy = {*depths, *coming}
+        left = [_lower(settings, name) - depths[name] for name in self._roomy]
+        self._room = min(_lower(settings, ALL) - total, *left)
 
     def _judge(self, of: str, depth: int, count: int, soft: int, hard: int) -> None:
         if depth + count > hard:
@@ -65,11 +79,12 @@ class Admission:
             note = "more are taken, up to hard_depth"
             log.warning("queue.deep", extra={"jobs": depth, "of": of, "soft_depth": soft, "note": note})
 
-    def _look(self, *, guest: bool) -> None:
+    def _look(self, *, guest: bool) -> bool:
+        """Look at the store's count now and then; whether it was time to."""
         store, now = self._opening.get().store, self._now()
         place, looked_at = self._looked
         if place is store and now - looked_at < _REFRESH_SECONDS:
-            return
+            return False
         found = store.depths()
         if not guest and (found.age is None or found.age > _OLD):
             found = store.count_depths(_OLD)
@@ -77,6 +92,11 @@ class Admission:
             # Counted since we looked: what we had added is in it.
             self._added.clear()
         self._depths, self._looked = found, (store, now)
+        return True
 
     def _now(self) -> float:
         return (self._opening.clock or _SYSTEM).monotonic()
+
+
+def _lower(settings: Settings, name: str) -> int:
+    return min(settings.soft_depth(name), settings.hard_depth(name))

@@ -102,6 +102,10 @@ class SharedVerbs(Flowing, ABC):
 
     # --- the fleet ---
 
+    def join(self, worker: WorkerInfo) -> None:
+        # Durably, other than a beat: jobs of a worker whose row did not survive a failover would be nobody's.
+        self._rewrite(fleet.join, worker)
+
     def declare_dead(self, worker: str, beat: int) -> bool:
         return self._write(fleet.declare_dead, worker, beat)
 

@@ -140,7 +140,7 @@ class HttpStore:
         )
 
     def depths(self) -> Depths:
-        """How many wait is the server's to judge: here always none, as of now."""
+        """The server counts, and refuses what is too much: here none ever wait, as counted just now."""
         return Depths(at=self.now(), age=timedelta(0))
 
     def register(self, types: Sequence[TypeInfo]) -> None:

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
         StoreStatus,
         Vitals,
         Want,
-        WorkerInfo,
     )
     from windlass.store.scheduling import Fired
 
@@ -153,9 +152,6 @@ class PostgresStore(SharedVerbs):
         self._hot("beat", handling.note_progress, said)
 
     # --- the fleet ---
-
-    def join(self, worker: WorkerInfo) -> None:
-        self._hot("beat", shared_fleet.join, worker)
 
     def beat(self, worker: str, vitals: Vitals) -> bool:
         return self._hot("beat", fleet.beat, worker, vitals)

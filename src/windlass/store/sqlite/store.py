@@ -37,7 +37,6 @@ if TYPE_CHECKING:
         Settlement,
         Vitals,
         Want,
-        WorkerInfo,
     )
 
 T = TypeVar("T")
@@ -144,9 +143,6 @@ class SqliteStore(SharedVerbs):
         self._writer.run(handling.note_progress, said)
 
     # --- the fleet ---
-
-    def join(self, worker: WorkerInfo) -> None:
-        self._writer.run(fleet.join, worker)
 
     def beat(self, worker: str, vitals: Vitals) -> bool:
         return self._writer.run(fleet.beat, worker, vitals, urgent=True)
