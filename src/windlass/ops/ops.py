@@ -258,13 +258,20 @@ class Ops(FlowVerbs):
 
     def set_setting(self, name: str, value: str, *, by: str | None = None, why: str = "") -> None:
         """Set a run-time setting; it holds until it is set again or reset."""
-        settings.check_change(self.store.settings(), name, value)
-        self.store.set_setting(name, value.strip(), by=self._who(by), why=why)
+        self.set_settings({name: value}, by=by, why=why)
 
     def reset_setting(self, name: str, *, by: str | None = None, why: str = "") -> None:
         """Forget what was set: code or default hold again."""
-        settings.check_change(self.store.settings(), name, None)
-        self.store.set_setting(name, None, by=self._who(by), why=why)
+        self.set_settings({name: None}, by=by, why=why)
+
+    def set_settings(
+        self, changes: Mapping[str, str | None], *, by: str | None = None, why: str = ""
+    ) -> None:
+        """Set several, all or none; None resets one."""
+        settled = settings.check_changes(self.store.settings(), changes)
+        if settled:
+            self.store.set_settings(settled, by=self._who(by), why=why)
+            self._wake()
 
     # --- who may, and who did -------------------------------------------------------------------
 

@@ -103,10 +103,7 @@ def _drafts(call: Call, forms: Sequence[JobForm], *, batch: bool = False) -> lis
 
 def _draft(call: Call, form: JobForm, index: int | None) -> NewJob:
     who = call.identity
-    if not who.takes(form.type):
-        raise _not_allowed(who.told, form.type, index)
-    if form.type == SHELL and not (call.parts.config.shell and (who.key_id is None or SHELL in who.types)):
-        raise _no_shell(index)
+    check_type_allowed(call, form.type, index)
     tenant = form.tenant
     if who.tenant is not None:
         if tenant not in (None, who.tenant):
@@ -131,6 +128,15 @@ def _draft(call: Call, form: JobForm, index: int | None) -> NewJob:
         on_dead=form.on_dead,
     )
     return msgspec.structs.replace(draft, caller=who.name) if who.name else draft
+
+
+def check_type_allowed(call: Call, job_type: str, index: int | None = None) -> None:
+    """Refuse who may not say what jobs of a type do: shell commands above all."""
+    who = call.identity
+    if not who.takes(job_type):
+        raise _not_allowed(who.told, job_type, index)
+    if job_type == SHELL and not (call.parts.config.shell and (who.key_id is None or SHELL in who.types)):
+        raise _no_shell(index)
 
 
 def _key(call: Call, form: JobForm, index: int | None) -> str | None:
@@ -255,7 +261,7 @@ async def edit_job(call: Call) -> Reply:
         raise InvalidValue("run_at", form.run_at, "left out when delay is given")
     if form.priority is None and form.run_at is None and form.delay is None and form.payload == NOTHING:
         raise InvalidValue("body", "nothing to change", "an object with priority, run_at, delay or payload")
-    payload = sent_payload(form.payload)
+    payload = sent_payload(call, job.type, form.payload)
 
     def edit() -> Any:
         ops = call.parts.ops(call.identity)
@@ -267,9 +273,12 @@ async def edit_job(call: Call) -> Reply:
     return Reply(200, await call.run(edit))
 
 
-def sent_payload(raw: msgspec.Raw) -> dict[str, Any] | None:
-    """The payload in a form; None if none was sent."""
-    return None if raw == NOTHING else parse(bytes(raw), "payload")
+def sent_payload(call: Call, job_type: str, raw: msgspec.Raw) -> dict[str, Any] | None:
+    """Another payload for a job, if one was sent: as good as a new job, and not for who may not make one."""
+    if raw == NOTHING:
+        return None
+    check_type_allowed(call, job_type)
+    return parse(bytes(raw), "payload")
 
 
 def _after(now: Any, delay: timedelta, said: object) -> Any:
