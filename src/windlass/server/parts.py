@@ -49,6 +49,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     depth_limit: int = DEPTH_LIMIT
     tls_cert: str | None = None
     tls_key: str | None = None
+    # Whether it looks after the fleet; a worker in the same process does so already.
+    upkeep: bool = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= _MOST_PORTS:
@@ -114,8 +116,9 @@ class Parts:
                 f"{self.config.host} can be reached by other machines, and there is no API key: make one by "
                 "`windlass keys create NAME --role admin`, or say --insecure"
             )
-        self._upkeep = Upkeep(self.store, self.queue.wakeup)
-        self._upkeep.start()
+        if self.config.upkeep:
+            self._upkeep = Upkeep(self.store, self.queue.wakeup)
+            self._upkeep.start()
 
     async def run(self, verb: Callable[..., T], /, *args: Any, **options: Any) -> T:
         """Call something that waits for the store, on a thread."""
