@@ -130,6 +130,20 @@ def test_a_service_sees_its_own_jobs_and_keys_are_its_own(locked: House) -> None
     assert mail.get(f"/batches/{batch['batch']}").json()["total"] == 1
 
 
+def test_a_service_neither_takes_nor_waits_for_jobs_of_others(locked: House) -> None:
+    billing = locked.caller(locked.key("billing", "producer"))
+    mail = locked.caller(locked.key("mail", "producer"))
+    job = {"type": "add", "payload": {"a": 1}, "unique": "sync:1"}
+    first = billing.post("/jobs", json=job).json()["id"]
+    assert billing.post("/jobs", json=job).json()["id"] == first
+    for policy in ("skip", "replace", "error"):
+        taken = mail.post("/jobs", json=job | {"payload": {"a": 2}, "on_unique": policy})
+        assert taken.status_code == 409
+    assert bytes(locked.queue.get(first).payload) == b'{"a":1}'
+    after = {"type": "add", "payload": {"a": 1}, "depends_on": [first]}
+    assert [api.post("/jobs", json=after).status_code for api in (billing, mail)] == [201, 404]
+
+
 def test_types_and_tenant_of_a_key_are_its_bounds(locked: House) -> None:
     api = locked.caller(locked.key("mailer", "producer", "viewer", types=("mail.*",), tenant="acme"))
     assert api.post("/jobs", json={"type": "add", "payload": {"a": 1}}).status_code == 403

@@ -44,6 +44,8 @@ class Admission:
     def check(self, jobs: Sequence[NewJob], settings: Settings, *, guest: bool = False) -> None:
         """Refuse jobs, all of them, if too many wait. A guest's transaction must not wait for our count."""
         self._look(guest=guest)
+        if self._depths.elsewhere:
+            return
         coming = Counter(job.type for job in jobs)
         for name, count in coming.items():
             depth = self._depths.pending.get(name, 0) + self._added[name]
@@ -71,7 +73,7 @@ class Admission:
         if place is store and now - looked_at < _REFRESH_SECONDS:
             return
         found = store.depths()
-        if not guest and (found.age is None or found.age > _OLD):
+        if not guest and not found.elsewhere and (found.age is None or found.age > _OLD):
             found = store.count_depths(_OLD)
         if place is not store or found.at != self._depths.at:
             # Counted since we looked: what we had added is in it.

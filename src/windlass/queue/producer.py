@@ -142,11 +142,15 @@ class Producer:
             return self.enqueue_many(drafts, connection)
         return [handle for chunk in _chunks(drafts) for handle in await self._store_async(chunk, connection)]
 
+    def admit(self, drafts: Sequence[NewJob]) -> None:
+        """Refuse drafts, all of them, if too many jobs wait."""
+        self._admission.check(drafts, self._defaults.settings())
+
     def enqueue_batch(self, batch: NewBatch, drafts: Sequence[NewJob]) -> list[JobHandle]:
         """Store many jobs as one batch, in one transaction."""
         self.publish()
         opened = self._opening.get()
-        self._admission.check(drafts, self._defaults.settings())
+        self.admit(drafts)
         done = opened.store.enqueue_batch(batch, drafts)
         opened.wakeup.notify()
         return self._handles(done)

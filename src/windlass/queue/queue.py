@@ -210,6 +210,10 @@ class Queue:
         """A checked job that is not stored yet, by its type's name."""
         return self._producer.draft_by_name(name, payload, without_connection(choose(options)))
 
+    def admit(self, drafts: Sequence[NewJob]) -> None:
+        """Refuse drafts with QueueFull if too many jobs wait, as every enqueue does; for servers."""
+        self._producer.admit(drafts)
+
     def enqueue_many(
         self,
         drafts: Iterable[NewJob],

@@ -98,6 +98,7 @@ def _drafts(call: Call, forms: Sequence[JobForm], *, batch: bool = False) -> lis
             drafts.append(_draft(call, form, index if batch else None))
         except WindlassError as error:
             raise problems.of(error, index=index if batch else None) from error
+    call.parts.queue.admit(drafts)
     return drafts
 
 
@@ -124,8 +125,11 @@ def _draft(call: Call, form: JobForm, index: int | None) -> NewJob:
         on_conflict=form.on_conflict,
         traceparent=form.traceparent or _traceparent(call),
         payload_ref=form.payload_ref,
-        depends_on=form.depends_on,
+        depends_on=_parents(call, form),
         on_dead=form.on_dead,
+        unique=form.unique,
+        until=form.until,
+        on_unique=form.on_unique,
     )
     return msgspec.structs.replace(draft, caller=who.name) if who.name else draft
 
@@ -149,6 +153,18 @@ def _key(call: Call, form: JobForm, index: int | None) -> str | None:
     if form.key not in (None, header):
         raise InvalidValue("key", form.key, f"the same as Idempotency-Key, which is {header!r}")
     return header
+
+
+def _parents(call: Call, form: JobForm) -> tuple[str, ...] | None:
+    """What a job waits for. Others' jobs are not there for who may not see them."""
+    who = call.identity
+    if form.depends_on and (who.tenant is not None or not who.may(Need.SEE)):
+        for name in form.depends_on:
+            # One of the same batch is not there yet, and the caller's own.
+            job = call.parts.store.get(name, caller=who.name) if "\0" not in name else None
+            if job is not None and not who.sees(job):
+                raise JobNotFound(name)
+    return form.depends_on
 
 
 def _traceparent(call: Call) -> str | None:
@@ -315,7 +331,7 @@ ROUTES = (
         summary="Enqueue a job",
         takes=JobForm,
         gives={201: Accepted, 200: Accepted},
-        refuses=(409, 413, 415, 429),
+        refuses=(404, 409, 413, 415, 429),
     ),
     Route(
         method="GET",
@@ -335,7 +351,7 @@ ROUTES = (
         takes=BatchForm,
         gives={201: AcceptedBatch, 200: AcceptedBatch},
         body_limit=BATCH_LIMIT,
-        refuses=(409, 413, 415, 429),
+        refuses=(404, 409, 413, 415, 429),
     ),
     Route(
         method="GET",

@@ -14,6 +14,7 @@ from windlass.job import (
     MAX_KEY,
     MAX_TENANT,
     MAX_TYPE,
+    MAX_UNIQUE,
     JobState,
     Reason,
     Request,
@@ -21,6 +22,7 @@ from windlass.job import (
 )
 from windlass.ops import Verb
 from windlass.ops.keys import Role
+from windlass.queue.options import MOST_PARENTS
 from windlass.schedule.timing import MAX_NAME
 from windlass.store.flow import BreakerState
 from windlass.store.scheduling import FireOutcome, Origin
@@ -81,8 +83,46 @@ class JobForm(Form, frozen=True, kw_only=True):
     on_conflict: Literal["error", "existing"] = "error"
     traceparent: str | None = None
     payload_ref: str | None = None
-    depends_on: tuple[str, ...] | None = None
-    on_dead: Literal["wait", "cancel", "run"] = "wait"
+    depends_on: (
+        Annotated[
+            tuple[str, ...],
+            Meta(
+                max_length=MOST_PARENTS,
+                description="Ids or keys: it runs after all of these jobs have completed.",
+                examples=[["render:home"]],
+            ),
+        ]
+        | None
+    ) = None
+    on_dead: Annotated[
+        Literal["wait", "cancel", "run"],
+        Meta(description="What to do when a job that it depends on is dead."),
+    ] = "wait"
+    unique: (
+        Annotated[
+            str,
+            Meta(
+                min_length=1,
+                max_length=MAX_UNIQUE,
+                description="At most one job of that name at a time.",
+                examples=["sync:42"],
+            ),
+        ]
+        | None
+    ) = None
+    until: (
+        Annotated[
+            Literal["start", "done"], Meta(description="How long it holds the unique name: done if left out.")
+        ]
+        | None
+    ) = None
+    on_unique: (
+        Annotated[
+            Literal["skip", "replace", "error"],
+            Meta(description="If a job holds the name: answer with it, give it this work, or refuse."),
+        ]
+        | None
+    ) = None
 
 
 class BatchForm(Form, frozen=True, kw_only=True):

@@ -10,8 +10,9 @@ import msgspec
 
 from windlass.clock import SystemClock, from_micros
 from windlass.errors import JobNotFound, Refused, WrongState
-from windlass.job import Attempt, Change, Error, Job, JobState, NewJob, Request, TypeInfo
+from windlass.job import REFERENCE, Attempt, Change, Error, Job, JobState, NewJob, Request, TypeInfo
 from windlass.store.batches import BatchInfo, NewBatch
+from windlass.store.flow import Depths
 from windlass.store.http.wire import Wire
 from windlass.store.protocol import Acted, Enqueued, Filter, Page, StoreStatus
 
@@ -135,6 +136,10 @@ class HttpStore:
             finished_at=found.finished_at,
         )
 
+    def depths(self) -> Depths:
+        """The server counts, and refuses what is too much."""
+        return Depths(elsewhere=True)
+
     def register(self, types: Sequence[TypeInfo]) -> None:
         """Workers register types: who only produces does not know better than they."""
 
@@ -218,9 +223,11 @@ def _refuse(what: str) -> NoReturn:
 
 
 def _form(new: NewJob) -> dict[str, Any]:
+    payload, reference = _apart(new.payload)
     form: dict[str, Any] = {
         "type": new.type,
-        "payload": msgspec.Raw(new.payload),
+        "payload": payload,
+        "payload_ref": reference,
         "priority": new.priority,
         "max_attempts": new.max_attempts,
         # It is its own proof that a request is a repeated one.
@@ -234,7 +241,18 @@ def _form(new: NewJob) -> dict[str, Any]:
         "depends_on": list(new.depends_on) or None,
         "on_dead": new.on_dead,
     }
+    if new.unique is not None:
+        form |= {"unique": new.unique, "until": new.unique_until, "on_unique": new.on_unique}
     return {name: value for name, value in form.items() if value is not None}
+
+
+def _apart(payload: bytes) -> tuple[msgspec.Raw, str | None]:
+    """The handler's own fields, and the reference that a draft carries beside them."""
+    if REFERENCE.encode() not in payload:
+        return msgspec.Raw(payload), None
+    content: dict[str, Any] = msgspec.json.decode(payload)
+    reference = content.pop(REFERENCE, None)
+    return msgspec.Raw(msgspec.json.encode(content)), reference
 
 
 def _enqueued(accepted: _Accepted) -> Enqueued:

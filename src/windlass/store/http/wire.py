@@ -35,6 +35,7 @@ _REFUSALS: dict[str, type[WindlassError]] = {
     "not-found": errors.JobNotFound,
     "key-conflict": errors.KeyConflict,
     "id-conflict": errors.IdConflict,
+    "unique-conflict": errors.UniqueConflict,
     "wrong-state": errors.WrongState,
     "lease-lost": errors.LeaseLost,
 }
@@ -149,13 +150,20 @@ def _checked(status: int, content: bytes) -> bytes:
     if status < http.client.BAD_REQUEST:
         return content
     problem = _problem(content)
-    name = str(problem.get("type", "")).rpartition(":")[2]
-    detail = str(problem.get("detail", f"status {status}"))
-    kind = _REFUSALS.get(name, errors.Refused)
+    kind = _REFUSALS.get(_name(problem), errors.Refused)
+    raise _as(kind, str(problem.get("detail", f"status {status}")), problem)
+
+
+def _as(kind: type[WindlassError], detail: str, problem: dict[str, Any]) -> WindlassError:
+    """An error of the library, as a server tells of it."""
     error = kind.__new__(kind)
     error.args = (detail,)
     error.__dict__.update(_facts(problem))
-    raise error
+    return error
+
+
+def _name(problem: dict[str, Any]) -> str:
+    return str(problem.get("type", "")).rpartition(":")[2]
 
 
 def _facts(problem: dict[str, Any]) -> dict[str, Any]:
@@ -169,6 +177,8 @@ def _facts(problem: dict[str, Any]) -> dict[str, Any]:
 def _not_now(shown: str, content: bytes) -> WindlassError:
     problem = _problem(content)
     detail = f"{shown}: {problem.get('detail', 'not now')}"
+    if _name(problem) == "queue-full":
+        return _as(errors.QueueFull, detail, problem)
     return StoreUnavailable(detail) if problem.get("status") == _NOT_NOW[1] else StoreBusy(detail)
 
 
