@@ -81,6 +81,7 @@ class TypeOptions(TimingOptions, total=False):
     burst: int
     limit_key: str
     max_priority: int
+    sensitive: bool
 
 
 class Decorator(Protocol):

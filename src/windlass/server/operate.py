@@ -49,7 +49,8 @@ async def replay_job(call: Call) -> Reply:
     form = await call.body(ReplayForm)
     job = await call.job()
     payload = sent_payload(call, job.type, form.payload)
-    acted = await call.run(call.parts.ops(call.identity).replay, job.id, payload=payload, why=form.why)
+    ops = call.parts.ops(call.identity)
+    acted = await call.run(ops.replay, job.id, payload=payload, confirm=form.confirm, why=form.why)
     return Reply(200, acted)
 
 
@@ -78,6 +79,7 @@ async def act_on_jobs(call: Call) -> Reply:
         limit=form.limit,
         dry_run=form.dry_run,
         rate=form.rate,
+        confirm=form.confirm,
         why=form.why,
     )
     return Reply(200, done)

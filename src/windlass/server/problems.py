@@ -148,6 +148,7 @@ _KNOWN: dict[type, tuple[int, str]] = {
     errors.UniqueConflict: (409, "unique-conflict"),
     errors.ScheduleConflict: (409, "schedule-conflict"),
     errors.WrongState: (409, "wrong-state"),
+    errors.ConfirmationNeeded: (409, "confirmation-needed"),
     errors.LeaseLost: (409, "lease-lost"),
     errors.QueueFull: (429, "queue-full"),
     errors.Refused: (409, "refused"),

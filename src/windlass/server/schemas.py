@@ -155,10 +155,16 @@ class WhyForm(Form, frozen=True, kw_only=True):
     why: Annotated[str, Meta(max_length=1000)] = ""
 
 
+_Confirm = Annotated[
+    bool, Meta(description="Types that are marked as sensitive: the job has been looked at.")
+]
+
+
 class ReplayForm(WhyForm, frozen=True, kw_only=True):
     """A dead job to be run again, with another payload if one is given."""
 
     payload: Object = msgspec.field(default_factory=lambda: NOTHING)
+    confirm: _Confirm = False
 
 
 class FilterForm(Form, frozen=True, kw_only=True):
@@ -185,6 +191,7 @@ class ActionForm(Form, frozen=True, kw_only=True):
     dry_run: bool = False
     limit: Annotated[int, Meta(ge=1, le=1_000_000_000)] | None = None
     rate: Annotated[float, Meta(ge=0.01, le=1_000_000, description="Jobs per second.")] | None = None
+    confirm: _Confirm = False
     why: Annotated[str, Meta(max_length=1000)] = ""
 
 
