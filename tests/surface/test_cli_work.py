@@ -7,6 +7,7 @@ import re
 import signal
 import socket
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,6 +15,8 @@ import httpx2
 import pytest
 
 from tests.surface.conftest import Terminal
+from windlass import Queue
+from windlass.cli import serve
 
 LONGEST = 60
 
@@ -249,7 +252,24 @@ def test_up_goes_on_without_a_server_where_its_packages_are_missing(windlass: Te
     assert (asked.code, "pip install 'windlass[server]'" in asked.err) == (1, True)
 
 
-def test_up_finds_another_port_unless_one_is_named(windlass: Terminal, shop: str) -> None:
+def test_up_serves_elsewhere_where_its_usual_port_is_taken(
+    windlass: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as taken, Queue(f"sqlite:///{windlass.folder / 'jobs.db'}") as queue:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        monkeypatch.setattr(serve, "PORT", taken.getsockname()[1])
+        server, url = serve.serve_beside(queue, None)
+        server.start(threading.Event())
+        try:
+            assert not url.endswith(f":{serve.PORT}")
+            with httpx2.Client(base_url=url, timeout=LONGEST, trust_env=False) as api:
+                assert api.get("/health").json()["ok"]
+        finally:
+            server.stop()
+
+
+def test_a_port_that_is_named_for_up_must_be_free(windlass: Terminal, shop: str) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
