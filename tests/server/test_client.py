@@ -23,9 +23,11 @@ from windlass import (
     JobState,
     KeyConflict,
     Queue,
+    QueueFull,
     Refused,
     StoreMismatch,
     StoreUnavailable,
+    UniqueConflict,
     UnknownType,
     WaitTimeout,
     WrongState,
@@ -82,6 +84,31 @@ def test_many_are_sent_in_hundreds_and_paged_through(client: Client) -> None:
         return len([job async for job in client.jobs_async(types=("add",))])
 
     assert asyncio.run(collect()) == 250
+
+
+def test_what_ties_jobs_to_each_other_is_passed_on(house: House, client: Client) -> None:
+    first = client.enqueue("add", {"a": 1}, unique="sync:1")
+    again = client.enqueue("add", {"a": 1}, unique="sync:1")
+    assert (again.id, again.created) == (first.id, False)
+    client.enqueue("add", {"a": 2}, unique="sync:1", until="start", on_unique="replace")
+    assert bytes(house.queue.get(first.id).payload) == b'{"a":2}'
+    with pytest.raises(UniqueConflict) as conflict:
+        client.enqueue("add", {"a": 1}, unique="sync:1", on_unique="error")
+    assert conflict.value.job_id == first.id
+    then = client.enqueue("add", {"a": 3}, depends_on=[first], on_dead="cancel", payload_ref="s3://b/k")
+    assert house.queue.store.waits_for(then.id) == [first.id]
+    assert house.queue.get(then.id).payload_ref == "s3://b/k"
+    house.ops.bury(first.id)
+    assert then.state is JobState.CANCELLED
+
+
+def test_a_full_queue_is_told_when_patience_is_at_its_end(house: House) -> None:
+    house.queue.store.set_setting("add.hard_depth", "1")
+    with Client(house.url, patience=0) as client:
+        client.enqueue("add", {"a": 1})
+        with pytest.raises(QueueFull, match="hard_depth") as full:
+            client.enqueue("add", {"a": 2})
+    assert (full.value.retryable, full.value.retry_after) == (True, 5)
 
 
 def test_refusals_are_the_errors_of_the_library(house: House, client: Client) -> None:

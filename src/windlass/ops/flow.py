@@ -27,13 +27,19 @@ class FlowVerbs:
     def _wake(self) -> None:
         raise NotImplementedError
 
+    def set_settings(
+        self, changes: Mapping[str, str | None], *, by: str | None = None, why: str = ""
+    ) -> None:
+        """Set several settings, all or none."""
+        raise NotImplementedError
+
     def pause(self, job_type: str, *, by: str | None = None, why: str = "") -> Pause:
         """Start no more jobs of a type; they are still accepted, and those that run go on."""
         return self.store.pause(self._known_type(job_type), by=self._who(by), why=why)
 
-    def resume(self, job_type: str) -> bool:
+    def resume(self, job_type: str, *, by: str | None = None, why: str = "") -> bool:
         """Start them again; False if the type was not paused."""
-        resumed = self.store.resume(check_type(job_type))
+        resumed = self.store.resume(check_type(job_type), by=self._who(by), why=why)
         self._wake()
         return resumed
 
@@ -70,26 +76,20 @@ class FlowVerbs:
         said = None if known is None else limit_from(known.options)
         return settings.read(self.store.settings()).limit(name, said)
 
-    def set_limit(self, name: str, bounds: Mapping[str, str]) -> Limit:
+    def set_limit(
+        self, name: str, bounds: Mapping[str, str], *, by: str | None = None, why: str = ""
+    ) -> Limit:
         """Set bounds by name (concurrency, rate, burst, tenant_concurrency; `none` lifts one)."""
-        changes = {f"{self._limited(name)}.{bound}": text.strip() for bound, text in bounds.items()}
-        stored = self.store.settings()
-        for setting, text in changes.items():
-            settings.check_change(stored, setting, text)
-        for setting, text in changes.items():
-            self.store.set_setting(setting, text)
-        if changes:
-            self._wake()
+        limited = self._limited(name)
+        self.set_settings({f"{limited}.{bound}": text for bound, text in bounds.items()}, by=by, why=why)
         return self.limit(name)
 
-    def reset_limit(self, name: str) -> Limit:
+    def reset_limit(self, name: str, *, by: str | None = None, why: str = "") -> Limit:
         """Forget what was set: the limits in code hold again."""
-        stored = self.store.settings()
-        for bound in BOUNDS:
-            if f"{name}.{bound}" in stored:
-                self.store.set_setting(f"{name}.{bound}", None)
-        self._wake()
-        return self.limit(self._limited(name))
+        limited, stored = self._limited(name), self.store.settings()
+        ours = [f"{limited}.{bound}" for bound in BOUNDS if f"{limited}.{bound}" in stored]
+        self.set_settings(dict.fromkeys(ours), by=by, why=why)
+        return self.limit(name)
 
     def _limited(self, name: str) -> str:
         if name == ALL:

@@ -143,18 +143,18 @@ class Producer:
             return self.enqueue_many(drafts, connection)
         return [handle for chunk in _chunks(drafts) for handle in await self._store_async(chunk, connection)]
 
+    def admit(self, drafts: Sequence[NewJob]) -> None:
+        """Refuse drafts, all of them, if too many jobs wait."""
+        self._admission.check(drafts, self._defaults.settings())
+
     def enqueue_batch(self, batch: NewBatch, drafts: Sequence[NewJob]) -> list[JobHandle]:
         """Store many jobs as one batch, in one transaction."""
         self.publish()
         opened = self._opening.get()
-        self._admission.check(drafts, self._defaults.settings())
+        self.admit(drafts)
         done = opened.store.enqueue_batch(batch, drafts)
         opened.wakeup.notify()
         return self._handles(done)
-
-    def admit(self, drafts: Sequence[NewJob]) -> None:
-        """QueueFull if too many jobs wait for these to be taken."""
-        self._admission.check(drafts, self._defaults.settings())
 
     def batch_status(self, batch_id: str) -> BatchInfo:
         """How far a batch has come; JobNotFound if there is none of that id."""

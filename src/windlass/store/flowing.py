@@ -49,5 +49,5 @@ class Flowing:
     def pause(self, job_type: str, *, by: str = "", why: str = "") -> Pause:
         return self._change(flow.pause, job_type, by, why)
 
-    def resume(self, job_type: str) -> bool:
-        return self._change(flow.resume, job_type)
+    def resume(self, job_type: str, *, by: str = "", why: str = "") -> bool:
+        return self._change(flow.resume, job_type, by, why)

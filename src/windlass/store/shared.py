@@ -21,7 +21,7 @@ from windlass.store.verbs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from datetime import timedelta
 
     from windlass.job import Job, Lease, NewJob, TypeInfo
@@ -149,8 +149,10 @@ class SharedVerbs(Flowing, ABC):
     def declare(self, schedules: Sequence[NewSchedule], types: Sequence[str]) -> list[str]:
         return self._rewrite(scheduling.declare, schedules, types)
 
-    def add_schedule(self, new: NewSchedule, *, replace: bool = False) -> ScheduleInfo:
-        return self._write(scheduling.add, new, replace)
+    def add_schedule(
+        self, new: NewSchedule, *, replace: bool = False, by: str = "", why: str = ""
+    ) -> ScheduleInfo:
+        return self._write(scheduling.add, new, replace, by, why)
 
     def schedules(self) -> list[ScheduleInfo]:
         return self._read(scheduling.every)
@@ -161,17 +163,17 @@ class SharedVerbs(Flowing, ABC):
     def fires(self, name: str, *, limit: int = REMEMBERED) -> list[Fire]:
         return self._read(scheduling.fires, name, limit)
 
-    def pause_schedule(self, name: str, *, by: str = "") -> ScheduleInfo:
-        return self._write(scheduling.pause, name, by)
+    def pause_schedule(self, name: str, *, by: str = "", why: str = "") -> ScheduleInfo:
+        return self._write(scheduling.pause, name, by, why)
 
-    def resume_schedule(self, name: str) -> ScheduleInfo:
-        return self._write(scheduling.resume, name)
+    def resume_schedule(self, name: str, *, by: str = "", why: str = "") -> ScheduleInfo:
+        return self._write(scheduling.resume, name, by, why)
 
-    def run_schedule(self, name: str, *, by: str = "") -> str:
-        return self._write(scheduling.run, name, by, self._enqueuing)
+    def run_schedule(self, name: str, *, by: str = "", why: str = "") -> str:
+        return self._write(scheduling.run, name, by, why, self._enqueuing)
 
-    def remove_schedule(self, name: str) -> None:
-        self._write(scheduling.remove, name)
+    def remove_schedule(self, name: str, *, by: str = "", why: str = "") -> None:
+        self._write(scheduling.remove, name, by, why)
 
     def fire(self) -> Fired:
         # A look first: a fleet with nothing to do must not queue for a lock to find that out.
@@ -202,4 +204,7 @@ class SharedVerbs(Flowing, ABC):
         return self._read(upkeep.settings)
 
     def set_setting(self, name: str, value: str | None, *, by: str = "", why: str = "") -> None:
-        self._rewrite(upkeep.set_setting, name, value, by, why)
+        self.set_settings({name: value}, by=by, why=why)
+
+    def set_settings(self, changes: Mapping[str, str | None], *, by: str = "", why: str = "") -> None:
+        self._rewrite(upkeep.set_settings, changes, by, why)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, NoReturn, TypeVar
 
 import msgspec
@@ -140,8 +140,8 @@ class HttpStore:
         )
 
     def depths(self) -> Depths:
-        """The server counts, and refuses what is too much: here none ever wait, as counted just now."""
-        return Depths(at=self.now(), age=timedelta(0))
+        """The server counts, and refuses what is too much."""
+        return Depths(elsewhere=True)
 
     def register(self, types: Sequence[TypeInfo]) -> None:
         """Workers register types: who only produces does not know better than they."""
@@ -260,6 +260,8 @@ def _form(new: NewJob) -> dict[str, Any]:
         "depends_on": list(new.depends_on) or None,
         "on_dead": new.on_dead,
     }
+    if new.unique is not None:
+        form |= {"unique": new.unique, "until": new.unique_until, "on_unique": new.on_unique}
     return {name: value for name, value in form.items() if value is not None}
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from windlass.clock import from_micros, span, to_micros
 from windlass.store.flow import Breaker, BreakerState, Runs
+from windlass.store.verbs import access
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,18 +39,23 @@ def failing(tx: Tx) -> frozenset[str]:
 
 def set_breaker(tx: Tx, name: str, state: BreakerState, by: str, why: str) -> Breaker:
     """Open or close a breaker by hand, or let outcomes decide again; what was seen before is forgotten."""
+    before = _known(tx).get(name)
     tx.change(
         "set_breaker",
         name=name,
         state="open" if state is BreakerState.OPEN else "closed",
         by_hand=int(state is not BreakerState.AUTO),
         who=by,
-        why=why,
+        why=access.said(why),
         now=tx.now,
     )
     _forget(tx, name)
     tx.change("revise")
-    return _known(tx)[name]
+    changed = _known(tx)[name]
+    access.note(
+        tx, "breaker", "breaker", name, by=by, why=why, before=_standing(before), after=_standing(changed)
+    )
+    return changed
 
 
 def _note(tx: Tx, worker: str, runs: Runs, terms: BreakerTerms) -> None:
@@ -95,6 +101,13 @@ def _closed_by_probe(tx: Tx, runs: Runs) -> bool:
 def _forget(tx: Tx, name: str) -> None:
     tx.change("forget_tallies", name=name, before=tx.now + 1)
     tx.change("forget_failures", name=name, before=tx.now + 1)
+
+
+def _standing(breaker: Breaker | None) -> dict[str, object]:
+    """How a breaker stands, for the audit log; one that nobody knows is closed."""
+    if breaker is None:
+        return {"open": False, "by_hand": False}
+    return {"open": breaker.open, "by_hand": breaker.by_hand}
 
 
 def _known(tx: Tx) -> dict[str, Breaker]:
