@@ -35,6 +35,8 @@ T = TypeVar("T")
 DEPTH_LIMIT = 100_000
 _THREADS = 16
 _LONG_THREADS = 4
+# A hint wakes every worker that waits: so many look for jobs at once, and leave threads to the others.
+_LOOKING = 4
 _LOOK_SECONDS = 2.0
 _MOST_PORTS = 65_535
 
@@ -95,6 +97,7 @@ class Parts:
         self.stream = Stream(self)
         self.remote = Remote()
         self.contract: dict[str, Any] = {}
+        self.looking = asyncio.Semaphore(_LOOKING)
         # What the requests under way have sent so far.
         self.body_bytes = 0
         self._flow: Flow | None = None
