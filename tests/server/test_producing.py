@@ -370,3 +370,14 @@ def test_a_key_in_a_header_is_the_same_key_as_in_a_field(api: httpx2.Client) -> 
     sent = api.post("/jobs", content=body, headers=headers)
     assert (sent.status_code, sent.json()["key"]) == (201, "für-1")
     assert add(api, key="für-1") == sent.json()["id"]
+
+
+def test_a_page_of_large_jobs_is_shorter_and_nothing_is_left_out(house: House, api: httpx2.Client) -> None:
+    body = "x" * 60_000
+    drafts = [house.queue.draft("mail.send", {"to": str(n), "body": body}) for n in range(230)]
+    ids = [handle.id for handle in house.queue.enqueue_many(drafts)]
+    first = api.get("/jobs", params={"limit": 1000}).json()
+    assert 0 < len(first["jobs"]) < 230
+    rest = api.get("/jobs", params={"limit": 1000, "cursor": first["next"]}).json()
+    assert [job["id"] for job in first["jobs"] + rest["jobs"]] == ids[::-1]
+    assert rest["next"] is None

@@ -13,7 +13,7 @@ import msgspec
 from windlass.clock import uuid7
 from windlass.duration import parse_duration
 from windlass.errors import InvalidValue, JobNotFound, WindlassError
-from windlass.job import JobState, NewJob
+from windlass.job import Job, JobState, NewJob
 from windlass.ops.document import batch_document, page_document, told_document
 from windlass.ops.filters import read_filter
 from windlass.payload import parse
@@ -39,7 +39,7 @@ from windlass.server.schemas import (
     WhyForm,
 )
 from windlass.store.batches import NewBatch
-from windlass.store.protocol import Enqueued, Filter
+from windlass.store.protocol import Enqueued, Filter, Page
 
 # --- putting in ---------------------------------------------------------------------------------
 
@@ -228,8 +228,27 @@ async def list_jobs(call: Call) -> Reply:
     """Jobs, newest first."""
     where = await call.run(_filter, call)
     limit = call.whole("limit", 50, 1, 1000)
-    page = await call.run(call.parts.store.find, where, limit=limit, cursor=call.one("cursor"))
+    page = await call.run(_page, call, where, limit, call.one("cursor"))
     return Reply(200, page_document(page, await call.run(call.parts.store.now)))
+
+
+def _page(call: Call, where: Filter, limit: int, cursor: str | None) -> Page:
+    """So many jobs, or fewer if they are large: what one request asks for must fit into memory."""
+    jobs: list[Job] = []
+    size = 0
+    while len(jobs) < limit and size < _MOST_BYTES:
+        page = call.parts.store.find(where, limit=min(_READ_AT_ONCE, limit - len(jobs)), cursor=cursor)
+        jobs += page.jobs
+        size += sum(_size(job) for job in page.jobs)
+        cursor = page.next
+        if cursor is None:
+            break
+    return Page(jobs, cursor)
+
+
+def _size(job: Job) -> int:
+    """About how many bytes a job takes when it is told of; an attempt's error may be long."""
+    return len(bytes(job.payload)) + len(bytes(job.result or b"")) + _ATTEMPT_BYTES * len(job.history)
 
 
 def _filter(call: Call) -> Filter:
@@ -334,6 +353,9 @@ async def cancel_job(call: Call) -> Reply:
 
 
 _LATEST = timedelta(days=3650)
+_READ_AT_ONCE = 200
+_MOST_BYTES = 8 * 2**20
+_ATTEMPT_BYTES = 4 * 1024
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 FILTER = {
     "state": "States, or one view (due, scheduled, retrying, waiting, stuck); may be repeated.",
@@ -344,7 +366,10 @@ FILTER = {
     "older_than": "Enqueued longer ago than this, such as 10m.",
     "where": "A field of the payload, as in payload.user.id=42; may be repeated.",
 }
-PAGE = {"limit": "How many, 1 to 1000.", "cursor": "The `next` of the page before."}
+PAGE = {
+    "limit": "How many, 1 to 1000; fewer come, with a `next`, if they are large.",
+    "cursor": "The `next` of the page before.",
+}
 ROUTES = (
     Route(
         method="POST",
