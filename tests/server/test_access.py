@@ -12,11 +12,13 @@ import pytest
 from tests.server.conftest import House, serving, shop
 from windlass.errors import Refused
 from windlass.ops import Ops
-from windlass.ops.keys import KeyWish
+from windlass.ops.keys import KeyWish, Role
 from windlass.registry import shell_handler
-from windlass.server.identity import Need
+from windlass.server.admission import Admission
+from windlass.server.identity import Identity, Need
 from windlass.server.keyring import Keyring
 from windlass.server.parts import ServerConfig
+from windlass.server.problems import Problem
 from windlass.server.run import Server
 from windlass.server.table import ROUTES
 from windlass.store.protocol import Store
@@ -364,3 +366,14 @@ class _Ahead:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
+
+
+def test_the_api_keys_of_a_service_share_its_rate() -> None:
+    admission = Admission(0, clock=lambda: 0.0)
+    old, new = (
+        Identity(name="billing", roles=frozenset({Role.PRODUCER}), rate=2.0, key_id=name) for name in "ab"
+    )
+    admission.check(old, 1)
+    admission.check(new, 1)
+    with pytest.raises(Problem, match="billing may enqueue 2 jobs a second"):
+        admission.check(new, 1)
