@@ -109,6 +109,7 @@ def test_a_key_is_shown_once_and_stored_as_a_digest(locked: House) -> None:
         {"roles": []},
         {"roles": ["king"]},
         {"rate": 0},
+        {"rate": 1e-320},
         {"expires": "0s"},
         {"types": ["É"]},
     ]

@@ -24,6 +24,7 @@ _PREFIX = "wl"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}")
 _PATTERN = re.compile(r"[a-z0-9_.*?\[\]-]{1,128}")
 LONGEST = timedelta(days=3650)
+_LOWEST_RATE = 0.001
 _HIGHEST_RATE = 1_000_000.0
 
 
@@ -65,8 +66,8 @@ def made(wish: KeyWish) -> tuple[NewApiKey, str]:
     if wish.tenant is not None and (not 1 <= len(wish.tenant) <= MAX_TENANT or "\0" in wish.tenant):
         raise InvalidValue("tenant", wish.tenant, f"a text of 1 to {MAX_TENANT} characters, without NUL")
     rate = DEFAULT_RATE if wish.rate is None else wish.rate
-    if not 0 < rate <= _HIGHEST_RATE:
-        raise InvalidValue("rate", rate, f"above 0 and at most {_HIGHEST_RATE:g} jobs per second")
+    if not _LOWEST_RATE <= rate <= _HIGHEST_RATE:
+        raise InvalidValue("rate", rate, f"between {_LOWEST_RATE:g} and {_HIGHEST_RATE:g} jobs per second")
     if wish.lasts is not None and not timedelta(0) < wish.lasts <= LONGEST:
         raise InvalidValue(
             "expires", f"{wish.lasts.total_seconds():g}s", f"more than 0 and at most {LONGEST.days}d"
