@@ -79,6 +79,7 @@ async def claim(call: Call) -> Reply:
     lease = _lease_span(form.lease)
     catalogue = await call.run(call.parts.store.types)
     types = _wanted(call, form, catalogue)
+    await call.run(call.parts.gate.learn, catalogue)
     client = call.scope.get("client")
     host = client[0] if client else "unknown"
     row = await call.run(
@@ -123,7 +124,7 @@ def _known_before(call: Call, form: ClaimForm, row: str) -> list[Lease]:
 
 
 async def _wait_for_jobs(call: Call, want: Want, wait: float) -> list[Lease]:
-    found = await call.run(call.parts.store.claim, want)
+    found = await call.run(call.parts.gate.claim, want)
     if found.leases or wait <= 0:
         return found.leases
     gone = asyncio.create_task(call.gone())
@@ -149,7 +150,7 @@ async def _look_again(
                 is None
             ):
                 return []
-        found = await call.run(call.parts.store.claim, want)
+        found = await call.run(call.parts.gate.claim, want)
         if found.leases:
             if gone.done():
                 # Nobody is there to run them.
@@ -246,7 +247,8 @@ def _settled(call: Call, lease: Lease, result: Result) -> Outcome | None:
     ran = None if job.started_at is None or isinstance(result, Unstarted) else now - job.started_at
     if store.settle([Settlement(lease, outcome, ran)]):
         raise LeaseLost(job.id)
-    if not isinstance(outcome, Done):
+    permits = held and call.parts.gate.settled(lease, outcome)
+    if permits or not isinstance(outcome, Done):
         call.parts.queue.wakeup.notify()
     return outcome if held else None
 

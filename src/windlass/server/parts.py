@@ -12,11 +12,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from windlass.clock import SystemClock
 from windlass.errors import InvalidValue, Refused, StoreError
 from windlass.ops import Ops
 from windlass.queue import Queue
 from windlass.server.admission import Admission
 from windlass.server.door import Door
+from windlass.server.gate import Gate
 from windlass.server.hints import happens
 from windlass.server.identity import LOCAL, Identity
 from windlass.server.intake import Intake
@@ -90,6 +92,7 @@ class Parts:
         self.stream = Stream(self)
         self.remote = Remote()
         self.contract: dict[str, Any] = {}
+        self._gate: Gate | None = None
         self._upkeep: Upkeep | None = None
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="windlass-server")
         # Asked by probes, which must not wait behind requests.
@@ -99,6 +102,12 @@ class Parts:
     def store(self) -> Store:
         """The store behind it."""
         return self.queue.store
+
+    @property
+    def gate(self) -> Gate:
+        """What stands before the claims of remote workers."""
+        assert self._gate is not None  # noqa: S101 - nobody is answered before it is open
+        return self._gate
 
     def ops(self, who: Identity = LOCAL) -> Ops:
         """The operator's verbs, done in somebody's name."""
@@ -114,7 +123,8 @@ class Parts:
                 f"{self.config.host} can be reached by other machines, and there is no API key: make one by "
                 "`windlass keys create NAME --role admin`, or say --insecure"
             )
-        self._upkeep = Upkeep(self.store, self.queue.wakeup)
+        self._gate = Gate(self.store, SystemClock())
+        self._upkeep = Upkeep(self.store, self.queue.wakeup, self._gate.terms)
         self._upkeep.start()
 
     async def run(self, verb: Callable[..., T], /, *args: Any, **options: Any) -> T:

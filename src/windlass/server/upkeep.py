@@ -26,12 +26,12 @@ _BEAT_SECONDS = 1.75
 class Upkeep:
     """Watches, reaps and prunes, on threads of their own."""
 
-    def __init__(self, store: Store, wakeup: Wakeup) -> None:
+    def __init__(self, store: Store, wakeup: Wakeup, terms: Terms) -> None:
         clock = SystemClock()
         self._store = store
         self._clock = clock
         self._standing = Standing(place.here(), clock)
-        self._terms = Terms(store, {})
+        self._terms = terms
         watchman = Watchman(gone=partial(place.is_gone, seen_from=self._standing.place))
         self._reaper = Reaper(store, wakeup, watchman, policy=self._terms.policy, clock=clock)
         self._loops = (
@@ -60,4 +60,5 @@ class Upkeep:
             self._store.beat(self._standing.id, Vitals())
             self._standing.confirm(sent)
         look = self._store.look(self._standing.id, {})
+        self._terms.notice(look.revision)
         self._reaper.saw(self._standing.id, look, self._standing.pulse)

@@ -4,24 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
+from typing import Protocol
 
 from windlass.policy.limit import UNLIMITED, Limit
-from windlass.registry import Registry
 from windlass.settings import ALL, KEY, Settings
 from windlass.store.flow import Restriction, Switches
 from windlass.store.protocol import Want
 
 
+class Bounded(Protocol):
+    """A type whose code may say something about its limits."""
+
+    @property
+    def limit(self) -> Limit:
+        """Its own."""
+
+    @property
+    def limit_key(self) -> str | None:
+        """What it shares with other types."""
+
+
+class Known(Protocol):
+    """Where types are known from: a worker's registry, or what a server reads in the catalogue."""
+
+    @property
+    def limits(self) -> Mapping[str, Limit]:
+        """What several types share, by key."""
+
+    def get(self, name: str, /) -> Bounded | None:
+        """A type, if it is known."""
+
+
 class Gates:
     """What code and operators hold back, as of the last look."""
 
-    def __init__(self, registry: Registry, types: Mapping[str, int]) -> None:
-        self._registry = registry
+    def __init__(self, known: Known, types: Mapping[str, int]) -> None:
+        self._known = known
         self._types = types
         self.switches = Switches()
         self.restricted: dict[str, Restriction] = {}
         # Paused, or behind a breaker that an operator opened.
         self._shut: frozenset[str] = frozenset()
+
+    def serve(self, types: Mapping[str, int]) -> None:
+        """Hold back these types, from the next look on."""
+        self._types = types
 
     def apply(self, settings: Settings, switches: Switches) -> bool:
         """Take what holds now; whether that is anything else than before."""
@@ -45,7 +72,7 @@ class Gates:
 
     def breaker_of(self, job_type: str) -> str:
         """The name of the breaker before a type: its own, or of the key that it shares."""
-        handler = self._registry.get(job_type)
+        handler = self._known.get(job_type)
         key = None if handler is None else handler.limit_key
         return job_type if key is None else KEY + key
 
@@ -82,7 +109,7 @@ class Gates:
         return {name: self.restricted[name] for name in types if name in self.restricted}
 
     def _restriction(self, job_type: str, settings: Settings) -> Restriction | None:
-        handler = self._registry.get(job_type)
+        handler = self._known.get(job_type)
         limits = {
             job_type: settings.limit(job_type, UNLIMITED if handler is None else handler.limit),
             ALL: settings.limit(ALL),
@@ -103,4 +130,4 @@ class Gates:
         return job_type in self.switches.pauses or (breaker is not None and breaker.open and breaker.by_hand)
 
     def _key_limit(self, key: str) -> Limit | None:
-        return self._registry.limits.get(key)
+        return self._known.limits.get(key)
