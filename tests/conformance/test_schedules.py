@@ -197,6 +197,17 @@ def test_one_that_cannot_be_fired_says_so_and_keeps_nobody_else_from_it(
     assert store.schedule("odd").problem is None
 
 
+def test_those_that_cannot_be_fired_do_not_stand_before_the_others(store: Store, clock: ManualClock) -> None:
+    for number in range(100):
+        store.add_schedule(hourly(f"odd{number}"))
+        _give_zone(store, f"odd{number}", "Atlantis/Capital")
+    clock.advance(HOUR)
+    assert store.fire().jobs == ()
+    store.add_schedule(hourly("good"))
+    clock.advance(HOUR)
+    assert len(store.fire().jobs) == 1
+
+
 def _give_zone(store: Any, name: str, zone: str) -> None:
     """Write a zone that no verb would take."""
 
