@@ -400,6 +400,12 @@ def limit_from(options: Mapping[str, Any]) -> Limit:
     return make_limit(*given)
 
 
+def key_limits(types: Iterable[TypeInfo]) -> dict[str, Limit]:
+    """What types share, by key, as the catalogue tells it."""
+    told = (info.options for info in types if "key_limit" in info.options)
+    return {options["limit_key"]: limit_from(options["key_limit"]) for options in told}
+
+
 def _at_once(field: str, value: int | None) -> int | None:
     return None if value is None else check_whole(field, value, 1, MOST_AT_ONCE)
 

@@ -56,6 +56,14 @@ def test_a_wrong_limit_is_refused_in_one_line(windlass: Terminal) -> None:
             ["shell", "--rate", "fast"],
             "shell.rate must be a rate such as 10/s, 100/m, 5000/h or 1/d, or none",
         ),
+        (
+            ["shell", "--concurrency", "9" * 5_000],
+            "shell.concurrency must be a whole number between 1 and 1000000, or none",
+        ),
+        (["shell", "--burst", "5"], "shell.burst must be given together with a rate"),
+        # Tenants are counted for types alone: elsewhere it would limit nothing.
+        (["--key", "crm", "--tenant-concurrency", "3"], "setting must be one of"),
+        (["--all", "--tenant-concurrency", "3"], "setting must be one of"),
         (["shell", "--key", "crm"], "say one of TYPE, --key and --all"),
         (["shell", "--reset", "--rate", "1/s"], "say either limits or --reset"),
     ):

@@ -10,7 +10,7 @@ from windlass.clock import Clock
 from windlass.job import Lease, TypeInfo
 from windlass.outcome import Outcome
 from windlass.policy.limit import Limit
-from windlass.registry import limit_from
+from windlass.registry import key_limits, limit_from
 from windlass.store.protocol import Claimed, Store, Want
 from windlass.worker.gates import Gates
 from windlass.worker.tally import Tally
@@ -71,8 +71,7 @@ class _Catalogue:
 
     @property
     def limits(self) -> dict[str, Limit]:
-        found = (info.options for info in self.types.values() if "key_limit" in info.options)
-        return {options["limit_key"]: limit_from(options["key_limit"]) for options in found}
+        return key_limits(self.types.values())
 
     def get(self, name: str, /) -> _Type | None:
         info = self.types.get(name)
