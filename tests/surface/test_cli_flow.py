@@ -91,3 +91,30 @@ def test_a_breaker_is_opened_shown_and_closed_by_hand(windlass: Terminal) -> Non
     assert windlass("breaker", "shell", "ajar").code == 2
     assert windlass("breaker", "open").code == 2
     assert windlass("breaker", "nix", "open").code == 1
+
+
+def test_the_audit_log_tells_who_held_what_back(windlass: Terminal) -> None:
+    windlass.ok("run", "--", "true")
+    windlass.ok("pause", "shell", "--why", "the disk is full")
+    windlass.ok("resume", "shell")
+    windlass.ok("limit", "shell", "--concurrency", "2")
+    windlass.ok("limit", "shell", "--reset")
+    windlass.ok("breaker", "shell", "open")
+    windlass.ok("schedule", "add", "tidy", "--command", "true", "--every", "1h")
+    windlass.ok("schedule", "pause", "tidy")
+    windlass.ok("schedule", "resume", "tidy")
+    windlass.ok("schedule", "run", "tidy")
+    windlass.ok("schedule", "remove", "tidy")
+    told = [(each["verb"], each["target"]) for each in windlass.ok("audit", "--json").json["entries"]]
+    assert told[::-1] == [
+        ("pause", "shell"),
+        ("resume", "shell"),
+        ("set", "shell.concurrency"),
+        ("reset", "shell.concurrency"),
+        ("breaker", "shell"),
+        ("add", "tidy"),
+        ("pause", "tidy"),
+        ("resume", "tidy"),
+        ("run", "tidy"),
+        ("remove", "tidy"),
+    ]

@@ -31,9 +31,9 @@ class FlowVerbs:
         """Start no more jobs of a type; they are still accepted, and those that run go on."""
         return self.store.pause(self._known_type(job_type), by=self._who(by), why=why)
 
-    def resume(self, job_type: str) -> bool:
+    def resume(self, job_type: str, *, by: str | None = None, why: str = "") -> bool:
         """Start them again; False if the type was not paused."""
-        resumed = self.store.resume(check_type(job_type))
+        resumed = self.store.resume(check_type(job_type), by=self._who(by), why=why)
         self._wake()
         return resumed
 
@@ -73,7 +73,9 @@ class FlowVerbs:
             said = key_limits(types.values()).get(name.removeprefix(KEY))
         return settings.read(stored).limit(name, said)
 
-    def set_limit(self, name: str, bounds: Mapping[str, str]) -> Limit:
+    def set_limit(
+        self, name: str, bounds: Mapping[str, str], *, by: str | None = None, why: str = ""
+    ) -> Limit:
         """Set bounds by name (concurrency, rate, burst, tenant_concurrency; `none` lifts one)."""
         changes = {f"{self._limited(name)}.{bound}": text.strip() for bound, text in bounds.items()}
         stored = self.store.settings()
@@ -82,19 +84,19 @@ class FlowVerbs:
         if bounds.get("burst", "none") != "none" and self._limit(name, stored | changes).rate is None:
             raise InvalidValue(f"{name}.burst", bounds["burst"], "given together with a rate")
         for setting, text in changes.items():
-            self.store.set_setting(setting, text)
+            self.store.set_setting(setting, text, by=self._who(by), why=why)
         if changes:
             self._wake()
         return self.limit(name)
 
-    def reset_limit(self, name: str) -> Limit:
+    def reset_limit(self, name: str, *, by: str | None = None, why: str = "") -> Limit:
         """Forget what was set: the limits in code hold again."""
-        stored = self.store.settings()
+        stored, name = self.store.settings(), self._limited(name)
         for bound in BOUNDS:
             if f"{name}.{bound}" in stored:
-                self.store.set_setting(f"{name}.{bound}", None)
+                self.store.set_setting(f"{name}.{bound}", None, by=self._who(by), why=why)
         self._wake()
-        return self.limit(self._limited(name))
+        return self.limit(name)
 
     def _limited(self, name: str) -> str:
         if name == ALL:

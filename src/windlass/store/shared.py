@@ -150,8 +150,8 @@ class SharedVerbs(ABC):
     def pause(self, job_type: str, *, by: str = "", why: str = "") -> Pause:
         return self._rewrite(flow.pause, job_type, by, why)
 
-    def resume(self, job_type: str) -> bool:
-        return self._rewrite(flow.resume, job_type)
+    def resume(self, job_type: str, *, by: str = "", why: str = "") -> bool:
+        return self._rewrite(flow.resume, job_type, by, why)
 
     def set_breaker(self, name: str, state: BreakerState, *, by: str = "", why: str = "") -> Breaker:
         return self._rewrite(breaking.set_breaker, name, state, by, why)
@@ -175,8 +175,8 @@ class SharedVerbs(ABC):
     def declare(self, schedules: Sequence[NewSchedule], types: Sequence[str]) -> list[str]:
         return self._rewrite(scheduling.declare, schedules, types)
 
-    def add_schedule(self, new: NewSchedule, *, replace: bool = False) -> ScheduleInfo:
-        return self._write(scheduling.add, new, replace)
+    def add_schedule(self, new: NewSchedule, *, replace: bool = False, by: str = "") -> ScheduleInfo:
+        return self._write(scheduling.add, new, replace, by)
 
     def schedules(self) -> list[ScheduleInfo]:
         return self._read(scheduling.every)
@@ -190,14 +190,14 @@ class SharedVerbs(ABC):
     def pause_schedule(self, name: str, *, by: str = "") -> ScheduleInfo:
         return self._write(scheduling.pause, name, by)
 
-    def resume_schedule(self, name: str) -> ScheduleInfo:
-        return self._write(scheduling.resume, name)
+    def resume_schedule(self, name: str, *, by: str = "") -> ScheduleInfo:
+        return self._write(scheduling.resume, name, by)
 
     def run_schedule(self, name: str, *, by: str = "") -> str:
         return self._write(scheduling.run, name, by, self._enqueuing)
 
-    def remove_schedule(self, name: str) -> None:
-        self._write(scheduling.remove, name)
+    def remove_schedule(self, name: str, *, by: str = "") -> None:
+        self._write(scheduling.remove, name, by)
 
     def fire(self) -> Fired:
         # A look first: a fleet with nothing to do must not queue for a lock to find that out.

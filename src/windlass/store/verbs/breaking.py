@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from windlass.clock import from_micros, span, to_micros
 from windlass.store.flow import Breaker, BreakerState, Runs
+from windlass.store.verbs import access
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,6 +39,7 @@ def failing(tx: Tx) -> frozenset[str]:
 
 def set_breaker(tx: Tx, name: str, state: BreakerState, by: str, why: str) -> Breaker:
     """Open or close a breaker by hand, or let outcomes decide again; what was seen before is forgotten."""
+    before = _known(tx).get(name)
     tx.change(
         "set_breaker",
         name=name,
@@ -49,7 +51,16 @@ def set_breaker(tx: Tx, name: str, state: BreakerState, by: str, why: str) -> Br
     )
     _forget(tx, name)
     tx.change("revise")
-    return _known(tx)[name]
+    after = _known(tx)[name]
+    access.note(tx, "breaker", "breaker", name, by=by, why=why, before=_told(before), after=_told(after))
+    return after
+
+
+def _told(breaker: Breaker | None) -> dict[str, object]:
+    """How a breaker stands, for the audit log; one that nobody knows of is closed."""
+    if breaker is None:
+        return {"open": False, "by_hand": False}
+    return {"open": breaker.open, "by_hand": breaker.by_hand}
 
 
 def _note(tx: Tx, worker: str, runs: Runs, terms: BreakerTerms) -> None:

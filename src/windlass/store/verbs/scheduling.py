@@ -15,7 +15,7 @@ from windlass.job import DEFAULT_PRIORITY, NewJob
 from windlass.schedule import NewSchedule, Timing, plan, run_at
 from windlass.store import rows
 from windlass.store.scheduling import REMEMBERED, Fire, Fired, FireOutcome, Origin, ScheduleInfo
-from windlass.store.verbs import operating, upkeep
+from windlass.store.verbs import access, operating, upkeep
 
 if TYPE_CHECKING:
     from windlass.store.transaction import Row, Tx
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _SCHEDULES_AT_ONCE = 100
 _TIMES_AT_ONCE = 100
 _KEY = "schedule:"
+_KIND = "schedule"
 
 
 # --- firing -------------------------------------------------------------------------------------
@@ -158,7 +159,7 @@ def declare(tx: Tx, schedules: Sequence[NewSchedule], types: Sequence[str]) -> l
 # --- what operators do --------------------------------------------------------------------------
 
 
-def add(tx: Tx, new: NewSchedule, replace: bool) -> ScheduleInfo:  # noqa: FBT001 - verbs take their words in order
+def add(tx: Tx, new: NewSchedule, replace: bool, by: str) -> ScheduleInfo:  # noqa: FBT001 - verbs take their words in order
     """Enter an operator's schedule, or put it in the place of one of that name."""
     row = tx.row("lock_schedule", name=new.name)
     if row is None:
@@ -168,6 +169,8 @@ def add(tx: Tx, new: NewSchedule, replace: bool) -> ScheduleInfo:  # noqa: FBT00
         raise ScheduleConflict(new.name, "exists already; --replace puts this one in its place")
     else:
         _change(tx, row, new, Origin.OPERATOR)
+    before = None if row is None else _outline(_schedule(row))
+    access.note(tx, "add", _KIND, new.name, by=by, before=before, after=_outline(new))
     return get(tx, new.name)
 
 
@@ -184,10 +187,11 @@ def pause(tx: Tx, name: str, by: str) -> ScheduleInfo:
             next_at=row["next_at"],
             now=tx.now,
         )
+        access.note(tx, "pause", _KIND, name, by=by, after={"paused": True})
     return get(tx, name)
 
 
-def resume(tx: Tx, name: str) -> ScheduleInfo:
+def resume(tx: Tx, name: str, by: str) -> ScheduleInfo:
     """Let a schedule go on from its next fire time; what passed meanwhile is told, not caught up with."""
     row = _known(tx, name)
     if row["paused"]:
@@ -201,6 +205,7 @@ def resume(tx: Tx, name: str) -> ScheduleInfo:
             next_at=next_at,
             now=tx.now,
         )
+        access.note(tx, "resume", _KIND, name, by=by, before={"paused": True})
     return get(tx, name)
 
 
@@ -213,16 +218,18 @@ def run(tx: Tx, name: str, by: str, store: Storing) -> str:
     [done] = store(tx, [msgspec.structs.replace(draft, key=key, run_at=None)])
     _note(tx, name, tx.now, FireOutcome.ENQUEUED, job_id=done.id, made_by=by)
     tx.change("trim_fires", schedule=name, keep=REMEMBERED)
+    access.note(tx, "run", _KIND, name, by=by, after={"job": done.id})
     return done.id
 
 
-def remove(tx: Tx, name: str) -> None:
+def remove(tx: Tx, name: str, by: str) -> None:
     """Forget a schedule and what became of its fire times."""
     row = _known(tx, name)
     if row["source"] == Origin.CODE and not row["withdrawn"]:
         raise ScheduleConflict(name, "is declared in code: take it out there, or pause it")
     tx.change("remove_schedule", name=name)
     tx.change("remove_fires", schedule=name)
+    access.note(tx, "remove", _KIND, name, by=by, before=_outline(_schedule(row)))
 
 
 def get(tx: Tx, name: str) -> ScheduleInfo:
@@ -268,6 +275,13 @@ def _pass_over(tx: Tx, row: Row, timing: Timing) -> int | None:
 
 
 # --- rows ---------------------------------------------------------------------------------------
+
+
+def _outline(new: NewSchedule) -> dict[str, Any]:
+    """A schedule in the audit log: its type and its times. Payloads stay out of it."""
+    timing = new.timing
+    times = {"cron": timing.cron, "tz": timing.tz} if timing.every is None else {"every": str(timing.every)}
+    return {"type": new.type, **times}
 
 
 def _columns(tx: Tx, new: NewSchedule, origin: Origin) -> dict[str, Any]:
