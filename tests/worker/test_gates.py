@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.worker.scene import Still, claim_ahead
-from windlass.errors import FatalError
+from windlass.errors import FatalError, StoreUnavailable
 from windlass.job import JobState
 from windlass.ops import Ops
 from windlass.policy.limit import Limit
@@ -222,6 +224,30 @@ def _work(still: Still) -> None:
     still.parts.claimer.tick()
     still.until(still.parts.idle)
     still.settle()
+
+
+def test_failures_that_the_store_did_not_hear_of_are_told_again(
+    still: Still, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    still.handler(_fail, "sync")
+    parts = still.build()
+    parts.terms.refresh()
+    still.put(2, "sync", max_attempts=20)
+    _work(still)
+
+    with monkeypatch.context() as away:
+        away.setattr(still.store, "note_runs", _be_away)
+        with pytest.raises(StoreUnavailable):
+            parts.terms.tick()
+    assert not still.store.switches().failing
+    still.pass_time(60)
+    parts.terms.tick()
+
+    assert still.store.switches().failing == {"sync"}
+
+
+def _be_away(*_: object) -> None:
+    raise StoreUnavailable("the store is away")
 
 
 def test_fatal_errors_and_lost_workers_open_no_breaker(still: Still) -> None:

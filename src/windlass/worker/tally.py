@@ -63,7 +63,14 @@ class Tally:
             ]
         if not runs:
             return False
-        changed = self._store.note_runs(self._id, runs, terms)
+        try:
+            changed = self._store.note_runs(self._id, runs, terms)
+        except BaseException:
+            # Jobs and leases are named once: told to nobody, they are told again.
+            with self._lock:
+                for each in runs:
+                    self._seen[each.name].keep(each)
+            raise
         for breaker in changed:
             _tell(breaker)
         return bool(changed)
@@ -111,7 +118,8 @@ class _Seen:
 
     def is_news(self, now: float, *, wanted: bool) -> bool:
         """Whether the store should hear of it: runs failed here just now, or elsewhere and we saw some."""
-        return now - self._failed_at <= _TOLD_AFTER or (wanted and self._dirty)
+        failed = bool(self._failed) or now - self._failed_at <= _TOLD_AFTER
+        return failed or (wanted and self._dirty)
 
     def told(self, name: str, now: float, window: timedelta) -> Runs:
         """All of the window, each stretch as a whole: told twice, it counts once."""
@@ -130,6 +138,12 @@ class _Seen:
         self._failed.clear()
         self._succeeded.clear()
         return runs
+
+    def keep(self, runs: Runs) -> None:
+        """What was told did not arrive."""
+        self._failed.update(runs.failed[: _MOST_NAMED - len(self._failed)])
+        self._succeeded = deque((*runs.succeeded, *self._succeeded), maxlen=_MOST_NAMED)
+        self._dirty = True
 
     def _shorten(self, stretch: int) -> None:
         oldest = stretch - int(_LONGEST.total_seconds() / _STRETCH_SECONDS)

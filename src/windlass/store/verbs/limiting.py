@@ -137,6 +137,7 @@ class _Counter:
         """One if a probe may start now, else none; any number if the breaker is closed by now."""
         row = self._tx.row("lock_breaker", name=breaker)
         if row is None:
+            self._ask_soon()
             return 0
         if row["state"] != "open":
             return None
@@ -151,7 +152,7 @@ class _Counter:
         """How many more may start under a limit now; None: any number."""
         next_at = self._lock(name)
         if next_at is None:
-            self._ask_again(timedelta(seconds=random.uniform(0.2, 1) * _AGAIN_WITHIN))
+            self._ask_soon()
             return 0
         self._next_at[name] = next_at
         permits = []
@@ -189,6 +190,9 @@ class _Counter:
             return lambda _: None
         running = {row["tenant"]: row["count"] for row in self._tx.rows("count_tenants", type=job_type)}
         return lambda tenant: max(0, most - running.get(tenant, 0))
+
+    def _ask_soon(self) -> None:
+        self._ask_again(timedelta(seconds=random.uniform(0.2, 1) * _AGAIN_WITHIN))
 
     def _ask_at(self, moment: int) -> None:
         self._ask_again(timedelta(microseconds=moment - self._tx.now))
