@@ -85,6 +85,12 @@ class Settings(msgspec.Struct, frozen=True):
             per_tenant=self._bound(name, "tenant_concurrency", said.per_tenant, general=general),
         )
 
+    @property
+    def low_share(self) -> float:
+        """Which share of the jobs that a worker starts are of the lowest priority that waits."""
+        share: float = self._value("low_share")
+        return share
+
     def soft_depth(self, job_type: str) -> int:
         """How many jobs of a type, or of all (`*`), may wait before it is worth a warning."""
         depth: int = self._choose(job_type, "soft_depth", None)
@@ -233,6 +239,16 @@ def _share(text: str) -> float:
     raise InvalidValue("", text, "a share between 0 and 1 such as 0.8")
 
 
+def _low_share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if 0 <= share <= _LARGEST_LOW_SHARE:
+        return share
+    raise InvalidValue("", text, f"a share between 0 and {_LARGEST_LOW_SHARE} such as 0.1")
+
+
 def _moments(text: str) -> timedelta:
     return _between(text, timedelta(seconds=1), timedelta(days=1), "a duration between 1s and 1d")
 
@@ -290,6 +306,7 @@ _TOGETHER = ("concurrency", "rate", "burst")
 _NONE = "none"
 _MOST_JOBS = 1_000
 _MOST_DIGITS = 18
+_LARGEST_LOW_SHARE = 0.5
 _DEEPEST = 10**12
 _READERS: dict[str, Callable[[str], Any]] = {
     "max_attempts": _whole(1, MAX_ATTEMPTS),
@@ -310,6 +327,7 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "breaker.jobs": _whole(1, _MOST_JOBS),
     "breaker.window": _moments,
     "breaker.probe": _moments,
+    "low_share": _low_share,
     "keep_ended": _keep,
     "keep_dead": _keep,
 }
@@ -335,7 +353,8 @@ DEFAULTS: dict[str, Any] = {
     "breaker.jobs": _BREAKER.jobs,
     "breaker.window": _BREAKER.window,
     "breaker.probe": _BREAKER.probe,
+    "low_share": 0.0,
     "keep_ended": timedelta(days=7),
     "keep_dead": timedelta(days=30),
 }
-PER_TYPE = tuple(name for name in DEFAULTS if not name.startswith("keep_"))
+PER_TYPE = tuple(name for name in DEFAULTS if not name.startswith(("keep_", "low_share")))

@@ -300,3 +300,19 @@ def test_a_rate_can_be_shared_and_go_together_with_a_concurrency(store: Store, c
     for lease in leases:
         settle(store, lease, DONE)
     assert len(claim(store, both)) == 1
+
+
+# --- the lowest priority ------------------------------------------------------------------------
+
+
+def test_some_of_the_lowest_priority_are_taken_if_asked_for(store: Store) -> None:
+    high = put(store, *(a_job(priority=9) for _ in range(5)))
+    low = put(store, *(a_job(priority=1) for _ in range(5)), *(a_job(priority=5) for _ in range(5)))
+    want = Want(worker="worker-1", types=TYPES, limit=4, lease=LEASE, lowest=1)
+    leases = store.claim(want).leases
+    assert sorted(ids(leases)) == sorted([*ids(high[:3]), low[0].id])
+    assert [lease.job.priority for lease in leases] == [9, 9, 9, 1]
+
+
+def test_where_nothing_waits_nothing_is_taken_as_the_lowest(store: Store) -> None:
+    assert store.claim(Want(worker="w", types=TYPES, limit=4, lease=LEASE, lowest=2)).leases == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import httpx2
@@ -115,6 +115,3 @@ def house(store_url: str) -> Iterator[House]:
 def api(house: House) -> httpx2.Client:
     """Somebody on the same machine."""
     return house.caller()
-
-
-Serve = Callable[..., House]

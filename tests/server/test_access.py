@@ -140,6 +140,8 @@ def test_types_and_tenant_of_a_key_are_its_bounds(locked: House) -> None:
     other = locked.queue.enqueue("add", {"a": 1}, tenant="bell")
     assert api.get(f"/jobs/{other.id}").status_code == 404
     assert len(api.get("/jobs").json()["jobs"]) == 1
+    for path in ("/stats", "/types", "/workers", "/settings", "/stream"):
+        assert api.get(path).status_code == 403
 
 
 def test_a_key_enqueues_no_faster_than_its_rate_and_others_do_not_notice(locked: House) -> None:

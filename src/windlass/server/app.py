@@ -73,7 +73,7 @@ class App:
             self._check_busy()
             self.parts.door.check(scope)
             route = _choose(methods, scope["method"])
-            identity = await self.parts.door.identify(scope, route.need)
+            identity = await self.parts.door.identify(scope, route)
             call = Call(scope, receive, route, _names(scope), identity, self.parts)
             if not route.query and scope["query_string"]:
                 call.query  # noqa: B018 - refuses what the route does not know

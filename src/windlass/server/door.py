@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from starlette.types import Scope
 
     from windlass.server.keyring import Keyring
+    from windlass.server.routes import Route
 
 _BETWEEN_LOOKS = 0.1
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -64,8 +65,9 @@ class Door:
         self._looked = monotonic()
         await self._look()
 
-    async def identify(self, scope: Scope, need: Need) -> Identity:
+    async def identify(self, scope: Scope, route: Route) -> Identity:
         """Who calls, if they may do what the route needs."""
+        need = route.need
         if need is Need.NOTHING:
             return LOCAL
         sent = _bearer(scope)
@@ -78,6 +80,9 @@ class Door:
         if not identity.may(need):
             roles = ", ".join(sorted(identity.roles))
             raise Problem(403, "not-allowed", f"this needs the right to {need}; the key's roles: {roles}")
+        if route.whole and identity.tenant is not None:
+            detail = f"this is about all tenants, and the key is bound to {identity.tenant!r}"
+            raise Problem(403, "not-allowed", detail)
         return identity
 
 

@@ -172,7 +172,15 @@ async def show_audit(call: Call) -> Reply:
     return Reply(200, audit_document(page))
 
 
-def _verb(path: str, answer: Answer, summary: str, takes: Any = WhyForm, gives: Any = ActedDocument) -> Route:
+def _verb(
+    path: str,
+    answer: Answer,
+    summary: str,
+    takes: Any = WhyForm,
+    gives: Any = ActedDocument,
+    *,
+    whole: bool = False,
+) -> Route:
     return Route(
         method="POST",
         path=f"/api/v1/{path}",
@@ -182,6 +190,7 @@ def _verb(path: str, answer: Answer, summary: str, takes: Any = WhyForm, gives: 
         takes=takes,
         gives={200: gives},
         refuses=(404, 409, 413, 415),
+        whole=whole,
     )
 
 
@@ -193,6 +202,7 @@ def _look(path: str, answer: Answer, summary: str, gives: Any) -> Route:
         need=Need.SEE,
         summary=summary,
         gives={200: gives},
+        whole=True,
     )
 
 
@@ -206,6 +216,7 @@ def _put(path: str, answer: Answer, summary: str, takes: Any) -> Route:
         takes=takes,
         gives={200: SettingsDocument},
         refuses=(413, 415),
+        whole=True,
     )
 
 
@@ -221,7 +232,9 @@ ROUTES = (
     _look("settings", show_settings, "List run-time settings", SettingsDocument),
     _put("settings", put_settings, "Change run-time settings", SettingsForm),
     _look("workers", list_workers, "List workers", WorkersDocument),
-    _verb("workers/{id}/drain", drain_worker, "Let a worker finish and exit", WhyForm, DrainedDocument),
+    _verb(
+        "workers/{id}/drain", drain_worker, "Let a worker finish and exit", gives=DrainedDocument, whole=True
+    ),
     Route(
         method="GET",
         path="/api/v1/audit",
@@ -229,6 +242,7 @@ ROUTES = (
         need=Need.OPERATE,
         summary="Who did what",
         gives={200: AuditDocument},
+        whole=True,
         query={
             "target": "A job (id or key), setting, worker or API key.",
             "who": "What this one did.",

@@ -35,6 +35,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     # Problems that it may answer with, besides those that any route may.
     refuses: tuple[int, ...] = ()
     media_type: str = "application/json"
+    # About all tenants at once: not for a key that is bound to one of them.
+    whole: bool = False
 
     @property
     def name(self) -> str:

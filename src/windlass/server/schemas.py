@@ -211,7 +211,7 @@ class CompleteForm(Form, frozen=True, kw_only=True):
 class FailForm(Form, frozen=True, kw_only=True):
     """An attempt failed."""
 
-    message: Annotated[str, Meta(max_length=100_000)] = ""
+    message: Annotated[str, Meta(description="Long ones are cut.")] = ""
     kind: Annotated[str, Meta(max_length=1000, description="The error's class.")] | None = msgspec.field(
         default=None, name="class"
     )

@@ -145,5 +145,6 @@ ROUTES = (
         summary="Follow what happens",
         gives={200: None},
         media_type="text/event-stream",
+        whole=True,
     ),
 )

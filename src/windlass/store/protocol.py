@@ -74,6 +74,8 @@ class Want(msgspec.Struct, frozen=True, kw_only=True):
     # What stands in the way of some of the types, and how many of their jobs could start at once.
     restricted: Mapping[str, Restriction] = {}
     slots: int = 0
+    # So many of them from the lowest priority that waits, so that it is never forgotten.
+    lowest: int = 0
 
 
 class Claimed(msgspec.Struct, frozen=True):

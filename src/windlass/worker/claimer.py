@@ -27,6 +27,8 @@ GIVEN_BACK_AFTER = 1.0
 # A claim whose answer was lost may be written as long after: a server that stood still ends what it began.
 _DOUBT_SECONDS = 20.0
 _DOUBT_EVERY = 2.0
+# Jobs without limits shall not pay with each claim for those whose limit is used up.
+_LIMITS_AGAIN = 0.05
 # Looks come each `poll`; only when they stay away does the claimer ask unbidden.
 _POLLS_MISSED = 2.0
 
@@ -68,6 +70,9 @@ class Claimer:
         self._clock = clock
         # The tenant served last, by type.
         self._turns: dict[str, str] = {}
+        # How many jobs of the lowest priority are due their share.
+        self._owed = 0.0
+        self._hints = 0
         self._looked = clock.monotonic()
         # Until when a claim may still be written whose answer never came, and when to look for it next.
         self._doubt = _Doubt(clock)
@@ -75,9 +80,11 @@ class Claimer:
         self.loop = Loop("claimer", self.tick, every=poll)
 
     def hint(self) -> None:
-        """Jobs may be there."""
+        """Jobs may be there, or permits."""
+        self._hints += 1
         for feed in self._feeds.values():
             feed.hungry = True
+            feed.limits_at = 0.0
         self.loop.wake()
 
     def saw(self, look: Look) -> None:
@@ -139,7 +146,7 @@ class Claimer:
         feed.hungry = feed.blocked = False
         feed.due_at = math.inf
         for wanted, limit in feed.pool.portions(now):
-            types = self._gates.open(wanted)
+            types = self._wanted(feed, wanted, now)
             if not types:
                 continue
             if limit > 0:
@@ -148,8 +155,16 @@ class Claimer:
                 # What does not fit now may fit when something ends.
                 feed.blocked = True
 
+    def _wanted(self, feed: _Feed, types: Mapping[str, int], now: float) -> Mapping[str, int]:
+        """Those that may be claimed; of limits that had no permits a moment ago, not with every claim."""
+        types = self._gates.open(types)
+        if not self._gates.restricted or now >= feed.limits_at:
+            return types
+        feed.due_at = min(feed.due_at, feed.limits_at)
+        return self._gates.unrestricted(types)
+
     def _claim_portion(self, feed: _Feed, types: Mapping[str, int], limit: int) -> None:
-        received = self._clock.monotonic()
+        received, hints = self._clock.monotonic(), self._hints
         try:
             want = self._want(feed.pool, types, limit)
             claimed = self._store.claim(want)
@@ -159,6 +174,13 @@ class Claimer:
             feed.hungry = True
             self._doubt.begin()
             raise
+        none_limited = want.restricted and all(
+            each.job.type not in want.restricted for each in claimed.leases
+        )
+        if none_limited and len(claimed.leases) < want.slots and hints == self._hints:
+            wait = _LIMITS_AGAIN if claimed.next_due is None else claimed.next_due.total_seconds()
+            feed.limits_at = received + min(wait, _LIMITS_AGAIN)
+        self._owed += self._gates.low_share * len(claimed.leases) - min(want.lowest, len(claimed.leases))
         if len(claimed.leases) >= limit:
             feed.hungry = True
         if want.restricted and len(claimed.leases) >= want.slots:
@@ -175,6 +197,7 @@ class Claimer:
             slots=min(limit, pool.vacant),
             lease=self._lease,
             turns=self._turns,
+            lowest=max(0, min(int(self._owed), limit)),
         )
 
     def _take(self, pool: Pool, leases: Sequence[Lease], received: float) -> None:
@@ -225,6 +248,8 @@ class _Feed:
         # Something may be there, but there is no memory or no free slot for it now.
         self.blocked = False
         self.due_at = math.inf
+        # Not before this are types asked for whose limits had no permits; a hint may tell of new ones.
+        self.limits_at = 0.0
 
 
 class _Doubt:

@@ -43,6 +43,7 @@ class Gates:
         self._types = types
         self.switches = Switches()
         self.restricted: dict[str, Restriction] = {}
+        self.low_share = 0.0
         # Paused, or behind a breaker that an operator opened.
         self._shut: frozenset[str] = frozenset()
 
@@ -54,6 +55,7 @@ class Gates:
         """Take what holds now; whether that is anything else than before."""
         before = (self._shut, self.restricted)
         self.switches = switches
+        self.low_share = settings.low_share
         self._shut = frozenset(name for name in self._types if self._is_shut(name))
         self.restricted = {
             name: found for name in self._types if (found := self._restriction(name, settings)) is not None
@@ -65,6 +67,10 @@ class Gates:
         if not self._shut:
             return types
         return {name: version for name, version in types.items() if name not in self._shut}
+
+    def unrestricted(self, types: Mapping[str, int]) -> Mapping[str, int]:
+        """Those of the types that nothing stands in the way of."""
+        return {name: version for name, version in types.items() if name not in self.restricted}
 
     def shut(self, job_type: str) -> bool:
         """Whether jobs of a type must not start now, but for what is claimed as a probe."""
@@ -93,6 +99,7 @@ class Gates:
         slots: int,
         lease: timedelta,
         turns: Mapping[str, str],
+        lowest: int = 0,
     ) -> Want:
         """What a worker asks for, with all that stands in its way."""
         return Want(
@@ -103,6 +110,7 @@ class Gates:
             turns={name: turns[name] for name in types if name in turns},
             restricted=self._among(types) if self.restricted else {},
             slots=slots,
+            lowest=lowest,
         )
 
     def _among(self, types: Mapping[str, int]) -> Mapping[str, Restriction]:

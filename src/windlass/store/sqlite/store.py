@@ -106,7 +106,9 @@ class SqliteStore(SharedVerbs):
     def claim(self, want: Want) -> Claimed:
         # A look first: an idle fleet must not queue for the write lock to find nothing.
         nothing = None if self.path == MEMORY else self._read(nothing_to_claim, want)
-        return nothing or self._writer.run(claim_within_limits if want.restricted else claim, want)
+        return nothing or self._writer.run(
+            claim_within_limits if want.restricted or want.lowest else claim, want
+        )
 
     def extend(self, leases: Sequence[Lease], by: timedelta) -> tuple[list[Lease], list[Lease]]:
         return self._writer.run(running.extend, leases, by, urgent=True)

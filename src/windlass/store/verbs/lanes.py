@@ -47,6 +47,16 @@ class Lanes:
             found += self._of_version(version, limit, after)
         return self._ranked(sorted(found), after)[:limit]
 
+    def last(self, limit: int, *, after: str) -> list[Candidate]:
+        """The next jobs of the lowest priority that waits."""
+        found: list[tuple[int, int, str]] = []
+        for version in self._versions():
+            lane: dict[str, object] = {"type": self._type, "version": version}
+            lowest = self._tx.row("lane_lowest", **lane)
+            if lowest is not None:
+                found += self._of_priority({**lane, "priority": lowest["priority"]}, limit, after)
+        return self._ranked(sorted(found), after)
+
     def _ranked(self, found: list[tuple[int, int, str]], after: str) -> list[Candidate]:
         served: defaultdict[tuple[int, str], int] = defaultdict(int)
         total: defaultdict[str, int] = defaultdict(int)

@@ -40,13 +40,14 @@ def claim(
     free = {name: version for name, version in want.types.items() if name not in want.restricted}
     held = {name: version for name, version in want.types.items() if name in want.restricted}
     with tx.part():
-        promote(tx, list(held))
+        promote(tx, list(want.types if want.lowest else held))
         counter = _Counter(tx, want)
         leases = _take(tx, want, _chosen(tx, want, counter.candidates(held), free), counter)
         waits = [counter.wait, next_due(tx, held)]
+        leases += _take_lowest(tx, want, free)
     rest = want.limit - len(leases)
     if free and rest > 0:
-        others = plain(tx, msgspec.structs.replace(want, types=free, limit=rest, restricted={}))
+        others = plain(tx, msgspec.structs.replace(want, types=free, limit=rest, restricted={}, lowest=0))
         leases = _in_order([*leases, *others.leases])
         waits.append(others.next_due)
     elif free:
@@ -242,6 +243,26 @@ def _take(tx: Tx, want: Want, chosen: Sequence[Candidate], counter: _Counter) ->
 def _names(restriction: Restriction) -> list[str]:
     """All that a job needs a permit of."""
     return [*restriction.limits, *([_BREAKER + restriction.breaker] if restriction.breaker else [])]
+
+
+def _take_lowest(tx: Tx, want: Want, types: Mapping[str, int]) -> list[Lease]:
+    """A few jobs of the lowest priority before the others: they have their share, whatever comes above."""
+    found: list[Candidate] = []
+    for name, known in types.items() if want.lowest else ():
+        lanes = Lanes(tx, name, known, lambda _: None)
+        found += lanes.last(want.lowest, after=want.turns.get(name, ""))
+    picked = sorted(found, key=lambda each: (each.priority, *each[1:]))[: want.lowest]
+    if not picked:
+        return []
+    taken = tx.rows(
+        "claim_limited",
+        picked=rows.json_text([each.seq for each in picked]),
+        limit_key=None,
+        worker=want.worker,
+        until=tx.now + span(want.lease),
+        now=tx.now,
+    )
+    return [rows.lease_from(row) for row in taken]
 
 
 def _in_order(leases: list[Lease]) -> list[Lease]:
