@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx2
 import pytest
 
-from tests.server.conftest import LONGEST, House
+from tests.server.conftest import House, serving, shop
+from windlass.ops import Ops
 
 
 def claim(
@@ -184,66 +184,57 @@ def test_two_keys_with_workers_of_one_name_are_two_workers(house: House) -> None
     assert {"one~w1", "two~w1"} <= rows
 
 
-# --- what holds jobs back -----------------------------------------------------------------------
+def test_pauses_and_limits_hold_for_remote_workers(store_url: str) -> None:
+    with shop(store_url) as queue:
+        queue.publish()
+        ops = Ops(queue.store, wakeup=queue.wakeup, by="test")
+        ops.pause("add")
+        ops.set_limit("add", {"concurrency": "1"})
+        with serving(queue) as house:
+            api = house.caller()
+            jobs = [queue.enqueue("add", {"a": n}) for n in range(3)]
+            assert claim(api, wait="100ms") == []
+            assert {state(house, job.id) for job in jobs} == {"pending"}
+            ops.resume("add")
+            [lease] = claim(api, limit=3, wait="30s")
+            assert claim(api, worker="w2", limit=3) == []
+            # The end of one lets the next one start.
+            with ThreadPoolExecutor(1) as threads:
+                waiting = threads.submit(claim, house.caller(), worker="w3", limit=3, wait="30s")
+                assert api.post(f"/leases/{lease['lease']}/complete").status_code == 200
+                assert len(waiting.result(30)) == 1
 
 
-def test_a_paused_type_is_not_given_out_until_it_is_resumed(house: House, api: httpx2.Client) -> None:
-    job = house.queue.enqueue("add", {"a": 1})
-    house.ops.pause("add")
-    assert claim(api) == []
-    house.ops.resume("add")
-    [lease] = claim(api, wait=30)
-    assert lease["job"]["id"] == job.id
+def test_failures_of_remote_workers_open_the_breaker(house: House, api: httpx2.Client) -> None:
+    house.ops.set_setting("add.breaker.share", "0.5")
+    house.ops.set_setting("add.breaker.jobs", "5")
+    for n in range(10):
+        house.queue.enqueue("add", {"a": n})
+    for lease in claim(api, limit=10):
+        api.post(f"/leases/{lease['lease']}/fail", json={"message": "down"})
+    pause = threading.Event()
+    while not any(breaker.open for breaker in house.ops.breakers()):
+        pause.wait(0.05)
 
 
-def test_limits_hold_and_a_waiting_claim_gets_the_next_permit(house: House, api: httpx2.Client) -> None:
-    house.ops.set_limit("add", {"concurrency": "2"})
-    for number in range(4):
-        house.queue.enqueue("add", {"a": number})
-    first, second = claim(api, limit=4)
-    assert claim(api) == []
-    assert api.post(f"/leases/{first['lease']}/complete", json={}).json()["outcome"] == "done"
-    [third] = claim(api, limit=4, wait=30)
-    assert third["job"]["id"] not in {first["job"]["id"], second["job"]["id"]}
+def test_tenants_are_served_in_turn(house: House, api: httpx2.Client) -> None:
+    for tenant in ("a", "a", "b", "b"):
+        house.queue.enqueue("add", {"a": 1}, tenant=tenant)
+    served = [claim(api, worker=f"w{n}")[0]["job"]["tenant"] for n in range(4)]
+    assert served == ["a", "b", "a", "b"]
 
 
-def test_what_code_says_of_a_shared_key_holds_too(house: House, api: httpx2.Client) -> None:
+def test_what_code_says_of_a_shared_key_holds_for_remote_workers(house: House, api: httpx2.Client) -> None:
     house.queue.limit("crm", concurrency=1)
-    house.queue.job(name="crm.read", limit_key="crm")(_nothing)
-    house.queue.job(name="crm.write", limit_key="crm")(_nothing_else)
+    house.queue.job(name="crm.read", limit_key="crm")(_read)
+    house.queue.job(name="crm.write", limit_key="crm")(_write)
     house.queue.enqueue("crm.read", {})
     house.queue.enqueue("crm.write", {})
+    assert house.ops.limit("key:crm").concurrency == 1
     assert len(claim(api, types=("crm.read", "crm.write"), limit=5)) == 1
 
 
-def test_tenants_take_turns(house: House, api: httpx2.Client) -> None:
-    for tenant in ("a", "a", "a", "b"):
-        house.queue.enqueue("add", {"a": 1}, tenant=tenant)
-    assert [claim(api)[0]["job"]["tenant"] for _ in range(2)] == ["a", "b"]
+def _read() -> None: ...
 
 
-def test_failures_open_the_breaker_and_a_probe_closes_it(house: House, api: httpx2.Client) -> None:
-    for setting, value in (("breaker.jobs", "2"), ("breaker.window", "10s"), ("breaker.probe", "1s")):
-        house.ops.set_setting(setting, value)
-    for number in range(4):
-        house.queue.enqueue("add", {"a": number})
-    for lease in claim(api, limit=3):
-        api.post(f"/leases/{lease['lease']}/fail", json={"message": "down", "delay": 3600})
-    _wait_until_breaker(house, open_=True)
-    [probe] = claim(api, limit=5, wait=30)
-    assert claim(api) == []
-    api.post(f"/leases/{probe['lease']}/complete", json={})
-    _wait_until_breaker(house, open_=False)
-
-
-def _wait_until_breaker(house: House, *, open_: bool) -> None:
-    end = time.monotonic() + LONGEST
-    while (breaker := house.ops.breaker("add")) is None or breaker.open is not open_:
-        assert time.monotonic() < end
-        threading.Event().wait(0.05)
-
-
-def _nothing() -> None: ...
-
-
-def _nothing_else() -> None: ...
+def _write() -> None: ...

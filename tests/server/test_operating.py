@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx2
+import pytest
 
 from tests.server.conftest import House
 from windlass.ops import Ops
@@ -169,3 +170,22 @@ def test_every_verb_of_an_operator_has_a_route() -> None:
         assert told in names if told else any(verb in name for name in names), verb
     modules = (jobs, operate, leases, apikeys, stream)
     assert {route.name for module in modules for route in module.ROUTES} <= names
+
+
+def test_whoever_follows_and_hangs_up_is_forgotten(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    listening: list[stream.Stream] = []
+    listen = stream.Stream.listen
+
+    def noted(self: stream.Stream, gone: Any) -> Any:
+        listening.append(self)
+        return listen(self, gone)
+
+    monkeypatch.setattr(stream.Stream, "listen", noted)
+    for _ in range(3):
+        with house.caller().stream("GET", "/stream") as answer:
+            lines = answer.iter_lines()
+            next(lines)
+            assert listening[0]._listeners  # noqa: SLF001 - nobody else can see it
+    pause = threading.Event()
+    while listening[0]._listeners:  # noqa: SLF001
+        pause.wait(0.01)

@@ -11,6 +11,7 @@ import httpx2
 import pytest
 
 from tests.server.conftest import House, serving, shop
+from windlass.ops import Ops
 
 
 def post(api: httpx2.Client, **job: Any) -> httpx2.Response:
@@ -261,3 +262,22 @@ def test_what_is_not_there_is_a_problem_too(api: httpx2.Client) -> None:
     wrong = api.put("/jobs")
     assert (wrong.status_code, wrong.headers["allow"]) == (405, "GET, POST")
     assert api.post("/jobs", json={"type": "shell", "payload": {"command": "true"}}).status_code == 403
+
+
+def test_a_depth_that_operators_have_set_holds_here_too(store_url: str) -> None:
+    with shop(store_url) as queue:
+        queue.publish()
+        Ops(queue.store, by="test").set_setting("add.hard_depth", "2")
+        with serving(queue) as house:
+            api = house.caller()
+            job = {"type": "add", "payload": {"a": 1}}
+            assert [api.post("/jobs", json=job).status_code for _ in range(2)] == [201, 201]
+            for path, body in (
+                ("/jobs", job),
+                ("/jobs/batch", {"jobs": [job]}),
+                ("/jobs/batch", {"jobs": [job], "batch": "b"}),
+            ):
+                full = api.post(path, json=body)
+                assert (full.status_code, full.headers["retry-after"]) == (429, "5")
+                assert full.json()["type"] == "urn:windlass:problem:queue-full"
+            assert api.post("/jobs", json={"type": "mail.send", "payload": {"to": "a"}}).status_code == 201

@@ -151,6 +151,10 @@ class Producer:
         opened.wakeup.notify()
         return self._handles(done)
 
+    def admit(self, drafts: Sequence[NewJob]) -> None:
+        """QueueFull if too many jobs wait for these to be taken."""
+        self._admission.check(drafts, self._defaults.settings())
+
     def batch_status(self, batch_id: str) -> BatchInfo:
         """How far a batch has come; JobNotFound if there is none of that id."""
         found = self._opening.get().store.batch(batch_id)

@@ -210,6 +210,10 @@ class Queue:
         """A checked job that is not stored yet, by its type's name."""
         return self._producer.draft_by_name(name, payload, without_connection(choose(options)))
 
+    def admit(self, drafts: Sequence[NewJob]) -> None:
+        """Raise QueueFull if so many jobs wait that these may not be stored; `enqueue` does so by itself."""
+        self._producer.admit(drafts)
+
     def enqueue_many(
         self,
         drafts: Iterable[NewJob],

@@ -13,6 +13,7 @@ from starlette.routing import Router
 from windlass.errors import StoreError, WindlassError
 from windlass.server import problems
 from windlass.server.call import Call, HungUp
+from windlass.server.identity import Need
 from windlass.server.openapi import contract
 from windlass.server.problems import Problem
 from windlass.server.reply import Reply
@@ -70,9 +71,9 @@ class App:
 
     async def _reply(self, methods: Mapping[str, Route], scope: Scope, receive: Receive) -> Reply:
         try:
-            self._check_busy()
             self.parts.door.check(scope)
             route = _choose(methods, scope["method"])
+            self._check_busy(route)
             identity = await self.parts.door.identify(scope, route)
             call = Call(scope, receive, route, _names(scope), identity, self.parts)
             if not route.query and scope["query_string"]:
@@ -92,8 +93,9 @@ class App:
             log.exception("server.failed", extra={"path": scope["path"]})
             return Problem(500, "internal", "the server made a mistake; its log tells which").reply()
 
-    def _check_busy(self) -> None:
-        if self._busy > _MOST_AT_ONCE:
+    def _check_busy(self, route: Route) -> None:
+        """Probes are answered all the same: a server with much to do must not be started anew for it."""
+        if self._busy > _MOST_AT_ONCE and route.need is not Need.NOTHING:
             detail = f"more than {_MOST_AT_ONCE} requests at once"
             raise Problem(503, "too-busy", detail, headers={b"retry-after": b"1"})
 

@@ -105,6 +105,7 @@ class Intake:
     def _drafted(self, call: _Call) -> bool:
         try:
             call.drafts = call.make()
+            self._queue.admit(call.drafts)
         except (StoreBusy, StoreUnavailable):
             raise
         except Exception as error:  # noqa: BLE001 # wall: what one call brought must not fail the others

@@ -79,7 +79,9 @@ def _store_batch(call: Call, batch: NewBatch, make: Callable[[], Sequence[NewJob
     if store.batch(batch.id) is not None:
         # Sent again: its jobs are found by their ids or keys.
         return store.enqueue(make())
-    done = store.enqueue_batch(batch, make())
+    drafts = make()
+    call.parts.queue.admit(drafts)
+    done = store.enqueue_batch(batch, drafts)
     call.parts.queue.wakeup.notify()
     return done
 

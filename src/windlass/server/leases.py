@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -67,6 +68,8 @@ _LOOK_SECONDS = 1.0
 _BEAT_SECONDS = 2.0
 _LONGEST_MESSAGE = 2_000
 _LONGEST_TRACEBACK = 8_000
+# What may be claimed is asked anew with every look.
+_Wanting = Callable[[], Want | None]
 
 
 # --- claiming -----------------------------------------------------------------------------------
@@ -79,7 +82,7 @@ async def claim(call: Call) -> Reply:
     lease = _lease_span(form.lease)
     catalogue = await call.run(call.parts.store.types)
     types = _wanted(call, form, catalogue)
-    await call.run(call.parts.gate.learn, catalogue)
+    await call.run(call.parts.flow.learn, catalogue)
     client = call.scope.get("client")
     host = client[0] if client else "unknown"
     row = await call.run(
@@ -91,11 +94,11 @@ async def claim(call: Call) -> Reply:
         slots=form.limit,
         host=host,
     )
-    want = Want(worker=row, types=types, limit=form.limit, lease=lease)
+    want = partial(call.parts.flow.want, types, worker=row, limit=form.limit, lease=lease)
     leases = await call.run(_known_before, call, form, row)
     drain = await call.run(_is_draining, call, row)
     if not leases and not drain:
-        leases = await _wait_for_jobs(call, want, wait)
+        leases = await _wait_for_jobs(call, form.worker, want, wait)
         if form.request is not None and leases:
             call.parts.remote.give(row, form.request, leases)
     told = await call.run(_told, call, leases, catalogue)
@@ -123,20 +126,26 @@ def _known_before(call: Call, form: ClaimForm, row: str) -> list[Lease]:
     return [lease for token, lease in held.items() if token not in named][: form.limit]
 
 
-async def _wait_for_jobs(call: Call, want: Want, wait: float) -> list[Lease]:
-    found = await call.run(call.parts.gate.claim, want)
+async def _wait_for_jobs(call: Call, worker: str, want: _Wanting, wait: float) -> list[Lease]:
+    found = await call.run(_claimed, call, want)
     if found.leases or wait <= 0:
         return found.leases
     gone = asyncio.create_task(call.gone())
     try:
         async with hints(call.parts) as hint:
-            return await _look_again(call, want, monotonic() + wait, hint, gone, found)
+            return await _look_again(call, worker, want, monotonic() + wait, hint, gone, found)
     finally:
         gone.cancel()
 
 
 async def _look_again(
-    call: Call, want: Want, end: float, hint: asyncio.Event, gone: asyncio.Task[None], found: Claimed
+    call: Call,
+    worker: str,
+    want: _Wanting,
+    end: float,
+    hint: asyncio.Event,
+    gone: asyncio.Task[None],
+    found: Claimed,
 ) -> list[Lease]:
     beaten = monotonic()
     while not gone.done() and not call.parts.stopping.is_set() and (left := end - monotonic()) > 0:
@@ -145,12 +154,10 @@ async def _look_again(
         hint.clear()
         if monotonic() - beaten >= _BEAT_SECONDS:
             beaten = monotonic()
-            if (
-                await call.run(call.parts.remote.beat, call.parts.store, call.identity, _name(want.worker), 0)
-                is None
-            ):
+            row = await call.run(call.parts.remote.beat, call.parts.store, call.identity, worker, None)
+            if row is None:
                 return []
-        found = await call.run(call.parts.gate.claim, want)
+        found = await call.run(_claimed, call, want)
         if found.leases:
             if gone.done():
                 # Nobody is there to run them.
@@ -158,6 +165,16 @@ async def _look_again(
                 raise HungUp
             return found.leases
     return []
+
+
+def _claimed(call: Call, want: _Wanting) -> Claimed:
+    """Take what is due, as far as nothing holds it back at this moment."""
+    wanted = want()
+    if wanted is None:
+        return Claimed([])
+    found = call.parts.store.claim(wanted)
+    call.parts.flow.claimed(found.leases)
+    return found
 
 
 def _give_back(call: Call, leases: Sequence[Lease]) -> None:
@@ -247,8 +264,10 @@ def _settled(call: Call, lease: Lease, result: Result) -> Outcome | None:
     ran = None if job.started_at is None or isinstance(result, Unstarted) else now - job.started_at
     if store.settle([Settlement(lease, outcome, ran)]):
         raise LeaseLost(job.id)
-    permits = held and call.parts.gate.settled(lease, outcome)
-    if permits or not isinstance(outcome, Done):
+    flow = call.parts.flow
+    if held:
+        flow.settled(lease, outcome)
+    if not isinstance(outcome, Done) or flow.limited(job.type):
         call.parts.queue.wakeup.notify()
     return outcome if held else None
 
@@ -349,10 +368,6 @@ def _lease_span(value: float | str) -> timedelta:
     if not SHORTEST_LEASE <= span <= LONGEST_LEASE:
         raise InvalidValue("lease", value, "between 60s and 3600s")
     return span
-
-
-def _name(row: str) -> str:
-    return row.split("~")[1]
 
 
 def _route(path: str, answer: Answer, summary: str, takes: Any, gives: Any) -> Route:

@@ -12,13 +12,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from windlass.clock import SystemClock
-from windlass.errors import InvalidValue, Refused, StoreError
+from windlass.errors import InvalidValue, Refused, StoreError, StoreUnavailable
 from windlass.ops import Ops
 from windlass.queue import Queue
 from windlass.server.admission import Admission
 from windlass.server.door import Door
-from windlass.server.gate import Gate
+from windlass.server.flow import Flow
 from windlass.server.hints import happens
 from windlass.server.identity import LOCAL, Identity
 from windlass.server.intake import Intake
@@ -92,7 +91,6 @@ class Parts:
         self.stream = Stream(self)
         self.remote = Remote()
         self.contract: dict[str, Any] = {}
-        self._gate: Gate | None = None
         self._upkeep: Upkeep | None = None
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="windlass-server")
         # Asked by probes, which must not wait behind requests.
@@ -104,10 +102,11 @@ class Parts:
         return self.queue.store
 
     @property
-    def gate(self) -> Gate:
-        """What stands before the claims of remote workers."""
-        assert self._gate is not None  # noqa: S101 - nobody is answered before it is open
-        return self._gate
+    def flow(self) -> Flow:
+        """What holds remote workers back."""
+        if self._upkeep is None:
+            raise StoreUnavailable("the server is not open yet")
+        return self._upkeep.flow
 
     def ops(self, who: Identity = LOCAL) -> Ops:
         """The operator's verbs, done in somebody's name."""
@@ -123,8 +122,7 @@ class Parts:
                 f"{self.config.host} can be reached by other machines, and there is no API key: make one by "
                 "`windlass keys create NAME --role admin`, or say --insecure"
             )
-        self._gate = Gate(self.store, SystemClock())
-        self._upkeep = Upkeep(self.store, self.queue.wakeup, self._gate.terms)
+        self._upkeep = Upkeep(self.store, self.queue.wakeup)
         self._upkeep.start()
 
     async def run(self, verb: Callable[..., T], /, *args: Any, **options: Any) -> T:

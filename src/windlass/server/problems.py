@@ -75,6 +75,8 @@ def of(error: errors.WindlassError, *, index: int | None = None) -> Problem:
         detail = f"jobs[{index}]: {detail}"
         fields = tuple(msgspec.structs.replace(each, field=f"jobs[{index}].{each.field}") for each in fields)
     headers = {b"retry-after": b"1"} if isinstance(error, errors.StoreError) else {}
+    if isinstance(error, errors.QueueFull):
+        headers = {b"retry-after": str(math.ceil(error.retry_after)).encode()}
     job = getattr(error, "job_id", None)
     return Problem(status, name, detail, fields=fields, index=index, job=job, headers=headers)
 
@@ -133,6 +135,7 @@ _KNOWN: dict[type, tuple[int, str]] = {
     errors.KeyMissing: (503, "encryption-key-missing"),
     errors.JobNotFound: (404, "not-found"),
     errors.WorkerNotFound: (404, "not-found"),
+    errors.QueueFull: (429, "queue-full"),
     errors.KeyConflict: (409, "key-conflict"),
     errors.IdConflict: (409, "id-conflict"),
     errors.WrongState: (409, "wrong-state"),

@@ -12,34 +12,34 @@ from windlass.store.flow import Restriction, Switches
 from windlass.store.protocol import Want
 
 
-class Bounded(Protocol):
-    """A type whose code may say something about its limits."""
+class Limited(Protocol):
+    """A type, as far as its limits go."""
 
     @property
     def limit(self) -> Limit:
-        """Its own."""
+        """Its own limit."""
 
     @property
     def limit_key(self) -> str | None:
-        """What it shares with other types."""
+        """What it shares with others."""
 
 
-class Known(Protocol):
-    """Where types are known from: a worker's registry, or what a server reads in the catalogue."""
+class Said(Protocol):
+    """What code says of limits: a worker's registry, or the catalogue where the handlers are elsewhere."""
 
     @property
     def limits(self) -> Mapping[str, Limit]:
-        """What several types share, by key."""
+        """By the key that types share."""
 
-    def get(self, name: str, /) -> Bounded | None:
-        """A type, if it is known."""
+    def get(self, name: str, /) -> Limited | None:
+        """A type that is known."""
 
 
 class Gates:
     """What code and operators hold back, as of the last look."""
 
-    def __init__(self, known: Known, types: Mapping[str, int]) -> None:
-        self._known = known
+    def __init__(self, said: Said, types: Mapping[str, int]) -> None:
+        self._said = said
         self._types = types
         self.switches = Switches()
         self.restricted: dict[str, Restriction] = {}
@@ -78,7 +78,7 @@ class Gates:
 
     def breaker_of(self, job_type: str) -> str:
         """The name of the breaker before a type: its own, or of the key that it shares."""
-        handler = self._known.get(job_type)
+        handler = self._said.get(job_type)
         key = None if handler is None else handler.limit_key
         return job_type if key is None else KEY + key
 
@@ -117,7 +117,7 @@ class Gates:
         return {name: self.restricted[name] for name in types if name in self.restricted}
 
     def _restriction(self, job_type: str, settings: Settings) -> Restriction | None:
-        handler = self._known.get(job_type)
+        handler = self._said.get(job_type)
         limits = {
             job_type: settings.limit(job_type, UNLIMITED if handler is None else handler.limit),
             ALL: settings.limit(ALL),
@@ -138,4 +138,4 @@ class Gates:
         return job_type in self.switches.pauses or (breaker is not None and breaker.open and breaker.by_hand)
 
     def _key_limit(self, key: str) -> Limit | None:
-        return self._known.limits.get(key)
+        return self._said.limits.get(key)

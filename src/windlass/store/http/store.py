@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NoReturn
 
 import msgspec
@@ -12,6 +12,7 @@ from windlass.clock import SystemClock, from_micros
 from windlass.errors import JobNotFound, Refused, WrongState
 from windlass.job import Attempt, Change, Error, Job, JobState, NewJob, Request, TypeInfo
 from windlass.store.batches import BatchInfo, NewBatch
+from windlass.store.flow import Depths
 from windlass.store.http.wire import Wire
 from windlass.store.protocol import Acted, Enqueued, Filter, Page, StoreStatus
 
@@ -134,6 +135,10 @@ class HttpStore:
             created_at=found.created_at,
             finished_at=found.finished_at,
         )
+
+    def depths(self) -> Depths:
+        """How many wait is the server's to judge: here always none, as of now."""
+        return Depths(at=self.now(), age=timedelta(0))
 
     def register(self, types: Sequence[TypeInfo]) -> None:
         """Workers register types: who only produces does not know better than they."""
