@@ -59,9 +59,11 @@ def opened(store: Store, clock: ManualClock) -> None:
     assert breaker.open
 
 
-def probes(store: Store, *, worker: str = "worker-1", limit: int = 10) -> list[Lease]:
+def probes(
+    store: Store, *, worker: str = "worker-1", limit: int = 10, every: timedelta = MINUTE
+) -> list[Lease]:
     """Claim while the breaker is open."""
-    held = Restriction(limits={}, breaker=MAIL, probe=MINUTE)
+    held = Restriction(limits={}, breaker=MAIL, probe=every)
     want = Want(
         worker=worker, types={MAIL: 1}, limit=limit, slots=limit, lease=LEASE, restricted={MAIL: held}
     )
@@ -150,6 +152,18 @@ def test_one_probe_a_minute_for_the_whole_fleet(store: Store, other: Store, cloc
     assert len(probes(other)) == 1
     untouched = [job for job in jobs if (found := store.get(job.id)) is not None and found.attempts == 0]
     assert len(untouched) >= 8
+
+
+def test_a_shorter_time_between_probes_holds_at_once(store: Store, clock: ManualClock) -> None:
+    put(store, *(a_job() for _ in range(10)))
+    opened(store, clock)
+    often = timedelta(seconds=5)
+    assert probes(store) == []
+    [probe] = probes(store, every=often)
+    settle(store, probe, AGAIN)
+    assert probes(store, every=often) == []
+    clock.advance(5)
+    assert len(probes(store, every=often)) == 1
 
 
 def test_no_second_probe_while_the_first_one_runs(store: Store, clock: ManualClock) -> None:

@@ -21,7 +21,8 @@ def depths(tx: Tx) -> Depths:
     return Depths(
         pending={row["type"]: row["pending"] for row in found if row["type"]},
         at=from_micros(counted_at),
-        age=timedelta(microseconds=max(0, tx.now - counted_at)),
+        # A count of the future was made before the clock was set back.
+        age=timedelta(microseconds=abs(tx.now - counted_at)),
     )
 
 

@@ -66,7 +66,9 @@ def _told(breaker: Breaker | None) -> dict[str, object]:
 def _note(tx: Tx, worker: str, runs: Runs, terms: BreakerTerms) -> None:
     known = _known(tx).get(runs.name)
     # What led to the last change must not lead to the next one.
-    since = max(tx.now - span(terms.window), 0 if known is None else to_micros(known.at))
+    changed = 0 if known is None else to_micros(known.at)
+    # A change in the future was made before the clock was set back.
+    since = max(tx.now - span(terms.window), changed if changed <= tx.now else 0)
     tx.change("forget_tallies", name=runs.name, before=since)
     tx.change("forget_failures", name=runs.name, before=since)
     if runs.failed and tx.row("any_failure", name=runs.name) is None:
