@@ -168,7 +168,8 @@ class SharedVerbs(ABC):
         return self._read(admitting.depths)
 
     def count_depths(self, older_than: timedelta) -> Depths:
-        return self._rewrite(admitting.count_depths, older_than)
+        counts = self._read(admitting.pending, older_than)
+        return self.depths() if counts is None else self._rewrite(admitting.note, counts, older_than)
 
     # --- schedules ---
 
