@@ -147,6 +147,20 @@ def test_a_rate_wakes_the_claimer_when_its_next_token_is_there(still: Still) -> 
     still.gate.reach(2)
 
 
+def test_what_one_portion_of_a_pool_does_not_find_keeps_no_other_one_waiting(
+    still: Still, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one", "two"):
+        still.handler(still.gate.pass_through, name, concurrency=1)
+    parts = still.build(threads=5)
+    parts.terms.refresh()
+    # As for types that declare their memory: each is asked for by itself.
+    portions = [({name: 1}, 5) for name in ("one", "two")]
+    monkeypatch.setattr(parts.pools[0], "portions", lambda _: iter(portions))
+    still.put(1, "two")
+    still.run_claimed(1)
+
+
 def test_limited_types_are_never_claimed_ahead(still: Still) -> None:
     still.handler(still.gate.pass_through, "few", concurrency=50)
     parts = still.build(threads=2)
