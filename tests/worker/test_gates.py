@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import pytest
 
 from tests.worker.scene import Still, claim_ahead
 from windlass.errors import FatalError, StoreUnavailable
 from windlass.job import JobState
 from windlass.ops import Ops
+from windlass.policy.breaker import BreakerTerms
 from windlass.policy.limit import Limit
 from windlass.policy.retry import Retry
-from windlass.store.flow import Switches
+from windlass.store.flow import Breaker, Runs, Switches
 
 
 def test_a_paused_type_is_not_claimed_and_others_are(still: Still) -> None:
@@ -258,6 +261,26 @@ def test_failures_that_the_store_did_not_hear_of_are_told_again(
     parts.terms.tick()
 
     assert still.store.switches().failing == {"sync"}
+
+
+def test_of_what_was_told_only_the_news_is_told_again(still: Still, monkeypatch: pytest.MonkeyPatch) -> None:
+    still.handler(_fail, "sync")
+    parts = still.build()
+    parts.terms.refresh()
+    heard: list[int] = []
+    note_runs = still.store.note_runs
+
+    def hear(worker: str, runs: Sequence[Runs], terms: Mapping[str, BreakerTerms]) -> list[Breaker]:
+        heard.extend(len(each.stretches) for each in runs)
+        return note_runs(worker, runs, terms)
+
+    monkeypatch.setattr(still.store, "note_runs", hear)
+    for _ in range(3):
+        still.put(1, "sync")
+        _work(still)
+        parts.terms.tick()
+        still.pass_time(5)
+    assert heard == [1, 1, 1]
 
 
 def _be_away(*_: object) -> None:
