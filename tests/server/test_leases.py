@@ -10,6 +10,7 @@ import httpx2
 import pytest
 
 from tests.server.conftest import House, serving, shop
+from windlass.job import JobState, Reason
 from windlass.ops import Ops
 
 
@@ -224,17 +225,52 @@ def test_tenants_are_served_in_turn(house: House, api: httpx2.Client) -> None:
     assert served == ["a", "b", "a", "b"]
 
 
-def test_what_code_says_of_a_shared_key_holds_for_remote_workers(house: House, api: httpx2.Client) -> None:
-    house.queue.limit("crm", concurrency=1)
-    house.queue.job(name="crm.read", limit_key="crm")(_read)
-    house.queue.job(name="crm.write", limit_key="crm")(_write)
-    house.queue.enqueue("crm.read", {})
-    house.queue.enqueue("crm.write", {})
-    assert house.ops.limit("key:crm").concurrency == 1
-    assert len(claim(api, types=("crm.read", "crm.write"), limit=5)) == 1
+def test_a_new_worker_that_asks_many_times_at_once_has_one_row(house: House) -> None:
+    start = threading.Barrier(8)
+
+    def ask(api: httpx2.Client) -> str:
+        start.wait()
+        return str(api.post("/leases", json={"worker": "w1", "types": ["add"]}).json()["worker"])
+
+    with ThreadPoolExecutor(8) as threads:
+        assert len(set(threads.map(ask, [house.caller() for _ in range(8)]))) == 1
 
 
-def _read() -> None: ...
+@pytest.mark.parametrize("more", [{"request": "r1"}, {"holding": []}])
+def test_a_job_that_kills_whoever_asks_for_it_again_costs_attempts(
+    house: House, api: httpx2.Client, more: dict[str, Any]
+) -> None:
+    job = house.queue.enqueue("add", {"a": 1})
+    first = claim(api, **more)
+    for _ in range(3):
+        assert [each["lease"] for each in claim(api, **more)] == [each["lease"] for each in first]
+    [second] = claim(api, **more)
+    assert second["lease"] != first[0]["lease"]
+    assert (job.get().attempts, job.get().losses) == (2, 1)
+    assert api.post(f"/leases/{first[0]['lease']}/complete").status_code == 409
 
 
-def _write() -> None: ...
+def test_a_job_that_is_too_old_is_given_to_nobody(store_url: str) -> None:
+    with shop(store_url) as queue:
+
+        @queue.job(max_age=0.001)
+        def young(n: int) -> None:
+            """Too late by the time that anybody asks."""
+
+        job = queue.enqueue("young", {"n": 1})
+        with serving(queue) as house:
+            assert claim(house.caller(), types=("young",)) == []
+        error = job.get().error
+        assert (job.get().state, error.reason if error else None) == (JobState.DEAD, Reason.EXPIRED)
+
+
+def test_the_lowest_priority_has_its_share(store_url: str) -> None:
+    with shop(store_url) as queue:
+        queue.publish()
+        Ops(queue.store, by="test").set_setting("low_share", "0.5")
+        for priority in (9, 9, 9, 9, 0, 0, 0, 0):
+            queue.enqueue("add", {"a": 1}, priority=priority)
+        with serving(queue) as house:
+            api = house.caller()
+            served = [claim(api, worker=f"w{n}")[0]["job"]["priority"] for n in range(4)]
+        assert 0 in served

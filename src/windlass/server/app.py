@@ -6,6 +6,7 @@ import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from starlette.routing import Route as Path
 from starlette.routing import Router
@@ -52,6 +53,8 @@ class App:
         """One connection's request."""
         if scope["type"] != "http":
             return
+        if b"%2f" in scope["raw_path"].lower():
+            scope["path"] = _path_with_slashes(scope["raw_path"])
         methods = self._plain.get(scope["path"])
         if methods is None:
             await self._router(scope, receive, send)
@@ -78,7 +81,10 @@ class App:
             call = Call(scope, receive, route, _names(scope), identity, self.parts)
             if not route.query and scope["query_string"]:
                 call.query  # noqa: B018 - refuses what the route does not know
-            return await route.answer(call)
+            try:
+                return await route.answer(call)
+            finally:
+                call.let_go()
         except Problem as problem:
             return problem.reply()
         except HungUp:
@@ -125,7 +131,12 @@ def _names(scope: Scope) -> dict[str, str]:
     for name in found.values():
         if "\0" in name:
             raise Problem(404, "not-found", f"there is nothing named {_readable(name)}")
-    return found
+    return {part: name.replace(_SLASH, "/") for part, name in found.items()}
+
+
+def _path_with_slashes(raw: bytes) -> str:
+    """The path in which a slash that was sent as part of a name, such as a key, does not part it."""
+    return "/".join(unquote(part).replace("/", _SLASH) for part in raw.decode("ascii", "replace").split("/"))
 
 
 def _choose(methods: Mapping[str, Route], method: str) -> Route:
@@ -158,6 +169,8 @@ def _readable(path: str) -> str:
 
 
 _LONGEST_PATH = 200
+# Stands for a slash within a name while the route is looked for; text from outside has none of these.
+_SLASH = "\udc2f"
 # No page may frame, sniff, cache or extend what is answered here.
 _ALWAYS = (
     (b"cache-control", b"no-store"),

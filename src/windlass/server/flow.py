@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -41,6 +41,11 @@ class _Catalogue:
         self.versions = {name: info.schema_version for name, info in types.items()}
         return True
 
+    def ages(self, name: str) -> bool:
+        """Whether a type has a max_age."""
+        known = self._types.get(name)
+        return known is not None and known.options.get("max_age") is not None
+
     def get(self, name: str, /) -> _Limited | None:
         known = self._types.get(name)
         return None if known is None else _Limited(limit_from(known.options), known.options.get("limit_key"))
@@ -54,8 +59,9 @@ class Flow:
         self._gates = Gates(self._catalogue, self._catalogue.versions)
         self._tally = Tally(store, self._gates.breaker_of, clock=clock)
         self.terms = Terms(store, {}, self._gates, self._tally)
-        # The tenant served last, by type.
+        # The tenant served last, by type; and how many jobs of the lowest priority are owed their share.
         self._turns: dict[str, str] = {}
+        self._owed = 0.0
         self._lock = threading.Lock()
 
     def learn(self, types: Mapping[str, TypeInfo]) -> None:
@@ -71,13 +77,25 @@ class Flow:
         if not open_types:
             return None
         return self._gates.want(
-            open_types, worker=worker, limit=limit, slots=limit, lease=lease, turns=self._turns
+            open_types,
+            worker=worker,
+            limit=limit,
+            slots=limit,
+            lease=lease,
+            turns=self._turns,
+            lowest=max(0, min(int(self._owed), limit)),
         )
 
-    def claimed(self, leases: Iterable[Lease]) -> None:
+    def claimed(self, want: Want, leases: Sequence[Lease]) -> None:
         """It is the next tenant's turn."""
         for lease in leases:
             self._turns[lease.job.type] = lease.job.tenant
+        with self._lock:
+            self._owed += self._gates.low_share * len(leases) - min(want.lowest, len(leases))
+
+    def ages(self, job_type: str) -> bool:
+        """Whether jobs of that type can become too old to run."""
+        return self._catalogue.ages(job_type)
 
     def settled(self, lease: Lease, outcome: Outcome) -> None:
         """Count what came of a run, for the breakers."""

@@ -28,7 +28,9 @@ from windlass.outcome import (
     Done,
     Failed,
     Interrupted,
+    Lost,
     Outcome,
+    Overdue,
     Policy,
     Result,
     Returned,
@@ -37,6 +39,7 @@ from windlass.outcome import (
     clean,
     clean_end,
     decide,
+    is_overdue,
 )
 from windlass.payload.text import parse_value
 from windlass.policy.retry import Retry
@@ -66,6 +69,7 @@ from windlass.store.protocol import Claimed, Settlement, Want
 # A waiting worker is kept alive by its open request, and looks at least so often.
 _LOOK_SECONDS = 1.0
 _BEAT_SECONDS = 2.0
+_AT_ONCE = timedelta(0)
 _LONGEST_MESSAGE = 2_000
 _LONGEST_TRACEBACK = 8_000
 # What may be claimed is asked anew with every look.
@@ -121,9 +125,15 @@ def _known_before(call: Call, form: ClaimForm, row: str) -> list[Lease]:
         return []
     held = {lease.token: lease for lease in call.parts.store.held_by(row)}
     if given:
-        return [held[lease.token] for lease in given if lease.token in held]
-    named = {_split(each)[1] for each in form.holding or ()}
-    return [lease for token, lease in held.items() if token not in named][: form.limit]
+        found = [held[lease.token] for lease in given if lease.token in held]
+    else:
+        named = {_split(each)[1] for each in form.holding or ()}
+        found = [lease for token, lease in held.items() if token not in named][: form.limit]
+    again = [lease for lease in found if call.parts.remote.tell_again(lease)]
+    if len(again) < len(found):
+        told = {lease.token for lease in again}
+        _end(call, [lease for lease in found if lease.token not in told], Lost(Reason.WORKER_LOST))
+    return again
 
 
 async def _wait_for_jobs(call: Call, worker: str, want: _Wanting, wait: float) -> list[Lease]:
@@ -161,25 +171,34 @@ async def _look_again(
         if found.leases:
             if gone.done():
                 # Nobody is there to run them.
-                await call.run(_give_back, call, found.leases)
+                await call.run(_end, call, found.leases, Unstarted())
                 raise HungUp
             return found.leases
     return []
 
 
 def _claimed(call: Call, want: _Wanting) -> Claimed:
-    """Take what is due, as far as nothing holds it back at this moment."""
-    wanted = want()
+    """Take what is due, as far as nothing holds it back at this moment; what is too old to run ends here."""
+    wanted, store, flow = want(), call.parts.store, call.parts.flow
     if wanted is None:
         return Claimed([])
-    found = call.parts.store.claim(wanted)
-    call.parts.flow.claimed(found.leases)
-    return found
+    found = store.claim(wanted)
+    flow.claimed(wanted, found.leases)
+    aging = [lease for lease in found.leases if flow.ages(lease.job.type)]
+    now = store.now() if aging else None
+    late = [lease for lease in aging if now and is_overdue(lease.job, _policy(call, lease.job), now)]
+    if not late:
+        return found
+    _end(call, late, Overdue())
+    return Claimed([lease for lease in found.leases if lease not in late], _AT_ONCE)
 
 
-def _give_back(call: Call, leases: Sequence[Lease]) -> None:
+def _end(call: Call, leases: Sequence[Lease], result: Result) -> None:
+    """Settle leases that nobody is there for."""
     now = call.parts.store.now()
-    outcomes = [decide(lease.job, Unstarted(), Policy(), now=now, chance=random.random) for lease in leases]
+    outcomes = [
+        decide(lease.job, result, _policy(call, lease.job), now=now, chance=random.random) for lease in leases
+    ]
     call.parts.store.settle(
         [Settlement(lease, outcome) for lease, outcome in zip(leases, outcomes, strict=True)]
     )
@@ -380,6 +399,8 @@ def _route(path: str, answer: Answer, summary: str, takes: Any, gives: Any) -> R
         takes=takes,
         gives={200: gives},
         refuses=(404, 409, 413, 415),
+        # A claim takes whatever is due, of any tenant.
+        whole=True,
     )
 
 

@@ -33,6 +33,7 @@ log = logging.getLogger("windlass.server")
 T = TypeVar("T")
 DEPTH_LIMIT = 100_000
 _THREADS = 16
+_LONG_THREADS = 4
 _LOOK_SECONDS = 2.0
 _MOST_PORTS = 65_535
 
@@ -91,8 +92,12 @@ class Parts:
         self.stream = Stream(self)
         self.remote = Remote()
         self.contract: dict[str, Any] = {}
+        # What the requests under way have sent so far.
+        self.body_bytes = 0
         self._upkeep: Upkeep | None = None
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="windlass-server")
+        # For what may take hours, such as many jobs at a slow pace: it must not keep the others waiting.
+        self._long = ThreadPoolExecutor(_LONG_THREADS, thread_name_prefix="windlass-long")
         # Asked by probes, which must not wait behind requests.
         self._probe = ThreadPoolExecutor(1, thread_name_prefix="windlass-probe")
 
@@ -130,6 +135,15 @@ class Parts:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, partial(verb, *args, **options))
 
+    async def run_long(self, verb: Callable[..., T], /, *args: Any, **options: Any) -> T:
+        """Call something that may take as long as it likes, a few at a time."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._long, partial(verb, *args, **options))
+
+    async def stopped(self) -> None:
+        """Come back when the server is told to stop."""
+        await self.stopping.wait()
+
     async def ping(self) -> None:
         """Whether the store answers."""
         await asyncio.get_running_loop().run_in_executor(self._probe, self.store.settings)
@@ -149,5 +163,5 @@ class Parts:
         await asyncio.to_thread(self.intake.close)
         if self._upkeep is not None:
             await asyncio.to_thread(self._upkeep.stop)
-        for threads in (self._threads, self._probe):
+        for threads in (self._threads, self._long, self._probe):
             threads.shutdown(wait=False, cancel_futures=True)
