@@ -16,7 +16,7 @@ import msgspec
 from windlass.duration import parse_duration
 from windlass.errors import InvalidValue
 from windlass.job import DEFAULT_MAX_ATTEMPTS, HIGHEST_PRIORITY, MAX_ATTEMPTS, MAX_TYPE
-from windlass.policy.breaker import BreakerTerms
+from windlass.policy.breaker import MOST_JOBS, BreakerTerms
 from windlass.policy.limit import MOST_AT_ONCE, Limit, Rate, parse_rate
 from windlass.policy.retry import KINDS, Retry
 
@@ -304,7 +304,6 @@ def _delays_of(kind_name: str) -> str:
 _RETRY = "retry."
 _TOGETHER = ("concurrency", "rate", "burst")
 _NONE = "none"
-_MOST_JOBS = 1_000
 _MOST_DIGITS = 18
 _LARGEST_LOW_SHARE = 0.5
 _DEEPEST = 10**12
@@ -324,7 +323,7 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "hard_depth": _whole(1, _DEEPEST),
     "max_priority": _whole(0, HIGHEST_PRIORITY),
     "breaker.share": _or_none(_share),
-    "breaker.jobs": _whole(1, _MOST_JOBS),
+    "breaker.jobs": _whole(1, MOST_JOBS),
     "breaker.window": _moments,
     "breaker.probe": _moments,
     "low_share": _low_share,

@@ -101,6 +101,14 @@ def test_it_stays_closed_otherwise(
     assert not is_open(store)
 
 
+def test_of_many_that_fail_no_more_are_noted_than_matter(store: Store, clock: ManualClock) -> None:
+    for stretch in range(3):
+        saw(store, failed=400, stretch=stretch)
+    clock.advance(3)
+    [breaker] = store.note_runs("worker-1", [Runs(name=MAIL)], TERMS)
+    assert breaker.why == "1200 of 1200 runs failed, of 1000 jobs"
+
+
 def test_what_several_workers_saw_is_added_up(store: Store, clock: ManualClock) -> None:
     saw(store, failed=10)
     saw(store, done=100, worker="worker-2")
