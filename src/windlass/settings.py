@@ -188,7 +188,11 @@ def split(name: str) -> tuple[str | None, str]:
         return None, name
     for setting in PER_TYPE:
         job_type = name.removesuffix(f".{setting}")
-        if job_type != name and 0 < len(job_type) <= MAX_TYPE and setting in _settable(job_type):
+        if job_type != name and 0 < len(job_type) <= MAX_TYPE:
+            settable = _settable(job_type)
+            if setting not in settable:
+                allowed = "one of " + ", ".join(f"{job_type}.{each}" for each in settable)
+                raise InvalidValue("setting", name, allowed)
             return job_type, setting
     raise InvalidValue(
         "setting",

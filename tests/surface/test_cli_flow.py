@@ -62,8 +62,11 @@ def test_a_wrong_limit_is_refused_in_one_line(windlass: Terminal) -> None:
         ),
         (["shell", "--burst", "5"], "shell.burst must be given together with a rate"),
         # Tenants are counted for types alone: elsewhere it would limit nothing.
-        (["--key", "crm", "--tenant-concurrency", "3"], "setting must be one of"),
-        (["--all", "--tenant-concurrency", "3"], "setting must be one of"),
+        (
+            ["--key", "crm", "--tenant-concurrency", "3"],
+            "setting must be one of key:crm.concurrency, key:crm.rate, key:crm.burst",
+        ),
+        (["--all", "--tenant-concurrency", "3"], "setting must be one of *.concurrency, *.rate, *.burst"),
         (["shell", "--key", "crm"], "say one of TYPE, --key and --all"),
         (["shell", "--reset", "--rate", "1/s"], "say either limits or --reset"),
     ):
