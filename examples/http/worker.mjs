@@ -1,7 +1,10 @@
 // A worker in JavaScript, with nothing but Node 18: claims jobs of the type `greet` over HTTP and runs several at a time.
 //   WINDLASS_URL=http://127.0.0.1:8080 WINDLASS_API_KEY=wl_... node worker.mjs
+import { randomUUID } from "node:crypto";
+
 const api = `${process.env.WINDLASS_URL ?? "http://127.0.0.1:8080"}/api/v1`;
-const name = process.env.WORKER_NAME ?? `js-${process.pid}`;
+// Of this run alone: whoever comes again under an old name is given what that one held.
+const name = process.env.WORKER_NAME ?? `js-${randomUUID()}`;
 const slots = 10;
 const running = new Map(); // lease -> AbortController
 let stopping = false;
@@ -68,7 +71,11 @@ while (!stopping) {
   }
   const claim = { worker: name, types: ["greet"], limit: slots - running.size, wait: "2s", holding: [...running.keys()] };
   const told = await post("leases", claim);
-  if (!told.ok && told.detail) console.error(told.detail);
+  if (!told.ok && told.detail) {
+    // Refused: asking at once again would change nothing.
+    console.error(told.detail);
+    await new Promise((resolve) => setTimeout(resolve, 1000));
+  }
   for (const lease of told.leases ?? []) run(lease);
   if (told.drain) stopping = true;
 }

@@ -3,7 +3,8 @@
 #   WINDLASS_URL=http://127.0.0.1:8080 WINDLASS_API_KEY=wl_... sh worker.sh
 set -u
 api="${WINDLASS_URL:-http://127.0.0.1:8080}/api/v1"
-name="${WORKER_NAME:-sh-$$}"
+# Of this run alone: whoever comes again under an old name is given what that one held.
+name="${WORKER_NAME:-sh-$(od -An -N6 -tx1 /dev/urandom | tr -d ' \n')}"
 
 post() { # path, body
     curl -sS --max-time 60 --retry 5 --retry-connrefused -H 'Content-Type: application/json' \
@@ -27,9 +28,18 @@ trap stop TERM INT
 
 number=0
 while [ "$stopping" = no ]; do
-    # The same request name until there is an answer: what was lost on the way is not claimed twice.
+    # It holds nothing now, and says so: a job whose answer was lost on the way is told of again.
     number=$((number + 1))
-    answer=$(post leases "{\"worker\":\"$name\",\"types\":[\"greet\"],\"wait\":\"5s\",\"request\":\"$number\"}") || continue
+    claim="{\"worker\":\"$name\",\"types\":[\"greet\"],\"wait\":\"5s\",\"request\":\"$number\",\"holding\":[]}"
+    answer=$(post leases "$claim") || continue
+    case "$answer" in
+    *'"leases":'*) ;;
+    *) # Refused: asking at once again would change nothing.
+        echo "$answer" >&2
+        sleep 1
+        continue
+        ;;
+    esac
     lease=$(printf %s "$answer" | field lease)
     case "$answer" in *'"drain":true'*) stopping=yes ;; esac
     [ -n "$lease" ] || continue
@@ -38,7 +48,8 @@ while [ "$stopping" = no ]; do
     (while sleep 2; do post "workers/$name/beat" "{\"leases\":[\"$lease\"]}" >/dev/null; done) &
     heart=$!
     if said=$(run "$answer"); then
-        post "leases/$lease/complete" "{\"result\":\"$said\"}" >/dev/null
+        told=$(post "leases/$lease/complete" "{\"result\":\"$said\"}")
+        case "$told" in *'"status":400'*) post "leases/$lease/fail" '{"message":"the result is not JSON"}' >/dev/null ;; esac
     else
         post "leases/$lease/fail" '{"message":"nobody to greet","retryable":false}' >/dev/null
     fi

@@ -11,26 +11,33 @@ from windlass.errors import InvalidValue
 class Pace:
     """Holds its caller back so that at most `rate` things happen per second; None: as fast as it goes."""
 
-    def __init__(self, rate: float | None, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self, rate: float | None, *, clock: Clock | None = None, stop: threading.Event | None = None
+    ) -> None:
         if rate is not None and not rate > 0:
             raise InvalidValue("rate", rate, "more than 0 per second")
         self._rate = rate
         self._clock = clock or SystemClock()
         self._began = self._clock.monotonic()
         self._count = 0
-        self._never = threading.Event()
+        self._stop = stop or threading.Event()
 
     @property
     def step(self) -> int | None:
         """How many to do between two waits, so that the pace looks even; None: any number."""
         return None if self._rate is None else max(1, int(self._rate / _WAITS_PER_SECOND))
 
+    @property
+    def stopped(self) -> bool:
+        """Whether nothing more shall happen: `stop` was set."""
+        return self._stop.is_set()
+
     def passed(self, count: int) -> None:
-        """Say that `count` more have happened; returns when the next may."""
+        """Say that `count` more have happened; returns when the next may, or when it is stopped."""
         self._count += count
         ahead = self.ahead()
         if ahead > 0:
-            self._never.wait(ahead)
+            self._stop.wait(ahead)
 
     def ahead(self) -> float:
         """By how many seconds the caller is faster than its pace."""

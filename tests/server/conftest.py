@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx2
@@ -42,9 +42,11 @@ def shop(url: str) -> Queue:
 class House:
     """A server, its store, and whoever speaks with it."""
 
-    def __init__(self, queue: Queue, url: str) -> None:
+    def __init__(self, queue: Queue, url: str, stop: Callable[[], None] = lambda: None) -> None:
         self.queue = queue
         self.url = url
+        # Tells the server to stop, before the block is at its end.
+        self.stop = stop
         self.ops = Ops(queue.store, wakeup=queue.wakeup, by="test")
         self._closing = contextlib.ExitStack()
 
@@ -88,7 +90,7 @@ def serving(queue: Queue, **options: Any) -> Iterator[House]:
     try:
         assert up.wait(LONGEST)
         assert address, "the server did not start"
-        with contextlib.closing(House(queue, address[0])) as house:
+        with contextlib.closing(House(queue, address[0], server.request_stop)) as house:
             yield house
     finally:
         server.request_stop()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import httpx2
@@ -11,11 +11,15 @@ import pytest
 
 from tests.server.conftest import House, serving, shop
 from windlass.errors import Refused
+from windlass.ops import Ops
+from windlass.ops.keys import KeyWish
 from windlass.registry import shell_handler
 from windlass.server.identity import Need
+from windlass.server.keyring import Keyring
 from windlass.server.parts import ServerConfig
 from windlass.server.run import Server
 from windlass.server.table import ROUTES
+from windlass.store.protocol import Store
 
 ROLES = {
     "producer": {Need.PRODUCE, Need.LOOK, Need.ACT},
@@ -144,6 +148,14 @@ def test_types_and_tenant_of_a_key_are_its_bounds(locked: House) -> None:
         assert api.get(path).status_code == 403
 
 
+def test_a_key_with_a_tenant_neither_claims_for_all_nor_makes_keys(locked: House) -> None:
+    api = locked.caller(locked.key("acme", "admin", tenant="acme"))
+    locked.queue.enqueue("add", {"a": 1}, tenant="bell")
+    assert api.post("/leases", json={"worker": "w", "types": ["add"]}).status_code == 403
+    assert api.post("/keys", json={"name": "free", "roles": ["admin"]}).status_code == 403
+    assert api.get("/keys").status_code == 403
+
+
 def test_a_key_enqueues_no_faster_than_its_rate_and_others_do_not_notice(locked: House) -> None:
     slow = locked.caller(locked.key("slow", "producer", rate=5.0))
     fast = locked.caller(locked.key("fast", "producer"))
@@ -245,3 +257,50 @@ def test_shell_commands_need_the_server_and_the_key_to_allow_them(store_url: str
         plain = house.caller(house.key("plain", "producer"))
         allowed = house.caller(house.key("ops", "producer", types=("shell",)))
         assert [api.post("/jobs", **job).status_code for api in (plain, allowed)] == [403, 201]  # type: ignore[arg-type]
+        operator = house.caller(house.key("ann", "operator"))
+        waiting = allowed.post("/jobs", json={"type": "shell", "payload": {"command": "true"}, "delay": 60})
+        path = f"/jobs/{waiting.json()['id']}"
+        other = {"payload": {"command": "rm -rf /"}}
+        # Nor into a job that is there already.
+        assert operator.patch(path, json=other).status_code == 403
+        assert operator.post(f"{path}/bury").status_code == 200
+        assert operator.post(f"{path}/replay", json=other).status_code == 403
+        assert operator.post(f"{path}/replay").status_code == 200
+
+
+def test_any_address_of_the_loopback_may_be_served_and_named(store_url: str) -> None:
+    with shop(store_url) as queue, serving(queue, host="127.0.0.2") as house:
+        assert house.caller().get("/jobs").status_code == 200
+        assert house.caller(Host="127.0.0.3:80").get("/jobs").status_code == 200
+        for host in ("128.0.0.1", "[::2]", "127.0.0.1.example", "[127.0.0.1"):
+            assert house.caller(Host=host).get("/jobs").status_code == 421, host
+
+
+def test_keys_end_by_the_clock_of_the_store(store_url: str) -> None:
+    with shop(store_url) as queue:
+        ops = Ops(queue.store, by="test")
+        key, secret = ops.create_key(KeyWish(name="a", roles=("admin",)))
+        ahead = _Ahead(queue.store)
+        ring = Keyring(lambda: ahead)  # type: ignore[arg-type, return-value]
+        ring.look()
+        assert ring.known(secret) is not None
+        ops.revoke_key(key.id, after=timedelta(minutes=1))
+        ring.look()
+        assert ring.known(secret) is not None
+        ahead.by = timedelta(minutes=2)
+        ring.look()
+        assert ring.known(secret) is None
+
+
+class _Ahead:
+    """A store whose clock is not that of the server's machine."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.by = timedelta(0)
+
+    def now(self) -> datetime:
+        return self._store.now() + self.by
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)

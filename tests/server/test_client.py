@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -21,6 +22,7 @@ from windlass import (
     KeyConflict,
     Queue,
     Refused,
+    StoreMismatch,
     StoreUnavailable,
     UnknownType,
     WaitTimeout,
@@ -42,6 +44,8 @@ def test_jobs_are_enqueued_found_awaited_and_cancelled(house: House, client: Cli
     assert client.enqueue("add", {"a": 1, "b": 2}, key="sum").created is False
     with pytest.raises(WaitTimeout):
         client.wait(job.id, 0.1)
+    with pytest.raises(WaitTimeout):
+        client.wait(job.id, 0.00005)
     with house.queue.worker():
         assert client.wait(job.id, 30).state is JobState.COMPLETED
         assert job.result(30) == 3
@@ -114,6 +118,9 @@ class Flaky(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Proxy)
 
 
+_PAGES = {"proxy": 502, "page": 200, "moved": 302}
+
+
 class _Proxy(BaseHTTPRequestHandler):
     server: Flaky
     protocol_version = "HTTP/1.1"
@@ -133,6 +140,9 @@ class _Proxy(BaseHTTPRequestHandler):
         self.server.seen += method == "POST"
         if mishap == "away":
             self._answer(503, b'{"status":503,"detail":"away"}', {"Retry-After": "0"})
+            return
+        if mishap in _PAGES:
+            self._answer(_PAGES[mishap], b"<html>", {"Content-Type": "text/html"})
             return
         if mishap == "gone":
             self.close_connection = True
@@ -193,3 +203,49 @@ def test_the_key_is_never_shown() -> None:
         assert "secret" not in client.store.status().url
     with pytest.raises(InvalidValue):
         Client("ftp://x")
+
+
+def test_what_cannot_be_an_address_or_a_key_is_said_and_no_key_is_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for url in ("http://wl_a_secret@host:abc", "http://wl_a_secret@host:99999", "http://[::1"):
+        with Queue(url) as queue, pytest.raises(InvalidValue, match="server URL") as wrong:
+            queue.get("x")
+        assert "secret" not in str(wrong.value)
+    for key in ("wl_a_secret\n\nX-Header: x", "wl_a_sécret", "wl a secret"):
+        with (
+            Client("http://127.0.0.1:9", key) as client,
+            pytest.raises(InvalidValue, match="API key") as wrong,
+        ):
+            client.get("x")
+        assert "cret" not in str(wrong.value)
+    monkeypatch.setenv("WINDLASS_API_KEY", "wl_a_secret\n")
+    with Client("http://127.0.0.1:9", patience=0) as client, pytest.raises(StoreUnavailable):
+        client.get("x")
+
+
+def test_options_and_filters_reach_the_server_or_are_refused(house: House, client: Client) -> None:
+    far = client.enqueue("add", {"a": 1}, payload_ref="s3://bucket/a", key="order/42")
+    near = client.enqueue("add", {"a": 2})
+    assert house.queue.get(far.id).payload_ref == "s3://bucket/a"
+    assert client.get("order/42").id == far.id
+    assert [job.id for job in client.store.find(Filter(payload={("a",): 2})).jobs] == [near.id]
+    assert client.store.find(Filter(older_than=timedelta(hours=1))).jobs == []
+    for where in (Filter(ids=(far.id,)), Filter(batch=far.id), Filter(caller="x")):
+        with pytest.raises(Refused, match="needs the store itself"):
+            client.store.find(where)
+
+
+def test_who_answers_like_no_server_of_ours_is_not_taken_for_one(house: House) -> None:
+    with flaky(house, "proxy", "page", "moved") as (_, url), Client(url, patience=5) as client:
+        # 502 of a proxy: again; then a page, with 200, of somebody else.
+        with pytest.raises(StoreMismatch, match="does not answer as a Windlass server"):
+            client.enqueue("add", {"a": 1})
+        with pytest.raises(Refused, match="302"):
+            client.enqueue("add", {"a": 1})
+
+
+def test_a_unique_name_is_refused_and_not_forgotten(house: House, client: Client) -> None:
+    with pytest.raises(Refused, match="unique= needs the store itself"):
+        client.enqueue("add", {"a": 1}, unique="sum")
+    assert house.queue.store.find(Filter()).jobs == []

@@ -9,7 +9,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.server.conftest import House
+from tests.server.conftest import House, serving, shop
+from windlass.job import JobState, Reason
+from windlass.ops import Ops
 
 
 def claim(
@@ -181,3 +183,94 @@ def test_two_keys_with_workers_of_one_name_are_two_workers(house: House) -> None
     claim(two)
     rows = {worker.id.rpartition("~")[0] for worker in house.queue.store.workers()}
     assert {"one~w1", "two~w1"} <= rows
+
+
+def test_pauses_and_limits_hold_for_remote_workers(store_url: str) -> None:
+    with shop(store_url) as queue:
+        queue.publish()
+        ops = Ops(queue.store, wakeup=queue.wakeup, by="test")
+        ops.pause("add")
+        ops.set_limit("add", {"concurrency": "1"})
+        with serving(queue) as house:
+            api = house.caller()
+            jobs = [queue.enqueue("add", {"a": n}) for n in range(3)]
+            assert claim(api, wait="100ms") == []
+            assert {state(house, job.id) for job in jobs} == {"pending"}
+            ops.resume("add")
+            [lease] = claim(api, limit=3, wait="30s")
+            assert claim(api, worker="w2", limit=3) == []
+            # The end of one lets the next one start.
+            with ThreadPoolExecutor(1) as threads:
+                waiting = threads.submit(claim, house.caller(), worker="w3", limit=3, wait="30s")
+                assert api.post(f"/leases/{lease['lease']}/complete").status_code == 200
+                assert len(waiting.result(30)) == 1
+
+
+def test_failures_of_remote_workers_open_the_breaker(house: House, api: httpx2.Client) -> None:
+    house.ops.set_setting("add.breaker.share", "0.5")
+    house.ops.set_setting("add.breaker.jobs", "5")
+    for n in range(10):
+        house.queue.enqueue("add", {"a": n})
+    for lease in claim(api, limit=10):
+        api.post(f"/leases/{lease['lease']}/fail", json={"message": "down"})
+    pause = threading.Event()
+    while not any(breaker.open for breaker in house.ops.breakers()):
+        pause.wait(0.05)
+
+
+def test_tenants_are_served_in_turn(house: House, api: httpx2.Client) -> None:
+    for tenant in ("a", "a", "b", "b"):
+        house.queue.enqueue("add", {"a": 1}, tenant=tenant)
+    served = [claim(api, worker=f"w{n}")[0]["job"]["tenant"] for n in range(4)]
+    assert served == ["a", "b", "a", "b"]
+
+
+def test_a_new_worker_that_asks_many_times_at_once_has_one_row(house: House) -> None:
+    start = threading.Barrier(8)
+
+    def ask(api: httpx2.Client) -> str:
+        start.wait()
+        return str(api.post("/leases", json={"worker": "w1", "types": ["add"]}).json()["worker"])
+
+    with ThreadPoolExecutor(8) as threads:
+        assert len(set(threads.map(ask, [house.caller() for _ in range(8)]))) == 1
+
+
+@pytest.mark.parametrize("more", [{"request": "r1"}, {"holding": []}])
+def test_a_job_that_kills_whoever_asks_for_it_again_costs_attempts(
+    house: House, api: httpx2.Client, more: dict[str, Any]
+) -> None:
+    job = house.queue.enqueue("add", {"a": 1})
+    first = claim(api, **more)
+    for _ in range(3):
+        assert [each["lease"] for each in claim(api, **more)] == [each["lease"] for each in first]
+    [second] = claim(api, **more)
+    assert second["lease"] != first[0]["lease"]
+    assert (job.get().attempts, job.get().losses) == (2, 1)
+    assert api.post(f"/leases/{first[0]['lease']}/complete").status_code == 409
+
+
+def test_a_job_that_is_too_old_is_given_to_nobody(store_url: str) -> None:
+    with shop(store_url) as queue:
+
+        @queue.job(max_age=0.001)
+        def young(n: int) -> None:
+            """Too late by the time that anybody asks."""
+
+        job = queue.enqueue("young", {"n": 1})
+        with serving(queue) as house:
+            assert claim(house.caller(), types=("young",)) == []
+        error = job.get().error
+        assert (job.get().state, error.reason if error else None) == (JobState.DEAD, Reason.EXPIRED)
+
+
+def test_the_lowest_priority_has_its_share(store_url: str) -> None:
+    with shop(store_url) as queue:
+        queue.publish()
+        Ops(queue.store, by="test").set_setting("low_share", "0.5")
+        for priority in (9, 9, 9, 9, 0, 0, 0, 0):
+            queue.enqueue("add", {"a": 1}, priority=priority)
+        with serving(queue) as house:
+            api = house.caller()
+            served = [claim(api, worker=f"w{n}")[0]["job"]["priority"] for n in range(4)]
+        assert 0 in served

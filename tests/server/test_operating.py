@@ -6,11 +6,14 @@ import inspect
 import json
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx2
+import pytest
 
-from tests.server.conftest import House
+from tests.server.conftest import House, serving, shop
+from windlass import JobState
 from windlass.ops import Ops
 from windlass.server import apikeys, jobs, leases, operate, stream
 from windlass.server.table import ROUTES
@@ -169,3 +172,37 @@ def test_every_verb_of_an_operator_has_a_route() -> None:
         assert told in names if told else any(verb in name for name in names), verb
     modules = (jobs, operate, leases, apikeys, stream)
     assert {route.name for module in modules for route in module.ROUTES} <= names
+
+
+def test_whoever_follows_and_hangs_up_is_forgotten(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    listening: list[stream.Stream] = []
+    listen = stream.Stream.listen
+
+    def noted(self: stream.Stream, gone: Any) -> Any:
+        listening.append(self)
+        return listen(self, gone)
+
+    monkeypatch.setattr(stream.Stream, "listen", noted)
+    for _ in range(3):
+        with house.caller().stream("GET", "/stream") as answer:
+            lines = answer.iter_lines()
+            next(lines)
+            assert listening[0]._listeners  # noqa: SLF001 - nobody else can see it
+    pause = threading.Event()
+    while listening[0]._listeners:  # noqa: SLF001
+        pause.wait(0.01)
+
+
+def test_a_slow_action_holds_up_nobody_and_ends_with_its_caller_or_the_server(store_url: str) -> None:
+    with shop(store_url) as queue:
+        jobs = [queue.enqueue("add", {"a": n}) for n in range(20)]
+        with serving(queue) as house, ThreadPoolExecutor(20) as threads:
+            slow = {"action": "cancel", "filter": {"type": ["add"]}, "rate": 0.01}
+            asked = [threads.submit(house.caller().post, "/jobs/actions", json=slow) for _ in range(20)]
+            pause = threading.Event()
+            while not any(job.state is JobState.CANCELLED for job in jobs):
+                pause.wait(0.01)
+            assert house.caller().get("/jobs").status_code == 200
+            house.stop()
+            assert {answer.result(30).status_code for answer in asked} == {503}
+        assert sum(job.state is JobState.CANCELLED for job in jobs) < 20

@@ -6,11 +6,13 @@ import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from urllib.parse import quote
 
 import httpx2
 import pytest
 
 from tests.server.conftest import House, serving, shop
+from windlass.ops import Ops
 
 
 def post(api: httpx2.Client, **job: Any) -> httpx2.Response:
@@ -261,3 +263,73 @@ def test_what_is_not_there_is_a_problem_too(api: httpx2.Client) -> None:
     wrong = api.put("/jobs")
     assert (wrong.status_code, wrong.headers["allow"]) == (405, "GET, POST")
     assert api.post("/jobs", json={"type": "shell", "payload": {"command": "true"}}).status_code == 403
+
+
+def test_a_depth_that_operators_have_set_holds_here_too(store_url: str) -> None:
+    with shop(store_url) as queue:
+        queue.publish()
+        Ops(queue.store, by="test").set_setting("add.hard_depth", "2")
+        with serving(queue) as house:
+            api = house.caller()
+            job = {"type": "add", "payload": {"a": 1}}
+            assert [api.post("/jobs", json=job).status_code for _ in range(2)] == [201, 201]
+            for path, body in (
+                ("/jobs", job),
+                ("/jobs/batch", {"jobs": [job]}),
+                ("/jobs/batch", {"jobs": [job], "batch": "b"}),
+            ):
+                full = api.post(path, json=body)
+                assert (full.status_code, full.headers["retry-after"]) == (429, "5")
+                assert full.json()["type"] == "urn:windlass:problem:queue-full"
+            assert api.post("/jobs", json={"type": "mail.send", "payload": {"to": "a"}}).status_code == 201
+
+
+def test_a_key_may_have_any_letter_in_it(api: httpx2.Client) -> None:
+    for key in ("order/42", "a%2Fb", "ü/?#/cancel", "../x"):
+        job_id = add(api, key=key)
+        path = f"/jobs/{quote(key, safe='')}"
+        assert api.get(path).json()["id"] == job_id
+        assert api.post(f"{path}/cancel").json()["id"] == job_id
+    assert api.get("/jobs/order%2F43").status_code == 404
+
+
+def test_a_known_batch_takes_no_other_jobs(api: httpx2.Client) -> None:
+    batch = {"batch": "b", "batch_id": "0190a5a0-0000-7000-8000-000000000001"}
+    job = {"type": "add", "payload": {"a": 1}, "key": "k"}
+    assert api.post("/jobs/batch", json=batch | {"jobs": [job]}).status_code == 201
+    again = api.post("/jobs/batch", json=batch | {"jobs": [job]})
+    assert (again.status_code, again.json()["jobs"][0]["created"]) == (200, False)
+    other = api.post("/jobs/batch", json=batch | {"jobs": [job, {"type": "add", "payload": {"a": 2}}]})
+    assert (other.status_code, other.json()["type"]) == (409, "urn:windlass:problem:id-conflict")
+    assert stored(api) == 1
+    nameless = api.post("/jobs/batch", json={"jobs": [job], "batch_id": batch["batch_id"]})
+    assert (nameless.status_code, nameless.json()["errors"][0]["field"]) == (400, "batch_id")
+
+
+def test_one_batch_that_is_sent_twice_at_once_is_stored_once(house: House) -> None:
+    body = {
+        "batch": "b",
+        "batch_id": "0190a5a0-0000-7000-8000-000000000002",
+        "jobs": [{"type": "add", "payload": {"a": n}, "key": f"k{n}"} for n in range(20)],
+    }
+    start = threading.Barrier(8)
+
+    def send(api: httpx2.Client) -> int:
+        start.wait()
+        return api.post("/jobs/batch", json=body).status_code
+
+    with ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(send, [house.caller() for _ in range(8)]))
+    assert set(answers) <= {200, 201}
+    assert stored(house.caller()) == 20
+    assert house.caller().get(f"/batches/{body['batch_id']}").json()["total"] == 20
+
+
+def test_a_time_beyond_the_calendar_is_refused(api: httpx2.Client) -> None:
+    name = add(api)
+    for moment in ("0001-01-01T00:00:00+12:00", "9999-12-31T23:59:59-12:00"):
+        answer = api.patch(f"/jobs/{name}", json={"run_at": moment})
+        sent = post(api, type="add", payload={"a": 1}, run_at=moment)
+        for refused in (answer, sent):
+            [wrong] = refused.json()["errors"]
+            assert (refused.status_code, wrong["field"], wrong["value"]) == (400, "run_at", moment)

@@ -80,7 +80,7 @@ def act_on_all(
     done = asked = 0
     refusals: list[str] = []
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="bulk") as threads:
-        while chunk := list(islice(ids, min(pace.step or _CHUNK, _CHUNK))):
+        while not pace.stopped and (chunk := list(islice(ids, min(pace.step or _CHUNK, _CHUNK)))):
             for answer in threads.map(lambda job_id: _outcome(act, job_id), chunk):
                 if isinstance(answer, str):
                     refusals.append(answer)

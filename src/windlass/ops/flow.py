@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from windlass import settings
-from windlass.errors import UnknownType
+from windlass.errors import InvalidValue, UnknownType
 from windlass.policy.limit import Limit
-from windlass.registry import SHELL, check_limit_key, check_type, limit_from
+from windlass.registry import SHELL, check_limit_key, check_type, key_limits, limit_from
 from windlass.settings import ALL, KEY
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ class FlowVerbs:
         """Start no more jobs of a type; they are still accepted, and those that run go on."""
         return self.store.pause(self._known_type(job_type), by=self._who(by), why=why)
 
-    def resume(self, job_type: str) -> bool:
+    def resume(self, job_type: str, *, by: str | None = None, why: str = "") -> bool:
         """Start them again; False if the type was not paused."""
-        resumed = self.store.resume(check_type(job_type))
+        resumed = self.store.resume(check_type(job_type), by=self._who(by), why=why)
         self._wake()
         return resumed
 
@@ -62,34 +62,41 @@ class FlowVerbs:
         return KEY + shared if shared else self._limited(name)
 
     def limit(self, name: str) -> Limit:
-        """What limits a type, what shares a key (`key:crm`) or all jobs (`*`), as set at run time or in code.
+        """What limits a type, what shares a key (`key:crm`) or all jobs (`*`), as set or in code."""
+        return self._limit(name, self.store.settings())
 
-        The limits that code gives to a key are known to its workers alone.
-        """
-        known = self.store.types().get(name)
+    def _limit(self, name: str, stored: Mapping[str, str]) -> Limit:
+        types = self.store.types()
+        known = types.get(name)
         said = None if known is None else limit_from(known.options)
-        return settings.read(self.store.settings()).limit(name, said)
+        if name.startswith(KEY):
+            said = key_limits(types.values()).get(name.removeprefix(KEY))
+        return settings.read(stored).limit(name, said)
 
-    def set_limit(self, name: str, bounds: Mapping[str, str]) -> Limit:
+    def set_limit(
+        self, name: str, bounds: Mapping[str, str], *, by: str | None = None, why: str = ""
+    ) -> Limit:
         """Set bounds by name (concurrency, rate, burst, tenant_concurrency; `none` lifts one)."""
         changes = {f"{self._limited(name)}.{bound}": text.strip() for bound, text in bounds.items()}
         stored = self.store.settings()
         for setting, text in changes.items():
             settings.check_change(stored, setting, text)
+        if bounds.get("burst", "none") != "none" and self._limit(name, stored | changes).rate is None:
+            raise InvalidValue(f"{name}.burst", bounds["burst"], "given together with a rate")
         for setting, text in changes.items():
-            self.store.set_setting(setting, text)
+            self.store.set_setting(setting, text, by=self._who(by), why=why)
         if changes:
             self._wake()
         return self.limit(name)
 
-    def reset_limit(self, name: str) -> Limit:
+    def reset_limit(self, name: str, *, by: str | None = None, why: str = "") -> Limit:
         """Forget what was set: the limits in code hold again."""
-        stored = self.store.settings()
+        stored, name = self.store.settings(), self._limited(name)
         for bound in BOUNDS:
             if f"{name}.{bound}" in stored:
-                self.store.set_setting(f"{name}.{bound}", None)
+                self.store.set_setting(f"{name}.{bound}", None, by=self._who(by), why=why)
         self._wake()
-        return self.limit(self._limited(name))
+        return self.limit(name)
 
     def _limited(self, name: str) -> str:
         if name == ALL:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -160,6 +160,7 @@ class Ops(FlowVerbs):
         """Change a waiting job's priority, time or payload."""
         if priority is not None and not 0 <= priority <= HIGHEST_PRIORITY:
             raise InvalidValue("priority", priority, f"between 0 and {HIGHEST_PRIORITY}")
+        run_at = _in_calendar(run_at)
         job = self.show(name)
         change = (self._checked(job, payload) if payload is not None else None) or Edit()
         change = msgspec.structs.replace(change, priority=priority, run_at=run_at)
@@ -184,14 +185,14 @@ class Ops(FlowVerbs):
         *,
         limit: int | None = None,
         dry_run: bool = False,
-        rate: float | None = None,
+        rate: float | Pace | None = None,
         progress: Callable[[int], None] = lambda _: None,
         by: str | None = None,
         why: str = "",
     ) -> Bulk:
         """Do a verb to every job that matches, to the oldest `limit` of them, at most `rate` per second.
 
-        A dry run only counts. `progress` is told how many are through.
+        A dry run only counts. `progress` is told how many are through. A Pace that is stopped ends it early.
         """
         if limit is not None and limit < 1:
             raise InvalidValue("limit", limit, "at least 1")
@@ -200,7 +201,7 @@ class Ops(FlowVerbs):
             matched = self.store.count(where, limit=limit or MOST_COUNTED)
             return Bulk(verb=verb, dry_run=True, matched=matched)
         who = self._who(by)
-        pace = Pace(rate, clock=self._clock)
+        pace = rate if isinstance(rate, Pace) else Pace(rate, clock=self._clock)
         ids = matching(self.store, where, limit)
         done, asked, refusals = act_on_all(
             lambda job_id: self._do(verb, job_id, who, why), ids, pace, progress
@@ -367,6 +368,16 @@ class Ops(FlowVerbs):
         if known is not None:
             validate(known.schema, packed, job_type)
         return known
+
+
+def _in_calendar(moment: datetime | None) -> datetime | None:
+    """A moment in UTC; one without a zone is taken as UTC."""
+    if moment is None:
+        return None
+    try:
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except OverflowError:
+        raise InvalidValue("run_at", moment, "between the years 1 and 9999 in UTC") from None
 
 
 def _described(priority: int | None, run_at: datetime | None) -> str:

@@ -93,6 +93,7 @@ class Schedules:
                 tenant=_tenant(tenant),
             ),
             replace=replace,
+            by=self._who(None),
         )
         return self.show(name)
 
@@ -101,9 +102,9 @@ class Schedules:
         self._store.pause_schedule(name, by=self._who(by))
         return self.show(name)
 
-    def resume(self, name: str) -> ScheduleStatus:
+    def resume(self, name: str, *, by: str | None = None) -> ScheduleStatus:
         """Let it fire from its next fire time on."""
-        self._store.resume_schedule(name)
+        self._store.resume_schedule(name, by=self._who(by))
         return self.show(name)
 
     def run(self, name: str, *, by: str | None = None) -> str:
@@ -113,9 +114,9 @@ class Schedules:
             self._wakeup.notify()
         return job_id
 
-    def remove(self, name: str) -> None:
+    def remove(self, name: str, *, by: str | None = None) -> None:
         """Forget it; its jobs stay."""
-        self._store.remove_schedule(name)
+        self._store.remove_schedule(name, by=self._who(by))
 
     def _look(self) -> Surroundings:
         return Surroundings(self._store.now(), self._store.types(), self._fleet())

@@ -24,3 +24,12 @@ def with_reference(payload: bytes, reference: str) -> bytes:
     """A payload that carries a reference beside the handler's own fields."""
     content: dict[str, Any] = msgspec.json.decode(payload)
     return msgspec.json.encode({**content, REFERENCE: reference}, order="deterministic")
+
+
+def split_reference(payload: bytes) -> tuple[bytes, str | None]:
+    """The handler's own fields of a payload, and the reference beside them, if there is one."""
+    if REFERENCE.encode() not in payload:
+        return payload, None
+    content: dict[str, Any] = msgspec.json.decode(payload)
+    reference: str | None = content.pop(REFERENCE, None)
+    return msgspec.json.encode(content), reference

@@ -151,6 +151,10 @@ class Producer:
         opened.wakeup.notify()
         return self._handles(done)
 
+    def admit(self, drafts: Sequence[NewJob]) -> None:
+        """QueueFull if too many jobs wait for these to be taken."""
+        self._admission.check(drafts, self._defaults.settings())
+
     def batch_status(self, batch_id: str) -> BatchInfo:
         """How far a batch has come; JobNotFound if there is none of that id."""
         found = self._opening.get().store.batch(batch_id)
@@ -168,7 +172,7 @@ class Producer:
             return
         revision = self._registry.revision
         self._read_catalogue()
-        ours = [handler.info() for handler in self._registry.handlers()]
+        ours = [self._registry.info(handler) for handler in self._registry.handlers()]
         news = [info for info in ours if _is_news(info, self._catalogue.get(info.name))]
         if news:
             opened.store.register(news)
@@ -204,6 +208,10 @@ class Producer:
         refuse_lookalikes(draft.payload, draft.type)
         if not fields:
             return draft
+        if draft.on_unique == "replace":
+            # What is encrypted belongs to one job; a waiting job that got it could never be run.
+            allowed = f"skip or error for jobs of type {draft.type}, which has encrypted fields"
+            raise InvalidValue("on_unique", "replace", allowed)
         if self._ring is None:
             self._ring = config.ring()
         stamp = self._ring.stamp(draft.payload)

@@ -173,7 +173,7 @@ class Queue:
         self, key: str, *, concurrency: int | None = None, rate: str | None = None, burst: int | None = None
     ) -> None:
         """Limit all types with `limit_key=key` together, over all workers; operators may set it otherwise."""
-        self.registry.limits[check_limit_key(key)] = make_limit(concurrency, rate, burst)
+        self.registry.add_limit(check_limit_key(key), make_limit(concurrency, rate, burst))
 
     def on_worker_start(self, hook: Hook) -> Hook:
         """Call a function in each worker before it claims its first job."""
@@ -209,6 +209,10 @@ class Queue:
     def draft(self, name: str, payload: Mapping[str, Any], **options: Unpack[JobOptions]) -> NewJob:
         """A checked job that is not stored yet, by its type's name."""
         return self._producer.draft_by_name(name, payload, without_connection(choose(options)))
+
+    def admit(self, drafts: Sequence[NewJob]) -> None:
+        """Raise QueueFull if so many jobs wait that these may not be stored; `enqueue` does so by itself."""
+        self._producer.admit(drafts)
 
     def enqueue_many(
         self,

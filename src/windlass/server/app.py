@@ -6,6 +6,7 @@ import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from starlette.routing import Route as Path
 from starlette.routing import Router
@@ -13,6 +14,7 @@ from starlette.routing import Router
 from windlass.errors import StoreError, WindlassError
 from windlass.server import problems
 from windlass.server.call import Call, HungUp
+from windlass.server.identity import Need
 from windlass.server.openapi import contract
 from windlass.server.problems import Problem
 from windlass.server.reply import Reply
@@ -51,6 +53,8 @@ class App:
         """One connection's request."""
         if scope["type"] != "http":
             return
+        if b"%2f" in scope["raw_path"].lower():
+            scope["path"] = _path_with_slashes(scope["raw_path"])
         methods = self._plain.get(scope["path"])
         if methods is None:
             await self._router(scope, receive, send)
@@ -70,14 +74,17 @@ class App:
 
     async def _reply(self, methods: Mapping[str, Route], scope: Scope, receive: Receive) -> Reply:
         try:
-            self._check_busy()
             self.parts.door.check(scope)
             route = _choose(methods, scope["method"])
+            self._check_busy(route)
             identity = await self.parts.door.identify(scope, route)
             call = Call(scope, receive, route, _names(scope), identity, self.parts)
             if not route.query and scope["query_string"]:
                 call.query  # noqa: B018 - refuses what the route does not know
-            return await route.answer(call)
+            try:
+                return await route.answer(call)
+            finally:
+                call.let_go()
         except Problem as problem:
             return problem.reply()
         except HungUp:
@@ -92,8 +99,9 @@ class App:
             log.exception("server.failed", extra={"path": scope["path"]})
             return Problem(500, "internal", "the server made a mistake; its log tells which").reply()
 
-    def _check_busy(self) -> None:
-        if self._busy > _MOST_AT_ONCE:
+    def _check_busy(self, route: Route) -> None:
+        """Probes are answered all the same: a server with much to do must not be started anew for it."""
+        if self._busy > _MOST_AT_ONCE and route.need is not Need.NOTHING:
             detail = f"more than {_MOST_AT_ONCE} requests at once"
             raise Problem(503, "too-busy", detail, headers={b"retry-after": b"1"})
 
@@ -123,7 +131,12 @@ def _names(scope: Scope) -> dict[str, str]:
     for name in found.values():
         if "\0" in name:
             raise Problem(404, "not-found", f"there is nothing named {_readable(name)}")
-    return found
+    return {part: name.replace(_SLASH, "/") for part, name in found.items()}
+
+
+def _path_with_slashes(raw: bytes) -> str:
+    """The path in which a slash that was sent as part of a name, such as a key, does not part it."""
+    return "/".join(unquote(part).replace("/", _SLASH) for part in raw.decode("ascii", "replace").split("/"))
 
 
 def _choose(methods: Mapping[str, Route], method: str) -> Route:
@@ -156,6 +169,8 @@ def _readable(path: str) -> str:
 
 
 _LONGEST_PATH = 200
+# Stands for a slash within a name while the route is looked for; text from outside has none of these.
+_SLASH = "\udc2f"
 # No page may frame, sniff, cache or extend what is answered here.
 _ALWAYS = (
     (b"cache-control", b"no-store"),

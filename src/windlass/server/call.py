@@ -28,12 +28,14 @@ S = TypeVar("S", bound=msgspec.Struct)
 # A body that comes slower than this is nobody's work.
 _BODY_SECONDS = 20.0
 _LONGEST_WAIT = 60.0
+# The bodies of all requests together, before they are answered.
+MOST_BODY_BYTES = 256 * 2**20
 
 
 class Call:
     """One request: what was asked, by whom, and the parts of the server that answer."""
 
-    __slots__ = ("_query", "_receive", "identity", "parts", "path", "route", "scope")
+    __slots__ = ("_held", "_query", "_receive", "identity", "parts", "path", "route", "scope")
 
     def __init__(
         self,
@@ -50,6 +52,7 @@ class Call:
         self.identity = identity
         self.parts = parts
         self._receive = receive
+        self._held = 0
         self._query: dict[str, list[str]] | None = None
 
     # --- what was sent ---
@@ -90,12 +93,26 @@ class Call:
                     size += len(chunk)
                     if size > most:
                         raise _too_large(most)
+                    self._hold(len(chunk))
                     chunks.append(chunk)
                     if not message.get("more_body", False):
                         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
         except TimeoutError:
             detail = f"the body was not complete within {_BODY_SECONDS:g} s"
             raise Problem(408, "too-slow", detail, headers={b"connection": b"close"}) from None
+
+    def _hold(self, size: int) -> None:
+        """Count a piece of the body among those of all requests; too much of them together is refused."""
+        self._held += size
+        self.parts.body_bytes += size
+        if self.parts.body_bytes > MOST_BODY_BYTES:
+            headers = {b"retry-after": b"1", b"connection": b"close"}
+            raise Problem(503, "too-busy", "too much is being sent at once", headers=headers)
+
+    def let_go(self) -> None:
+        """The request is answered: its body takes no memory any more."""
+        self.parts.body_bytes -= self._held
+        self._held = 0
 
     async def gone(self) -> None:
         """Come back when the caller has hung up."""

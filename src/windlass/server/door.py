@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -46,7 +47,7 @@ class Door:
                 host += value.decode("latin-1").lower()
             elif name == b"origin":
                 origin = value.decode("latin-1").lower()
-        if self._loopback and _without_port(host) not in _LOOPBACK_NAMES:
+        if self._loopback and not _is_loopback(_without_port(host)):
             detail = f"Host must be one of {', '.join(sorted(_LOOPBACK_NAMES))}, got {host!r}"
             raise Problem(421, "foreign-host", detail)
         if origin and origin.partition("://")[2] != host:
@@ -93,6 +94,16 @@ def _bearer(scope: Scope) -> str | None:
             kind, _, secret = value.decode("latin-1").partition(" ")
             return secret.strip() if kind.lower() == "bearer" else ""
     return None
+
+
+def _is_loopback(name: str) -> bool:
+    if name in _LOOPBACK_NAMES:
+        return True
+    address = name[1:-1] if name.startswith("[") and name.endswith("]") else name
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
 
 
 def _without_port(host: str) -> str:

@@ -13,7 +13,7 @@ import msgspec
 from windlass.clock import uuid7
 from windlass.duration import parse_duration
 from windlass.errors import InvalidValue, JobNotFound, WindlassError
-from windlass.job import JobState, NewJob
+from windlass.job import Job, JobState, NewJob
 from windlass.ops.document import batch_document, page_document, told_document
 from windlass.ops.filters import read_filter
 from windlass.payload import parse
@@ -62,6 +62,8 @@ async def enqueue_batch(call: Call) -> Reply:
     call.parts.admission.check(call.identity, count)
     make = partial(_drafts, call, form.jobs, batch=True)
     batch_id = None
+    if form.batch is None and form.batch_id is not None:
+        raise InvalidValue("batch_id", form.batch_id, "given together with batch, the name")
     if form.batch is None:
         done = await call.parts.intake.accept(make, count)
     else:
@@ -75,13 +77,29 @@ async def enqueue_batch(call: Call) -> Reply:
 
 
 def _store_batch(call: Call, batch: NewBatch, make: Callable[[], Sequence[NewJob]]) -> list[Enqueued]:
-    store = call.parts.store
+    store, drafts = call.parts.store, make()
     if store.batch(batch.id) is not None:
-        # Sent again: its jobs are found by their ids or keys.
-        return store.enqueue(make())
-    done = store.enqueue_batch(batch, make())
+        return _sent_again(call, batch, drafts)
+    call.parts.queue.admit(drafts)
+    try:
+        done = store.enqueue_batch(batch, drafts)
+    except Exception:  # wall: sent again while the first one was under way, perhaps to another server
+        if store.batch(batch.id) is None:
+            raise
+        return _sent_again(call, batch, drafts)
     call.parts.queue.wakeup.notify()
     return done
+
+
+def _sent_again(call: Call, batch: NewBatch, drafts: Sequence[NewJob]) -> list[Enqueued]:
+    """The jobs of a batch that is known, by their ids or keys; a batch takes no others later on."""
+    store = call.parts.store
+    for draft in drafts:
+        known = None if draft.key is None else store.get(draft.key, caller=draft.caller)
+        if known is None and store.get(draft.id) is None:
+            detail = f"batch {batch.id} is there already, without these jobs; a new one needs another id"
+            raise Problem(409, "id-conflict", detail)
+    return store.enqueue(drafts)
 
 
 def _batch_name(name: str) -> str:
@@ -97,16 +115,22 @@ def _drafts(call: Call, forms: Sequence[JobForm], *, batch: bool = False) -> lis
         try:
             drafts.append(_draft(call, form, index if batch else None))
         except WindlassError as error:
-            raise problems.of(error, index=index if batch else None) from error
+            raise problems.of(_as_sent(error), index=index if batch else None) from error
     return drafts
+
+
+def _as_sent(error: WindlassError) -> WindlassError:
+    """The error in the words of the form, where those of the library are others."""
+    if isinstance(error, InvalidValue) and error.field == "at":
+        return InvalidValue("run_at", error.value, error.allowed)
+    return error
 
 
 def _draft(call: Call, form: JobForm, index: int | None) -> NewJob:
     who = call.identity
     if not who.takes(form.type):
         raise _not_allowed(who.told, form.type, index)
-    if form.type == SHELL and not (call.parts.config.shell and (who.key_id is None or SHELL in who.types)):
-        raise _no_shell(index)
+    check_shell(call, form.type, index)
     tenant = form.tenant
     if who.tenant is not None:
         if tenant not in (None, who.tenant):
@@ -169,11 +193,12 @@ def _not_allowed(who: str, job_type: str, index: int | None) -> Problem:
     return Problem(403, "not-allowed", f"{who} may not use jobs of type {job_type!r}", index=index)
 
 
-def _no_shell(index: int | None) -> Problem:
-    detail = (
-        "shell commands are not taken here: start the server with --shell, and allow the key the type shell"
-    )
-    return Problem(403, "not-allowed", detail, index=index)
+def check_shell(call: Call, job_type: str, index: int | None = None) -> None:
+    """Refuse a command, in a new job or put into an old one, unless server and key allow them."""
+    who = call.identity
+    if job_type == SHELL and not (call.parts.config.shell and (who.key_id is None or SHELL in who.types)):
+        detail = "shell commands need a server with --shell, and a key that is allowed the type shell"
+        raise Problem(403, "not-allowed", detail, index=index)
 
 
 # --- looking ------------------------------------------------------------------------------------
@@ -255,7 +280,7 @@ async def edit_job(call: Call) -> Reply:
         raise InvalidValue("run_at", form.run_at, "left out when delay is given")
     if form.priority is None and form.run_at is None and form.delay is None and form.payload == NOTHING:
         raise InvalidValue("body", "nothing to change", "an object with priority, run_at, delay or payload")
-    payload = sent_payload(form.payload)
+    payload = sent_payload(call, job, form.payload)
 
     def edit() -> Any:
         ops = call.parts.ops(call.identity)
@@ -267,9 +292,12 @@ async def edit_job(call: Call) -> Reply:
     return Reply(200, await call.run(edit))
 
 
-def sent_payload(raw: msgspec.Raw) -> dict[str, Any] | None:
-    """The payload in a form; None if none was sent."""
-    return None if raw == NOTHING else parse(bytes(raw), "payload")
+def sent_payload(call: Call, job: Job, raw: msgspec.Raw) -> dict[str, Any] | None:
+    """The payload that a job shall have instead of its own; None if none was sent."""
+    if raw == NOTHING:
+        return None
+    check_shell(call, job.type)
+    return parse(bytes(raw), "payload")
 
 
 def _after(now: Any, delay: timedelta, said: object) -> Any:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from time import monotonic
 from typing import TYPE_CHECKING
 
-from windlass.clock import SystemClock, from_micros
 from windlass.ops import keys
 from windlass.ops.keys import Role
 from windlass.server.identity import LOCAL, Identity
@@ -31,7 +31,8 @@ class Keyring:
         self._keys: dict[str, tuple[ApiKey, Identity]] = {}
         self._any = False
         self._used: set[str] = set()
-        self._clock = SystemClock()
+        # The store's time at the last look, by which keys end, and when that was by our own clock.
+        self._time = (datetime.min.replace(tzinfo=UTC), 0.0)
 
     @property
     def needed(self) -> bool:
@@ -45,6 +46,7 @@ class Keyring:
         if used:
             store.api_keys_used(used)
         found = store.api_keys()
+        self._time = (store.now(), monotonic())
         self._any = bool(found)
         self._keys = {key.id: (key, _identity(key)) for key in found}
 
@@ -65,7 +67,8 @@ class Keyring:
         return parts is not None and parts[0] not in self._keys
 
     def _now(self) -> datetime:
-        return from_micros(self._clock.micros()).astimezone(UTC)
+        moment, seen_at = self._time
+        return moment + timedelta(seconds=monotonic() - seen_at)
 
 
 def refusal(text: str | None) -> Problem:

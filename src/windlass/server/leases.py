@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -27,7 +28,9 @@ from windlass.outcome import (
     Done,
     Failed,
     Interrupted,
+    Lost,
     Outcome,
+    Overdue,
     Policy,
     Result,
     Returned,
@@ -36,6 +39,7 @@ from windlass.outcome import (
     clean,
     clean_end,
     decide,
+    is_overdue,
 )
 from windlass.payload.text import parse_value
 from windlass.policy.retry import Retry
@@ -65,8 +69,11 @@ from windlass.store.protocol import Claimed, Settlement, Want
 # A waiting worker is kept alive by its open request, and looks at least so often.
 _LOOK_SECONDS = 1.0
 _BEAT_SECONDS = 2.0
+_AT_ONCE = timedelta(0)
 _LONGEST_MESSAGE = 2_000
 _LONGEST_TRACEBACK = 8_000
+# What may be claimed is asked anew with every look.
+_Wanting = Callable[[], Want | None]
 
 
 # --- claiming -----------------------------------------------------------------------------------
@@ -79,6 +86,7 @@ async def claim(call: Call) -> Reply:
     lease = _lease_span(form.lease)
     catalogue = await call.run(call.parts.store.types)
     types = _wanted(call, form, catalogue)
+    await call.run(call.parts.flow.learn, catalogue)
     client = call.scope.get("client")
     host = client[0] if client else "unknown"
     row = await call.run(
@@ -90,11 +98,11 @@ async def claim(call: Call) -> Reply:
         slots=form.limit,
         host=host,
     )
-    want = Want(worker=row, types=types, limit=form.limit, lease=lease)
+    want = partial(call.parts.flow.want, types, worker=row, limit=form.limit, lease=lease)
     leases = await call.run(_known_before, call, form, row)
     drain = await call.run(_is_draining, call, row)
     if not leases and not drain:
-        leases = await _wait_for_jobs(call, want, wait)
+        leases = await _wait_for_jobs(call, form.worker, want, wait)
         if form.request is not None and leases:
             call.parts.remote.give(row, form.request, leases)
     told = await call.run(_told, call, leases, catalogue)
@@ -117,25 +125,37 @@ def _known_before(call: Call, form: ClaimForm, row: str) -> list[Lease]:
         return []
     held = {lease.token: lease for lease in call.parts.store.held_by(row)}
     if given:
-        return [held[lease.token] for lease in given if lease.token in held]
-    named = {_split(each)[1] for each in form.holding or ()}
-    return [lease for token, lease in held.items() if token not in named][: form.limit]
+        found = [held[lease.token] for lease in given if lease.token in held]
+    else:
+        named = {_split(each)[1] for each in form.holding or ()}
+        found = [lease for token, lease in held.items() if token not in named][: form.limit]
+    again = [lease for lease in found if call.parts.remote.tell_again(lease)]
+    if len(again) < len(found):
+        told = {lease.token for lease in again}
+        _end(call, [lease for lease in found if lease.token not in told], Lost(Reason.WORKER_LOST))
+    return again
 
 
-async def _wait_for_jobs(call: Call, want: Want, wait: float) -> list[Lease]:
-    found = await call.run(call.parts.store.claim, want)
+async def _wait_for_jobs(call: Call, worker: str, want: _Wanting, wait: float) -> list[Lease]:
+    found = await call.run(_claimed, call, want)
     if found.leases or wait <= 0:
         return found.leases
     gone = asyncio.create_task(call.gone())
     try:
         async with hints(call.parts) as hint:
-            return await _look_again(call, want, monotonic() + wait, hint, gone, found)
+            return await _look_again(call, worker, want, monotonic() + wait, hint, gone, found)
     finally:
         gone.cancel()
 
 
 async def _look_again(
-    call: Call, want: Want, end: float, hint: asyncio.Event, gone: asyncio.Task[None], found: Claimed
+    call: Call,
+    worker: str,
+    want: _Wanting,
+    end: float,
+    hint: asyncio.Event,
+    gone: asyncio.Task[None],
+    found: Claimed,
 ) -> list[Lease]:
     beaten = monotonic()
     while not gone.done() and not call.parts.stopping.is_set() and (left := end - monotonic()) > 0:
@@ -144,24 +164,41 @@ async def _look_again(
         hint.clear()
         if monotonic() - beaten >= _BEAT_SECONDS:
             beaten = monotonic()
-            if (
-                await call.run(call.parts.remote.beat, call.parts.store, call.identity, _name(want.worker), 0)
-                is None
-            ):
+            row = await call.run(call.parts.remote.beat, call.parts.store, call.identity, worker, None)
+            if row is None:
                 return []
-        found = await call.run(call.parts.store.claim, want)
+        found = await call.run(_claimed, call, want)
         if found.leases:
             if gone.done():
                 # Nobody is there to run them.
-                await call.run(_give_back, call, found.leases)
+                await call.run(_end, call, found.leases, Unstarted())
                 raise HungUp
             return found.leases
     return []
 
 
-def _give_back(call: Call, leases: Sequence[Lease]) -> None:
+def _claimed(call: Call, want: _Wanting) -> Claimed:
+    """Take what is due, as far as nothing holds it back at this moment; what is too old to run ends here."""
+    wanted, store, flow = want(), call.parts.store, call.parts.flow
+    if wanted is None:
+        return Claimed([])
+    found = store.claim(wanted)
+    flow.claimed(wanted, found.leases)
+    aging = [lease for lease in found.leases if flow.ages(lease.job.type)]
+    now = store.now() if aging else None
+    late = [lease for lease in aging if now and is_overdue(lease.job, _policy(call, lease.job), now)]
+    if not late:
+        return found
+    _end(call, late, Overdue())
+    return Claimed([lease for lease in found.leases if lease not in late], _AT_ONCE)
+
+
+def _end(call: Call, leases: Sequence[Lease], result: Result) -> None:
+    """Settle leases that nobody is there for."""
     now = call.parts.store.now()
-    outcomes = [decide(lease.job, Unstarted(), Policy(), now=now, chance=random.random) for lease in leases]
+    outcomes = [
+        decide(lease.job, result, _policy(call, lease.job), now=now, chance=random.random) for lease in leases
+    ]
     call.parts.store.settle(
         [Settlement(lease, outcome) for lease, outcome in zip(leases, outcomes, strict=True)]
     )
@@ -246,7 +283,10 @@ def _settled(call: Call, lease: Lease, result: Result) -> Outcome | None:
     ran = None if job.started_at is None or isinstance(result, Unstarted) else now - job.started_at
     if store.settle([Settlement(lease, outcome, ran)]):
         raise LeaseLost(job.id)
-    if not isinstance(outcome, Done):
+    flow = call.parts.flow
+    if held:
+        flow.settled(lease, outcome)
+    if not isinstance(outcome, Done) or flow.limited(job.type):
         call.parts.queue.wakeup.notify()
     return outcome if held else None
 
@@ -349,10 +389,6 @@ def _lease_span(value: float | str) -> timedelta:
     return span
 
 
-def _name(row: str) -> str:
-    return row.split("~")[1]
-
-
 def _route(path: str, answer: Answer, summary: str, takes: Any, gives: Any) -> Route:
     return Route(
         method="POST",
@@ -363,6 +399,8 @@ def _route(path: str, answer: Answer, summary: str, takes: Any, gives: Any) -> R
         takes=takes,
         gives={200: gives},
         refuses=(404, 409, 413, 415),
+        # A claim takes whatever is due, of any tenant.
+        whole=True,
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import threading
 from typing import Any
 
 from windlass.duration import parse_duration
@@ -10,10 +12,12 @@ from windlass.errors import InvalidValue
 from windlass.ops import Verb
 from windlass.ops.document import audit_document, plain, worker_document
 from windlass.ops.filters import read_filter
+from windlass.pace import Pace
 from windlass.registry import check_type
 from windlass.server.call import Call
 from windlass.server.identity import Need
 from windlass.server.jobs import PAGE, own, sent_payload
+from windlass.server.problems import Problem
 from windlass.server.reply import Reply
 from windlass.server.routes import Answer, Route
 from windlass.server.schemas import (
@@ -41,7 +45,7 @@ async def replay_job(call: Call) -> Reply:
     """Make a dead job pending again, with another payload if one is given."""
     form = await call.body(ReplayForm)
     job = await call.job()
-    payload = sent_payload(form.payload)
+    payload = sent_payload(call, job, form.payload)
     acted = await call.run(call.parts.ops(call.identity).replay, job.id, payload=payload, why=form.why)
     return Reply(200, acted)
 
@@ -61,19 +65,38 @@ async def bury_job(call: Call) -> Reply:
 
 
 async def act_on_jobs(call: Call) -> Reply:
-    """One verb for every job that a filter chooses; a dry run only counts them."""
+    """One verb for every job that a filter chooses, while the caller stays; a dry run only counts them."""
     form = await call.body(ActionForm)
     where = _filter(call, form.filter)
-    done = await call.run(
-        call.parts.ops(call.identity).bulk,
-        Verb(form.action),
-        where,
-        limit=form.limit,
-        dry_run=form.dry_run,
-        rate=form.rate,
-        why=form.why,
-    )
+    stop = threading.Event()
+    watching = asyncio.create_task(_stop_in_time(call, stop))
+    try:
+        done = await call.parts.run_long(
+            call.parts.ops(call.identity).bulk,
+            Verb(form.action),
+            where,
+            limit=form.limit,
+            dry_run=form.dry_run,
+            rate=Pace(form.rate, stop=stop),
+            why=form.why,
+        )
+    finally:
+        watching.cancel()
+    if stop.is_set():
+        detail = f"the server stops: {done.matched} jobs are through, ask again for the others"
+        raise Problem(503, "stopping", detail, headers={b"retry-after": b"1"})
     return Reply(200, done)
+
+
+async def _stop_in_time(call: Call, stop: threading.Event) -> None:
+    """Set `stop` when the caller hangs up, or the server is told to stop."""
+    ends = {asyncio.create_task(call.gone()), asyncio.create_task(call.parts.stopped())}
+    try:
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        stop.set()
+    finally:
+        for end in ends:
+            end.cancel()
 
 
 def _filter(call: Call, form: FilterForm) -> Filter:

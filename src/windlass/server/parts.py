@@ -12,11 +12,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from windlass.errors import InvalidValue, Refused, StoreError
+from windlass.errors import InvalidValue, Refused, StoreError, StoreUnavailable
 from windlass.ops import Ops
 from windlass.queue import Queue
 from windlass.server.admission import Admission
 from windlass.server.door import Door
+from windlass.server.flow import Flow
 from windlass.server.hints import happens
 from windlass.server.identity import LOCAL, Identity
 from windlass.server.intake import Intake
@@ -32,6 +33,7 @@ log = logging.getLogger("windlass.server")
 T = TypeVar("T")
 DEPTH_LIMIT = 100_000
 _THREADS = 16
+_LONG_THREADS = 4
 _LOOK_SECONDS = 2.0
 _MOST_PORTS = 65_535
 
@@ -90,8 +92,12 @@ class Parts:
         self.stream = Stream(self)
         self.remote = Remote()
         self.contract: dict[str, Any] = {}
+        # What the requests under way have sent so far.
+        self.body_bytes = 0
         self._upkeep: Upkeep | None = None
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="windlass-server")
+        # For what may take hours, such as many jobs at a slow pace: it must not keep the others waiting.
+        self._long = ThreadPoolExecutor(_LONG_THREADS, thread_name_prefix="windlass-long")
         # Asked by probes, which must not wait behind requests.
         self._probe = ThreadPoolExecutor(1, thread_name_prefix="windlass-probe")
 
@@ -99,6 +105,13 @@ class Parts:
     def store(self) -> Store:
         """The store behind it."""
         return self.queue.store
+
+    @property
+    def flow(self) -> Flow:
+        """What holds remote workers back."""
+        if self._upkeep is None:
+            raise StoreUnavailable("the server is not open yet")
+        return self._upkeep.flow
 
     def ops(self, who: Identity = LOCAL) -> Ops:
         """The operator's verbs, done in somebody's name."""
@@ -122,6 +135,15 @@ class Parts:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, partial(verb, *args, **options))
 
+    async def run_long(self, verb: Callable[..., T], /, *args: Any, **options: Any) -> T:
+        """Call something that may take as long as it likes, a few at a time."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._long, partial(verb, *args, **options))
+
+    async def stopped(self) -> None:
+        """Come back when the server is told to stop."""
+        await self.stopping.wait()
+
     async def ping(self) -> None:
         """Whether the store answers."""
         await asyncio.get_running_loop().run_in_executor(self._probe, self.store.settings)
@@ -141,5 +163,5 @@ class Parts:
         await asyncio.to_thread(self.intake.close)
         if self._upkeep is not None:
             await asyncio.to_thread(self._upkeep.stop)
-        for threads in (self._threads, self._probe):
+        for threads in (self._threads, self._long, self._probe):
             threads.shutdown(wait=False, cancel_futures=True)

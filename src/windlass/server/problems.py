@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -74,7 +75,9 @@ def of(error: errors.WindlassError, *, index: int | None = None) -> Problem:
     if index is not None:
         detail = f"jobs[{index}]: {detail}"
         fields = tuple(msgspec.structs.replace(each, field=f"jobs[{index}].{each.field}") for each in fields)
-    headers = {b"retry-after": b"1"} if isinstance(error, errors.StoreError) else {}
+    headers = {b"retry-after": b"1"} if status == _NOT_NOW else {}
+    if isinstance(error, errors.QueueFull):
+        headers = {b"retry-after": str(math.ceil(error.retry_after)).encode()}
     job = getattr(error, "job_id", None)
     return Problem(status, name, detail, fields=fields, index=index, job=job, headers=headers)
 
@@ -118,6 +121,8 @@ def _value_at(body: bytes, field: str) -> Any:
 
 
 def _shown(value: object) -> str:
+    if isinstance(value, datetime):
+        value = value.isoformat()
     text = value if isinstance(value, str) else repr(value)
     text = text.encode(errors="replace").decode()
     return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
@@ -125,6 +130,7 @@ def _shown(value: object) -> str:
 
 _FIELD = re.compile(r"field `([^`]*)`")
 _LONGEST_SHOWN = 200
+_NOT_NOW = 503
 # By class, the nearest wins.
 _KNOWN: dict[type, tuple[int, str]] = {
     errors.InvalidValue: (400, "invalid-value"),
@@ -133,6 +139,7 @@ _KNOWN: dict[type, tuple[int, str]] = {
     errors.KeyMissing: (503, "encryption-key-missing"),
     errors.JobNotFound: (404, "not-found"),
     errors.WorkerNotFound: (404, "not-found"),
+    errors.QueueFull: (429, "queue-full"),
     errors.KeyConflict: (409, "key-conflict"),
     errors.IdConflict: (409, "id-conflict"),
     errors.WrongState: (409, "wrong-state"),

@@ -17,6 +17,8 @@ from windlass.store.protocol import Store, Vitals, WorkerInfo
 
 _LIVING = ("running", "draining")
 _MOST_REMEMBERED = 10_000
+# Whoever asks for the same lease more often than this dies of its job each time.
+_MOST_TOLD_AGAIN = 3
 
 
 class Remote:
@@ -24,8 +26,11 @@ class Remote:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._joining = threading.Lock()
         self._rows: dict[tuple[str, str], str] = {}
         self._given: OrderedDict[tuple[str, str], list[Lease]] = OrderedDict()
+        # By token: how often a lease was told of after the first time.
+        self._told_again: OrderedDict[str, int] = OrderedDict()
 
     def attend(
         self, store: Store, who: Identity, name: str, types: Sequence[str], *, slots: int, host: str
@@ -34,6 +39,13 @@ class Remote:
         met = self.beat(store, who, name, None)
         if met is not None:
             return met
+        with self._joining:
+            # Two requests of a new worker may come at one moment: it has one row all the same.
+            return self.beat(store, who, name, None) or self._join(store, who, name, types, slots, host)
+
+    def _join(
+        self, store: Store, who: Identity, name: str, types: Sequence[str], slots: int, host: str
+    ) -> str:
         row = f"{who.name}~{name}~{secrets.token_hex(4)}"
         # No boot, no process: only its silence tells that it is gone.
         store.join(
@@ -86,6 +98,18 @@ class Remote:
             self._given[row, request] = leases
             while len(self._given) > _MOST_REMEMBERED:
                 self._given.popitem(last=False)
+
+    def tell_again(self, lease: Lease) -> bool:
+        """Whether a lease of a lost answer may be told of once more.
+
+        A worker that died of its job and comes again under the same name looks like one that lost an answer.
+        """
+        with self._lock:
+            times = self._told_again.pop(lease.token, 0) + 1
+            self._told_again[lease.token] = times
+            while len(self._told_again) > _MOST_REMEMBERED:
+                self._told_again.popitem(last=False)
+        return times <= _MOST_TOLD_AGAIN
 
     def _remember(self, who: Identity, name: str, row: str) -> str:
         with self._lock:

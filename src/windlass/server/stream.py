@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -42,16 +41,23 @@ class Stream:
         self._seen: dict[str, Any] = {}
         self._since: datetime | None = None
 
-    async def listen(self) -> AsyncGenerator[bytes, None]:
-        """Everything once, then what changes."""
+    def listen(self, gone: Callable[[], Awaitable[None]]) -> AsyncGenerator[bytes, None]:
+        """Everything once, then what changes, until the listener is `gone`."""
         if len(self._listeners) >= _MOST_LISTENERS:
-            raise Problem(503, "too-busy", f"more than {_MOST_LISTENERS} listeners")
+            detail = f"more than {_MOST_LISTENERS} listeners"
+            raise Problem(503, "too-busy", detail, headers={b"retry-after": b"5"})
+        return self._events(gone)
+
+    async def _events(self, gone: Callable[[], Awaitable[None]]) -> AsyncGenerator[bytes, None]:
         mine: asyncio.Queue[bytes | None] = asyncio.Queue(_MOST_WAITING)
         if self._seen and self._looking is not None:
             mine.put_nowait(_event("stats", self._seen))
         self._listeners.add(mine)
         if self._looking is None:
             self._looking = asyncio.create_task(self._look_on())
+        # Nothing fails when it is sent to somebody who has hung up: it must be noticed.
+        watching = asyncio.ensure_future(gone())
+        watching.add_done_callback(lambda _: _dismiss(mine))
         try:
             yield b"retry: 2000\n\n"
             while True:
@@ -64,6 +70,7 @@ class Stream:
                     return
                 yield event
         finally:
+            watching.cancel()
             self._listeners.discard(mine)
 
     async def _look_on(self) -> None:
@@ -77,8 +84,7 @@ class Stream:
         finally:
             self._looking, self._seen, self._since = None, {}, None
             for listener in self._listeners:
-                with contextlib.suppress(asyncio.QueueFull):
-                    listener.put_nowait(None)
+                _dismiss(listener)
 
     async def _look(self) -> None:
         now, stats, failures = await self._parts.run(self._read)
@@ -113,11 +119,16 @@ class Stream:
         for listener in list(self._listeners):
             if listener.full():
                 self._listeners.discard(listener)
-                with contextlib.suppress(asyncio.QueueEmpty):
-                    listener.get_nowait()
-                listener.put_nowait(None)
+                _dismiss(listener)
             else:
                 listener.put_nowait(event)
+
+
+def _dismiss(listener: asyncio.Queue[bytes | None]) -> None:
+    """The last thing that a listener takes from its queue, however full that is."""
+    if listener.full():
+        listener.get_nowait()
+    listener.put_nowait(None)
 
 
 def _told(job: Job, now: datetime) -> dict[str, Any]:
@@ -133,7 +144,7 @@ def _event(name: str, document: object) -> bytes:
 
 async def follow(call: Call) -> Reply:
     """Server-sent events: `stats` with what changed, once a second at most, and each `failure`."""
-    return Reply(200, b"", media_type=b"text/event-stream", stream=call.parts.stream.listen())
+    return Reply(200, b"", media_type=b"text/event-stream", stream=call.parts.stream.listen(call.gone))
 
 
 ROUTES = (

@@ -10,6 +10,7 @@ from functools import partial
 
 from windlass.clock import SystemClock
 from windlass.loop import Loop
+from windlass.server.flow import Flow
 from windlass.store.protocol import Store, Vitals
 from windlass.upkeep import place
 from windlass.upkeep.pruner import Pruner
@@ -17,7 +18,6 @@ from windlass.upkeep.reaper import Reaper
 from windlass.upkeep.watchman import Watchman
 from windlass.wakeup.protocol import Wakeup
 from windlass.worker.standing import Standing
-from windlass.worker.terms import Terms
 
 _EVERY = timedelta(seconds=1)
 _BEAT_SECONDS = 1.75
@@ -31,19 +31,21 @@ class Upkeep:
         self._store = store
         self._clock = clock
         self._standing = Standing(place.here(), clock)
-        self._terms = Terms(store, {})
+        self.flow = Flow(store, clock)
+        terms = self.flow.terms
         watchman = Watchman(gone=partial(place.is_gone, seen_from=self._standing.place))
-        self._reaper = Reaper(store, wakeup, watchman, policy=self._terms.policy, clock=clock)
+        self._reaper = Reaper(store, wakeup, watchman, policy=terms.policy, clock=clock)
         self._loops = (
             Loop("watch-fleet", self.tick, every=_EVERY, longest_pause=_EVERY),
             self._reaper.loop,
-            self._terms.loop,
+            terms.loop,
             Pruner(store).loop(),
         )
 
     def start(self) -> None:
         """Begin to watch."""
         self._standing.confirm(self._clock.uptime())
+        self.flow.learn(self._store.types())
         for loop in self._loops:
             loop.start()
 
@@ -60,4 +62,5 @@ class Upkeep:
             self._store.beat(self._standing.id, Vitals())
             self._standing.confirm(sent)
         look = self._store.look(self._standing.id, {})
+        self.flow.terms.notice(look.revision)
         self._reaper.saw(self._standing.id, look, self._standing.pulse)

@@ -53,17 +53,25 @@ class Endings:
 
     async def _look_on(self) -> None:
         try:
-            async with hints(self._parts) as hint:
-                while self._waiting and not self._parts.stopping.is_set():
-                    hint.clear()
-                    with contextlib.suppress(StoreError):
-                        await self._look()
-                    await asyncio.sleep(_SHORTEST_PAUSE)
-                    await happens(hint, _LONGEST_PAUSE)
+            # Whoever comes while the hints are let go of is looked for in another round.
+            while self._is_waited_for():
+                async with hints(self._parts) as hint:
+                    await self._look_at_hints(hint)
         finally:
             self._looking = None
             for waiter in [each for waiters in self._waiting.values() for each in waiters]:
                 _tell(waiter, None)
+
+    async def _look_at_hints(self, hint: asyncio.Event) -> None:
+        while self._is_waited_for():
+            hint.clear()
+            with contextlib.suppress(StoreError):
+                await self._look()
+            await asyncio.sleep(_SHORTEST_PAUSE)
+            await happens(hint, _LONGEST_PAUSE)
+
+    def _is_waited_for(self) -> bool:
+        return bool(self._waiting) and not self._parts.stopping.is_set()
 
     async def _look(self) -> None:
         ids = list(self._waiting)

@@ -9,15 +9,18 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEADER_LIMIT = 32 * 1024
 HEADER_SECONDS = 10.0
+# Longer than whoever reads a body waits for it: a body that nobody reads ends its connection.
+BODY_SECONDS = 30.0
 _REASONS = {408: "Request Timeout", 431: "Request Header Fields Too Large"}
 
 
 class Wire(HttpToolsProtocol):
-    """Uvicorn's own protocol, with bounds for headers: on their size, and on the time that they take."""
+    """Uvicorn's own protocol, with bounds: on the size of headers, and on the time that a request takes."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._in_headers = True
+        self._in_body = False
         self._header_bytes = 0
         self._late: asyncio.TimerHandle | None = None
 
@@ -36,6 +39,8 @@ class Wire(HttpToolsProtocol):
         if self._in_headers:
             self._header_bytes += len(data)
         super().data_received(data)
+        if self._in_body and self._late is None:
+            self._late = self.loop.call_later(BODY_SECONDS, self._never_complete)
         if self._in_headers and self._header_bytes > HEADER_LIMIT:
             self._refuse(431, f"headers must be at most {HEADER_LIMIT} bytes")
 
@@ -50,8 +55,15 @@ class Wire(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """From here on the application sees to the limits."""
         self._in_headers = False
+        self._in_body = True
         self._relax()
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """All of it was sent; how long the answer takes is another matter."""
+        self._in_body = False
+        self._relax()
+        super().on_message_complete()
 
     def _await_headers(self) -> None:
         self._late = self.loop.call_later(HEADER_SECONDS, self._too_slow)
@@ -64,6 +76,11 @@ class Wire(HttpToolsProtocol):
     def _too_slow(self) -> None:
         self._late = None
         self._refuse(408, f"headers must be complete within {HEADER_SECONDS:g} s")
+
+    def _never_complete(self) -> None:
+        """Whether it was answered or not: what still comes on this connection is of no use to anybody."""
+        self._late = None
+        self.transport.close()
 
     def _refuse(self, status: int, detail: str) -> None:
         if self.transport.is_closing():

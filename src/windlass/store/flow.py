@@ -108,5 +108,5 @@ class Flow(Protocol):
     def adopt(self, restricted: Mapping[str, Restriction]) -> None:
         """Let running jobs that were claimed before a limit was known count under it."""
 
-    def resume(self, job_type: str) -> bool:
+    def resume(self, job_type: str, *, by: str = "", why: str = "") -> bool:
         """Claim them again; False if the type was not paused."""

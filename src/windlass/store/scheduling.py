@@ -94,7 +94,7 @@ class Scheduling(Protocol):
         Answers the names that an operator's own schedules hold: those stay as they are.
         """
 
-    def add_schedule(self, new: NewSchedule, *, replace: bool = False) -> ScheduleInfo:
+    def add_schedule(self, new: NewSchedule, *, replace: bool = False, by: str = "") -> ScheduleInfo:
         """Enter an operator's schedule; ScheduleConflict if the name is taken and not to be replaced."""
 
     def schedules(self) -> list[ScheduleInfo]:
@@ -109,13 +109,13 @@ class Scheduling(Protocol):
     def pause_schedule(self, name: str, *, by: str = "") -> ScheduleInfo:
         """Let a schedule fire no more until it is resumed."""
 
-    def resume_schedule(self, name: str) -> ScheduleInfo:
+    def resume_schedule(self, name: str, *, by: str = "") -> ScheduleInfo:
         """Let a schedule fire from its next fire time on; what passed meanwhile is noted as missed."""
 
     def run_schedule(self, name: str, *, by: str = "") -> str:
         """Make the schedule's job now, beside its fire times; the job's id."""
 
-    def remove_schedule(self, name: str) -> None:
+    def remove_schedule(self, name: str, *, by: str = "") -> None:
         """Forget a schedule; its jobs stay. ScheduleConflict for one that code declares."""
 
     def fire(self) -> Fired:

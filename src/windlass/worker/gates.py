@@ -4,25 +4,52 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
+from typing import Protocol
 
 from windlass.policy.limit import UNLIMITED, Limit
-from windlass.registry import Registry
 from windlass.settings import ALL, KEY, Settings
 from windlass.store.flow import Restriction, Switches
 from windlass.store.protocol import Want
 
 
+class Limited(Protocol):
+    """A type, as far as its limits go."""
+
+    @property
+    def limit(self) -> Limit:
+        """Its own limit."""
+
+    @property
+    def limit_key(self) -> str | None:
+        """What it shares with others."""
+
+
+class Said(Protocol):
+    """What code says of limits: a worker's registry, or the catalogue where the handlers are elsewhere."""
+
+    @property
+    def limits(self) -> Mapping[str, Limit]:
+        """By the key that types share."""
+
+    def get(self, name: str, /) -> Limited | None:
+        """A type that is known."""
+
+
 class Gates:
     """What code and operators hold back, as of the last look."""
 
-    def __init__(self, registry: Registry, types: Mapping[str, int]) -> None:
-        self._registry = registry
+    def __init__(self, said: Said, types: Mapping[str, int]) -> None:
+        self._said = said
         self._types = types
         self.switches = Switches()
         self.restricted: dict[str, Restriction] = {}
         self.low_share = 0.0
         # Paused, or behind a breaker that an operator opened.
         self._shut: frozenset[str] = frozenset()
+
+    def serve(self, types: Mapping[str, int]) -> None:
+        """Hold back these types, from the next look on."""
+        self._types = types
 
     def apply(self, settings: Settings, switches: Switches) -> bool:
         """Take what holds now; whether that is anything else than before."""
@@ -51,7 +78,7 @@ class Gates:
 
     def breaker_of(self, job_type: str) -> str:
         """The name of the breaker before a type: its own, or of the key that it shares."""
-        handler = self._registry.get(job_type)
+        handler = self._said.get(job_type)
         key = None if handler is None else handler.limit_key
         return job_type if key is None else KEY + key
 
@@ -90,7 +117,7 @@ class Gates:
         return {name: self.restricted[name] for name in types if name in self.restricted}
 
     def _restriction(self, job_type: str, settings: Settings) -> Restriction | None:
-        handler = self._registry.get(job_type)
+        handler = self._said.get(job_type)
         limits = {
             job_type: settings.limit(job_type, UNLIMITED if handler is None else handler.limit),
             ALL: settings.limit(ALL),
@@ -111,4 +138,4 @@ class Gates:
         return job_type in self.switches.pauses or (breaker is not None and breaker.open and breaker.by_hand)
 
     def _key_limit(self, key: str) -> Limit | None:
-        return self._registry.limits.get(key)
+        return self._said.limits.get(key)

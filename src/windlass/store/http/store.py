@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
 from windlass.clock import SystemClock, from_micros
-from windlass.errors import JobNotFound, Refused, WrongState
+from windlass.errors import JobNotFound, Refused, StoreMismatch, WrongState
 from windlass.job import Attempt, Change, Error, Job, JobState, NewJob, Request, TypeInfo
+from windlass.payload.reference import split_reference
 from windlass.store.batches import BatchInfo, NewBatch
 from windlass.store.flow import Depths
 from windlass.store.http.wire import Wire
 from windlass.store.protocol import Acted, Enqueued, Filter, Page, StoreStatus
 
+T = TypeVar("T")
 _MOST_AT_ONCE = 100
 
 
@@ -99,12 +102,12 @@ class HttpStore:
         """All or none of each hundred."""
         if len(jobs) == 1:
             answer = self._wire.ask("POST", "jobs", body=_form(jobs[0]))
-            return [_enqueued(msgspec.json.decode(answer.body, type=_Accepted))]
+            return [_enqueued(self._read(answer, _Accepted))]
         done: list[Enqueued] = []
         for start in range(0, len(jobs), _MOST_AT_ONCE):
             forms = [_form(new) for new in jobs[start : start + _MOST_AT_ONCE]]
             answer = self._wire.ask("POST", "jobs", "batch", body={"jobs": forms})
-            done += [_enqueued(each) for each in msgspec.json.decode(answer.body, type=_Batch).jobs]
+            done += [_enqueued(each) for each in self._read(answer, _Batch).jobs]
         return done
 
     def enqueue_on(self, connection: object, jobs: Sequence[NewJob]) -> list[Enqueued]:  # noqa: ARG002
@@ -117,7 +120,7 @@ class HttpStore:
             raise Refused(f"a batch over HTTP holds at most {_MOST_AT_ONCE} jobs, and no `then`")
         body = {"jobs": [_form(new) for new in jobs], "batch": batch.name, "batch_id": batch.id}
         answer = self._wire.ask("POST", "jobs", "batch", body=body)
-        return [_enqueued(each) for each in msgspec.json.decode(answer.body, type=_Batch).jobs]
+        return [_enqueued(each) for each in self._read(answer, _Batch).jobs]
 
     def batch(self, batch_id: str) -> BatchInfo | None:
         """How far a batch has come."""
@@ -125,7 +128,7 @@ class HttpStore:
             answer = self._wire.ask("GET", "batches", batch_id)
         except JobNotFound:
             return None
-        found = msgspec.json.decode(answer.body, type=_BatchInfo)
+        found = self._read(answer, _BatchInfo)
         return BatchInfo(
             id=found.id,
             name=found.name or "",
@@ -135,6 +138,10 @@ class HttpStore:
             created_at=found.created_at,
             finished_at=found.finished_at,
         )
+
+    def depths(self) -> Depths:
+        """How many wait is the server's to judge: here always none, as of now."""
+        return Depths(at=self.now(), age=timedelta(0))
 
     def register(self, types: Sequence[TypeInfo]) -> None:
         """Workers register types: who only produces does not know better than they."""
@@ -155,16 +162,18 @@ class HttpStore:
 
     def get(self, name: str, *, caller: str = "", wait: float = 0.0) -> Job | None:  # noqa: ARG002 - the key tells
         """A job of this caller's by id or key; with `wait`, when it has ended or the time is over."""
-        query = {"wait": f"{wait:g}s"} if wait else None
+        query = {"wait": f"{wait:f}s"} if wait else None
         try:
             answer = self._wire.ask("GET", "jobs", name, query=query, wait=wait)
         except JobNotFound:
             return None
-        return _job(msgspec.json.decode(answer.body, type=_Job))
+        return _job(self._read(answer, _Job))
 
     def find(self, where: Filter, *, limit: int = 50, cursor: str | None = None) -> Page:
         """Jobs newest first."""
-        query: dict[str, str] = {"limit": str(limit)}
+        if where.ids or where.batch is not None or where.caller is not None:
+            _refuse("a filter by ids, batch or caller")
+        query: dict[str, str | list[str]] = {"limit": str(limit)}
         if cursor is not None:
             query["cursor"] = cursor
         if where.types:
@@ -173,7 +182,13 @@ class HttpStore:
         if states:
             query["state"] = ",".join(states)
         query |= {name: value for name in ("tenant", "key", "error") if (value := getattr(where, name))}
-        found = msgspec.json.decode(self._wire.ask("GET", "jobs", query=query).body, type=_Page)
+        if where.older_than is not None:
+            query["older_than"] = f"{where.older_than.total_seconds():f}s"
+        if where.payload:
+            query["where"] = [
+                f"payload.{'.'.join(path)}={json.dumps(value)}" for path, value in where.payload.items()
+            ]
+        found = self._read(self._wire.ask("GET", "jobs", query=query), _Page)
         return Page([_job(each) for each in found.jobs], found.next)
 
     def cancel(self, job_id: str, *, by: str = "", why: str = "") -> Acted:  # noqa: ARG002 - the key tells who
@@ -186,7 +201,7 @@ class HttpStore:
                 raise
             # An answer was lost on the way: it is done.
             return Acted(job_id, job.state)
-        return msgspec.json.decode(answer.body, type=Acted)
+        return self._read(answer, Acted)
 
     def now(self) -> datetime:
         """Whoever only produces has its own clock for ages."""
@@ -209,8 +224,16 @@ class HttpStore:
         """Let go of the connections."""
         self._wire.close()
 
+    def _read(self, content: bytes, kind: type[T]) -> T:
+        try:
+            return msgspec.json.decode(content, type=kind)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise StoreMismatch(
+                f"{self._wire.shown} does not answer as a Windlass server does: {error}"
+            ) from None
+
     def _catalogue(self) -> _Catalogue:
-        return msgspec.json.decode(self._wire.ask("GET", "catalogue").body, type=_Catalogue)
+        return self._read(self._wire.ask("GET", "catalogue"), _Catalogue)
 
     def __getattr__(self, name: str) -> Callable[..., NoReturn]:
         if name.startswith("_"):
@@ -223,9 +246,14 @@ def _refuse(what: str) -> NoReturn:
 
 
 def _form(new: NewJob) -> dict[str, Any]:
+    if new.unique is not None:
+        # Left out in silence, it would make two jobs of one name.
+        _refuse("unique=")
+    payload, reference = split_reference(new.payload)
     form: dict[str, Any] = {
         "type": new.type,
-        "payload": msgspec.Raw(new.payload),
+        "payload": msgspec.Raw(payload),
+        "payload_ref": reference,
         "priority": new.priority,
         "max_attempts": new.max_attempts,
         # It is its own proof that a request is a repeated one.

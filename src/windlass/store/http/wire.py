@@ -12,7 +12,7 @@ import threading
 from collections.abc import Mapping
 from time import monotonic
 from typing import Any
-from urllib.parse import quote, unquote, urlencode, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlencode, urlsplit
 
 import msgspec
 
@@ -27,7 +27,10 @@ _ANSWER_SECONDS = 30.0
 _ALLOWED = (
     "http://host:port or https://host, an API key before the host if one is needed: https://wl_...@host"
 )
-_NOT_NOW = (429, 503)
+_TOO_MANY = 429
+# Also what a proxy says while the server behind it is away.
+_NOT_NOW = (_TOO_MANY, 502, 503, 504)
+_GOOD = range(200, 300)
 _REFUSALS: dict[str, type[WindlassError]] = {
     "invalid-value": errors.InvalidValue,
     "unknown-type": errors.UnknownType,
@@ -40,24 +43,13 @@ _REFUSALS: dict[str, type[WindlassError]] = {
 }
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """What a server answered; `repeated`: an earlier request of the same may have been carried out."""
-
-    status: int
-    body: bytes
-    repeated: bool
-
-
 class Wire:
     """Connections to one server. Safe for many threads; a forked process makes its own."""
 
     def __init__(self, url: str, *, patience: float) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise InvalidValue("server URL", f"{parts.scheme}://...", _ALLOWED)
-        key = unquote(parts.username or "") or os.environ.get(KEY_VARIABLE, "")
+        parts, self._host, self._port = _read(url)
+        key = _checked_key(unquote(parts.username or "") or os.environ.get(KEY_VARIABLE, ""))
         self._secure = parts.scheme == "https"
-        self._host, self._port = parts.hostname, parts.port
         self._base = parts.path.rstrip("/") + "/api/v1"
         self.shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
         self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
@@ -73,22 +65,21 @@ class Wire:
         self,
         method: str,
         *path: str,
-        query: Mapping[str, str] | None = None,
+        query: Mapping[str, str | list[str]] | None = None,
         body: object = None,
         wait: float = 0.0,
-    ) -> Answer:
+    ) -> bytes:
         """Send a request, again and again while the server is away or asks to be left alone for a moment.
 
         Whatever is sent here may be carried out twice without harm: it carries its own id or key, or only
         reads. WindlassError if it is refused, or if patience is at its end.
         """
         target = "/".join([self._base, *(quote(part, safe="") for part in path)])
-        target += f"?{urlencode(query)}" if query else ""
+        target += f"?{urlencode(query, doseq=True)}" if query else ""
         data = None if body is None else msgspec.json.encode(body)
         end = monotonic() + self._patience
-        pause, tries = _FIRST_PAUSE, 0
+        pause = _FIRST_PAUSE
         while True:
-            tries += 1
             try:
                 status, after, content = self._once(method, target, data, wait)
             except (OSError, http.client.HTTPException) as error:
@@ -98,8 +89,8 @@ class Wire:
                 after = None
             else:
                 if status not in _NOT_NOW:
-                    return Answer(status, _checked(status, content), repeated=tries > 1)
-                failure = _not_now(self.shown, content)
+                    return _checked(status, content)
+                failure = _not_now(status, self.shown, content)
             left = end - monotonic()
             if left <= 0:
                 raise failure
@@ -144,9 +135,30 @@ class Wire:
         return connection
 
 
+def _read(url: str) -> tuple[SplitResult, str, int | None]:
+    """An address in parts: all of it, the host and the port."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        parts, host, port = urlsplit(""), None, None
+    if parts.scheme not in ("http", "https") or not host:
+        # What stands before the host may be a key.
+        raise InvalidValue("server URL", url.rpartition("@")[2], _ALLOWED)
+    return parts, host, port
+
+
+def _checked_key(key: str) -> str:
+    """An API key, which files and variables like to end with a newline; never shown."""
+    key = key.strip()
+    if not (key.isascii() and key.isprintable()) or " " in key:
+        raise InvalidValue("API key", "(not shown)", "printable ASCII without spaces, as it was made")
+    return key
+
+
 def _checked(status: int, content: bytes) -> bytes:
     """The content of a good answer; a problem is raised as the error that it tells of."""
-    if status < http.client.BAD_REQUEST:
+    if status in _GOOD:
         return content
     problem = _problem(content)
     name = str(problem.get("type", "")).rpartition(":")[2]
@@ -166,10 +178,9 @@ def _facts(problem: dict[str, Any]) -> dict[str, Any]:
     return facts
 
 
-def _not_now(shown: str, content: bytes) -> WindlassError:
-    problem = _problem(content)
-    detail = f"{shown}: {problem.get('detail', 'not now')}"
-    return StoreUnavailable(detail) if problem.get("status") == _NOT_NOW[1] else StoreBusy(detail)
+def _not_now(status: int, shown: str, content: bytes) -> WindlassError:
+    detail = f"{shown}: {_problem(content).get('detail', f'not now, status {status}')}"
+    return StoreBusy(detail) if status == _TOO_MANY else StoreUnavailable(detail)
 
 
 def _problem(content: bytes) -> dict[str, Any]:

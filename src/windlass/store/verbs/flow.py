@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from windlass.clock import from_micros
 from windlass.store.flow import Pause, Switches
-from windlass.store.verbs import breaking
+from windlass.store.verbs import access, breaking
 
 if TYPE_CHECKING:
     from windlass.store.transaction import Tx
@@ -20,14 +20,16 @@ def switches(tx: Tx) -> Switches:
 def pause(tx: Tx, job_type: str, by: str, why: str) -> Pause:
     """Claim no jobs of a type; the pause that stands."""
     if tx.change("pause", type=job_type, who=by, why=why, now=tx.now):
+        access.note(tx, "pause", "type", job_type, by=by, why=why, after={"paused": True})
         tx.change("revise")
     return _pauses(tx)[job_type]
 
 
-def resume(tx: Tx, job_type: str) -> bool:
+def resume(tx: Tx, job_type: str, by: str, why: str) -> bool:
     """Claim them again."""
     resumed = tx.change("resume", type=job_type)
     if resumed:
+        access.note(tx, "resume", "type", job_type, by=by, why=why, before={"paused": True})
         tx.change("revise")
     return bool(resumed)
 

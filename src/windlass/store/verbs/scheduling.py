@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -15,7 +15,7 @@ from windlass.job import DEFAULT_PRIORITY, NewJob
 from windlass.schedule import NewSchedule, Timing, plan, run_at
 from windlass.store import rows
 from windlass.store.scheduling import REMEMBERED, Fire, Fired, FireOutcome, Origin, ScheduleInfo
-from windlass.store.verbs import operating, upkeep
+from windlass.store.verbs import access, operating, upkeep
 
 if TYPE_CHECKING:
     from windlass.store.transaction import Row, Tx
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _SCHEDULES_AT_ONCE = 100
 _TIMES_AT_ONCE = 100
 _KEY = "schedule:"
+_KIND = "schedule"
 
 
 # --- firing -------------------------------------------------------------------------------------
@@ -73,15 +74,15 @@ def _fire_one(tx: Tx, new: NewSchedule, next_at: int, store: Storing) -> list[st
     return made
 
 
-def _draft(new: NewSchedule, fire_at: int, held: tuple[int, int]) -> NewJob:
-    priority, max_attempts = held
+def _draft(new: NewSchedule, fire_at: int, held: _Held) -> NewJob:
+    priority = held.priority if new.priority is None else new.priority
     return NewJob(
         id=uuid7(),
         type=new.type,
         payload=new.payload,
         schema_version=new.schema_version,
-        priority=priority if new.priority is None else new.priority,
-        max_attempts=max_attempts if new.max_attempts is None else new.max_attempts,
+        priority=min(priority, held.max_priority),
+        max_attempts=held.max_attempts if new.max_attempts is None else new.max_attempts,
         run_at=from_micros(run_at(new.name, fire_at, new.timing.jitter)),
         key=f"{_KEY}{new.name}:{from_micros(fire_at).isoformat().replace('+00:00', 'Z')}",
         # The key says which run it is, whatever the schedule's payload has become.
@@ -90,13 +91,25 @@ def _draft(new: NewSchedule, fire_at: int, held: tuple[int, int]) -> NewJob:
     )
 
 
-def _defaults(tx: Tx, job_type: str) -> tuple[int, int]:
-    """Priority and attempts of a type's jobs: operator over code over default."""
+class _Held(NamedTuple):
+    """What holds for a type's jobs."""
+
+    priority: int
+    max_priority: int
+    max_attempts: int
+
+
+def _defaults(tx: Tx, job_type: str) -> _Held:
+    """What holds for a type's jobs now: operator over code over default."""
     row = tx.row("type_named", name=job_type)
     options = {} if row is None else rows.type_from(row).options
     said = options.get("max_attempts") if "max_attempts" in options.get("said", ()) else None
-    held = settings.read(upkeep.settings(tx)).effective(job_type, max_attempts=said)
-    return options.get("priority", DEFAULT_PRIORITY), held.max_attempts
+    stored = settings.read(upkeep.settings(tx))
+    return _Held(
+        priority=options.get("priority", DEFAULT_PRIORITY),
+        max_priority=stored.max_priority(job_type, options.get("max_priority")),
+        max_attempts=stored.effective(job_type, max_attempts=said).max_attempts,
+    )
 
 
 def _note(
@@ -158,7 +171,7 @@ def declare(tx: Tx, schedules: Sequence[NewSchedule], types: Sequence[str]) -> l
 # --- what operators do --------------------------------------------------------------------------
 
 
-def add(tx: Tx, new: NewSchedule, replace: bool) -> ScheduleInfo:  # noqa: FBT001 - verbs take their words in order
+def add(tx: Tx, new: NewSchedule, replace: bool, by: str) -> ScheduleInfo:  # noqa: FBT001 - verbs take their words in order
     """Enter an operator's schedule, or put it in the place of one of that name."""
     row = tx.row("lock_schedule", name=new.name)
     if row is None:
@@ -168,6 +181,8 @@ def add(tx: Tx, new: NewSchedule, replace: bool) -> ScheduleInfo:  # noqa: FBT00
         raise ScheduleConflict(new.name, "exists already; --replace puts this one in its place")
     else:
         _change(tx, row, new, Origin.OPERATOR)
+    before = None if row is None else _outline(_schedule(row))
+    access.note(tx, "add", _KIND, new.name, by=by, before=before, after=_outline(new))
     return get(tx, new.name)
 
 
@@ -184,10 +199,11 @@ def pause(tx: Tx, name: str, by: str) -> ScheduleInfo:
             next_at=row["next_at"],
             now=tx.now,
         )
+        access.note(tx, "pause", _KIND, name, by=by, after={"paused": True})
     return get(tx, name)
 
 
-def resume(tx: Tx, name: str) -> ScheduleInfo:
+def resume(tx: Tx, name: str, by: str) -> ScheduleInfo:
     """Let a schedule go on from its next fire time; what passed meanwhile is told, not caught up with."""
     row = _known(tx, name)
     if row["paused"]:
@@ -201,6 +217,7 @@ def resume(tx: Tx, name: str) -> ScheduleInfo:
             next_at=next_at,
             now=tx.now,
         )
+        access.note(tx, "resume", _KIND, name, by=by, before={"paused": True})
     return get(tx, name)
 
 
@@ -213,16 +230,18 @@ def run(tx: Tx, name: str, by: str, store: Storing) -> str:
     [done] = store(tx, [msgspec.structs.replace(draft, key=key, run_at=None)])
     _note(tx, name, tx.now, FireOutcome.ENQUEUED, job_id=done.id, made_by=by)
     tx.change("trim_fires", schedule=name, keep=REMEMBERED)
+    access.note(tx, "run", _KIND, name, by=by, after={"job": done.id})
     return done.id
 
 
-def remove(tx: Tx, name: str) -> None:
+def remove(tx: Tx, name: str, by: str) -> None:
     """Forget a schedule and what became of its fire times."""
     row = _known(tx, name)
     if row["source"] == Origin.CODE and not row["withdrawn"]:
         raise ScheduleConflict(name, "is declared in code: take it out there, or pause it")
     tx.change("remove_schedule", name=name)
     tx.change("remove_fires", schedule=name)
+    access.note(tx, "remove", _KIND, name, by=by, before=_outline(_schedule(row)))
 
 
 def get(tx: Tx, name: str) -> ScheduleInfo:
@@ -268,6 +287,13 @@ def _pass_over(tx: Tx, row: Row, timing: Timing) -> int | None:
 
 
 # --- rows ---------------------------------------------------------------------------------------
+
+
+def _outline(new: NewSchedule) -> dict[str, Any]:
+    """A schedule in the audit log: its type and its times. Payloads stay out of it."""
+    timing = new.timing
+    times = {"cron": timing.cron, "tz": timing.tz} if timing.every is None else {"every": str(timing.every)}
+    return {"type": new.type, **times}
 
 
 def _columns(tx: Tx, new: NewSchedule, origin: Origin) -> dict[str, Any]:

@@ -1,0 +1,106 @@
+"""What holds remote workers back? The same limits, pauses and breakers as ours, as the catalogue has them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import NamedTuple
+
+from windlass.clock import Clock
+from windlass.job import Lease, TypeInfo
+from windlass.outcome import Outcome
+from windlass.policy.limit import Limit
+from windlass.registry import key_limits, limit_from
+from windlass.store.protocol import Store, Want
+from windlass.worker.gates import Gates
+from windlass.worker.tally import Tally
+from windlass.worker.terms import Terms
+
+
+class _Limited(NamedTuple):
+    limit: Limit
+    limit_key: str | None
+
+
+class _Catalogue:
+    """What the catalogue says of limits."""
+
+    def __init__(self) -> None:
+        self.limits: Mapping[str, Limit] = {}
+        self.versions: Mapping[str, int] = {}
+        self._types: Mapping[str, TypeInfo] = {}
+
+    def learn(self, types: Mapping[str, TypeInfo]) -> bool:
+        """Take what is registered now; whether that is news."""
+        if types == self._types:
+            return False
+        # Anew, never in place: others look at them meanwhile.
+        self._types = types
+        self.limits = key_limits(types.values())
+        self.versions = {name: info.schema_version for name, info in types.items()}
+        return True
+
+    def ages(self, name: str) -> bool:
+        """Whether a type has a max_age."""
+        known = self._types.get(name)
+        return known is not None and known.options.get("max_age") is not None
+
+    def get(self, name: str, /) -> _Limited | None:
+        known = self._types.get(name)
+        return None if known is None else _Limited(limit_from(known.options), known.options.get("limit_key"))
+
+
+class Flow:
+    """Makes the claims of remote workers, and counts what came of their runs."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._catalogue = _Catalogue()
+        self._gates = Gates(self._catalogue, self._catalogue.versions)
+        self._tally = Tally(store, self._gates.breaker_of, clock=clock)
+        self.terms = Terms(store, {}, self._gates, self._tally)
+        # The tenant served last, by type; and how many jobs of the lowest priority are owed their share.
+        self._turns: dict[str, str] = {}
+        self._owed = 0.0
+        self._lock = threading.Lock()
+
+    def learn(self, types: Mapping[str, TypeInfo]) -> None:
+        """Take what is registered now; what is news has its limits before its first job is claimed."""
+        with self._lock:
+            if self._catalogue.learn(types):
+                self._gates.serve(self._catalogue.versions)
+                self.terms.refresh()
+
+    def want(self, types: Mapping[str, int], *, worker: str, limit: int, lease: timedelta) -> Want | None:
+        """What a worker may ask for now; None if all of it is held back."""
+        open_types = self._gates.open(types)
+        if not open_types:
+            return None
+        return self._gates.want(
+            open_types,
+            worker=worker,
+            limit=limit,
+            slots=limit,
+            lease=lease,
+            turns=self._turns,
+            lowest=max(0, min(int(self._owed), limit)),
+        )
+
+    def claimed(self, want: Want, leases: Sequence[Lease]) -> None:
+        """It is the next tenant's turn."""
+        for lease in leases:
+            self._turns[lease.job.type] = lease.job.tenant
+        with self._lock:
+            self._owed += self._gates.low_share * len(leases) - min(want.lowest, len(leases))
+
+    def ages(self, job_type: str) -> bool:
+        """Whether jobs of that type can become too old to run."""
+        return self._catalogue.ages(job_type)
+
+    def settled(self, lease: Lease, outcome: Outcome) -> None:
+        """Count what came of a run, for the breakers."""
+        self._tally.note([(lease, outcome)])
+
+    def limited(self, job_type: str) -> bool:
+        """Whether the end of a job of that type lets another one start."""
+        return self._gates.limited(job_type)
