@@ -278,7 +278,7 @@ def become(name: str = "python", *args: str) -> int:
 
 
 def up(*args: str) -> int:
-    """Start a worker with demo jobs, in the foreground of the terminal.
+    """Start a worker with demo jobs and the HTTP API, in the foreground of the terminal.
 
     Ctrl-C must reach it alone: make, which waits for it, would take it for a failure of its own.
     """

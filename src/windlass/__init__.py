@@ -5,6 +5,7 @@ import logging
 from windlass.context import Context
 from windlass.errors import (
     Cancel,
+    ConfirmationNeeded,
     Conflict,
     FatalError,
     IdConflict,
@@ -38,6 +39,7 @@ from windlass.queue import Client, ContextJobType, JobHandle, JobType, Queue
 __all__ = [
     "Cancel",
     "Client",
+    "ConfirmationNeeded",
     "Conflict",
     "Context",
     "ContextJobType",

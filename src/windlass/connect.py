@@ -45,6 +45,8 @@ class Opened(msgspec.Struct, frozen=True):
 
     store: Store
     wakeup: Wakeup
+    # A server stands before the store: it has the keys that seal, and its producers need none.
+    served: bool = False
 
     def close(self) -> None:
         """Let go of both."""
@@ -67,7 +69,7 @@ def open(
     if is_postgres(url):
         return _open_postgres(url, create=create, clock=clock, patience=patience, migrations=migrations)
     if is_http(url):
-        return Opened(cast(Store, HttpStore(url, patience=patience)), LocalWakeup())
+        return Opened(cast(Store, HttpStore(url, patience=patience)), LocalWakeup(), served=True)
     path = sqlite_path(url)
     store = SqliteStore(path, clock=clock, create=create, patience=patience, migrations=migrations)
     version = store.watch()

@@ -178,6 +178,17 @@ class WrongState(Conflict):
         super().__init__(f"cannot {verb} job {job_id}: it is {state}; {verb} is for {allowed} jobs")
 
 
+class ConfirmationNeeded(Conflict):
+    """The job's type is marked as sensitive: whoever replays it must say that they have looked at it."""
+
+    def __init__(self, job_id: str, job_type: str) -> None:
+        self.job_id = job_id
+        super().__init__(
+            f"type {_shown(job_type)} is sensitive: look at job {job_id} and at what its attempts have done, "
+            'then replay it with --confirm (over HTTP "confirm": true)'
+        )
+
+
 class StoreError(WindlassError):
     """The store did not do what it was asked, or could not say that it did.
 

@@ -70,6 +70,8 @@ class Handler:
     limit_key: str | None = None
     # The highest priority that its jobs may be enqueued with; None: any.
     max_priority: int | None = None
+    # Whether its dead jobs are run again only by somebody who says that they have looked at them.
+    sensitive: bool = False
     # The options that the code gave; the others may be set by operators as defaults.
     said: frozenset[str] = frozenset()
 
@@ -114,6 +116,8 @@ class Handler:
             options["max_priority"] = self.max_priority
         if self.encrypt:
             options["encrypt"] = list(self.encrypt)
+        if self.sensitive:
+            options["sensitive"] = True
         schema = self.signature.schema
         return TypeInfo(name=self.name, schema_version=self.version, schema=schema, options=options)
 
@@ -211,6 +215,7 @@ class Options:
     burst: int | None = None
     limit_key: str | None = None
     max_priority: int | None = None
+    sensitive: bool | None = None
 
 
 def make_handler(
@@ -247,6 +252,7 @@ def make_handler(
         limit=make_limit(options.concurrency, options.rate, options.burst, options.tenant_concurrency),
         max_priority=None if options.max_priority is None else check_max_priority(options.max_priority),
         limit_key=None if options.limit_key is None else check_limit_key(options.limit_key),
+        sensitive=_yes_or_no("sensitive", options.sensitive),
         said=frozenset(key for key, value in vars(options).items() if value is not None and key != "name"),
     )
 
@@ -446,6 +452,12 @@ def _one_of(field: str, value: _Choice, allowed: tuple[_Choice, ...]) -> _Choice
     if value not in allowed:
         raise InvalidValue(field, value, "one of " + ", ".join(allowed))
     return value
+
+
+def _yes_or_no(field: str, value: object) -> bool:
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    raise InvalidValue(field, value, "True or False")
 
 
 def _or(value: _Value | None, default: _Value) -> _Value:

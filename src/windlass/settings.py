@@ -159,18 +159,21 @@ def read(stored: Mapping[str, str]) -> Settings:
     return Settings(values, tuple(problems))
 
 
-def check_change(stored: Mapping[str, str], name: str, text: str | None) -> None:
-    """Refuse a change (None: a reset) that would leave the settings wrong."""
+def check_changes(stored: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str | None]:
+    """The changes as they are stored (None: a reset); refuses those that would leave the settings wrong."""
     values = dict(read(stored).values)
-    if text is not None:
-        values[name] = parse(name, text)
-    elif name not in stored:
-        split(name)
-    else:
-        values.pop(name, None)
+    for name, text in changes.items():
+        if text is not None:
+            values[name] = parse(name, text)
+        elif name not in stored:
+            split(name)
+        else:
+            values.pop(name, None)
     for kind in _lists_without_delays(values):
-        allowed = f"set after {_delays_of(kind)}" if kind == name else f"kept while {kind} is list"
-        raise InvalidValue(name, text, allowed)
+        if kind in changes:
+            raise InvalidValue(kind, changes[kind], f"set after {_delays_of(kind)}")
+        raise InvalidValue(_delays_of(kind), None, f"kept while {kind} is list")
+    return {name: None if text is None else text.strip() for name, text in changes.items()}
 
 
 def parse(name: str, text: str) -> Any:

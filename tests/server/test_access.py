@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import httpx2
 import pytest
@@ -12,11 +12,13 @@ import pytest
 from tests.server.conftest import House, serving, shop
 from windlass.errors import Refused
 from windlass.ops import Ops
-from windlass.ops.keys import KeyWish
+from windlass.ops.keys import KeyWish, Role
 from windlass.registry import shell_handler
-from windlass.server.identity import Need
+from windlass.server.admission import Admission
+from windlass.server.identity import Identity, Need
 from windlass.server.keyring import Keyring
 from windlass.server.parts import ServerConfig
+from windlass.server.problems import Problem
 from windlass.server.run import Server
 from windlass.server.table import ROUTES
 from windlass.store.protocol import Store
@@ -42,7 +44,9 @@ def locked(store_url: str) -> Iterator[House]:
 
 
 def ask(api: httpx2.Client, method: str, path: str) -> httpx2.Response:
-    path = path.removeprefix("/api/v1").replace("{id}", "nix").replace("{type}", "add")
+    path = (
+        path.removeprefix("/api/v1").replace("{id}", "nix").replace("{type}", "add").replace("{name}", "nix")
+    )
     path = path.replace("{lease}", "0190a5a0-0000-7000-8000-000000000000." + "0" * 32)
     return api.request(method, path, **({} if method in ("GET", "DELETE") else {"json": {}}))  # type: ignore[arg-type]
 
@@ -130,6 +134,20 @@ def test_a_service_sees_its_own_jobs_and_keys_are_its_own(locked: House) -> None
     ).json()
     assert billing.get(f"/batches/{batch['batch']}").status_code == 404
     assert mail.get(f"/batches/{batch['batch']}").json()["total"] == 1
+
+
+def test_a_service_neither_takes_nor_waits_for_jobs_of_others(locked: House) -> None:
+    billing = locked.caller(locked.key("billing", "producer"))
+    mail = locked.caller(locked.key("mail", "producer"))
+    job = {"type": "add", "payload": {"a": 1}, "unique": "sync:1"}
+    first = billing.post("/jobs", json=job).json()["id"]
+    assert billing.post("/jobs", json=job).json()["id"] == first
+    for policy in ("skip", "replace", "error"):
+        taken = mail.post("/jobs", json=job | {"payload": {"a": 2}, "on_unique": policy})
+        assert taken.status_code == 409
+    assert bytes(locked.queue.get(first).payload) == b'{"a":1}'
+    after = {"type": "add", "payload": {"a": 1}, "depends_on": [first]}
+    assert [api.post("/jobs", json=after).status_code for api in (billing, mail)] == [201, 404]
 
 
 def test_types_and_tenant_of_a_key_are_its_bounds(locked: House) -> None:
@@ -226,6 +244,50 @@ def test_every_action_stands_in_the_audit_log(locked: House) -> None:
         assert ann.request(method, "/audit").status_code == 405
 
 
+def test_what_holds_jobs_back_stands_in_the_audit_log(locked: House) -> None:
+    ann = locked.caller(locked.key("ann", "operator"))
+    ann.post("/types/add/pause", json={"why": "too fast"})
+    # It is paused already, so this does nothing.
+    ann.post("/types/add/pause")
+    ann.post("/types/add/resume")
+    ann.post("/types/add/breaker", json={"state": "open"})
+    ann.put("/types/add", json={"settings": {"concurrency": 2}})
+    told = ann.get("/audit", params={"who": "ann"}).json()["entries"][::-1]
+    assert [(each["verb"], each["kind"], each["target"]) for each in told] == [
+        ("pause", "type", "add"),
+        ("resume", "type", "add"),
+        ("breaker", "breaker", "add"),
+        ("set", "setting", "add.concurrency"),
+    ]
+    paused, _, opened, _ = told
+    assert (paused["before"], paused["after"], paused["why"]) == (
+        {"paused": False},
+        {"paused": True},
+        "too fast",
+    )
+    assert opened["before"] == {"open": False, "by_hand": False}
+    assert opened["after"] == {"open": True, "by_hand": True}
+
+
+def test_what_is_done_to_schedules_stands_in_the_audit_log(locked: House) -> None:
+    ann = locked.caller(locked.key("ann", "operator"))
+    tick = {"name": "tick", "type": "add", "payload": {"a": 1}, "every": "1h", "why": "as agreed"}
+    ann.post("/schedules", json=tick)
+    ann.post("/schedules/tick/pause")
+    ann.post("/schedules/tick/resume")
+    made = ann.post("/schedules/tick/run").json()["job"]
+    ann.delete("/schedules/tick", params={"why": "no more"})
+    told = ann.get("/audit", params={"target": "tick"}).json()["entries"][::-1]
+    assert [(each["who"], each["kind"], each["verb"]) for each in told] == [
+        ("ann", "schedule", verb) for verb in ("add", "pause", "resume", "run", "remove")
+    ]
+    added, paused, _, ran, removed = told
+    assert (added["before"], added["after"]["every"], added["why"]) == (None, "3600s", "as agreed")
+    assert (paused["before"], paused["after"]) == ({"paused": False}, {"paused": True})
+    assert ran["after"] == {"job": made}
+    assert (removed["before"]["type"], removed["after"], removed["why"]) == ("add", None, "no more")
+
+
 def test_a_web_page_can_not_post_to_a_server_without_keys(house: House) -> None:
     job: dict[str, Any] = {"json": {"type": "add", "payload": {"a": 1}}}
     assert house.caller(Host="evil.example").post("/jobs", **job).status_code == 421
@@ -281,7 +343,7 @@ def test_keys_end_by_the_clock_of_the_store(store_url: str) -> None:
         ops = Ops(queue.store, by="test")
         key, secret = ops.create_key(KeyWish(name="a", roles=("admin",)))
         ahead = _Ahead(queue.store)
-        ring = Keyring(lambda: ahead)  # type: ignore[arg-type, return-value]
+        ring = Keyring(lambda: cast("Any", ahead))
         ring.look()
         assert ring.known(secret) is not None
         ops.revoke_key(key.id, after=timedelta(minutes=1))
@@ -304,3 +366,14 @@ class _Ahead:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
+
+
+def test_the_api_keys_of_a_service_share_its_rate() -> None:
+    admission = Admission(0, clock=lambda: 0.0)
+    old, new = (
+        Identity(name="billing", roles=frozenset({Role.PRODUCER}), rate=2.0, key_id=name) for name in "ab"
+    )
+    admission.check(old, 1)
+    admission.check(new, 1)
+    with pytest.raises(Problem, match="billing may enqueue 2 jobs a second"):
+        admission.check(new, 1)

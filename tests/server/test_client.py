@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import threading
 from collections.abc import Iterator
@@ -12,18 +13,21 @@ from typing import Any
 
 import pytest
 
-from tests.server.conftest import House
+from tests.server.conftest import House, serving
 from windlass import (
     Client,
+    IdConflict,
     InvalidPayload,
     InvalidValue,
     JobNotFound,
     JobState,
     KeyConflict,
     Queue,
+    QueueFull,
     Refused,
     StoreMismatch,
     StoreUnavailable,
+    UniqueConflict,
     UnknownType,
     WaitTimeout,
     WrongState,
@@ -80,6 +84,31 @@ def test_many_are_sent_in_hundreds_and_paged_through(client: Client) -> None:
         return len([job async for job in client.jobs_async(types=("add",))])
 
     assert asyncio.run(collect()) == 250
+
+
+def test_what_ties_jobs_to_each_other_is_passed_on(house: House, client: Client) -> None:
+    first = client.enqueue("add", {"a": 1}, unique="sync:1")
+    again = client.enqueue("add", {"a": 1}, unique="sync:1")
+    assert (again.id, again.created) == (first.id, False)
+    client.enqueue("add", {"a": 2}, unique="sync:1", until="start", on_unique="replace")
+    assert bytes(house.queue.get(first.id).payload) == b'{"a":2}'
+    with pytest.raises(UniqueConflict) as conflict:
+        client.enqueue("add", {"a": 1}, unique="sync:1", on_unique="error")
+    assert conflict.value.job_id == first.id
+    then = client.enqueue("add", {"a": 3}, depends_on=[first], on_dead="cancel", payload_ref="s3://b/k")
+    assert house.queue.store.waits_for(then.id) == [first.id]
+    assert house.queue.get(then.id).payload_ref == "s3://b/k"
+    house.ops.bury(first.id)
+    assert then.state is JobState.CANCELLED
+
+
+def test_a_full_queue_is_told_when_patience_is_at_its_end(house: House) -> None:
+    house.queue.store.set_setting("add.hard_depth", "1")
+    with Client(house.url, patience=0) as client:
+        client.enqueue("add", {"a": 1})
+        with pytest.raises(QueueFull, match="hard_depth") as full:
+            client.enqueue("add", {"a": 2})
+    assert (full.value.retryable, full.value.retry_after) == (True, 5)
 
 
 def test_refusals_are_the_errors_of_the_library(house: House, client: Client) -> None:
@@ -245,7 +274,20 @@ def test_who_answers_like_no_server_of_ours_is_not_taken_for_one(house: House) -
             client.enqueue("add", {"a": 1})
 
 
-def test_a_unique_name_is_refused_and_not_forgotten(house: House, client: Client) -> None:
-    with pytest.raises(Refused, match="unique= needs the store itself"):
-        client.enqueue("add", {"a": 1}, unique="sum")
-    assert house.queue.store.find(Filter()).jobs == []
+def test_secrets_are_sealed_by_the_server_and_a_repeated_request_is_known(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WINDLASS_ENCRYPTION_KEYS", base64.b64encode(b"k" * 32).decode())
+    with Queue(store_url) as queue:
+
+        @queue.job(encrypt=["secret"])
+        def hide(secret: str) -> str:
+            return secret[::-1]
+
+        with serving(queue) as house, flaky(house, "lost") as (_, url), Client(url) as client:
+            job = client.enqueue("hide", {"secret": "swordfish"})
+            assert b"swordfish" not in bytes(queue.get(job.id).payload)
+            with pytest.raises(IdConflict):
+                client.enqueue("hide", {"secret": "another"}, id=job.id)
+            with queue.worker():
+                assert job.result(30) == "hsifdrows"

@@ -73,6 +73,7 @@ def test_what_is_not_http_is_refused_and_the_server_lives(
 ) -> None:
     answer = speak(house, text)
     assert not answer or answer.startswith(b"HTTP/1.1 4"), answer
+    assert not answer or b"application/problem+json" in answer
     assert api.get("/jobs").status_code == 200
 
 

@@ -274,3 +274,28 @@ def test_the_lowest_priority_has_its_share(store_url: str) -> None:
             api = house.caller()
             served = [claim(api, worker=f"w{n}")[0]["job"]["priority"] for n in range(4)]
         assert 0 in served
+
+
+def test_workers_that_wait_leave_the_server_to_others(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    many = 30
+    with ThreadPoolExecutor(many) as threads:
+        waiting = [threads.submit(claim, house.caller(), f"w{n}", wait="20s") for n in range(many)]
+        pause = threading.Event()
+        while len(house.queue.store.workers()) < many:
+            pause.wait(0.01)
+        store, looked, go = house.queue.store, threading.Semaphore(0), threading.Event()
+        real = store.claim
+
+        def slow(want: Any) -> Any:
+            looked.release()
+            go.wait(30)
+            return real(want)
+
+        monkeypatch.setattr(store, "claim", slow)
+        house.queue.enqueue("add", {"a": 1})
+        for _ in range(4):
+            assert looked.acquire(timeout=30)
+        assert house.caller().get("/stats").status_code == 200
+        go.set()
+        house.queue.enqueue_many(house.queue.draft("add", {"a": n}) for n in range(many - 1))
+        assert sorted(len(each.result(30)) for each in waiting) == [1] * many

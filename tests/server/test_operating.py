@@ -10,13 +10,25 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx2
+import msgspec
 import pytest
 
 from tests.server.conftest import House, serving, shop
 from windlass import JobState
-from windlass.ops import Ops
-from windlass.server import apikeys, jobs, leases, operate, stream
+from windlass.ops import Ops, Overview, Schedules, TypeStatus
+from windlass.ops.schedules import schedule_document
+from windlass.policy.limit import Limit
+from windlass.registry import shell_handler
+from windlass.server import apikeys, jobs, leases, operate, schedules, stream
+from windlass.server.schemas import (
+    BreakerDocument,
+    LimitDocument,
+    ScheduleDocument,
+    StatsDocument,
+    TypeDocument,
+)
 from windlass.server.table import ROUTES
+from windlass.store.flow import Breaker
 
 
 def dead(house: House, count: int = 1) -> list[str]:
@@ -83,6 +95,127 @@ def test_types_settings_workers_and_stats_are_told(house: House, api: httpx2.Cli
         assert api.post(f"/workers/{row['id']}/drain").json() == {"worker": row["id"]}
         assert worker is not None
     assert api.post("/workers/nix/drain").status_code == 404
+
+
+def the_type(api: httpx2.Client, name: str) -> dict[str, Any]:
+    [found] = [each for each in api.get("/types").json()["types"] if each["name"] == name]
+    return dict(found)
+
+
+def test_a_type_is_paused_and_resumed(house: House, api: httpx2.Client) -> None:
+    paused = api.post("/types/add/pause", json={"why": "the disk\0 is full"}).json()
+    assert (paused["type"], paused["by"], paused["why"]) == ("add", "local", "the disk is full")
+    assert the_type(api, "add")["paused"] == paused
+    job = api.post("/jobs", json={"type": "add", "payload": {"a": 1}}).json()
+    with house.queue.worker():
+        house.queue.enqueue("mail.send", {"to": "a"}).wait(30)
+        assert api.get(f"/jobs/{job['id']}").json()["state"] == "pending"
+        assert api.post("/types/add/resume").json() == {"type": "add", "resumed": True}
+        assert api.get(f"/jobs/{job['id']}?wait=30s").json()["state"] == "completed"
+    assert the_type(api, "add")["paused"] is None
+    assert api.post("/types/add/resume").json() == {"type": "add", "resumed": False}
+    assert api.post("/types/nix/pause").status_code == 400
+
+
+def test_a_breaker_is_opened_and_closed_by_hand(api: httpx2.Client) -> None:
+    opened = api.post("/types/add/breaker", json={"state": "open", "why": "it is down"}).json()
+    assert (opened["name"], opened["open"], opened["by_hand"], opened["why"]) == (
+        "add",
+        True,
+        True,
+        "it is down",
+    )
+    assert the_type(api, "add")["breaker"] == opened
+    assert any("circuit breaker of add" in each for each in api.get("/stats").json()["warnings"])
+    closed = api.post("/types/add/breaker", json={"state": "auto"}).json()
+    assert (closed["open"], closed["by_hand"]) == (False, False)
+    assert api.post("/types/key:crm/breaker", json={"state": "open"}).json()["name"] == "key:crm"
+    for wrong in ({}, {"state": "ajar"}):
+        assert api.post("/types/add/breaker", json=wrong).status_code == 400
+
+
+def test_limits_are_set_all_or_none(api: httpx2.Client) -> None:
+    assert api.put("/types/add", json={"settings": {"concurrency": 2, "rate": "100/m"}}).status_code == 200
+    limit = the_type(api, "add")["limit"]
+    assert (limit["concurrency"], limit["rate"]) == (2, {"count": 100, "seconds": 60, "burst": 0})
+    assert api.put("/types/add", json={"settings": {"concurrency": 9, "rate": "often"}}).status_code == 400
+    assert the_type(api, "add")["limit"] == limit
+    api.put("/types/add", json={"settings": {"concurrency": None, "rate": None}})
+    assert the_type(api, "add")["limit"]["concurrency"] is None
+    for name in ("key:crm", "*"):
+        told = api.put(f"/types/{name}", json={"settings": {"concurrency": "5"}}).json()["settings"]
+        assert {"name": f"{name}.concurrency", "value": 5, "stored": True} in told
+    assert api.put("/types/key:", json={"settings": {"concurrency": "5"}}).status_code == 400
+
+
+def test_schedules_are_made_held_run_and_removed(house: House, api: httpx2.Client) -> None:
+    nightly = {"name": "nightly", "type": "add", "payload": {"a": 1}, "cron": "0 3 * * *", "tz": "Asia/Tokyo"}
+    made = api.post("/schedules", json=nightly)
+    assert (made.status_code, made.headers["location"]) == (201, "/api/v1/schedules/nightly")
+    shown = made.json()
+    assert (shown["state"], shown["origin"], shown["payload"]) == ("active", "operator", {"a": 1})
+    assert shown["next_at"].endswith("T18:00:00Z")
+    assert api.get("/schedules").json()["schedules"] == [shown]
+    assert api.post("/schedules", json=nightly).status_code == 409
+    changed = api.post("/schedules", json={"name": "nightly", "type": "mail.send", "every": "15m"} | REPLACE)
+    assert (changed.json()["type"], changed.json()["every"]) == ("mail.send", 900)
+    assert api.post("/schedules/nightly/pause").json()["paused_by"] == "local"
+    assert api.get("/stats").json()["schedules"]["paused"] == 1
+    assert api.post("/schedules/nightly/resume").json()["state"] == "active"
+    job = api.post("/schedules/nightly/run", json={"why": "at once"}).json()["job"]
+    assert house.ops.show(job).type == "mail.send"
+    told = api.get("/schedules/nightly", params={"fires": 5}).json()
+    assert [(fire["job"], fire["by"]) for fire in told["history"]] == [(job, "local")]
+    assert api.delete("/schedules/nightly", params={"why": "moved"}).json()["removed"]
+    for method, path in (("GET", ""), ("DELETE", ""), ("POST", "/run"), ("POST", "/pause")):
+        assert api.request(method, f"/schedules/nightly{path}").status_code == 404
+
+
+REPLACE = {"payload": {"to": "a"}, "replace": True}
+
+
+def test_what_makes_no_schedule_is_said(house: House, api: httpx2.Client) -> None:
+    right: dict[str, Any] = {"name": "tick", "type": "add", "payload": {"a": 1}, "every": "1h"}
+    wrongs: tuple[tuple[dict[str, Any], int, str], ...] = (
+        ({"name": "É"}, 400, "name"),
+        ({"type": "nix"}, 400, "nix"),
+        ({"payload": {"a": "x"}}, 400, "payload.a"),
+        ({"every": "1ms"}, 400, "every"),
+        ({"cron": "@daily"}, 400, "cron"),
+        ({"every": None, "cron": "61 * * * *"}, 400, "cron"),
+        ({"every": None, "cron": "@daily", "tz": "Mars/Base"}, 400, "tz"),
+        ({"catch_up": "some"}, 400, "catch_up"),
+        ({"priority": 11}, 400, "priority"),
+        ({"type": "shell", "payload": {"command": "true"}}, 403, "--shell"),
+    )
+    for wrong, status, word in wrongs:
+        answer = api.post("/schedules", json=right | wrong)
+        assert (answer.status_code, word in answer.json()["detail"]) == (status, True), answer.text
+    assert api.get("/schedules").json() == {"schedules": []}
+
+
+def test_nobody_slips_a_shell_command_into_a_job_that_is_there(house: House, api: httpx2.Client) -> None:
+    house.queue.registry.add(shell_handler())
+    house.queue.publish()
+    job = house.queue.enqueue("shell", {"command": "true"})
+    other = {"payload": {"command": "false"}}
+    assert api.patch(f"/jobs/{job.id}", json=other).status_code == 403
+    house.ops.bury(job.id)
+    assert api.post(f"/jobs/{job.id}/replay", json=other).status_code == 403
+    assert api.post(f"/jobs/{job.id}/replay").status_code == 200
+
+
+def test_documents_are_what_the_contract_says(house: House, api: httpx2.Client) -> None:
+    for document, kind in (
+        (TypeDocument, TypeStatus),
+        (StatsDocument, Overview),
+        (LimitDocument, Limit),
+        (BreakerDocument, Breaker),
+    ):
+        assert document.__struct_fields__ == kind.__struct_fields__
+    api.post("/schedules", json={"name": "tick", "type": "add", "payload": {"a": 1}, "every": "1h"})
+    told = schedule_document(house.ops.schedules.show("tick"))
+    assert set(told) == {field.encode_name for field in msgspec.structs.fields(ScheduleDocument)}
 
 
 def events(answer: httpx2.Response) -> Iterator[tuple[str, Any]]:
@@ -159,6 +292,15 @@ SAID_OTHERWISE = {
     "settings": "show_settings",
     "set_setting": "put_settings",
     "reset_setting": "put_settings",
+    "set_settings": "put_settings",
+    "pause": "pause_type",
+    "resume": "resume_type",
+    "pauses": "list_types",
+    "breaker": "list_types",
+    "breakers": "list_types",
+    "limit": "list_types",
+    "set_limit": "set_type",
+    "reset_limit": "set_type",
     "keys": "list_keys",
     "audit": "show_audit",
 }
@@ -170,7 +312,10 @@ def test_every_verb_of_an_operator_has_a_route() -> None:
     for verb in verbs - AT_THE_MACHINE:
         told = SAID_OTHERWISE.get(verb)
         assert told in names if told else any(verb in name for name in names), verb
-    modules = (jobs, operate, leases, apikeys, stream)
+    for verb in (name for name in vars(Schedules) if not name.startswith("_")):
+        told = {"list": "list_schedules", "history": "show_schedule"}.get(verb, f"{verb}_schedule")
+        assert told in names, verb
+    modules = (jobs, operate, schedules, leases, apikeys, stream)
     assert {route.name for module in modules for route in module.ROUTES} <= names
 
 

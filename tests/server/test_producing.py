@@ -12,7 +12,6 @@ import httpx2
 import pytest
 
 from tests.server.conftest import House, serving, shop
-from windlass.ops import Ops
 
 
 def post(api: httpx2.Client, **job: Any) -> httpx2.Response:
@@ -258,30 +257,60 @@ def test_a_full_queue_takes_no_more_and_says_when_to_come_again(store_url: str) 
         assert stored(api) == 10
 
 
+def test_the_depth_that_operators_set_is_the_servers_too(house: House, api: httpx2.Client) -> None:
+    house.queue.store.set_setting("add.hard_depth", "5")
+    four = [{"type": "add", "payload": {"a": n}} for n in range(4)]
+    assert api.post("/jobs/batch", json={"jobs": four}).status_code == 201
+    named = api.post("/jobs/batch", json={"jobs": four, "batch": "night"})
+    for refused in (named, api.post("/jobs/batch", json={"jobs": four})):
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "5")
+        assert refused.json()["type"].endswith(":queue-full")
+        assert "hard_depth" in refused.json()["detail"]
+    assert [post(api, type="add", payload={"a": 1}).status_code for _ in range(2)] == [201, 429]
+    assert post(api, type="mail.send", payload={"to": "a"}).status_code == 201
+    assert stored(api) == 6
+
+
+def test_there_is_one_job_of_a_unique_name(api: httpx2.Client) -> None:
+    job = {"type": "add", "payload": {"a": 1}, "unique": "sync:1"}
+    first = post(api, **job)
+    again = post(api, **job)
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert again.json() == first.json() | {"created": False}
+    refused = post(api, **job, on_unique="error")
+    assert (refused.status_code, refused.json()["job"]) == (409, first.json()["id"])
+    assert refused.json()["type"].endswith(":unique-conflict")
+    changed = post(api, **job | {"payload": {"a": 2}}, on_unique="replace", until="start")
+    assert changed.json()["id"] == first.json()["id"]
+    assert api.get(f"/jobs/{first.json()['id']}").json()["payload"] == {"a": 2}
+    other = post(api, **job | {"type": "mail.send", "payload": {"to": "a"}})
+    assert other.status_code == 409
+    batch = api.post("/jobs/batch", json={"jobs": [job, job | {"unique": "sync:2"}]}).json()
+    assert [each["created"] for each in batch["jobs"]] == [False, True]
+    for wrong in ({"unique": ""}, {"unique": None, "until": "start"}, {"on_unique": "wait"}):
+        assert post(api, **job | wrong).status_code == 400, wrong
+
+
+def test_a_job_waits_for_those_that_it_depends_on(house: House, api: httpx2.Client) -> None:
+    pair = [
+        {"type": "add", "payload": {"a": 1}, "key": "first"},
+        {"type": "add", "payload": {"a": 2}, "key": "then", "depends_on": ["first"]},
+    ]
+    first, then = api.post("/jobs/batch", json={"jobs": pair}).json()["jobs"]
+    assert api.get("/jobs/then").json()["waits_for"] == [first["id"]]
+    last = post(api, type="add", payload={"a": 3}, depends_on=["then"], on_dead="cancel").json()["id"]
+    house.ops.bury(then["id"])
+    assert api.get(f"/jobs/{last}").json()["state"] == "cancelled"
+    assert post(api, type="add", payload={"a": 1}, depends_on=["nix"]).status_code == 404
+    wrong = api.post("/jobs/batch", json={"jobs": [pair[0] | {"key": "x"}, pair[1] | {"on_dead": "cry"}]})
+    assert (wrong.status_code, "jobs[1].on_dead" in wrong.json()["detail"]) == (400, True)
+
+
 def test_what_is_not_there_is_a_problem_too(api: httpx2.Client) -> None:
     assert api.get("/nothing").json()["status"] == 404
     wrong = api.put("/jobs")
     assert (wrong.status_code, wrong.headers["allow"]) == (405, "GET, POST")
     assert api.post("/jobs", json={"type": "shell", "payload": {"command": "true"}}).status_code == 403
-
-
-def test_a_depth_that_operators_have_set_holds_here_too(store_url: str) -> None:
-    with shop(store_url) as queue:
-        queue.publish()
-        Ops(queue.store, by="test").set_setting("add.hard_depth", "2")
-        with serving(queue) as house:
-            api = house.caller()
-            job = {"type": "add", "payload": {"a": 1}}
-            assert [api.post("/jobs", json=job).status_code for _ in range(2)] == [201, 201]
-            for path, body in (
-                ("/jobs", job),
-                ("/jobs/batch", {"jobs": [job]}),
-                ("/jobs/batch", {"jobs": [job], "batch": "b"}),
-            ):
-                full = api.post(path, json=body)
-                assert (full.status_code, full.headers["retry-after"]) == (429, "5")
-                assert full.json()["type"] == "urn:windlass:problem:queue-full"
-            assert api.post("/jobs", json={"type": "mail.send", "payload": {"to": "a"}}).status_code == 201
 
 
 def test_a_key_may_have_any_letter_in_it(api: httpx2.Client) -> None:
@@ -333,3 +362,22 @@ def test_a_time_beyond_the_calendar_is_refused(api: httpx2.Client) -> None:
         for refused in (answer, sent):
             [wrong] = refused.json()["errors"]
             assert (refused.status_code, wrong["field"], wrong["value"]) == (400, "run_at", moment)
+
+
+def test_a_key_in_a_header_is_the_same_key_as_in_a_field(api: httpx2.Client) -> None:
+    body = json.dumps({"type": "add", "payload": {"a": 1}}).encode()
+    headers = {b"Idempotency-Key": "für-1".encode(), b"Content-Type": b"application/json"}
+    sent = api.post("/jobs", content=body, headers=headers)
+    assert (sent.status_code, sent.json()["key"]) == (201, "für-1")
+    assert add(api, key="für-1") == sent.json()["id"]
+
+
+def test_a_page_of_large_jobs_is_shorter_and_nothing_is_left_out(house: House, api: httpx2.Client) -> None:
+    body = "x" * 60_000
+    drafts = [house.queue.draft("mail.send", {"to": str(n), "body": body}) for n in range(230)]
+    ids = [handle.id for handle in house.queue.enqueue_many(drafts)]
+    first = api.get("/jobs", params={"limit": 1000}).json()
+    assert 0 < len(first["jobs"]) < 230
+    rest = api.get("/jobs", params={"limit": 1000, "cursor": first["next"]}).json()
+    assert [job["id"] for job in first["jobs"] + rest["jobs"]] == ids[::-1]
+    assert rest["next"] is None

@@ -48,6 +48,43 @@ def test_what_is_done_on_the_command_line_stands_in_the_audit_log(windlass: Term
     assert len(windlass.ok("audit", "--verb", "set", "--json").json["entries"]) == 1
 
 
+def test_what_is_held_back_on_the_command_line_stands_in_the_audit_log(windlass: Terminal) -> None:
+    windlass.ok("run", "--", "true")
+    for words in (
+        ("pause", "shell"),
+        ("resume", "shell"),
+        ("limit", "shell", "--concurrency", "2", "--rate", "9/m"),
+        ("limit", "shell", "--reset"),
+        ("breaker", "shell", "open"),
+        ("schedule", "add", "tick", "--command", "true", "--every", "1h"),
+        ("schedule", "add", "tick", "--command", "true", "--every", "2h", "--replace"),
+        ("schedule", "pause", "tick"),
+        ("schedule", "resume", "tick"),
+        ("schedule", "run", "tick"),
+        ("schedule", "remove", "tick"),
+    ):
+        windlass.ok(*words, "--why", " ".join(words[:2]))
+    told = windlass.ok("audit", "--json").json["entries"][::-1]
+    assert [(each["verb"], each["target"], each["why"]) for each in told] == [
+        ("pause", "shell", "pause shell"),
+        ("resume", "shell", "resume shell"),
+        ("set", "shell.concurrency", "limit shell"),
+        ("set", "shell.rate", "limit shell"),
+        ("reset", "shell.concurrency", "limit shell"),
+        ("reset", "shell.rate", "limit shell"),
+        ("breaker", "shell", "breaker shell"),
+        ("add", "tick", "schedule add"),
+        ("add", "tick", "schedule add"),
+        ("pause", "tick", "schedule pause"),
+        ("resume", "tick", "schedule resume"),
+        ("run", "tick", "schedule run"),
+        ("remove", "tick", "schedule remove"),
+    ]
+    changed = told[8]
+    assert (changed["before"]["every"], changed["after"]["every"]) == ("3600s", "7200s")
+    assert "every: 3600s -> 7200s" in windlass.ok("audit", "tick", "--verb", "add").out
+
+
 def test_a_server_that_others_could_reach_refuses_to_start_without_keys(windlass: Terminal) -> None:
     answer = windlass.apart("serve", "--host", "0.0.0.0", "--port", "0")  # noqa: S104 - that is what is tested
     assert answer.code == 1

@@ -52,6 +52,36 @@ def test_a_verb_against_the_rules_is_refused_and_the_others_are_done(
     assert _states(windlass)["b"] != "dead"
 
 
+def test_sensitive_jobs_are_replayed_by_who_confirms_it(
+    windlass: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    windlass.write(
+        "bank.py",
+        "from windlass import Queue\n"
+        "queue = Queue()\n"
+        "@queue.job(sensitive=True)\n"
+        "def pay(cents: int) -> None: ...\n",
+    )
+    for key in ("a", "b", "c"):
+        windlass.ok("enqueue", "pay", '{"cents": 5}', "--key", key, "--app", "bank:queue")
+    windlass.ok("bury", "a", "b", "c")
+    by_name, by_filter = windlass("replay", "a"), windlass("replay", "--type", "pay", "--yes")
+    with_payload = windlass("dlq", "replay", "a", "--payload", '{"cents": 6}')
+    for answer in (by_name, by_filter, with_payload):
+        assert answer.code == 1
+        assert "type 'pay' is sensitive" in answer.err
+        assert "--confirm" in answer.err
+    assert set(_states(windlass).values()) == {"dead"}
+    windlass.ok("dlq", "replay", "a", "--payload", '{"cents": 6}', "--confirm")
+    # Whoever is asked in the editor's wake has looked at it.
+    monkeypatch.setenv("EDITOR", "sed -i s/5/7/")
+    assert windlass("dlq", "edit", "b", "--yes").code == 1
+    _answer(monkeypatch, "y\n")
+    windlass.ok("dlq", "edit", "b")
+    windlass.ok("replay", "--type", "pay", "--yes", "--confirm")
+    assert set(_states(windlass).values()) == {"pending"}
+
+
 def test_a_filter_chooses_jobs_after_a_dry_run_and_a_yes(
     windlass: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:

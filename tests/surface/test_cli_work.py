@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
+import socket
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import httpx2
 import pytest
 
 from tests.surface.conftest import Terminal
+from windlass import Queue
+from windlass.cli import serve
 
 LONGEST = 60
 
@@ -210,6 +216,66 @@ def test_up_runs_the_demo_until_it_is_interrupted(windlass: Terminal) -> None:
     assert not any(
         worker["alive"] for worker in windlass("worker", "health", "--json", "--all").json["workers"]
     )
+
+
+def test_up_serves_the_http_api_and_says_where(windlass: Terminal, shop: str) -> None:
+    with windlass.start("up", shop, "--port", "0") as process:
+        try:
+            said = _read_until(process, "worker.started")
+            [url] = re.findall(r"The HTTP API is at (\S+/api/v1), and described at \S+/docs", said)
+            with httpx2.Client(base_url=url, timeout=LONGEST, trust_env=False) as api:
+                job = api.post("/jobs", json={"type": "add", "payload": {"a": 1, "b": 2}}).json()
+                assert api.get(f"/jobs/{job['id']}?wait=30s").json()["result"] == 3
+                # Whoever listens on does not hold up the end.
+                with api.stream("GET", "/stream") as stream:
+                    assert next(stream.iter_lines())
+                    process.terminate()
+                    assert process.wait(LONGEST) == 0
+        finally:
+            process.kill()
+
+
+def test_up_goes_on_without_a_server_where_its_packages_are_missing(windlass: Terminal, shop: str) -> None:
+    windlass.write("uvicorn.py", "raise ModuleNotFoundError('no uvicorn here', name='uvicorn')")
+    note = "There is no HTTP API: the server needs packages that are not installed: pip install"
+    for flags, told in (([], True), (["--no-server"], False)):
+        with windlass.start("up", shop, *flags) as process:
+            try:
+                said = _read_until(process, "worker.started")
+                process.terminate()
+                assert process.wait(LONGEST) == 0
+            finally:
+                process.kill()
+        assert (note in said) is told
+        assert "The HTTP API is at" not in said
+    asked = windlass.apart("up", shop, "--port", "0")
+    assert (asked.code, "pip install 'windlass[server]'" in asked.err) == (1, True)
+
+
+def test_up_serves_elsewhere_where_its_usual_port_is_taken(
+    windlass: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as taken, Queue(f"sqlite:///{windlass.folder / 'jobs.db'}") as queue:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        monkeypatch.setattr(serve, "PORT", taken.getsockname()[1])
+        server, url = serve.serve_beside(queue, None)
+        server.start(threading.Event())
+        try:
+            assert not url.endswith(f":{serve.PORT}")
+            with httpx2.Client(base_url=url, timeout=LONGEST, trust_env=False) as api:
+                assert api.get("/health").json()["ok"]
+        finally:
+            server.stop()
+
+
+def test_a_port_that_is_named_for_up_must_be_free(windlass: Terminal, shop: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        answer = windlass.apart("up", shop, "--port", str(taken.getsockname()[1]))
+    assert (answer.code, "--port must be an address that is free" in answer.err) == (2, True)
+    assert windlass("up", shop, "--port", "8080", "--no-server").code == 2
 
 
 def test_up_runs_the_jobs_of_an_app(windlass: Terminal, shop: str) -> None:

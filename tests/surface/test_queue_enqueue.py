@@ -400,6 +400,6 @@ def test_without_a_url_the_environment_then_the_file_then_the_folder_says_where(
 
 
 def test_a_batch_ends_in_nothing_that_could_be_refused(queue: Queue, send: Send) -> None:
-    draft = send.options(unique="report", on_unique="error").draft("a@b.c")
+    draft = send.options(unique="report", on_unique="error").draft("a@b.c", 1)
     with pytest.raises(InvalidValue, match="without key, unique and depends_on"), queue.batch() as batch:
         batch.then(draft)

@@ -16,6 +16,7 @@ NAMES = {
         "InvalidPayload",
         "JobNotFound",
         "Conflict",
+        "ConfirmationNeeded",
         "KeyConflict",
         "IdConflict",
     ),

@@ -8,7 +8,7 @@ import pytest
 
 from windlass.errors import InvalidValue
 from windlass.policy.retry import Retry
-from windlass.settings import check_change, parse, read, split
+from windlass.settings import check_changes, parse, read, split
 
 
 def test_with_nothing_set_the_defaults_hold() -> None:
@@ -113,21 +113,23 @@ def test_one_bad_stored_setting_does_not_spoil_the_others() -> None:
 
 def test_the_list_kind_needs_its_delays_first() -> None:
     with pytest.raises(InvalidValue, match=r"mail\.retry\.kind must be set after mail\.retry\.delays"):
-        check_change({}, "mail.retry.kind", "list")
-    check_change({"mail.retry.delays": "1s"}, "mail.retry.kind", "list")
+        check_changes({}, {"mail.retry.kind": "list"})
+    check_changes({"mail.retry.delays": "1s"}, {"mail.retry.kind": "list"})
+    # Both at once, in any order.
+    check_changes({}, {"mail.retry.kind": "list", "mail.retry.delays": "1s"})
     with pytest.raises(
         InvalidValue, match=r"mail\.retry\.delays must be kept while mail\.retry\.kind is list"
     ):
-        check_change({"mail.retry.delays": "1s", "mail.retry.kind": "list"}, "mail.retry.delays", None)
+        check_changes({"mail.retry.delays": "1s", "mail.retry.kind": "list"}, {"mail.retry.delays": None})
     held = read({"mail.retry.kind": "list"})
     assert held.effective("mail").retry == Retry()
     assert held.problems == ("mail.retry.kind is list, but mail.retry.delays is not set",)
 
 
 def test_what_cannot_be_read_can_still_be_reset() -> None:
-    check_change({"limit.x": "from a newer version"}, "limit.x", None)
+    check_changes({"limit.x": "from a newer version"}, {"limit.x": None})
     with pytest.raises(InvalidValue, match="setting must be one of"):
-        check_change({}, "limit.x", None)
+        check_changes({}, {"limit.x": None})
 
 
 @pytest.mark.parametrize(

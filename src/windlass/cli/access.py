@@ -142,12 +142,12 @@ def revoke(key_id: str, after: timedelta, why: str) -> None:
 @click.argument("target", required=False, default="", metavar="[TARGET]")
 @click.option("--who", default="", metavar="NAME", help="What this one did.")
 @click.option(
-    "--verb", default="", metavar="VERB", help="Such as cancel, replay, set, drain, create, revoke."
+    "--verb", default="", metavar="VERB", help="Such as cancel, replay, pause, set, drain, create, revoke."
 )
 @click.option("--limit", type=int, default=50, show_default=True, metavar="N", help="How many.")
 @click.option("--cursor", metavar="CURSOR", help="Where the page before ended.")
 def audit(target: str, who: str, verb: str, limit: int, cursor: str | None) -> None:
-    """Who did what, newest first: to a job, type, setting, schedule, worker or key if one is named."""
+    """Who did what, newest first: to a job, type, schedule, setting, worker or key if one is named."""
     here = session()
     page = here.ops().audit(target=target, who=who, verb=verb, limit=limit, cursor=cursor)
     if here.json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import click
@@ -39,6 +40,11 @@ _BULK: tuple[Callable[[F], F], ...] = (
 )
 
 
+confirm_option = click.option(
+    "--confirm", is_flag=True, help="For types that are marked as sensitive: you have looked at the job."
+)
+
+
 @click.command(
     cls=Command,
     examples="""
@@ -62,26 +68,29 @@ def cancel(names: tuple[str, ...], **choice: Any) -> None:
         windlass replay job1 --payload '{"to": "right@b.c"}'
         windlass replay --type send_email --error ConnectionError --limit 100
         windlass replay --all --rate 50/s --yes
+        windlass replay payment:17 --confirm
     """,
 )
 @click.argument("names", nargs=-1, metavar="[ID]...")
 @click.option("--payload", metavar="JSON", help="Run it with this payload instead; for one ID.")
+@confirm_option
 @filter_options
 @bulk_options
-def replay(names: tuple[str, ...], payload: str | None, **choice: Any) -> None:
+def replay(names: tuple[str, ...], payload: str | None, confirm: bool, **choice: Any) -> None:
     """Send dead jobs back to be run: same job, history kept, attempts counted anew.
 
     The payload must fit the type's schema as it is now. Named by ID, a job that waits for its time is made
     due at once.
     """
     if payload is None:
-        act(Verb.REPLAY, names, choice)
+        act(Verb.REPLAY, names, choice, confirm=confirm)
         return
     if len(names) != 1:
         raise click.UsageError("--payload is for one ID")
     new = payloads.parse(payload)
     ops = session().ops()
-    _tell_each(Verb.REPLAY, names, lambda name: ops.replay(name, payload=new, why=choice["why"]))
+    why = choice["why"]
+    _tell_each(Verb.REPLAY, names, lambda name: ops.replay(name, payload=new, confirm=confirm, why=why))
 
 
 @click.command(
@@ -156,9 +165,10 @@ def reschedule(name: str, at_once: bool, delay: timedelta | None, at: datetime |
 COMMANDS = (cancel, replay, discard, bury, priority, reschedule)
 
 
-def act(verb: Verb, names: Sequence[str], choice: dict[str, Any]) -> None:
+def act(verb: Verb, names: Sequence[str], choice: dict[str, Any], *, confirm: bool = False) -> None:
     """Do the verb to the jobs that are named, or to those that the filter chooses."""
     options = {name: choice.pop(name) for name in ("everything", "limit", "rate", "dry_run", "yes", "why")}
+    options["confirm"] = confirm
     if names:
         if names_any(choice) or options["everything"] or options["limit"]:
             raise click.UsageError("name jobs by ID or choose them by a filter, not both")
@@ -176,7 +186,12 @@ def _act_on_names(verb: Verb, names: Sequence[str], options: dict[str, Any]) -> 
             job = ops.show(name)
             click.echo(f"would {verb} {job.id} ({job.type}), which is {job.state}")
         return
-    verbs = {Verb.CANCEL: ops.cancel, Verb.REPLAY: ops.replay, Verb.DISCARD: ops.discard, Verb.BURY: ops.bury}
+    verbs: dict[Verb, Callable[..., Acted]] = {
+        Verb.CANCEL: ops.cancel,
+        Verb.REPLAY: partial(ops.replay, confirm=options["confirm"]),
+        Verb.DISCARD: ops.discard,
+        Verb.BURY: ops.bury,
+    }
     _tell_each(verb, names, lambda name: verbs[verb](name, why=options["why"]))
 
 
@@ -203,15 +218,15 @@ def _tell_each(verb: Verb, names: Sequence[str], do: Callable[[str], Acted]) -> 
 def _act_on_matches(verb: Verb, where: Filter, options: dict[str, Any]) -> None:
     here = session()
     ops = here.ops()
-    limit, rate = options["limit"], options["rate"]
-    count = ops.bulk(verb, where, limit=limit, dry_run=True)
+    count = ops.bulk(verb, where, limit=options["limit"], dry_run=True)
     if options["dry_run"] or not count.matched:
-        told = f"would {verb} {so_many(count.matched)}" if options["dry_run"] else "no jobs match"
-        click.echo(encode(count) if here.json else told)
+        said = f"would {verb} {so_many(count.matched)}" if options["dry_run"] else "no jobs match"
+        click.echo(encode(count) if here.json else said)
         return
     if not options["yes"]:
         click.confirm(f"{verb} {so_many(count.matched)}?", abort=True, err=True)
-    result = _with_progress(ops, verb, where, count.matched, limit=limit, rate=rate, why=options["why"])
+    told = {name: options[name] for name in ("limit", "rate", "confirm", "why")}
+    result = _with_progress(ops, verb, where, count.matched, **told)
     click.echo(encode(result) if here.json else _summary(result))
     for refusal in result.refusals:
         click.echo(f"windlass: {refusal}", err=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from windlass.cli.act import discard, replay
+from windlass.cli.act import confirm_option, discard, replay
 from windlass.cli.commands import Command, Group
 from windlass.cli.jobs import show, show_page
 from windlass.cli.options import filter_options_without_state, read_filter
@@ -65,8 +65,9 @@ def list_dead(limit: int, cursor: str | None, **choice: Any) -> None:
 )
 @click.argument("name", metavar="ID")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask before the replay.")
+@confirm_option
 @click.option("--why", default="", metavar="TEXT", help="Noted in the job's record.")
-def edit(name: str, yes: bool, why: str) -> None:
+def edit(name: str, yes: bool, confirm: bool, why: str) -> None:
     """Change a dead job's payload in $EDITOR and send it back to be run.
 
     The new payload must fit the type's schema. Without the replay nothing is changed: a dead job keeps the
@@ -83,7 +84,8 @@ def edit(name: str, yes: bool, why: str) -> None:
         return
     if not yes:
         click.confirm(f"replay {job.id} with the new payload?", abort=True, err=True)
-    acted = ops.replay(job.id, payload=payload, why=why)
+    # Whoever was asked has just looked at it.
+    acted = ops.replay(job.id, payload=payload, confirm=confirm or not yes, why=why)
     click.echo(encode(acted) if here.json else f"{acted.id}: sent back to be run with its new payload")
 
 

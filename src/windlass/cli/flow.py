@@ -36,10 +36,11 @@ def pause(job_type: str, why: str) -> None:
     """,
 )
 @click.argument("job_type", metavar="TYPE")
-def resume(job_type: str) -> None:
+@click.option("--why", default="", help="For the records.")
+def resume(job_type: str, why: str) -> None:
     """Start jobs of a paused type again."""
     here = session()
-    resumed = here.ops().resume(job_type)
+    resumed = here.ops().resume(job_type, why=why)
     if here.json:
         click.echo(encode({"type": job_type, "resumed": resumed}))
     else:
@@ -66,7 +67,10 @@ def resume(job_type: str) -> None:
 @click.option("--rate", metavar="N/UNIT", help="So many starts per s, m, h or d; none: as often as can be.")
 @click.option("--burst", metavar="N", help="With a rate: so many may start at once.")
 @click.option("--reset", is_flag=True, help="Forget what was set: the limits in code hold again.")
-def limit(job_type: str | None, key: str | None, everything: bool, reset: bool, **bounds: str | None) -> None:
+@click.option("--why", default="", help="For the records.")
+def limit(
+    job_type: str | None, key: str | None, everything: bool, reset: bool, why: str, **bounds: str | None
+) -> None:
     """Show or set what may run at once, and how often it may start, over all workers."""
     here = session()
     name = _limited(job_type, key, everything=everything)
@@ -74,7 +78,7 @@ def limit(job_type: str | None, key: str | None, everything: bool, reset: bool, 
     if reset and given:
         raise click.UsageError("say either limits or --reset")
     ops = here.ops()
-    found = ops.reset_limit(name) if reset else ops.set_limit(name, given)
+    found = ops.reset_limit(name, why=why) if reset else ops.set_limit(name, given, why=why)
     click.echo(
         encode({"name": name, "limit": found}) if here.json else f"{name}: {told(found) or 'no limit'}"
     )

@@ -16,7 +16,7 @@ from windlass.cli.process import leave, obey, obey_signals
 from windlass.cli.screen import Cell, Screen, ago, block, duration, one_line
 from windlass.cli.session import session
 from windlass.cli.story import COLOURS
-from windlass.ops import Ops, Schedules, ScheduleStatus
+from windlass.ops import Ops, Schedules, ScheduleStatus, ScheduleWish
 from windlass.ops.document import encode
 from windlass.ops.schedules import fire_document, schedule_document
 from windlass.payload import parse
@@ -26,6 +26,7 @@ from windlass.store.scheduling import Fire, FireOutcome
 from windlass.upkeep.scheduler import Scheduler, declare
 
 log = logging.getLogger("windlass.scheduler")
+_why = click.option("--why", default="", metavar="TEXT", help="For the records.")
 
 
 @click.group(
@@ -115,15 +116,18 @@ def show(name: str, limit: int) -> None:
 @click.option("--max-attempts", type=int, metavar="N", help="Of its jobs; else what holds for the type.")
 @click.option("--tenant", default="", metavar="NAME", help="Of its jobs.")
 @click.option("--replace", is_flag=True, help="Put it in the place of one that has this name.")
+@_why
 def add(
     name: str,
     job_type: str | None,
     payload: str | None,
     command: str | None,
+    *,
     priority: int | None,
     max_attempts: int | None,
     tenant: str,
     replace: bool,
+    why: str,
     **timing: Any,
 ) -> None:
     """Make a schedule, or with --replace change one.
@@ -134,16 +138,16 @@ def add(
     job_type, content = _asked(job_type, payload, command)
     queue = here.queue
     queue.publish()
-    status = Ops(queue.store, wakeup=queue.wakeup).schedules.add(
-        name,
-        job_type,
-        content,
-        {key: value for key, value in timing.items() if value is not None},  # type: ignore[arg-type]
+    wish = ScheduleWish(
+        name=name,
+        type=job_type,
+        payload=content,
+        timing={key: value for key, value in timing.items() if value is not None},  # type: ignore[arg-type]
         priority=priority,
         max_attempts=max_attempts,
         tenant=tenant,
-        replace=replace,
     )
+    status = Ops(queue.store, wakeup=queue.wakeup).schedules.add(wish, replace=replace, why=why)
     _told(status, "added")
 
 
@@ -153,9 +157,10 @@ def add(
     """,
 )
 @click.argument("name")
-def pause(name: str) -> None:
+@_why
+def pause(name: str, why: str) -> None:
     """Let a schedule fire no more until it is resumed; also the code cannot change that."""
-    _told(_verbs().pause(name), "paused")
+    _told(_verbs().pause(name, why=why), "paused")
 
 
 @schedule.command(
@@ -164,9 +169,10 @@ def pause(name: str) -> None:
     """,
 )
 @click.argument("name")
-def resume(name: str) -> None:
+@_why
+def resume(name: str, why: str) -> None:
     """Let a schedule fire again; what passed meanwhile is not caught up with."""
-    _told(_verbs().resume(name), "resumed")
+    _told(_verbs().resume(name, why=why), "resumed")
 
 
 @schedule.command(
@@ -176,9 +182,10 @@ def resume(name: str) -> None:
     """,
 )
 @click.argument("name")
-def run(name: str) -> None:
+@_why
+def run(name: str, why: str) -> None:
     """Make a schedule's job now, whatever its times are and whatever runs."""
-    job_id = _verbs().run(name)
+    job_id = _verbs().run(name, why=why)
     click.echo(encode({"name": name, "job": job_id}) if session().json else f"{job_id}  enqueued by {name}")
 
 
@@ -188,9 +195,10 @@ def run(name: str) -> None:
     """,
 )
 @click.argument("name")
-def remove(name: str) -> None:
+@_why
+def remove(name: str, why: str) -> None:
     """Forget a schedule; its jobs stay. One that code declares is removed there."""
-    _verbs().remove(name)
+    _verbs().remove(name, why=why)
     click.echo(encode({"name": name, "removed": True}) if session().json else f"{name}: removed")
 
 

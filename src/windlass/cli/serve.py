@@ -1,8 +1,11 @@
-"""How does this process become a server?"""
+"""How does this process become a server, or serve beside its work?"""
 
 from __future__ import annotations
 
+import logging
+import threading
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,9 +13,15 @@ from windlass.cli.commands import Command
 from windlass.cli.logs import log_to_stderr
 from windlass.cli.process import leave, obey, obey_signals
 from windlass.cli.session import session
-from windlass.errors import Refused
+from windlass.errors import InvalidValue, Refused
 from windlass.queue import Queue
 
+if TYPE_CHECKING:
+    from windlass.server.run import Server
+
+log = logging.getLogger("windlass.server")
+
+PORT = 8080
 # A caller that waits longer than this for an answer has given up.
 _PATIENCE = "10s"
 
@@ -29,7 +38,7 @@ _PATIENCE = "10s"
     "--host", default="127.0.0.1", show_default=True, metavar="HOST", help="The address to listen at."
 )
 @click.option(
-    "--port", type=int, default=8080, show_default=True, metavar="PORT", help="0: any that is free."
+    "--port", type=int, default=PORT, show_default=True, metavar="PORT", help="0: any that is free."
 )
 @click.option("--tls-cert", metavar="FILE", help="Serve HTTPS, with this certificate.")
 @click.option("--tls-key", metavar="FILE", help="The certificate's key, if it is in another file.")
@@ -79,6 +88,53 @@ def serve(
 
 
 COMMANDS = (serve,)
+
+
+class Beside:
+    """A server on a thread of a process that has other work; the loopback's callers only."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        # What stops a process waits for us, but not for ever.
+        self._thread = threading.Thread(target=self._run, name="windlass-server", daemon=True)
+
+    def start(self, until: threading.Event) -> None:
+        """Answer requests until that happens."""
+        self._thread.start()
+        threading.Thread(target=self._stop_at, args=(until,), name="windlass-server-end", daemon=True).start()
+
+    def stop(self) -> None:
+        """Come to the end, which requests that run may hold up for a while."""
+        self._server.request_stop()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _stop_at(self, until: threading.Event) -> None:
+        until.wait()
+        self._server.request_stop()
+
+    def _run(self) -> None:
+        try:
+            self._server.run()
+        except Exception:  # wall: whatever ends the server, the jobs go on
+            log.exception("server.ended")
+
+
+def serve_beside(queue: Queue, port: int | None) -> tuple[Beside, str]:
+    """A server for this machine and where it listens: at `port`, or else at the usual one if that is free."""
+    server_module, parts = _server()
+
+    def listening(at: int) -> tuple[Beside, str]:
+        server = server_module.Server(queue, parts.ServerConfig(port=at, upkeep=False))
+        url = server.listen()
+        return Beside(server), url
+
+    if port is not None:
+        return listening(port)
+    try:
+        return listening(PORT)
+    except InvalidValue:
+        return listening(0)
 
 
 def _server() -> tuple[ModuleType, ModuleType]:

@@ -71,7 +71,8 @@ def get(name: str | None) -> None:
 @click.argument("name")
 @click.argument("value", required=False)
 @click.option("--reset", is_flag=True, help="Forget what was set: code or default hold again.")
-def set_value(name: str, value: str | None, reset: bool) -> None:
+@click.option("--why", default="", metavar="TEXT", help="For the records.")
+def set_value(name: str, value: str | None, reset: bool, why: str) -> None:
     """Set a run-time setting in the store; workers and producers follow within seconds."""
     here = session()
     if reset == (value is not None):
@@ -83,10 +84,10 @@ def set_value(name: str, value: str | None, reset: bool) -> None:
     job_type, _ = split(name)
     ops = here.ops(create=True)
     if value is None:
-        ops.reset_setting(name)
+        ops.reset_setting(name, why=why)
         click.echo(encode({"name": name, "reset": True}) if here.json else f"{name}: reset")
         return
-    ops.set_setting(name, value)
+    ops.set_setting(name, value, why=why)
     named = job_type is not None and job_type != ALL and not job_type.startswith(KEY)
     if named and job_type not in {SHELL, *(each.name for each in ops.types())}:
         click.echo(

@@ -11,10 +11,11 @@ import click
 
 from windlass.cli.commands import Command
 from windlass.cli.process import leave, obey_signals, work_here
+from windlass.cli.serve import PORT, Beside, serve_beside
 from windlass.cli.session import Session, session
 from windlass.cli.work import worker_flags, worker_options
 from windlass.demo import Producer, make_queue
-from windlass.errors import StoreError
+from windlass.errors import Refused, StoreError
 from windlass.loop import Loop
 from windlass.ops import Ops
 from windlass.queue import Queue
@@ -29,58 +30,108 @@ log = logging.getLogger("windlass.up")
     examples="""
         windlass up                      demo jobs, to look around
         windlass up myapp:queue          the jobs of your application
+        windlass up --port 9000          with the HTTP API there, in place of 8080
         windlass status                  in another terminal
     """,
 )
 @click.argument("app", required=False, metavar="[APP]")
 @worker_options
+@click.option(
+    "--port", type=int, metavar="PORT", help=f"Of the HTTP API.  [{PORT}, or any other if that is taken]"
+)
+@click.option("--no-server", is_flag=True, help="Without the HTTP API.")
 def up(
-    app: str | None, concurrency: int | None, types: str | None, no_shell: bool, log_json: bool, verbose: bool
+    app: str | None,
+    *,
+    concurrency: int | None,
+    types: str | None,
+    no_shell: bool,
+    log_json: bool,
+    verbose: bool,
+    port: int | None,
+    no_server: bool,
 ) -> None:
-    """Start everything in one process: a worker, which fires schedules, and without an APP demo jobs for it.
+    """Start everything in one process: a worker, which fires schedules, the HTTP API, and demo jobs.
 
-    Ctrl-C stops it cleanly.
+    With an APP its own jobs are run in place of the demo's. The API is for this machine: `windlass serve` is
+    for others. Ctrl-C stops it cleanly.
     """
+    if no_server and port is not None:
+        raise click.UsageError("say either --port or --no-server")
     obey_signals()
     here = session()
     here.flags |= worker_flags(app, concurrency, types, no_shell=no_shell)
+    everything = Everything(here, quiet=log_json or here.json, port=port, serves=not no_server)
     if here.config.app:
-        _run(here, here.queue, log_json=log_json, verbose=verbose)
+        everything.run(here.queue, log_json=log_json, verbose=verbose)
         return
     with make_queue(here.config.database_url) as demo:
-        _run(here, demo, log_json=log_json, verbose=verbose)
+        everything.run(demo, log_json=log_json, verbose=verbose)
 
 
 COMMANDS = (up,)
 
 
-def _run(here: Session, queue: Queue, *, log_json: bool, verbose: bool) -> None:
-    reporter = Reporter(Ops(queue.store))
-    loops = [Loop("report", reporter.tick, every=_REPORT_EVERY, first=_FIRST_REPORT)]
+class Everything:
+    """All that one command starts, and stops again."""
 
-    def started(worker: Worker) -> None:
-        if not log_json and not here.json:
-            _greet(here, worker)
-        if not here.config.app:
-            loops.append(Producer(queue, wanted=lambda: not worker.parts.draining).loop)
-        for loop in loops:
-            loop.start()
+    def __init__(self, here: Session, *, quiet: bool, port: int | None, serves: bool) -> None:
+        self._here = here
+        self._quiet = quiet
+        self._port = port
+        self._serves = serves
+        self._server: Beside | None = None
 
-    try:
-        work_here(here, queue, log_json=log_json, verbose=verbose, started=started)
-    finally:
-        # The store may be locked by others, and the worker's time is used up.
-        for loop in loops:
-            loop.stop(_LAST_SECONDS)
-    within(_LAST_SECONDS, reporter.last_words, "last-report")
-    leave(here)
+    def run(self, queue: Queue, *, log_json: bool, verbose: bool) -> None:
+        """Work until a signal ends it."""
+        here = self._here
+        reporter = Reporter(Ops(queue.store))
+        loops = [Loop("report", reporter.tick, every=_REPORT_EVERY, first=_FIRST_REPORT)]
+
+        def started(worker: Worker) -> None:
+            self._start_server(queue, worker)
+            if not here.config.app:
+                loops.append(Producer(queue, wanted=lambda: not worker.parts.draining).loop)
+            for loop in loops:
+                loop.start()
+
+        try:
+            work_here(here, queue, log_json=log_json, verbose=verbose, started=started)
+        finally:
+            if self._server is not None:
+                self._server.stop()
+            # The store may be locked by others, and the worker's time is used up.
+            for loop in loops:
+                loop.stop(_LAST_SECONDS)
+        within(_LAST_SECONDS, reporter.last_words, "last-report")
+        leave(here)
+
+    def _start_server(self, queue: Queue, worker: Worker) -> None:
+        """Say what is here, and answer requests; without the server's packages the rest goes on."""
+        said: str | None = None
+        if self._serves:
+            try:
+                self._server, url = serve_beside(queue, self._port)
+                said = f"The HTTP API is at {url}/api/v1, and described at {url}/docs"
+            except Refused as missing:
+                if self._port is not None:
+                    raise
+                said = f"There is no HTTP API: {missing}"
+        if not self._quiet:
+            _greet(self._here, worker, said)
+        elif said is not None:
+            log.info("up.server", extra={"note": said})
+        if self._server is not None:
+            self._server.start(worker.stopping)
 
 
-def _greet(here: Session, worker: Worker) -> None:
+def _greet(here: Session, worker: Worker, server: str | None) -> None:
     lines = [
         f"Windlass {version('windlass')} on {here.place}",
         f"A worker runs jobs of the types {', '.join(worker.types)}.",
     ]
+    if server is not None:
+        lines.append(server)
     if not here.config.app:
         lines.append(
             "No app was named: a demo producer enqueues a job every few seconds. Some fail on purpose."

@@ -3,7 +3,7 @@
 from windlass.ops.bulk import Bulk, Verb
 from windlass.ops.ops import Ops, SettingValue, Ties
 from windlass.ops.overview import FleetSummary, Overview, TypeStatus, WorkerHealth
-from windlass.ops.schedules import Schedules, ScheduleStatus
+from windlass.ops.schedules import Schedules, ScheduleStatus, ScheduleWish
 from windlass.pace import Pace
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "Overview",
     "Pace",
     "ScheduleStatus",
+    "ScheduleWish",
     "Schedules",
     "SettingValue",
     "Ties",

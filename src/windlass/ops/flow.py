@@ -27,6 +27,12 @@ class FlowVerbs:
     def _wake(self) -> None:
         raise NotImplementedError
 
+    def set_settings(
+        self, changes: Mapping[str, str | None], *, by: str | None = None, why: str = ""
+    ) -> None:
+        """Set several settings, all or none."""
+        raise NotImplementedError
+
     def pause(self, job_type: str, *, by: str | None = None, why: str = "") -> Pause:
         """Start no more jobs of a type; they are still accepted, and those that run go on."""
         return self.store.pause(self._known_type(job_type), by=self._who(by), why=why)
@@ -77,25 +83,21 @@ class FlowVerbs:
         self, name: str, bounds: Mapping[str, str], *, by: str | None = None, why: str = ""
     ) -> Limit:
         """Set bounds by name (concurrency, rate, burst, tenant_concurrency; `none` lifts one)."""
-        changes = {f"{self._limited(name)}.{bound}": text.strip() for bound, text in bounds.items()}
-        stored = self.store.settings()
-        for setting, text in changes.items():
-            settings.check_change(stored, setting, text)
-        if bounds.get("burst", "none") != "none" and self._limit(name, stored | changes).rate is None:
+        limited = self._limited(name)
+        changes = {f"{limited}.{bound}": text.strip() for bound, text in bounds.items()}
+        if (
+            bounds.get("burst", "none") != "none"
+            and self._limit(name, self.store.settings() | changes).rate is None
+        ):
             raise InvalidValue(f"{name}.burst", bounds["burst"], "given together with a rate")
-        for setting, text in changes.items():
-            self.store.set_setting(setting, text, by=self._who(by), why=why)
-        if changes:
-            self._wake()
+        self.set_settings(changes, by=by, why=why)
         return self.limit(name)
 
     def reset_limit(self, name: str, *, by: str | None = None, why: str = "") -> Limit:
         """Forget what was set: the limits in code hold again."""
-        stored, name = self.store.settings(), self._limited(name)
-        for bound in BOUNDS:
-            if f"{name}.{bound}" in stored:
-                self.store.set_setting(f"{name}.{bound}", None, by=self._who(by), why=why)
-        self._wake()
+        limited, stored = self._limited(name), self.store.settings()
+        ours = [f"{limited}.{bound}" for bound in BOUNDS if f"{limited}.{bound}" in stored]
+        self.set_settings(dict.fromkeys(ours), by=by, why=why)
         return self.limit(name)
 
     def _limited(self, name: str) -> str:

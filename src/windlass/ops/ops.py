@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ import msgspec
 from windlass import settings
 from windlass.clock import Clock, SystemClock
 from windlass.config import ring
-from windlass.errors import InvalidValue, JobNotFound, WorkerNotFound
+from windlass.errors import ConfirmationNeeded, InvalidValue, JobNotFound, WorkerNotFound
 from windlass.job import HIGHEST_PRIORITY, Job, TypeInfo, View
 from windlass.ops import keys
 from windlass.ops.bulk import Bulk, Verb, act_on_all, matching, narrowed
@@ -135,13 +136,23 @@ class Ops(FlowVerbs):
         return self.store.discard(self._id(name), by=self._who(by), why=why)
 
     def replay(
-        self, name: str, *, payload: Mapping[str, Any] | None = None, by: str | None = None, why: str = ""
+        self,
+        name: str,
+        *,
+        payload: Mapping[str, Any] | None = None,
+        confirm: bool = False,
+        by: str | None = None,
+        why: str = "",
     ) -> Acted:
         """Make a dead job pending again, with another payload if one is given; a scheduled one is made due.
 
-        The payload, old or new, must fit the type's schema as it is now.
+        The payload, old or new, must fit the type's schema as it is now. Types that are marked as sensitive
+        ask whoever replays their jobs to `confirm` it: ConfirmationNeeded.
         """
         job = self.show(name)
+        known = self.store.types().get(job.type)
+        if known is not None and known.options.get("sensitive") and not confirm:
+            raise ConfirmationNeeded(job.id, job.type)
         edit = self._checked(job, payload)
         acted = self.store.replay(job.id, edit=edit, by=self._who(by), why=why)
         self._wake()
@@ -187,12 +198,13 @@ class Ops(FlowVerbs):
         dry_run: bool = False,
         rate: float | Pace | None = None,
         progress: Callable[[int], None] = lambda _: None,
-        by: str | None = None,
+        confirm: bool = False,
         why: str = "",
     ) -> Bulk:
         """Do a verb to every job that matches, to the oldest `limit` of them, at most `rate` per second.
 
-        A dry run only counts. `progress` is told how many are through. A Pace that is stopped ends it early.
+        A dry run only counts. `progress` is told how many are through. `confirm` is for a replay.
+        A Pace that is stopped ends it early.
         """
         if limit is not None and limit < 1:
             raise InvalidValue("limit", limit, "at least 1")
@@ -200,12 +212,10 @@ class Ops(FlowVerbs):
         if dry_run:
             matched = self.store.count(where, limit=limit or MOST_COUNTED)
             return Bulk(verb=verb, dry_run=True, matched=matched)
-        who = self._who(by)
+        act = self._act(verb, confirm=confirm)
         pace = rate if isinstance(rate, Pace) else Pace(rate, clock=self._clock)
         ids = matching(self.store, where, limit)
-        done, asked, refusals = act_on_all(
-            lambda job_id: self._do(verb, job_id, who, why), ids, pace, progress
-        )
+        done, asked, refusals = act_on_all(lambda job_id: act(job_id, why=why), ids, pace, progress)
         return Bulk(
             verb=verb,
             dry_run=False,
@@ -216,14 +226,14 @@ class Ops(FlowVerbs):
             refusals=tuple(refusals[:_QUOTED]),
         )
 
-    def _do(self, verb: Verb, job_id: str, by: str, why: str) -> Acted:
-        act = {
+    def _act(self, verb: Verb, *, confirm: bool) -> Callable[..., Acted]:
+        act: dict[Verb, Callable[..., Acted]] = {
             Verb.CANCEL: self.cancel,
-            Verb.REPLAY: self.replay,
+            Verb.REPLAY: partial(self.replay, confirm=confirm),
             Verb.DISCARD: self.discard,
             Verb.BURY: self.bury,
         }
-        return act[verb](job_id, by=by, why=why)
+        return act[verb]
 
     # --- workers --------------------------------------------------------------------------------
 
@@ -259,13 +269,20 @@ class Ops(FlowVerbs):
 
     def set_setting(self, name: str, value: str, *, by: str | None = None, why: str = "") -> None:
         """Set a run-time setting; it holds until it is set again or reset."""
-        settings.check_change(self.store.settings(), name, value)
-        self.store.set_setting(name, value.strip(), by=self._who(by), why=why)
+        self.set_settings({name: value}, by=by, why=why)
 
     def reset_setting(self, name: str, *, by: str | None = None, why: str = "") -> None:
         """Forget what was set: code or default hold again."""
-        settings.check_change(self.store.settings(), name, None)
-        self.store.set_setting(name, None, by=self._who(by), why=why)
+        self.set_settings({name: None}, by=by, why=why)
+
+    def set_settings(
+        self, changes: Mapping[str, str | None], *, by: str | None = None, why: str = ""
+    ) -> None:
+        """Set several, all or none; None resets one."""
+        settled = settings.check_changes(self.store.settings(), changes)
+        if settled:
+            self.store.set_settings(settled, by=self._who(by), why=why)
+            self._wake()
 
     # --- who may, and who did -------------------------------------------------------------------
 

@@ -30,6 +30,18 @@ class ScheduleStatus(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
+class ScheduleWish(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule that somebody wants, as it was said; what is left out holds as for the type."""
+
+    name: str
+    type: str
+    payload: Mapping[str, Any]
+    timing: TimingOptions
+    priority: int | None = None
+    max_attempts: int | None = None
+    tenant: str = ""
+
+
 class Schedules:
     """The verbs on schedules; `who` says in whose name."""
 
@@ -65,58 +77,50 @@ class Schedules:
         return self._store.fires(name, limit=limit)
 
     def add(
-        self,
-        name: str,
-        job_type: str,
-        payload: Mapping[str, Any],
-        timing: TimingOptions,
-        *,
-        priority: int | None = None,
-        max_attempts: int | None = None,
-        tenant: str = "",
-        replace: bool = False,
+        self, wish: ScheduleWish, *, replace: bool = False, by: str | None = None, why: str = ""
     ) -> ScheduleStatus:
         """Enter a schedule for a type of the catalogue; its payload must fit the type's schema."""
         types = self._store.types()
-        info = types.get(job_type)
+        info = types.get(wish.type)
         if info is None:
-            raise UnknownType(job_type, types)
+            raise UnknownType(wish.type, types)
         self._store.add_schedule(
             NewSchedule(
-                name=check_name(name),
-                timing=read_timing(timing),
-                type=job_type,
-                payload=_fitting(info, payload),
+                name=check_name(wish.name),
+                timing=read_timing(wish.timing),
+                type=wish.type,
+                payload=_fitting(info, wish.payload),
                 schema_version=info.schema_version,
-                priority=_within("priority", priority, 0, HIGHEST_PRIORITY),
-                max_attempts=_within("max_attempts", max_attempts, 1, MAX_ATTEMPTS),
-                tenant=_tenant(tenant),
+                priority=_within("priority", wish.priority, 0, HIGHEST_PRIORITY),
+                max_attempts=_within("max_attempts", wish.max_attempts, 1, MAX_ATTEMPTS),
+                tenant=_tenant(wish.tenant),
             ),
             replace=replace,
-            by=self._who(None),
+            by=self._who(by),
+            why=why,
         )
-        return self.show(name)
+        return self.show(wish.name)
 
-    def pause(self, name: str, *, by: str | None = None) -> ScheduleStatus:
+    def pause(self, name: str, *, by: str | None = None, why: str = "") -> ScheduleStatus:
         """Let it fire no more until it is resumed."""
-        self._store.pause_schedule(name, by=self._who(by))
+        self._store.pause_schedule(name, by=self._who(by), why=why)
         return self.show(name)
 
-    def resume(self, name: str, *, by: str | None = None) -> ScheduleStatus:
+    def resume(self, name: str, *, by: str | None = None, why: str = "") -> ScheduleStatus:
         """Let it fire from its next fire time on."""
-        self._store.resume_schedule(name, by=self._who(by))
+        self._store.resume_schedule(name, by=self._who(by), why=why)
         return self.show(name)
 
-    def run(self, name: str, *, by: str | None = None) -> str:
+    def run(self, name: str, *, by: str | None = None, why: str = "") -> str:
         """Make its job now, beside its fire times; the job's id."""
-        job_id = self._store.run_schedule(name, by=self._who(by))
+        job_id = self._store.run_schedule(name, by=self._who(by), why=why)
         if self._wakeup is not None:
             self._wakeup.notify()
         return job_id
 
-    def remove(self, name: str, *, by: str | None = None) -> None:
+    def remove(self, name: str, *, by: str | None = None, why: str = "") -> None:
         """Forget it; its jobs stay."""
-        self._store.remove_schedule(name, by=self._who(by))
+        self._store.remove_schedule(name, by=self._who(by), why=why)
 
     def _look(self) -> Surroundings:
         return Surroundings(self._store.now(), self._store.types(), self._fleet())

@@ -47,6 +47,8 @@ class Admission:
     def check(self, jobs: Sequence[NewJob], settings: Settings, *, guest: bool = False) -> None:
         """Refuse jobs, all of them, if too many wait. A guest's transaction must not wait for our count."""
         looked = self._look(guest=guest)
+        if self._depths.elsewhere:
+            return
         if looked or len(jobs) > self._room or not all(job.type in self._roomy for job in jobs):
             self._check_closely(jobs, settings)
         self._room -= len(jobs)
@@ -86,7 +88,7 @@ class Admission:
         if place is store and now - looked_at < _REFRESH_SECONDS:
             return False
         found = store.depths()
-        if not guest and (found.age is None or found.age > _OLD):
+        if not guest and not found.elsewhere and (found.age is None or found.age > _OLD):
             found = store.count_depths(_OLD)
         if place is not store or found.at != self._depths.at:
             # Counted since we looked: what we had added is in it.

@@ -36,8 +36,8 @@ class JobOptions(TypedDict, total=False):
     depends_on: Sequence[str | HasId] | None
     on_dead: Literal["wait", "cancel", "run"]
     unique: str | None
-    until: Literal["start", "done"]
-    on_unique: Literal["skip", "replace", "error"]
+    until: Literal["start", "done"] | None
+    on_unique: Literal["skip", "replace", "error"] | None
 
 
 class HasId(Protocol):
@@ -178,8 +178,8 @@ def _takes_existing(value: object) -> bool:
 
 
 def _parents(value: object) -> tuple[str, ...]:
-    allowed = f"a list of up to {_MOST_PARENTS} jobs: handles, ids or keys"
-    if not isinstance(value, Sequence) or isinstance(value, str | bytes) or len(value) > _MOST_PARENTS:
+    allowed = f"a list of up to {MOST_PARENTS} jobs: handles, ids or keys"
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes) or len(value) > MOST_PARENTS:
         raise InvalidValue("depends_on", value, allowed)
     names = tuple(each if isinstance(each, str) else getattr(each, "id", None) for each in value)
     for name in names:
@@ -214,7 +214,7 @@ def _traceparent(value: object) -> str:
 
 
 _ALLOWED = tuple(JobOptions.__annotations__)
-_MOST_PARENTS = 1_000
+MOST_PARENTS = 1_000
 _LATEST = timedelta(days=3650)
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")

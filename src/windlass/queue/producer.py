@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from windlass import config
-from windlass.errors import InvalidPayload, InvalidValue, Refused, UnknownType, WindlassError
+from windlass.errors import InvalidPayload, InvalidValue, KeyMissing, Refused, UnknownType, WindlassError
 from windlass.job import NewJob, TypeInfo
 from windlass.pace import Pace
 from windlass.payload import Ring, pack, validate
@@ -142,18 +143,18 @@ class Producer:
             return self.enqueue_many(drafts, connection)
         return [handle for chunk in _chunks(drafts) for handle in await self._store_async(chunk, connection)]
 
+    def admit(self, drafts: Sequence[NewJob]) -> None:
+        """Refuse drafts, all of them, if too many jobs wait."""
+        self._admission.check(drafts, self._defaults.settings())
+
     def enqueue_batch(self, batch: NewBatch, drafts: Sequence[NewJob]) -> list[JobHandle]:
         """Store many jobs as one batch, in one transaction."""
         self.publish()
         opened = self._opening.get()
-        self._admission.check(drafts, self._defaults.settings())
+        self.admit(drafts)
         done = opened.store.enqueue_batch(batch, drafts)
         opened.wakeup.notify()
         return self._handles(done)
-
-    def admit(self, drafts: Sequence[NewJob]) -> None:
-        """QueueFull if too many jobs wait for these to be taken."""
-        self._admission.check(drafts, self._defaults.settings())
 
     def batch_status(self, batch_id: str) -> BatchInfo:
         """How far a batch has come; JobNotFound if there is none of that id."""
@@ -204,9 +205,9 @@ class Producer:
         return [JobHandle(self._opening, each.id, each.key, created=each.created) for each in done]
 
     def _sealed(self, draft: NewJob, fields: Sequence[str]) -> NewJob:
-        """The draft with its secret fields encrypted: in the clear they never leave this process."""
+        """The draft with its secret fields encrypted: in the clear they never reach the store."""
         refuse_lookalikes(draft.payload, draft.type)
-        if not fields:
+        if not fields or self._opening.get().served:
             return draft
         if draft.on_unique == "replace":
             # What is encrypted belongs to one job; a waiting job that got it could never be run.
@@ -215,8 +216,20 @@ class Producer:
         if self._ring is None:
             self._ring = config.ring()
         stamp = self._ring.stamp(draft.payload)
-        sealed = check_size(self._ring.seal(draft.payload, fields, draft.id), draft.type)
+        sealed = self._sealed_before(draft, self._ring) if draft.own_id else None
+        if sealed is None:
+            sealed = check_size(self._ring.seal(draft.payload, fields, draft.id), draft.type)
         return msgspec.structs.replace(draft, payload=sealed, stamp=stamp)
+
+    def _sealed_before(self, draft: NewJob, ring: Ring) -> bytes | None:
+        """The same payload as it was stored under the same id: sealed anew it would look like another one."""
+        known = self._opening.get().store.get(draft.id)
+        if known is None or known.id != draft.id:
+            return None
+        with contextlib.suppress(KeyMissing, InvalidPayload):
+            if ring.open(msgspec.json.decode(known.payload), known.id) == msgspec.json.decode(draft.payload):
+                return bytes(known.payload)
+        return None
 
     def _known(self, name: str) -> TypeInfo:
         if name not in self._catalogue:

@@ -81,6 +81,7 @@ class TypeOptions(TimingOptions, total=False):
     burst: int
     limit_key: str
     max_priority: int
+    sensitive: bool
 
 
 class Decorator(Protocol):
@@ -211,7 +212,7 @@ class Queue:
         return self._producer.draft_by_name(name, payload, without_connection(choose(options)))
 
     def admit(self, drafts: Sequence[NewJob]) -> None:
-        """Raise QueueFull if so many jobs wait that these may not be stored; `enqueue` does so by itself."""
+        """Refuse drafts with QueueFull if too many jobs wait, as every enqueue does; for servers."""
         self._producer.admit(drafts)
 
     def enqueue_many(

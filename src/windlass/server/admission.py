@@ -16,7 +16,7 @@ _BURST_SECONDS = 1.0
 
 
 class Admission:
-    """Counts what comes in: by API key against its rate, and altogether against the depth of the queue.
+    """Counts what comes in: by service against its API key's rate, altogether against the queue's depth.
 
     The depth is counted now and then, by `measure`; in between, what is accepted here is added to it.
     """
@@ -25,7 +25,7 @@ class Admission:
         self._limit = depth_limit
         self._clock = clock
         self._depth = 0
-        # By key: what is left of its burst, and when that was so.
+        # By service, whichever API key it comes with: what is left of its burst, and when that was so.
         self._left: dict[str, tuple[float, float]] = {}
 
     def check(self, who: Identity, count: int) -> None:
@@ -35,7 +35,7 @@ class Admission:
                 f"{self._depth} jobs wait already, and no more than {self._limit} may", 5, "queue-full"
             )
         if who.key_id is not None and who.rate is not None:
-            self._spend(who.key_id, who.told, who.rate, count)
+            self._spend(who.name, who.rate, count)
 
     def accepted(self, count: int) -> None:
         """So many more wait."""
@@ -49,15 +49,15 @@ class Admission:
             # What was accepted while we counted may not have been seen.
             self._depth = counted + max(0, self._depth - before)
 
-    def _spend(self, key: str, name: str, rate: float, count: int) -> None:
+    def _spend(self, name: str, rate: float, count: int) -> None:
         now = self._clock()
         most = max(rate * _BURST_SECONDS, 1.0)
-        left, since = self._left.get(key, (most, now))
+        left, since = self._left.get(name, (most, now))
         left = min(most, left + (now - since) * rate)
         # A batch larger than the burst goes when the burst is whole, and is paid for afterwards.
         if left < min(count, most):
-            self._left[key] = (left, now)
+            self._left[name] = (left, now)
             raise problems.too_many(
                 f"{name} may enqueue {rate:g} jobs a second", (min(count, most) - left) / rate, "rate-limited"
             )
-        self._left[key] = (left - count, now)
+        self._left[name] = (left - count, now)

@@ -58,11 +58,10 @@ class Call:
     # --- what was sent ---
 
     def header(self, name: bytes) -> str | None:
-        """A header's value; None if it was not sent."""
+        """A header's value, in UTF-8 as everything else, or else byte by byte; None if it was not sent."""
         for key, value in self.scope["headers"]:
             if key == name:
-                text: str = value.decode("latin-1")
-                return text
+                return _text(value)
         return None
 
     async def body(self, kind: type[S]) -> S:
@@ -183,6 +182,13 @@ class Call:
         if job is None or not self.identity.sees(job):
             raise JobNotFound(name)
         return job
+
+
+def _text(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
 
 
 class HungUp(Exception):

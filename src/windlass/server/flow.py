@@ -55,6 +55,7 @@ class Flow:
     """Makes the claims of remote workers, and counts what came of their runs."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
         self._catalogue = _Catalogue()
         self._gates = Gates(self._catalogue, self._catalogue.versions)
         self._tally = Tally(store, self._gates.breaker_of, clock=clock)
@@ -63,6 +64,15 @@ class Flow:
         self._turns: dict[str, str] = {}
         self._owed = 0.0
         self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Follow what code and operators say. Waits for the store."""
+        self.learn(self._store.types())
+        self.terms.loop.start()
+
+    def stop(self) -> None:
+        """Follow it no more."""
+        self.terms.loop.stop(1.0)
 
     def learn(self, types: Mapping[str, TypeInfo]) -> None:
         """Take what is registered now; what is news has its limits before its first job is claimed."""

@@ -12,7 +12,7 @@ import copy
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from windlass.errors import QueueFull, StoreBusy, StoreUnavailable
+from windlass.errors import StoreBusy, StoreUnavailable
 from windlass.job import NewJob
 from windlass.queue import Queue
 from windlass.store.protocol import Enqueued
@@ -92,7 +92,7 @@ class Intake:
         """Write for all of them; answers the error if the store cannot be had."""
         ready: list[_Call] = []
         try:
-            ready = self._admitted([call for call in group if self._drafted(call)])
+            ready = [call for call in group if self._drafted(call)]
             if ready:
                 self._store(ready)
         except (StoreBusy, StoreUnavailable) as error:
@@ -111,17 +111,6 @@ class Intake:
             call.error = error
             return False
         return True
-
-    def _admitted(self, calls: list[_Call]) -> list[_Call]:
-        """Those for which there is room: all together, or else one after the other."""
-        try:
-            self._queue.admit([draft for call in calls for draft in call.drafts])
-        except QueueFull as full:
-            if len(calls) > 1:
-                return [call for each in calls for call in self._admitted([each])]
-            calls[0].error = full
-            return []
-        return calls
 
     def _store(self, calls: list[_Call]) -> None:
         """All in one transaction; if something in it is refused, each half alone, and so on."""

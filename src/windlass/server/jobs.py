@@ -39,7 +39,7 @@ from windlass.server.schemas import (
     WhyForm,
 )
 from windlass.store.batches import NewBatch
-from windlass.store.protocol import Enqueued, Filter
+from windlass.store.protocol import Enqueued, Filter, Page
 
 # --- putting in ---------------------------------------------------------------------------------
 
@@ -80,7 +80,6 @@ def _store_batch(call: Call, batch: NewBatch, make: Callable[[], Sequence[NewJob
     store, drafts = call.parts.store, make()
     if store.batch(batch.id) is not None:
         return _sent_again(call, batch, drafts)
-    call.parts.queue.admit(drafts)
     try:
         done = store.enqueue_batch(batch, drafts)
     except Exception:  # wall: sent again while the first one was under way, perhaps to another server
@@ -96,7 +95,8 @@ def _sent_again(call: Call, batch: NewBatch, drafts: Sequence[NewJob]) -> list[E
     store = call.parts.store
     for draft in drafts:
         known = None if draft.key is None else store.get(draft.key, caller=draft.caller)
-        if known is None and store.get(draft.id) is None:
+        # A unique name may have been answered with another job.
+        if known is None and draft.unique is None and store.get(draft.id) is None:
             detail = f"batch {batch.id} is there already, without these jobs; a new one needs another id"
             raise Problem(409, "id-conflict", detail)
     return store.enqueue(drafts)
@@ -116,6 +116,7 @@ def _drafts(call: Call, forms: Sequence[JobForm], *, batch: bool = False) -> lis
             drafts.append(_draft(call, form, index if batch else None))
         except WindlassError as error:
             raise problems.of(_as_sent(error), index=index if batch else None) from error
+    call.parts.queue.admit(drafts)
     return drafts
 
 
@@ -128,9 +129,7 @@ def _as_sent(error: WindlassError) -> WindlassError:
 
 def _draft(call: Call, form: JobForm, index: int | None) -> NewJob:
     who = call.identity
-    if not who.takes(form.type):
-        raise _not_allowed(who.told, form.type, index)
-    check_shell(call, form.type, index)
+    check_type_allowed(call, form.type, index)
     tenant = form.tenant
     if who.tenant is not None:
         if tenant not in (None, who.tenant):
@@ -151,10 +150,22 @@ def _draft(call: Call, form: JobForm, index: int | None) -> NewJob:
         on_conflict=form.on_conflict,
         traceparent=form.traceparent or _traceparent(call),
         payload_ref=form.payload_ref,
-        depends_on=form.depends_on,
+        depends_on=_parents(call, form),
         on_dead=form.on_dead,
+        unique=form.unique,
+        until=form.until,
+        on_unique=form.on_unique,
     )
     return msgspec.structs.replace(draft, caller=who.name) if who.name else draft
+
+
+def check_type_allowed(call: Call, job_type: str, index: int | None = None) -> None:
+    """Refuse who may not say what jobs of a type do: shell commands above all."""
+    who = call.identity
+    if not who.takes(job_type):
+        raise _not_allowed(who.told, job_type, index)
+    if job_type == SHELL and not (call.parts.config.shell and (who.key_id is None or SHELL in who.types)):
+        raise _no_shell(index)
 
 
 def _key(call: Call, form: JobForm, index: int | None) -> str | None:
@@ -167,6 +178,18 @@ def _key(call: Call, form: JobForm, index: int | None) -> str | None:
     if form.key not in (None, header):
         raise InvalidValue("key", form.key, f"the same as Idempotency-Key, which is {header!r}")
     return header
+
+
+def _parents(call: Call, form: JobForm) -> tuple[str, ...] | None:
+    """What a job waits for. Others' jobs are not there for who may not see them."""
+    who = call.identity
+    if form.depends_on and (who.tenant is not None or not who.may(Need.SEE)):
+        for name in form.depends_on:
+            # One of the same batch is not there yet, and the caller's own.
+            job = call.parts.store.get(name, caller=who.name) if "\0" not in name else None
+            if job is not None and not who.sees(job):
+                raise JobNotFound(name)
+    return form.depends_on
 
 
 def _traceparent(call: Call) -> str | None:
@@ -193,12 +216,9 @@ def _not_allowed(who: str, job_type: str, index: int | None) -> Problem:
     return Problem(403, "not-allowed", f"{who} may not use jobs of type {job_type!r}", index=index)
 
 
-def check_shell(call: Call, job_type: str, index: int | None = None) -> None:
-    """Refuse a command, in a new job or put into an old one, unless server and key allow them."""
-    who = call.identity
-    if job_type == SHELL and not (call.parts.config.shell and (who.key_id is None or SHELL in who.types)):
-        detail = "shell commands need a server with --shell, and a key that is allowed the type shell"
-        raise Problem(403, "not-allowed", detail, index=index)
+def _no_shell(index: int | None) -> Problem:
+    detail = "shell commands need a server with --shell, and a key that is allowed the type shell"
+    return Problem(403, "not-allowed", detail, index=index)
 
 
 # --- looking ------------------------------------------------------------------------------------
@@ -208,8 +228,27 @@ async def list_jobs(call: Call) -> Reply:
     """Jobs, newest first."""
     where = await call.run(_filter, call)
     limit = call.whole("limit", 50, 1, 1000)
-    page = await call.run(call.parts.store.find, where, limit=limit, cursor=call.one("cursor"))
+    page = await call.run(_page, call, where, limit, call.one("cursor"))
     return Reply(200, page_document(page, await call.run(call.parts.store.now)))
+
+
+def _page(call: Call, where: Filter, limit: int, cursor: str | None) -> Page:
+    """So many jobs, or fewer if they are large: what one request asks for must fit into memory."""
+    jobs: list[Job] = []
+    size = 0
+    while len(jobs) < limit and size < _MOST_BYTES:
+        page = call.parts.store.find(where, limit=min(_READ_AT_ONCE, limit - len(jobs)), cursor=cursor)
+        jobs += page.jobs
+        size += sum(_size(job) for job in page.jobs)
+        cursor = page.next
+        if cursor is None:
+            break
+    return Page(jobs, cursor)
+
+
+def _size(job: Job) -> int:
+    """About how many bytes a job takes when it is told of; an attempt's error may be long."""
+    return len(bytes(job.payload)) + len(bytes(job.result or b"")) + _ATTEMPT_BYTES * len(job.history)
 
 
 def _filter(call: Call) -> Filter:
@@ -280,7 +319,7 @@ async def edit_job(call: Call) -> Reply:
         raise InvalidValue("run_at", form.run_at, "left out when delay is given")
     if form.priority is None and form.run_at is None and form.delay is None and form.payload == NOTHING:
         raise InvalidValue("body", "nothing to change", "an object with priority, run_at, delay or payload")
-    payload = sent_payload(call, job, form.payload)
+    payload = sent_payload(call, job.type, form.payload)
 
     def edit() -> Any:
         ops = call.parts.ops(call.identity)
@@ -292,11 +331,11 @@ async def edit_job(call: Call) -> Reply:
     return Reply(200, await call.run(edit))
 
 
-def sent_payload(call: Call, job: Job, raw: msgspec.Raw) -> dict[str, Any] | None:
-    """The payload that a job shall have instead of its own; None if none was sent."""
+def sent_payload(call: Call, job_type: str, raw: msgspec.Raw) -> dict[str, Any] | None:
+    """Another payload for a job, if one was sent: as good as a new job, and not for who may not make one."""
     if raw == NOTHING:
         return None
-    check_shell(call, job.type)
+    check_type_allowed(call, job_type)
     return parse(bytes(raw), "payload")
 
 
@@ -314,6 +353,9 @@ async def cancel_job(call: Call) -> Reply:
 
 
 _LATEST = timedelta(days=3650)
+_READ_AT_ONCE = 200
+_MOST_BYTES = 8 * 2**20
+_ATTEMPT_BYTES = 4 * 1024
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 FILTER = {
     "state": "States, or one view (due, scheduled, retrying, waiting, stuck); may be repeated.",
@@ -324,7 +366,10 @@ FILTER = {
     "older_than": "Enqueued longer ago than this, such as 10m.",
     "where": "A field of the payload, as in payload.user.id=42; may be repeated.",
 }
-PAGE = {"limit": "How many, 1 to 1000.", "cursor": "The `next` of the page before."}
+PAGE = {
+    "limit": "How many, 1 to 1000; fewer come, with a `next`, if they are large.",
+    "cursor": "The `next` of the page before.",
+}
 ROUTES = (
     Route(
         method="POST",
@@ -334,7 +379,7 @@ ROUTES = (
         summary="Enqueue a job",
         takes=JobForm,
         gives={201: Accepted, 200: Accepted},
-        refuses=(409, 413, 415, 429),
+        refuses=(404, 409, 413, 415, 429),
     ),
     Route(
         method="GET",
@@ -354,7 +399,7 @@ ROUTES = (
         takes=BatchForm,
         gives={201: AcceptedBatch, 200: AcceptedBatch},
         body_limit=BATCH_LIMIT,
-        refuses=(409, 413, 415, 429),
+        refuses=(404, 409, 413, 415, 429),
     ),
     Route(
         method="GET",

@@ -137,7 +137,7 @@ def _known_before(call: Call, form: ClaimForm, row: str) -> list[Lease]:
 
 
 async def _wait_for_jobs(call: Call, worker: str, want: _Wanting, wait: float) -> list[Lease]:
-    found = await call.run(_claimed, call, want)
+    found = await _look(call, want)
     if found.leases or wait <= 0:
         return found.leases
     gone = asyncio.create_task(call.gone())
@@ -167,7 +167,7 @@ async def _look_again(
             row = await call.run(call.parts.remote.beat, call.parts.store, call.identity, worker, None)
             if row is None:
                 return []
-        found = await call.run(_claimed, call, want)
+        found = await _look(call, want)
         if found.leases:
             if gone.done():
                 # Nobody is there to run them.
@@ -175,6 +175,11 @@ async def _look_again(
                 raise HungUp
             return found.leases
     return []
+
+
+async def _look(call: Call, want: _Wanting) -> Claimed:
+    async with call.parts.looking:
+        return await call.run(_claimed, call, want)
 
 
 def _claimed(call: Call, want: _Wanting) -> Claimed:

@@ -21,6 +21,7 @@ _WITH_KEYS = (401, 403)
 _PATH = {
     "id": "An id, or a key.",
     "type": "A job type.",
+    "name": "A schedule's name.",
     "lease": "The `lease` of a claimed job.",
 }
 
@@ -128,6 +129,7 @@ def _tag(route: Route) -> str:
 
 _QUERY: dict[str, dict[str, Any]] = {
     "limit": {"type": "integer", "minimum": 1, "maximum": 1000, "default": 50},
+    "fires": {"type": "integer", "minimum": 1, "maximum": 100, "default": 20},
     "state": {"type": "array", "items": {"type": "string"}},
     "type": {"type": "array", "items": {"type": "string"}},
     "where": {"type": "array", "items": {"type": "string"}},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 from windlass.duration import parse_duration
@@ -13,7 +14,7 @@ from windlass.ops import Verb
 from windlass.ops.document import audit_document, plain, worker_document
 from windlass.ops.filters import read_filter
 from windlass.pace import Pace
-from windlass.registry import check_type
+from windlass.registry import check_limit_key, check_type
 from windlass.server.call import Call
 from windlass.server.identity import Need
 from windlass.server.jobs import PAGE, own, sent_payload
@@ -24,18 +25,24 @@ from windlass.server.schemas import (
     ActedDocument,
     ActionForm,
     AuditDocument,
+    BreakerDocument,
+    BreakerForm,
     BulkDocument,
     DrainedDocument,
     FilterForm,
+    PauseDocument,
     ReplayForm,
+    ResumedDocument,
     SettingsDocument,
     SettingsForm,
+    SettingText,
     StatsDocument,
     TypeForm,
     TypesDocument,
     WhyForm,
     WorkersDocument,
 )
+from windlass.settings import ALL, KEY
 from windlass.store.protocol import Filter
 
 # --- jobs ---------------------------------------------------------------------------------------
@@ -45,8 +52,9 @@ async def replay_job(call: Call) -> Reply:
     """Make a dead job pending again, with another payload if one is given."""
     form = await call.body(ReplayForm)
     job = await call.job()
-    payload = sent_payload(call, job, form.payload)
-    acted = await call.run(call.parts.ops(call.identity).replay, job.id, payload=payload, why=form.why)
+    payload = sent_payload(call, job.type, form.payload)
+    ops = call.parts.ops(call.identity)
+    acted = await call.run(ops.replay, job.id, payload=payload, confirm=form.confirm, why=form.why)
     return Reply(200, acted)
 
 
@@ -78,6 +86,7 @@ async def act_on_jobs(call: Call) -> Reply:
             limit=form.limit,
             dry_run=form.dry_run,
             rate=Pace(form.rate, stop=stop),
+            confirm=form.confirm,
             why=form.why,
         )
     finally:
@@ -136,9 +145,37 @@ async def list_types(call: Call) -> Reply:
 async def set_type(call: Call) -> Reply:
     """Set what holds for a type, over its code."""
     form = await call.body(TypeForm)
-    name = check_type(call.path["type"])
+    name = _held(call.path["type"])
     changes = {f"{name}.{each}": value for each, value in form.settings.items()}
     return await _set(call, changes, form.why)
+
+
+def _held(name: str) -> str:
+    """A type, what shares a key (`key:crm`), or all jobs together (`*`)."""
+    if name == ALL:
+        return name
+    return KEY + check_limit_key(name.removeprefix(KEY)) if name.startswith(KEY) else check_type(name)
+
+
+async def pause_type(call: Call) -> Reply:
+    """Start no more jobs of a type; they are still accepted, and those that run go on."""
+    form = await call.body(WhyForm)
+    return Reply(200, await call.run(call.parts.ops(call.identity).pause, call.path["type"], why=form.why))
+
+
+async def resume_type(call: Call) -> Reply:
+    """Start jobs of a paused type again."""
+    form = await call.body(WhyForm)
+    name = call.path["type"]
+    resumed = await call.run(call.parts.ops(call.identity).resume, name, why=form.why)
+    return Reply(200, {"type": name, "resumed": resumed})
+
+
+async def set_breaker(call: Call) -> Reply:
+    """Open or close the circuit breaker before a type by hand, or let outcomes decide again (`auto`)."""
+    form = await call.body(BreakerForm)
+    ops = call.parts.ops(call.identity)
+    return Reply(200, await call.run(ops.set_breaker, call.path["type"], form.state, why=form.why))
 
 
 async def show_settings(call: Call) -> Reply:
@@ -152,18 +189,15 @@ async def put_settings(call: Call) -> Reply:
     return await _set(call, form.settings, form.why)
 
 
-async def _set(call: Call, changes: dict[str, str | None], why: str) -> Reply:
+async def _set(call: Call, said: Mapping[str, SettingText | None], why: str) -> Reply:
+    changes = {name: None if value is None else str(value) for name, value in said.items()}
     for name, value in changes.items():
         if "\0" in f"{name}{value}":
             raise InvalidValue("settings", name, "without NUL")
 
     def change() -> Any:
         ops = call.parts.ops(call.identity)
-        for name, value in changes.items():
-            if value is None:
-                ops.reset_setting(name, why=why)
-            else:
-                ops.set_setting(name, value, why=why)
+        ops.set_settings(changes, why=why)
         return ops.settings()
 
     return Reply(200, {"settings": plain(await call.run(change))})
@@ -251,7 +285,17 @@ ROUTES = (
     _verb("jobs/{id}/bury", bury_job, "Move a job to the dead letters"),
     _look("stats", show_stats, "How things stand", StatsDocument),
     _look("types", list_types, "List types", TypesDocument),
-    _put("types/{type}", set_type, "Set what holds for a type", TypeForm),
+    _put("types/{type}", set_type, "Set limits and the like for a type", TypeForm),
+    _verb("types/{type}/pause", pause_type, "Pause a type", gives=PauseDocument, whole=True),
+    _verb("types/{type}/resume", resume_type, "Resume a type", gives=ResumedDocument, whole=True),
+    _verb(
+        "types/{type}/breaker",
+        set_breaker,
+        "Set the circuit breaker of a type",
+        BreakerForm,
+        BreakerDocument,
+        whole=True,
+    ),
     _look("settings", show_settings, "List run-time settings", SettingsDocument),
     _put("settings", put_settings, "Change run-time settings", SettingsForm),
     _look("workers", list_workers, "List workers", WorkersDocument),
@@ -267,9 +311,9 @@ ROUTES = (
         gives={200: AuditDocument},
         whole=True,
         query={
-            "target": "A job (id or key), setting, worker or API key.",
+            "target": "A job (id or key), type, schedule, setting, worker or API key.",
             "who": "What this one did.",
-            "verb": "Such as cancel, replay, set, drain, create, revoke.",
+            "verb": "Such as cancel, replay, pause, set, drain, create, revoke.",
         }
         | PAGE,
     ),

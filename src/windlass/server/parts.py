@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from windlass.clock import SystemClock
 from windlass.errors import InvalidValue, Refused, StoreError, StoreUnavailable
 from windlass.ops import Ops
 from windlass.queue import Queue
@@ -34,6 +35,8 @@ T = TypeVar("T")
 DEPTH_LIMIT = 100_000
 _THREADS = 16
 _LONG_THREADS = 4
+# A hint wakes every worker that waits: so many look for jobs at once, and leave threads to the others.
+_LOOKING = 4
 _LOOK_SECONDS = 2.0
 _MOST_PORTS = 65_535
 
@@ -51,6 +54,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     depth_limit: int = DEPTH_LIMIT
     tls_cert: str | None = None
     tls_key: str | None = None
+    # Whether it looks after the fleet; a worker in the same process does so already.
+    upkeep: bool = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= _MOST_PORTS:
@@ -92,8 +97,10 @@ class Parts:
         self.stream = Stream(self)
         self.remote = Remote()
         self.contract: dict[str, Any] = {}
+        self.looking = asyncio.Semaphore(_LOOKING)
         # What the requests under way have sent so far.
         self.body_bytes = 0
+        self._flow: Flow | None = None
         self._upkeep: Upkeep | None = None
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="windlass-server")
         # For what may take hours, such as many jobs at a slow pace: it must not keep the others waiting.
@@ -109,9 +116,9 @@ class Parts:
     @property
     def flow(self) -> Flow:
         """What holds remote workers back."""
-        if self._upkeep is None:
+        if self._flow is None:
             raise StoreUnavailable("the server is not open yet")
-        return self._upkeep.flow
+        return self._flow
 
     def ops(self, who: Identity = LOCAL) -> Ops:
         """The operator's verbs, done in somebody's name."""
@@ -127,8 +134,11 @@ class Parts:
                 f"{self.config.host} can be reached by other machines, and there is no API key: make one by "
                 "`windlass keys create NAME --role admin`, or say --insecure"
             )
-        self._upkeep = Upkeep(self.store, self.queue.wakeup)
-        self._upkeep.start()
+        self._flow = Flow(self.store, SystemClock())
+        self._flow.start()
+        if self.config.upkeep:
+            self._upkeep = Upkeep(self.store, self.queue.wakeup, self._flow)
+            self._upkeep.start()
 
     async def run(self, verb: Callable[..., T], /, *args: Any, **options: Any) -> T:
         """Call something that waits for the store, on a thread."""
@@ -161,7 +171,8 @@ class Parts:
         """Finish what is being written, and let go."""
         self.stopping.set()
         await asyncio.to_thread(self.intake.close)
-        if self._upkeep is not None:
-            await asyncio.to_thread(self._upkeep.stop)
+        for part in (self._upkeep, self._flow):
+            if part is not None:
+                await asyncio.to_thread(part.stop)
         for threads in (self._threads, self._long, self._probe):
             threads.shutdown(wait=False, cancel_futures=True)

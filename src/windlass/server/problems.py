@@ -75,17 +75,24 @@ def of(error: errors.WindlassError, *, index: int | None = None) -> Problem:
     if index is not None:
         detail = f"jobs[{index}]: {detail}"
         fields = tuple(msgspec.structs.replace(each, field=f"jobs[{index}].{each.field}") for each in fields)
-    headers = {b"retry-after": b"1"} if status == _NOT_NOW else {}
-    if isinstance(error, errors.QueueFull):
-        headers = {b"retry-after": str(math.ceil(error.retry_after)).encode()}
     job = getattr(error, "job_id", None)
-    return Problem(status, name, detail, fields=fields, index=index, job=job, headers=headers)
+    return Problem(status, name, detail, fields=fields, index=index, job=job, headers=_later(error))
 
 
-def too_many(detail: str, seconds: float, name: str = "too-many-requests") -> Problem:
+def too_many(detail: str, seconds: float, name: str) -> Problem:
     """Not now: again after so many seconds."""
-    after = str(max(1, math.ceil(seconds))).encode()
-    return Problem(429, name, detail, headers={b"retry-after": after})
+    return Problem(429, name, detail, headers=_after(seconds))
+
+
+def _later(error: errors.WindlassError) -> dict[bytes, bytes]:
+    """When to come again, where that may help."""
+    if isinstance(error, errors.QueueFull):
+        return _after(error.retry_after)
+    return _after(1) if isinstance(error, (errors.StoreError, errors.KeyMissing)) else {}
+
+
+def _after(seconds: float) -> dict[bytes, bytes]:
+    return {b"retry-after": str(max(1, math.ceil(seconds))).encode()}
 
 
 def invalid(error: msgspec.ValidationError, body: bytes) -> errors.InvalidValue:
@@ -130,7 +137,6 @@ def _shown(value: object) -> str:
 
 _FIELD = re.compile(r"field `([^`]*)`")
 _LONGEST_SHOWN = 200
-_NOT_NOW = 503
 # By class, the nearest wins.
 _KNOWN: dict[type, tuple[int, str]] = {
     errors.InvalidValue: (400, "invalid-value"),
@@ -139,11 +145,15 @@ _KNOWN: dict[type, tuple[int, str]] = {
     errors.KeyMissing: (503, "encryption-key-missing"),
     errors.JobNotFound: (404, "not-found"),
     errors.WorkerNotFound: (404, "not-found"),
-    errors.QueueFull: (429, "queue-full"),
+    errors.ScheduleNotFound: (404, "not-found"),
     errors.KeyConflict: (409, "key-conflict"),
     errors.IdConflict: (409, "id-conflict"),
+    errors.UniqueConflict: (409, "unique-conflict"),
+    errors.ScheduleConflict: (409, "schedule-conflict"),
     errors.WrongState: (409, "wrong-state"),
+    errors.ConfirmationNeeded: (409, "confirmation-needed"),
     errors.LeaseLost: (409, "lease-lost"),
+    errors.QueueFull: (429, "queue-full"),
     errors.Refused: (409, "refused"),
     errors.StoreBusy: (503, "store-busy"),
     errors.StoreError: (503, "store-unavailable"),

@@ -30,20 +30,27 @@ class Server:
     def __init__(self, queue: Queue, config: ServerConfig) -> None:
         self._queue = queue
         self._config = config
+        self._listener: socket.socket | None = None
         self._uvicorn: _Uvicorn | None = None
+        self._asked = False
         self.begun = False
+
+    def listen(self) -> str:
+        """Take the address, and say which it is; whoever connects waits until `run`."""
+        if self._listener is None:
+            self._listener = _bound(self._config)
+        return _address(self._config, self._listener)
 
     def run(self, started: Callable[[str], None] = lambda _: None) -> None:
         """Serve until `request_stop`; `started` is told the address."""
         logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
-        with (
-            contextlib.closing(_bound(self._config)) as listener,
-            asyncio.Runner(loop_factory=_loop) as runner,
-        ):
+        listener = self._listener or _bound(self._config)
+        with contextlib.closing(listener), asyncio.Runner(loop_factory=_loop) as runner:
             runner.run(self._serve(listener, started))
 
     def request_stop(self) -> None:
         """Stop soon; may be called on any thread, and by a signal."""
+        self._asked = True
         if self._uvicorn is not None:
             self._uvicorn.should_exit = True
 
@@ -55,6 +62,8 @@ class Server:
         try:
             await parts.run(parts.open)
             self._uvicorn = _Uvicorn(self._uvicorn_config(App(parts)), parts)
+            # Asked while the store was waited for.
+            self._uvicorn.should_exit |= self._asked
             self.begun = True
             looking = asyncio.create_task(parts.look_on())
             started(_address(self._config, listener))

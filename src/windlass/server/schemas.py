@@ -14,6 +14,7 @@ from windlass.job import (
     MAX_KEY,
     MAX_TENANT,
     MAX_TYPE,
+    MAX_UNIQUE,
     JobState,
     Reason,
     Request,
@@ -21,6 +22,10 @@ from windlass.job import (
 )
 from windlass.ops import Verb
 from windlass.ops.keys import Role
+from windlass.queue.options import MOST_PARENTS
+from windlass.schedule.timing import MAX_NAME
+from windlass.store.flow import BreakerState
+from windlass.store.scheduling import FireOutcome, Origin
 
 MOST_JOBS = 100
 
@@ -78,8 +83,46 @@ class JobForm(Form, frozen=True, kw_only=True):
     on_conflict: Literal["error", "existing"] = "error"
     traceparent: str | None = None
     payload_ref: str | None = None
-    depends_on: tuple[str, ...] | None = None
-    on_dead: Literal["wait", "cancel", "run"] = "wait"
+    depends_on: (
+        Annotated[
+            tuple[str, ...],
+            Meta(
+                max_length=MOST_PARENTS,
+                description="Ids or keys: it runs after all of these jobs have completed.",
+                examples=[["render:home"]],
+            ),
+        ]
+        | None
+    ) = None
+    on_dead: Annotated[
+        Literal["wait", "cancel", "run"],
+        Meta(description="What to do when a job that it depends on is dead."),
+    ] = "wait"
+    unique: (
+        Annotated[
+            str,
+            Meta(
+                min_length=1,
+                max_length=MAX_UNIQUE,
+                description="At most one job of that name at a time.",
+                examples=["sync:42"],
+            ),
+        ]
+        | None
+    ) = None
+    until: (
+        Annotated[
+            Literal["start", "done"], Meta(description="How long it holds the unique name: done if left out.")
+        ]
+        | None
+    ) = None
+    on_unique: (
+        Annotated[
+            Literal["skip", "replace", "error"],
+            Meta(description="If a job holds the name: answer with it, give it this work, or refuse."),
+        ]
+        | None
+    ) = None
 
 
 class BatchForm(Form, frozen=True, kw_only=True):
@@ -112,10 +155,16 @@ class WhyForm(Form, frozen=True, kw_only=True):
     why: Annotated[str, Meta(max_length=1000)] = ""
 
 
+_Confirm = Annotated[
+    bool, Meta(description="Types that are marked as sensitive: the job has been looked at.")
+]
+
+
 class ReplayForm(WhyForm, frozen=True, kw_only=True):
     """A dead job to be run again, with another payload if one is given."""
 
     payload: Object = msgspec.field(default_factory=lambda: NOTHING)
+    confirm: _Confirm = False
 
 
 class FilterForm(Form, frozen=True, kw_only=True):
@@ -142,13 +191,18 @@ class ActionForm(Form, frozen=True, kw_only=True):
     dry_run: bool = False
     limit: Annotated[int, Meta(ge=1, le=1_000_000_000)] | None = None
     rate: Annotated[float, Meta(ge=0.01, le=1_000_000, description="Jobs per second.")] | None = None
+    confirm: _Confirm = False
     why: Annotated[str, Meta(max_length=1000)] = ""
 
 
-class SettingsForm(Form, frozen=True, kw_only=True):
-    """Settings by name; null forgets what was set."""
+# A setting's value: text as on the command line; a number may go without quotes.
+SettingText = str | Annotated[int, Meta(ge=0, le=1_000_000_000)]
 
-    settings: dict[str, str | None]
+
+class SettingsForm(Form, frozen=True, kw_only=True):
+    """Settings by name; null forgets what was set. All or none of them are stored."""
+
+    settings: Annotated[dict[str, SettingText | None], Meta(examples=[{"keep_ended": "14d"}])]
     why: Annotated[str, Meta(max_length=1000)] = ""
 
 
@@ -156,9 +210,58 @@ class TypeForm(Form, frozen=True, kw_only=True):
     """What an operator sets for one type; null forgets what was set, and what is left out stays."""
 
     settings: Annotated[
-        dict[str, str | None], Meta(examples=[{"max_attempts": "8", "timeout": "10m", "retry.base": None}])
+        dict[str, SettingText | None],
+        Meta(examples=[{"concurrency": 2, "rate": "100/m", "timeout": "10m", "retry.base": None}]),
     ]
     why: Annotated[str, Meta(max_length=1000)] = ""
+
+
+class BreakerForm(WhyForm, frozen=True, kw_only=True):
+    """What a circuit breaker shall be; `auto`: outcomes decide."""
+
+    state: Annotated[BreakerState, Meta(examples=["open"])]
+
+
+class ScheduleForm(WhyForm, frozen=True, kw_only=True):
+    """Jobs that shall come by themselves: by a cron expression, or every so often."""
+
+    name: Annotated[
+        str, Meta(min_length=1, max_length=MAX_NAME, pattern="^[a-z][a-z0-9_.-]*$", examples=["nightly"])
+    ]
+    type: Annotated[
+        str,
+        Meta(min_length=1, max_length=MAX_TYPE, pattern="^[a-z][a-z0-9_.-]*$", examples=["report.build"]),
+    ]
+    payload: Annotated[Object, Meta(description="Of its jobs.", examples=[{"days": 1}])] = msgspec.field(
+        default_factory=lambda: EMPTY
+    )
+    cron: (
+        Annotated[
+            str,
+            Meta(
+                description="Minute, hour, day, month, day of week; or @daily and the like.",
+                examples=["0 3 * * *"],
+            ),
+        ]
+        | None
+    ) = None
+    tz: Annotated[str, Meta(description="The zone of `cron`.", examples=["Europe/Berlin"])] | None = None
+    every: Span | None = None
+    catch_up: (
+        Annotated[
+            Literal["none", "last", "all"],
+            Meta(description="Fire times that passed while nobody was there: fire none, the last, or all."),
+        ]
+        | None
+    ) = None
+    overlap: (
+        Annotated[Literal["skip", "queue"], Meta(description="If the run before has not ended.")] | None
+    ) = None
+    jitter: Span | None = None
+    priority: Annotated[int, Meta(ge=0, le=HIGHEST_PRIORITY)] | None = None
+    max_attempts: Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS)] | None = None
+    tenant: Annotated[str, Meta(min_length=1, max_length=MAX_TENANT)] | None = None
+    replace: Annotated[bool, Meta(description="Put it in the place of one that has this name.")] = False
 
 
 class KeyForm(Form, frozen=True, kw_only=True):
@@ -392,8 +495,52 @@ class SettingsDocument(msgspec.Struct, frozen=True, kw_only=True):
     settings: list[SettingDocument]
 
 
+class PauseDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A type that nobody claims from: by whom, why and since when."""
+
+    type: str
+    by: str
+    why: str
+    at: datetime
+
+
+class ResumedDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A type whose jobs start again; not `resumed`: it was not paused."""
+
+    type: str
+    resumed: bool
+
+
+class BreakerDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A circuit breaker: since when, by whom and why it is as it is, and when the next job may try."""
+
+    name: str
+    open: bool
+    by_hand: bool
+    at: datetime
+    by: str
+    why: str
+    probe_at: datetime | None
+
+
+class RateDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """So many starts in so many seconds; `burst`: so many at once (0: as the rate says)."""
+
+    count: int
+    seconds: int
+    burst: int
+
+
+class LimitDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What may run at once, and how often it may start, over all workers; null: any number."""
+
+    concurrency: int | None
+    rate: RateDocument | None
+    per_tenant: int | None
+
+
 class TypeDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A type: what its code says, what holds for its jobs, and where they stand."""
+    """A type: what its code says, what holds for its jobs, what holds them back, and where they stand."""
 
     name: str
     known: bool
@@ -403,6 +550,10 @@ class TypeDocument(msgspec.Struct, frozen=True, kw_only=True):
     counts: dict[str, int]
     oldest_due: float | None
     workers: int
+    paused: PauseDocument | None
+    breaker: BreakerDocument | None
+    limit: LimitDocument
+    limit_key: str | None
 
 
 class TypesDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -420,6 +571,15 @@ class FleetDocument(msgspec.Struct, frozen=True, kw_only=True):
     busy: int
 
 
+class ScheduleSummaryDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The schedules, together, and the one that fires next."""
+
+    count: int
+    paused: int
+    next_name: str | None
+    next_at: datetime | None
+
+
 class StatsDocument(msgspec.Struct, frozen=True, kw_only=True):
     """One look at everything."""
 
@@ -430,6 +590,72 @@ class StatsDocument(msgspec.Struct, frozen=True, kw_only=True):
     fleet: FleetDocument
     types: list[TypeDocument]
     warnings: list[str]
+    schedules: ScheduleSummaryDocument | None
+
+
+class FireDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A fire time and what became of it."""
+
+    at: datetime
+    outcome: FireOutcome
+    # Of missed ones: up to, and without, this moment.
+    until: datetime | None
+    job: str | None
+    job_state: JobState | None
+    by: str | None
+    noted_at: datetime
+
+
+class ScheduleDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule, and what is wrong with it in words."""
+
+    name: str
+    type: str
+    payload: Object
+    cron: str | None
+    every: float | None
+    tz: str | None
+    catch_up: str
+    overlap: str
+    jitter: float
+    priority: int | None
+    max_attempts: int | None
+    tenant: str | None
+    origin: Origin
+    state: Literal["active", "paused", "withdrawn"]
+    next_at: datetime | None
+    last: FireDocument | None
+    paused_by: str | None
+    paused_at: datetime | None
+    created_at: datetime
+    updated_at: datetime
+    notes: list[str]
+
+
+class ToldSchedule(ScheduleDocument, frozen=True, kw_only=True):
+    """A schedule with what became of its last fire times, newest first."""
+
+    history: list[FireDocument]
+
+
+class SchedulesDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """Every schedule, by name."""
+
+    schedules: list[ScheduleDocument]
+
+
+class RunDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The job that a schedule made at once."""
+
+    name: str
+    job: str
+
+
+class RemovedDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule that is no more."""
+
+    name: str
+    removed: bool
 
 
 class WorkerDocument(msgspec.Struct, frozen=True, kw_only=True):

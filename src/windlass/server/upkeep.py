@@ -26,26 +26,23 @@ _BEAT_SECONDS = 1.75
 class Upkeep:
     """Watches, reaps and prunes, on threads of their own."""
 
-    def __init__(self, store: Store, wakeup: Wakeup) -> None:
+    def __init__(self, store: Store, wakeup: Wakeup, flow: Flow) -> None:
         clock = SystemClock()
         self._store = store
         self._clock = clock
         self._standing = Standing(place.here(), clock)
-        self.flow = Flow(store, clock)
-        terms = self.flow.terms
+        self._terms = flow.terms
         watchman = Watchman(gone=partial(place.is_gone, seen_from=self._standing.place))
-        self._reaper = Reaper(store, wakeup, watchman, policy=terms.policy, clock=clock)
+        self._reaper = Reaper(store, wakeup, watchman, policy=self._terms.policy, clock=clock)
         self._loops = (
             Loop("watch-fleet", self.tick, every=_EVERY, longest_pause=_EVERY),
             self._reaper.loop,
-            terms.loop,
             Pruner(store).loop(),
         )
 
     def start(self) -> None:
         """Begin to watch."""
         self._standing.confirm(self._clock.uptime())
-        self.flow.learn(self._store.types())
         for loop in self._loops:
             loop.start()
 
@@ -62,5 +59,5 @@ class Upkeep:
             self._store.beat(self._standing.id, Vitals())
             self._standing.confirm(sent)
         look = self._store.look(self._standing.id, {})
-        self.flow.terms.notice(look.revision)
+        self._terms.notice(look.revision)
         self._reaper.saw(self._standing.id, look, self._standing.pulse)

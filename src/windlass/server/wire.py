@@ -11,7 +11,7 @@ HEADER_LIMIT = 32 * 1024
 HEADER_SECONDS = 10.0
 # Longer than whoever reads a body waits for it: a body that nobody reads ends its connection.
 BODY_SECONDS = 30.0
-_REASONS = {408: "Request Timeout", 431: "Request Header Fields Too Large"}
+_REASONS = {400: "Bad Request", 408: "Request Timeout", 431: "Request Header Fields Too Large"}
 
 
 class Wire(HttpToolsProtocol):
@@ -64,6 +64,10 @@ class Wire(HttpToolsProtocol):
         self._in_body = False
         self._relax()
         super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - ours is a problem, as every refusal
+        """What came is no request at all."""
+        self._refuse(400, "what was sent is not HTTP/1.1")
 
     def _await_headers(self) -> None:
         self._late = self.loop.call_later(HEADER_SECONDS, self._too_slow)

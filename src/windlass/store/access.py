@@ -51,7 +51,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
     who: str
     verb: str
-    # job, setting, worker, api_key.
+    # job, type, breaker, schedule, setting, worker, api_key.
     kind: str
     target: str
     before: dict[str, Any] | None

@@ -61,6 +61,8 @@ class Depths(msgspec.Struct, frozen=True, kw_only=True):
     pending: Mapping[str, int] = {}
     at: datetime | None = None
     age: timedelta | None = None
+    # A server counts, and refuses what is too much.
+    elsewhere: bool = False
 
 
 class Switches(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +85,7 @@ class Restriction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Flow(Protocol):
-    """Holding jobs back. Workers see every change with their next look."""
+    """Holding jobs back. Workers see every change with their next look; what `by` did is audited."""
 
     def switches(self) -> Switches:
         """What is held back now."""

@@ -351,6 +351,9 @@ class Upkeep(Protocol):
     def set_setting(self, name: str, value: str | None, *, by: str = "", why: str = "") -> None:
         """Store a setting, or with None forget it."""
 
+    def set_settings(self, changes: Mapping[str, str | None], *, by: str = "", why: str = "") -> None:
+        """The same for several, all at once."""
+
     def status(self) -> StoreStatus:
         """Size, versions and warnings."""
 

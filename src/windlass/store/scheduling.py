@@ -86,7 +86,10 @@ class Fired(msgspec.Struct, frozen=True):
 
 
 class Scheduling(Protocol):
-    """Work that comes by itself. Verbs that name a schedule raise ScheduleNotFound."""
+    """Work that comes by itself. Verbs that name a schedule raise ScheduleNotFound.
+
+    What `by` did stands in the audit log as soon as it is done.
+    """
 
     def declare(self, schedules: Sequence[NewSchedule], types: Sequence[str]) -> list[str]:
         """Enter what code declares for these types, and mark what it declares no more.
@@ -94,7 +97,9 @@ class Scheduling(Protocol):
         Answers the names that an operator's own schedules hold: those stay as they are.
         """
 
-    def add_schedule(self, new: NewSchedule, *, replace: bool = False, by: str = "") -> ScheduleInfo:
+    def add_schedule(
+        self, new: NewSchedule, *, replace: bool = False, by: str = "", why: str = ""
+    ) -> ScheduleInfo:
         """Enter an operator's schedule; ScheduleConflict if the name is taken and not to be replaced."""
 
     def schedules(self) -> list[ScheduleInfo]:
@@ -106,16 +111,16 @@ class Scheduling(Protocol):
     def fires(self, name: str, *, limit: int = REMEMBERED) -> list[Fire]:
         """The last fire times of a schedule and what became of them, newest first."""
 
-    def pause_schedule(self, name: str, *, by: str = "") -> ScheduleInfo:
+    def pause_schedule(self, name: str, *, by: str = "", why: str = "") -> ScheduleInfo:
         """Let a schedule fire no more until it is resumed."""
 
-    def resume_schedule(self, name: str, *, by: str = "") -> ScheduleInfo:
+    def resume_schedule(self, name: str, *, by: str = "", why: str = "") -> ScheduleInfo:
         """Let a schedule fire from its next fire time on; what passed meanwhile is noted as missed."""
 
-    def run_schedule(self, name: str, *, by: str = "") -> str:
+    def run_schedule(self, name: str, *, by: str = "", why: str = "") -> str:
         """Make the schedule's job now, beside its fire times; the job's id."""
 
-    def remove_schedule(self, name: str, *, by: str = "") -> None:
+    def remove_schedule(self, name: str, *, by: str = "", why: str = "") -> None:
         """Forget a schedule; its jobs stay. ScheduleConflict for one that code declares."""
 
     def fire(self) -> Fired:

@@ -180,8 +180,10 @@ class SharedVerbs(ABC):
     def declare(self, schedules: Sequence[NewSchedule], types: Sequence[str]) -> list[str]:
         return self._rewrite(scheduling.declare, schedules, types)
 
-    def add_schedule(self, new: NewSchedule, *, replace: bool = False, by: str = "") -> ScheduleInfo:
-        return self._write(scheduling.add, new, replace, by)
+    def add_schedule(
+        self, new: NewSchedule, *, replace: bool = False, by: str = "", why: str = ""
+    ) -> ScheduleInfo:
+        return self._write(scheduling.add, new, replace, by, why)
 
     def schedules(self) -> list[ScheduleInfo]:
         return self._read(scheduling.every)
@@ -192,17 +194,17 @@ class SharedVerbs(ABC):
     def fires(self, name: str, *, limit: int = REMEMBERED) -> list[Fire]:
         return self._read(scheduling.fires, name, limit)
 
-    def pause_schedule(self, name: str, *, by: str = "") -> ScheduleInfo:
-        return self._write(scheduling.pause, name, by)
+    def pause_schedule(self, name: str, *, by: str = "", why: str = "") -> ScheduleInfo:
+        return self._write(scheduling.pause, name, by, why)
 
-    def resume_schedule(self, name: str, *, by: str = "") -> ScheduleInfo:
-        return self._write(scheduling.resume, name, by)
+    def resume_schedule(self, name: str, *, by: str = "", why: str = "") -> ScheduleInfo:
+        return self._write(scheduling.resume, name, by, why)
 
-    def run_schedule(self, name: str, *, by: str = "") -> str:
-        return self._write(scheduling.run, name, by, self._enqueuing)
+    def run_schedule(self, name: str, *, by: str = "", why: str = "") -> str:
+        return self._write(scheduling.run, name, by, why, self._enqueuing)
 
-    def remove_schedule(self, name: str, *, by: str = "") -> None:
-        self._write(scheduling.remove, name, by)
+    def remove_schedule(self, name: str, *, by: str = "", why: str = "") -> None:
+        self._write(scheduling.remove, name, by, why)
 
     def fire(self) -> Fired:
         # A look first: a fleet with nothing to do must not queue for a lock to find that out.
@@ -233,4 +235,7 @@ class SharedVerbs(ABC):
         return self._read(upkeep.settings)
 
     def set_setting(self, name: str, value: str | None, *, by: str = "", why: str = "") -> None:
-        self._rewrite(upkeep.set_setting, name, value, by, why)
+        self.set_settings({name: value}, by=by, why=why)
+
+    def set_settings(self, changes: Mapping[str, str | None], *, by: str = "", why: str = "") -> None:
+        self._rewrite(upkeep.set_settings, changes, by, why)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, NoReturn, TypeVar
 
 import msgspec
@@ -140,8 +140,8 @@ class HttpStore:
         )
 
     def depths(self) -> Depths:
-        """How many wait is the server's to judge: here always none, as of now."""
-        return Depths(at=self.now(), age=timedelta(0))
+        """The server counts, and refuses what is too much."""
+        return Depths(elsewhere=True)
 
     def register(self, types: Sequence[TypeInfo]) -> None:
         """Workers register types: who only produces does not know better than they."""
@@ -153,10 +153,6 @@ class HttpStore:
     def settings(self) -> dict[str, str]:
         """What operators have set, which holds where a job says nothing."""
         return self._catalogue().settings
-
-    def depths(self) -> Depths:
-        """The server counts, and refuses what is too much."""
-        return Depths(age=timedelta(0))
 
     # --- looking ---
 
@@ -246,9 +242,6 @@ def _refuse(what: str) -> NoReturn:
 
 
 def _form(new: NewJob) -> dict[str, Any]:
-    if new.unique is not None:
-        # Left out in silence, it would make two jobs of one name.
-        _refuse("unique=")
     payload, reference = split_reference(new.payload)
     form: dict[str, Any] = {
         "type": new.type,
@@ -267,6 +260,8 @@ def _form(new: NewJob) -> dict[str, Any]:
         "depends_on": list(new.depends_on) or None,
         "on_dead": new.on_dead,
     }
+    if new.unique is not None:
+        form |= {"unique": new.unique, "until": new.unique_until, "on_unique": new.on_unique}
     return {name: value for name, value in form.items() if value is not None}
 
 

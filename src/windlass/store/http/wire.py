@@ -38,6 +38,7 @@ _REFUSALS: dict[str, type[WindlassError]] = {
     "not-found": errors.JobNotFound,
     "key-conflict": errors.KeyConflict,
     "id-conflict": errors.IdConflict,
+    "unique-conflict": errors.UniqueConflict,
     "wrong-state": errors.WrongState,
     "lease-lost": errors.LeaseLost,
 }
@@ -161,13 +162,20 @@ def _checked(status: int, content: bytes) -> bytes:
     if status in _GOOD:
         return content
     problem = _problem(content)
-    name = str(problem.get("type", "")).rpartition(":")[2]
-    detail = str(problem.get("detail", f"status {status}"))
-    kind = _REFUSALS.get(name, errors.Refused)
+    kind = _REFUSALS.get(_name(problem), errors.Refused)
+    raise _as(kind, str(problem.get("detail", f"status {status}")), problem)
+
+
+def _as(kind: type[WindlassError], detail: str, problem: dict[str, Any]) -> WindlassError:
+    """An error of the library, as a server tells of it."""
     error = kind.__new__(kind)
     error.args = (detail,)
     error.__dict__.update(_facts(problem))
-    raise error
+    return error
+
+
+def _name(problem: dict[str, Any]) -> str:
+    return str(problem.get("type", "")).rpartition(":")[2]
 
 
 def _facts(problem: dict[str, Any]) -> dict[str, Any]:
@@ -179,7 +187,10 @@ def _facts(problem: dict[str, Any]) -> dict[str, Any]:
 
 
 def _not_now(status: int, shown: str, content: bytes) -> WindlassError:
-    detail = f"{shown}: {_problem(content).get('detail', f'not now, status {status}')}"
+    problem = _problem(content)
+    detail = f"{shown}: {problem.get('detail', f'not now, status {status}')}"
+    if _name(problem) == "queue-full":
+        return _as(errors.QueueFull, detail, problem)
     return StoreBusy(detail) if status == _TOO_MANY else StoreUnavailable(detail)
 
 

@@ -41,8 +41,13 @@ def note(
             target=target,
             before=None if before is None else rows.json_text(before),
             after=None if after is None else rows.json_text(after),
-            why=why[:_LONGEST].replace("\0", ""),
+            why=said(why),
         )
+
+
+def said(why: str) -> str:
+    """What somebody gave as a reason, as far as a store takes it."""
+    return why[:_LONGEST].replace("\0", "")
 
 
 def audit(tx: Tx, target: str, who: str, verb: str, limit: int, cursor: str | None) -> AuditPage:

@@ -47,21 +47,16 @@ def set_breaker(tx: Tx, name: str, state: BreakerState, by: str, why: str) -> Br
         state="open" if state is BreakerState.OPEN else "closed",
         by_hand=int(state is not BreakerState.AUTO),
         who=by,
-        why=why,
+        why=access.said(why),
         now=tx.now,
     )
     _forget(tx, name)
     tx.change("revise")
-    after = _known(tx)[name]
-    access.note(tx, "breaker", "breaker", name, by=by, why=why, before=_told(before), after=_told(after))
-    return after
-
-
-def _told(breaker: Breaker | None) -> dict[str, object]:
-    """How a breaker stands, for the audit log; one that nobody knows of is closed."""
-    if breaker is None:
-        return {"open": False, "by_hand": False}
-    return {"open": breaker.open, "by_hand": breaker.by_hand}
+    changed = _known(tx)[name]
+    access.note(
+        tx, "breaker", "breaker", name, by=by, why=why, before=_standing(before), after=_standing(changed)
+    )
+    return changed
 
 
 def _note(tx: Tx, worker: str, runs: Runs, terms: BreakerTerms) -> None:
@@ -111,6 +106,13 @@ def _closed_by_probe(tx: Tx, runs: Runs) -> bool:
 def _forget(tx: Tx, name: str) -> None:
     tx.change("forget_tallies", name=name, before=tx.now + 1)
     tx.change("forget_failures", name=name, before=tx.now + 1)
+
+
+def _standing(breaker: Breaker | None) -> dict[str, object]:
+    """How a breaker stands, for the audit log; one that nobody knows is closed."""
+    if breaker is None:
+        return {"open": False, "by_hand": False}
+    return {"open": breaker.open, "by_hand": breaker.by_hand}
 
 
 def _known(tx: Tx) -> dict[str, Breaker]:

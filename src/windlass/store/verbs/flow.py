@@ -19,8 +19,10 @@ def switches(tx: Tx) -> Switches:
 
 def pause(tx: Tx, job_type: str, by: str, why: str) -> Pause:
     """Claim no jobs of a type; the pause that stands."""
-    if tx.change("pause", type=job_type, who=by, why=why, now=tx.now):
-        access.note(tx, "pause", "type", job_type, by=by, why=why, after={"paused": True})
+    if tx.change("pause", type=job_type, who=by, why=access.said(why), now=tx.now):
+        access.note(
+            tx, "pause", "type", job_type, by=by, why=why, before={"paused": False}, after={"paused": True}
+        )
         tx.change("revise")
     return _pauses(tx)[job_type]
 
@@ -29,7 +31,9 @@ def resume(tx: Tx, job_type: str, by: str, why: str) -> bool:
     """Claim them again."""
     resumed = tx.change("resume", type=job_type)
     if resumed:
-        access.note(tx, "resume", "type", job_type, by=by, why=why, before={"paused": True})
+        access.note(
+            tx, "resume", "type", job_type, by=by, why=why, before={"paused": True}, after={"paused": False}
+        )
         tx.change("revise")
     return bool(resumed)
 

@@ -171,9 +171,10 @@ def declare(tx: Tx, schedules: Sequence[NewSchedule], types: Sequence[str]) -> l
 # --- what operators do --------------------------------------------------------------------------
 
 
-def add(tx: Tx, new: NewSchedule, replace: bool, by: str) -> ScheduleInfo:  # noqa: FBT001 - verbs take their words in order
+def add(tx: Tx, new: NewSchedule, replace: bool, by: str, why: str) -> ScheduleInfo:  # noqa: FBT001 - verbs take their words in order
     """Enter an operator's schedule, or put it in the place of one of that name."""
     row = tx.row("lock_schedule", name=new.name)
+    before = None if row is None else _told(row)
     if row is None:
         if tx.row("add_schedule", **_columns(tx, new, Origin.OPERATOR)) is None:
             raise ScheduleConflict(new.name, "exists already")
@@ -181,12 +182,12 @@ def add(tx: Tx, new: NewSchedule, replace: bool, by: str) -> ScheduleInfo:  # no
         raise ScheduleConflict(new.name, "exists already; --replace puts this one in its place")
     else:
         _change(tx, row, new, Origin.OPERATOR)
-    before = None if row is None else _outline(_schedule(row))
-    access.note(tx, "add", _KIND, new.name, by=by, before=before, after=_outline(new))
+    after = _told(_known(tx, new.name))
+    access.note(tx, "add", _KIND, new.name, by=by, why=why, before=before, after=after)
     return get(tx, new.name)
 
 
-def pause(tx: Tx, name: str, by: str) -> ScheduleInfo:
+def pause(tx: Tx, name: str, by: str, why: str) -> ScheduleInfo:
     """Hold a schedule; one that is paused stays as it was paused."""
     row = _known(tx, name)
     if not row["paused"]:
@@ -199,11 +200,12 @@ def pause(tx: Tx, name: str, by: str) -> ScheduleInfo:
             next_at=row["next_at"],
             now=tx.now,
         )
-        access.note(tx, "pause", _KIND, name, by=by, after={"paused": True})
+        before, after = {"paused": False}, {"paused": True}
+        access.note(tx, "pause", _KIND, name, by=by, why=why, before=before, after=after)
     return get(tx, name)
 
 
-def resume(tx: Tx, name: str, by: str) -> ScheduleInfo:
+def resume(tx: Tx, name: str, by: str, why: str) -> ScheduleInfo:
     """Let a schedule go on from its next fire time; what passed meanwhile is told, not caught up with."""
     row = _known(tx, name)
     if row["paused"]:
@@ -217,11 +219,12 @@ def resume(tx: Tx, name: str, by: str) -> ScheduleInfo:
             next_at=next_at,
             now=tx.now,
         )
-        access.note(tx, "resume", _KIND, name, by=by, before={"paused": True})
+        before, after = {"paused": True}, {"paused": False}
+        access.note(tx, "resume", _KIND, name, by=by, why=why, before=before, after=after)
     return get(tx, name)
 
 
-def run(tx: Tx, name: str, by: str, store: Storing) -> str:
+def run(tx: Tx, name: str, by: str, why: str, store: Storing) -> str:
     """Make the schedule's job now, whatever runs and whatever its times are."""
     new = _schedule(_known(tx, name))
     draft = _draft(new, tx.now, _defaults(tx, new.type))
@@ -230,18 +233,18 @@ def run(tx: Tx, name: str, by: str, store: Storing) -> str:
     [done] = store(tx, [msgspec.structs.replace(draft, key=key, run_at=None)])
     _note(tx, name, tx.now, FireOutcome.ENQUEUED, job_id=done.id, made_by=by)
     tx.change("trim_fires", schedule=name, keep=REMEMBERED)
-    access.note(tx, "run", _KIND, name, by=by, after={"job": done.id})
+    access.note(tx, "run", _KIND, name, by=by, why=why, after={"job": done.id})
     return done.id
 
 
-def remove(tx: Tx, name: str, by: str) -> None:
+def remove(tx: Tx, name: str, by: str, why: str) -> None:
     """Forget a schedule and what became of its fire times."""
     row = _known(tx, name)
     if row["source"] == Origin.CODE and not row["withdrawn"]:
         raise ScheduleConflict(name, "is declared in code: take it out there, or pause it")
     tx.change("remove_schedule", name=name)
     tx.change("remove_fires", schedule=name)
-    access.note(tx, "remove", _KIND, name, by=by, before=_outline(_schedule(row)))
+    access.note(tx, "remove", _KIND, name, by=by, why=why, before=_told(row))
 
 
 def get(tx: Tx, name: str) -> ScheduleInfo:
@@ -336,6 +339,22 @@ def _schedule(row: Row) -> NewSchedule:
         max_attempts=row["max_attempts"],
         tenant=row["tenant"],
     )
+
+
+def _told(row: Row) -> dict[str, Any]:
+    """A schedule for the audit log. Its payload stays out, as that of jobs does."""
+    timing = _schedule(row).timing
+    every = {} if timing.every is None else {"every": f"{timing.every.total_seconds():g}s"}
+    cron = {} if timing.cron is None else {"cron": timing.cron, "tz": timing.tz}
+    return {
+        "type": row["type"],
+        **cron,
+        **every,
+        "catch_up": timing.catch_up,
+        "overlap": timing.overlap,
+        "origin": row["source"],
+        "paused": bool(row["paused"]),
+    }
 
 
 def _info(tx: Tx, row: Row) -> ScheduleInfo:

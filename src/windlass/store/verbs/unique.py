@@ -61,7 +61,9 @@ def _by_name(tx: Tx, new: NewJob, name: str) -> Enqueued | None:
         holder = tx.row("unique_holder", name=name)
         if holder is None:
             return None
-        if holder["type"] != new.type or new.on_unique == "error":
+        # A job that came over HTTP is answered with, or changed by, its own service alone.
+        foreign = new.caller and holder["caller"] != new.caller
+        if foreign or holder["type"] != new.type or new.on_unique == "error":
             # Answering with a job of another type would lose work.
             raise UniqueConflict(name, holder["id"], holder["state"])
         if new.on_unique == "skip":

@@ -9,6 +9,8 @@ from windlass.clock import span
 from windlass.store.verbs import access, chaining, producing
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from windlass.store.protocol import Retention
     from windlass.store.transaction import Tx
 
@@ -53,8 +55,15 @@ def settings(tx: Tx) -> dict[str, str]:
     return {row["name"]: row["value"] for row in tx.rows("settings")}
 
 
-def set_setting(tx: Tx, name: str, value: str | None, by: str = "", why: str = "") -> None:
-    """Store a setting, or forget it."""
+def set_settings(tx: Tx, changes: Mapping[str, str | None], by: str, why: str) -> None:
+    """Store settings or, where there is no value, forget them."""
+    # In a fixed order, so that two who set the same never wait for each other.
+    for name in sorted(changes):
+        _set(tx, name, changes[name], by, why)
+    tx.change("revise")
+
+
+def _set(tx: Tx, name: str, value: str | None, by: str, why: str) -> None:
     was = tx.row("setting", name=name)
     before = None if was is None else {"value": was["value"]}
     after = None if value is None else {"value": value}
@@ -72,4 +81,3 @@ def set_setting(tx: Tx, name: str, value: str | None, by: str = "", why: str = "
         tx.change("reset_setting", name=name)
     else:
         tx.change("put_setting", name=name, value=value, now=tx.now)
-    tx.change("revise")

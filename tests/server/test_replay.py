@@ -1,0 +1,84 @@
+"""What happens to the side effects of a dead job that is run again? (F-24)"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import httpx2
+import pytest
+
+from tests.server.conftest import House, serving, shop
+from windlass import Context, FatalError, JobState
+
+
+class Bank:
+    """A house with a type that moves money: it charges once, and can be made to fail behind that."""
+
+    def __init__(self, house: House) -> None:
+        self.house = house
+        self.ledger: list[str] = []
+        self.broken = True
+
+        @house.queue.job(sensitive=True)
+        def pay(ctx: Context, cents: int) -> int:
+            with ctx.once("charge") as charge:
+                if charge.new:
+                    self.ledger.append(f"{ctx.key}: {cents}")
+            if self.broken:
+                raise FatalError("the receipt could not be printed")
+            return cents
+
+        house.queue.publish()
+
+    def died(self, key: str) -> str:
+        """The id of a payment that was made, and is dead all the same."""
+        job = self.house.queue.enqueue("pay", {"cents": 5}, key=key)
+        with self.house.queue.worker():
+            assert job.wait(30).state is JobState.DEAD
+        return job.id
+
+
+@pytest.fixture
+def bank(store_url: str) -> Iterator[Bank]:
+    with shop(store_url) as queue, serving(queue) as house:
+        yield Bank(house)
+
+
+def test_a_sensitive_job_is_run_again_only_by_who_confirms_it(bank: Bank) -> None:
+    api = bank.house.caller()
+    job_id = bank.died("order-1")
+    refused = api.post(f"/jobs/{job_id}/replay", json={"why": "again"})
+    assert (refused.status_code, refused.json()["job"]) == (409, job_id)
+    assert refused.json()["type"].endswith(":confirmation-needed")
+    assert api.get(f"/jobs/{job_id}").json()["state"] == "dead"
+
+    bank.broken = False
+    done = api.post(f"/jobs/{job_id}/replay", json={"confirm": True, "why": "the printer is mended"})
+    assert done.json()["state"] == "pending"
+    with bank.house.queue.worker():
+        job = api.get(f"/jobs/{job_id}?wait=30s").json()
+    # The same job under the same key, the money moved once, and it is known who sent it back and why.
+    assert (job["state"], job["key"], job["replay_count"]) == ("completed", "order-1", 1)
+    assert bank.ledger == ["order-1: 5"]
+    assert (job["changes"][-1]["verb"], job["changes"][-1]["why"]) == ("replay", "the printer is mended")
+
+
+def test_a_filter_confirms_for_all_that_it_chooses(bank: Bank) -> None:
+    api = bank.house.caller()
+    bank.died("order-1")
+    plain = bank.house.queue.enqueue("add", {"a": 1})
+    bank.house.ops.bury(plain.id)
+    every = {"action": "replay", "filter": {"state": ["dead"]}}
+    some = api.post("/jobs/actions", json=every).json()
+    assert (some["matched"], some["done"], some["refused"]) == (2, 1, 1)
+    assert "is sensitive" in some["refusals"][0]
+    assert api.post("/jobs/actions", json=every | {"confirm": True}).json()["done"] == 1
+
+
+def test_the_contract_and_the_catalogue_tell_of_it(bank: Bank) -> None:
+    api = bank.house.caller()
+    [kind] = [each for each in api.get("/types").json()["types"] if each["name"] == "pay"]
+    assert kind["options"]["sensitive"] is True
+    with httpx2.Client(base_url=bank.house.url, trust_env=False) as browser:
+        forms = browser.get("/openapi.json").json()["components"]["schemas"]
+    assert forms["ReplayForm"]["properties"]["confirm"]["default"] is False
