@@ -156,9 +156,24 @@ class Registry:
         """Every schedule that the code declares."""
         return tuple(self._schedules.values())
 
+    def add_limit(self, key: str, limit: Limit) -> None:
+        """Enter what several types share."""
+        self.limits[key] = limit
+        self.revision += 1
+
     def get(self, name: str) -> Handler | None:
         """The handler of a type, if this process has it."""
         return self._handlers.get(name)
+
+    def info(self, handler: Handler) -> TypeInfo:
+        """What the catalogue tells of a type, with what it shares: servers know of types by it alone."""
+        info = handler.info()
+        shared = UNLIMITED if handler.limit_key is None else self.limits.get(handler.limit_key, UNLIMITED)
+        if not shared.bounds:
+            return info
+        return msgspec.structs.replace(
+            info, options=info.options | {"key_limit": limit_options(shared, None)}
+        )
 
     def names(self, patterns: Iterable[str] = ()) -> tuple[str, ...]:
         """The registered types, sorted; with patterns such as `email.*` only those that match one."""
@@ -389,6 +404,12 @@ def limit_from(options: Mapping[str, Any]) -> Limit:
     """A type's limit as the catalogue tells it."""
     given = (options.get(name) for name in ("concurrency", "rate", "burst", "tenant_concurrency"))
     return make_limit(*given)
+
+
+def key_limits(types: Iterable[TypeInfo]) -> dict[str, Limit]:
+    """What types share, by key, as the catalogue tells it."""
+    told = (info.options for info in types if "key_limit" in info.options)
+    return {options["limit_key"]: limit_from(options["key_limit"]) for options in told}
 
 
 def _at_once(field: str, value: int | None) -> int | None:

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from windlass.duration import parse_duration
 from windlass.errors import InvalidValue
 from windlass.job import DEFAULT_MAX_ATTEMPTS, HIGHEST_PRIORITY, MAX_ATTEMPTS, MAX_TYPE
-from windlass.policy.breaker import BreakerTerms
+from windlass.policy.breaker import MOST_JOBS, BreakerTerms
 from windlass.policy.limit import MOST_AT_ONCE, Limit, Rate, parse_rate
 from windlass.policy.retry import KINDS, Retry
 
+T = TypeVar("T")
 DEFAULT_TIMEOUT = timedelta(seconds=300)
 LONGEST_TIMEOUT = timedelta(days=7)
 LONGEST_KEEP = timedelta(days=3650)
@@ -191,6 +192,10 @@ def split(name: str) -> tuple[str | None, str]:
     for setting in PER_TYPE:
         job_type = name.removesuffix(f".{setting}")
         if job_type != name and 0 < len(job_type) <= MAX_TYPE:
+            settable = _settable(job_type)
+            if setting not in settable:
+                allowed = "one of " + ", ".join(f"{job_type}.{each}" for each in settable)
+                raise InvalidValue("setting", name, allowed)
             return job_type, setting
     raise InvalidValue(
         "setting",
@@ -199,33 +204,46 @@ def split(name: str) -> tuple[str | None, str]:
     )
 
 
+def _settable(owner: str) -> tuple[str, ...]:
+    """What can be set for a type, a key or all jobs together: anything else would hold for nobody."""
+    if owner == ALL:
+        return (*_TOGETHER, "soft_depth", "hard_depth")
+    if owner.startswith(KEY):
+        return (*_TOGETHER, *(name for name in PER_TYPE if name.startswith("breaker.")))
+    return PER_TYPE
+
+
 # --- reading values -----------------------------------------------------------------------------
 
 
-def _attempts(text: str) -> int:
-    if text.isdecimal() and 1 <= int(text) <= MAX_ATTEMPTS:
-        return int(text)
-    raise InvalidValue("", text, f"a whole number between 1 and {MAX_ATTEMPTS}")
+def _whole(least: int, most: int) -> Callable[[str], int]:
+    def read_whole(text: str) -> int:
+        # So many digits at most: reading thousands of them is refused in other words.
+        if text.isdecimal() and len(text) <= _MOST_DIGITS and least <= int(text) <= most:
+            return int(text)
+        raise InvalidValue("", text, f"a whole number between {least} and {most}")
+
+    return read_whole
 
 
-def _at_once(text: str) -> int | None:
-    if text == _NONE:
-        return None
-    if text.isdecimal() and 1 <= int(text) <= MOST_AT_ONCE:
-        return int(text)
-    raise InvalidValue("", text, f"a whole number between 1 and {MOST_AT_ONCE}, or {_NONE}")
+def _or_none(reader: Callable[[str], T]) -> Callable[[str], T | None]:
+    def read_or_none(text: str) -> T | None:
+        try:
+            return None if text == _NONE else reader(text)
+        except InvalidValue as error:
+            raise InvalidValue("", text, f"{error.allowed}, or {_NONE}") from None
+
+    return read_or_none
 
 
-def _share(text: str) -> float | None:
-    if text == _NONE:
-        return None
+def _share(text: str) -> float:
     try:
         share = float(text)
     except ValueError:
         share = -1.0
     if 0 < share < 1:
         return share
-    raise InvalidValue("", text, f"a share between 0 and 1 such as 0.8, or {_NONE}")
+    raise InvalidValue("", text, "a share between 0 and 1 such as 0.8")
 
 
 def _low_share(text: str) -> float:
@@ -238,33 +256,8 @@ def _low_share(text: str) -> float:
     raise InvalidValue("", text, f"a share between 0 and {_LARGEST_LOW_SHARE} such as 0.1")
 
 
-def _jobs(text: str) -> int:
-    if text.isdecimal() and 1 <= int(text) <= _MOST_JOBS:
-        return int(text)
-    raise InvalidValue("", text, f"a whole number between 1 and {_MOST_JOBS}")
-
-
-def _depth(text: str) -> int:
-    if text.isdecimal() and 1 <= int(text) <= _DEEPEST:
-        return int(text)
-    raise InvalidValue("", text, f"a whole number between 1 and {_DEEPEST}")
-
-
-def _priority(text: str) -> int:
-    if text.isdecimal() and int(text) <= HIGHEST_PRIORITY:
-        return int(text)
-    raise InvalidValue("", text, f"a whole number between 0 and {HIGHEST_PRIORITY}")
-
-
 def _moments(text: str) -> timedelta:
     return _between(text, timedelta(seconds=1), timedelta(days=1), "a duration between 1s and 1d")
-
-
-def _rate(text: str) -> Rate | None:
-    try:
-        return None if text == _NONE else parse_rate(text)
-    except InvalidValue as error:
-        raise InvalidValue("", text, f"{error.allowed}, or {_NONE}") from None
 
 
 def _timeout(text: str) -> timedelta:
@@ -316,27 +309,28 @@ def _delays_of(kind_name: str) -> str:
 
 
 _RETRY = "retry."
+_TOGETHER = ("concurrency", "rate", "burst")
 _NONE = "none"
-_MOST_JOBS = 1_000
+_MOST_DIGITS = 18
 _LARGEST_LOW_SHARE = 0.5
 _DEEPEST = 10**12
 _READERS: dict[str, Callable[[str], Any]] = {
-    "max_attempts": _attempts,
+    "max_attempts": _whole(1, MAX_ATTEMPTS),
     "timeout": _timeout,
     "retry.kind": _kind,
     "retry.base": _seconds,
     "retry.cap": _seconds,
     "retry.jitter": _seconds,
     "retry.delays": _delays,
-    "concurrency": _at_once,
-    "tenant_concurrency": _at_once,
-    "rate": _rate,
-    "burst": _at_once,
-    "soft_depth": _depth,
-    "hard_depth": _depth,
-    "max_priority": _priority,
-    "breaker.share": _share,
-    "breaker.jobs": _jobs,
+    "concurrency": _or_none(_whole(1, MOST_AT_ONCE)),
+    "tenant_concurrency": _or_none(_whole(1, MOST_AT_ONCE)),
+    "rate": _or_none(parse_rate),
+    "burst": _or_none(_whole(1, MOST_AT_ONCE)),
+    "soft_depth": _whole(1, _DEEPEST),
+    "hard_depth": _whole(1, _DEEPEST),
+    "max_priority": _whole(0, HIGHEST_PRIORITY),
+    "breaker.share": _or_none(_share),
+    "breaker.jobs": _whole(1, MOST_JOBS),
     "breaker.window": _moments,
     "breaker.probe": _moments,
     "low_share": _low_share,

@@ -59,9 +59,11 @@ def opened(store: Store, clock: ManualClock) -> None:
     assert breaker.open
 
 
-def probes(store: Store, *, worker: str = "worker-1", limit: int = 10) -> list[Lease]:
+def probes(
+    store: Store, *, worker: str = "worker-1", limit: int = 10, every: timedelta = MINUTE
+) -> list[Lease]:
     """Claim while the breaker is open."""
-    held = Restriction(limits={}, breaker=MAIL, probe=MINUTE)
+    held = Restriction(limits={}, breaker=MAIL, probe=every)
     want = Want(
         worker=worker, types={MAIL: 1}, limit=limit, slots=limit, lease=LEASE, restricted={MAIL: held}
     )
@@ -97,6 +99,14 @@ def test_it_stays_closed_otherwise(
     clock.advance(3)
     assert store.note_runs("worker-1", [Runs(name=MAIL)], TERMS) == []
     assert not is_open(store)
+
+
+def test_of_many_that_fail_no_more_are_noted_than_matter(store: Store, clock: ManualClock) -> None:
+    for stretch in range(3):
+        saw(store, failed=400, stretch=stretch)
+    clock.advance(3)
+    [breaker] = store.note_runs("worker-1", [Runs(name=MAIL)], TERMS)
+    assert breaker.why == "1200 of 1200 runs failed, of 1000 jobs"
 
 
 def test_what_several_workers_saw_is_added_up(store: Store, clock: ManualClock) -> None:
@@ -150,6 +160,18 @@ def test_one_probe_a_minute_for_the_whole_fleet(store: Store, other: Store, cloc
     assert len(probes(other)) == 1
     untouched = [job for job in jobs if (found := store.get(job.id)) is not None and found.attempts == 0]
     assert len(untouched) >= 8
+
+
+def test_a_shorter_time_between_probes_holds_at_once(store: Store, clock: ManualClock) -> None:
+    put(store, *(a_job() for _ in range(10)))
+    opened(store, clock)
+    often = timedelta(seconds=5)
+    assert probes(store) == []
+    [probe] = probes(store, every=often)
+    settle(store, probe, AGAIN)
+    assert probes(store, every=often) == []
+    clock.advance(5)
+    assert len(probes(store, every=often)) == 1
 
 
 def test_no_second_probe_while_the_first_one_runs(store: Store, clock: ManualClock) -> None:

@@ -36,6 +36,13 @@ def test_a_count_that_is_fresh_enough_is_not_made_again(store: Store, clock: Man
     assert store.depths().age == timedelta(0)
 
 
+def test_a_count_from_before_the_clock_was_set_back_is_old(store: Store, clock: ManualClock) -> None:
+    store.count_depths(OLD)
+    put(store, a_job())
+    clock.jump(timedelta(hours=-1))
+    assert store.count_depths(OLD).pending == {MAIL: 1}
+
+
 def test_a_type_of_which_nothing_waits_any_more_counts_none(store: Store, clock: ManualClock) -> None:
     put(store, a_job())
     store.count_depths(OLD)

@@ -291,6 +291,29 @@ def test_two_who_claim_at_the_same_instant_share_the_tokens(store: Store, place:
     assert sum(len(claim(each, under(rate=Rate(1, 60, burst=3)))) for each in stores) == 0
 
 
+@pytest.mark.parametrize("before", [Rate(1, 86_400), Rate(1, 3_600)])
+def test_a_rate_that_is_raised_holds_at_once(store: Store, clock: ManualClock, before: Rate) -> None:
+    put(store, *(a_job() for _ in range(5)))
+    assert len(claim(store, under(rate=before))) == 1
+    faster = under(rate=Rate(1, 1))
+    assert len(claim(store, faster)) == 1
+    assert claim(store, faster) == []
+    clock.advance(1)
+    assert len(claim(store, faster)) == 1
+
+
+def test_a_clock_that_was_set_back_holds_no_rate_up(store: Store, clock: ManualClock) -> None:
+    put(store, *(a_job() for _ in range(3)))
+    rate = under(rate=Rate(1, 1))
+    assert len(claim(store, rate)) == 1
+    # The jobs' own times are not the question here.
+    clock.advance(timedelta(hours=2))
+    assert len(claim(store, rate)) == 1
+    clock.jump(timedelta(hours=-1))
+    assert len(claim(store, rate)) == 1
+    assert claim(store, rate) == []
+
+
 def test_a_rate_can_be_shared_and_go_together_with_a_concurrency(store: Store, clock: ManualClock) -> None:
     put(store, *(a_job(type=each) for each in (MAIL, REPORT) * 5))
     shared = Restriction(limits={"key:crm": Limit(rate=Rate(1, 1, burst=4), concurrency=3)}, key="crm")

@@ -169,6 +169,17 @@ def test_runs_that_may_overlap_stand_in_line(store: Store, clock: ManualClock) -
     assert len(take(store, 10)) == 3
 
 
+def test_no_schedule_passes_the_highest_priority_of_its_type(store: Store, clock: ManualClock) -> None:
+    store.register([TypeInfo(name=MAIL, schema={}, options={"priority": 5, "max_priority": 3})])
+    store.add_schedule(hourly("silent"))
+    store.add_schedule(hourly("urgent", priority=9))
+    store.add_schedule(hourly("lazy", priority=1))
+    clock.advance(HOUR)
+    store.fire()
+    found = {str(job.key).split(":")[1]: job.priority for job in store.find(Filter(), limit=10).jobs}
+    assert found == {"silent": 3, "urgent": 3, "lazy": 1}
+
+
 def test_many_schedules_fire_each_for_itself(store: Store, clock: ManualClock) -> None:
     for number in range(120):
         store.add_schedule(hourly(f"s{number}"))
@@ -195,6 +206,17 @@ def test_one_that_cannot_be_fired_says_so_and_keeps_nobody_else_from_it(
     _give_zone(store, "odd", "UTC")
     assert len(store.fire().jobs) == 1
     assert store.schedule("odd").problem is None
+
+
+def test_those_that_cannot_be_fired_do_not_stand_before_the_others(store: Store, clock: ManualClock) -> None:
+    for number in range(100):
+        store.add_schedule(hourly(f"odd{number}"))
+        _give_zone(store, f"odd{number}", "Atlantis/Capital")
+    clock.advance(HOUR)
+    assert store.fire().jobs == ()
+    store.add_schedule(hourly("good"))
+    clock.advance(HOUR)
+    assert len(store.fire().jobs) == 1
 
 
 def _give_zone(store: Any, name: str, zone: str) -> None:

@@ -24,8 +24,10 @@ from tests.conformance.scene import (
 )
 from tests.conformance.watching import Watched, watched
 from windlass import connect
+from windlass.policy.limit import Limit
 from windlass.store import statements
-from windlass.store.protocol import Filter, Retention, Store, Vitals
+from windlass.store.flow import Restriction
+from windlass.store.protocol import Filter, Retention, Store, Vitals, Want
 
 __all__ = ["watched"]
 
@@ -206,3 +208,22 @@ def test_a_high_schema_version_makes_no_claim_dear(store: Store, watched: Watche
     low = steps(watched, lambda: take(store, types={MAIL: 1}))
     high = steps(watched, lambda: take(store, types={MAIL: 100_000}))
     assert high <= 10 * low + 200
+
+
+def test_a_claim_under_a_limit_reads_about_as_much_as_it_takes(store: Store, watched: Watched) -> None:
+    tenants = [f"t{number}" for number in range(30)]
+    want = Want(
+        worker="worker-1",
+        types={MAIL: 1},
+        limit=30,
+        slots=30,
+        lease=LEASE,
+        restricted={MAIL: Restriction(limits={MAIL: Limit(concurrency=1_000)})},
+    )
+    for _ in range(2):
+        put(store, *(a_job(tenant=tenant) for tenant in tenants))
+    few = steps(watched, lambda: store.claim(want))
+    for _ in range(30):
+        put(store, *(a_job(tenant=tenant) for tenant in tenants))
+    many = steps(watched, lambda: store.claim(want))
+    assert many < 1.5 * few

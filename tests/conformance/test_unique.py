@@ -31,7 +31,7 @@ from windlass.clock import ManualClock
 from windlass.errors import UniqueConflict
 from windlass.job import JobState, Lease, NewJob
 from windlass.outcome import Outcome
-from windlass.store.protocol import Enqueued, Store
+from windlass.store.protocol import Enqueued, Retention, Store
 
 NAME = "sync:42"
 
@@ -282,3 +282,18 @@ def test_a_replace_and_a_claim_at_the_same_instant_lose_no_work(store: Store, ot
         assert leases[0].id == first.id
         for lease in leases:
             settle(store, lease, CANCELLED)
+
+
+def test_a_request_that_is_sent_again_after_its_job_is_forgotten_is_the_only_one_of_its_name(
+    store: Store, clock: ManualClock
+) -> None:
+    lease = running(store)
+    one(store, key="request-3")
+    assert settle(store, lease, DONE)
+    clock.advance(timedelta(days=30))
+    keep = Retention(ended=timedelta(days=7), dead=timedelta(days=30))
+    while store.get(lease.id) is not None:
+        store.prune(keep)
+    holder = one(store)
+    again = one(store, key="request-3")
+    assert (again.id, again.created) == (holder.id, False)

@@ -56,6 +56,17 @@ def test_a_wrong_limit_is_refused_in_one_line(windlass: Terminal) -> None:
             ["shell", "--rate", "fast"],
             "shell.rate must be a rate such as 10/s, 100/m, 5000/h or 1/d, or none",
         ),
+        (
+            ["shell", "--concurrency", "9" * 5_000],
+            "shell.concurrency must be a whole number between 1 and 1000000, or none",
+        ),
+        (["shell", "--burst", "5"], "shell.burst must be given together with a rate"),
+        # Tenants are counted for types alone: elsewhere it would limit nothing.
+        (
+            ["--key", "crm", "--tenant-concurrency", "3"],
+            "setting must be one of key:crm.concurrency, key:crm.rate, key:crm.burst",
+        ),
+        (["--all", "--tenant-concurrency", "3"], "setting must be one of *.concurrency, *.rate, *.burst"),
         (["shell", "--key", "crm"], "say one of TYPE, --key and --all"),
         (["shell", "--reset", "--rate", "1/s"], "say either limits or --reset"),
     ):
@@ -83,3 +94,30 @@ def test_a_breaker_is_opened_shown_and_closed_by_hand(windlass: Terminal) -> Non
     assert windlass("breaker", "shell", "ajar").code == 2
     assert windlass("breaker", "open").code == 2
     assert windlass("breaker", "nix", "open").code == 1
+
+
+def test_the_audit_log_tells_who_held_what_back(windlass: Terminal) -> None:
+    windlass.ok("run", "--", "true")
+    windlass.ok("pause", "shell", "--why", "the disk is full")
+    windlass.ok("resume", "shell")
+    windlass.ok("limit", "shell", "--concurrency", "2")
+    windlass.ok("limit", "shell", "--reset")
+    windlass.ok("breaker", "shell", "open")
+    windlass.ok("schedule", "add", "tidy", "--command", "true", "--every", "1h")
+    windlass.ok("schedule", "pause", "tidy")
+    windlass.ok("schedule", "resume", "tidy")
+    windlass.ok("schedule", "run", "tidy")
+    windlass.ok("schedule", "remove", "tidy")
+    told = [(each["verb"], each["target"]) for each in windlass.ok("audit", "--json").json["entries"]]
+    assert told[::-1] == [
+        ("pause", "shell"),
+        ("resume", "shell"),
+        ("set", "shell.concurrency"),
+        ("reset", "shell.concurrency"),
+        ("breaker", "shell"),
+        ("add", "tidy"),
+        ("pause", "tidy"),
+        ("resume", "tidy"),
+        ("run", "tidy"),
+        ("remove", "tidy"),
+    ]

@@ -225,3 +225,11 @@ def _field(job: Job) -> Any:
 def _as_new(job: Job) -> NewJob:
     """The same job for another store: what is sealed belongs to its id."""
     return NewJob(id=job.id, type=job.type, payload=bytes(job.payload))
+
+
+def test_a_waiting_job_is_never_given_what_was_encrypted_for_another(kit: Kit, seen: list[str]) -> None:
+    kit.queue.enqueue("send", {"to": "a@b.c", "body": SECRET}, unique="mail")
+    with pytest.raises(InvalidValue, match=r"on_unique must be skip or error for jobs of type send"):
+        kit.queue.enqueue("send", {"to": "a@b.c", "body": "other"}, unique="mail", on_unique="replace")
+    kit.drain()
+    assert seen == [SECRET]

@@ -219,9 +219,7 @@ def test_wrong_arguments_are_refused_and_nothing_is_stored(queue: Queue, send: A
 @pytest.mark.parametrize("option", ["colour", "weight", "unique"])
 def test_a_type_option_that_does_not_exist_is_refused(queue: Queue, option: str) -> None:
     made: Any = queue.job
-    with pytest.raises(
-        InvalidValue, match=f"job option must be one of .*, name, .*, got '{option}'"
-    ):
+    with pytest.raises(InvalidValue, match=f"job option must be one of .*name, executor.*, got '{option}'"):
         made(**{option: 1})
 
 
@@ -399,3 +397,9 @@ def test_without_a_url_the_environment_then_the_file_then_the_folder_says_where(
         queue.store.now()
     names = {path.name for path in tmp_path.glob("*.db")}
     assert names == {{"default": "windlass.db"}.get(place, f"{place}.db")}
+
+
+def test_a_batch_ends_in_nothing_that_could_be_refused(queue: Queue, send: Send) -> None:
+    draft = send.options(unique="report", on_unique="error").draft("a@b.c", 1)
+    with pytest.raises(InvalidValue, match="without key, unique and depends_on"), queue.batch() as batch:
+        batch.then(draft)

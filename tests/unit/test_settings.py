@@ -130,3 +130,19 @@ def test_what_cannot_be_read_can_still_be_reset() -> None:
     check_changes({"limit.x": "from a newer version"}, {"limit.x": None})
     with pytest.raises(InvalidValue, match="setting must be one of"):
         check_changes({}, {"limit.x": None})
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["*.timeout", "*.breaker.share", "*.tenant_concurrency", "key:crm.max_attempts", "key:crm.hard_depth"],
+)
+def test_what_would_hold_for_nobody_is_refused(name: str) -> None:
+    with pytest.raises(InvalidValue, match="setting must be one of"):
+        split(name)
+
+
+def test_keys_and_all_jobs_together_have_settings_of_their_own() -> None:
+    assert split("*.hard_depth") == ("*", "hard_depth")
+    assert split("*.rate") == ("*", "rate")
+    assert split("key:crm.concurrency") == ("key:crm", "concurrency")
+    assert split("key:crm.breaker.share") == ("key:crm", "breaker.share")

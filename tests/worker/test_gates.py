@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
+import pytest
+
 from tests.worker.scene import Still, claim_ahead
-from windlass.errors import FatalError
+from windlass.errors import FatalError, StoreUnavailable
 from windlass.job import JobState
 from windlass.ops import Ops
+from windlass.policy.breaker import BreakerTerms
 from windlass.policy.limit import Limit
 from windlass.policy.retry import Retry
-from windlass.store.flow import Switches
+from windlass.store.flow import Breaker, Runs, Switches
 
 
 def test_a_paused_type_is_not_claimed_and_others_are(still: Still) -> None:
@@ -145,6 +150,20 @@ def test_a_rate_wakes_the_claimer_when_its_next_token_is_there(still: Still) -> 
     still.gate.reach(2)
 
 
+def test_what_one_portion_of_a_pool_does_not_find_keeps_no_other_one_waiting(
+    still: Still, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one", "two"):
+        still.handler(still.gate.pass_through, name, concurrency=1)
+    parts = still.build(threads=5)
+    parts.terms.refresh()
+    # As for types that declare their memory: each is asked for by itself.
+    portions = [({name: 1}, 5) for name in ("one", "two")]
+    monkeypatch.setattr(parts.pools[0], "portions", lambda _: iter(portions))
+    still.put(1, "two")
+    still.run_claimed(1)
+
+
 def test_limited_types_are_never_claimed_ahead(still: Still) -> None:
     still.handler(still.gate.pass_through, "few", concurrency=50)
     parts = still.build(threads=2)
@@ -222,6 +241,50 @@ def _work(still: Still) -> None:
     still.parts.claimer.tick()
     still.until(still.parts.idle)
     still.settle()
+
+
+def test_failures_that_the_store_did_not_hear_of_are_told_again(
+    still: Still, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    still.handler(_fail, "sync")
+    parts = still.build()
+    parts.terms.refresh()
+    still.put(2, "sync", max_attempts=20)
+    _work(still)
+
+    with monkeypatch.context() as away:
+        away.setattr(still.store, "note_runs", _be_away)
+        with pytest.raises(StoreUnavailable):
+            parts.terms.tick()
+    assert not still.store.switches().failing
+    still.pass_time(60)
+    parts.terms.tick()
+
+    assert still.store.switches().failing == {"sync"}
+
+
+def test_of_what_was_told_only_the_news_is_told_again(still: Still, monkeypatch: pytest.MonkeyPatch) -> None:
+    still.handler(_fail, "sync")
+    parts = still.build()
+    parts.terms.refresh()
+    heard: list[int] = []
+    note_runs = still.store.note_runs
+
+    def hear(worker: str, runs: Sequence[Runs], terms: Mapping[str, BreakerTerms]) -> list[Breaker]:
+        heard.extend(len(each.stretches) for each in runs)
+        return note_runs(worker, runs, terms)
+
+    monkeypatch.setattr(still.store, "note_runs", hear)
+    for _ in range(3):
+        still.put(1, "sync")
+        _work(still)
+        parts.terms.tick()
+        still.pass_time(5)
+    assert heard == [1, 1, 1]
+
+
+def _be_away(*_: object) -> None:
+    raise StoreUnavailable("the store is away")
 
 
 def test_fatal_errors_and_lost_workers_open_no_breaker(still: Still) -> None:

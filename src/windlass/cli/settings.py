@@ -16,7 +16,7 @@ from windlass.errors import InvalidValue, StoreUnavailable
 from windlass.ops import Ops
 from windlass.ops.document import encode
 from windlass.registry import SHELL
-from windlass.settings import split
+from windlass.settings import ALL, KEY, split
 
 
 @click.group(
@@ -88,7 +88,8 @@ def set_value(name: str, value: str | None, reset: bool, why: str) -> None:
         click.echo(encode({"name": name, "reset": True}) if here.json else f"{name}: reset")
         return
     ops.set_setting(name, value, why=why)
-    if job_type is not None and job_type not in {SHELL, *(each.name for each in ops.types())}:
+    named = job_type is not None and job_type != ALL and not job_type.startswith(KEY)
+    if named and job_type not in {SHELL, *(each.name for each in ops.types())}:
         click.echo(
             f"windlass: no type {job_type!r} is known yet; the setting holds once there is one", err=True
         )

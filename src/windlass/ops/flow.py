@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from windlass import settings
-from windlass.errors import UnknownType
+from windlass.errors import InvalidValue, UnknownType
 from windlass.policy.limit import Limit
-from windlass.registry import SHELL, check_limit_key, check_type, limit_from
+from windlass.registry import SHELL, check_limit_key, check_type, key_limits, limit_from
 from windlass.settings import ALL, KEY
 
 if TYPE_CHECKING:
@@ -68,20 +68,29 @@ class FlowVerbs:
         return KEY + shared if shared else self._limited(name)
 
     def limit(self, name: str) -> Limit:
-        """What limits a type, what shares a key (`key:crm`) or all jobs (`*`), as set at run time or in code.
+        """What limits a type, what shares a key (`key:crm`) or all jobs (`*`), as set or in code."""
+        return self._limit(name, self.store.settings())
 
-        The limits that code gives to a key are known to its workers alone.
-        """
-        known = self.store.types().get(name)
+    def _limit(self, name: str, stored: Mapping[str, str]) -> Limit:
+        types = self.store.types()
+        known = types.get(name)
         said = None if known is None else limit_from(known.options)
-        return settings.read(self.store.settings()).limit(name, said)
+        if name.startswith(KEY):
+            said = key_limits(types.values()).get(name.removeprefix(KEY))
+        return settings.read(stored).limit(name, said)
 
     def set_limit(
         self, name: str, bounds: Mapping[str, str], *, by: str | None = None, why: str = ""
     ) -> Limit:
         """Set bounds by name (concurrency, rate, burst, tenant_concurrency; `none` lifts one)."""
         limited = self._limited(name)
-        self.set_settings({f"{limited}.{bound}": text for bound, text in bounds.items()}, by=by, why=why)
+        changes = {f"{limited}.{bound}": text.strip() for bound, text in bounds.items()}
+        if (
+            bounds.get("burst", "none") != "none"
+            and self._limit(name, self.store.settings() | changes).rate is None
+        ):
+            raise InvalidValue(f"{name}.burst", bounds["burst"], "given together with a rate")
+        self.set_settings(changes, by=by, why=why)
         return self.limit(name)
 
     def reset_limit(self, name: str, *, by: str | None = None, why: str = "") -> Limit:

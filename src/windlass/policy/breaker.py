@@ -6,6 +6,9 @@ from datetime import timedelta
 
 import msgspec
 
+# So many different jobs are noted at most; more of them say nothing new.
+MOST_JOBS = 1_000
+
 
 class BreakerTerms(msgspec.Struct, frozen=True, kw_only=True):
     """When a breaker opens, and how often it lets one job through to see whether all is well again."""

@@ -18,6 +18,9 @@ _BURST_SECONDS = 0.1
 # A token that was there so many microseconds before it was asked for is not lost: else no rate could be used
 # in full. Never more than half of the time to the next one, so that no stretch has more than is stated.
 _LATENESS = 100_000
+# Whoever asks may have looked at the clock so many microseconds ago. A time that lies further ahead than
+# the next step and this was said by another rate, or by a clock that was set back: nobody waits for it.
+LOOKED_AGO = 2_000_000
 
 
 class Rate(msgspec.Struct, frozen=True):
@@ -40,12 +43,17 @@ class Rate(msgspec.Struct, frozen=True):
 
     def tokens(self, next_at: int, now: int) -> int:
         """How many may start now, if the next time is `next_at`."""
-        since = now - max(next_at, now - self.allowance)
+        since = now - self._from(next_at, now)
         return 0 if since < 0 else since // self.interval + 1
 
     def after(self, next_at: int, now: int, started: int) -> int:
         """The next time once so many have started."""
-        return max(next_at, now - self.allowance) + started * self.interval
+        return self._from(next_at, now) + started * self.interval
+
+    def _from(self, next_at: int, now: int) -> int:
+        if next_at > now + self.interval + LOOKED_AGO:
+            return now
+        return max(next_at, now - self.allowance)
 
     def __str__(self) -> str:
         unit = {seconds: name for name, seconds in _SECONDS.items()}[self.seconds]

@@ -48,8 +48,10 @@ class Batch:
         Give it the batch's id, and it can ask `queue.batch_status(id)` how many did which.
         """
         self._check_open()
-        if draft.key is not None or draft.depends_on:
-            raise InvalidValue("then", draft.type, "a draft without key and depends_on: it is stored later")
+        if draft.key is not None or draft.unique is not None or draft.depends_on:
+            # What could be refused then would keep the last job of the batch from ending.
+            allowed = "a draft without key, unique and depends_on: it is stored later"
+            raise InvalidValue("then", draft.type, allowed)
         self._then = draft
 
     def status(self) -> BatchInfo:

@@ -173,7 +173,7 @@ class Producer:
             return
         revision = self._registry.revision
         self._read_catalogue()
-        ours = [handler.info() for handler in self._registry.handlers()]
+        ours = [self._registry.info(handler) for handler in self._registry.handlers()]
         news = [info for info in ours if _is_news(info, self._catalogue.get(info.name))]
         if news:
             opened.store.register(news)
@@ -209,6 +209,10 @@ class Producer:
         refuse_lookalikes(draft.payload, draft.type)
         if not fields or self._opening.get().served:
             return draft
+        if draft.on_unique == "replace":
+            # What is encrypted belongs to one job; a waiting job that got it could never be run.
+            allowed = f"skip or error for jobs of type {draft.type}, which has encrypted fields"
+            raise InvalidValue("on_unique", "replace", allowed)
         if self._ring is None:
             self._ring = config.ring()
         stamp = self._ring.stamp(draft.payload)

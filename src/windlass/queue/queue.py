@@ -174,7 +174,7 @@ class Queue:
         self, key: str, *, concurrency: int | None = None, rate: str | None = None, burst: int | None = None
     ) -> None:
         """Limit all types with `limit_key=key` together, over all workers; operators may set it otherwise."""
-        self.registry.limits[check_limit_key(key)] = make_limit(concurrency, rate, burst)
+        self.registry.add_limit(check_limit_key(key), make_limit(concurrency, rate, burst))
 
     def on_worker_start(self, hook: Hook) -> Hook:
         """Call a function in each worker before it claims its first job."""

@@ -16,7 +16,7 @@ _BURST_SECONDS = 1.0
 
 
 class Admission:
-    """Counts what comes in: by service against its rate, and altogether against the depth of the queue.
+    """Counts what comes in: by service against its API key's rate, altogether against the queue's depth.
 
     The depth is counted now and then, by `measure`; in between, what is accepted here is added to it.
     """
@@ -25,7 +25,7 @@ class Admission:
         self._limit = depth_limit
         self._clock = clock
         self._depth = 0
-        # By service, with whichever API key: what is left of its burst, and when that was so.
+        # By service, whichever API key it comes with: what is left of its burst, and when that was so.
         self._left: dict[str, tuple[float, float]] = {}
 
     def check(self, who: Identity, count: int) -> None:

@@ -11,7 +11,7 @@ from windlass.clock import Clock
 from windlass.job import Lease, TypeInfo
 from windlass.outcome import Outcome
 from windlass.policy.limit import Limit
-from windlass.registry import limit_from
+from windlass.registry import key_limits, limit_from
 from windlass.store.protocol import Store, Want
 from windlass.worker.gates import Gates
 from windlass.worker.tally import Tally
@@ -24,19 +24,21 @@ class _Limited(NamedTuple):
 
 
 class _Catalogue:
-    """What the catalogue says of limits; those of keys are known only where the code is."""
+    """What the catalogue says of limits."""
 
-    def __init__(self, limits: Mapping[str, Limit]) -> None:
-        self.limits = limits
-        self.versions: dict[str, int] = {}
-        self._types: dict[str, TypeInfo] = {}
+    def __init__(self) -> None:
+        self.limits: Mapping[str, Limit] = {}
+        self.versions: Mapping[str, int] = {}
+        self._types: Mapping[str, TypeInfo] = {}
 
     def learn(self, types: Mapping[str, TypeInfo]) -> bool:
         """Take what is registered now; whether that is news."""
         if types == self._types:
             return False
-        self._types = dict(types)
-        self.versions.update({name: info.schema_version for name, info in types.items()})
+        # Anew, never in place: others look at them meanwhile.
+        self._types = types
+        self.limits = key_limits(types.values())
+        self.versions = {name: info.schema_version for name, info in types.items()}
         return True
 
     def ages(self, name: str) -> bool:
@@ -52,9 +54,9 @@ class _Catalogue:
 class Flow:
     """Makes the claims of remote workers, and counts what came of their runs."""
 
-    def __init__(self, store: Store, limits: Mapping[str, Limit], clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
-        self._catalogue = _Catalogue(limits)
+        self._catalogue = _Catalogue()
         self._gates = Gates(self._catalogue, self._catalogue.versions)
         self._tally = Tally(store, self._gates.breaker_of, clock=clock)
         self.terms = Terms(store, {}, self._gates, self._tally)
@@ -76,6 +78,7 @@ class Flow:
         """Take what is registered now; what is news has its limits before its first job is claimed."""
         with self._lock:
             if self._catalogue.learn(types):
+                self._gates.serve(self._catalogue.versions)
                 self.terms.refresh()
 
     def want(self, types: Mapping[str, int], *, worker: str, limit: int, lease: timedelta) -> Want | None:

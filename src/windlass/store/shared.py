@@ -5,13 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, TypeVar
 
-from windlass.store.flowing import Flowing
 from windlass.store.scheduling import REMEMBERED
 from windlass.store.verbs import (
     access,
+    admitting,
+    breaking,
     chaining,
     fleet,
+    flow,
     handling,
+    limiting,
     operating,
     producing,
     running,
@@ -25,9 +28,11 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from windlass.job import Job, Lease, NewJob, TypeInfo
+    from windlass.policy.breaker import BreakerTerms
     from windlass.schedule import NewSchedule
     from windlass.store.access import ApiKey, AuditPage, NewApiKey
     from windlass.store.batches import BatchInfo, NewBatch
+    from windlass.store.flow import Breaker, BreakerState, Depths, Pause, Restriction, Runs, Switches
     from windlass.store.handling import Once, Progress
     from windlass.store.protocol import Acted, Counts, Edit, Enqueued, Filter, Page, WorkerInfo
     from windlass.store.scheduling import Fire, Fired, ScheduleInfo
@@ -35,7 +40,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class SharedVerbs(Flowing, ABC):
+class SharedVerbs(ABC):
     """A store says how it reads, how it writes and how it enqueues; what follows from that stands here."""
 
     @abstractmethod
@@ -49,9 +54,6 @@ class SharedVerbs(Flowing, ABC):
     def _rewrite(self, verb: Callable[..., T], *args: object) -> T:
         """Run a verb that may take effect twice without harm."""
         return self._write(verb, *args)
-
-    def _change(self, verb: Callable[..., T], *args: object) -> T:
-        return self._rewrite(verb, *args)
 
     @property
     @abstractmethod
@@ -143,6 +145,35 @@ class SharedVerbs(Flowing, ABC):
 
     def edit(self, job_id: str, change: Edit, *, by: str = "", why: str = "") -> Acted:
         return self._write(operating.edit, job_id, change, by, why)
+
+    # --- the flow ---
+
+    def switches(self) -> Switches:
+        return self._read(flow.switches)
+
+    def pause(self, job_type: str, *, by: str = "", why: str = "") -> Pause:
+        return self._rewrite(flow.pause, job_type, by, why)
+
+    def resume(self, job_type: str, *, by: str = "", why: str = "") -> bool:
+        return self._rewrite(flow.resume, job_type, by, why)
+
+    def set_breaker(self, name: str, state: BreakerState, *, by: str = "", why: str = "") -> Breaker:
+        return self._rewrite(breaking.set_breaker, name, state, by, why)
+
+    def note_runs(
+        self, worker: str, runs: Sequence[Runs], terms: Mapping[str, BreakerTerms]
+    ) -> list[Breaker]:
+        return self._rewrite(breaking.note_runs, worker, runs, terms)
+
+    def adopt(self, restricted: Mapping[str, Restriction]) -> None:
+        self._rewrite(limiting.adopt, restricted)
+
+    def depths(self) -> Depths:
+        return self._read(admitting.depths)
+
+    def count_depths(self, older_than: timedelta) -> Depths:
+        counts = self._read(admitting.pending, older_than)
+        return self.depths() if counts is None else self._rewrite(admitting.note, counts, older_than)
 
     # --- schedules ---
 

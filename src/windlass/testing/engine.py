@@ -125,7 +125,7 @@ class Engine:
         )
         self._revision = registry.revision
         readiness.check(self._parts.handlers.values(), store.types(), ring)
-        store.register([handler.info() for handler in self._parts.handlers.values()])
+        store.register([registry.info(handler) for handler in self._parts.handlers.values()])
         declare(store, registry, self._parts.handlers)
         if self._parts.needs_loop or hooks.need_the_loop((*registry.on_start, *registry.on_stop)):
             self._parts.caller.coroutines.open()

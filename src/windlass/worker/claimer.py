@@ -145,8 +145,14 @@ class Claimer:
         # A hint that comes while we ask sets it again: it may tell of what our claim did not see.
         feed.hungry = feed.blocked = False
         feed.due_at = math.inf
+        # Once for all portions: what one of them does not find says nothing about the others.
+        ask_limited = not self._gates.restricted or now >= feed.limits_at
+        if not ask_limited:
+            feed.due_at = feed.limits_at
         for wanted, limit in feed.pool.portions(now):
-            types = self._wanted(feed, wanted, now)
+            types = self._gates.open(wanted)
+            if not ask_limited:
+                types = self._gates.unrestricted(types)
             if not types:
                 continue
             if limit > 0:
@@ -154,14 +160,6 @@ class Claimer:
             else:
                 # What does not fit now may fit when something ends.
                 feed.blocked = True
-
-    def _wanted(self, feed: _Feed, types: Mapping[str, int], now: float) -> Mapping[str, int]:
-        """Those that may be claimed; of limits that had no permits a moment ago, not with every claim."""
-        types = self._gates.open(types)
-        if not self._gates.restricted or now >= feed.limits_at:
-            return types
-        feed.due_at = min(feed.due_at, feed.limits_at)
-        return self._gates.unrestricted(types)
 
     def _claim_portion(self, feed: _Feed, types: Mapping[str, int], limit: int) -> None:
         received, hints = self._clock.monotonic(), self._hints

@@ -47,6 +47,10 @@ class Gates:
         # Paused, or behind a breaker that an operator opened.
         self._shut: frozenset[str] = frozenset()
 
+    def serve(self, types: Mapping[str, int]) -> None:
+        """Hold back these types, from the next look on."""
+        self._types = types
+
     def apply(self, settings: Settings, switches: Switches) -> bool:
         """Take what holds now; whether that is anything else than before."""
         before = (self._shut, self.restricted)

@@ -63,7 +63,14 @@ class Tally:
             ]
         if not runs:
             return False
-        changed = self._store.note_runs(self._id, runs, terms)
+        try:
+            changed = self._store.note_runs(self._id, runs, terms)
+        except BaseException:
+            # Jobs and leases are named once: told to nobody, they are told again.
+            with self._lock:
+                for each in runs:
+                    self._seen[each.name].keep(each)
+            raise
         for breaker in changed:
             _tell(breaker)
         return bool(changed)
@@ -86,13 +93,13 @@ class _Seen:
         # The last few: a probe that succeeds is the only one that runs.
         self._succeeded: deque[str] = deque(maxlen=_MOST_NAMED)
         self._failed_at = float("-inf")
-        self._dirty = False
+        # Stretches of which the store has not heard all.
+        self._untold: set[int] = set()
 
     def succeed(self, stretch: int, token: str) -> None:
         """A run succeeded; it may have been a probe."""
         self._counts(stretch)[0] += 1
         self._succeeded.append(token)
-        self._dirty = True
 
     def fail(self, stretch: int, job_id: str, now: float) -> None:
         """A run failed."""
@@ -100,9 +107,9 @@ class _Seen:
         self._failed_at = now
         if len(self._failed) < _MOST_NAMED:
             self._failed.add(job_id)
-        self._dirty = True
 
     def _counts(self, stretch: int) -> list[int]:
+        self._untold.add(stretch)
         counts = self._stretches.get(stretch)
         if counts is None:
             counts = self._stretches[stretch] = [0, 0]
@@ -111,30 +118,38 @@ class _Seen:
 
     def is_news(self, now: float, *, wanted: bool) -> bool:
         """Whether the store should hear of it: runs failed here just now, or elsewhere and we saw some."""
-        return now - self._failed_at <= _TOLD_AFTER or (wanted and self._dirty)
+        failed = bool(self._failed) or now - self._failed_at <= _TOLD_AFTER
+        return failed or (wanted and bool(self._untold))
 
     def told(self, name: str, now: float, window: timedelta) -> Runs:
-        """All of the window, each stretch as a whole: told twice, it counts once."""
+        """What is news in the window, each stretch as a whole: told twice, it counts once."""
         oldest = int((now - window.total_seconds()) / _STRETCH_SECONDS)
         runs = Runs(
             name=name,
-            stretches=tuple(
-                (stretch, int((now - stretch * _STRETCH_SECONDS) * 1_000_000), done, failed)
-                for stretch, (done, failed) in self._stretches.items()
-                if stretch >= oldest
-            ),
+            stretches=tuple(self._whole(each, now) for each in sorted(self._untold) if each >= oldest),
             failed=tuple(self._failed),
             succeeded=tuple(self._succeeded),
         )
-        self._dirty = False
+        self._untold.clear()
         self._failed.clear()
         self._succeeded.clear()
         return runs
+
+    def _whole(self, stretch: int, now: float) -> tuple[int, int, int, int]:
+        done, failed = self._stretches[stretch]
+        return stretch, int((now - stretch * _STRETCH_SECONDS) * 1_000_000), done, failed
+
+    def keep(self, runs: Runs) -> None:
+        """What was told did not arrive."""
+        self._failed.update(runs.failed[: _MOST_NAMED - len(self._failed)])
+        self._succeeded = deque((*runs.succeeded, *self._succeeded), maxlen=_MOST_NAMED)
+        self._untold |= {stretch for stretch, *_ in runs.stretches} & self._stretches.keys()
 
     def _shorten(self, stretch: int) -> None:
         oldest = stretch - int(_LONGEST.total_seconds() / _STRETCH_SECONDS)
         while (first := next(iter(self._stretches))) < oldest:
             del self._stretches[first]
+            self._untold.discard(first)
 
 
 def _failed(outcome: Outcome) -> bool:

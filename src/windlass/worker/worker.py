@@ -89,7 +89,7 @@ class Worker:
                 raise RuntimeError("a Worker works once; make another one")
             self._phase = "working"
         readiness.check(parts.handlers.values(), self._store.types(), ring)
-        self._store.register([handler.info() for handler in parts.handlers.values()])
+        self._store.register([registry.info(handler) for handler in parts.handlers.values()])
         declare(self._store, registry, parts.handlers)
         if parts.needs_loop or hooks.need_the_loop((*registry.on_start, *registry.on_stop)):
             parts.caller.coroutines.open()

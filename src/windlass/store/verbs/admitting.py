@@ -9,6 +9,8 @@ from windlass.clock import from_micros
 from windlass.store.flow import Depths
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from windlass.store.transaction import Tx
 
 
@@ -21,21 +23,32 @@ def depths(tx: Tx) -> Depths:
     return Depths(
         pending={row["type"]: row["pending"] for row in found if row["type"]},
         at=from_micros(counted_at),
-        age=timedelta(microseconds=max(0, tx.now - counted_at)),
+        # A count of the future was made before the clock was set back.
+        age=timedelta(microseconds=abs(tx.now - counted_at)),
     )
 
 
-def count_depths(tx: Tx, older_than: timedelta) -> Depths:
-    """Counted anew, unless somebody else did so meanwhile."""
+def pending(tx: Tx, older_than: timedelta) -> dict[str, int] | None:
+    """Counted anew, by type; None if somebody has counted lately. A read: nobody who writes waits for it."""
     known = depths(tx)
-    if known.age is not None and known.age <= older_than:
-        return known
-    pending: dict[str, int] = {}
+    if _is_fresh(known, older_than):
+        return None
+    counts = dict.fromkeys(known.pending, 0)
     for row in tx.rows("count_pending"):
-        pending[row["type"]] = pending.get(row["type"], 0) + row["count"]
-    for name in known.pending:
-        pending.setdefault(name, 0)
+        counts[row["type"]] = counts.get(row["type"], 0) + row["count"]
+    return counts
+
+
+def note(tx: Tx, counts: Mapping[str, int], older_than: timedelta) -> Depths:
+    """Keep what was counted, unless somebody else was faster."""
+    known = depths(tx)
+    if _is_fresh(known, older_than):
+        return known
     # Also when nothing waits there must be a row that says when that was seen.
-    for name, count in sorted({**pending, "": 0}.items()):
+    for name, count in sorted({**counts, "": 0}.items()):
         tx.change("note_depth", type=name, pending=count, now=tx.now)
-    return Depths(pending=pending, at=from_micros(tx.now), age=timedelta(0))
+    return Depths(pending=counts, at=from_micros(tx.now), age=timedelta(0))
+
+
+def _is_fresh(known: Depths, older_than: timedelta) -> bool:
+    return known.age is not None and known.age <= older_than

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from windlass.clock import from_micros, span, to_micros
+from windlass.policy.breaker import MOST_JOBS
 from windlass.store.flow import Breaker, BreakerState, Runs
 from windlass.store.verbs import access
 
@@ -61,13 +62,17 @@ def set_breaker(tx: Tx, name: str, state: BreakerState, by: str, why: str) -> Br
 def _note(tx: Tx, worker: str, runs: Runs, terms: BreakerTerms) -> None:
     known = _known(tx).get(runs.name)
     # What led to the last change must not lead to the next one.
-    since = max(tx.now - span(terms.window), 0 if known is None else to_micros(known.at))
+    changed = 0 if known is None else to_micros(known.at)
+    # A change in the future was made before the clock was set back.
+    since = max(tx.now - span(terms.window), changed if changed <= tx.now else 0)
     tx.change("forget_tallies", name=runs.name, before=since)
     tx.change("forget_failures", name=runs.name, before=since)
-    if runs.failed and tx.row("any_failure", name=runs.name) is None:
+    row = tx.row("failures", name=runs.name)
+    noted = 0 if row is None else row["jobs"]
+    if runs.failed and not noted:
         # News: the others must tell of their successes, too.
         tx.change("revise")
-    for job_id in sorted(runs.failed):
+    for job_id in sorted(runs.failed)[: max(0, MOST_JOBS - noted)]:
         tx.change("note_failure", name=runs.name, job_id=job_id, now=tx.now)
     for stretch, age, done, failed in runs.stretches:
         if tx.now - age >= since:

@@ -85,20 +85,35 @@ class Lanes:
     def _of_priority(self, lane: dict[str, object], limit: int, after: str) -> list[tuple[int, int, str]]:
         priority = lane["priority"]
         assert isinstance(priority, int)  # noqa: S101 - it came from the row
+        room = self._room(lane, limit, after)
+        # The lanes that may hold more, with the last job found in each.
+        last = dict.fromkeys(room, 0)
         found: list[tuple[int, int, str]] = []
-        tenants = 0
-        for tenant in self._tenants(lane, after):
-            spare = self._spare(tenant)
-            room = limit if spare is None else min(limit, spare)
-            if room > 0:
+        while last and len(found) < limit:
+            share = -(-(limit - len(found)) // len(last))
+            for tenant, seq in list(last.items()):
+                most = min(share, room[tenant])
                 rows = self._tx.rows(
-                    "lane_jobs", **lane, tenant=tenant, after=0, limit=room, now=self._tx.now
+                    "lane_jobs", **lane, tenant=tenant, after=seq, limit=most, now=self._tx.now
                 )
                 found += [(-priority, row["seq"], tenant) for row in rows]
-                tenants += 1
-            if tenants >= limit:
-                break
+                room[tenant] -= len(rows)
+                if len(rows) < share or not room[tenant]:
+                    del last[tenant]
+                else:
+                    last[tenant] = rows[-1]["seq"]
         return found
+
+    def _room(self, lane: dict[str, object], limit: int, after: str) -> dict[str, int]:
+        """The next tenants in turn of whom any more may start, and how many."""
+        room: dict[str, int] = {}
+        for tenant in self._tenants(lane, after):
+            spare = self._spare(tenant)
+            if spare != 0:
+                room[tenant] = limit if spare is None else min(limit, spare)
+            if len(room) >= limit:
+                break
+        return room
 
     def _tenants(self, lane: dict[str, object], after: str) -> Iterator[str]:
         row = self._tx.row("lane_tenant", **lane, after=after)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from windlass.clock import span
+from windlass.policy.limit import LOOKED_AGO
 from windlass.settings import ALL, KEY
 from windlass.store import rows
 from windlass.store.protocol import Claimed, Want
@@ -130,20 +131,22 @@ class _Counter:
                 self._limits[name] = limit
                 self._left[name] = self._count(name, limit)
         if restriction.breaker is not None and _BREAKER + restriction.breaker not in self._left:
-            self._left[_BREAKER + restriction.breaker] = self._probes(restriction.breaker)
+            self._left[_BREAKER + restriction.breaker] = self._probes(restriction.breaker, restriction.probe)
         permits = [self._left[name] for name in _names(restriction)]
         return min(self._want.slots, *(each for each in permits if each is not None), self._want.slots)
 
-    def _probes(self, breaker: str) -> int | None:
+    def _probes(self, breaker: str, every: timedelta) -> int | None:
         """One if a probe may start now, else none; any number if the breaker is closed by now."""
         row = self._tx.row("lock_breaker", name=breaker)
         if row is None:
+            self._ask_soon()
             return 0
         if row["state"] != "open":
             return None
         if row["by_hand"] or row["probing"]:
             return 0
-        if row["probe_at"] > self._tx.now:
+        # Further ahead is what was set before, or the time of a clock that was set back.
+        if self._tx.now < row["probe_at"] <= self._tx.now + span(every) + LOOKED_AGO:
             self._ask_at(row["probe_at"])
             return 0
         return 1
@@ -152,7 +155,7 @@ class _Counter:
         """How many more may start under a limit now; None: any number."""
         next_at = self._lock(name)
         if next_at is None:
-            self._ask_again(timedelta(seconds=random.uniform(0.2, 1) * _AGAIN_WITHIN))
+            self._ask_soon()
             return 0
         self._next_at[name] = next_at
         permits = []
@@ -190,6 +193,9 @@ class _Counter:
             return lambda _: None
         running = {row["tenant"]: row["count"] for row in self._tx.rows("count_tenants", type=job_type)}
         return lambda tenant: max(0, most - running.get(tenant, 0))
+
+    def _ask_soon(self) -> None:
+        self._ask_again(timedelta(seconds=random.uniform(0.2, 1) * _AGAIN_WITHIN))
 
     def _ask_at(self, moment: int) -> None:
         self._ask_again(timedelta(microseconds=moment - self._tx.now))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -74,15 +74,15 @@ def _fire_one(tx: Tx, new: NewSchedule, next_at: int, store: Storing) -> list[st
     return made
 
 
-def _draft(new: NewSchedule, fire_at: int, held: tuple[int, int]) -> NewJob:
-    priority, max_attempts = held
+def _draft(new: NewSchedule, fire_at: int, held: _Held) -> NewJob:
+    priority = held.priority if new.priority is None else new.priority
     return NewJob(
         id=uuid7(),
         type=new.type,
         payload=new.payload,
         schema_version=new.schema_version,
-        priority=priority if new.priority is None else new.priority,
-        max_attempts=max_attempts if new.max_attempts is None else new.max_attempts,
+        priority=min(priority, held.max_priority),
+        max_attempts=held.max_attempts if new.max_attempts is None else new.max_attempts,
         run_at=from_micros(run_at(new.name, fire_at, new.timing.jitter)),
         key=f"{_KEY}{new.name}:{from_micros(fire_at).isoformat().replace('+00:00', 'Z')}",
         # The key says which run it is, whatever the schedule's payload has become.
@@ -91,13 +91,25 @@ def _draft(new: NewSchedule, fire_at: int, held: tuple[int, int]) -> NewJob:
     )
 
 
-def _defaults(tx: Tx, job_type: str) -> tuple[int, int]:
-    """Priority and attempts of a type's jobs: operator over code over default."""
+class _Held(NamedTuple):
+    """What holds for a type's jobs."""
+
+    priority: int
+    max_priority: int
+    max_attempts: int
+
+
+def _defaults(tx: Tx, job_type: str) -> _Held:
+    """What holds for a type's jobs now: operator over code over default."""
     row = tx.row("type_named", name=job_type)
     options = {} if row is None else rows.type_from(row).options
     said = options.get("max_attempts") if "max_attempts" in options.get("said", ()) else None
-    held = settings.read(upkeep.settings(tx)).effective(job_type, max_attempts=said)
-    return options.get("priority", DEFAULT_PRIORITY), held.max_attempts
+    stored = settings.read(upkeep.settings(tx))
+    return _Held(
+        priority=options.get("priority", DEFAULT_PRIORITY),
+        max_priority=stored.max_priority(job_type, options.get("max_priority")),
+        max_attempts=stored.effective(job_type, max_attempts=said).max_attempts,
+    )
 
 
 def _note(
@@ -278,6 +290,13 @@ def _pass_over(tx: Tx, row: Row, timing: Timing) -> int | None:
 
 
 # --- rows ---------------------------------------------------------------------------------------
+
+
+def _outline(new: NewSchedule) -> dict[str, Any]:
+    """A schedule in the audit log: its type and its times. Payloads stay out of it."""
+    timing = new.timing
+    times = {"cron": timing.cron, "tz": timing.tz} if timing.every is None else {"every": str(timing.every)}
+    return {"type": new.type, **times}
 
 
 def _columns(tx: Tx, new: NewSchedule, origin: Origin) -> dict[str, Any]:

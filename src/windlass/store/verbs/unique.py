@@ -49,8 +49,10 @@ def _enqueue_one(tx: Tx, new: NewJob, store: Storing) -> Enqueued:
 
 def _is_repeated(tx: Tx, new: NewJob) -> bool:
     """Whether the very same request was made before: then its own job is the answer, whoever has the name."""
-    keyed = new.key is not None and tx.row("key_holder", caller=new.caller, key=new.key) is not None
-    return keyed or get_by_id(tx, new.id) is not None
+    holder = None if new.key is None else tx.row("key_holder", caller=new.caller, key=new.key)
+    # A key that was left behind by a job whose record is gone says nothing.
+    names = [new.id] if holder is None else [new.id, holder["job_id"]]
+    return any(get_by_id(tx, name) is not None for name in names)
 
 
 def _by_name(tx: Tx, new: NewJob, name: str) -> Enqueued | None:
