@@ -44,7 +44,7 @@ def test_a_full_queue_refuses_and_takes_jobs_again_once_it_has_drained(
 
     for job in jobs[:50]:
         queue.cancel(job.id)
-    clock.advance(20)
+    clock.advance(40)
     work.enqueue()
 
 
@@ -77,7 +77,7 @@ def test_ended_jobs_fill_nothing(queue: Queue, clock: ManualClock) -> None:
     for _ in range(5):
         for job in queue.enqueue_many(work.draft() for _ in range(10)):
             queue.cancel(job.id)
-        clock.advance(20)
+        clock.advance(40)
 
 
 def test_a_types_highest_priority_is_kept_by_code_and_operators(queue: Queue, clock: ManualClock) -> None:

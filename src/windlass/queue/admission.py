@@ -24,7 +24,7 @@ log = logging.getLogger("windlass.admission")
 _REFRESH_SECONDS = 1.0
 _WARN_SECONDS = 60.0
 # Workers count more often; without them whoever enqueues does.
-_OLD = timedelta(seconds=15)
+_OLD = timedelta(seconds=30)
 _SYSTEM = SystemClock()
 
 

@@ -54,12 +54,12 @@ class _Catalogue:
 class Flow:
     """Makes the claims of remote workers, and counts what came of their runs."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, *, told: bool) -> None:
         self._store = store
         self._catalogue = _Catalogue()
         self._gates = Gates(self._catalogue, self._catalogue.versions)
         self._tally = Tally(store, self._gates.breaker_of, clock=clock)
-        self.terms = Terms(store, {}, self._gates, self._tally)
+        self.terms = Terms(store, {}, self._gates, self._tally, told=told)
         # The tenant served last, by type; and how many jobs of the lowest priority are owed their share.
         self._turns: dict[str, str] = {}
         self._owed = 0.0

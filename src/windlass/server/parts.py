@@ -134,7 +134,7 @@ class Parts:
                 f"{self.config.host} can be reached by other machines, and there is no API key: make one by "
                 "`windlass keys create NAME --role admin`, or say --insecure"
             )
-        self._flow = Flow(self.store, SystemClock())
+        self._flow = Flow(self.store, SystemClock(), told=self.config.upkeep)
         self._flow.start()
         if self.config.upkeep:
             self._upkeep = Upkeep(self.store, self.queue.wakeup, self._flow)

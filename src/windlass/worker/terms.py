@@ -17,11 +17,12 @@ from windlass.worker.gates import Gates
 from windlass.worker.tally import Tally
 
 _TICK = timedelta(seconds=1)
-# Also without news: what has changed may have been told when nobody listened.
-_REFRESHED = 5
+# Also without news; every look tells of those.
+_REFRESHED = 30
 _ADOPTIONS = 2
-# By one of the workers; the others find that it was done.
-_COUNTED = timedelta(seconds=4)
+# How many jobs wait is counted so often, by one of the workers; the others find that it was done.
+_DEPTHS = 15
+_COUNTED = timedelta(seconds=12)
 
 
 class Terms:
@@ -33,6 +34,8 @@ class Terms:
         handlers: dict[str, Handler],
         gates: Gates | None = None,
         tally: Tally | None = None,
+        *,
+        told: bool = True,
     ) -> None:
         self._store = store
         self._handlers = handlers
@@ -40,6 +43,8 @@ class Terms:
         self._policies: dict[str, Policy] = {}
         self._gates = gates
         self._tally = tally
+        # Whoever is told of no looks reads anew each time.
+        self._refreshed = _REFRESHED if told else 1
         self._ticks = 0
         # Told when something was shut or opened.
         self.on_switch: Callable[[], None] = lambda: None
@@ -52,12 +57,10 @@ class Terms:
     def tick(self) -> None:
         """Tell what came of runs if something is wrong; read anew now and then, or when there is news."""
         self._ticks += 1
-        if self._noticed != self._read or self._ticks % _REFRESHED == 0:
+        if self._noticed != self._read or self._ticks % self._refreshed == 0:
             self.refresh()
-        if self._ticks % _REFRESHED == 0:
-            age = self._store.depths().age
-            if age is None or age > _COUNTED:
-                self._store.count_depths(_COUNTED)
+        if self._ticks % _DEPTHS == 0:
+            self._store.count_depths(_COUNTED)
         if self._tally is None or self._gates is None:
             return
         if self._tally.tell(self._settings, self._gates.switches):
