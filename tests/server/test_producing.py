@@ -83,7 +83,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a delay in the past": ({"delay": -1}, "delay"),
     "a delay that is none": ({"delay": "soon"}, "delay"),
     "a time that is none": ({"run_at": "tomorrow"}, "run_at"),
-    "both a delay and a time": ({"delay": 1, "run_at": "2030-01-01T00:00:00Z"}, "at"),
+    "both a delay and a time": ({"delay": 1, "run_at": "2030-01-01T00:00:00Z"}, "run_at"),
     "an empty key": ({"key": ""}, "key"),
     "a key with a NUL": ({"key": "a\0b"}, "key"),
     "an id that is none": ({"id": "job1"}, "id"),
