@@ -54,7 +54,8 @@ class App:
         if scope["type"] != "http":
             return
         if b"%2f" in scope["raw_path"].lower():
-            scope["path"] = _path_with_slashes(scope["raw_path"])
+            # A copy: whoever logs the request has no use for our mark.
+            scope = {**scope, "path": _path_with_slashes(scope["raw_path"])}
         methods = self._plain.get(scope["path"])
         if methods is None:
             await self._router(scope, receive, send)
