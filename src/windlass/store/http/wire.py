@@ -114,7 +114,7 @@ class Wire:
             answer = connection.getresponse()
             content = answer.read()
             after = answer.headers.get("Retry-After")
-        except BaseException:
+        except BaseException:  # wall: a connection in doubt is not used again; the error goes on
             connection.close()
             raise
         with self._lock:

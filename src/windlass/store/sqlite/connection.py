@@ -180,7 +180,7 @@ class SqliteTx:
         self._connection.execute("savepoint part")
         try:
             yield
-        except BaseException:
+        except BaseException:  # wall: the part is undone; the error goes on
             # An error such as a full disk has ended the whole transaction, and with it the savepoint.
             if self._connection.in_transaction:
                 self._connection.execute("rollback to part")

@@ -92,7 +92,7 @@ def transaction(guest: Guest, path: str, statements: Mapping[str, str], clock: C
         try:
             with tx.part():
                 yield tx
-        except BaseException:
+        except BaseException:  # wall: what we began we undo; the error goes on
             if began and guest.in_transaction:
                 guest.execute("rollback")
             raise

@@ -58,7 +58,7 @@ def backup(source: str, path: str) -> None:
         try:
             with translated(path):
                 connection.execute("vacuum into ?", (path,))
-        except BaseException:
+        except BaseException:  # wall: nothing half-made stays; the error goes on
             # A half of a copy would stand in the way of the next one.
             Path(path).unlink(missing_ok=True)
             raise

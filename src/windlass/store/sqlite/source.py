@@ -41,7 +41,7 @@ class SqliteSource:
         try:
             with translated(self._path):
                 migration.check(schema.look(self._connection, migration.load(schema.DIALECT)), self._path)
-        except BaseException:
+        except BaseException:  # wall: nothing stays open behind a failed opening; the error goes on
             self._connection.close()
             raise
 

@@ -150,7 +150,7 @@ class Writer:
         try:
             self._turn = locks.turn_for(self._path)
             self._checkpointer = None if self._path == MEMORY else Checkpointer(self._path)
-        except BaseException:
+        except BaseException:  # wall: nothing stays open behind a failed opening; the error goes on
             self._connection.close()
             raise
 
