@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -128,7 +128,7 @@ def _running(facts: Facts) -> Explanation:
     until = job.lease_until or facts.now
     worker = Link("worker", job.worker or "")
     if job.request is not None:
-        words = f"running on {job.worker}, which was asked to {job.request.value} it and does so within seconds"
+        words = f"running on {job.worker}, which was asked to {job.request.value} it: it does within seconds"
         return Explanation(
             sentence=words, cause=Cause.STOPPING, link=worker, since=job.started_at, until=until
         )
@@ -266,7 +266,8 @@ def _no_worker(facts: Facts) -> Explanation:
     if last is None or last.beat_at is None:
         seen, link = "none has been seen lately", Link("type", job.type)
     else:
-        seen, link = f"the last one, {last.id}, was seen {_ago(last.beat_at, facts.now)}", Link("worker", last.id)
+        seen = f"the last one, {last.id}, was seen {_ago(last.beat_at, facts.now)}"
+        link = Link("worker", last.id)
     return Explanation(
         sentence=f"no running worker serves {job.type}; {seen}",
         cause=Cause.NO_WORKER,
@@ -280,8 +281,8 @@ def _too_new(facts: Facts, serving: Sequence[WorkerHealth]) -> Explanation:
     job = facts.job
     known = max(each.info.knows(job.type) for each in serving)
     words = (
-        f"its payload is of version {job.schema_version}, and the running workers of {job.type} know versions "
-        f"up to {known}: it waits for a worker with newer code"
+        f"its payload is of version {job.schema_version}, and the running workers of {job.type} know "
+        f"versions up to {known}: it waits for a worker with newer code"
     )
     newest = max(serving, key=lambda each: each.info.knows(job.type))
     return Explanation(
@@ -305,7 +306,8 @@ def _limits(facts: Facts) -> Iterator[Explanation]:
                 mend=f"windlass limit '{held.name}' --rate none",
             )
     tenant = facts.tenant
-    if tenant is not None and tenant.limit.per_tenant is not None and tenant.running >= tenant.limit.per_tenant:
+    most = None if tenant is None else tenant.limit.per_tenant
+    if tenant is not None and most is not None and tenant.running >= most:
         who = f"tenant {facts.job.tenant}" if facts.job.tenant else "jobs without a tenant"
         yield Explanation(
             sentence=f"{_count(tenant.running, 'job')} of {facts.job.type} may run at once for {who}, and "
@@ -375,7 +377,7 @@ def _many(ahead: Ahead) -> str:
 
 
 def _expected(facts: Facts) -> datetime | None:
-    """When its turn comes if all goes on as it did lately; not known of a line that is not counted to its end."""
+    """When its turn comes if all goes on so; not known of a line that is not counted to its end."""
     if not facts.pace.ended or facts.ahead.count >= MOST_AHEAD:
         return None
     return facts.now + timedelta(seconds=facts.ahead.count / facts.pace.per_second)
@@ -447,4 +449,4 @@ def _span(span: timedelta) -> str:
 
 
 _LONGEST_ERROR = 160
-_NEVER = datetime.min
+_NEVER = datetime.min.replace(tzinfo=UTC)

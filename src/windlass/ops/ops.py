@@ -17,6 +17,7 @@ from windlass.errors import ConfirmationNeeded, InvalidValue, JobNotFound, Worke
 from windlass.job import HIGHEST_PRIORITY, Job, TypeInfo, View
 from windlass.ops import keys
 from windlass.ops.bulk import Bulk, Verb, act_on_all, matching, narrowed
+from windlass.ops.explain import Explanation, explain
 from windlass.ops.flow import FlowVerbs
 from windlass.ops.keys import KeyWish
 from windlass.ops.local import Stop, local_workers, stop, with_the_gone_dead
@@ -100,6 +101,14 @@ class Ops(FlowVerbs):
             batch=self.store.batch_of(job.id),
             waits_for=tuple(waits),
         )
+
+    def explain(self, name: str) -> Explanation:
+        """Why a job does not run, or what became of it, in one sentence."""
+        facts = self.store.facts(name)
+        if facts is None:
+            raise JobNotFound(name)
+        here = with_the_gone_dead(facts.workers)
+        return explain(msgspec.structs.replace(facts, workers=tuple(here)))
 
     def batch(self, batch_id: str) -> BatchInfo:
         """How far a batch has come."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from fnmatch import fnmatchcase
 from typing import Any
 
 import msgspec
@@ -16,10 +15,7 @@ from windlass.policy.retry import Retry
 from windlass.registry import limit_from
 from windlass.settings import KEY, Effective, Settings
 from windlass.store.flow import Breaker, Pause, Switches
-from windlass.store.protocol import Counts, WorkerInfo
-
-# A worker whose beat is older than this is taken for dead by the others.
-SILENT_AFTER = timedelta(seconds=10)
+from windlass.store.protocol import SILENT_AFTER, Counts, WorkerInfo
 
 
 class WorkerHealth(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,7 +142,7 @@ def _type_status(
         effective=_effective(name, info, settings),
         counts=columns,
         oldest_due=max((each.oldest for each in here if each.oldest is not None), default=None),
-        workers=sum(1 for worker in workers if worker.alive and serves(worker.info, name)),
+        workers=sum(1 for worker in workers if worker.alive and worker.info.serves(name)),
         limit=settings.limit(name, limit_from(info.options) if info else None),
         limit_key=info.options.get("limit_key") if info else None,
     )
@@ -161,11 +157,6 @@ def _effective(name: str, info: TypeInfo | None, settings: Settings) -> Effectiv
         timeout=timedelta(seconds=options["timeout"]) if "timeout" in said else None,
         retry=msgspec.convert(options["retry"], Retry) if "retry" in said else None,
     )
-
-
-def serves(worker: WorkerInfo, job_type: str) -> bool:
-    """Whether a worker takes jobs of a type."""
-    return any(fnmatchcase(job_type, pattern) for pattern in worker.types)
 
 
 def _column(state: JobState, view: str | None) -> str:

@@ -1,9 +1,9 @@
-"""What must be known to say why a job does not run? The part of the seam behind `explain`."""
+"""What must be known to say why a job does not run?"""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,14 +14,14 @@ from windlass.store.flow import Breaker, Pause
 if TYPE_CHECKING:
     from windlass.store.protocol import WorkerInfo
 
-# Jobs in front are counted up to here, and then are "over" so many: the answer must not cost what a backlog costs.
+# Jobs in front are counted up to here: the answer must not cost what a backlog costs.
 MOST_AHEAD = 1_000
 # So many of those that hold something are named.
 MOST_NAMED = 10
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
-    """A limit that a job must pass: a type's, a key's (`key:crm`) or all jobs' (`*`); and what runs under it."""
+    """A limit that a job must pass: of a type, a key (`key:crm`) or all jobs (`*`); and what runs so."""
 
     name: str
     limit: Limit
@@ -91,10 +91,3 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     unique_holder: str | None = None
     ahead: Ahead = Ahead()
     pace: Pace = Pace()
-
-
-class Explaining(Protocol):
-    """Why does a job not run?"""
-
-    def facts(self, job_id: str) -> Facts | None:
-        """All that bears on a job, in one snapshot; None if there is none of that id."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
 import msgspec
@@ -12,6 +13,7 @@ from windlass.job import Job, JobState, Lease, NewJob, Request, TypeInfo
 from windlass.outcome import Outcome
 from windlass.store.access import Access
 from windlass.store.batches import BatchInfo, NewBatch
+from windlass.store.examining import Examining
 from windlass.store.flow import Flow, Restriction
 from windlass.store.handling import Handling
 from windlass.store.scheduling import Scheduling
@@ -120,6 +122,11 @@ class Running(Protocol):
         """Leases past their end, the longest past first."""
 
 
+# A worker whose beat is older than this is taken for dead by the others.
+SILENT_AFTER = timedelta(seconds=10)
+# As new as any can be.
+NEWEST_VERSION = 2**31 - 1
+
 # --- the fleet ----------------------------------------------------------------------------------
 
 
@@ -147,6 +154,16 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     # Not told of new jobs, though it should be: it finds them by looking each second.
     deaf: bool = False
     drain: bool = False
+    # The schema versions that its code knows, by type; of older releases and over HTTP nothing is said.
+    versions: Mapping[str, int] = {}
+
+    def serves(self, job_type: str) -> bool:
+        """Whether it takes jobs of a type."""
+        return any(fnmatchcase(job_type, pattern) for pattern in self.types)
+
+    def knows(self, job_type: str) -> int:
+        """The newest schema version of a type that it takes."""
+        return self.versions.get(job_type, NEWEST_VERSION)
 
 
 class Vitals(msgspec.Struct, frozen=True, kw_only=True):
@@ -367,5 +384,7 @@ class Upkeep(Protocol):
         """Let go of files, connections and threads."""
 
 
-class Store(Producing, Running, Handling, Fleet, Flow, Operating, Scheduling, Access, Upkeep, Protocol):
+class Store(
+    Producing, Running, Handling, Fleet, Flow, Operating, Examining, Scheduling, Access, Upkeep, Protocol
+):
     """Everything that a store can do."""

@@ -11,8 +11,10 @@ from windlass.store.verbs import (
     admitting,
     breaking,
     chaining,
+    explaining,
     fleet,
     flow,
+    grouping,
     handling,
     limiting,
     operating,
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from windlass.schedule import NewSchedule
     from windlass.store.access import ApiKey, AuditPage, NewApiKey
     from windlass.store.batches import BatchInfo, NewBatch
+    from windlass.store.examining import DeadGroups
+    from windlass.store.explaining import Facts
     from windlass.store.flow import Breaker, BreakerState, Depths, Pause, Restriction, Runs, Switches
     from windlass.store.handling import Once, Progress
     from windlass.store.protocol import Acted, Counts, Edit, Enqueued, Filter, Page, WorkerInfo
@@ -145,6 +149,14 @@ class SharedVerbs(ABC):
 
     def edit(self, job_id: str, change: Edit, *, by: str = "", why: str = "") -> Acted:
         return self._write(operating.edit, job_id, change, by, why)
+
+    # --- on call ---
+
+    def facts(self, name: str) -> Facts | None:
+        return self._read(explaining.facts, name)
+
+    def dead_groups(self, types: Sequence[str] = ()) -> DeadGroups:
+        return self._read(grouping.dead_groups, types)
 
     # --- the flow ---
 
