@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -12,13 +13,15 @@ import click
 from windlass.cli.act import confirm_option, discard, replay
 from windlass.cli.commands import Command, Group
 from windlass.cli.jobs import show, show_page
-from windlass.cli.options import filter_options_without_state, read_filter
-from windlass.cli.session import session
+from windlass.cli.options import filter_options_without_state, names_any, read_filter
+from windlass.cli.screen import ago, number, one_line
+from windlass.cli.session import Session, session
 from windlass.errors import InvalidPayload, InvalidValue, WrongState
 from windlass.job import Job, JobState
 from windlass.ops import Ops
-from windlass.ops.document import encode
+from windlass.ops.document import encode, groups_document
 from windlass.payload import parse, seal
+from windlass.store.examining import MOST_DEAD
 
 
 @click.group(
@@ -40,15 +43,22 @@ def dlq() -> None:
     examples="""
         windlass dlq list
         windlass dlq list --type send_email --error ConnectionError
+        windlass dlq list --group
         windlass dlq list --json
     """,
 )
 @filter_options_without_state
 @click.option("--limit", default=50, show_default=True, metavar="N", help="So many at most, up to 1000.")
 @click.option("--cursor", metavar="CURSOR", help="Go on where an earlier list ended.")
-def list_dead(limit: int, cursor: str | None, **choice: Any) -> None:
+@click.option("--group", is_flag=True, help="By type and error, the largest group first; of types only.")
+def list_dead(limit: int, cursor: str | None, group: bool, **choice: Any) -> None:
     """Dead jobs, newest first."""
     here = session()
+    if group:
+        if cursor is not None or names_any({**choice, "type": ()}):
+            raise click.UsageError("--group takes no other filter than --type")
+        _show_groups(here, choice["type"])
+        return
     if not here.json and here.screen.width is not None and cursor is None:
         counts = {each.name: each.counts[JobState.DEAD] for each in here.ops().types()}
         told = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
@@ -87,6 +97,43 @@ def edit(name: str, yes: bool, confirm: bool, why: str) -> None:
     # Whoever was asked has just looked at it.
     acted = ops.replay(job.id, payload=payload, confirm=confirm or not yes, why=why)
     click.echo(encode(acted) if here.json else f"{acted.id}: sent back to be run with its new payload")
+
+
+def _show_groups(here: Session, types: tuple[str, ...]) -> None:
+    ops = here.ops()
+    found, now = ops.dead_groups(types), ops.now()
+    if here.json:
+        click.echo(encode(groups_document(found)))
+        return
+    if not found.groups:
+        click.echo("There are no dead letters.", err=True)
+        return
+    head = ("COUNT", "TYPE", "ERROR", "FIRST", "LAST", "UP TO NOW", "SAMPLE", "MESSAGE")
+    rows = [
+        [
+            each.count,
+            one_line(each.type),
+            one_line(each.error),
+            ago(each.first, now),
+            ago(each.last, now),
+            spark(each.spark),
+            each.sample,
+            one_line(each.message),
+        ]
+        for each in found.groups
+    ]
+    click.echo("\n".join(here.screen.table(head, rows)))
+    if found.capped:
+        click.echo(f"(of the newest {number(MOST_DEAD)} dead letters)", err=True)
+
+
+def spark(points: Sequence[int]) -> str:
+    """Numbers as a line of small bars; what is not nothing can be seen."""
+    most = max(points, default=0)
+    return "".join(_BARS[-(-each * (len(_BARS) - 1) // most)] if most else " " for each in points)
+
+
+_BARS = " ▁▂▃▄▅▆▇█"
 
 
 def _as_dlq(command: click.Command) -> Command:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -23,10 +23,12 @@ from windlass.ops.keys import KeyWish
 from windlass.ops.local import Stop, local_workers, stop, with_the_gone_dead
 from windlass.ops.overview import Overview, TypeStatus, WorkerHealth, health_of, overview
 from windlass.ops.schedules import Schedules, with_schedules
+from windlass.ops.search import WITHIN, find_within
 from windlass.pace import Pace
 from windlass.payload import pack, seal, validate
 from windlass.store.access import ApiKey, AuditPage
 from windlass.store.batches import BatchInfo
+from windlass.store.examining import DatabaseHealth, DeadGroups
 from windlass.store.handling import Progress
 from windlass.store.protocol import (
     Acted,
@@ -80,11 +82,25 @@ class Ops(FlowVerbs):
         seen = overview(self.store.counts(), self.store.types(), self._fleet(), held, self.store.switches())
         return with_schedules(seen, self.schedules.list())
 
-    def find(self, where: Filter, *, limit: int = 50, cursor: str | None = None) -> Page:
-        """Jobs, newest first."""
+    def find(
+        self, where: Filter, *, limit: int = 50, cursor: str | None = None, within: timedelta = WITHIN
+    ) -> Page:
+        """Jobs, newest first. A search that is not over in time ends early: its `next` goes on with it."""
         if not 1 <= limit <= LONGEST_PAGE:
             raise InvalidValue("limit", limit, f"between 1 and {LONGEST_PAGE}")
-        return self.store.find(where, limit=limit, cursor=cursor)
+        return find_within(self.store, where, limit=limit, cursor=cursor, within=within, clock=self._clock)
+
+    def failures(self, *, since: datetime | None = None, limit: int = 50) -> list[Job]:
+        """Jobs whose last attempt failed, dead or to be tried again; the last to change first."""
+        return self.store.failures(since=since, limit=limit)
+
+    def dead_groups(self, types: Sequence[str] = ()) -> DeadGroups:
+        """The dead letters by type and error, the largest group first."""
+        return self.store.dead_groups(types)
+
+    def database(self) -> DatabaseHealth:
+        """How the database is: sizes, dead rows, who keeps them, settings, room."""
+        return self.store.database()
 
     def show(self, name: str) -> Job:
         """One job with its whole story."""

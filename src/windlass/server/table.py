@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from windlass.server import apikeys, docs, health, jobs, leases, operate, schedules, stream
+from windlass.server import apikeys, docs, health, jobs, leases, oncall, operate, schedules, stream
 from windlass.server.routes import Route
 
 ROUTES: tuple[Route, ...] = (
     *jobs.ROUTES,
     *leases.ROUTES,
     *operate.ROUTES,
+    *oncall.ROUTES,
     *schedules.ROUTES,
     *stream.ROUTES,
     *apikeys.ROUTES,

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import msgspec
 
+from windlass.job import Job
 from windlass.store.explaining import Facts
 
 # A line of a dead group's past has so many points.
@@ -94,6 +95,9 @@ class Examining(Protocol):
 
     def facts(self, name: str) -> Facts | None:
         """All that bears on a job (by id or key) in one snapshot; None if there is none."""
+
+    def failures(self, *, since: datetime | None = None, limit: int = 50) -> list[Job]:
+        """Live jobs whose last attempt failed, dead or to be tried again; the last to change first."""
 
     def dead_groups(self, types: Sequence[str] = ()) -> DeadGroups:
         """The newest dead jobs by type and error."""

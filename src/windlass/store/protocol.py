@@ -236,6 +236,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     caller: str | None = None
     batch: str | None = None
     key: str | None = None
+    # A text in the last error; with `=` before it, the whole class, or reason where there is no class.
     error: str | None = None
     older_than: timedelta | None = None
     # Payload fields by path, e.g. {("a", "b"): 1}
@@ -295,8 +296,13 @@ class Operating(Protocol):
     def get(self, name: str, *, caller: str = "") -> Job | None:
         """A job by id or key, live or archived."""
 
-    def find(self, where: Filter, *, limit: int = 50, cursor: str | None = None) -> Page:
-        """Jobs newest first, live and archived."""
+    def find(
+        self, where: Filter, *, limit: int = 50, cursor: str | None = None, window: int | None = None
+    ) -> Page:
+        """Jobs newest first, live and archived; with a window, of those of the next so many numbers only.
+
+        There may then be a `next` though nothing was found: more numbers to look through.
+        """
 
     def count(self, where: Filter, *, limit: int) -> int:
         """How many jobs match, counted up to `limit`."""

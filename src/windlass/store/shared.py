@@ -27,7 +27,7 @@ from windlass.store.verbs import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
-    from datetime import timedelta
+    from datetime import datetime, timedelta
 
     from windlass.job import Job, Lease, NewJob, TypeInfo
     from windlass.policy.breaker import BreakerTerms
@@ -126,8 +126,10 @@ class SharedVerbs(ABC):
     def get(self, name: str, *, caller: str = "") -> Job | None:
         return self._read(operating.get, name, caller)
 
-    def find(self, where: Filter, *, limit: int = 50, cursor: str | None = None) -> Page:
-        return self._read(searching.find, where, limit, cursor)
+    def find(
+        self, where: Filter, *, limit: int = 50, cursor: str | None = None, window: int | None = None
+    ) -> Page:
+        return self._read(searching.find, where, limit, cursor, window)
 
     def count(self, where: Filter, *, limit: int) -> int:
         return self._read(searching.count, where, limit)
@@ -154,6 +156,9 @@ class SharedVerbs(ABC):
 
     def facts(self, name: str) -> Facts | None:
         return self._read(explaining.facts, name)
+
+    def failures(self, *, since: datetime | None = None, limit: int = 50) -> list[Job]:
+        return self._read(grouping.failures, since, limit)
 
     def dead_groups(self, types: Sequence[str] = ()) -> DeadGroups:
         return self._read(grouping.dead_groups, types)

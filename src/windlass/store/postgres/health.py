@@ -33,7 +33,6 @@ _SETTINGS = {
     "full_page_writes": ("on",),
     "autovacuum": ("on",),
     "track_counts": ("on",),
-    "synchronous_commit": ("on", "remote_apply", "remote_write"),
 }
 
 

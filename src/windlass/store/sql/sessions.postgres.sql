@@ -7,5 +7,4 @@ select (select count(*) from pg_stat_activity where backend_type = 'client backe
        current_setting('fsync') as fsync,
        current_setting('full_page_writes') as full_page_writes,
        current_setting('autovacuum') as autovacuum,
-       current_setting('track_counts') as track_counts,
-       current_setting('synchronous_commit') as synchronous_commit;
+       current_setting('track_counts') as track_counts;

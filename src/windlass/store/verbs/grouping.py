@@ -1,4 +1,4 @@
-"""What did jobs die of? The newest dead ones, by type and error."""
+"""What failed, and what did jobs die of? The latest, one by one or by type and error."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from collections import defaultdict
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from windlass.clock import from_micros
+from windlass.clock import from_micros, to_micros
 from windlass.store import rows
 from windlass.store.examining import MOST_DEAD, POINTS, DeadGroup, DeadGroups
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
+    from windlass.job import Job
     from windlass.store.transaction import Row, Tx
 
 _MINUTE = 60_000_000
@@ -22,6 +24,12 @@ class _Died(NamedTuple):
     at: int
     id: str
     message: str
+
+
+def failures(tx: Tx, since: datetime | None, limit: int) -> list[Job]:
+    """Live jobs whose last attempt failed, the last to change first."""
+    found = tx.rows("failed_lately", since=0 if since is None else to_micros(since), limit=limit)
+    return [rows.live_job(row) for row in found]
 
 
 def dead_groups(tx: Tx, types: Sequence[str]) -> DeadGroups:
