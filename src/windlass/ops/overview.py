@@ -15,7 +15,9 @@ from windlass.policy.retry import Retry
 from windlass.registry import limit_from
 from windlass.settings import KEY, Effective, Settings
 from windlass.store.flow import Breaker, Pause, Switches
-from windlass.store.protocol import SILENT_AFTER, Counts, WorkerInfo
+from windlass.store.protocol import ALIVE_WITHIN, Counts, WorkerInfo
+
+SILENT_AFTER = ALIVE_WITHIN
 
 
 class WorkerHealth(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,7 +144,7 @@ def _type_status(
         effective=_effective(name, info, settings),
         counts=columns,
         oldest_due=max((each.oldest for each in here if each.oldest is not None), default=None),
-        workers=sum(1 for worker in workers if worker.alive and worker.info.serves(name)),
+        workers=sum(1 for worker in workers if worker.alive and serves(worker.info, name)),
         limit=settings.limit(name, limit_from(info.options) if info else None),
         limit_key=info.options.get("limit_key") if info else None,
     )
@@ -157,6 +159,11 @@ def _effective(name: str, info: TypeInfo | None, settings: Settings) -> Effectiv
         timeout=timedelta(seconds=options["timeout"]) if "timeout" in said else None,
         retry=msgspec.convert(options["retry"], Retry) if "retry" in said else None,
     )
+
+
+def serves(worker: WorkerInfo, job_type: str) -> bool:
+    """Whether a worker takes jobs of a type."""
+    return worker.serves(job_type)
 
 
 def _column(state: JobState, view: str | None) -> str:

@@ -10,7 +10,7 @@ import msgspec
 
 from windlass.errors import InvalidValue, UnknownType
 from windlass.job import HIGHEST_PRIORITY, MAX_ATTEMPTS, MAX_TENANT, TypeInfo
-from windlass.ops.overview import Overview, ScheduleSummary, WorkerHealth
+from windlass.ops.overview import Overview, ScheduleSummary, WorkerHealth, serves
 from windlass.payload import pack, validate
 from windlass.schedule import NewSchedule, TimingOptions, read_timing
 from windlass.schedule.timing import check_name
@@ -146,7 +146,7 @@ class Surroundings(msgspec.Struct, frozen=True):
         notes = [] if info.problem is None else [f"it cannot be fired: {info.problem}"]
         if info.new.type not in self.types:
             notes.append(f"no type {info.new.type} is registered")
-        elif not any(worker.alive and worker.info.serves(info.new.type) for worker in self.workers):
+        elif not any(worker.alive and serves(worker.info, info.new.type) for worker in self.workers):
             notes.append(f"no running worker serves its type {info.new.type}")
         late = info.next_at is not None and self.now - info.next_at > LATE_AFTER
         if late and not info.paused and info.problem is None:

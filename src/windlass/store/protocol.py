@@ -123,7 +123,7 @@ class Running(Protocol):
 
 
 # A worker whose beat is older than this is taken for dead by the others.
-SILENT_AFTER = timedelta(seconds=10)
+ALIVE_WITHIN = timedelta(seconds=10)
 # As new as any can be.
 NEWEST_VERSION = 2**31 - 1
 

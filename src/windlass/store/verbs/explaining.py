@@ -14,7 +14,7 @@ from windlass.registry import key_limits, limit_from
 from windlass.settings import ALL, KEY
 from windlass.store import rows
 from windlass.store.explaining import MOST_AHEAD, MOST_NAMED, Ahead, Facts, Held, Pace, Parent
-from windlass.store.protocol import NEWEST_VERSION, SILENT_AFTER
+from windlass.store.protocol import ALIVE_WITHIN, NEWEST_VERSION
 from windlass.store.verbs import chaining, fleet, flow, limiting, operating, producing, upkeep
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def _parents(tx: Tx, job: Job) -> tuple[Parent, ...]:
 
 def _alive(worker: WorkerInfo, now: int) -> bool:
     beat = 0 if worker.beat_at is None else to_micros(worker.beat_at)
-    return worker.state in _LIVING and now - beat <= span(SILENT_AFTER)
+    return worker.state in _LIVING and now - beat <= span(ALIVE_WITHIN)
 
 
 def _rivals(

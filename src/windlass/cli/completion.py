@@ -1,0 +1,33 @@
+"""How does a shell complete our words? By asking this very program."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+from windlass.cli.commands import Command
+
+_SHELLS = ("bash", "zsh", "fish")
+
+
+@click.command(
+    cls=Command,
+    examples="""
+        windlass completion bash > ~/.local/share/bash-completion/completions/windlass
+        windlass completion zsh > ~/.zfunc/_windlass
+        windlass completion fish > ~/.config/fish/completions/windlass.fish
+        source <(windlass completion bash)      only for this shell
+    """,
+)
+@click.argument("shell", type=click.Choice(_SHELLS), metavar="SHELL")
+def completion(shell: str) -> None:
+    """A script that completes commands and options in bash, zsh or fish."""
+    kind = get_completion_class(shell)
+    assert kind is not None  # noqa: S101 - the library knows all three
+    root = click.get_current_context().find_root().command
+    click.echo(kind(root, {}, "windlass", VARIABLE).source())
+
+
+# Where the script puts what it asks; the program then answers with words and does nothing else.
+VARIABLE = "_WINDLASS_COMPLETE"
+COMMANDS = (completion,)
