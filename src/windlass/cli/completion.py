@@ -6,6 +6,8 @@ import click
 from click.shell_completion import get_completion_class
 
 from windlass.cli.commands import Command
+from windlass.cli.session import session
+from windlass.ops.document import encode
 
 _SHELLS = ("bash", "zsh", "fish")
 
@@ -25,7 +27,8 @@ def completion(shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None  # noqa: S101 - the library knows all three
     root = click.get_current_context().find_root().command
-    click.echo(kind(root, {}, "windlass", VARIABLE).source())
+    script = kind(root, {}, "windlass", VARIABLE).source()
+    click.echo(encode({"shell": shell, "script": script}) if session().json else script)
 
 
 # Where the script puts what it asks; the program then answers with words and does nothing else.

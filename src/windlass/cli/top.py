@@ -16,6 +16,7 @@ from windlass.cli.session import Session, session
 from windlass.cli.story import COLOURS, error_line
 from windlass.job import Job, JobState, View
 from windlass.ops import Ops, Overview, TypeStatus, WorkerHealth
+from windlass.ops.document import encode, job_document, worker_document
 
 _EVERY = 1.0
 _WIDTH, _HEIGHT = 80, 24
@@ -64,7 +65,7 @@ def rates(before: Sight | None, after: Sight) -> Rates | None:
 
 
 def frame(
-    place: str, sight: Sight, pace: Rates | None, screen: Screen, height: int, note: str = ""
+    place: str, sight: Sight, pace: Rates | None, screen: Screen, *, height: int, note: str = ""
 ) -> list[str]:
     """The lines of one screen: types first, then workers, then what failed last; no more than fit."""
     width = screen.width or 10_000
@@ -108,7 +109,7 @@ def _types(seen: Overview, screen: Screen, room: int) -> list[str]:
     rows: list[list[Cell | str | int]] = [_type(each) for each in shown]
     if not rows:
         return ["no types yet"]
-    lines = [cut_line for cut_line in screen.table(_TYPE_HEAD, rows)]
+    lines = screen.table(_TYPE_HEAD, rows)
     if len(shown) < len(busy):
         lines.append(f"and {len(busy) - len(shown)} more types")
     return lines
@@ -185,10 +186,13 @@ def _failure(job: Job, now: datetime, screen: Screen) -> str:
     help="Seconds between looks.",
 )
 def top(once: bool, every: float) -> None:
-    """A live screen: types, workers, rates, oldest ages, recent failures. Keys: q leaves, p holds it still."""
+    """A live screen: types, workers, rates, oldest ages, recent failures.
+
+    Keys: q leaves, p holds it still and lets it go on. Without a terminal it shows one frame.
+    """
     here = session()
     ops = here.ops()
-    if once or not click.get_text_stream("stdout").isatty():
+    if once or here.json or not click.get_text_stream("stdout").isatty():
         _show_once(here, ops)
         return
     try:
@@ -198,13 +202,19 @@ def top(once: bool, every: float) -> None:
 
 
 def _show_once(here: Session, ops: Ops) -> None:
+    if here.json:
+        sight = look(ops)
+        workers = [worker_document(each) for each in sight.workers]
+        failures = [job_document(job, sight.seen.now) for job in sight.failures]
+        click.echo(encode({"status": sight.seen, "workers": workers, "failures": failures}))
+        return
     with keys() as wait:
         before = look(ops)
         wait(_EVERY)
     after = look(ops)
     size = shutil.get_terminal_size((_WIDTH, _HEIGHT))
     screen = Screen(size.columns, here.screen.colours)
-    click.echo("\n".join(frame(here.place, after, rates(before, after), screen, size.lines - 1)))
+    click.echo("\n".join(frame(here.place, after, rates(before, after), screen, height=size.lines - 1)))
 
 
 def _live(here: Session, ops: Ops, every: float) -> None:
@@ -230,7 +240,7 @@ def _live(here: Session, ops: Ops, every: float) -> None:
 def _draw(here: Session, sight: Sight, pace: Rates | None, note: str) -> None:
     size = shutil.get_terminal_size((_WIDTH, _HEIGHT))
     screen = Screen(max(_NARROWEST, size.columns), here.screen.colours)
-    lines = frame(here.place, sight, pace, screen, size.lines - 1, note)
+    lines = frame(here.place, sight, pace, screen, height=size.lines - 1, note=note)
     drawn = "".join(line + _TO_LINE_END + "\r\n" for line in lines)
     click.echo(_HOME + drawn + _TO_SCREEN_END, nl=False)
 

@@ -25,7 +25,7 @@ _OVERLAP = timedelta(seconds=5)
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that happened to a job: enqueued, started, completed, retrying, dead, or what a person did."""
+    """What happened to a job: enqueued, started, completed, retrying, dead, or what a person did."""
 
     at: datetime
     what: str
