@@ -25,7 +25,7 @@ from tests.conformance.scene import (
 from windlass.clock import ManualClock
 from windlass.job import JobState, Lease, NewJob, TypeInfo
 from windlass.ops import Ops
-from windlass.ops.explain import Cause, Explanation, Link, explanation_document
+from windlass.ops.explanation import Cause, Explanation, Link, explanation_document
 from windlass.policy.breaker import BreakerTerms
 from windlass.policy.limit import Limit, Rate
 from windlass.store.flow import BreakerState, Restriction, Runs
@@ -197,11 +197,15 @@ def test_a_full_limit_names_the_jobs_that_hold_it(store: Store, clock: ManualClo
     assert (found.cause, found.link) == (Cause.LIMIT, Link("limit", MAIL))
     assert set(found.blockers) == set(ids(held))
     assert found.sentence.startswith(f"{MAIL} may have 2 jobs running at once, and they are ")
-    assert found.mend == f"windlass limit '{MAIL}' --concurrency none"
+    assert found.mend == f"windlass limit {MAIL} --concurrency none"
 
     # What several types share, and what holds for all of them.
     store.set_settings({f"{MAIL}.concurrency": "none", "key:crm.concurrency": "2"})
-    assert why(store, waiting.id).link == Link("limit", "key:crm")
+    found = why(store, waiting.id)
+    assert (found.link, found.mend) == (
+        Link("limit", "key:crm"),
+        "windlass limit --key crm --concurrency none",
+    )
     store.set_settings({"key:crm.concurrency": "none", "*.concurrency": "2"})
     found = why(store, waiting.id)
     assert (found.link, set(found.blockers)) == (Link("limit", "*"), set(ids(held)))

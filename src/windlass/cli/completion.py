@@ -15,15 +15,18 @@ _SHELLS = ("bash", "zsh", "fish")
 @click.command(
     cls=Command,
     examples="""
-        windlass completion bash > ~/.local/share/bash-completion/completions/windlass
-        windlass completion zsh > ~/.zfunc/_windlass
-        windlass completion fish > ~/.config/fish/completions/windlass.fish
-        source <(windlass completion bash)      only for this shell
+        windlass completion bash
+        windlass completion zsh
+        windlass completion fish
     """,
 )
 @click.argument("shell", type=click.Choice(_SHELLS), metavar="SHELL")
 def completion(shell: str) -> None:
-    """A script that completes commands and options in bash, zsh or fish."""
+    """A script that completes commands and options in bash, zsh or fish.
+
+    Write it to ~/.local/share/bash-completion/completions/windlass, to _windlass in a folder of zsh's
+    fpath, or to ~/.config/fish/completions/windlass.fish.
+    """
     kind = get_completion_class(shell)
     assert kind is not None  # noqa: S101 - the library knows all three
     root = click.get_current_context().find_root().command

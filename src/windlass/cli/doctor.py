@@ -23,7 +23,7 @@ _NO_STORE = 3
     examples="""
         windlass doctor
         windlass doctor --json
-        windlass doctor --quiet || echo "somebody should look"
+        windlass doctor --quiet
     """,
 )
 @click.option("--quiet", "-q", is_flag=True, help="Only what is not well.")

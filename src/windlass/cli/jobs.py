@@ -16,7 +16,7 @@ from windlass.cli.story import COLOURS, JOB_COLUMNS, job_row, tell, tell_batch
 from windlass.job import JobState
 from windlass.ops import Overview, TypeStatus
 from windlass.ops.document import batch_document, encode, page_document, told_document
-from windlass.ops.explain import explanation_document
+from windlass.ops.explanation import explanation_document
 from windlass.ops.overview import ScheduleSummary
 from windlass.ops.search import read_query
 from windlass.policy.limit import told as told_limit

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -17,24 +17,21 @@ from windlass.errors import ConfirmationNeeded, InvalidValue, JobNotFound, Worke
 from windlass.job import HIGHEST_PRIORITY, Job, TypeInfo, View
 from windlass.ops import keys
 from windlass.ops.bulk import Bulk, Verb, act_on_all, matching, narrowed
-from windlass.ops.explain import Explanation, explain
 from windlass.ops.flow import FlowVerbs
 from windlass.ops.keys import KeyWish
 from windlass.ops.local import Stop, local_workers, stop, with_the_gone_dead
+from windlass.ops.oncall import OncallVerbs
 from windlass.ops.overview import Overview, TypeStatus, WorkerHealth, health_of, overview
 from windlass.ops.schedules import Schedules, with_schedules
-from windlass.ops.search import WITHIN, find_within
 from windlass.pace import Pace
 from windlass.payload import pack, seal, validate
 from windlass.store.access import ApiKey, AuditPage
 from windlass.store.batches import BatchInfo
-from windlass.store.examining import DatabaseHealth, DeadGroups
 from windlass.store.handling import Progress
 from windlass.store.protocol import (
     Acted,
     Edit,
     Filter,
-    Page,
     Retention,
     Store,
     StoreStatus,
@@ -59,7 +56,7 @@ class Ties(msgspec.Struct, frozen=True, kw_only=True):
     waits_for: tuple[str, ...] = ()
 
 
-class Ops(FlowVerbs):
+class Ops(OncallVerbs, FlowVerbs):
     """Every operator verb. `by` names who acts in the records; without one it is the operating system's user.
 
     Jobs are named by id or key. Verbs that change one raise JobNotFound and WrongState.
@@ -82,26 +79,6 @@ class Ops(FlowVerbs):
         seen = overview(self.store.counts(), self.store.types(), self._fleet(), held, self.store.switches())
         return with_schedules(seen, self.schedules.list())
 
-    def find(
-        self, where: Filter, *, limit: int = 50, cursor: str | None = None, within: timedelta = WITHIN
-    ) -> Page:
-        """Jobs, newest first. A search that is not over in time ends early: its `next` goes on with it."""
-        if not 1 <= limit <= LONGEST_PAGE:
-            raise InvalidValue("limit", limit, f"between 1 and {LONGEST_PAGE}")
-        return find_within(self.store, where, limit=limit, cursor=cursor, within=within, clock=self._clock)
-
-    def failures(self, *, since: datetime | None = None, limit: int = 50) -> list[Job]:
-        """Jobs whose last attempt failed, dead or to be tried again; the last to change first."""
-        return self.store.failures(since=since, limit=limit)
-
-    def dead_groups(self, types: Sequence[str] = ()) -> DeadGroups:
-        """The dead letters by type and error, the largest group first."""
-        return self.store.dead_groups(types)
-
-    def database(self) -> DatabaseHealth:
-        """How the database is: sizes, dead rows, who keeps them, settings, room."""
-        return self.store.database()
-
     def show(self, name: str) -> Job:
         """One job with its whole story."""
         job = self.store.get(name)
@@ -117,14 +94,6 @@ class Ops(FlowVerbs):
             batch=self.store.batch_of(job.id),
             waits_for=tuple(waits),
         )
-
-    def explain(self, name: str) -> Explanation:
-        """Why a job does not run, or what became of it, in one sentence."""
-        facts = self.store.facts(name)
-        if facts is None:
-            raise JobNotFound(name)
-        here = with_the_gone_dead(facts.workers)
-        return explain(msgspec.structs.replace(facts, workers=tuple(here)))
 
     def batch(self, batch_id: str) -> BatchInfo:
         """How far a batch has come."""
@@ -435,7 +404,6 @@ def _system_user() -> str:
         return "unknown"
 
 
-LONGEST_PAGE = 1000
 MOST_COUNTED = 1_000_000
 _QUOTED = 5
 _DEFAULTS = tuple(settings.DEFAULTS.items())

@@ -9,7 +9,7 @@ import msgspec
 
 from windlass.errors import InvalidValue
 from windlass.ops.document import database_document, groups_document, page_document
-from windlass.ops.explain import Cause, explanation_document
+from windlass.ops.explanation import Cause, explanation_document
 from windlass.server.call import Call
 from windlass.server.identity import Need
 from windlass.server.reply import Reply
