@@ -1,4 +1,4 @@
-"""What does the person on call see: a screen that fits, events in their order, findings with what mends them?"""
+"""What does the person on call see: a screen that fits, events in order, findings with what mends them?"""
 
 from __future__ import annotations
 
