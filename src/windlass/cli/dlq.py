@@ -5,6 +5,10 @@ from __future__ import annotations
 import copy
 import json
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import click
@@ -12,13 +16,15 @@ import click
 from windlass.cli.act import confirm_option, discard, replay
 from windlass.cli.commands import Command, Group
 from windlass.cli.jobs import show, show_page
-from windlass.cli.options import filter_options_without_state, read_filter
-from windlass.cli.session import session
-from windlass.errors import InvalidPayload, InvalidValue, WrongState
+from windlass.cli.options import filter_options_without_state, names_any, read_filter
+from windlass.cli.screen import ago, number, one_line
+from windlass.cli.session import Session, session
+from windlass.errors import InvalidPayload, InvalidValue, WindlassError, WrongState
 from windlass.job import Job, JobState
 from windlass.ops import Ops
-from windlass.ops.document import encode
+from windlass.ops.document import encode, groups_document
 from windlass.payload import parse, seal
+from windlass.store.examining import MOST_DEAD
 
 
 @click.group(
@@ -40,15 +46,22 @@ def dlq() -> None:
     examples="""
         windlass dlq list
         windlass dlq list --type send_email --error ConnectionError
+        windlass dlq list --group
         windlass dlq list --json
     """,
 )
 @filter_options_without_state
 @click.option("--limit", default=50, show_default=True, metavar="N", help="So many at most, up to 1000.")
 @click.option("--cursor", metavar="CURSOR", help="Go on where an earlier list ended.")
-def list_dead(limit: int, cursor: str | None, **choice: Any) -> None:
+@click.option("--group", is_flag=True, help="By type and error, the largest group first; of types only.")
+def list_dead(limit: int, cursor: str | None, group: bool, **choice: Any) -> None:
     """Dead jobs, newest first."""
     here = session()
+    if group:
+        if cursor is not None or names_any({**choice, "type": ()}):
+            raise click.UsageError("--group takes no other filter than --type")
+        _show_groups(here, choice["type"])
+        return
     if not here.json and here.screen.width is not None and cursor is None:
         counts = {each.name: each.counts[JobState.DEAD] for each in here.ops().types()}
         told = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
@@ -67,26 +80,73 @@ def list_dead(limit: int, cursor: str | None, **choice: Any) -> None:
 @click.option("--yes", "-y", is_flag=True, help="Do not ask before the replay.")
 @confirm_option
 @click.option("--why", default="", metavar="TEXT", help="Noted in the job's record.")
-def edit(name: str, yes: bool, confirm: bool, why: str) -> None:
+@click.option(
+    "--file",
+    "path",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="PATH",
+    help="Take the payload from a file; no editor is opened.",
+)
+def edit(name: str, yes: bool, confirm: bool, why: str, path: Path | None) -> None:
     """Change a dead job's payload in $EDITOR and send it back to be run.
 
     The new payload must fit the type's schema. Without the replay nothing is changed: a dead job keeps the
-    payload that it died of. The old payload stays in the job's record.
+    payload that it died of. The old payload stays in the job's record. What was written is not lost if it
+    does not fit: it is kept in a file, which --file takes.
     """
     here = session()
     ops = here.ops()
     job = ops.show(name)
     if job.state is not JobState.DEAD:
         raise WrongState(job.id, "edit", job.state, "dead")
-    payload = _edited(ops, job)
-    if payload is None:
+    text = _edited(ops, job) if path is None else path.read_text(encoding="utf-8")
+    if text is None:
         click.echo("Nothing was changed.", err=True)
         return
-    if not yes:
-        click.confirm(f"replay {job.id} with the new payload?", abort=True, err=True)
-    # Whoever was asked has just looked at it.
-    acted = ops.replay(job.id, payload=payload, confirm=confirm or not yes, why=why)
+    with _kept(job, text, path):
+        payload = _checked(ops, job, text)
+        if not yes:
+            click.confirm(f"replay {job.id} with the new payload?", abort=True, err=True)
+        # Whoever was asked has just looked at it.
+        acted = ops.replay(job.id, payload=payload, confirm=confirm or not yes, why=why)
     click.echo(encode(acted) if here.json else f"{acted.id}: sent back to be run with its new payload")
+
+
+def _show_groups(here: Session, types: tuple[str, ...]) -> None:
+    ops = here.ops()
+    found, now = ops.dead_groups(types), ops.now()
+    if here.json:
+        click.echo(encode(groups_document(found)))
+        return
+    if not found.groups:
+        click.echo("There are no dead letters.", err=True)
+        return
+    head = ("COUNT", "TYPE", "ERROR", "FIRST", "LAST", "UP TO NOW", "SAMPLE", "MESSAGE")
+    rows = [
+        [
+            each.count,
+            one_line(each.type),
+            one_line(each.error),
+            ago(each.first, now),
+            ago(each.last, now),
+            spark(each.spark),
+            each.sample,
+            one_line(each.message),
+        ]
+        for each in found.groups
+    ]
+    click.echo("\n".join(here.screen.table(head, rows)))
+    if found.capped:
+        click.echo(f"(of the newest {number(MOST_DEAD)} dead letters)", err=True)
+
+
+def spark(points: Sequence[int]) -> str:
+    """Numbers as a line of small bars; what is not nothing can be seen."""
+    most = max(points, default=0)
+    return "".join(_BARS[-(-each * (len(_BARS) - 1) // most)] if most else " " for each in points)
+
+
+_BARS = " ▁▂▃▄▅▆▇█"
 
 
 def _as_dlq(command: click.Command) -> Command:
@@ -103,8 +163,8 @@ for _command in (show, replay, discard):
 COMMANDS = (dlq,)
 
 
-def _edited(ops: Ops, job: Job) -> dict[str, Any] | None:
-    """The payload as it leaves the editor, checked; None if it was left as it is."""
+def _edited(ops: Ops, job: Job) -> str | None:
+    """The payload as it leaves the editor, again and again until it fits; None if it was left as it is."""
     before = json.loads(bytes(job.payload))
     text = json.dumps(seal.shown(before), indent=2, ensure_ascii=False) + "\n"
     while True:
@@ -112,13 +172,34 @@ def _edited(ops: Ops, job: Job) -> dict[str, Any] | None:
         if edited is None:
             return None
         try:
-            payload = seal.restored(parse(edited), before)
-            ops.check_payload(job.type, payload)
+            return None if _checked(ops, job, edited) == before else edited
         except (InvalidValue, InvalidPayload) as error:
             if not sys.stdin.isatty():
-                raise
+                return edited
             click.echo(f"windlass: {error}", err=True)
-            click.confirm("edit again?", abort=True, err=True, default=True)
+            if not click.confirm("edit again?", err=True, default=True):
+                return edited
             text = edited
-            continue
-        return None if payload == before else payload
+
+
+def _checked(ops: Ops, job: Job, text: str) -> dict[str, Any]:
+    payload = seal.restored(parse(text), json.loads(bytes(job.payload)))
+    ops.check_payload(job.type, payload)
+    return dict(payload)
+
+
+@contextmanager
+def _kept(job: Job, text: str, path: Path | None) -> Iterator[None]:
+    """If it comes to nothing, what somebody has written stays in a file."""
+    try:
+        yield
+    except (WindlassError, click.Abort):
+        if path is None:
+            # Of this user alone, for a payload is nobody else's business.
+            with NamedTemporaryFile(
+                "w", prefix="windlass-", suffix=".json", delete=False, encoding="utf-8"
+            ) as file:
+                file.write(text)
+            again = f"windlass dlq edit {job.id} --file {file.name}"
+            click.echo(f"windlass: what you wrote is kept: {again}", err=True)
+        raise

@@ -7,15 +7,18 @@ from typing import Any
 
 import click
 
+from windlass import connect
 from windlass.cli.commands import Command
-from windlass.cli.options import filter_options, read_filter
-from windlass.cli.screen import Cell, Screen, age, ago, duration, number
+from windlass.cli.options import filter_options, names_any, read_filter
+from windlass.cli.screen import Cell, Screen, age, ago, duration, number, one_line
 from windlass.cli.session import session
 from windlass.cli.story import COLOURS, JOB_COLUMNS, job_row, tell, tell_batch
 from windlass.job import JobState
 from windlass.ops import Overview, TypeStatus
 from windlass.ops.document import batch_document, encode, page_document, told_document
+from windlass.ops.explanation import explanation_document
 from windlass.ops.overview import ScheduleSummary
+from windlass.ops.search import read_query
 from windlass.policy.limit import told as told_limit
 from windlass.policy.retry import Retry
 from windlass.store.protocol import Filter, Page
@@ -58,15 +61,23 @@ def status() -> None:
         windlass list --state dead --type send_email
         windlass list --state retrying --error timeout
         windlass list --where payload.user.id=42 --older-than 1h
+        windlass list 'type:send_email state:dead payload.user.id:42 error:Timeout older:1h'
         windlass list --limit 1000 --json
     """,
 )
+@click.argument("query", required=False, metavar="[QUERY]")
 @filter_options
 @click.option("--limit", default=50, show_default=True, metavar="N", help="So many at most, up to 1000.")
 @click.option("--cursor", metavar="CURSOR", help="Go on where an earlier list ended.")
-def list_jobs(limit: int, cursor: str | None, **choice: Any) -> None:
-    """Jobs, newest first, live and ended."""
-    show_page(read_filter(choice), limit, cursor)
+def list_jobs(query: str | None, limit: int, cursor: str | None, **choice: Any) -> None:
+    """Jobs, newest first, live and ended.
+
+    QUERY says in one line which: words such as type: state: tenant: key: error: older: and payload.FIELD:
+    with a value behind each; or a job's id or key alone. The options say the same.
+    """
+    if query is not None and names_any(choice):
+        raise click.UsageError("a QUERY and options that choose jobs cannot be combined")
+    show_page(read_filter(choice) if query is None else read_query(query), limit, cursor)
 
 
 @click.command(
@@ -89,8 +100,36 @@ def show(name: str) -> None:
     ties = ops.ties(job)
     if here.json:
         click.echo(encode(told_document(job, ties, now)))
-    else:
-        click.echo("\n".join(tell(job, now, here.screen, ties)))
+        return
+    # What has ended tells its own story; and over HTTP only the server knows what stands in the way.
+    why = None if job.ended or connect.is_http(here.config.database_url) else ops.explain(job.id).sentence
+    click.echo("\n".join(tell(job, now, here.screen, ties, why)))
+
+
+@click.command(
+    cls=Command,
+    examples="""
+        windlass explain 01980c1e-7f9a-7c43-9b3f-3f1d5a8e2b11
+        windlass explain job1
+        windlass explain job1 --json
+    """,
+)
+@click.argument("name", metavar="ID")
+def explain(name: str) -> None:
+    """Why a job does not run, in one sentence, and what would let it.
+
+    ID is an id or a key.
+    """
+    here = session()
+    found = here.ops().explain(name)
+    if here.json:
+        click.echo(encode(explanation_document(found)))
+        return
+    click.echo(one_line(found.sentence))
+    for sentence in found.also:
+        click.echo(f"also: {one_line(sentence)}")
+    if found.mend is not None:
+        click.echo(f"to change that: {found.mend}")
 
 
 @click.command(
@@ -135,7 +174,7 @@ def types() -> None:
         click.echo("\n".join(here.screen.table(_TYPE_COLUMNS, rows)))
 
 
-COMMANDS = (status, list_jobs, show, batch, types)
+COMMANDS = (status, list_jobs, show, explain, batch, types)
 
 
 def show_page(where: Filter, limit: int, cursor: str | None) -> None:
@@ -146,12 +185,14 @@ def show_page(where: Filter, limit: int, cursor: str | None) -> None:
     if here.json:
         click.echo(encode(page_document(page, now)))
         return
-    if not page.jobs:
-        click.echo("No jobs match.", err=True)
-        return
-    click.echo("\n".join(_page_table(page, now, here.screen)))
-    if page.next:
+    if page.jobs:
+        click.echo("\n".join(_page_table(page, now, here.screen)))
+    if page.next and len(page.jobs) < limit:
+        click.echo(f"Searched for long enough, but not all: go on with --cursor {page.next}", err=True)
+    elif page.next:
         click.echo(f"There are more: --cursor {page.next}", err=True)
+    elif not page.jobs:
+        click.echo("No jobs match.", err=True)
 
 
 def _page_table(page: Page, now: datetime, screen: Screen) -> list[str]:

@@ -15,7 +15,9 @@ from windlass.cli import (
     access,
     act,
     bench,
+    completion,
     dlq,
+    doctor,
     flow,
     jobs,
     produce,
@@ -23,6 +25,8 @@ from windlass.cli import (
     serve,
     settings,
     store,
+    tail,
+    top,
     up,
     work,
 )
@@ -38,6 +42,13 @@ NO_STORE = 3
 INTERRUPTED = 130
 # A mistake of ours; the number is the one that sysexits.h has for it.
 INTERNAL = 70
+
+
+# In the order of use, which is the order of the help.
+MODULES = (
+    *(up, serve, work, produce, jobs, top, tail, act, dlq, flow, schedules),
+    *(settings, access, store, doctor, bench, completion),
+)
 
 
 @click.group(
@@ -60,7 +71,7 @@ def cli(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-for module in (up, serve, work, produce, jobs, act, dlq, flow, schedules, settings, access, store, bench):
+for module in MODULES:
     for command in module.COMMANDS:
         cli.add_command(command)
 

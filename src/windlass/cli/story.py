@@ -45,7 +45,9 @@ def job_row(job: Job, now: datetime) -> list[Cell | str | int]:
     ]
 
 
-def tell(job: Job, now: datetime, screen: Screen, ties: Ties | None = None) -> Iterator[str]:
+def tell(
+    job: Job, now: datetime, screen: Screen, ties: Ties | None = None, why: str | None = None
+) -> Iterator[str]:
     """The whole story of a job, line by line."""
     shown = job.view(now)
     state = f"{job.state} ({shown})" if shown else job.state.value
@@ -53,6 +55,8 @@ def tell(job: Job, now: datetime, screen: Screen, ties: Ties | None = None) -> I
     yield ""
     for name, value in (*_facts(job, now), *_ties(ties or Ties(), now)):
         yield f"  {name:<12}{value}"
+    if why is not None:
+        yield f"  {'why':<12}{one_line(why)}"
     yield from _section(screen, "Payload", block(_pretty(payload_shown(job))))
     if job.result is not None:
         yield from _section(screen, "Result", block(_pretty(job.result)))

@@ -20,6 +20,7 @@ from windlass.ops.bulk import Bulk, Verb, act_on_all, matching, narrowed
 from windlass.ops.flow import FlowVerbs
 from windlass.ops.keys import KeyWish
 from windlass.ops.local import Stop, local_workers, stop, with_the_gone_dead
+from windlass.ops.oncall import OncallVerbs
 from windlass.ops.overview import Overview, TypeStatus, WorkerHealth, health_of, overview
 from windlass.ops.schedules import Schedules, with_schedules
 from windlass.pace import Pace
@@ -31,7 +32,6 @@ from windlass.store.protocol import (
     Acted,
     Edit,
     Filter,
-    Page,
     Retention,
     Store,
     StoreStatus,
@@ -56,7 +56,7 @@ class Ties(msgspec.Struct, frozen=True, kw_only=True):
     waits_for: tuple[str, ...] = ()
 
 
-class Ops(FlowVerbs):
+class Ops(OncallVerbs, FlowVerbs):
     """Every operator verb. `by` names who acts in the records; without one it is the operating system's user.
 
     Jobs are named by id or key. Verbs that change one raise JobNotFound and WrongState.
@@ -78,12 +78,6 @@ class Ops(FlowVerbs):
         held = settings.read(self.store.settings())
         seen = overview(self.store.counts(), self.store.types(), self._fleet(), held, self.store.switches())
         return with_schedules(seen, self.schedules.list())
-
-    def find(self, where: Filter, *, limit: int = 50, cursor: str | None = None) -> Page:
-        """Jobs, newest first."""
-        if not 1 <= limit <= LONGEST_PAGE:
-            raise InvalidValue("limit", limit, f"between 1 and {LONGEST_PAGE}")
-        return self.store.find(where, limit=limit, cursor=cursor)
 
     def show(self, name: str) -> Job:
         """One job with its whole story."""
@@ -410,7 +404,6 @@ def _system_user() -> str:
         return "unknown"
 
 
-LONGEST_PAGE = 1000
 MOST_COUNTED = 1_000_000
 _QUOTED = 5
 _DEFAULTS = tuple(settings.DEFAULTS.items())

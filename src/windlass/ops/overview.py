@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from fnmatch import fnmatchcase
 from typing import Any
 
 import msgspec
@@ -16,10 +15,9 @@ from windlass.policy.retry import Retry
 from windlass.registry import limit_from
 from windlass.settings import KEY, Effective, Settings
 from windlass.store.flow import Breaker, Pause, Switches
-from windlass.store.protocol import Counts, WorkerInfo
+from windlass.store.protocol import ALIVE_WITHIN, Counts, WorkerInfo
 
-# A worker whose beat is older than this is taken for dead by the others.
-SILENT_AFTER = timedelta(seconds=10)
+SILENT_AFTER = ALIVE_WITHIN
 
 
 class WorkerHealth(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,7 +163,7 @@ def _effective(name: str, info: TypeInfo | None, settings: Settings) -> Effectiv
 
 def serves(worker: WorkerInfo, job_type: str) -> bool:
     """Whether a worker takes jobs of a type."""
-    return any(fnmatchcase(job_type, pattern) for pattern in worker.types)
+    return worker.serves(job_type)
 
 
 def _column(state: JobState, view: str | None) -> str:

@@ -10,6 +10,7 @@ from windlass.errors import InvalidValue, JobNotFound
 from windlass.job import Job
 from windlass.ops.document import batch_document, page_document, told_document
 from windlass.ops.filters import read_filter
+from windlass.ops.search import read_query
 from windlass.server.call import Call
 from windlass.server.identity import Need
 from windlass.server.reply import Reply
@@ -38,15 +39,17 @@ async def list_jobs(call: Call) -> Reply:
 
 
 def _page(call: Call, where: Filter, limit: int, cursor: str | None) -> Page:
-    """So many jobs, or fewer if they are large: what one request asks for must fit into memory."""
+    """So many jobs, or fewer if they are large or not found in time: a request must end, and fit memory."""
+    ops = call.parts.ops()
     jobs: list[Job] = []
     size = 0
     while len(jobs) < limit and size < _MOST_BYTES:
-        page = call.parts.store.find(where, limit=min(_READ_AT_ONCE, limit - len(jobs)), cursor=cursor)
+        asked = min(_READ_AT_ONCE, limit - len(jobs))
+        page = ops.find(where, limit=asked, cursor=cursor)
         jobs += page.jobs
         size += sum(_size(job) for job in page.jobs)
         cursor = page.next
-        if cursor is None:
+        if cursor is None or len(page.jobs) < asked:
             break
     return Page(jobs, cursor)
 
@@ -57,6 +60,11 @@ def _size(job: Job) -> int:
 
 
 def _filter(call: Call) -> Filter:
+    line = call.one("q")
+    if line is not None:
+        if others := sorted(set(call.query) & set(FILTER) - {"q"}):
+            raise InvalidValue(others[0], ", ".join(call.query[others[0]]), "left out when q is given")
+        return own(call, read_query(line))
     older = call.one("older_than")
     where = read_filter(
         types=call.many("type"),
@@ -151,6 +159,7 @@ FILTER = {
     "error": "The last error's reason, or a text in it.",
     "older_than": "Enqueued longer ago than this, such as 10m.",
     "where": "A field of the payload, as in payload.user.id=42; may be repeated.",
+    "q": "All of it in one line: type:mail state:dead payload.user.id:42 error:Timeout older:1h.",
 }
 ROUTES = (
     look("jobs", list_jobs, "List jobs", JobPage, need=Need.LOOK, query=FILTER | PAGE, whole=False),

@@ -19,7 +19,7 @@ BODY_LIMIT = 512 * 1024
 BATCH_LIMIT = 8 * 2**20
 # The query of every list.
 PAGE = {
-    "limit": "How many, 1 to 1000; fewer come, with a `next`, if they are large.",
+    "limit": "How many, 1 to 1000; fewer come, with a `next`, if they are large or not found in time.",
     "cursor": "The `next` of the page before.",
 }
 

@@ -18,7 +18,6 @@ from windlass.server.identity import Need
 from windlass.server.problems import Problem
 from windlass.server.reply import Reply
 from windlass.server.routes import Route
-from windlass.store.protocol import Filter
 
 if TYPE_CHECKING:
     from windlass.server.parts import Parts
@@ -108,11 +107,9 @@ class Stream:
         }
         failures: list[Job] = []
         if self._since is not None:
-            for where in (Filter(states=(JobState.DEAD,)), Filter(view=View.RETRYING)):
-                page = self._parts.store.find(where, limit=_MOST_FAILURES)
-                failures += [
-                    job for job in page.jobs if job.updated_at > self._since and job.error is not None
-                ]
+            found = self._parts.store.failures(since=self._since, limit=_MOST_FAILURES)
+            # One that runs again, or is due for it, was told of before.
+            failures = [job for job in found if job.view(now) is View.RETRYING or job.state is JobState.DEAD]
         return now, stats, [_told(job, now) for job in failures]
 
     def _tell(self, event: bytes) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windlass.server import apikeys, docs, health, jobs, leases, operate, produce, schedules, stream
+from windlass.server import apikeys, docs, health, jobs, leases, oncall, operate, produce, schedules, stream
 from windlass.server.routes import Route
 
 ROUTES: tuple[Route, ...] = (
@@ -10,6 +10,7 @@ ROUTES: tuple[Route, ...] = (
     *jobs.ROUTES,
     *leases.ROUTES,
     *operate.ROUTES,
+    *oncall.ROUTES,
     *schedules.ROUTES,
     *stream.ROUTES,
     *apikeys.ROUTES,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
 import msgspec
@@ -12,6 +13,7 @@ from windlass.job import Job, JobState, Lease, NewJob, Request, TypeInfo
 from windlass.outcome import Outcome
 from windlass.store.access import Access
 from windlass.store.batches import BatchInfo, NewBatch
+from windlass.store.examining import Examining
 from windlass.store.flow import Flow, Restriction
 from windlass.store.handling import Handling
 from windlass.store.scheduling import Scheduling
@@ -120,6 +122,11 @@ class Running(Protocol):
         """Leases past their end, the longest past first."""
 
 
+# A worker whose beat is older than this is taken for dead by the others.
+ALIVE_WITHIN = timedelta(seconds=10)
+# As new as any can be.
+NEWEST_VERSION = 2**31 - 1
+
 # --- the fleet ----------------------------------------------------------------------------------
 
 
@@ -147,6 +154,16 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     # Not told of new jobs, though it should be: it finds them by looking each second.
     deaf: bool = False
     drain: bool = False
+    # The schema versions that its code knows, by type; of older releases and over HTTP nothing is said.
+    versions: Mapping[str, int] = {}
+
+    def serves(self, job_type: str) -> bool:
+        """Whether it takes jobs of a type."""
+        return any(fnmatchcase(job_type, pattern) for pattern in self.types)
+
+    def knows(self, job_type: str) -> int:
+        """The newest schema version of a type that it takes."""
+        return self.versions.get(job_type, NEWEST_VERSION)
 
 
 class Vitals(msgspec.Struct, frozen=True, kw_only=True):
@@ -219,6 +236,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     caller: str | None = None
     batch: str | None = None
     key: str | None = None
+    # A text in the last error; with `=` before it, the whole class, or reason where there is no class.
     error: str | None = None
     older_than: timedelta | None = None
     # Payload fields by path, e.g. {("a", "b"): 1}
@@ -278,8 +296,13 @@ class Operating(Protocol):
     def get(self, name: str, *, caller: str = "") -> Job | None:
         """A job by id or key, live or archived."""
 
-    def find(self, where: Filter, *, limit: int = 50, cursor: str | None = None) -> Page:
-        """Jobs newest first, live and archived."""
+    def find(
+        self, where: Filter, *, limit: int = 50, cursor: str | None = None, window: int | None = None
+    ) -> Page:
+        """Jobs newest first, live and archived; with a window, of those of the next so many numbers only.
+
+        There may then be a `next` though nothing was found: more numbers to look through.
+        """
 
     def count(self, where: Filter, *, limit: int) -> int:
         """How many jobs match, counted up to `limit`."""
@@ -367,5 +390,7 @@ class Upkeep(Protocol):
         """Let go of files, connections and threads."""
 
 
-class Store(Producing, Running, Handling, Fleet, Flow, Operating, Scheduling, Access, Upkeep, Protocol):
+class Store(
+    Producing, Running, Handling, Fleet, Flow, Operating, Examining, Scheduling, Access, Upkeep, Protocol
+):
     """Everything that a store can do."""

@@ -87,7 +87,7 @@ def _job(
         worker=row["worker"],
         lease_until=lease_until,
         request=request,
-        error=_error.decode(row["error"]) if row["error"] else None,
+        error=error_from(row["error"]),
         result=result,
         history=_history.decode(row["history"]) if row["history"] else (),
         changes=_changes.decode(row["changes"]) if row["changes"] else (),
@@ -117,6 +117,7 @@ def worker_from(row: Row) -> WorkerInfo:
         late=row["late"],
         deaf=bool(row["deaf"]),
         drain=bool(row["drain"]),
+        versions=msgspec.json.decode(row["versions"], type=dict[str, int]),
     )
 
 
@@ -160,6 +161,11 @@ def type_from(row: Row) -> TypeInfo:
         schema=_object.decode(row["schema"]),
         options=_object.decode(row["options"]),
     )
+
+
+def error_from(text: str | None) -> Error | None:
+    """An error as the job's row carries it."""
+    return _error.decode(text) if text else None
 
 
 def history_text(attempts: Sequence[Attempt]) -> str:

@@ -11,8 +11,10 @@ from windlass.store.verbs import (
     admitting,
     breaking,
     chaining,
+    explaining,
     fleet,
     flow,
+    grouping,
     handling,
     limiting,
     operating,
@@ -25,13 +27,15 @@ from windlass.store.verbs import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
-    from datetime import timedelta
+    from datetime import datetime, timedelta
 
     from windlass.job import Job, Lease, NewJob, TypeInfo
     from windlass.policy.breaker import BreakerTerms
     from windlass.schedule import NewSchedule
     from windlass.store.access import ApiKey, AuditPage, NewApiKey
     from windlass.store.batches import BatchInfo, NewBatch
+    from windlass.store.examining import DeadGroups
+    from windlass.store.explaining import Facts
     from windlass.store.flow import Breaker, BreakerState, Depths, Pause, Restriction, Runs, Switches
     from windlass.store.handling import Once, Progress
     from windlass.store.protocol import Acted, Counts, Edit, Enqueued, Filter, Page, WorkerInfo
@@ -122,8 +126,10 @@ class SharedVerbs(ABC):
     def get(self, name: str, *, caller: str = "") -> Job | None:
         return self._read(operating.get, name, caller)
 
-    def find(self, where: Filter, *, limit: int = 50, cursor: str | None = None) -> Page:
-        return self._read(searching.find, where, limit, cursor)
+    def find(
+        self, where: Filter, *, limit: int = 50, cursor: str | None = None, window: int | None = None
+    ) -> Page:
+        return self._read(searching.find, where, limit, cursor, window)
 
     def count(self, where: Filter, *, limit: int) -> int:
         return self._read(searching.count, where, limit)
@@ -145,6 +151,17 @@ class SharedVerbs(ABC):
 
     def edit(self, job_id: str, change: Edit, *, by: str = "", why: str = "") -> Acted:
         return self._write(operating.edit, job_id, change, by, why)
+
+    # --- on call ---
+
+    def facts(self, name: str) -> Facts | None:
+        return self._read(explaining.facts, name)
+
+    def failures(self, *, since: datetime | None = None, limit: int = 50) -> list[Job]:
+        return self._read(grouping.failures, since, limit)
+
+    def dead_groups(self, types: Sequence[str] = ()) -> DeadGroups:
+        return self._read(grouping.dead_groups, types)
 
     # --- the flow ---
 

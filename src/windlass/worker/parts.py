@@ -202,6 +202,7 @@ class Parts:
             version=version("windlass"),
             types=tuple(self.types),
             slots=sum(pool.slots for pool in self.pools),
+            versions=dict(self.types),
         )
 
 

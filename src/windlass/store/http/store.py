@@ -165,11 +165,21 @@ class HttpStore:
             return None
         return _job(self._read(answer, _Job))
 
-    def find(self, where: Filter, *, limit: int = 50, cursor: str | None = None) -> Page:
+    def find(
+        self,
+        where: Filter,
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+        window: int | None = None,  # noqa: ARG002 - the server bounds its searches itself
+    ) -> Page:
         """Jobs newest first."""
-        if where.ids or where.batch is not None or where.caller is not None:
-            _refuse("a filter by ids, batch or caller")
+        if where.batch is not None or where.caller is not None:
+            _refuse("a filter by batch or caller")
         query: dict[str, str | list[str]] = {"limit": str(limit)}
+        if where.ids:
+            query["q"] = " ".join(where.ids)
+            where = Filter()
         if cursor is not None:
             query["cursor"] = cursor
         if where.types:
@@ -186,6 +196,14 @@ class HttpStore:
             ]
         found = self._read(self._wire.ask("GET", "jobs", query=query), _Page)
         return Page([_job(each) for each in found.jobs], found.next)
+
+    def failures(self, *, since: datetime | None = None, limit: int = 50) -> list[Job]:
+        """Jobs whose last attempt failed, the last to change first."""
+        query: dict[str, str | list[str]] = {"limit": str(limit)}
+        if since is not None:
+            query["since"] = since.isoformat()
+        found = self._read(self._wire.ask("GET", "failures", query=query), _Page)
+        return [_job(each) for each in found.jobs]
 
     def cancel(self, job_id: str, *, by: str = "", why: str = "") -> Acted:  # noqa: ARG002 - the key tells who
         """End a pending job as cancelled, or ask the worker of a running one to."""

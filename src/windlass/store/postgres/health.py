@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from windlass.clock import from_micros
 from windlass.errors import InvalidValue, StoreUnavailable
+from windlass.store.examining import DatabaseHealth, DatabaseSetting, OpenTransaction, TableHealth
 from windlass.store.moving import State
 from windlass.store.postgres import schema
 from windlass.store.postgres.address import MARK
@@ -19,10 +22,18 @@ if TYPE_CHECKING:
     from windlass.store.migration import Migration
     from windlass.store.postgres.address import Address
     from windlass.store.postgres.session import Connection, PostgresTx
+    from windlass.store.transaction import Row
 
 _MOST_COUNTED = 1_000_000
 # So long an open transaction may hold back the cleaning up before a person should know.
 _LONG_SECONDS = 60
+# What a server must not be without; the first of each is what it should be.
+_SETTINGS = {
+    "fsync": ("on",),
+    "full_page_writes": ("on",),
+    "autovacuum": ("on",),
+    "track_counts": ("on",),
+}
 
 
 def check_session(connection: Connection, address: Address) -> None:
@@ -73,6 +84,46 @@ def status(tx: PostgresTx, address: Address, known: Sequence[Migration]) -> Stor
         archived=sizes["archived"],
         invalid_indexes=found.invalid_indexes,
         notes=tuple(notes),
+    )
+
+
+def database(tx: PostgresTx, status: StoreStatus) -> DatabaseHealth:
+    """How the database is."""
+    [found] = tx.rows("sessions")
+    holder = tx.row("oldest_transaction")
+    return DatabaseHealth(
+        kind=status.kind,
+        version=status.version,
+        size_bytes=status.size_bytes,
+        tables=[_table(row) for row in tx.rows("tables")],
+        settings=[
+            DatabaseSetting(
+                name=name, value=found[name], wanted=None if found[name] in allowed else allowed[0]
+            )
+            for name, allowed in _SETTINGS.items()
+        ],
+        notes=list(status.notes),
+        oldest=None if holder is None else _oldest(holder),
+        sessions=found["sessions"],
+        most_sessions=found["most_sessions"],
+        listeners=found["listeners"],
+    )
+
+
+def _table(row: Row) -> TableHealth:
+    return TableHealth(
+        name=row["name"],
+        rows=row["rows"],
+        dead_rows=row["dead_rows"],
+        size_bytes=row["size_bytes"],
+        vacuumed_at=None if row["vacuumed_at"] is None else from_micros(row["vacuumed_at"]),
+        analyzed_at=None if row["analyzed_at"] is None else from_micros(row["analyzed_at"]),
+    )
+
+
+def _oldest(row: Row) -> OpenTransaction:
+    return OpenTransaction(
+        holder=row["holder"], pid=row["pid"], age=timedelta(seconds=max(0.0, row["seconds"] or 0.0))
     )
 
 

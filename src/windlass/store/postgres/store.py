@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from windlass.clock import Clock
     from windlass.job import Lease, NewJob
+    from windlass.store.examining import DatabaseHealth
     from windlass.store.protocol import (
         Claimed,
         Enqueued,
@@ -184,6 +185,9 @@ class PostgresStore(SharedVerbs):
 
     def status(self) -> StoreStatus:
         return self._read(health.status, self.address, self._known)
+
+    def database(self) -> DatabaseHealth:
+        return self._read(health.database, self.status())
 
     def backup(self, path: str) -> None:
         health.backup(self.address, path)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from windlass.errors import InvalidValue, StoreUnavailable
 from windlass.store import statements
+from windlass.store.examining import DatabaseHealth, DatabaseSetting, TableHealth
 from windlass.store.protocol import StoreStatus
 from windlass.store.sqlite import schema, seal
 from windlass.store.sqlite.connection import MEMORY, SqliteTx, open_connection, translated
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from windlass.store.transaction import Tx
 
 _MOST_COUNTED = 1_000_000
+# What holds for connections of ours; the first of each is what it should be.
+_SETTINGS = {"journal_mode": ("wal",), "synchronous": ("2", "3"), "auto_vacuum": ("2", "1", "0")}
 _NETWORK_FILES = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p", "afs", "ceph", "glusterfs"}
 )
@@ -44,6 +48,44 @@ def status(connection: sqlite3.Connection, path: str, known: Sequence[Migration]
         moved_to=moved["place"] if moved else None,
         notes=tuple(_notes(path) + ([seal.note(*moved)] if moved else [])),
     )
+
+
+def database(connection: sqlite3.Connection, path: str, known: Sequence[Migration]) -> DatabaseHealth:
+    """How the file is."""
+    found = status(connection, path, known)
+    pages = {name: _pragma(connection, name) for name in ("page_size", "page_count", "freelist_count")}
+    room = None if path == MEMORY else shutil.disk_usage(Path(path).absolute().parent).free
+    return DatabaseHealth(
+        kind=found.kind,
+        version=found.version,
+        size_bytes=found.size_bytes,
+        tables=[
+            TableHealth(name=name, rows=rows, dead_rows=0, size_bytes=0)
+            for name, rows in (("jobs", found.live), ("archive", found.archived))
+        ],
+        settings=[
+            DatabaseSetting(
+                name=name,
+                value=(value := str(_pragma(connection, name))),
+                wanted=None if path == MEMORY or value in allowed else allowed[0],
+            )
+            for name, allowed in _SETTINGS.items()
+        ],
+        notes=list(found.notes),
+        wal_bytes=_wal_bytes(path),
+        free_bytes=pages["page_size"] * pages["freelist_count"],
+        disk_free_bytes=room,
+    )
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> Any:
+    # Our own names only.
+    return connection.execute(f"pragma {name}").fetchone()[0]
+
+
+def _wal_bytes(path: str) -> int:
+    wal = Path(path + "-wal")
+    return wal.stat().st_size if path != MEMORY and wal.exists() else 0
 
 
 def backup(source: str, path: str) -> None:

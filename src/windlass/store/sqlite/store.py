@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from windlass.clock import Clock
     from windlass.job import Lease, NewJob
+    from windlass.store.examining import DatabaseHealth
     from windlass.store.protocol import (
         Claimed,
         Enqueued,
@@ -170,6 +171,10 @@ class SqliteStore(SharedVerbs):
     def status(self) -> StoreStatus:
         with self._reader() as connection:
             return health.status(connection, self.path, self._known)
+
+    def database(self) -> DatabaseHealth:
+        with self._reader() as connection:
+            return health.database(connection, self.path, self._known)
 
     def backup(self, path: str) -> None:
         health.backup(self.path, path)

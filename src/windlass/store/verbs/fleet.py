@@ -31,6 +31,7 @@ def join(tx: Tx, worker: WorkerInfo) -> None:
         version=worker.version,
         types=rows.json_text(worker.types),
         slots=worker.slots,
+        versions=rows.json_text(worker.versions),
         now=tx.now,
     )
 

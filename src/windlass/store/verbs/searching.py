@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from windlass.store.transaction import Tx
 
 MOST = 1000
+# Before an error's class or reason: this one, and no other that has it in its name.
+EXACTLY = "="
 _FROM_THE_TOP = 2**62
 
 _VIEWS = {
@@ -30,15 +32,31 @@ _VIEWS = {
 }
 
 
-def find(tx: Tx, where: Filter, limit: int, cursor: str | None) -> Page:
-    """A page of jobs, newest first."""
+def find(tx: Tx, where: Filter, limit: int, cursor: str | None, window: int | None = None) -> Page:
+    """A page of jobs, newest first; with a window, of those of the next so many numbers only."""
     if not 1 <= limit <= MOST:
         raise InvalidValue("limit", limit, f"between 1 and {MOST}")
     values: dict[str, object] = {"before": _decode(cursor), "limit": limit + 1, "now": tx.now}
     clauses = _clauses(tx, where, values)
+    floor = None
+    if window is not None:
+        floor = _floor(tx, _decode(cursor), window)
+        clauses += "" if floor is None else " and seq >= :floor"
+        values |= {} if floor is None else {"floor": floor}
     found = tx.search(_parts(where), clauses, values)
     jobs = [rows.found_job(row) for row in found[:limit]]
-    return Page(jobs, _encode(jobs[-1].seq) if len(found) > limit else None)
+    if len(found) > limit:
+        return Page(jobs, _encode(jobs[-1].seq))
+    return Page(jobs, None if floor is None else _encode(floor))
+
+
+def _floor(tx: Tx, before: int, window: int) -> int | None:
+    """The number down to which a window reaches; None if nothing lies below it."""
+    row = tx.row("numbers")
+    if row is None or row["lowest"] is None:
+        return None
+    floor = min(before, row["highest"] + 1) - window
+    return floor if floor > row["lowest"] else None
 
 
 def count(tx: Tx, where: Filter, limit: int) -> int:
@@ -78,16 +96,23 @@ def _each_clause(tx: Tx, where: Filter, values: dict[str, object]) -> Iterator[s
             values[column] = wanted
             yield f"{column} = :{column}"
     if where.error is not None:
-        values["error"] = "%" + where.error.replace("!", "!!").replace("%", "!%").replace("_", "!_") + "%"
-        words = ("reason", *(f"coalesce({tx.field(name)}, '')" for name in ("class", "message")))
-        told = " || ' ' || ".join(words)
-        yield f"lower({told}) like lower(:error) escape '!'"
+        yield _error(tx, where.error, values)
     if where.older_than is not None:
         values["older"] = tx.now - span(where.older_than)
         yield "created_at < :older"
     for number, (path, value) in enumerate(where.payload.items()):
         _check_plain(path, value)
         yield tx.payload_equals(f"field_{number}", path, value, values)
+
+
+def _error(tx: Tx, wanted: str, values: dict[str, object]) -> str:
+    if wanted.startswith(EXACTLY):
+        values["error"] = wanted.removeprefix(EXACTLY)
+        return f"coalesce({tx.field('class')}, reason) = :error"
+    values["error"] = "%" + wanted.replace("!", "!!").replace("%", "!%").replace("_", "!_") + "%"
+    words = ("reason", *(f"coalesce({tx.field(name)}, '')" for name in ("class", "message")))
+    told = " || ' ' || ".join(words)
+    return f"lower({told}) like lower(:error) escape '!'"
 
 
 def _check_plain(path: Sequence[str], value: object) -> None:

@@ -1,0 +1,253 @@
+"""How do things stand, second by second, on one screen?"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+import click
+
+from windlass.cli.commands import Command
+from windlass.cli.keys import keys
+from windlass.cli.screen import Cell, Screen, age, ago, cut, number, one_line
+from windlass.cli.session import Session, session
+from windlass.cli.story import COLOURS, error_line
+from windlass.job import Job, JobState, View
+from windlass.ops import Ops, Overview, TypeStatus, WorkerHealth
+from windlass.ops.document import encode, job_document, worker_document
+
+_EVERY = 1.0
+_WIDTH, _HEIGHT = 80, 24
+_NARROWEST = 40
+_HIDE_CURSOR, _SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
+_OTHER_SCREEN, _FIRST_SCREEN = "\x1b[?1049h", "\x1b[?1049l"
+_HOME, _TO_LINE_END, _TO_SCREEN_END = "\x1b[H", "\x1b[K", "\x1b[J"
+
+
+class Sight(NamedTuple):
+    """One look at everything."""
+
+    seen: Overview
+    workers: Sequence[WorkerHealth]
+    failures: Sequence[Job]
+
+
+class Rates(NamedTuple):
+    """What happened between two looks, a second; by worker."""
+
+    done: float
+    failed: float
+    by_worker: Mapping[str, float]
+
+
+def look(ops: Ops) -> Sight:
+    """See how things stand."""
+    return Sight(ops.status(), ops.workers(), ops.failures(limit=_HEIGHT))
+
+
+def rates(before: Sight | None, after: Sight) -> Rates | None:
+    """What the workers have done since; None if there was no earlier look."""
+    if before is None:
+        return None
+    seconds = max(0.001, (after.seen.now - before.seen.now).total_seconds())
+    known = {each.info.id: each.info for each in before.workers}
+    done, failed = 0, 0
+    by_worker: dict[str, float] = {}
+    for each in after.workers:
+        earlier = known.get(each.info.id)
+        finished = max(0, each.info.done - (earlier.done if earlier else 0))
+        by_worker[each.info.id] = finished / seconds
+        done += finished
+        failed += max(0, each.info.failed - (earlier.failed if earlier else 0))
+    return Rates(done / seconds, failed / seconds, by_worker)
+
+
+def frame(
+    place: str, sight: Sight, pace: Rates | None, screen: Screen, *, height: int, note: str = ""
+) -> list[str]:
+    """The lines of one screen: types first, then workers, then what failed last; no more than fit."""
+    width = screen.width or 10_000
+    fit = Screen(width, screen.colours)
+    lines = [*_head(place, sight.seen, pace, fit, note), ""]
+    room = height - len(lines)
+    # What failed last and who works have their share; types have the rest.
+    failed = [_failure(job, sight.seen.now, fit) for job in sight.failures[: max(1, room // 5)]]
+    workers = _workers(sight, pace, fit, max(1, room // 4))
+    rest = room - len(workers) - len(failed) - 3
+    lines += _types(sight.seen, fit, max(1, rest))
+    lines += ["", *workers, "", *(failed or ["nothing has failed lately"])]
+    return lines[:height]
+
+
+def _head(place: str, seen: Overview, pace: Rates | None, screen: Screen, note: str) -> list[str]:
+    fleet = seen.fleet
+    workers = "1 worker" if fleet.alive == 1 else f"{fleet.alive} workers"
+    silent = f", {fleet.silent} silent" if fleet.silent else ""
+    who = f"{workers} alive{silent}, {fleet.busy} of {fleet.slots} slots busy"
+    speed = "" if pace is None else f"   {pace.done:,.1f}/s done, {pace.failed:,.1f}/s failed"
+    counts = [
+        f"{name} {number(seen.counts[name])}"
+        for name in (View.DUE, View.SCHEDULED, View.RETRYING, JobState.PROCESSING, View.STUCK, JobState.DEAD)
+        if seen.counts[name] or name in _ALWAYS
+    ]
+    oldest = "" if seen.oldest_due is None else f"   oldest due {age(seen.oldest_due)}"
+    title = cut(f"windlass top  {place}  {seen.now:%H:%M:%S} UTC", (screen.width or _WIDTH) - len(note) - 2)
+    warning = [screen.paint(cut(f"! {one_line(seen.warnings[0])}", screen.width or _WIDTH), "yellow")]
+    return [
+        screen.strong(title) + (f"  {note}" if note else ""),
+        cut(who + speed, screen.width or _WIDTH),
+        cut(", ".join(counts) + oldest, screen.width or _WIDTH),
+        *(warning if seen.warnings else []),
+    ]
+
+
+def _types(seen: Overview, screen: Screen, room: int) -> list[str]:
+    busy = sorted(seen.types, key=_urgency)
+    shown = busy[: room - 1] if len(busy) > room else busy
+    rows: list[list[Cell | str | int]] = [_type(each) for each in shown]
+    if not rows:
+        return ["no types yet"]
+    lines = screen.table(_TYPE_HEAD, rows)
+    if len(shown) < len(busy):
+        lines.append(f"and {len(busy) - len(shown)} more types")
+    return lines
+
+
+def _urgency(each: TypeStatus) -> tuple[float, int, str]:
+    """Whose jobs have waited for longest comes first."""
+    waited = 0.0 if each.oldest_due is None else each.oldest_due.total_seconds()
+    return -waited, -each.counts[JobState.PROCESSING] - each.counts[JobState.DEAD], each.name
+
+
+def _type(each: TypeStatus) -> list[Cell | str | int]:
+    later = each.counts[View.SCHEDULED] + each.counts[View.RETRYING] + each.counts[View.WAITING]
+    dead = each.counts[JobState.DEAD]
+    state = "paused" if each.paused else "breaker open" if each.breaker and each.breaker.open else ""
+    if not state and each.counts[View.DUE] and not each.workers:
+        state = "no worker"
+    return [
+        cut(one_line(each.name), _LONGEST_NAME),
+        each.counts[View.DUE],
+        "" if each.oldest_due is None else age(each.oldest_due),
+        later,
+        each.counts[JobState.PROCESSING],
+        Cell(number(dead), COLOURS["dead"] if dead else None),
+        each.workers,
+        Cell(state, "yellow" if state else None),
+    ]
+
+
+def _workers(sight: Sight, pace: Rates | None, screen: Screen, room: int) -> list[str]:
+    alive = [each for each in sight.workers if each.alive or each.info.state in _LIVING]
+    if not alive:
+        return ["no worker is running: windlass worker start"]
+    shown = alive[: room - 1]
+    rows: list[list[Cell | str | int]] = [
+        [
+            one_line(f"{each.info.host}:{each.info.pid}")[:_LONGEST_NAME],
+            Cell("silent", "red") if not each.alive else each.info.state,
+            f"{each.info.busy}/{each.info.slots}",
+            each.info.done,
+            "" if pace is None else f"{pace.by_worker.get(each.info.id, 0.0):,.1f}",
+            each.info.failed,
+            f"{age(each.silent_for)} ago",
+        ]
+        for each in shown
+    ]
+    lines = screen.table(_WORKER_HEAD, rows)
+    if len(shown) < len(alive):
+        lines[-1:] = [f"and {len(alive) - len(shown) + 1} more workers"]
+    return lines
+
+
+def _failure(job: Job, now: datetime, screen: Screen) -> str:
+    when = job.history[-1].finished_at if job.history else job.updated_at
+    state = "dead" if job.state is JobState.DEAD else "retrying"
+    words = f"{ago(when, now):>9}  {state:<8}  {one_line(job.type)}  {one_line(error_line(job.error))}"
+    return screen.paint(cut(words, screen.width or _WIDTH), COLOURS[state])
+
+
+@click.command(
+    cls=Command,
+    examples="""
+        windlass top
+        windlass top --once
+        windlass top --every 5
+    """,
+)
+@click.option("--once", is_flag=True, help="One frame on standard output, with the rates of a second.")
+@click.option(
+    "--every",
+    type=click.FloatRange(0.2, 3600),
+    default=_EVERY,
+    show_default=True,
+    help="Seconds between looks.",
+)
+def top(once: bool, every: float) -> None:
+    """A live screen: types, workers, rates, oldest ages, recent failures.
+
+    Keys: q leaves, p holds it still and lets it go on. Without a terminal it shows one frame.
+    """
+    here = session()
+    ops = here.ops()
+    if once or here.json or not click.get_text_stream("stdout").isatty():
+        _show_once(here, ops)
+        return
+    try:
+        _live(here, ops, every)
+    except KeyboardInterrupt:
+        return
+
+
+def _show_once(here: Session, ops: Ops) -> None:
+    if here.json:
+        sight = look(ops)
+        workers = [worker_document(each) for each in sight.workers]
+        failures = [job_document(job, sight.seen.now) for job in sight.failures]
+        click.echo(encode({"status": sight.seen, "workers": workers, "failures": failures}))
+        return
+    with keys() as wait:
+        before = look(ops)
+        wait(_EVERY)
+    after = look(ops)
+    size = shutil.get_terminal_size((_WIDTH, _HEIGHT))
+    screen = Screen(size.columns, here.screen.colours)
+    click.echo("\n".join(frame(here.place, after, rates(before, after), screen, height=size.lines - 1)))
+
+
+def _live(here: Session, ops: Ops, every: float) -> None:
+    before: Sight | None = None
+    held = False
+    click.echo(_OTHER_SCREEN + _HIDE_CURSOR, nl=False)
+    try:
+        with keys() as wait:
+            sight = look(ops)
+            while True:
+                _draw(here, sight, rates(before, sight), "p: go on" if held else "q: leave  p: hold")
+                pressed = wait(every)
+                if pressed in {"q", "Q", "\x04"}:
+                    return
+                held = not held if pressed in {"p", "P", " "} else held
+                # A key is answered at once; a look is not taken more often for it.
+                if not held and not pressed:
+                    before, sight = sight, look(ops)
+    finally:
+        click.echo(_SHOW_CURSOR + _FIRST_SCREEN, nl=False)
+
+
+def _draw(here: Session, sight: Sight, pace: Rates | None, note: str) -> None:
+    size = shutil.get_terminal_size((_WIDTH, _HEIGHT))
+    screen = Screen(max(_NARROWEST, size.columns), here.screen.colours)
+    lines = frame(here.place, sight, pace, screen, height=size.lines - 1, note=note)
+    drawn = "".join(line + _TO_LINE_END + "\r\n" for line in lines)
+    click.echo(_HOME + drawn + _TO_SCREEN_END, nl=False)
+
+
+_LONGEST_NAME = 28
+_LIVING = ("running", "draining")
+_ALWAYS = {View.DUE, JobState.PROCESSING, JobState.DEAD}
+_TYPE_HEAD = ("TYPE", "DUE", "OLDEST", "LATER", "RUNNING", "DEAD", "WORKERS", "")
+_WORKER_HEAD = ("WORKER", "STATE", "BUSY", "DONE", "DONE/S", "FAILED", "BEAT")
+COMMANDS = (top,)

@@ -1,0 +1,59 @@
+"""What does an operator ask when something is wrong?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from windlass.errors import InvalidValue, JobNotFound
+from windlass.ops.explain import explain
+from windlass.ops.local import with_the_gone_dead
+from windlass.ops.search import WITHIN, find_within
+
+if TYPE_CHECKING:
+    from windlass.clock import Clock
+    from windlass.job import Job
+    from windlass.ops.explanation import Explanation
+    from windlass.store.examining import DatabaseHealth, DeadGroups
+    from windlass.store.protocol import Filter, Page, Store
+
+
+class OncallVerbs:
+    """The verbs that only look. None of them costs more when more jobs wait, or it ends early and says so."""
+
+    store: Store
+    _clock: Clock
+
+    def find(
+        self, where: Filter, *, limit: int = 50, cursor: str | None = None, within: timedelta = WITHIN
+    ) -> Page:
+        """Jobs, newest first. A search that is not over in time ends early: its `next` goes on with it."""
+        if not 1 <= limit <= LONGEST_PAGE:
+            raise InvalidValue("limit", limit, f"between 1 and {LONGEST_PAGE}")
+        return find_within(self.store, where, limit=limit, cursor=cursor, within=within, clock=self._clock)
+
+    def failures(self, *, since: datetime | None = None, limit: int = 50) -> list[Job]:
+        """Jobs whose last attempt failed, dead or to be tried again; the last to change first."""
+        return self.store.failures(since=since, limit=limit)
+
+    def dead_groups(self, types: Sequence[str] = ()) -> DeadGroups:
+        """The dead letters by type and error, the largest group first."""
+        return self.store.dead_groups(types)
+
+    def database(self) -> DatabaseHealth:
+        """How the database is: sizes, dead rows, who keeps them, settings, room."""
+        return self.store.database()
+
+    def explain(self, name: str) -> Explanation:
+        """Why a job does not run, or what became of it, in one sentence."""
+        facts = self.store.facts(name)
+        if facts is None:
+            raise JobNotFound(name)
+        here = with_the_gone_dead(facts.workers)
+        return explain(msgspec.structs.replace(facts, workers=tuple(here)))
+
+
+LONGEST_PAGE = 1000

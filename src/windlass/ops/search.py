@@ -1,0 +1,173 @@
+"""How are jobs looked for in one line, `type:mail state:dead payload.user.id:42`, and in bounded time?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import msgspec
+
+from windlass.clock import Clock
+from windlass.duration import parse_duration
+from windlass.errors import InvalidValue
+from windlass.job import Job
+from windlass.ops.filters import read_condition, read_filter
+from windlass.store.protocol import Filter, Page, Store
+
+# What may stand before a colon, with what it means; for who completes a line.
+WORDS = {
+    "type:": "jobs of a type; several with commas between them, or repeated",
+    "state:": "a state, or one view: due, scheduled, retrying, waiting, stuck",
+    "tenant:": "jobs of a tenant",
+    "key:": "the job with a key",
+    "error:": "a text in the last error; =Name: of exactly this class or reason",
+    "payload.": "a field of the payload, as in payload.user.id:42",
+    "older:": "enqueued longer ago than this, such as 1h",
+    "id:": "one job; an id alone will do",
+}
+# Long enough for whatever an index finds, short enough for who waits at a screen.
+WITHIN = timedelta(seconds=2)
+_FIRST_WINDOW = 5_000
+_LARGEST_WINDOW = 500_000
+# A window that takes longer than this is not made larger, and one that takes far longer is made smaller.
+_QUICK_SECONDS = 0.1
+
+
+def read_query(text: str) -> Filter:
+    """The filter that a line asks for; InvalidValue names the part that is wrong. Nothing: every job."""
+    found = _Found()
+    for term in _terms(text):
+        _take(found, term)
+    return read_filter(
+        types=found.types,
+        states=found.states,
+        tenant=found.once.get("tenant"),
+        key=found.once.get("key"),
+        error=found.once.get("error"),
+        older_than=_age(found.once.get("older")),
+        where=found.payload,
+        ids=found.ids,
+    )
+
+
+def find_within(
+    store: Store, where: Filter, *, limit: int, cursor: str | None, within: timedelta, clock: Clock
+) -> Page:
+    """A page of jobs, or as much of it as is found in time: `next` then goes on where the search has come to.
+
+    Numbers are looked through from the newest down, some thousands at a time, so that no statement is long.
+    """
+    if where == Filter() or where.ids or where.batch:
+        return store.find(where, limit=limit, cursor=cursor)
+    deadline = clock.monotonic() + within.total_seconds()
+    jobs: list[Job] = []
+    window = _FIRST_WINDOW
+    while True:
+        began = clock.monotonic()
+        page = store.find(where, limit=limit - len(jobs), cursor=cursor, window=window)
+        jobs += page.jobs
+        cursor = page.next
+        ended = clock.monotonic()
+        if cursor is None or len(jobs) >= limit or ended >= deadline:
+            return Page(jobs, cursor)
+        if ended - began < _QUICK_SECONDS:
+            window = min(window * 4, _LARGEST_WINDOW)
+        elif ended - began > 2 * _QUICK_SECONDS:
+            window = max(window // 4, _FIRST_WINDOW)
+
+
+class _Term(NamedTuple):
+    """A part of the line. No name: a word that stands alone."""
+
+    name: str
+    value: str
+    quoted: bool
+
+
+class _Found:
+    """What the terms amount to."""
+
+    def __init__(self) -> None:
+        self.types: list[str] = []
+        self.states: list[str] = []
+        self.ids: list[str] = []
+        self.once: dict[str, str] = {}
+        self.payload: list[tuple[tuple[str, ...], Any]] = []
+
+
+def _terms(text: str) -> Iterator[_Term]:
+    at = 0
+    while True:
+        at = _SPACE.match(text, at).end()  # type: ignore[union-attr] # it matches nothing at least
+        if at == len(text):
+            return
+        found = _TERM.match(text, at)
+        if found is None:
+            allowed = f"words such as {' '.join(WORDS)} each with a value behind it; quotes are closed"
+            raise InvalidValue("q", text[at:], allowed)
+        at = found.end()
+        quoted = found["quoted"] is not None
+        value = _unquoted(found["quoted"]) if quoted else found["plain"] or ""
+        yield _Term(found["name"] or "", value, quoted)
+
+
+def _unquoted(text: str) -> str:
+    """What stands between quotes, as JSON reads it; what is typed by hand and is no JSON is itself."""
+    try:
+        return msgspec.json.decode(text, type=str)
+    except msgspec.DecodeError:
+        return text[1:-1].replace('\\"', '"').replace("\\\\", "\\")
+
+
+def _take(found: _Found, term: _Term) -> None:
+    if not term.value and not term.quoted:
+        raise InvalidValue("q", f"{term.name}:", "followed by a value")
+    match term.name:
+        case "":
+            _take_alone(found, term.value)
+        case "type":
+            found.types += [term.value] if term.quoted else [part for part in term.value.split(",") if part]
+        case "state":
+            found.states += [part for part in term.value.split(",") if part]
+        case "id":
+            found.ids.append(_checked_id(term.value))
+        case "tenant" | "key" | "error" | "older":
+            if term.name in found.once:
+                raise InvalidValue("q", f"{term.name}:{term.value}", f"{term.name}: only once")
+            found.once[term.name] = term.value
+        case name if name.startswith("payload."):
+            written = msgspec.json.encode(term.value).decode() if term.quoted else term.value
+            found.payload.append(read_condition(f"{name}={written}"))
+        case name:
+            raise InvalidValue("q", f"{name}:{term.value}", "one of " + ", ".join(WORDS))
+
+
+def _take_alone(found: _Found, word: str) -> None:
+    """A job's id, or else a key."""
+    if _UUID.fullmatch(word):
+        found.ids.append(word)
+    elif "key" in found.once:
+        raise InvalidValue("q", word, "one key only, or words such as " + " ".join(WORDS))
+    else:
+        found.once["key"] = word
+
+
+def _checked_id(text: str) -> str:
+    if _UUID.fullmatch(text):
+        return text
+    raise InvalidValue("q", f"id:{text}", "id: and a job's id, which is a UUID")
+
+
+def _age(text: str | None) -> timedelta | None:
+    return None if text is None else parse_duration(text, "older")
+
+
+_SPACE = re.compile(r"\s*")
+_TERM = re.compile(
+    r"""(?:(?P<name>type|state|tenant|key|error|older|id|payload\.[^\s":=]+|[a-z_]+):)?+
+        (?:(?P<quoted>"(?:[^"\\]|\\.)*")|(?P<plain>[^\s"][^\s]*)?)(?=\s|$)""",
+    re.VERBOSE | re.DOTALL,
+)
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")

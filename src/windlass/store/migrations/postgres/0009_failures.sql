@@ -1,0 +1,3 @@
+-- expand, statement by statement
+-- The jobs that failed last, whatever else waits. Only rows with an error stand in it: a success pays nothing.
+create index concurrently if not exists jobs_failed on windlass.jobs (updated_at) where reason is not null;

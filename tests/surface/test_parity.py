@@ -1,0 +1,140 @@
+"""Has every verb of an operator its command, its route, its place in the dashboard, its line in the docs?"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+import pytest
+
+from windlass.cli.main import cli
+from windlass.ops import Ops, Schedules
+from windlass.server.table import ROUTES
+
+ROOT = Path(__file__).parents[2]
+PAGES = "\n".join(page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs").rglob("*.md")))
+DASHBOARD = ROOT / "src/windlass/dashboard"
+# What the dashboard asks a server for stands in its own modules.
+CALLS = "\n".join(
+    path.read_text(encoding="utf-8") for path in sorted(DASHBOARD.rglob("*")) if path.suffix in {".js", ".py"}
+)
+
+
+class Way(NamedTuple):
+    """How a verb is reached. None: it is not for that surface, and `why` says so."""
+
+    command: str | None
+    route: str | None
+    why: str = ""
+    # Whether a browser offers it.
+    shown: bool = True
+
+
+HELPER = "a part of other verbs, or of the library"
+WAYS: dict[str, Way] = {
+    # looking
+    "status": Way("status", "GET /api/v1/stats"),
+    "find": Way("list", "GET /api/v1/jobs"),
+    "show": Way("show", "GET /api/v1/jobs/{id}"),
+    "explain": Way("explain", "GET /api/v1/jobs/{id}/explain"),
+    "failures": Way("tail", "GET /api/v1/failures", "the dashboard is told by /api/v1/stream", shown=False),
+    "dead_groups": Way("dlq list", "GET /api/v1/dlq/groups"),
+    "batch": Way("batch", "GET /api/v1/batches/{id}", "a job's page names its batch", shown=False),
+    "types": Way("types", "GET /api/v1/types"),
+    "workers": Way("worker health", "GET /api/v1/workers"),
+    "pauses": Way("pause", "GET /api/v1/types"),
+    "breakers": Way("breaker", "GET /api/v1/types"),
+    "breaker": Way("breaker", "GET /api/v1/types"),
+    "limit": Way("limit", "GET /api/v1/types"),
+    "ties": Way("show", "GET /api/v1/jobs/{id}"),
+    "database": Way("doctor", "GET /api/v1/database"),
+    # one job, and many
+    "cancel": Way("cancel", "POST /api/v1/jobs/{id}/cancel"),
+    "bury": Way("bury", "POST /api/v1/jobs/{id}/bury"),
+    "discard": Way("discard", "POST /api/v1/jobs/{id}/discard"),
+    "replay": Way("replay", "POST /api/v1/jobs/{id}/replay"),
+    "edit": Way("priority", "PATCH /api/v1/jobs/{id}"),
+    "run_now": Way("replay", "POST /api/v1/jobs/{id}/replay"),
+    "check_payload": Way("dlq edit", None, "a replay checks it"),
+    "bulk": Way("replay", "POST /api/v1/jobs/actions"),
+    # types, workers, settings
+    "pause": Way("pause", "POST /api/v1/types/{type}/pause"),
+    "resume": Way("resume", "POST /api/v1/types/{type}/resume"),
+    "set_breaker": Way("breaker", "POST /api/v1/types/{type}/breaker"),
+    "set_limit": Way("limit", "PUT /api/v1/types/{type}"),
+    "reset_limit": Way("limit", "PUT /api/v1/types/{type}"),
+    "drain": Way("worker drain", "POST /api/v1/workers/{id}/drain"),
+    "stop_local": Way("worker stop", None, "it is about the processes of this machine"),
+    "settings": Way("config get", "GET /api/v1/settings"),
+    "setting_problems": Way("config validate", None, "doctor and config tell of them"),
+    "set_setting": Way("config set", "PUT /api/v1/settings"),
+    "reset_setting": Way("config set", "PUT /api/v1/settings"),
+    "set_settings": Way("config set", "PUT /api/v1/settings"),
+    # who
+    "create_key": Way("keys create", "POST /api/v1/keys"),
+    "keys": Way("keys list", "GET /api/v1/keys"),
+    "revoke_key": Way("keys revoke", "DELETE /api/v1/keys/{id}"),
+    "audit": Way("audit", "GET /api/v1/audit"),
+    # the store, which only who stands beside it looks after
+    "db_status": Way("db status", "GET /api/v1/database"),
+    "prune": Way("db prune", None, "workers do it; by hand on the store alone"),
+    "backup": Way("db backup", None, "it writes a file"),
+    "check": Way("db check", None, "it reads everything"),
+    "retention": Way("config get", "GET /api/v1/settings"),
+    "now": Way(None, None, HELPER),
+    # schedules
+    "schedules.list": Way("schedule list", "GET /api/v1/schedules"),
+    "schedules.show": Way("schedule show", "GET /api/v1/schedules/{name}"),
+    "schedules.add": Way("schedule add", "POST /api/v1/schedules", "mostly in code", shown=False),
+    "schedules.history": Way("schedule show", "GET /api/v1/schedules/{name}"),
+    "schedules.status": Way(None, None, HELPER),
+    "schedules.pause": Way("schedule pause", "POST /api/v1/schedules/{name}/pause"),
+    "schedules.resume": Way("schedule resume", "POST /api/v1/schedules/{name}/resume"),
+    "schedules.run": Way("schedule run", "POST /api/v1/schedules/{name}/run"),
+    "schedules.remove": Way("schedule remove", "DELETE /api/v1/schedules/{name}", "rare", shown=False),
+}
+
+
+def verbs() -> set[str]:
+    own = {name for name in dir(Ops) if not name.startswith("_") and callable(getattr(Ops, name))}
+    return own | {f"schedules.{name}" for name in dir(Schedules) if not name.startswith("_")}
+
+
+def command_named(words: str) -> click.Command | None:
+    found: click.Command | None = cli
+    for word in words.split():
+        found = found.commands.get(word) if isinstance(found, click.Group) else None
+    return found
+
+
+ROUTED = {f"{route.method} {route.path}" for route in ROUTES}
+
+
+def test_every_verb_is_known_here() -> None:
+    assert verbs() == set(WAYS)
+
+
+@pytest.mark.parametrize("verb", sorted(WAYS))
+def test_a_verb_has_its_command_its_route_and_its_line(verb: str) -> None:
+    way = WAYS[verb]
+    if way.command is None or way.route is None or not way.shown:
+        assert way.why, f"{verb} lacks a surface, and nobody says why"
+    if way.command is not None:
+        assert command_named(way.command) is not None, f"{verb} has no command {way.command!r}"
+        assert f"windlass {way.command}" in PAGES, f"no page tells of windlass {way.command}"
+    if way.route is not None:
+        assert way.route in ROUTED, f"{verb} has no route {way.route}"
+        path = way.route.partition("/api/v1/")[2]
+        told = re.sub(r"\\\{\w+\\\}", r"[^\\s/`]+", re.escape(path))
+        assert re.search(rf"/{told}(?![\w/])", PAGES), f"docs/http.md does not tell of {way.route}"
+
+
+@pytest.mark.skipif(not DASHBOARD.is_dir(), reason="there is no dashboard in this tree")
+@pytest.mark.parametrize("verb", sorted(name for name, way in WAYS.items() if way.route and way.shown))
+def test_a_verb_has_its_place_in_the_dashboard(verb: str) -> None:
+    path = (WAYS[verb].route or "").partition("/api/v1/")[2]
+    # A name in a path is put in by the page: `jobs/${id}/cancel`, or "jobs/" and then "/cancel".
+    parts = [part for part in re.split(r"\{\w+\}", path) if part.strip("/")]
+    assert all(part.strip("/") in CALLS for part in parts), f"the dashboard never asks for {path}"
