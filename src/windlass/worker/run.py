@@ -12,7 +12,8 @@ import msgspec
 
 from windlass.context import Notice
 from windlass.job import Lease, NewJob, Output
-from windlass.outcome import Interrupted, Result, Stopped, TimedOut
+from windlass.outcome import Done, Interrupted, Outcome, Result, Stopped, TimedOut
+from windlass.store.protocol import Settlement
 
 if TYPE_CHECKING:
     from windlass.registry import Handler
@@ -185,6 +186,17 @@ class Run:
         """The store's time at `now`, counted on from the claim: our own wall clock may be wrong."""
         claimed = self.lease.job.started_at or self.lease.job.updated_at
         return claimed + timedelta(seconds=now - self.received)
+
+
+def settlement(run: Run, outcome: Outcome, now: float, app: str) -> Settlement:
+    """An outcome with what is written beside it: a completion brings jobs along, and may be checked later."""
+    seconds = run.ran(now)
+    ran = None if seconds is None else timedelta(seconds=seconds)
+    if not isinstance(outcome, Done):
+        return Settlement(run.lease, outcome, ran, app=app)
+    verify = run.handler.verify
+    check_in = verify.after if verify is not None and verify.samples(run.lease.id) else None
+    return Settlement(run.lease, outcome, ran, run.enqueues, check_in, app)
 
 
 class Runs:

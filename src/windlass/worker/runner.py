@@ -16,7 +16,6 @@ from windlass.errors import InvalidPayload
 from windlass.job import Reason
 from windlass.outcome import (
     Crashed,
-    Done,
     Outcome,
     Overdue,
     Raised,
@@ -26,13 +25,12 @@ from windlass.outcome import (
     decide,
     is_overdue,
 )
-from windlass.store.protocol import Settlement
 from windlass.worker.attendant import Attendant
 from windlass.worker.children.child import ChildFailed
 from windlass.worker.children.children import Children
 from windlass.worker.children.errand import Errand
 from windlass.worker.returned import returned
-from windlass.worker.run import Run, Runs
+from windlass.worker.run import Run, Runs, settlement
 from windlass.worker.settler import Settler
 from windlass.worker.shell import Shell
 from windlass.worker.standing import Standing
@@ -56,7 +54,9 @@ class Runner:
         *,
         clock: Clock,
         chance: Callable[[], float] = random.random,
+        app: str = "",
     ) -> None:
+        self._app = app
         self._settler = settler
         self._runs = runs
         self._standing = standing
@@ -197,15 +197,12 @@ class Runner:
         return partial(run.handler.function, **payload)
 
     def _attendant(self, run: Run) -> Attendant:
-        return Attendant(run, self._settler.store, on_extend=self.on_begin, clock=self._clock)
+        store = self._settler.store
+        return Attendant(run, store, on_extend=self.on_begin, clock=self._clock, app=self._app)
 
     def _settle(self, run: Run, result: Result) -> None:
         now = self._clock.monotonic()
-        seconds = run.ran(now)
-        ran = None if seconds is None else timedelta(seconds=seconds)
-        outcome = self._decide(run, result, now)
-        enqueues = run.enqueues if isinstance(outcome, Done) else ()
-        self._settler.submit(Settlement(run.lease, outcome, ran, enqueues))
+        self._settler.submit(settlement(run, self._decide(run, result, now), now, self._app))
 
     def _decide(self, run: Run, result: Result, now: float) -> Outcome:
         job = run.lease.job

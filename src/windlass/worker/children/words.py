@@ -57,6 +57,8 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     value: bytes | None
     ran: timedelta | None
     drafts: tuple[NewJob, ...]
+    check_in: timedelta | None = None
+    app: str = ""
 
 
 class Answered(msgspec.Struct, tag=True, tag_field="is", frozen=True, kw_only=True):
