@@ -307,20 +307,22 @@ def _of_checks(checked: Iterable[Checked]) -> Iterator[str]:
             made = each.matched + each.mismatched
             last = f", the last one {each.last_mismatch_job}" if each.last_mismatch_job else ""
             yield (
-                f"{each.mismatched:,} of {made:,} verified jobs of type {each.type} completed without doing what "
-                f"they should{last}"
+                f"{each.mismatched:,} of {made:,} verified jobs of type {each.type} completed without doing "
+                f"what they should{last}"
             )
         if each.overdue is not None and each.overdue > CHECKED_WITHIN:
             yield (
-                f"{each.waiting:,} completed jobs of type {each.type} wait to be verified, {_span(each.overdue)} "
-                "past their time: no worker with that check is running"
+                f"{each.waiting:,} completed jobs of type {each.type} wait to be verified, "
+                f"{_span(each.overdue)} past their time: no worker with that check is running"
             )
 
 
 def _of_ticks(found: Iterable[Tick]) -> Iterator[str]:
     for tick in found:
         if tick.late:
-            since = "was never seen to succeed" if tick.age is None else f"last succeeded {_span(tick.age)} ago"
+            since = (
+                "was never seen to succeed" if tick.age is None else f"last succeeded {_span(tick.age)} ago"
+            )
             yield f"{tick.name} {since}, and should every {_span(tick.within)}: windlass doctor looks further"
 
 

@@ -61,7 +61,7 @@ class Signalling(Protocol):
     """What is needed for signals that do not lie."""
 
     def sight(self, stalled_for: timedelta) -> Sighting:
-        """One look at ticks, checks, and jobs whose time came so long ago that they should have been taken."""
+        """One look at ticks, checks, and jobs that no claim can find although their time came so long ago."""
 
     def note_ticks(self, ages: Mapping[str, timedelta], who: str) -> None:
         """Keep that things which must happen again and again succeeded, so long ago."""

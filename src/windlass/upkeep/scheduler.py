@@ -24,9 +24,7 @@ _LET_OTHERS = 1.0
 class Scheduler:
     """Looks at the schedules and sleeps until the next fire time, but not for long."""
 
-    def __init__(
-        self, store: Store, wakeup: Wakeup, ticked: Callable[[str], None] = ticks.ignore
-    ) -> None:
+    def __init__(self, store: Store, wakeup: Wakeup, ticked: Callable[[str], None] = ticks.ignore) -> None:
         self._store = store
         self._ticked = ticked
         self._wakeup = wakeup

@@ -11,6 +11,7 @@ from typing import Any
 from windlass.clock import Clock
 from windlass.errors import Refused
 from windlass.job import NewJob
+from windlass.observe import tracing
 from windlass.outcome import Done
 from windlass.store.protocol import Settlement, Store
 from windlass.worker.returned import encoded
@@ -72,7 +73,7 @@ class Attendant:
     def enqueue(self, drafts: tuple[NewJob, ...]) -> None:
         """To be stored with the completion."""
         self._check_open("enqueue")
-        self._run.enqueues += drafts
+        self._run.enqueues += tracing.carrying(drafts)
 
     def progress(self, done: int, total: int | None) -> None:
         """Written with the worker's next look, once a second."""

@@ -16,6 +16,7 @@ from windlass.outcome import Done, Interrupted, Outcome, Result, Stopped, TimedO
 from windlass.store.protocol import Settlement
 
 if TYPE_CHECKING:
+    from windlass.observe.tracing import Trace
     from windlass.registry import Handler
     from windlass.worker.pool import Pool
 
@@ -59,6 +60,7 @@ class Run:
         "result",
         "started",
         "timeout",
+        "trace",
     )
 
     def __init__(self, lease: Lease, handler: Handler, pool: Pool, received: float) -> None:
@@ -81,6 +83,8 @@ class Run:
         self.progress: tuple[int, int | None] | None = None
         self.result: bytes | None = None
         self.enqueues: tuple[NewJob, ...] = ()
+        # Its spans, where the application traces.
+        self.trace: Trace | None = None
         # Its own transaction is being committed, and finds out for itself whether the lease is gone.
         self.completing = False
         self._end: End | None = None
@@ -104,6 +108,12 @@ class Run:
     def in_child(self) -> bool:
         """Whether it runs in a process of its own."""
         return self.handler.kind == "process" or self.suspect
+
+    @property
+    def heavy(self) -> bool:
+        """Whether it may be what the machine has too little memory or time for; if in doubt, yes."""
+        kind, pace = self.handler.kind, self.pool.pace
+        return kind in ("process", "shell") or self.suspect or not pace.is_light(self.lease.job.type)
 
     @property
     def open(self) -> bool:

@@ -1,14 +1,14 @@
 """Did completed jobs do what they should? Samples of them are checked here, some time after their end.
 
-The sample was written with the completion, so none is forgotten: whoever takes it has five minutes, and if no verdict
-has come by then, the next one takes it.
+The sample was written with the completion, so none is forgotten: whoever takes it has five minutes, and if no
+verdict has come by then, the next one takes it.
 """
 
 from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -70,26 +70,13 @@ class Verifier:
             self._end(check, job, Verdict.UNKNOWN)
             return
         try:
-            verdict = self._ask(self._handlers[check.type], job)
+            matched = ask(self._handlers[check.type], job, self._ring, self._awaited)
         except Exception as error:  # noqa: BLE001 # wall: the application's own code, which may raise anything
             self._failed(check, job, error)
         else:
-            self._end(check, job, verdict)
+            self._end(check, job, Verdict.MATCHED if matched else Verdict.MISMATCHED)
 
-    def _ask(self, handler: Handler, job: Job) -> Verdict:
-        assert handler.verify is not None  # noqa: S101 - others are not here
-        arguments = {"job": job, "result": _result(job)} | handler.decode(handler.current(job, self._ring))
-        try:
-            answer = handler.verify.call(arguments)
-            if inspect.iscoroutine(answer):
-                answer = self._awaited(answer)
-        except AssertionError:
-            return Verdict.MISMATCHED
-        if not isinstance(answer, bool):
-            raise TypeError(f"a check answers True or False, not {type(answer).__name__}")
-        return Verdict.MATCHED if answer else Verdict.MISMATCHED
-
-    def _awaited(self, coroutine: Any) -> Any:
+    def _awaited(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """On the loop that the jobs share, whose clients and connections it may use."""
         answers: list[Any] = []
 
@@ -110,8 +97,25 @@ class Verifier:
     def _end(self, check: Check, job: Job | None, verdict: Verdict) -> None:
         fields = {"job": check.job_id, "type": check.type} if job is None else named(job)
         if self._store.end_check(check, verdict) and verdict is not Verdict.MATCHED:
-            event = "check.mismatched" if verdict is Verdict.MISMATCHED else "check.given_up"
-            log.warning(event, extra=fields)
+            mismatched = verdict is Verdict.MISMATCHED
+            log.warning("check.mismatched" if mismatched else "check.given_up", extra=fields)
+
+
+def ask(
+    handler: Handler, job: Job, ring: Callable[[], Ring], awaited: Callable[[Coroutine[Any, Any, Any]], Any]
+) -> bool:
+    """Whether a completed job did what it should, says its type's check; whatever else that raises goes on."""
+    assert handler.verify is not None  # noqa: S101 - others have nothing to ask
+    arguments = {"job": job, "result": _result(job)} | handler.decode(handler.current(job, ring))
+    try:
+        answer = handler.verify.call(arguments)
+        if inspect.iscoroutine(answer):
+            answer = awaited(answer)
+    except AssertionError:
+        return False
+    if not isinstance(answer, bool):
+        raise TypeError(f"a check answers True or False, not {type(answer).__name__}")
+    return answer
 
 
 def _result(job: Job) -> Any:

@@ -57,7 +57,9 @@ def _complete_together(tx: Tx, settlements: Sequence[Settlement]) -> list[Settle
 def _completed(tx: Tx, settlements: Sequence[Settlement]) -> set[str]:
     """The tokens of those that are completed, now or before; not of jobs whose end concerns others."""
     moment = from_micros(tx.now)
-    writes = [(each.lease, written(each.lease, each.outcome, each.ran, moment, each.app)) for each in settlements]
+    writes = [
+        (each.lease, written(each.lease, each.outcome, each.ran, moment, each.app)) for each in settlements
+    ]
     done = rows.json_text(
         [(lease.job.seq, lease.token, write.result, write.history) for lease, write in writes]
     )
@@ -163,9 +165,7 @@ class Write(msgspec.Struct, kw_only=True):
     lost: bool = False
 
 
-def written(
-    lease: Lease, outcome: Outcome, ran: timedelta | None, moment: datetime, app: str = ""
-) -> Write:
+def written(lease: Lease, outcome: Outcome, ran: timedelta | None, moment: datetime, app: str = "") -> Write:
     """What is to be written for an outcome at a moment; the same for every store."""
     told = (moment, lease, ran, app)
     match outcome:
