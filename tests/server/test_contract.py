@@ -13,7 +13,7 @@ import pytest
 
 from tests.server.conftest import House
 from windlass.ops.document import told_document
-from windlass.server.schemas import ToldJob
+from windlass.server.schemas.jobs import ToldJob
 
 ST = Path(sys.executable).parent / "st"
 # positive_data_acceptance: a type that fits the contract need not be registered. ignored_auth: the contract

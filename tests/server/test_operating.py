@@ -19,14 +19,10 @@ from windlass.ops import Ops, Overview, Schedules, TypeStatus
 from windlass.ops.schedules import schedule_document
 from windlass.policy.limit import Limit
 from windlass.registry import shell_handler
-from windlass.server import apikeys, jobs, leases, operate, schedules, stream
-from windlass.server.schemas import (
-    BreakerDocument,
-    LimitDocument,
-    ScheduleDocument,
-    StatsDocument,
-    TypeDocument,
-)
+from windlass.server import apikeys, jobs, leases, operate, produce, schedules, stream
+from windlass.server.schemas.schedules import ScheduleDocument
+from windlass.server.schemas.stats import StatsDocument
+from windlass.server.schemas.types import BreakerDocument, LimitDocument, TypeDocument
 from windlass.server.table import ROUTES
 from windlass.store.flow import Breaker
 
@@ -315,7 +311,7 @@ def test_every_verb_of_an_operator_has_a_route() -> None:
     for verb in (name for name in vars(Schedules) if not name.startswith("_")):
         told = {"list": "list_schedules", "history": "show_schedule"}.get(verb, f"{verb}_schedule")
         assert told in names, verb
-    modules = (jobs, operate, schedules, leases, apikeys, stream)
+    modules = (produce, jobs, operate, schedules, leases, apikeys, stream)
     assert {route.name for module in modules for route in module.ROUTES} <= names
 
 

@@ -10,8 +10,8 @@ from windlass.ops.keys import KeyWish
 from windlass.server.call import Call
 from windlass.server.identity import Need
 from windlass.server.reply import Reply
-from windlass.server.routes import Route
-from windlass.server.schemas import KeyDocument, KeyForm, KeysDocument, NewKeyDocument
+from windlass.server.routes import look, verb
+from windlass.server.schemas.access import KeyDocument, KeyForm, KeysDocument, NewKeyDocument
 
 
 async def create_key(call: Call) -> Reply:
@@ -46,34 +46,24 @@ async def revoke_key(call: Call) -> Reply:
 
 
 ROUTES = (
-    Route(
-        method="POST",
-        path="/api/v1/keys",
-        answer=create_key,
+    verb(
+        "keys",
+        create_key,
+        "Make an API key",
+        KeyForm,
+        {201: NewKeyDocument},
         need=Need.ADMINISTER,
-        whole=True,
-        summary="Make an API key",
-        takes=KeyForm,
-        gives={201: NewKeyDocument},
         refuses=(413, 415),
     ),
-    Route(
-        method="GET",
-        path="/api/v1/keys",
-        answer=list_keys,
-        need=Need.ADMINISTER,
-        whole=True,
-        summary="List API keys",
-        gives={200: KeysDocument},
-    ),
-    Route(
+    look("keys", list_keys, "List API keys", KeysDocument, need=Need.ADMINISTER),
+    verb(
+        "keys/{id}",
+        revoke_key,
+        "Revoke an API key",
+        None,
+        {200: KeyDocument},
         method="DELETE",
-        path="/api/v1/keys/{id}",
-        answer=revoke_key,
         need=Need.ADMINISTER,
-        whole=True,
-        summary="Revoke an API key",
-        gives={200: KeyDocument},
         query={"after": "Let it be valid so long yet, such as 1d."},
         refuses=(404,),
     ),

@@ -9,7 +9,7 @@ from windlass.server.call import Call
 from windlass.server.identity import Need
 from windlass.server.reply import Reply
 from windlass.server.routes import Route
-from windlass.server.schemas import HealthDocument
+from windlass.server.schemas.stats import HealthDocument
 
 _PATIENCE_SECONDS = 2.0
 

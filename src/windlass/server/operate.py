@@ -17,30 +17,25 @@ from windlass.pace import Pace
 from windlass.registry import check_limit_key, check_type
 from windlass.server.call import Call
 from windlass.server.identity import Need
-from windlass.server.jobs import PAGE, own, sent_payload
 from windlass.server.problems import Problem
 from windlass.server.reply import Reply
-from windlass.server.routes import Answer, Route
-from windlass.server.schemas import (
-    ActedDocument,
-    ActionForm,
-    AuditDocument,
+from windlass.server.rights import own, sent_payload
+from windlass.server.routes import PAGE, look, verb
+from windlass.server.schemas import WhyForm
+from windlass.server.schemas.access import AuditDocument
+from windlass.server.schemas.actions import ActionForm, BulkDocument, FilterForm, ReplayForm
+from windlass.server.schemas.jobs import ActedDocument
+from windlass.server.schemas.stats import DrainedDocument, StatsDocument, WorkersDocument
+from windlass.server.schemas.types import (
     BreakerDocument,
     BreakerForm,
-    BulkDocument,
-    DrainedDocument,
-    FilterForm,
     PauseDocument,
-    ReplayForm,
     ResumedDocument,
     SettingsDocument,
     SettingsForm,
     SettingText,
-    StatsDocument,
     TypeForm,
     TypesDocument,
-    WhyForm,
-    WorkersDocument,
 )
 from windlass.settings import ALL, KEY
 from windlass.store.protocol import Filter
@@ -229,87 +224,59 @@ async def show_audit(call: Call) -> Reply:
     return Reply(200, audit_document(page))
 
 
-def _verb(
-    path: str,
-    answer: Answer,
-    summary: str,
-    takes: Any = WhyForm,
-    gives: Any = ActedDocument,
-    *,
-    whole: bool = False,
-) -> Route:
-    return Route(
-        method="POST",
-        path=f"/api/v1/{path}",
-        answer=answer,
-        need=Need.OPERATE,
-        summary=summary,
-        takes=takes,
-        gives={200: gives},
-        refuses=(404, 409, 413, 415),
-        whole=whole,
-    )
-
-
-def _look(path: str, answer: Answer, summary: str, gives: Any) -> Route:
-    return Route(
-        method="GET",
-        path=f"/api/v1/{path}",
-        answer=answer,
-        need=Need.SEE,
-        summary=summary,
-        gives={200: gives},
-        whole=True,
-    )
-
-
-def _put(path: str, answer: Answer, summary: str, takes: Any) -> Route:
-    return Route(
-        method="PUT",
-        path=f"/api/v1/{path}",
-        answer=answer,
-        need=Need.OPERATE,
-        summary=summary,
-        takes=takes,
-        gives={200: SettingsDocument},
-        refuses=(413, 415),
-        whole=True,
-    )
-
-
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_ACTED = {200: ActedDocument}
+_SET = {200: SettingsDocument}
 ROUTES = (
-    _verb("jobs/actions", act_on_jobs, "Act on every job that a filter chooses", ActionForm, BulkDocument),
-    _verb("jobs/{id}/replay", replay_job, "Run a dead job again", ReplayForm),
-    _verb("jobs/{id}/discard", discard_job, "Close a dead job for good"),
-    _verb("jobs/{id}/bury", bury_job, "Move a job to the dead letters"),
-    _look("stats", show_stats, "How things stand", StatsDocument),
-    _look("types", list_types, "List types", TypesDocument),
-    _put("types/{type}", set_type, "Set limits and the like for a type", TypeForm),
-    _verb("types/{type}/pause", pause_type, "Pause a type", gives=PauseDocument, whole=True),
-    _verb("types/{type}/resume", resume_type, "Resume a type", gives=ResumedDocument, whole=True),
-    _verb(
+    verb(
+        "jobs/actions",
+        act_on_jobs,
+        "Act on every job that a filter chooses",
+        ActionForm,
+        {200: BulkDocument},
+        whole=False,
+    ),
+    verb("jobs/{id}/replay", replay_job, "Run a dead job again", ReplayForm, _ACTED, whole=False),
+    verb("jobs/{id}/discard", discard_job, "Close a dead job for good", gives=_ACTED, whole=False),
+    verb("jobs/{id}/bury", bury_job, "Move a job to the dead letters", gives=_ACTED, whole=False),
+    look("stats", show_stats, "How things stand", StatsDocument),
+    look("types", list_types, "List types", TypesDocument),
+    verb(
+        "types/{type}",
+        set_type,
+        "Set limits and the like for a type",
+        TypeForm,
+        _SET,
+        method="PUT",
+        refuses=(413, 415),
+    ),
+    verb("types/{type}/pause", pause_type, "Pause a type", gives={200: PauseDocument}),
+    verb("types/{type}/resume", resume_type, "Resume a type", gives={200: ResumedDocument}),
+    verb(
         "types/{type}/breaker",
         set_breaker,
         "Set the circuit breaker of a type",
         BreakerForm,
-        BreakerDocument,
-        whole=True,
+        {200: BreakerDocument},
     ),
-    _look("settings", show_settings, "List run-time settings", SettingsDocument),
-    _put("settings", put_settings, "Change run-time settings", SettingsForm),
-    _look("workers", list_workers, "List workers", WorkersDocument),
-    _verb(
-        "workers/{id}/drain", drain_worker, "Let a worker finish and exit", gives=DrainedDocument, whole=True
+    look("settings", show_settings, "List run-time settings", SettingsDocument),
+    verb(
+        "settings",
+        put_settings,
+        "Change run-time settings",
+        SettingsForm,
+        _SET,
+        method="PUT",
+        refuses=(413, 415),
     ),
-    Route(
-        method="GET",
-        path="/api/v1/audit",
-        answer=show_audit,
+    look("workers", list_workers, "List workers", WorkersDocument),
+    verb("workers/{id}/drain", drain_worker, "Let a worker finish and exit", gives={200: DrainedDocument}),
+    look(
+        "audit",
+        show_audit,
+        "Who did what",
+        AuditDocument,
         need=Need.OPERATE,
-        summary="Who did what",
-        gives={200: AuditDocument},
-        whole=True,
         query={
             "target": "A job (id or key), type, schedule, setting, worker or API key.",
             "who": "What this one did.",

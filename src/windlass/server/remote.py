@@ -80,6 +80,10 @@ class Remote:
     def _alive(self, store: Store, row: str, busy: int | None) -> bool:
         return store.beat(row, Vitals(busy=len(store.held_by(row)) if busy is None else busy))
 
+    def is_draining(self, store: Store, row: str) -> bool:
+        """Whether an operator has asked the worker to finish and go."""
+        return any(worker.drain for worker in store.workers() if worker.id == row)
+
     def forget(self, who: Identity, name: str) -> None:
         """The worker has said goodbye."""
         with self._lock:

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 import msgspec
 
 from windlass.server.call import Call
 from windlass.server.identity import Need
 from windlass.server.reply import Reply
+from windlass.server.schemas import WhyForm
 
 Answer = Callable[[Call], Awaitable[Reply]]
 
 # What one job takes at most: its payload, escaped as wastefully as JSON allows, and the words around it.
 BODY_LIMIT = 512 * 1024
 BATCH_LIMIT = 8 * 2**20
+# The query of every list.
+PAGE = {
+    "limit": "How many, 1 to 1000; fewer come, with a `next`, if they are large.",
+    "cursor": "The `next` of the page before.",
+}
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,3 +49,54 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         """What the contract calls it."""
         return self.answer.__name__
+
+
+def look(
+    path: str,
+    answer: Answer,
+    summary: str,
+    gives: type[msgspec.Struct],
+    *,
+    need: Need = Need.SEE,
+    whole: bool = True,
+    **more: Any,
+) -> Route:
+    """Something that is shown."""
+    return Route(
+        method="GET",
+        path=f"/api/v1/{path}",
+        answer=answer,
+        need=need,
+        summary=summary,
+        gives={200: gives},
+        whole=whole,
+        **more,
+    )
+
+
+def verb(  # noqa: PLR0913 - a row of a table
+    path: str,
+    answer: Answer,
+    summary: str,
+    takes: type[msgspec.Struct] | None = WhyForm,
+    gives: Mapping[int, type[msgspec.Struct]] = {},
+    *,
+    method: str = "POST",
+    need: Need = Need.OPERATE,
+    refuses: tuple[int, ...] = (404, 409, 413, 415),
+    whole: bool = True,
+    **more: Any,
+) -> Route:
+    """Something that is done."""
+    return Route(
+        method=method,
+        path=f"/api/v1/{path}",
+        answer=answer,
+        need=need,
+        summary=summary,
+        takes=takes,
+        gives=gives,
+        refuses=refuses,
+        whole=whole,
+        **more,
+    )

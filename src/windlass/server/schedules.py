@@ -9,18 +9,17 @@ from windlass.ops.document import plain
 from windlass.ops.schedules import MOST_FIRES, fire_document, schedule_document
 from windlass.payload import parse
 from windlass.server.call import Call
-from windlass.server.identity import Need
-from windlass.server.jobs import check_type_allowed
 from windlass.server.reply import Reply
-from windlass.server.routes import Answer, Route
-from windlass.server.schemas import (
+from windlass.server.rights import check_type_allowed
+from windlass.server.routes import look, verb
+from windlass.server.schemas import WhyForm
+from windlass.server.schemas.schedules import (
     RemovedDocument,
     RunDocument,
     ScheduleDocument,
     ScheduleForm,
     SchedulesDocument,
     ToldSchedule,
-    WhyForm,
 )
 
 
@@ -103,38 +102,11 @@ def _told(status: ScheduleStatus) -> dict[str, Any]:
     return told
 
 
-def _look(path: str, answer: Answer, summary: str, gives: Any, **more: Any) -> Route:
-    return Route(
-        method="GET",
-        path=f"/api/v1/{path}",
-        answer=answer,
-        need=Need.SEE,
-        summary=summary,
-        gives={200: gives},
-        whole=True,
-        **more,
-    )
-
-
-def _verb(path: str, answer: Answer, summary: str, gives: dict[int, Any], takes: Any = WhyForm) -> Route:
-    return Route(
-        method="POST",
-        path=f"/api/v1/{path}",
-        answer=answer,
-        need=Need.OPERATE,
-        summary=summary,
-        takes=takes,
-        gives=gives,
-        refuses=(404, 409, 413, 415),
-        whole=True,
-    )
-
-
 _FIRES = 20
 ROUTES = (
-    _look("schedules", list_schedules, "List schedules", SchedulesDocument),
-    _verb("schedules", add_schedule, "Make or change a schedule", {201: ScheduleDocument}, ScheduleForm),
-    _look(
+    look("schedules", list_schedules, "List schedules", SchedulesDocument),
+    verb("schedules", add_schedule, "Make or change a schedule", ScheduleForm, {201: ScheduleDocument}),
+    look(
         "schedules/{name}",
         show_schedule,
         "Show a schedule",
@@ -142,18 +114,17 @@ ROUTES = (
         query={"fires": f"How many fire times, 1 to {MOST_FIRES}."},
         refuses=(404,),
     ),
-    Route(
+    verb(
+        "schedules/{name}",
+        remove_schedule,
+        "Remove a schedule",
+        None,
+        {200: RemovedDocument},
         method="DELETE",
-        path="/api/v1/schedules/{name}",
-        answer=remove_schedule,
-        need=Need.OPERATE,
-        summary="Remove a schedule",
-        gives={200: RemovedDocument},
         query={"why": "For the records."},
         refuses=(404, 409),
-        whole=True,
     ),
-    _verb("schedules/{name}/pause", pause_schedule, "Pause a schedule", {200: ScheduleDocument}),
-    _verb("schedules/{name}/resume", resume_schedule, "Resume a schedule", {200: ScheduleDocument}),
-    _verb("schedules/{name}/run", run_schedule, "Run a schedule's job now", {201: RunDocument}),
+    verb("schedules/{name}/pause", pause_schedule, "Pause a schedule", gives={200: ScheduleDocument}),
+    verb("schedules/{name}/resume", resume_schedule, "Resume a schedule", gives={200: ScheduleDocument}),
+    verb("schedules/{name}/run", run_schedule, "Run a schedule's job now", gives={201: RunDocument}),
 )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from windlass.server import apikeys, docs, health, jobs, leases, operate, schedules, stream
+from windlass.server import apikeys, docs, health, jobs, leases, operate, produce, schedules, stream
 from windlass.server.routes import Route
 
 ROUTES: tuple[Route, ...] = (
+    *produce.ROUTES,
     *jobs.ROUTES,
     *leases.ROUTES,
     *operate.ROUTES,

@@ -1,0 +1,167 @@
+"""How does a worker in any language get jobs? It asks, and may wait for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from functools import partial
+from time import monotonic
+from typing import Any
+
+from windlass import settings
+from windlass.errors import UnknownType
+from windlass.job import Lease, Reason, TypeInfo
+from windlass.ops.document import job_document
+from windlass.outcome import Lost, Overdue, Unstarted, is_overdue
+from windlass.registry import SHELL
+from windlass.server.call import Call, HungUp, read_wait
+from windlass.server.hints import happens, hints
+from windlass.server.problems import Problem
+from windlass.server.reply import Reply
+from windlass.server.schemas.leases import ClaimForm, lease_name, lease_span, split_lease
+from windlass.server.settling import effective, end, policy
+from windlass.store.protocol import Claimed, Want
+
+# A waiting worker is kept alive by its open request, and looks at least so often.
+_LOOK_SECONDS = 1.0
+_BEAT_SECONDS = 2.0
+_AT_ONCE = timedelta(0)
+# What may be claimed is asked anew with every look.
+_Wanting = Callable[[], Want | None]
+
+
+async def claim(call: Call) -> Reply:
+    """Take due jobs, waiting for some if there are none."""
+    form = await call.body(ClaimForm)
+    wait = read_wait(form.wait)
+    lease = lease_span(form.lease)
+    catalogue = await call.run(call.parts.store.types)
+    types = _wanted(call, form, catalogue)
+    await call.run(call.parts.flow.learn, catalogue)
+    client = call.scope.get("client")
+    host = client[0] if client else "unknown"
+    row = await call.run(
+        call.parts.remote.attend,
+        call.parts.store,
+        call.identity,
+        form.worker,
+        form.types,
+        slots=form.limit,
+        host=host,
+    )
+    want = partial(call.parts.flow.want, types, worker=row, limit=form.limit, lease=lease)
+    leases = await call.run(_known_before, call, form, row)
+    drain = await call.run(call.parts.remote.is_draining, call.parts.store, row)
+    if not leases and not drain:
+        leases = await _wait_for_jobs(call, form.worker, want, wait)
+        if form.request is not None and leases:
+            call.parts.remote.give(row, form.request, leases)
+    told = await call.run(_told, call, leases, catalogue)
+    return Reply(200, {"worker": row, "drain": drain, "leases": told})
+
+
+def _wanted(call: Call, form: ClaimForm, catalogue: dict[str, TypeInfo]) -> dict[str, int]:
+    for name in form.types:
+        if name not in catalogue or name == SHELL:
+            raise UnknownType(name, (known for known in catalogue if known != SHELL))
+        if not call.identity.takes(name):
+            raise Problem(403, "not-allowed", f"{call.identity.told} may not use jobs of type {name!r}")
+    return {name: catalogue[name].schema_version for name in form.types}
+
+
+def _known_before(call: Call, form: ClaimForm, row: str) -> list[Lease]:
+    """Leases of an answer that was lost: of the same request, or in the worker's name and not known to it."""
+    given = call.parts.remote.given(row, form.request) if form.request is not None else []
+    if not given and form.holding is None:
+        return []
+    held = {lease.token: lease for lease in call.parts.store.held_by(row)}
+    if given:
+        found = [held[lease.token] for lease in given if lease.token in held]
+    else:
+        named = {split_lease(each)[1] for each in form.holding or ()}
+        found = [lease for token, lease in held.items() if token not in named][: form.limit]
+    again = [lease for lease in found if call.parts.remote.tell_again(lease)]
+    if len(again) < len(found):
+        told = {lease.token for lease in again}
+        end(call.parts, [lease for lease in found if lease.token not in told], Lost(Reason.WORKER_LOST))
+    return again
+
+
+async def _wait_for_jobs(call: Call, worker: str, want: _Wanting, wait: float) -> list[Lease]:
+    found = await _look(call, want)
+    if found.leases or wait <= 0:
+        return found.leases
+    gone = asyncio.create_task(call.gone())
+    try:
+        async with hints(call.parts) as hint:
+            return await _look_again(call, worker, want, monotonic() + wait, hint, gone, found)
+    finally:
+        gone.cancel()
+
+
+async def _look_again(
+    call: Call,
+    worker: str,
+    want: _Wanting,
+    end: float,
+    hint: asyncio.Event,
+    gone: asyncio.Task[None],
+    found: Claimed,
+) -> list[Lease]:
+    beaten = monotonic()
+    while not gone.done() and not call.parts.stopping.is_set() and (left := end - monotonic()) > 0:
+        due = _LOOK_SECONDS if found.next_due is None else found.next_due.total_seconds()
+        await happens(hint, min(left, _LOOK_SECONDS, max(due, 0.01)))
+        hint.clear()
+        if monotonic() - beaten >= _BEAT_SECONDS:
+            beaten = monotonic()
+            row = await call.run(call.parts.remote.beat, call.parts.store, call.identity, worker, None)
+            if row is None:
+                return []
+        found = await _look(call, want)
+        if found.leases:
+            if gone.done():
+                # Nobody is there to run them.
+                await call.run(end, call.parts, found.leases, Unstarted())
+                raise HungUp
+            return found.leases
+    return []
+
+
+async def _look(call: Call, want: _Wanting) -> Claimed:
+    async with call.parts.looking:
+        return await call.run(_claimed, call, want)
+
+
+def _claimed(call: Call, want: _Wanting) -> Claimed:
+    """Take what is due, as far as nothing holds it back at this moment; what is too old to run ends here."""
+    wanted, store, flow = want(), call.parts.store, call.parts.flow
+    if wanted is None:
+        return Claimed([])
+    found = store.claim(wanted)
+    flow.claimed(wanted, found.leases)
+    aging = [lease for lease in found.leases if flow.ages(lease.job.type)]
+    now = store.now() if aging else None
+    late = [lease for lease in aging if now and is_overdue(lease.job, policy(call.parts, lease.job), now)]
+    if not late:
+        return found
+    end(call.parts, late, Overdue())
+    return Claimed([lease for lease in found.leases if lease not in late], _AT_ONCE)
+
+
+def _told(call: Call, leases: Sequence[Lease], catalogue: dict[str, TypeInfo]) -> list[dict[str, Any]]:
+    if not leases:
+        return []
+    now = call.parts.store.now()
+    held = settings.read(call.parts.store.settings())
+    return [
+        {
+            "lease": lease_name(lease.id, lease.token),
+            "until": lease.until,
+            "timeout": effective(catalogue.get(lease.job.type), lease.job.type, held).timeout.total_seconds(),
+            # As it is stored: a worker needs what people may not see.
+            "job": job_document(lease.job, now) | {"payload": lease.job.payload},
+        }
+        for lease in leases
+    ]

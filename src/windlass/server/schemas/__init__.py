@@ -1,0 +1,27 @@
+"""What may stand in a request, and what comes back? The same types decode requests and write the contract."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+Object = Annotated[msgspec.Raw, Meta(extra_json_schema={"type": "object", "additionalProperties": True})]
+Anything = Annotated[msgspec.Raw, Meta(extra_json_schema={"description": "Any JSON value."})]
+Span = Annotated[
+    float | str, Meta(description='A duration: seconds, or words such as "30s", "10m", "1h30m", "7d".')
+]
+# Raw JSON that was not sent.
+NOTHING = msgspec.Raw()
+EMPTY = msgspec.Raw(b"{}")
+
+
+class Form(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a request may say; anything else is refused."""
+
+
+class WhyForm(Form, frozen=True, kw_only=True):
+    """Why it is done, for the records."""
+
+    why: Annotated[str, Meta(max_length=1000)] = ""

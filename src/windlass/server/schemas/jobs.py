@@ -1,0 +1,232 @@
+"""What is said of jobs: to put them in, to look at them, to change them?"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from windlass.job import (
+    HIGHEST_PRIORITY,
+    MAX_ATTEMPTS,
+    MAX_KEY,
+    MAX_TENANT,
+    MAX_TYPE,
+    MAX_UNIQUE,
+    JobState,
+    Reason,
+    Request,
+    View,
+)
+from windlass.queue.options import MOST_PARENTS
+from windlass.server.schemas import EMPTY, NOTHING, Anything, Form, Object, Span, WhyForm
+
+MOST_JOBS = 100
+
+
+class JobForm(Form, frozen=True, kw_only=True):
+    """A job to be enqueued."""
+
+    type: Annotated[
+        str,
+        Meta(min_length=1, max_length=MAX_TYPE, pattern="^[a-z][a-z0-9_.-]*$", examples=["send_email"]),
+    ]
+    payload: Annotated[
+        Object, Meta(description="The handler's parameters; at most 64 KB.", examples=[{"to": "a@b.c"}])
+    ] = msgspec.field(default_factory=lambda: EMPTY)
+    priority: Annotated[int, Meta(ge=0, le=HIGHEST_PRIORITY, description="Higher first.")] | None = None
+    delay: Span | None = None
+    run_at: Annotated[datetime, Meta(description="Without a zone it is UTC.")] | None = None
+    max_attempts: Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS)] | None = None
+    key: (
+        Annotated[
+            str,
+            Meta(min_length=1, max_length=MAX_KEY, description="Sending it twice makes one job."),
+        ]
+        | None
+    ) = None
+    id: Annotated[str, Meta(description="A UUID of your own making.")] | None = None
+    tenant: Annotated[str, Meta(min_length=1, max_length=MAX_TENANT)] | None = None
+    on_conflict: Literal["error", "existing"] = "error"
+    traceparent: str | None = None
+    payload_ref: str | None = None
+    depends_on: (
+        Annotated[
+            tuple[str, ...],
+            Meta(
+                max_length=MOST_PARENTS,
+                description="Ids or keys: it runs after all of these jobs have completed.",
+                examples=[["render:home"]],
+            ),
+        ]
+        | None
+    ) = None
+    on_dead: Annotated[
+        Literal["wait", "cancel", "run"],
+        Meta(description="What to do when a job that it depends on is dead."),
+    ] = "wait"
+    unique: (
+        Annotated[
+            str,
+            Meta(
+                min_length=1,
+                max_length=MAX_UNIQUE,
+                description="At most one job of that name at a time.",
+                examples=["sync:42"],
+            ),
+        ]
+        | None
+    ) = None
+    until: (
+        Annotated[
+            Literal["start", "done"], Meta(description="How long it holds the unique name: done if left out.")
+        ]
+        | None
+    ) = None
+    on_unique: (
+        Annotated[
+            Literal["skip", "replace", "error"],
+            Meta(description="If a job holds the name: answer with it, give it this work, or refuse."),
+        ]
+        | None
+    ) = None
+
+
+class BatchForm(Form, frozen=True, kw_only=True):
+    """Jobs that are stored together, all or none."""
+
+    jobs: Annotated[tuple[JobForm, ...], Meta(min_length=1, max_length=MOST_JOBS)]
+    batch: (
+        Annotated[str, Meta(max_length=128, description="Given: progress can be asked for, under that name.")]
+        | None
+    ) = None
+    batch_id: (
+        Annotated[str, Meta(pattern="^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$", description="A UUID.")]
+        | None
+    ) = None
+
+
+class EditForm(WhyForm, frozen=True, kw_only=True):
+    """What to change on a job that waits."""
+
+    priority: Annotated[int, Meta(ge=0, le=HIGHEST_PRIORITY)] | None = None
+    run_at: datetime | None = None
+    delay: Span | None = None
+    payload: Object = msgspec.field(default_factory=lambda: NOTHING)
+
+
+class Accepted(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that is stored: by this request (`created`), or before, under the same key."""
+
+    id: str
+    type: str
+    state: JobState
+    key: str | None
+    created: bool
+
+
+class AcceptedBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs that are stored, in the order of the request."""
+
+    jobs: list[Accepted]
+    batch: str | None = None
+
+
+class ErrorDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """Why an attempt failed."""
+
+    reason: Reason
+    kind: str | None = msgspec.field(name="class")
+    message: str
+
+
+class JobDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A job with its whole story."""
+
+    id: str
+    seq: int
+    type: str
+    state: JobState
+    view: View | None
+    priority: int
+    payload: Object
+    key: str | None
+    tenant: str | None
+    attempts: int
+    max_attempts: int
+    created_at: datetime
+    run_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    worker: str | None
+    error: ErrorDocument | None
+    result: Anything | None
+    request: Request | None
+    lease_until: datetime | None
+    claims: int
+    snoozes: int
+    interruptions: int
+    losses: int
+    replay_count: int
+    enqueued_at: datetime
+    updated_at: datetime
+    schema_version: int
+    caller: str | None
+    traceparent: str | None
+    payload_ref: str | None
+    history: list[dict[str, Any]]
+    changes: list[dict[str, Any]]
+
+
+class ToldJob(JobDocument, frozen=True, kw_only=True):
+    """A job with what ties it to others."""
+
+    progress: dict[str, Any] | None
+    batch: str | None
+    waits_for: list[str]
+
+
+class JobPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs, newest first, and the cursor of the next page."""
+
+    jobs: list[JobDocument]
+    next: str | None
+
+
+class CatalogueType(msgspec.Struct, frozen=True, kw_only=True):
+    """A type as the catalogue knows it: enough to check a payload without the handler."""
+
+    name: str
+    schema_version: int
+    schema: dict[str, Any]
+    options: dict[str, Any]
+
+
+class CatalogueDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What a producer must know: types with their schemas, and what operators have set."""
+
+    types: list[CatalogueType]
+    settings: dict[str, str]
+
+
+class ActedDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What a verb did. `done` is false where the worker that runs the job was asked."""
+
+    id: str
+    state: JobState
+    done: bool
+
+
+class BatchDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A batch: how many of its jobs stand in which state."""
+
+    id: str
+    name: str | None
+    total: int
+    ended: int
+    states: dict[str, int]
+    then: str | None
+    created_at: datetime
+    finished_at: datetime | None

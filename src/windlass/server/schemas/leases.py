@@ -1,0 +1,160 @@
+"""What do workers say that come over HTTP, and what are they told?"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from windlass.config import LONGEST_LEASE, SHORTEST_LEASE
+from windlass.duration import parse_duration
+from windlass.errors import InvalidValue
+from windlass.job import Request
+from windlass.server.schemas import NOTHING, Anything, Form, Span
+from windlass.server.schemas.jobs import JobDocument
+
+_WORKER = "[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
+_LEASE = re.compile(r"([0-9a-f-]{36})\.([0-9a-f-]{32,36})")
+_Worker = Annotated[str, Meta(pattern=f"^{_WORKER}$", examples=["gpu-box-1"])]
+
+
+class ClaimForm(Form, frozen=True, kw_only=True):
+    """A worker asks for jobs."""
+
+    worker: _Worker
+    types: Annotated[tuple[str, ...], Meta(min_length=1, max_length=1000)]
+    limit: Annotated[int, Meta(ge=1, le=100)] = 1
+    wait: Annotated[Span, Meta(description="How long to wait for a job; a minute at most.")] = 0
+    lease: Annotated[Span, Meta(description="How long a job is the worker's without an extension.")] = "60s"
+    request: (
+        Annotated[
+            str,
+            Meta(min_length=1, max_length=128, description="The same name once more: the same answer."),
+        ]
+        | None
+    ) = None
+    holding: (
+        Annotated[
+            tuple[str, ...],
+            Meta(
+                description="Every lease that the worker knows to be its own: others in its name come first."
+            ),
+        ]
+        | None
+    ) = None
+
+
+class CompleteForm(Form, frozen=True, kw_only=True):
+    """A job is done."""
+
+    result: Anything = msgspec.field(default_factory=lambda: NOTHING)
+
+
+class FailForm(Form, frozen=True, kw_only=True):
+    """An attempt failed."""
+
+    message: Annotated[str, Meta(description="Long ones are cut.")] = ""
+    kind: Annotated[str, Meta(max_length=1000, description="The error's class.")] | None = msgspec.field(
+        default=None, name="class"
+    )
+    traceback: str | None = None
+    retryable: Annotated[bool, Meta(description="False: to the dead letters at once.")] = True
+    delay: Annotated[Span, Meta(description="When to try again; else by the type's policy.")] | None = None
+
+
+class ExtendForm(Form, frozen=True, kw_only=True):
+    """A job takes longer."""
+
+    lease: Span = "60s"
+
+
+class ReleaseForm(Form, frozen=True, kw_only=True):
+    """A job is given back: it runs elsewhere, and this attempt is not counted."""
+
+    started: Annotated[bool, Meta(description="Whether the job had begun to run.")] = False
+
+
+class BeatForm(Form, frozen=True, kw_only=True):
+    """A worker is alive, and works on these."""
+
+    leases: Annotated[tuple[str, ...], Meta(max_length=1000, description="To be extended.")] = ()
+    lease: Span = "60s"
+    busy: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
+    stopping: Annotated[bool, Meta(description="The last beat: nothing of it is alive any more.")] = False
+
+
+class LeaseDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The right to run one attempt of a job until a time."""
+
+    lease: str
+    until: datetime
+    # How long the type's jobs may run, in seconds.
+    timeout: float
+    job: JobDocument
+
+
+class ClaimedDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker may run now."""
+
+    worker: str
+    drain: bool
+    leases: list[LeaseDocument]
+
+
+class SettledDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What the attempt amounts to: done, again (after `delay`), released, dead, cancelled, or repeated."""
+
+    id: str
+    outcome: str
+    delay: float | None = None
+
+
+class ExtendedDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The lease's new end; `request`: what an operator asks of the job, cancel or bury."""
+
+    lease: str
+    until: datetime
+    request: Request | None
+
+
+class BeatDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What the worker must know: which leases it keeps, which it has lost, and what is asked of it."""
+
+    worker: str
+    drain: bool
+    kept: list[ExtendedDocument]
+    lost: list[str]
+
+
+# --- what a path and a word say -------------------------------------------------------------------
+
+
+def worker_name(text: str) -> str:
+    """The name that a worker has given itself."""
+    if not re.fullmatch(_WORKER, text):
+        raise InvalidValue("worker", text, "up to 64 letters, digits, _, . or -, a letter or digit first")
+    return text
+
+
+def split_lease(text: str) -> tuple[str, str]:
+    """The job's id and the token of a lease, which reads ID.TOKEN."""
+    found = _LEASE.fullmatch(text)
+    if found is None:
+        raise InvalidValue("lease", text, "the `lease` of a claimed job, which reads ID.TOKEN")
+    return found[1], found[2]
+
+
+def lease_name(job_id: str, token: str) -> str:
+    """What `split_lease` takes apart."""
+    return f"{job_id}.{token}"
+
+
+def lease_span(value: float | str) -> timedelta:
+    """How long a lease lasts."""
+    span = parse_duration(value, "lease")
+    if not SHORTEST_LEASE <= span <= LONGEST_LEASE:
+        raise InvalidValue("lease", value, "between 60s and 3600s")
+    return span
