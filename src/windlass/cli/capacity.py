@@ -10,7 +10,7 @@ import click
 
 from windlass.cli.commands import Command
 from windlass.cli.options import rate, span
-from windlass.cli.screen import Cell, duration, number, one_line, size, took
+from windlass.cli.screen import Cell, duration, number, one_line, took
 from windlass.cli.session import session
 from windlass.errors import InvalidValue, Refused
 from windlass.ops.document import encode
@@ -37,8 +37,8 @@ from windlass.smoke import Smoked, smoke, with_samples
 def smoke_test(types: tuple[str, ...], within: timedelta) -> None:
     """Run one sample job of each type and verify what it did; exit 1 unless all is well.
 
-    A type's sample is `@queue.job(smoke={...})`, and `verify=` says whether it did what it should. With --app the
-    check is asked here, right after the job; without, a completed job is all that can be said.
+    A type's sample is `@queue.job(smoke={...})`, and `verify=` says whether it did what it should. With --app
+    the check is asked here, right after the job; without, a completed job is all that can be said.
     """
     here = session()
     queue = here.queue
@@ -91,8 +91,8 @@ def _smoked(each: Smoked) -> list[Cell | str | int]:
 def capacity_plan(payload: str | None, **given: Any) -> None:
     """Capacity on paper: from rate, durations and wait to workers, storage and the time after a spike.
 
-    Without --rate and --run they are taken from what this store has seen in the last week: the busiest hour, and
-    the mean over all types.
+    Without --rate and --run they are taken from what this store has seen in the last week: the busiest hour,
+    and the mean over all types.
     """
     here = session()
     known = {name: value for name, value in given.items() if value is not None}
@@ -112,21 +112,31 @@ def _told(found: Plan) -> Iterator[str]:
     yield f"{_rate(load.rate)} that take {took(load.run)}, kept for {duration(load.keep)}:"
     yield ""
     yield f"  running at once   {found.busy:,.4g} jobs"
-    yield f"  slots             {number(found.slots_in_time)} so that 99 of 100 start within {duration(load.wait)}"
+    in_time = f"99 of 100 start within {duration(load.wait)}"
+    yield f"  slots             {number(found.slots_in_time)} so that {in_time}"
     yield f"                    {number(found.slots)} with 30 % to spare, which carry {_rate(found.capacity)}"
     yield f"  workers           {number(found.workers)} of {load.slots} slots"
     yield f"  jobs a day        {found.jobs_per_day:,.0f}"
-    yield (
-        f"  storage           {size(round(found.bytes_per_day))} a day, {size(round(found.bytes_kept))} kept, "
-        f"{size(round(found.bytes_with_indexes))} with indexes"
+    a_day, kept, indexed = (
+        _bytes(each) for each in (found.bytes_per_day, found.bytes_kept, found.bytes_with_indexes)
     )
+    yield f"  storage           {a_day} a day, {kept} kept, {indexed} with indexes"
     if found.spike_jobs:
         drain = "never: nothing is to spare" if found.drain is None else took(found.drain)
         yield ""
-        yield f"  a spike of {load.spike:g} times for {duration(load.spike_for)}: {found.spike_jobs:,.0f} jobs come in"
+        for_long = duration(load.spike_for)
+        yield f"  a spike of {load.spike:g} times for {for_long}: {found.spike_jobs:,.0f} jobs come in"
         yield f"  waiting after it  {found.backlog:,.0f} jobs"
         yield f"  until all is done {drain}"
         yield f"  to follow it      {number(found.spike_workers)} workers"
+
+
+def _bytes(count: float) -> str:
+    """As disks are sold: a GB of 1,000 MB."""
+    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
+        if count >= factor:
+            return f"{count / factor:,.1f} {unit}"
+    return f"{count:.0f} bytes"
 
 
 def _rate(per_second: float) -> str:

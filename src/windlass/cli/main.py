@@ -23,6 +23,7 @@ from windlass.cli import (
     schedules,
     serve,
     settings,
+    signals,
     store,
     up,
     work,
@@ -74,6 +75,7 @@ for module in (
     settings,
     access,
     store,
+    signals,
     capacity,
     bench,
 ):

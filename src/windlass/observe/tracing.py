@@ -1,7 +1,7 @@
-"""How does a job's way become one trace, across processes and HTTP? By OpenTelemetry, if the application uses it.
+"""How does a job's way become one trace? By OpenTelemetry, if the application uses it.
 
-Nothing is imported here: a process in which nobody has imported OpenTelemetry has no provider, and pays the look into
-a dictionary. The trace context travels with the job, as W3C's `traceparent`. The spans of a job:
+Nothing is imported here: a process in which nobody has imported OpenTelemetry has no provider, and pays the look
+into a dictionary. The trace context travels with the job, as W3C's `traceparent`. The spans of a job:
 
     send TYPE       in the producer, or in whatever it runs
     POST /jobs      in a server, if it came by HTTP
@@ -9,8 +9,8 @@ a dictionary. The trace context travels with the job, as W3C's `traceparent`. Th
     process TYPE    while the handler runs it is the current span, also in a child process
     settle TYPE     until the outcome is in the store
 
-The names of attributes are those of OpenTelemetry's conventions for messaging, spelled out: its own list of them is not
-stable yet.
+The names of attributes are those of OpenTelemetry's conventions for messaging, spelled out: its own list of them
+is not stable yet.
 """
 
 from __future__ import annotations

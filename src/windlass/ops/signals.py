@@ -21,6 +21,7 @@ from windlass.upkeep import ticks
 
 # Where jobs stand is looked at by one process every few seconds; older than this is looked at anew.
 LOOKED = timedelta(seconds=15)
+STALE = timedelta(minutes=1)
 WINDOW = timedelta(hours=1)
 # So long may a job be due before somebody should have taken it, and a priority wait behind others.
 TAKEN_WITHIN = timedelta(seconds=60)
@@ -126,9 +127,18 @@ class Signals(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...]
 
 
-def gather(store: Store, types: Sequence[TypeStatus], fleet: Sequence[WorkerHealth]) -> Signals:
-    """One look; what costs much is looked at by one process for all."""
-    sample, sighting = store.take_sample(LOOKED), store.sight(TAKEN_WITHIN)
+def gather(
+    store: Store, types: Sequence[TypeStatus], fleet: Sequence[WorkerHealth], *, anew: bool = True
+) -> Signals:
+    """One look; what costs much is looked at by one process for all.
+
+    Not `anew`: nothing is written, so that it can be asked of a store that is sealed; where jobs stand is then
+    left out unless somebody has looked lately.
+    """
+    sample = store.take_sample(LOOKED) if anew else store.sample()
+    if not anew and (sample.age is None or sample.age > STALE):
+        sample = Sample()
+    sighting = store.sight(TAKEN_WITHIN)
     happened = store.increases([WINDOW])[WINDOW]
     return judge(sample, sighting, happened, types, fleet)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windlass.server import apikeys, docs, health, jobs, leases, operate, produce, schedules, stream
+from windlass.server import apikeys, docs, health, jobs, leases, operate, produce, schedules, signals, stream
 from windlass.server.routes import Route
 
 ROUTES: tuple[Route, ...] = (
@@ -11,6 +11,7 @@ ROUTES: tuple[Route, ...] = (
     *leases.ROUTES,
     *operate.ROUTES,
     *schedules.ROUTES,
+    *signals.ROUTES,
     *stream.ROUTES,
     *apikeys.ROUTES,
     *health.ROUTES,
