@@ -100,7 +100,7 @@ def capacity_plan(payload: str | None, **given: Any) -> None:
         missing = "run" if "rate" in known else "rate"
         raise InvalidValue(f"--{missing}", None, "given with --rate and --run, or both left out")
     if "rate" not in known:
-        known = {**known, **measured(here.ops().store)}
+        known = measured(here.ops().store) | known
     if payload is not None:
         known["payload"] = parse_size(payload, "--payload")
     found = plan(Load(**known))

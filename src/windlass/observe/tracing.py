@@ -1,7 +1,7 @@
 """How does a job's way become one trace? By OpenTelemetry, if the application uses it.
 
-Nothing is imported here: a process in which nobody has imported OpenTelemetry has no provider, and pays the look
-into a dictionary. The trace context travels with the job, as W3C's `traceparent`. The spans of a job:
+Nothing is imported here: a process in which nobody has imported OpenTelemetry has no provider, and pays for a
+look into a dictionary. The trace context travels with the job, as W3C's `traceparent`. The spans of a job:
 
     send TYPE       in the producer, or in whatever it runs
     POST /jobs      in a server, if it came by HTTP
@@ -9,7 +9,7 @@ into a dictionary. The trace context travels with the job, as W3C's `traceparent
     process TYPE    while the handler runs it is the current span, also in a child process
     settle TYPE     until the outcome is in the store
 
-The names of attributes are those of OpenTelemetry's conventions for messaging, spelled out: its own list of them
+Attributes have the names of OpenTelemetry's conventions for messaging, spelled out: its own list of them
 is not stable yet.
 """
 

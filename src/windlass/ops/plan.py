@@ -1,18 +1,24 @@
 """How many workers, how much room, how long to catch up? Capacity on paper.
 
 Size by slots, not by instances: at a rate r of jobs that take s seconds, r * s of them run at every moment,
-whatever they run in. 500 jobs a second of 2 s are 1,000 slots, so 100 workers of 10; and 100 workers of 10 slots
+whatever they run in. 500 jobs a second of 2 s are 1,000 slots, so 100 workers of 10; and those 100 workers
 make 500 such jobs a second, not 2,500.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 
-from windlass.errors import InvalidValue
+from windlass import settings
+from windlass.errors import InvalidValue, Refused
+from windlass.observe import names
+from windlass.store.observing import Step
+from windlass.store.protocol import Store
 
 HEADROOM = 0.3
 # Bytes of a job's record besides its payload, and what indexes take on top, as measured (make growth).
@@ -20,6 +26,9 @@ RECORD = 500
 INDEX_SHARE = 0.3
 _QUANTILE = 0.99
 _DAY = 86_400
+_HOUR = 3_600
+_LOOKED_BACK = timedelta(days=7)
+_SHORTEST_RUN = timedelta(microseconds=1)
 _MOST_SLOTS = 1_000_000
 
 
@@ -112,6 +121,26 @@ def plan(load: Load) -> Plan:
     )
 
 
+def measured(store: Store) -> dict[str, Any]:
+    """What this store has seen in the last week: the rate of its busiest hour, and the mean run of all types."""
+    now = store.now()
+    past = store.history(Step.HOUR, now - _LOOKED_BACK, now)
+    came = Counter({each.at: 0 for each in past})
+    runs = micros = 0
+    for each in past:
+        if each.name == names.ENQUEUED:
+            came[each.at] += each.value
+        elif each.name == names.STARTED:
+            runs += each.value
+        elif each.name == names.total(names.RUN):
+            micros += each.value
+    if not runs or not came.total():
+        raise Refused("this store has seen no job run yet: give --rate and --run")
+    run = max(timedelta(microseconds=micros / runs), _SHORTEST_RUN)
+    [(_, most)] = came.most_common(1)
+    return {"rate": most / _HOUR, "run": run, "keep": settings.read(store.settings()).keep_ended}
+
+
 def drain_time(backlog: float, capacity: float, rate: float) -> timedelta | None:
     """How long until what waits is through, while more comes in; None: never."""
     if not backlog:
@@ -123,8 +152,8 @@ def drain_time(backlog: float, capacity: float, rate: float) -> timedelta | None
 def slots_for(rate: float, run: float, wait: float, quantile: float = _QUANTILE) -> int:
     """The fewest slots with which that share of jobs starts within `wait` seconds.
 
-    Jobs that come by chance meet full slots now and then: how often is Erlang's formula (M/M/c). Real jobs come
-    in bursts: this is where to begin, not where to end.
+    Jobs that come by chance meet full slots now and then: how often is Erlang's formula (M/M/c). Real jobs
+    come in bursts: this is where to begin, not where to end.
     """
     load = rate * run
     slots = math.floor(load) + 1

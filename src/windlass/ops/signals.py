@@ -1,7 +1,7 @@
-"""Which signals cannot lie about the jobs? Gathered here, once; metrics, dashboard, status and doctor show them.
+"""Which signals cannot lie about the jobs? Gathered here, once; metrics, dashboard and doctor show them.
 
-A depth of 0 may hide jobs that nobody takes, a low age a starved priority, steady completions work that is done
-twice, and "completed" an outcome that never came. Each of these is a field of `Signals`.
+A depth of 0 may hide jobs that nobody takes, a low age a starved priority, steady completions work that is
+done twice, and "completed" an outcome that never came. Each of these is a field of `Signals`.
 """
 
 from __future__ import annotations
@@ -71,7 +71,10 @@ class Untaken(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Balance(msgspec.Struct, frozen=True, kw_only=True):
-    """What went in and what came out, of one type, within `Signals.window`; failed and started are attempts."""
+    """What went in and what came out, of one type, within `Signals.window`.
+
+    Jobs are enqueued, completed and dead; attempts are started and failed.
+    """
 
     type: str
     enqueued: int
@@ -79,7 +82,7 @@ class Balance(msgspec.Struct, frozen=True, kw_only=True):
     completed: int
     failed: int
     dead: int
-    # Work done twice: results that came after the job was given to another, and attempts lost with their worker.
+    # Work done twice: results that came when the job was another worker's, and attempts lost with theirs.
     late: int
     reaped: int
 
@@ -100,7 +103,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tick(msgspec.Struct, frozen=True, kw_only=True):
-    """When something that must happen again and again last succeeded: beat, reap, promote, schedule, prune."""
+    """When something that must happen again and again last succeeded: beat, reap, promote and the like."""
 
     name: str
     # None: never, as far as this store knows.
@@ -132,8 +135,8 @@ def gather(
 ) -> Signals:
     """One look; what costs much is looked at by one process for all.
 
-    Not `anew`: nothing is written, so that it can be asked of a store that is sealed; where jobs stand is then
-    left out unless somebody has looked lately.
+    Not `anew`: nothing is written, so that it can be asked of a store that is sealed; where jobs stand is
+    then left out unless somebody has looked lately.
     """
     sample = store.take_sample(LOOKED) if anew else store.sample()
     if not anew and (sample.age is None or sample.age > STALE):
@@ -293,7 +296,8 @@ def _of_untaken(untaken: Iterable[Untaken]) -> Iterator[str]:
         # Who sees nobody, a pause or a breaker is told so by `status`, which looks at those by itself.
         if each.why in _UNTAKEN:
             jobs = "1 job" if each.count == 1 else f"{each.count:,} jobs"
-            yield f"{jobs} of type {each.type} due for {_span(each.oldest)} and none runs: {_UNTAKEN[each.why]}"
+            since = _span(each.oldest)
+            yield f"{jobs} of type {each.type} due for {since} and none runs: {_UNTAKEN[each.why]}"
 
 
 _UNTAKEN = {
@@ -306,8 +310,8 @@ def _of_bands(bands: Iterable[Band]) -> Iterator[str]:
     for band in bands:
         if band.starved:
             yield (
-                f"priority {band.priority} starves: {band.due:,} due, the oldest for {_span(band.oldest)}, behind "
-                "later jobs of higher priority; windlass config set low_share 0.1 gives it a share"
+                f"priority {band.priority} starves: {band.due:,} due, the oldest for {_span(band.oldest)}, "
+                "behind later jobs of higher priority; windlass config set low_share 0.1 gives it a share"
             )
 
 

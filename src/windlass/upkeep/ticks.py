@@ -1,8 +1,8 @@
 """When did what must happen again and again last succeed? Noted in memory, told to the store now and then.
 
-A job queue whose reaper, pruner or scheduler has stopped looks healthy for hours. Each of them says here that it
-came to the end of a pass; that costs one statement every half a minute, however many jobs there are. A process
-that is killed takes at most so long with it, so an age that is shown is never too low.
+A job queue whose reaper, pruner or scheduler has stopped looks healthy for hours. Each of them says here that
+it came to the end of a pass; that costs one statement every half a minute, however many jobs there are. A
+process that is killed takes at most so long with it, so an age that is shown is never too low.
 """
 
 from __future__ import annotations

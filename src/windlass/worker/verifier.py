@@ -104,7 +104,7 @@ class Verifier:
 def ask(
     handler: Handler, job: Job, ring: Callable[[], Ring], awaited: Callable[[Coroutine[Any, Any, Any]], Any]
 ) -> bool:
-    """Whether a completed job did what it should, says its type's check; whatever else that raises goes on."""
+    """Whether a completed job did what it should, as its type's check says; what else that raises goes on."""
     assert handler.verify is not None  # noqa: S101 - others have nothing to ask
     arguments = {"job": job, "result": _result(job)} | handler.decode(handler.current(job, ring))
     try:
