@@ -15,6 +15,7 @@ import msgspec
 
 from windlass.duration import parse_duration
 from windlass.errors import InvalidValue
+from windlass.job import MAX_APP_VERSION
 from windlass.payload import Ring
 from windlass.size import parse_size
 
@@ -142,6 +143,11 @@ class Config(msgspec.Struct, frozen=True):
         return app
 
     @property
+    def app_version(self) -> str:
+        """The release of the application; empty if nobody said."""
+        return str(self.values["app_version"].value)
+
+    @property
     def encryption_keys(self) -> tuple[str, ...]:
         """The keys for encrypted fields of payloads; the first one encrypts."""
         keys: tuple[str, ...] = self.values["encryption_keys"].value
@@ -174,6 +180,11 @@ def load(
     config = Config({name: _effective(name, given, variables, written) for name in OPTIONS})
     config.worker()
     return config
+
+
+def app_version() -> str:
+    """The release of the application in this process, as the environment or windlass.toml says."""
+    return load().app_version
 
 
 def ring() -> Ring:
@@ -277,6 +288,12 @@ def _text(value: object) -> object:
     raise InvalidValue("", value, "a text")
 
 
+def _app_version(value: object) -> object:
+    if isinstance(value, str) and len(value) <= MAX_APP_VERSION and value.isprintable():
+        return value
+    raise InvalidValue("", value, f"a text of up to {MAX_APP_VERSION} printable characters")
+
+
 def _whole(value: object) -> object:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
@@ -348,6 +365,7 @@ _OTHER_VARIABLES = {
 OPTIONS: dict[str, _Option] = {
     "database_url": _Option(_text, "sqlite:///windlass.db"),
     "app": _Option(_text, None),
+    "app_version": _Option(_app_version, ""),
     "worker.threads": _Option(_whole, _STANDARD.threads),
     "worker.coroutines": _Option(_whole, _STANDARD.coroutines),
     "worker.processes": _Option(_whole, _STANDARD.processes),

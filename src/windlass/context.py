@@ -12,7 +12,7 @@ from typing import Any, Protocol, Self
 
 from windlass.clock import Clock
 from windlass.errors import InvalidValue, Refused
-from windlass.job import MAX_KEY, Job, NewJob
+from windlass.job import MAX_KEY, Job, NewJob, named
 
 log = logging.getLogger("windlass.job")
 
@@ -114,7 +114,7 @@ class Context:
     ) -> None:
         self.job = job
         self.deadline = deadline
-        self.log = _JobLogger(log, {"job": job.id, "type": job.type, "attempt": job.attempts})
+        self.log = _JobLogger(log, named(job))
         self._notice = notice
         self._ends = ends
         self._clock = clock

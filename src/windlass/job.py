@@ -23,6 +23,7 @@ MAX_TYPE = 128
 MAX_KEY = 256
 MAX_TENANT = 128
 MAX_UNIQUE = 256
+MAX_APP_VERSION = 64
 # The member of a payload that points at data elsewhere; it is not one of the handler's fields.
 REFERENCE = "$payload_ref"
 # When a job runs that waits for others: at no time of its own.
@@ -107,6 +108,8 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
     seconds: float | None = None
     error: Error | None = None
     output: Output | None = None
+    # The release of the application that ran it, as far as it says.
+    app: str = ""
 
 
 class Change(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -167,6 +170,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
             return None
         reference: str | None = msgspec.json.decode(self.payload).get(REFERENCE)
         return reference
+
+    @property
+    def trace(self) -> str | None:
+        """The id of the trace that the job belongs to."""
+        return None if self.traceparent is None else self.traceparent.split("-")[1]
 
     def view(self, now: datetime) -> View | None:
         """The closer look that people want: scheduled, retrying, due, stuck."""
@@ -229,6 +237,21 @@ class Lease(msgspec.Struct, frozen=True):
     def id(self) -> str:
         """The job's id."""
         return self.job.id
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """By which every line of a log names a job; never what it carries."""
+        return named(self.job) | {"worker": self.worker}
+
+
+def named(job: Job) -> dict[str, Any]:
+    """A job in a log: which one, of which type, the attempt; its tenant and its trace, if it has them."""
+    fields: dict[str, Any] = {"job": job.id, "type": job.type, "attempt": job.attempts}
+    if job.tenant:
+        fields["tenant"] = job.tenant
+    if job.traceparent is not None:
+        fields["trace"] = job.trace
+    return fields
 
 
 class TypeInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,11 +14,12 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 
 from windlass.duration import Duration, parse_duration
-from windlass.errors import InvalidValue
+from windlass.errors import InvalidPayload, InvalidValue
 from windlass.job import (
     DEFAULT_MAX_ATTEMPTS,
     DEFAULT_PRIORITY,
     HIGHEST_PRIORITY,
+    MAX_APP_VERSION,
     MAX_ATTEMPTS,
     MAX_TYPE,
     REFERENCE,
@@ -31,6 +32,7 @@ from windlass.payload import Ring, Signature, Upgrades, encode
 from windlass.payload.seal import has_seal
 from windlass.policy.limit import MOST_AT_ONCE, UNLIMITED, Limit, parse_rate
 from windlass.policy.retry import Retry
+from windlass.policy.verify import Verify, make_verify
 from windlass.schedule import NewSchedule
 from windlass.size import Size, parse_size
 
@@ -72,6 +74,9 @@ class Handler:
     max_priority: int | None = None
     # Whether its dead jobs are run again only by somebody who says that they have looked at them.
     sensitive: bool = False
+    # How a share of its completed jobs is checked later, and a payload with which a smoke test may run it.
+    verify: Verify | None = None
+    smoke: Mapping[str, Any] | None = None
     # The options that the code gave; the others may be set by operators as defaults.
     said: frozenset[str] = frozenset()
 
@@ -118,6 +123,10 @@ class Handler:
             options["encrypt"] = list(self.encrypt)
         if self.sensitive:
             options["sensitive"] = True
+        if self.verify is not None:
+            options["sample"] = self.verify.share
+        if self.smoke is not None and not self.encrypt:
+            options["smoke"] = msgspec.json.decode(self.signature.encode(self.smoke))
         schema = self.signature.schema
         return TypeInfo(name=self.name, schema_version=self.version, schema=schema, options=options)
 
@@ -130,6 +139,8 @@ class Registry:
         self._schedules: dict[str, NewSchedule] = {}
         # What several types share, by key.
         self.limits: dict[str, Limit] = {}
+        # The release of the application, as far as its code says.
+        self.app_version = ""
         # Rises with each change.
         self.revision = 0
         self.on_start: list[Callable[[], object]] = []
@@ -216,6 +227,10 @@ class Options:
     limit_key: str | None = None
     max_priority: int | None = None
     sensitive: bool | None = None
+    verify: Callable[..., Any] | None = None
+    sample: float | None = None
+    verify_after: Duration | None = None
+    smoke: Mapping[str, Any] | None = None
 
 
 def make_handler(
@@ -253,6 +268,8 @@ def make_handler(
         max_priority=None if options.max_priority is None else check_max_priority(options.max_priority),
         limit_key=None if options.limit_key is None else check_limit_key(options.limit_key),
         sensitive=_yes_or_no("sensitive", options.sensitive),
+        verify=make_verify(options.verify, options.sample, options.verify_after, signature.parameters),
+        smoke=_smoke(options.smoke, signature),
         said=frozenset(key for key, value in vars(options).items() if value is not None and key != "name"),
     )
 
@@ -302,6 +319,16 @@ def _kind(function: Callable[..., Any], executor: Executor | None) -> Kind:
     if chosen not in (usual, "process"):
         raise InvalidValue("executor", executor, f"{usual} or process for this function")
     return chosen
+
+
+def _smoke(payload: Mapping[str, Any] | None, signature: Signature) -> Mapping[str, Any] | None:
+    """A payload that fits, seen now and not when a deployment waits for it."""
+    if payload is not None:
+        try:
+            signature.encode(payload)
+        except InvalidPayload as error:
+            raise InvalidValue("smoke", payload, f"a payload that the handler takes ({error})") from None
+    return payload
 
 
 def _memory(options: Options, kind: Kind) -> int | None:
@@ -373,6 +400,13 @@ def make_limit(
         rate=made,
         per_tenant=_at_once("tenant_concurrency", per_tenant),
     )
+
+
+def check_app_version(value: object) -> str:
+    """The release of an application as it is told, or InvalidValue."""
+    if not isinstance(value, str) or len(value) > MAX_APP_VERSION or not value.isprintable():
+        raise InvalidValue("version", value, f"a text of up to {MAX_APP_VERSION} printable characters")
+    return value
 
 
 def check_max_priority(value: object) -> int:

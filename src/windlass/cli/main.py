@@ -15,6 +15,7 @@ from windlass.cli import (
     access,
     act,
     bench,
+    capacity,
     completion,
     dlq,
     doctor,
@@ -24,6 +25,7 @@ from windlass.cli import (
     schedules,
     serve,
     settings,
+    signals,
     store,
     tail,
     top,
@@ -47,7 +49,7 @@ INTERNAL = 70
 # In the order of use, which is the order of the help.
 MODULES = (
     *(up, serve, work, produce, jobs, top, tail, act, dlq, flow, schedules),
-    *(settings, access, store, doctor, bench, completion),
+    *(settings, access, store, doctor, signals, capacity, bench, completion),
 )
 
 

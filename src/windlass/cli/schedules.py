@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import socket
 from collections.abc import Iterator
 from datetime import datetime
 from queue import SimpleQueue
@@ -16,6 +18,7 @@ from windlass.cli.process import leave, obey, obey_signals
 from windlass.cli.screen import Cell, Screen, ago, block, duration, one_line
 from windlass.cli.session import session
 from windlass.cli.story import COLOURS
+from windlass.clock import SystemClock
 from windlass.ops import Ops, Schedules, ScheduleStatus, ScheduleWish
 from windlass.ops.document import encode
 from windlass.ops.schedules import fire_document, schedule_document
@@ -24,6 +27,7 @@ from windlass.registry import SHELL
 from windlass.schedule.timing import CATCH_UPS, OVERLAPS
 from windlass.store.scheduling import Fire, FireOutcome
 from windlass.upkeep.scheduler import Scheduler, declare
+from windlass.upkeep.ticks import Ticks
 
 log = logging.getLogger("windlass.scheduler")
 _why = click.option("--why", default="", metavar="TEXT", help="For the records.")
@@ -226,7 +230,8 @@ def scheduler(app: str | None, log_json: bool) -> None:
     if here.config.app:
         queue.publish()
         declare(queue.store, queue.registry, queue.registry.names())
-    alone = _Alone(Scheduler(queue.store, queue.wakeup))
+    ticks = Ticks(queue.store, _name, clock=SystemClock())
+    alone = _Alone(Scheduler(queue.store, queue.wakeup, ticks.note), ticks)
     obey(alone)
     here.works = True
     alone.run()
@@ -236,21 +241,28 @@ def scheduler(app: str | None, log_json: bool) -> None:
 COMMANDS = (schedule, scheduler)
 
 
+def _name() -> str:
+    """Who it is that fires schedules, in the store's records."""
+    return f"scheduler-{socket.gethostname()}-{os.getpid()}"
+
+
 class _Alone:
     """A scheduler that is a process of its own, until a signal ends it."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._loop = scheduler.loop
+    def __init__(self, scheduler: Scheduler, ticks: Ticks) -> None:
+        self._loops = (scheduler.loop, ticks.loop)
         # May be put to within a signal's handler.
         self._bell: SimpleQueue[None] = SimpleQueue()
         self.begun = False
 
     def run(self) -> None:
-        self._loop.start()
+        for loop in self._loops:
+            loop.start()
         self.begun = True
         log.info("scheduler.started")
         self._bell.get()
-        self._loop.stop(_LAST_SECONDS)
+        for loop in self._loops:
+            loop.stop(_LAST_SECONDS)
         log.info("scheduler.stopped")
 
     def request_stop(self) -> None:

@@ -23,6 +23,7 @@ from windlass.ops.local import Stop, local_workers, stop, with_the_gone_dead
 from windlass.ops.oncall import OncallVerbs
 from windlass.ops.overview import Overview, TypeStatus, WorkerHealth, health_of, overview
 from windlass.ops.schedules import Schedules, with_schedules
+from windlass.ops.signals import Signals, gather
 from windlass.pace import Pace
 from windlass.payload import pack, seal, validate
 from windlass.store.access import ApiKey, AuditPage
@@ -37,6 +38,7 @@ from windlass.store.protocol import (
     StoreStatus,
     WorkerInfo,
 )
+from windlass.upkeep import ticks
 from windlass.wakeup.protocol import Wakeup
 
 
@@ -75,9 +77,15 @@ class Ops(OncallVerbs, FlowVerbs):
 
     def status(self) -> Overview:
         """One look at jobs, types and workers, with what is wrong in words."""
-        held = settings.read(self.store.settings())
-        seen = overview(self.store.counts(), self.store.types(), self._fleet(), held, self.store.switches())
-        return with_schedules(seen, self.schedules.list())
+        seen, fleet = self._seen()
+        found = gather(self.store, seen.types, fleet, anew=False)
+        told = msgspec.structs.replace(seen, warnings=[*seen.warnings, *found.warnings])
+        return with_schedules(told, self.schedules.list())
+
+    def signals(self) -> Signals:
+        """What a depth does not tell: starved, untaken, done twice, completed without effect, stopped."""
+        seen, fleet = self._seen()
+        return gather(self.store, seen.types, fleet)
 
     def show(self, name: str) -> Job:
         """One job with its whole story."""
@@ -328,6 +336,7 @@ class Ops(OncallVerbs, FlowVerbs):
         while pruned := self.store.prune(keep):
             total += pruned
             progress(total)
+        self.store.note_ticks({ticks.PRUNE: timedelta(0)}, self._who(None))
         return total
 
     def db_status(self) -> StoreStatus:
@@ -343,6 +352,11 @@ class Ops(OncallVerbs, FlowVerbs):
         return self.store.check()
 
     # --- shared ---------------------------------------------------------------------------------
+
+    def _seen(self) -> tuple[Overview, list[WorkerHealth]]:
+        held, fleet = settings.read(self.store.settings()), self._fleet()
+        seen = overview(self.store.counts(), self.store.types(), fleet, held, self.store.switches())
+        return seen, [health_of(worker, seen.now) for worker in fleet]
 
     def _fleet(self) -> list[WorkerInfo]:
         """The workers' rows; one whose process is gone from this machine is dead, though no row says so."""

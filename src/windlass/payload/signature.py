@@ -58,6 +58,11 @@ class Signature:
         self.schema: dict[str, Any] = _schema(self._decoder.type, f"handler {job_type}", self._bare)
         _add_defaults(self.schema["properties"], self._bare)
 
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of a payload's fields."""
+        return self._ordered
+
     def bind(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The arguments of a call by name; defaults are left to the handler that will run."""
         arguments = dict(zip(self._positional, args, strict=False)) | kwargs

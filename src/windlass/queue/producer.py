@@ -14,6 +14,7 @@ import msgspec
 from windlass import config
 from windlass.errors import InvalidPayload, InvalidValue, KeyMissing, Refused, UnknownType, WindlassError
 from windlass.job import NewJob, TypeInfo
+from windlass.observe import tracing
 from windlass.pace import Pace
 from windlass.payload import Ring, pack, validate
 from windlass.payload.seal import refuse_lookalikes
@@ -152,7 +153,11 @@ class Producer:
         self.publish()
         opened = self._opening.get()
         self.admit(drafts)
-        done = opened.store.enqueue_batch(batch, drafts)
+        if tracing.on():
+            with tracing.sending(drafts) as sent:
+                done = opened.store.enqueue_batch(batch, sent)
+        else:
+            done = opened.store.enqueue_batch(batch, drafts)
         opened.wakeup.notify()
         return self._handles(done)
 
@@ -180,6 +185,12 @@ class Producer:
         self._published = (opened, revision)
 
     def _store(self, drafts: Sequence[NewJob], connection: object | None) -> list[JobHandle]:
+        if not tracing.on():
+            return self._store_all(drafts, connection)
+        with tracing.sending(drafts) as sent:
+            return self._store_all(sent, connection)
+
+    def _store_all(self, drafts: Sequence[NewJob], connection: object | None) -> list[JobHandle]:
         opened = self._opening.get()
         self._admission.check(drafts, self._defaults.settings(), guest=connection is not None)
         if connection is not None:
@@ -196,6 +207,12 @@ class Producer:
         return self._handles(done)
 
     async def _store_async(self, drafts: Sequence[NewJob], connection: object) -> list[JobHandle]:
+        if not tracing.on():
+            return await self._store_all_async(drafts, connection)
+        with tracing.sending(drafts) as sent:
+            return await self._store_all_async(sent, connection)
+
+    async def _store_all_async(self, drafts: Sequence[NewJob], connection: object) -> list[JobHandle]:
         opened = await asyncio.to_thread(self._opening.get)
         await asyncio.to_thread(lambda: self._admission.check(drafts, self._defaults.settings(), guest=True))
         async with guests.opened_async(connection, opened.wakeup.notify) as inner:

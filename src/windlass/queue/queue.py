@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import FrameType, TracebackType
 from typing import (
@@ -36,6 +36,7 @@ from windlass.registry import (
     Registry,
     Rules,
     WhenUnsure,
+    check_app_version,
     check_limit_key,
     make_handler,
     make_limit,
@@ -82,6 +83,10 @@ class TypeOptions(TimingOptions, total=False):
     limit_key: str
     max_priority: int
     sensitive: bool
+    verify: Callable[..., bool | Awaitable[bool]]
+    sample: float
+    verify_after: Duration
+    smoke: Mapping[str, Any]
 
 
 class Decorator(Protocol):
@@ -106,14 +111,17 @@ class Queue:
         *,
         shell: bool = False,
         patience: Duration | None = None,
+        version: str = "",
         clock: Clock | None = None,
     ) -> None:
         """Without a URL: WINDLASS_DATABASE_URL, then windlass.toml, then windlass.db in the current folder.
 
         `shell` lets this queue take and run shell commands. `patience` is how long a call waits for a store
-        that is busy or away, 30 s by default.
+        that is busy or away, 30 s by default. `version` is your application's release: attempts and workers
+        carry it, unless WINDLASS_APP_VERSION says another one.
         """
         self.registry = Registry()
+        self.registry.app_version = check_app_version(version)
         self._shell = shell
         self._opening = Opening(
             url, clock, None if patience is None else parse_duration(patience, "patience")

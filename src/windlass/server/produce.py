@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 
 import msgspec
@@ -11,6 +12,7 @@ import msgspec
 from windlass.clock import uuid7
 from windlass.errors import InvalidValue, JobNotFound, WindlassError
 from windlass.job import JobState, NewJob
+from windlass.observe import tracing
 from windlass.payload import parse
 from windlass.server import problems
 from windlass.server.call import Call
@@ -28,7 +30,8 @@ async def enqueue(call: Call) -> Reply:
     """Store one job; the answer leaves after the durable commit."""
     form = await call.body(JobForm)
     call.parts.admission.check(call.identity, 1)
-    [done] = await call.parts.intake.accept(partial(_drafts, call, [form]))
+    with _span(call, [form]) as trace:
+        [done] = await call.parts.intake.accept(partial(_drafts, call, [form], trace=trace))
     call.parts.admission.accepted(1)
     [told] = await _told(call, [form.type], [done])
     headers = {b"location": f"/api/v1/jobs/{done.id}".encode()}
@@ -40,16 +43,17 @@ async def enqueue_batch(call: Call) -> Reply:
     form = await call.body(BatchForm)
     count = len(form.jobs)
     call.parts.admission.check(call.identity, count)
-    make = partial(_drafts, call, form.jobs, batch=True)
     batch_id = None
     if form.batch is None and form.batch_id is not None:
         raise InvalidValue("batch_id", form.batch_id, "given together with batch, the name")
-    if form.batch is None:
-        done = await call.parts.intake.accept(make, count)
-    else:
-        batch = NewBatch(id=form.batch_id or uuid7(), name=_batch_name(form.batch))
-        batch_id = batch.id
-        done = await call.run(_store_batch, call, batch, make)
+    with _span(call, form.jobs) as trace:
+        make = partial(_drafts, call, form.jobs, batch=True, trace=trace)
+        if form.batch is None:
+            done = await call.parts.intake.accept(make, count)
+        else:
+            batch = NewBatch(id=form.batch_id or uuid7(), name=_batch_name(form.batch))
+            batch_id = batch.id
+            done = await call.run(_store_batch, call, batch, make)
     call.parts.admission.accepted(count)
     told = await _told(call, [job.type for job in form.jobs], done)
     status = 201 if any(each.created for each in done) else 200
@@ -88,12 +92,21 @@ def _batch_name(name: str) -> str:
     return name
 
 
-def _drafts(call: Call, forms: Sequence[JobForm], *, batch: bool = False) -> list[NewJob]:
+def _span(call: Call, forms: Sequence[JobForm]) -> AbstractContextManager[str | None]:
+    """A span for the request, if this server traces: part of the producer's trace."""
+    given = next((form.traceparent for form in forms if form.traceparent), None)
+    parent = given if given is not None and _TRACEPARENT.fullmatch(given) else _traceparent(call)
+    return tracing.serving(call.route.method, call.route.path, parent)
+
+
+def _drafts(
+    call: Call, forms: Sequence[JobForm], *, batch: bool = False, trace: str | None = None
+) -> list[NewJob]:
     """The jobs as they will be stored. Runs where the store may be waited for: a type may be news."""
     drafts: list[NewJob] = []
     for index, form in enumerate(forms):
         try:
-            drafts.append(_draft(call, form, index if batch else None))
+            drafts.append(_draft(call, form, index if batch else None, trace))
         except WindlassError as error:
             raise problems.of(_as_sent(error), index=index if batch else None) from error
     call.parts.queue.admit(drafts)
@@ -107,7 +120,7 @@ def _as_sent(error: WindlassError) -> WindlassError:
     return error
 
 
-def _draft(call: Call, form: JobForm, index: int | None) -> NewJob:
+def _draft(call: Call, form: JobForm, index: int | None, trace: str | None) -> NewJob:
     who = call.identity
     check_type_allowed(call, form.type, index)
     tenant = form.tenant
@@ -128,7 +141,7 @@ def _draft(call: Call, form: JobForm, index: int | None) -> NewJob:
         id=form.id,
         tenant=tenant,
         on_conflict=form.on_conflict,
-        traceparent=form.traceparent or _traceparent(call),
+        traceparent=form.traceparent or trace or _traceparent(call),
         payload_ref=form.payload_ref,
         depends_on=_parents(call, form),
         on_dead=form.on_dead,

@@ -15,6 +15,7 @@ from windlass.store.protocol import Store, Vitals
 from windlass.upkeep import place
 from windlass.upkeep.pruner import Pruner
 from windlass.upkeep.reaper import Reaper
+from windlass.upkeep.ticks import Ticks
 from windlass.upkeep.watchman import Watchman
 from windlass.wakeup.protocol import Wakeup
 from windlass.worker.standing import Standing
@@ -33,11 +34,14 @@ class Upkeep:
         self._standing = Standing(place.here(), clock)
         self._terms = flow.terms
         watchman = Watchman(gone=partial(place.is_gone, seen_from=self._standing.place))
-        self._reaper = Reaper(store, wakeup, watchman, policy=self._terms.policy, clock=clock)
+        ticks = Ticks(store, lambda: self._standing.id, clock=clock)
+        policy, ticked = self._terms.policy, ticks.note
+        self._reaper = Reaper(store, wakeup, watchman, policy=policy, clock=clock, ticked=ticked)
         self._loops = (
             Loop("watch-fleet", self.tick, every=_EVERY, longest_pause=_EVERY),
             self._reaper.loop,
-            Pruner(store).loop(),
+            Pruner(store, ticked).loop(),
+            ticks.loop,
         )
 
     def start(self) -> None:

@@ -33,6 +33,8 @@ TABLES: dict[str, tuple[str, ...]] = {
     "progress": ("job_id",),
     "schedules": ("name",),
     "fires": ("id",),
+    "checks": ("job_id",),
+    "verdicts": ("type",),
 }
 
 DAY = 86_400_000_000

@@ -17,6 +17,7 @@ from windlass.store.examining import Examining
 from windlass.store.flow import Flow, Restriction
 from windlass.store.handling import Handling
 from windlass.store.scheduling import Scheduling
+from windlass.store.signalling import Signalling
 
 # --- producing ----------------------------------------------------------------------------------
 
@@ -95,6 +96,15 @@ class Settlement(msgspec.Struct, frozen=True):
     ran: timedelta | None = None
     # What the handler asked to be enqueued with its completion, in the same transaction; with Done only.
     enqueues: tuple[NewJob, ...] = ()
+    # Its outcome is to be checked after so long; with Done only.
+    check_in: timedelta | None = None
+    # The release of the application that ran it.
+    app: str = ""
+
+    @property
+    def plain(self) -> bool:
+        """Whether nothing else is written with it."""
+        return not self.enqueues and self.check_in is None
 
 
 class Running(Protocol):
@@ -144,6 +154,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     pid_started: int
     version: str
+    # The release of the application, as far as it says.
+    app: str = ""
     types: tuple[str, ...] = ()
     slots: int = 0
     busy: int = 0
@@ -391,6 +403,17 @@ class Upkeep(Protocol):
 
 
 class Store(
-    Producing, Running, Handling, Fleet, Flow, Operating, Examining, Scheduling, Access, Upkeep, Protocol
+    Producing,
+    Running,
+    Handling,
+    Fleet,
+    Flow,
+    Operating,
+    Examining,
+    Scheduling,
+    Access,
+    Signalling,
+    Upkeep,
+    Protocol,
 ):
     """Everything that a store can do."""

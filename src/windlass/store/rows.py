@@ -108,6 +108,7 @@ def worker_from(row: Row) -> WorkerInfo:
         pid=row["pid"],
         pid_started=row["pid_started"],
         version=row["version"],
+        app=row["app"],
         types=tuple(msgspec.json.decode(row["types"], type=list[str])),
         slots=row["slots"],
         busy=row["busy"],

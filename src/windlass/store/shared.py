@@ -22,6 +22,7 @@ from windlass.store.verbs import (
     running,
     scheduling,
     searching,
+    signalling,
     upkeep,
 )
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from windlass.store.handling import Once, Progress
     from windlass.store.protocol import Acted, Counts, Edit, Enqueued, Filter, Page, WorkerInfo
     from windlass.store.scheduling import Fire, Fired, ScheduleInfo
+    from windlass.store.signalling import Check, Sighting, Verdict
 
 T = TypeVar("T")
 
@@ -191,6 +193,25 @@ class SharedVerbs(ABC):
     def count_depths(self, older_than: timedelta) -> Depths:
         counts = self._read(admitting.pending, older_than)
         return self.depths() if counts is None else self._rewrite(admitting.note, counts, older_than)
+
+    # --- signals ---
+
+    def sight(self, stalled_for: timedelta) -> Sighting:
+        return self._read(signalling.sight, stalled_for)
+
+    def note_ticks(self, ages: Mapping[str, timedelta], who: str) -> None:
+        self._rewrite(signalling.note_ticks, ages, who)
+
+    def take_checks(self, types: Sequence[str], *, limit: int, again: timedelta) -> list[Check]:
+        # A look first: a fleet with nothing to check must not queue for a lock to find that out.
+        found = self._read(signalling.with_checks, types)
+        return self._write(signalling.take_checks, found, limit, again) if found else []
+
+    def put_off_check(self, check: Check, by: timedelta) -> None:
+        self._rewrite(signalling.put_off_check, check, by)
+
+    def end_check(self, check: Check, verdict: Verdict) -> bool:
+        return self._write(signalling.end_check, check, verdict)
 
     # --- schedules ---
 

@@ -10,6 +10,7 @@ from datetime import timedelta
 from windlass import settings
 from windlass.loop import Loop
 from windlass.store.protocol import Retention, Store
+from windlass.upkeep import ticks
 
 log = logging.getLogger("windlass.pruner")
 
@@ -22,8 +23,9 @@ _BETWEEN_BATCHES = 0.1
 class Pruner:
     """Deletes what is past its retention, in batches, slowly."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, ticked: Callable[[str], None] = ticks.ignore) -> None:
         self._store = store
+        self._ticked = ticked
         self._pruned = 0
 
     def tick(self) -> float | None:
@@ -36,6 +38,7 @@ class Pruner:
         if self._pruned:
             log.info("store.pruned", extra={"jobs": self._pruned})
             self._pruned = 0
+        self._ticked(ticks.PRUNE)
         return None
 
     def loop(self, chance: Callable[[], float] = random.random) -> Loop:

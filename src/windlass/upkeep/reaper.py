@@ -13,6 +13,7 @@ from windlass.job import Lease, Reason
 from windlass.loop import Loop
 from windlass.outcome import Lost, Policy, decide
 from windlass.store.protocol import Look, Settlement, Store, WorkerInfo
+from windlass.upkeep import ticks
 from windlass.upkeep.watchman import Pulse, Watchman
 from windlass.wakeup.protocol import Wakeup
 
@@ -34,7 +35,9 @@ class Reaper:
         policy: Callable[[str], Policy],
         clock: Clock,
         chance: Callable[[], float] = random.random,
+        ticked: Callable[[str], None] = ticks.ignore,
     ) -> None:
+        self._ticked = ticked
         self._store = store
         self._wakeup = wakeup
         self._watchman = watchman
@@ -65,6 +68,7 @@ class Reaper:
         if died or look.orphaned:
             reaped += self._reap_orphans(look.now)
         self._tell(reaped)
+        self._ticked(ticks.REAP)
 
     def take_over(self, dead: Sequence[WorkerInfo]) -> None:
         """Hand back what these workers held, of whom somebody knows that they are gone."""
@@ -104,8 +108,7 @@ class Reaper:
         lost = {lease.token for lease in refused}
         reaped = [lease for lease in leases if lease.token not in lost]
         for lease in reaped:
-            fields = {"job": lease.id, "type": lease.job.type, "worker": lease.worker, "reason": reason.value}
-            log.warning("job.reaped", extra=fields)
+            log.warning("job.reaped", extra=lease.fields | {"reason": reason.value})
         return len(reaped)
 
     def _loss(

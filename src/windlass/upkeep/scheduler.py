@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from datetime import timedelta
 
 from windlass.loop import Loop
 from windlass.registry import SHELL, Registry
 from windlass.store.protocol import Store
+from windlass.upkeep import ticks
 from windlass.wakeup.protocol import Wakeup
 
 log = logging.getLogger("windlass.scheduler")
@@ -23,14 +24,16 @@ _LET_OTHERS = 1.0
 class Scheduler:
     """Looks at the schedules and sleeps until the next fire time, but not for long."""
 
-    def __init__(self, store: Store, wakeup: Wakeup) -> None:
+    def __init__(self, store: Store, wakeup: Wakeup, ticked: Callable[[str], None] = ticks.ignore) -> None:
         self._store = store
+        self._ticked = ticked
         self._wakeup = wakeup
         self.loop = Loop("scheduler", self.tick, every=_LOOK_EVERY, jitter=_JITTER)
 
     def tick(self) -> float | None:
         """Deal with the fire times that have come; the seconds until the next look."""
         fired = self._store.fire()
+        self._ticked(ticks.SCHEDULE)
         if fired.jobs:
             self._wakeup.notify()
             log.info("schedule.fired", extra={"jobs": len(fired.jobs)})

@@ -11,17 +11,21 @@ from typing import Any
 from windlass.clock import Clock
 from windlass.errors import Refused
 from windlass.job import NewJob
+from windlass.observe import tracing
 from windlass.outcome import Done
 from windlass.store.protocol import Settlement, Store
 from windlass.worker.returned import encoded
-from windlass.worker.run import Run
+from windlass.worker.run import Run, settlement
 
 
 class Attendant:
     """Stands between one run's context and the store."""
 
-    def __init__(self, run: Run, store: Store, *, on_extend: Callable[[float], None], clock: Clock) -> None:
+    def __init__(
+        self, run: Run, store: Store, *, on_extend: Callable[[float], None], clock: Clock, app: str = ""
+    ) -> None:
         self._run = run
+        self._app = app
         self._store = store
         self._on_extend = on_extend
         self._clock = clock
@@ -47,9 +51,7 @@ class Attendant:
         """What is written as the last thing in the handler's transaction, which is about to be committed."""
         run = self._run
         run.completing = True
-        seconds = run.ran(self._clock.monotonic())
-        ran = None if seconds is None else timedelta(seconds=seconds)
-        return Settlement(run.lease, Done(run.result), ran, run.enqueues)
+        return settlement(run, Done(run.result), self._clock.monotonic(), self._app)
 
     def completed(self) -> None:
         """The transaction is committed, and with it the job's completion."""
@@ -71,7 +73,7 @@ class Attendant:
     def enqueue(self, drafts: tuple[NewJob, ...]) -> None:
         """To be stored with the completion."""
         self._check_open("enqueue")
-        self._run.enqueues += drafts
+        self._run.enqueues += tracing.carrying(drafts)
 
     def progress(self, done: int, total: int | None) -> None:
         """Written with the worker's next look, once a second."""

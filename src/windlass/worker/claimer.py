@@ -11,6 +11,7 @@ from datetime import timedelta
 from windlass.clock import Clock
 from windlass.job import Lease
 from windlass.loop import Loop
+from windlass.observe import tracing
 from windlass.outcome import Policy, Unstarted, decide
 from windlass.registry import Handler
 from windlass.store.protocol import Look, Settlement, Store, Want
@@ -200,6 +201,10 @@ class Claimer:
 
     def _take(self, pool: Pool, leases: Sequence[Lease], received: float) -> None:
         runs = [Run(lease, self._handlers[lease.job.type], pool, received) for lease in leases]
+        if tracing.on():
+            waited = self._clock.monotonic() - received
+            for run in runs:
+                run.trace = tracing.Trace(run.lease, waited, self._runner.app)
         self._runs.add(runs)
         for lease in leases:
             self._turns[lease.job.type] = lease.job.tenant

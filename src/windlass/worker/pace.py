@@ -4,6 +4,7 @@ from __future__ import annotations
 
 MOST_AHEAD = 500
 SHORT_RUN = 0.020
+LIGHT_RUN = 1.0
 ENOUGH_RUNS = 10
 FORGOTTEN_AFTER = 60.0
 # As many as should be through well before they are given back.
@@ -29,6 +30,11 @@ class Pace:
             average = self._types[job_type] = _Average()
         average.add(seconds, now)
 
+    def is_light(self, job_type: str) -> bool:
+        """Whether the jobs of a type are known to take less than a second."""
+        average = self._types.get(job_type)
+        return average is not None and average.known and average.mean < LIGHT_RUN
+
     def ahead(self, slots: int, now: float) -> int:
         """How many jobs to claim beyond free slots."""
         self._types = {
@@ -43,18 +49,23 @@ class Pace:
 class _Average:
     """A mean over the first few runs, then one that forgets."""
 
-    __slots__ = ("_mean", "_runs", "seen")
+    __slots__ = ("_runs", "mean", "seen")
 
     def __init__(self) -> None:
         self._runs = 0
-        self._mean = 0.0
+        self.mean = 0.0
         self.seen = 0.0
 
     def add(self, seconds: float, now: float) -> None:
         self._runs += 1
-        self._mean += (seconds - self._mean) * max(1.0 / self._runs, _WEIGHT_OF_NEWEST)
+        self.mean += (seconds - self.mean) * max(1.0 / self._runs, _WEIGHT_OF_NEWEST)
         self.seen = now
 
     def careful(self) -> float:
         """The mean, or long as long as it says little."""
-        return self._mean if self._runs >= ENOUGH_RUNS else SHORT_RUN
+        return self.mean if self.known else SHORT_RUN
+
+    @property
+    def known(self) -> bool:
+        """Whether the mean says something."""
+        return self._runs >= ENOUGH_RUNS

@@ -10,7 +10,7 @@ from functools import partial
 from importlib.metadata import version
 
 from windlass.clock import Clock
-from windlass.config import PoolConfig, WorkerConfig
+from windlass.config import PoolConfig, WorkerConfig, app_version, ring
 from windlass.errors import InvalidValue
 from windlass.loop import Loop
 from windlass.registry import SHELL, Handler, Registry, shell_handler
@@ -20,6 +20,7 @@ from windlass.upkeep import place
 from windlass.upkeep.pruner import Pruner
 from windlass.upkeep.reaper import Reaper
 from windlass.upkeep.scheduler import Scheduler
+from windlass.upkeep.ticks import PROMOTE, Ticks
 from windlass.upkeep.watchman import Watchman
 from windlass.wakeup.protocol import Wakeup
 from windlass.worker.budget import SHARE_OF_MACHINE, Budget, machine_memory
@@ -38,6 +39,7 @@ from windlass.worker.shell import Shell
 from windlass.worker.standing import Standing
 from windlass.worker.tally import Tally
 from windlass.worker.terms import Terms
+from windlass.worker.verifier import Verifier
 from windlass.worker.warden import Warden
 
 log = logging.getLogger("windlass.worker")
@@ -67,6 +69,7 @@ class Parts:
         self.types = {name: handler.version for name, handler in self.handlers.items()}
         self.pools = make_pools(self.handlers, config)
         self.held_too_much = False
+        self.app = app_version() or registry.app_version
         self.runs = Runs()
         self.standing = Standing(place.here(), clock)
         self.gates = Gates(registry, self.types)
@@ -93,6 +96,7 @@ class Parts:
             self.children,
             clock=clock,
             chance=chance,
+            app=self.app,
         )
         self.caller = Caller(self.runner, freed=self._freed, clock=clock)
         check = self.caller.coroutines.check
@@ -103,14 +107,19 @@ class Parts:
         self.terms.on_switch = self.claimer.switched
         self.heartbeat = self._make_heartbeat()
         watchman = Watchman(gone=partial(place.is_gone, seen_from=self.standing.place))
-        self.reaper = Reaper(store, wakeup, watchman, policy=self.terms.policy, clock=clock)
-        self.pruner = Pruner(store).loop()
-        self.scheduler = Scheduler(store, wakeup)
+        self.ticks = Ticks(store, lambda: self.standing.id, clock=clock)
+        ticked = self.ticks.note
+        self.reaper = Reaper(store, wakeup, watchman, policy=self.terms.policy, clock=clock, ticked=ticked)
+        self.pruner = Pruner(store, ticked).loop()
+        self.scheduler = Scheduler(store, wakeup, ticked)
+        self.verifier = Verifier(store, self.handlers, self.caller.coroutines, ring)
 
     @property
     def loops(self) -> tuple[Loop, ...]:
         """The threads that repeat themselves, in the order in which they stop; the claimer's stops before."""
         return (
+            *((self.verifier.loop,) if self.verifier.wanted else ()),
+            self.ticks.loop,
             self.pruner,
             self.scheduler.loop,
             self.terms.loop,
@@ -126,8 +135,8 @@ class Parts:
 
     @property
     def needs_loop(self) -> bool:
-        """Whether any handler is `async def`."""
-        return any(handler.kind == "loop" for handler in self.handlers.values())
+        """Whether any handler is `async def`, or any check of one."""
+        return self.verifier.needs_loop or any(each.kind == "loop" for each in self.handlers.values())
 
     def _make_claimer(self) -> Claimer:
         return Claimer(
@@ -166,6 +175,8 @@ class Parts:
 
     def _saw(self, look: Look) -> None:
         self.terms.notice(look.revision)
+        # Whoever looked has promoted what was due.
+        self.ticks.note(PROMOTE)
         self.claimer.saw(look)
         self.reaper.saw(self.standing.id, look, self.standing.pulse)
         if self._leaks() or any(worker.drain and worker.id == self.standing.id for worker in look.workers):
@@ -200,6 +211,7 @@ class Parts:
             pid=here.pid,
             pid_started=here.pid_started,
             version=version("windlass"),
+            app=self.app,
             types=tuple(self.types),
             slots=sum(pool.slots for pool in self.pools),
             versions=dict(self.types),

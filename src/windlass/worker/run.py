@@ -12,9 +12,11 @@ import msgspec
 
 from windlass.context import Notice
 from windlass.job import Lease, NewJob, Output
-from windlass.outcome import Interrupted, Result, Stopped, TimedOut
+from windlass.outcome import Done, Interrupted, Outcome, Result, Stopped, TimedOut
+from windlass.store.protocol import Settlement
 
 if TYPE_CHECKING:
+    from windlass.observe.tracing import Trace
     from windlass.registry import Handler
     from windlass.worker.pool import Pool
 
@@ -58,6 +60,7 @@ class Run:
         "result",
         "started",
         "timeout",
+        "trace",
     )
 
     def __init__(self, lease: Lease, handler: Handler, pool: Pool, received: float) -> None:
@@ -80,6 +83,8 @@ class Run:
         self.progress: tuple[int, int | None] | None = None
         self.result: bytes | None = None
         self.enqueues: tuple[NewJob, ...] = ()
+        # Its spans, where the application traces.
+        self.trace: Trace | None = None
         # Its own transaction is being committed, and finds out for itself whether the lease is gone.
         self.completing = False
         self._end: End | None = None
@@ -103,6 +108,12 @@ class Run:
     def in_child(self) -> bool:
         """Whether it runs in a process of its own."""
         return self.handler.kind == "process" or self.suspect
+
+    @property
+    def heavy(self) -> bool:
+        """Whether it may be what the machine has too little memory or time for; if in doubt, yes."""
+        kind, pace = self.handler.kind, self.pool.pace
+        return kind in ("process", "shell") or self.suspect or not pace.is_light(self.lease.job.type)
 
     @property
     def open(self) -> bool:
@@ -185,6 +196,17 @@ class Run:
         """The store's time at `now`, counted on from the claim: our own wall clock may be wrong."""
         claimed = self.lease.job.started_at or self.lease.job.updated_at
         return claimed + timedelta(seconds=now - self.received)
+
+
+def settlement(run: Run, outcome: Outcome, now: float, app: str) -> Settlement:
+    """An outcome with what is written beside it: a completion brings jobs along, and may be checked later."""
+    seconds = run.ran(now)
+    ran = None if seconds is None else timedelta(seconds=seconds)
+    if not isinstance(outcome, Done):
+        return Settlement(run.lease, outcome, ran, app=app)
+    verify = run.handler.verify
+    check_in = verify.after if verify is not None and verify.samples(run.lease.id) else None
+    return Settlement(run.lease, outcome, ran, run.enqueues, check_in, app)
 
 
 class Runs:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import random
 from collections.abc import Callable
@@ -14,6 +16,7 @@ from windlass.config import ring
 from windlass.context import Context
 from windlass.errors import InvalidPayload
 from windlass.job import Reason
+from windlass.observe.tracing import Trace
 from windlass.outcome import (
     Crashed,
     Done,
@@ -26,17 +29,18 @@ from windlass.outcome import (
     decide,
     is_overdue,
 )
-from windlass.store.protocol import Settlement
 from windlass.worker.attendant import Attendant
 from windlass.worker.children.child import ChildFailed
 from windlass.worker.children.children import Children
 from windlass.worker.children.errand import Errand
 from windlass.worker.returned import returned
-from windlass.worker.run import Run, Runs
+from windlass.worker.run import Run, Runs, settlement
 from windlass.worker.settler import Settler
 from windlass.worker.shell import Shell
 from windlass.worker.standing import Standing
 from windlass.worker.terms import Terms
+
+log = logging.getLogger("windlass.runner")
 
 # A handler's call, made ready; or, if it must not run, the result that it has without running.
 Prepared = partial[Any] | Result
@@ -45,7 +49,7 @@ Prepared = partial[Any] | Result
 class Runner:
     """The middle of a job's way: lease, handler, result, outcome."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - wired once, in parts.py
         self,
         settler: Settler,
         runs: Runs,
@@ -56,7 +60,9 @@ class Runner:
         *,
         clock: Clock,
         chance: Callable[[], float] = random.random,
+        app: str = "",
     ) -> None:
+        self.app = app
         self._settler = settler
         self._runs = runs
         self._standing = standing
@@ -84,7 +90,7 @@ class Runner:
             if not isinstance(prepared, partial):
                 return prepared
             try:
-                value = prepared()
+                value = prepared() if run.trace is None else _traced(run.trace, prepared)
             finally:
                 _end_if_forked(process)
             return value if run.handler.kind == "shell" else returned(value)
@@ -99,7 +105,7 @@ class Runner:
             if not isinstance(prepared, partial):
                 return prepared
             try:
-                value = await prepared()
+                value = await (prepared() if run.trace is None else _traced_async(run.trace, prepared))
             finally:
                 _end_if_forked(process)
             return returned(value)
@@ -115,7 +121,8 @@ class Runner:
                 prepared = self.prepare(run)
                 if not isinstance(prepared, partial):
                     return prepared
-                result = errand.carry(self._children.work(run))
+                with contextlib.nullcontext() if run.trace is None else run.trace.running():
+                    result = errand.carry(self._children.work(run))
                 if not errand.clean:
                     child.end()
                 return result
@@ -142,6 +149,8 @@ class Runner:
         timeout = self._timeout(run, payload)
         if not run.begin(now, timeout):
             return Unstarted()
+        if log.isEnabledFor(logging.INFO):
+            _tell_start(run)
         self.on_begin(run.ends)
         return self._bound(run, payload, now + timeout.total_seconds())
 
@@ -151,6 +160,8 @@ class Runner:
         if ended is None:
             return False
         if run.completed:
+            if run.trace is not None:
+                run.trace.ended(Done())
             self._runs.drop([run.token])
             self._settler.note_completed(run.lease, ended)
         else:
@@ -170,6 +181,8 @@ class Runner:
         """The store says that this lease is gone: stop the work, record nothing."""
         if not (run.completing or run.completed) and run.lose():
             self._runs.drop([run.token])
+            if run.trace is not None:
+                run.trace.ended(None)
             self._settler.note_lost(run.lease)
             if run.started is not None:
                 run.pool.hold()
@@ -197,15 +210,15 @@ class Runner:
         return partial(run.handler.function, **payload)
 
     def _attendant(self, run: Run) -> Attendant:
-        return Attendant(run, self._settler.store, on_extend=self.on_begin, clock=self._clock)
+        store = self._settler.store
+        return Attendant(run, store, on_extend=self.on_begin, clock=self._clock, app=self.app)
 
     def _settle(self, run: Run, result: Result) -> None:
         now = self._clock.monotonic()
-        seconds = run.ran(now)
-        ran = None if seconds is None else timedelta(seconds=seconds)
         outcome = self._decide(run, result, now)
-        enqueues = run.enqueues if isinstance(outcome, Done) else ()
-        self._settler.submit(Settlement(run.lease, outcome, ran, enqueues))
+        if run.trace is not None:
+            run.trace.ended(outcome)
+        self._settler.submit(settlement(run, outcome, now, self.app))
 
     def _decide(self, run: Run, result: Result, now: float) -> Outcome:
         job = run.lease.job
@@ -215,6 +228,26 @@ class Runner:
             return decide(job, result, policy, now=at, chance=self._chance)
         except Exception as error:  # noqa: BLE001 # wall: a delay out of all bounds is the handler's failure
             return decide(job, Raised(error), policy, now=at, chance=self._chance)
+
+
+def _tell_start(run: Run) -> None:
+    """Name the job before its work begins: if it takes the machine's memory, the log's last line tells which.
+
+    Short ones would drown the log, and are told of only where everything is.
+    """
+    level = logging.INFO if run.heavy else logging.DEBUG
+    if log.isEnabledFor(level):
+        log.log(level, "job.started", extra=run.lease.fields)
+
+
+def _traced(trace: Trace, call: partial[Any]) -> Any:
+    with trace.running():
+        return call()
+
+
+async def _traced_async(trace: Trace, call: partial[Any]) -> Any:
+    with trace.running():
+        return await call()
 
 
 def _end_if_forked(process: int) -> None:

@@ -11,6 +11,7 @@ from datetime import timedelta
 from windlass.errors import StoreError
 from windlass.job import Lease
 from windlass.loop import Loop
+from windlass.observe import tracing
 from windlass.outcome import Again, Dead, Done, Outcome, Raised, Released, Result, Returned, Snoozed, describe
 from windlass.store.protocol import Settlement, Store
 from windlass.wakeup.protocol import Wakeup
@@ -112,6 +113,7 @@ class Settler:
         return [self._queue.popleft() for _ in range(min(_BATCH, len(self._queue)))]
 
     def _write(self, batch: Sequence[Settlement]) -> None:
+        began = tracing.moment() if tracing.on() else None
         try:
             lost = self.store.settle(batch)
         except StoreError:
@@ -121,11 +123,19 @@ class Settler:
                 for settlement in batch:
                     self._write([settlement])
                 return
-            log.exception("settle.failed", extra={"job": batch[0].lease.id})
+            log.exception("settle.failed", extra=batch[0].lease.fields)
             self._runs.drop([batch[0].lease.token])
             return
+        if began is not None:
+            self._trace(batch, began)
         self._runs.drop(settlement.lease.token for settlement in batch)
         self._count(batch, lost)
+
+    def _trace(self, batch: Sequence[Settlement], began: int) -> None:
+        for settlement in batch:
+            run = self._runs.get(settlement.lease.token)
+            if run is not None and run.trace is not None:
+                run.trace.settled(began)
 
     def _count(self, batch: Sequence[Settlement], lost: Sequence[Lease]) -> None:
         gone = {lease.token for lease in lost}
@@ -160,9 +170,8 @@ class Settler:
             why = describe(result.exception) if isinstance(result, Raised) else None
             log.warning(
                 "job.failed_after_completion",
-                extra={
-                    "job": lease.id,
-                    "type": lease.job.type,
+                extra=lease.fields
+                | {
                     "result": type(result).__name__.lower(),
                     "error": None if why is None else f"{why.kind}: {why.message}",
                     "note": "the job is completed all the same: its transaction had committed",
@@ -174,32 +183,26 @@ class Settler:
         self.late += 1
         log.warning(
             "lease.lost",
-            extra={
-                "job": lease.id,
-                "type": lease.job.type,
-                "worker": lease.worker,
-                "note": "job already reclaimed, my work was a duplicate",
-            },
+            extra=lease.fields | {"note": "job already reclaimed, my work was a duplicate"},
         )
 
 
 def _tell_done(settlement: Settlement) -> None:
-    job, ran = settlement.lease.job, settlement.ran
-    fields = {"job": job.id, "type": job.type, "attempt": job.attempts}
-    log.debug("job.completed", extra=fields | ({"seconds": ran.total_seconds()} if ran else {}))
+    ran = settlement.ran
+    fields = {} if ran is None else {"seconds": ran.total_seconds()}
+    log.debug("job.completed", extra=settlement.lease.fields | fields)
 
 
 def _tell(settlement: Settlement) -> None:
-    job, outcome = settlement.lease.job, settlement.outcome
+    outcome, ran = settlement.outcome, settlement.ran
     error = getattr(outcome, "error", None)
     log.log(
         logging.WARNING if isinstance(outcome, Dead) else logging.INFO,
         "job.settled",
-        extra={
-            "job": job.id,
-            "type": job.type,
-            "attempt": job.attempts,
+        extra=settlement.lease.fields
+        | {
             "outcome": type(outcome).__name__.lower(),
+            "seconds": None if ran is None else ran.total_seconds(),
             "reason": error.reason.value if error else None,
             "error": error.message if error else None,
         },

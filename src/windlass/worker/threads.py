@@ -107,7 +107,7 @@ class _Hand:
                 run.carrier = self
                 self._threads.end(run, self._guarded(run))
             except Exception:  # wall: a slot outlives any job
-                log.exception("thread.failed", extra={"job": run.lease.id})
+                log.exception("thread.failed", extra=run.lease.fields)
             # An idle thread must not keep the last job's payload alive.
             del run
 

@@ -14,7 +14,7 @@ from windlass.job import JobState, Request
 from windlass.store.postgres import enqueue
 from windlass.store.postgres.arrays import numbers, sparse, texts, words
 from windlass.store.transaction import Unstorable
-from windlass.store.verbs import chaining, running
+from windlass.store.verbs import chaining, running, signalling
 from windlass.store.verbs.running import Kind, Write
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class _Open(msgspec.Struct):
     lease: Lease
     outcome: Outcome
     ran: timedelta | None
+    app: str = ""
     # Somebody waits for the job, or it belongs to a batch: it ends in one transaction with what follows.
     marked: bool = False
 
@@ -47,9 +48,9 @@ def settle(tx: PostgresTx, settlements: Sequence[Settlement]) -> list[Lease]:
     """Record outcomes; the leases that were lost come back."""
     gone: set[str] = set()
     for each in settlements:
-        if each.enqueues:
-            _settle_with_jobs(tx, each, gone)
-    pending = [_Open(each.lease, each.outcome, each.ran) for each in settlements if not each.enqueues]
+        if not each.plain:
+            _settle_with_more(tx, each, gone)
+    pending = [_Open(each.lease, each.outcome, each.ran, each.app) for each in settlements if each.plain]
     pause = threading.Event()
     for tried in range(_TRIES):
         marked = [each for each in pending if each.marked]
@@ -64,16 +65,19 @@ def settle(tx: PostgresTx, settlements: Sequence[Settlement]) -> list[Lease]:
 
 def complete(tx: PostgresTx, settlement: Settlement) -> bool:
     """Record a completion and what is enqueued with it, within a transaction; False without the lease."""
-    opened = _Open(settlement.lease, settlement.outcome, settlement.ran, marked=True)
+    opened = _Open(settlement.lease, settlement.outcome, settlement.ran, settlement.app, marked=True)
     if settlement.lease.token not in _write(tx, [opened]):
         return False
     if settlement.enqueues:
         enqueue.enqueue_jobs(tx, settlement.enqueues)
+    if settlement.check_in is not None:
+        lease = settlement.lease
+        signalling.add_check(tx, lease.id, lease.job.type, settlement.check_in)
     return True
 
 
-def _settle_with_jobs(tx: PostgresTx, settlement: Settlement, gone: set[str]) -> None:
-    """A completion with jobs of its own, in one transaction: there is never one without the other."""
+def _settle_with_more(tx: PostgresTx, settlement: Settlement, gone: set[str]) -> None:
+    """A completion with jobs or a check of its own, in one transaction: never one without the other."""
     pause = threading.Event()
     for _ in range(_TRIES):
         try:
@@ -142,7 +146,7 @@ def _write(tx: PostgresTx, pending: Sequence[_Open]) -> dict[str, str | None]:
     marked = any(each.marked for each in pending)
     ended: list[chaining.Ended] = []
     for each in pending:
-        write = running.written(each.lease, each.outcome, each.ran, moment)
+        write = running.written(each.lease, each.outcome, each.ran, moment, each.app)
         kinds.setdefault(write.kind, []).append((each.lease, write))
     found: dict[str, str | None] = {}
     for kind, writes in kinds.items():

@@ -1,6 +1,8 @@
 -- A worker process enters its row; one of its name is its own, entered before the answer was lost.
 insert into windlass.workers (
-    id, state, beat, beat_at, started_at, host, boot, pid_space, pid, pid_started, version, types, slots, versions
+    id, state, beat, beat_at, started_at, host, boot, pid_space, pid, pid_started, version, app, types, slots,
+    versions
 ) values (
-    :id, 'running', 0, :now, :now, :host, :boot, :pid_space, :pid, :pid_started, :version, :types, :slots, :versions
+    :id, 'running', 0, :now, :now, :host, :boot, :pid_space, :pid, :pid_started, :version, :app, :types, :slots,
+    :versions
 ) on conflict (id) do nothing;

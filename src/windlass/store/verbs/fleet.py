@@ -29,6 +29,7 @@ def join(tx: Tx, worker: WorkerInfo) -> None:
         pid=worker.pid,
         pid_started=worker.pid_started,
         version=worker.version,
+        app=worker.app,
         types=rows.json_text(worker.types),
         slots=worker.slots,
         versions=rows.json_text(worker.versions),

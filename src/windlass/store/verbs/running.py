@@ -14,7 +14,7 @@ from windlass.job import Attempt, Error, JobState, Lease, Output, Reason, Reques
 from windlass.outcome import Again, Cancelled, Dead, Done, Outcome, Released, Snoozed, stopped
 from windlass.store import rows
 from windlass.store.transaction import Unstorable
-from windlass.store.verbs import chaining, producing
+from windlass.store.verbs import chaining, producing, signalling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -45,7 +45,7 @@ def settle(tx: Tx, settlements: Sequence[Settlement]) -> list[Lease]:
 
 def _complete_together(tx: Tx, settlements: Sequence[Settlement]) -> list[Settlement]:
     """Complete whatever ended well and concerns nobody else, many in two statements; answers the rest."""
-    plain = [each for each in settlements if isinstance(each.outcome, Done) and not each.enqueues]
+    plain = [each for each in settlements if isinstance(each.outcome, Done) and each.plain]
     if len(plain) < _FEWEST_TOGETHER:
         return list(settlements)
     settled: set[str] = set()
@@ -57,7 +57,9 @@ def _complete_together(tx: Tx, settlements: Sequence[Settlement]) -> list[Settle
 def _completed(tx: Tx, settlements: Sequence[Settlement]) -> set[str]:
     """The tokens of those that are completed, now or before; not of jobs whose end concerns others."""
     moment = from_micros(tx.now)
-    writes = [(each.lease, written(each.lease, each.outcome, each.ran, moment)) for each in settlements]
+    writes = [
+        (each.lease, written(each.lease, each.outcome, each.ran, moment, each.app)) for each in settlements
+    ]
     done = rows.json_text(
         [(lease.job.seq, lease.token, write.result, write.history) for lease, write in writes]
     )
@@ -71,10 +73,9 @@ def _completed(tx: Tx, settlements: Sequence[Settlement]) -> set[str]:
 def complete(tx: Tx, settlement: Settlement) -> None:
     """Record a completion within a handler's own transaction, or raise: then nothing of it is written."""
     lease = settlement.lease
-    if not _write(tx, lease, written(lease, settlement.outcome, settlement.ran, from_micros(tx.now))):
+    if not _write(tx, lease, _written(tx, settlement, settlement.outcome)):
         raise LeaseLost(lease.id)
-    if settlement.enqueues:
-        producing.enqueue_by_end(tx, settlement.enqueues)
+    _write_beside(tx, settlement)
 
 
 def _settle_alone(tx: Tx, settlement: Settlement) -> bool:
@@ -89,7 +90,7 @@ def _settle_alone(tx: Tx, settlement: Settlement) -> bool:
 def storable_settlement(settlement: Settlement, refused: Exception) -> Settlement:
     """The same without what was refused: no completion without the jobs that belong to it."""
     outcome = storable(settlement.outcome, refused)
-    return msgspec.structs.replace(settlement, outcome=outcome, enqueues=())
+    return msgspec.structs.replace(settlement, outcome=outcome, enqueues=(), check_in=None)
 
 
 def storable(outcome: Outcome, refused: Exception) -> Outcome:
@@ -113,11 +114,23 @@ def _settle_one(tx: Tx, settlement: Settlement) -> bool:
         standing = tx.row("standing_request", seq=lease.job.seq, token=lease.token)
         if standing is not None and standing["request"] is not None:
             outcome = carried_out(outcome, Request(standing["request"]))
-    if _write(tx, lease, written(lease, outcome, settlement.ran, from_micros(tx.now))):
-        if settlement.enqueues:
-            producing.enqueue_by_end(tx, settlement.enqueues)
+    if _write(tx, lease, _written(tx, settlement, outcome)):
+        _write_beside(tx, settlement)
         return True
     return tx.row("settled_before", seq=lease.job.seq, token=lease.token) is not None
+
+
+def _write_beside(tx: Tx, settlement: Settlement) -> None:
+    """What belongs to a completion: jobs that follow it, and a check of what it did."""
+    if settlement.enqueues:
+        producing.enqueue_by_end(tx, settlement.enqueues)
+    if settlement.check_in is not None:
+        lease = settlement.lease
+        signalling.add_check(tx, lease.id, lease.job.type, settlement.check_in)
+
+
+def _written(tx: Tx, settlement: Settlement, outcome: Outcome) -> Write:
+    return written(settlement.lease, outcome, settlement.ran, from_micros(tx.now), settlement.app)
 
 
 def carried_out(outcome: Outcome, request: Request) -> Outcome:
@@ -152,32 +165,33 @@ class Write(msgspec.Struct, kw_only=True):
     lost: bool = False
 
 
-def written(lease: Lease, outcome: Outcome, ran: timedelta | None, moment: datetime) -> Write:
+def written(lease: Lease, outcome: Outcome, ran: timedelta | None, moment: datetime, app: str = "") -> Write:
     """What is to be written for an outcome at a moment; the same for every store."""
+    told = (moment, lease, ran, app)
     match outcome:
         case Done(value, output):
             return Write(
                 kind=Kind.FINISH,
                 state="completed",
-                history=_history(moment, lease, "completed", ran, output=output),
+                history=_history(told, "completed", output=output),
                 result=None if value is None else value.decode(),
                 last_token=lease.token,
             )
         case Cancelled(error, output):
-            history = _history(moment, lease, "cancelled", ran, error, output)
+            history = _history(told, "cancelled", error, output)
             return _failed(lease, Kind.FINISH, history, error, state="cancelled")
         case Dead(error, why, output):
-            history = _history(moment, lease, "dead", ran, error, output)
+            history = _history(told, "dead", error, output)
             return _failed(lease, Kind.BURY, history, error, why=why)
         case Again(delay, error, output):
-            history = _history(moment, lease, "retry", ran, error, output)
+            history = _history(told, "retry", error, output)
             return _failed(lease, Kind.PUT_BACK, history, error, delay=delay)
         case Snoozed(delay):
             return _returned(lease, delay=delay, snoozed=True)
         case Released(error, output):
             if error is None:
                 return _returned(lease)
-            history = _history(moment, lease, "released", ran, error, output)
+            history = _history(told, "released", error, output)
             return _failed(lease, Kind.PUT_BACK, history, error, given_back=True, interrupted=True)
         case _:
             assert_never(outcome)
@@ -295,14 +309,13 @@ def _put_back(tx: Tx, lease: Lease, write: Write) -> bool:
 
 
 def _history(
-    finished: datetime,
-    lease: Lease,
+    told: tuple[datetime, Lease, timedelta | None, str],
     outcome: str,
-    ran: timedelta | None,
     error: Error | None = None,
     output: Output | None = None,
 ) -> str:
     """The job's attempts with this one behind them; only a lease's holder can have added any meanwhile."""
+    finished, lease, ran, app = told
     job = lease.job
     attempt = Attempt(
         number=job.attempts,
@@ -314,6 +327,7 @@ def _history(
         outcome=outcome,
         error=error,
         output=output,
+        app=app,
     )
     return rows.history_text((*job.history, attempt))
 

@@ -36,7 +36,7 @@ def prune(tx: Tx, keep: Retention, limit: int) -> int:
 
 def prune_notes(tx: Tx, keep: Retention) -> None:
     """Delete what jobs had recorded about themselves while they ran."""
-    for which in ("progress", "once", "batches"):
+    for which in ("progress", "once", "batches", "checks"):
         tx.change(f"prune_{which}", before=tx.now - span(keep.ended))
     for which in ("failures", "tallies"):
         tx.change(f"prune_{which}", before=tx.now - span(WORKER_ROWS))

@@ -51,7 +51,14 @@ def _completion(asked: Asked, attendant: Attendant) -> Answered:
 def _told(completion: Settlement) -> Completion:
     value = completion.outcome.value if isinstance(completion.outcome, Done) else None
     lease = msgspec.json.encode(completion.lease)
-    return Completion(lease=lease, value=value, ran=completion.ran, drafts=completion.enqueues)
+    return Completion(
+        lease=lease,
+        value=value,
+        ran=completion.ran,
+        drafts=completion.enqueues,
+        check_in=completion.check_in,
+        app=completion.app,
+    )
 
 
 _VERBS: Mapping[Verb, Callable[[Asked, Attendant], Answered]] = {

@@ -106,7 +106,9 @@ class Asking:
     def _completion(self) -> Settlement:
         told = self._ask("completion", most=_MOST_SECONDS).completion
         assert told is not None  # noqa: S101 - the answer to this question
-        return Settlement(_lease.decode(told.lease), Done(told.value), told.ran, told.drafts)
+        return Settlement(
+            _lease.decode(told.lease), Done(told.value), told.ran, told.drafts, told.check_in, told.app
+        )
 
     @contextmanager
     def _settling(self) -> Iterator[None]:

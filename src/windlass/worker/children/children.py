@@ -82,6 +82,8 @@ class Children:
             seconds=run.timeout.total_seconds(),
             memory=handler.memory,
             cpu_time=None if handler.cpu_time is None else handler.cpu_time.total_seconds(),
+            fields=run.lease.fields,
+            traceparent=None if run.trace is None else run.trace.traceparent,
         )
 
     def kill_all(self) -> None:

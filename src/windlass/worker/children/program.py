@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import faulthandler
 import inspect
 import os
@@ -21,6 +22,7 @@ import msgspec
 from windlass.clock import SystemClock
 from windlass.context import Context, Notice, Stopping
 from windlass.job import Job
+from windlass.observe import tracing
 from windlass.origin import Origin, find, load_main
 from windlass.outcome import Raised, failure
 from windlass.registry import Handler, Options, make_handler
@@ -95,7 +97,7 @@ class Program:
         self.forward.install(hello.levels)
 
     def _do(self, work: words.Work) -> None:
-        self.forward.fields = {"job": work.id, "type": work.type, "attempt": work.attempt}
+        self.forward.fields = work.fields
         if signal.getsignal(signal.SIGTERM) != self._strike:
             signal.signal(signal.SIGTERM, self._strike)
         try:
@@ -116,7 +118,8 @@ class Program:
             if handler.wants_context is not None:
                 payload[handler.wants_context] = self._context(work)
             with limited(work.memory, work.cpu_time):
-                value = self._call(handler, payload)
+                with tracing.under(work.traceparent):
+                    value = self._call(handler, payload)
                 kept = returned(value)
         except BaseException as error:  # noqa: BLE001 # wall: nothing that a handler raises may end its child
             return _broke(error, work)
@@ -127,7 +130,9 @@ class Program:
         self._open = True
         try:
             if inspect.iscoroutinefunction(handler.function):
-                return self._runner.run(self._carried(handler.function(**payload)))
+                # In the context of this moment, which may carry a span, and not in that of the first job.
+                here = contextvars.copy_context()
+                return self._runner.run(self._carried(handler.function(**payload)), context=here)
             return handler.function(**payload)
         finally:
             self._open = False

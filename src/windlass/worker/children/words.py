@@ -42,6 +42,9 @@ class Work(msgspec.Struct, tag=True, tag_field="is", frozen=True, kw_only=True):
     seconds: float
     memory: int | None = None
     cpu_time: float | None = None
+    # What names the job in a log besides, and the span under which it runs.
+    fields: dict[str, Any] = {}
+    traceparent: str | None = None
 
 
 class Told(msgspec.Struct, tag=True, tag_field="is", frozen=True):
@@ -57,6 +60,8 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     value: bytes | None
     ran: timedelta | None
     drafts: tuple[NewJob, ...]
+    check_in: timedelta | None = None
+    app: str = ""
 
 
 class Answered(msgspec.Struct, tag=True, tag_field="is", frozen=True, kw_only=True):

@@ -1,0 +1,348 @@
+"""Which signals cannot lie about the jobs? Gathered here, once; metrics, dashboard and doctor show them.
+
+A depth of 0 may hide jobs that nobody takes, a low age a starved priority, steady completions work that is
+done twice, and "completed" an outcome that never came. Each of these is a field of `Signals`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from windlass.job import JobState, View
+from windlass.observe import names
+from windlass.ops.overview import SILENT_AFTER, TypeStatus, WorkerHealth, serves
+from windlass.store.observing import Sample, Standing
+from windlass.store.protocol import Store
+from windlass.store.signalling import Sighting, Stalled, Verdicts
+from windlass.upkeep import ticks
+
+# Where jobs stand is looked at by one process every few seconds; older than this is looked at anew.
+LOOKED = timedelta(seconds=15)
+STALE = timedelta(minutes=1)
+WINDOW = timedelta(hours=1)
+# So long may a job be due before somebody should have taken it, and a priority wait behind others.
+TAKEN_WITHIN = timedelta(seconds=60)
+STARVED_AFTER = timedelta(minutes=5)
+# So often should each of these succeed, where anybody is there to do it.
+WITHIN: dict[str, timedelta] = {
+    "beat": SILENT_AFTER,
+    ticks.REAP: timedelta(seconds=90),
+    ticks.PROMOTE: timedelta(seconds=90),
+    ticks.SCHEDULE: timedelta(seconds=90),
+    ticks.PRUNE: timedelta(hours=1),
+}
+# A check that is so much behind its time is not made by anybody.
+CHECKED_WITHIN = timedelta(minutes=15)
+WAITING = (View.DUE, View.SCHEDULED, View.RETRYING, View.WAITING)
+
+
+class Lane(msgspec.Struct, frozen=True, kw_only=True):
+    """The waiting jobs of one type and priority under one view: due, scheduled, retrying or waiting."""
+
+    type: str
+    priority: int
+    view: str
+    count: int
+    # How long the first of them has been due; None for those whose time has not come.
+    oldest: timedelta | None = None
+
+
+class Band(msgspec.Struct, frozen=True, kw_only=True):
+    """One priority over all types: how many jobs are due, and for how long the oldest."""
+
+    priority: int
+    due: int
+    oldest: timedelta
+    # Jobs of a higher priority that came later are ahead of it, and it has waited for long.
+    starved: bool = False
+
+
+class Untaken(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs of a type that have been due for long and of which none runs, and why that may be."""
+
+    type: str
+    count: int
+    oldest: timedelta
+    # One of: no_worker, paused, breaker, not_promoted, untaken.
+    why: str
+
+
+class Balance(msgspec.Struct, frozen=True, kw_only=True):
+    """What went in and what came out, of one type, within `Signals.window`.
+
+    Jobs are enqueued, completed and dead; attempts are started and failed.
+    """
+
+    type: str
+    enqueued: int
+    started: int
+    completed: int
+    failed: int
+    dead: int
+    # Work done twice: results that came when the job was another worker's, and attempts lost with theirs.
+    late: int
+    reaped: int
+
+
+class Checked(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of the verification samples of a type, since the first one."""
+
+    type: str
+    # Taken and not checked yet, and by how much the oldest of them is behind its time.
+    waiting: int
+    overdue: timedelta | None
+    matched: int
+    mismatched: int
+    # The check itself raised, again and again, or the job's record was gone.
+    unknown: int
+    last_mismatch_at: datetime | None = None
+    last_mismatch_job: str | None = None
+
+
+class Tick(msgspec.Struct, frozen=True, kw_only=True):
+    """When something that must happen again and again last succeeded: beat, reap, promote and the like."""
+
+    name: str
+    # None: never, as far as this store knows.
+    at: datetime | None
+    age: timedelta | None
+    within: timedelta
+    # Longer ago, although somebody is there who should have done it.
+    late: bool
+
+
+class Signals(msgspec.Struct, frozen=True, kw_only=True):
+    """All of them at one moment. `warnings` are whole sentences for the person on call."""
+
+    now: datetime
+    # How old the count of lanes and bands is.
+    counted: timedelta
+    lanes: tuple[Lane, ...]
+    bands: tuple[Band, ...]
+    untaken: tuple[Untaken, ...]
+    window: timedelta
+    balances: tuple[Balance, ...]
+    checked: tuple[Checked, ...]
+    ticks: tuple[Tick, ...]
+    warnings: tuple[str, ...]
+
+
+def gather(
+    store: Store, types: Sequence[TypeStatus], fleet: Sequence[WorkerHealth], *, anew: bool = True
+) -> Signals:
+    """One look; what costs much is looked at by one process for all.
+
+    Not `anew`: nothing is written, so that it can be asked of a store that is sealed; where jobs stand is
+    then left out unless somebody has looked lately.
+    """
+    sample = store.take_sample(LOOKED) if anew else store.sample()
+    if not anew and (sample.age is None or sample.age > STALE):
+        sample = Sample()
+    sighting = store.sight(TAKEN_WITHIN)
+    happened = store.increases([WINDOW])[WINDOW]
+    return judge(sample, sighting, happened, types, fleet)
+
+
+def judge(
+    sample: Sample,
+    sighting: Sighting,
+    happened: Mapping[tuple[str, str], int],
+    types: Sequence[TypeStatus],
+    fleet: Sequence[WorkerHealth],
+) -> Signals:
+    """What the facts say. Pure."""
+    bands = tuple(_bands(sample.standing))
+    untaken = tuple(_untaken(sample.standing, sighting, types, fleet))
+    checked = tuple(_checked(each, sighting.now) for each in sighting.verdicts)
+    beats = tuple(_ticks(sighting, fleet))
+    return Signals(
+        now=sighting.now,
+        counted=sample.age or timedelta(0),
+        lanes=tuple(_lane(each) for each in sample.standing if each.view in WAITING),
+        bands=bands,
+        untaken=untaken,
+        window=WINDOW,
+        balances=tuple(_balances(happened)),
+        checked=checked,
+        ticks=beats,
+        warnings=(*_of_untaken(untaken), *_of_bands(bands), *_of_checks(checked), *_of_ticks(beats)),
+    )
+
+
+# --- what waits ---------------------------------------------------------------------------------
+
+
+def _lane(each: Standing) -> Lane:
+    oldest = each.oldest if each.view == View.DUE else None
+    return Lane(type=each.type, priority=each.priority, view=each.view, count=each.count, oldest=oldest)
+
+
+def _bands(standing: Iterable[Standing]) -> Iterator[Band]:
+    counts: dict[int, int] = {}
+    ages: dict[int, timedelta] = {}
+    for each in standing:
+        if each.view == View.DUE:
+            counts[each.priority] = counts.get(each.priority, 0) + each.count
+            oldest = each.oldest or timedelta(0)
+            ages[each.priority] = max(oldest, ages.get(each.priority, oldest))
+    for priority in sorted(counts, reverse=True):
+        oldest = ages[priority]
+        overtaken = any(ages[other] < oldest for other in ages if other > priority)
+        starved = overtaken and oldest >= STARVED_AFTER
+        yield Band(priority=priority, due=counts[priority], oldest=oldest, starved=starved)
+
+
+def _untaken(
+    standing: Sequence[Standing],
+    sighting: Sighting,
+    types: Sequence[TypeStatus],
+    fleet: Sequence[WorkerHealth],
+) -> Iterator[Untaken]:
+    """Types of which jobs are due for long and none runs; one that is merely behind has some that run."""
+    running = {each.type for each in standing if each.view in (JobState.PROCESSING, View.STUCK)}
+    known = {each.name: each for each in types}
+    stalled = {each.type: each for each in sighting.stalled}
+    waiting: dict[str, Untaken] = {}
+    for each in standing:
+        oldest = each.oldest or timedelta(0)
+        if each.view == View.DUE and oldest >= TAKEN_WITHIN and each.type not in running:
+            why = _why(each.type, known.get(each.type), stalled, fleet)
+            so_far = waiting.get(each.type)
+            count = each.count + (so_far.count if so_far else 0)
+            longest = max(oldest, so_far.oldest) if so_far else oldest
+            waiting[each.type] = Untaken(type=each.type, count=count, oldest=longest, why=why)
+    for late in sighting.stalled:
+        # Other than a lane these are seen at this very moment.
+        if late.type not in waiting:
+            why = _why(late.type, known.get(late.type), stalled, fleet)
+            oldest = sighting.now - late.since
+            waiting[late.type] = Untaken(type=late.type, count=late.count, oldest=oldest, why=why)
+    yield from (waiting[name] for name in sorted(waiting))
+
+
+def _why(
+    name: str, status: TypeStatus | None, stalled: Mapping[str, Stalled], fleet: Sequence[WorkerHealth]
+) -> str:
+    if not any(worker.alive and serves(worker.info, name) for worker in fleet):
+        return "no_worker"
+    if status is not None and status.paused is not None:
+        return "paused"
+    if status is not None and status.breaker is not None and status.breaker.open:
+        return "breaker"
+    return "not_promoted" if name in stalled else "untaken"
+
+
+# --- what happened ------------------------------------------------------------------------------
+
+
+def _balances(happened: Mapping[tuple[str, str], int]) -> Iterator[Balance]:
+    for name in sorted({job_type for job_type, _ in happened if job_type}):
+        told = {which: happened.get((name, which), 0) for which in _BALANCED}
+        yield Balance(type=name, **told)
+
+
+_BALANCED = (
+    names.ENQUEUED,
+    names.STARTED,
+    names.COMPLETED,
+    names.FAILED,
+    names.DEAD,
+    names.LATE,
+    names.REAPED,
+)
+
+
+def _checked(each: Verdicts, now: datetime) -> Checked:
+    behind = None if each.since is None else max(timedelta(0), now - each.since)
+    return Checked(
+        type=each.type,
+        waiting=each.waiting,
+        overdue=behind,
+        matched=each.matched,
+        mismatched=each.mismatched,
+        unknown=each.unknown,
+        last_mismatch_at=each.mismatch_at,
+        last_mismatch_job=each.mismatch_job,
+    )
+
+
+def _ticks(sighting: Sighting, fleet: Sequence[WorkerHealth]) -> Iterator[Tick]:
+    alive = [worker for worker in fleet if worker.alive]
+    beats = [worker.info.beat_at for worker in fleet if worker.info.beat_at is not None]
+    moments = {"beat": max(beats)} if beats else {}
+    started = [worker.info.started_at for worker in alive if worker.info.started_at is not None]
+    for name, within in WITHIN.items():
+        at = sighting.ticks.get(name) or moments.get(name)
+        # A clock may have been set back.
+        age = None if at is None else max(timedelta(0), sighting.now - at)
+        there = any(sighting.now - each > within for each in started)
+        yield Tick(
+            name=name,
+            at=at,
+            age=age,
+            within=within,
+            late=there and (age is None or age > within),
+        )
+
+
+# --- in words -----------------------------------------------------------------------------------
+
+
+def _of_untaken(untaken: Iterable[Untaken]) -> Iterator[str]:
+    for each in untaken:
+        # Who sees nobody, a pause or a breaker is told so by `status`, which looks at those by itself.
+        if each.why in _UNTAKEN:
+            jobs = "1 job" if each.count == 1 else f"{each.count:,} jobs"
+            since = _span(each.oldest)
+            yield f"{jobs} of type {each.type} due for {since} and none runs: {_UNTAKEN[each.why]}"
+
+
+_UNTAKEN = {
+    "not_promoted": "their time has come, but nobody lets them into the queue; windlass doctor looks further",
+    "untaken": "workers serve that type and take none; windlass explain ID says why",
+}
+
+
+def _of_bands(bands: Iterable[Band]) -> Iterator[str]:
+    for band in bands:
+        if band.starved:
+            yield (
+                f"priority {band.priority} starves: {band.due:,} due, the oldest for {_span(band.oldest)}, "
+                "behind later jobs of higher priority; windlass config set low_share 0.1 gives it a share"
+            )
+
+
+def _of_checks(checked: Iterable[Checked]) -> Iterator[str]:
+    for each in checked:
+        if each.mismatched:
+            made = each.matched + each.mismatched
+            last = f", the last one {each.last_mismatch_job}" if each.last_mismatch_job else ""
+            yield (
+                f"{each.mismatched:,} of {made:,} verified jobs of type {each.type} completed without doing "
+                f"what they should{last}"
+            )
+        if each.overdue is not None and each.overdue > CHECKED_WITHIN:
+            yield (
+                f"{each.waiting:,} completed jobs of type {each.type} wait to be verified, "
+                f"{_span(each.overdue)} past their time: no worker with that check is running"
+            )
+
+
+def _of_ticks(found: Iterable[Tick]) -> Iterator[str]:
+    for tick in found:
+        if tick.late:
+            since = (
+                "was never seen to succeed" if tick.age is None else f"last succeeded {_span(tick.age)} ago"
+            )
+            yield f"{tick.name} {since}, and should every {_span(tick.within)}: windlass doctor looks further"
+
+
+def _span(length: timedelta) -> str:
+    seconds = int(length.total_seconds())
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"

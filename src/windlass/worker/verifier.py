@@ -1,0 +1,122 @@
+"""Did completed jobs do what they should? Samples of them are checked here, some time after their end.
+
+The sample was written with the completion, so none is forgotten: whoever takes it has five minutes, and if no
+verdict has come by then, the next one takes it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from windlass.job import Job, named
+from windlass.loop import Loop
+from windlass.payload import Ring
+from windlass.registry import Handler
+from windlass.store.protocol import Store
+from windlass.store.signalling import Check, Verdict
+from windlass.worker.coroutines import Coroutines
+
+log = logging.getLogger("windlass.verifier")
+
+_EVERY = timedelta(seconds=5)
+_JITTER = 0.2
+_AT_ONCE = 10
+# A check that brings no verdict is taken again after so long, or sooner if it raised; not more often than so.
+_TAKEN_FOR = timedelta(minutes=5)
+_AFTER_ERROR = timedelta(minutes=1)
+_MOST_TAKES = 5
+
+
+class Verifier:
+    """Takes samples that are due, asks the application, and counts what it says."""
+
+    def __init__(
+        self, store: Store, handlers: Mapping[str, Handler], coroutines: Coroutines, ring: Callable[[], Ring]
+    ) -> None:
+        self._store = store
+        self._handlers = {name: handler for name, handler in handlers.items() if handler.verify is not None}
+        self._coroutines = coroutines
+        self._ring = ring
+        self.loop = Loop("verifier", self.tick, every=_EVERY, jitter=_JITTER)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether any type is to be verified here."""
+        return bool(self._handlers)
+
+    @property
+    def needs_loop(self) -> bool:
+        """Whether any check is `async def`."""
+        checks = [handler.verify for handler in self._handlers.values()]
+        return any(each is not None and inspect.iscoroutinefunction(each.function) for each in checks)
+
+    def tick(self) -> float | None:
+        """Check a few; at once again if there may be more."""
+        checks = self._store.take_checks(tuple(self._handlers), limit=_AT_ONCE, again=_TAKEN_FOR)
+        for check in checks:
+            self._check(check)
+        return 0.0 if len(checks) >= _AT_ONCE else None
+
+    def _check(self, check: Check) -> None:
+        job = self._store.get(check.job_id)
+        if job is None or check.takes > _MOST_TAKES:
+            # Its record is gone, or it has taken so many workers with it.
+            self._end(check, job, Verdict.UNKNOWN)
+            return
+        try:
+            matched = ask(self._handlers[check.type], job, self._ring, self._awaited)
+        except Exception as error:  # noqa: BLE001 # wall: the application's own code, which may raise anything
+            self._failed(check, job, error)
+        else:
+            self._end(check, job, Verdict.MATCHED if matched else Verdict.MISMATCHED)
+
+    def _awaited(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """On the loop that the jobs share, whose clients and connections it may use."""
+        answers: list[Any] = []
+
+        async def keep() -> None:
+            answers.append(await coroutine)
+
+        self._coroutines.wait(keep(), _TAKEN_FOR.total_seconds())
+        return answers[0]
+
+    def _failed(self, check: Check, job: Job, error: Exception) -> None:
+        told = {"error": f"{type(error).__name__}: {error}", "tries": check.takes}
+        log.warning("check.failed", extra=named(job) | told)
+        if check.takes >= _MOST_TAKES:
+            self._end(check, job, Verdict.UNKNOWN)
+        else:
+            self._store.put_off_check(check, _AFTER_ERROR)
+
+    def _end(self, check: Check, job: Job | None, verdict: Verdict) -> None:
+        fields = {"job": check.job_id, "type": check.type} if job is None else named(job)
+        if self._store.end_check(check, verdict) and verdict is not Verdict.MATCHED:
+            mismatched = verdict is Verdict.MISMATCHED
+            log.warning("check.mismatched" if mismatched else "check.given_up", extra=fields)
+
+
+def ask(
+    handler: Handler, job: Job, ring: Callable[[], Ring], awaited: Callable[[Coroutine[Any, Any, Any]], Any]
+) -> bool:
+    """Whether a completed job did what it should, as its type's check says; what else that raises goes on."""
+    assert handler.verify is not None  # noqa: S101 - others have nothing to ask
+    arguments = {"job": job, "result": _result(job)} | handler.decode(handler.current(job, ring))
+    try:
+        answer = handler.verify.call(arguments)
+        if inspect.iscoroutine(answer):
+            answer = awaited(answer)
+    except AssertionError:
+        return False
+    if not isinstance(answer, bool):
+        raise TypeError(f"a check answers True or False, not {type(answer).__name__}")
+    return answer
+
+
+def _result(job: Job) -> Any:
+    return None if job.result is None else msgspec.json.decode(job.result)

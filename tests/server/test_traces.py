@@ -1,0 +1,122 @@
+"""One trace across an HTTP producer, the server, a worker, its children and their outgoing calls."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+APP = "tests.server.tracedapp:queue"
+TYPES = ("charge", "render", "render_async")
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def spans(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """The spans of one run: a producer in a process of its own sends a job of each type and waits for it."""
+    folder = tmp_path_factory.mktemp("traces")
+    file, port = folder / "spans.jsonl", free_port()
+    environment = os.environ | {
+        "TRACE_FILE": str(file),
+        "WINDLASS_DATABASE_URL": f"sqlite:///{folder}/jobs.db",
+        "PYTHONPATH": str(ROOT),
+    }
+
+    def begin(*words: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen([sys.executable, "-m", *words], env=environment, cwd=folder)
+
+    server = begin("windlass", "serve", "--app", APP, "--port", str(port))
+    worker = begin("windlass", "worker", "start", APP)
+    try:
+        until_it_answers(f"http://127.0.0.1:{port}/health")
+        producer = begin("tests.server.tracedapp", f"http://127.0.0.1:{port}", *TYPES)
+        assert producer.wait(60) == 0
+    finally:
+        for process in (worker, server):
+            process.send_signal(signal.SIGTERM)
+        codes = [process.wait(30) for process in (worker, server)]
+    assert codes == [0, 0]
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port: int = taken.getsockname()[1]
+        return port
+
+
+def until_it_answers(address: str) -> None:
+    pause = threading.Event()
+    for _ in range(600):
+        try:
+            urllib.request.urlopen(address, timeout=1).close()  # noqa: S310 - our own address
+        except (OSError, urllib.error.URLError):
+            pause.wait(0.05)
+        else:
+            return
+    raise AssertionError("the server never came up")
+
+
+def tree(spans: list[dict[str, Any]]) -> list[str]:
+    """The spans as a tree, in the order in which they began, with the number of the process of each."""
+    processes = {pid: number for number, pid in enumerate(dict.fromkeys(span["pid"] for span in spans), 1)}
+    below: dict[str | None, list[dict[str, Any]]] = {}
+    known = {span["context"]["span_id"] for span in spans}
+    for span in sorted(spans, key=lambda span: span["start_time"]):
+        below.setdefault(span["parent_id"] if span["parent_id"] in known else None, []).append(span)
+
+    def branch(parent: str | None, depth: int) -> Iterator[str]:
+        for span in below.get(parent, ()):
+            yield f"{'   ' * depth}{span['name']}  (process {processes[span['pid']]})"
+            yield from branch(span["context"]["span_id"], depth + 1)
+
+    return list(branch(None, 0))
+
+
+def test_it_is_one_trace(spans: list[dict[str, Any]]) -> None:
+    print("\n".join(["", *tree(spans)]))  # noqa: T201 - to be looked at with -s
+    assert len({span["context"]["trace_id"] for span in spans}) == 1
+
+
+def test_every_span_hangs_where_it_belongs(spans: list[dict[str, Any]]) -> None:
+    names = {span["context"]["span_id"]: span["name"] for span in spans}
+    edges = Counter((names.get(span["parent_id"]), span["name"]) for span in spans)
+    wanted = Counter({(None, "checkout"): 1, ("checkout", "send"): 0})
+    for name in TYPES:
+        wanted += Counter(
+            {
+                ("checkout", f"send {name}"): 1,
+                (f"send {name}", "POST /api/v1/jobs"): 1,
+                (f"send {name}", f"claim {name}"): 1,
+                (f"send {name}", f"process {name}"): 1,
+                (f"process {name}", "GET /health"): 1,
+                (f"process {name}", f"settle {name}"): 1,
+            }
+        )
+    assert edges == wanted
+
+
+def test_the_parts_are_really_apart(spans: list[dict[str, Any]]) -> None:
+    names = {span["context"]["span_id"]: span["name"] for span in spans}
+    where = {
+        (names.get(span["parent_id"]), span["name"]) if span["name"] == "GET /health" else span["name"]: span[
+            "pid"
+        ]
+        for span in spans
+    }
+    producer, server, worker = where["checkout"], where["POST /api/v1/jobs"], where["process charge"]
+    child = where["process render", "GET /health"]
+    assert len({producer, server, worker, child}) == 4
+    assert where["process charge", "GET /health"] == worker == where["settle render"]
