@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Does the server answer as its contract says, whatever is made up from that contract?
 
-schemathesis makes requests of every kind from /openapi.json, also in sequences that hand ids on, and sends them
-to a server on each store, with a key that may do everything. It finds any 500, and any answer that the contract
-does not tell of.
+schemathesis makes requests of every kind from /openapi.json, also in sequences that hand ids on, and sends
+them to a server on each store, with a key that may do everything. It finds any 500, and any answer that the
+contract does not tell of.
 """
 
 import argparse

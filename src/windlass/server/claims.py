@@ -90,7 +90,8 @@ def _known_before(call: Call, form: ClaimForm, row: str) -> list[Lease]:
     again = [lease for lease in found if call.parts.remote.tell_again(lease)]
     if len(again) < len(found):
         told = {lease.token for lease in again}
-        end_leases(call.parts, [lease for lease in found if lease.token not in told], Lost(Reason.WORKER_LOST))
+        worn = [lease for lease in found if lease.token not in told]
+        end_leases(call.parts, worn, Lost(Reason.WORKER_LOST))
     return again
 
 
