@@ -1,10 +1,11 @@
 """Does one worker's bad company disturb the good? Run by `make bad-company`.
 
-One worker runs 1,000 good jobs alone, then 1,000 more beside a segfault, a hoarder of 2 GB under 256 MB, an
-endless loop, a breeder of grandchildren and a coroutine that blocks the loop. Printed: both rates, what a
-good job cost the worker each time, how many of the cores the bad ones took meanwhile (a `while True` honestly
-takes a whole one until its timeout), each story as `windlass show` tells it, and what is left in the process
-table.
+One worker runs good jobs, 1,000 at a time: alone; beside a segfault, a hoarder of 2 GB under 256 MB, an
+endless loop, a breeder of grandchildren and a coroutine that blocks the loop; and beside strangers: processes
+that have nothing to do with it and take as many of the cores as the bad company did. What a `while True`
+takes of the machine until its timeout is gone for everybody; what this worker adds to it is the difference
+between company and strangers. Printed with it: each story as `windlass show` tells it, and what is left in
+the process table.
 """
 
 from __future__ import annotations
@@ -14,18 +15,33 @@ import contextlib
 import logging
 import os
 import resource
+import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
 
 from windlass.config import cores
+from windlass.job import JobState
 from windlass.worker import Worker
 
 GOOD = 1000
+WINDOW = 2.0
+UNDISTURBED = 0.9
+BURN = """
+import sys, time
+share, tick = float(sys.argv[1]), 0.01
+while True:
+    begun = time.process_time()
+    while time.process_time() - begun < share * tick:
+        pass
+    time.sleep((1 - share) * tick)
+"""
 
 
 def main() -> int:
@@ -45,23 +61,24 @@ def show() -> int:
     logging.getLogger("windlass").addHandler(logs)
     company = (app.segfault, app.hoard, app.spin, app.breed, app.block)
     with app.queue.worker(processes=4) as worker:
-        _measure(app, worker)
-        alone = _measure(app, worker)
+        flow = partial(_flow, app, worker)
+        flow(_for(1))
+        alone = flow(_for(WINDOW))
         handles = [each.enqueue() for each in company]
         while any(handle.get().attempts == 0 for handle in handles):
             time.sleep(0.01)
-        beside = _measure(app, worker)
+        beside = flow(lambda: handles[2].get().state is JobState.PROCESSING)
         ended = [handle.wait(60) for handle in handles]
-    left = [
-        each for each in psutil.Process().children(recursive=True) if each.status() != psutil.STATUS_ZOMBIE
-    ] + [each for each in psutil.process_iter(["cmdline"]) if each.info["cmdline"] == ["sleep", "1000"]]
-    print(f"{GOOD} good jobs alone           {alone}")
-    print(f"{GOOD} good jobs in bad company  {beside}")
-    left_over = 1 - beside.taken / cores()
-    print(
-        f"full rate: {beside.rate / alone.rate:.0%}; the bad ones took {beside.taken:.1f} of {cores()} cores,"
-        f" so {left_over:.0%} were left"
-    )
+        with _strangers(beside.taken):
+            strange = flow(_for(WINDOW))
+        again = flow(_for(WINDOW))
+    left = _left()
+    print(f"good jobs alone              {alone}")
+    print(f"good jobs in bad company     {beside}; it took {beside.taken:.2f} of {cores()} cores")
+    print(f"good jobs beside strangers   {strange}; they took {strange.taken:.2f} of {cores()} cores")
+    print(f"good jobs alone again        {again}")
+    share = beside.rate / strange.rate
+    print(f"in bad company, of what the machine has left for anybody: {share:.0%}")
     for job in ended:
         told = f"{job.error.reason}: {job.error.message}" if job.error else ""
         print(f"  {job.type:10} {job.state:10} after {job.attempts} attempts  {told}")
@@ -70,7 +87,18 @@ def show() -> int:
     print(f"processes left behind: {len(left)}")
     states = [(job.type, str(job.state)) for job in ended]
     as_hoped = states == [(each.handler.name, "dead") for each in company[:4]] + [("block", "completed")]
-    return 0 if as_hoped and not left and blocked else 1
+    return 0 if as_hoped and not left and blocked and share >= UNDISTURBED else 1
+
+
+def _left() -> list[psutil.Process]:
+    """Our processes that live, wherever they went: they have inherited where the store is."""
+    below = [each for each in psutil.Process().children(recursive=True) if each.status() != "zombie"]
+    ours = os.environ["WINDLASS_DATABASE_URL"]
+    for each in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if each.pid != os.getpid() and each.environ().get("WINDLASS_DATABASE_URL") == ours:
+                below.append(each)
+    return below
 
 
 class _Kept(logging.Handler):
@@ -95,15 +123,36 @@ class Measured(NamedTuple):
         return f"{self.rate:8.0f} jobs/s, {self.cost * 1e6:4.0f} us of the worker's CPU each"
 
 
-def _measure(app: Any, worker: Worker) -> Measured:
-    settler, own, others = worker.parts.settler, _own_cpu(), _childrens_cpu()
-    drafts = [app.good.draft(number) for number in range(GOOD)]
-    until, begun = settler.done + GOOD, time.perf_counter()
-    app.queue.enqueue_many(drafts)
-    while settler.done < until:
-        time.sleep(0.002)
+def _flow(app: Any, worker: Worker, goes_on: Callable[[], bool]) -> Measured:
+    """Good jobs, one thousand after the other."""
+    settler, own, others, begun = worker.parts.settler, _own_cpu(), _childrens_cpu(), time.perf_counter()
+    jobs = 0
+    while not jobs or goes_on():
+        until = settler.done + GOOD
+        app.queue.enqueue_many([app.good.draft(number) for number in range(GOOD)])
+        while settler.done < until:
+            time.sleep(0.002)
+        jobs += GOOD
     seconds = time.perf_counter() - begun
-    return Measured(GOOD / seconds, (_own_cpu() - own) / GOOD, (_childrens_cpu() - others) / seconds)
+    return Measured(jobs / seconds, (_own_cpu() - own) / jobs, (_childrens_cpu() - others) / seconds)
+
+
+def _for(seconds: float) -> Callable[[], bool]:
+    until = time.monotonic() + seconds
+    return lambda: time.monotonic() < until
+
+
+@contextlib.contextmanager
+def _strangers(taken: float) -> Iterator[None]:
+    """Processes that take so many cores: whole ones, and one that rests in between."""
+    shares = [1.0] * int(taken) + [taken % 1]
+    processes = [subprocess.Popen([sys.executable, "-c", BURN, str(share)]) for share in shares]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 def _own_cpu() -> float:

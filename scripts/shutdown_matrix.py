@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -190,7 +191,7 @@ class Site:
         """Shorten what is left, let a worker run it all, and see that every job has completed."""
         workers = [self.worker() for _ in range(4)]
         try:
-            _until(self.shorten, 600)
+            _until(self.shorten, 600, strict=False)
         finally:
             for worker in workers:
                 worker.terminate()
@@ -198,8 +199,8 @@ class Site:
                 worker.wait(30)
         found = [self.store.get(each) for each in self.ids]
         wrong = [job for job in found if job is None or job.state is not JobState.COMPLETED]
-        for job in wrong:
-            print("LOST" if job is None else f"{job.id} {job.type} is {job.state}: {job.error}")
+        for story, count in Counter(_story(job) for job in wrong).most_common():
+            print(f"{count:5} x {story}")
         print(f"{len(found)} jobs, {len(wrong)} not completed; the store is {self.store.check() or 'sound'}")
         return len(wrong) + len(self.store.check())
 
@@ -223,6 +224,15 @@ class Site:
             )
 
         _until(busy, 20)
+
+
+def _story(job: Job | None) -> str:
+    """How a job came to where it is: its state, and what ended each attempt."""
+    if job is None:
+        return "LOST: no record of it"
+    ends = Counter(entry.error.reason.value if entry.error else entry.outcome for entry in job.history)
+    told = ", ".join(f"{count} {reason}" for reason, count in ends.most_common())
+    return f"{job.type} is {job.state}, attempt {job.attempts} of {job.max_attempts}: {told}"
 
 
 @contextlib.contextmanager

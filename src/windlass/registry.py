@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 import inspect
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -13,24 +12,24 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
+from windlass.checks import (
+    check_limit_key,
+    check_max_attempts,
+    check_max_priority,
+    check_priority,
+    check_type,
+    check_whole,
+    one_of,
+    yes_or_no,
+)
 from windlass.duration import Duration, parse_duration
 from windlass.errors import InvalidPayload, InvalidValue
-from windlass.job import (
-    DEFAULT_MAX_ATTEMPTS,
-    DEFAULT_PRIORITY,
-    HIGHEST_PRIORITY,
-    MAX_APP_VERSION,
-    MAX_ATTEMPTS,
-    MAX_TYPE,
-    REFERENCE,
-    Job,
-    TypeInfo,
-)
+from windlass.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_PRIORITY, REFERENCE, Job, TypeInfo
 from windlass.origin import Origin, origin_of
 from windlass.outcome import RULES, Policy, Rule
 from windlass.payload import Ring, Signature, Upgrades, encode
 from windlass.payload.seal import has_seal
-from windlass.policy.limit import MOST_AT_ONCE, UNLIMITED, Limit, parse_rate
+from windlass.policy.limit import UNLIMITED, Limit, limit_options, make_limit
 from windlass.policy.retry import Retry
 from windlass.policy.verify import Verify, make_verify
 from windlass.schedule import NewSchedule
@@ -261,13 +260,13 @@ def make_handler(
         priority=check_priority(_or(options.priority, DEFAULT_PRIORITY)),
         policy=_policy(options),
         version=version,
-        when_unsure=_one_of("when_unsure", _or(options.when_unsure, "run"), ("run", "stop")),
+        when_unsure=one_of("when_unsure", _or(options.when_unsure, "run"), ("run", "stop")),
         upgrades=Upgrades(name, version),
         encrypt=signature.secret,
         limit=make_limit(options.concurrency, options.rate, options.burst, options.tenant_concurrency),
         max_priority=None if options.max_priority is None else check_max_priority(options.max_priority),
         limit_key=None if options.limit_key is None else check_limit_key(options.limit_key),
-        sensitive=_yes_or_no("sensitive", options.sensitive),
+        sensitive=yes_or_no("sensitive", options.sensitive),
         verify=make_verify(options.verify, options.sample, options.verify_after, signature.parameters),
         smoke=_smoke(options.smoke, signature),
         said=frozenset(key for key, value in vars(options).items() if value is not None and key != "name"),
@@ -376,122 +375,11 @@ def _rules(rules: Mapping[Any, Any]) -> dict[type[BaseException], Rule]:
     for kind, rule in rules.items():
         if not (isinstance(kind, type) and issubclass(kind, BaseException)):
             raise InvalidValue("a key of rules", kind, "an exception class")
-        _one_of(f"rules[{kind.__name__}]", rule, RULES)
+        one_of(f"rules[{kind.__name__}]", rule, RULES)
     return dict(rules)
 
 
-# --- limits -------------------------------------------------------------------------------------
-
-
-def make_limit(
-    concurrency: int | None = None,
-    rate: str | None = None,
-    burst: int | None = None,
-    per_tenant: int | None = None,
-) -> Limit:
-    """What code says about a limit, checked."""
-    if burst is not None and rate is None:
-        raise InvalidValue("burst", burst, "given together with rate")
-    made = None if rate is None else parse_rate(rate)
-    if made is not None and burst is not None:
-        made = msgspec.structs.replace(made, burst=check_whole("burst", burst, 1, MOST_AT_ONCE))
-    return Limit(
-        concurrency=_at_once("concurrency", concurrency),
-        rate=made,
-        per_tenant=_at_once("tenant_concurrency", per_tenant),
-    )
-
-
-def check_app_version(value: object) -> str:
-    """The release of an application as it is told, or InvalidValue."""
-    if not isinstance(value, str) or len(value) > MAX_APP_VERSION or not value.isprintable():
-        raise InvalidValue("version", value, f"a text of up to {MAX_APP_VERSION} printable characters")
-    return value
-
-
-def check_max_priority(value: object) -> int:
-    """The highest priority of a type's jobs, or InvalidValue."""
-    return check_whole("max_priority", value, 0, HIGHEST_PRIORITY)
-
-
-def check_limit_key(key: object) -> str:
-    """The name of what several types share, or InvalidValue."""
-    try:
-        return check_type(key)
-    except InvalidValue as error:
-        raise InvalidValue("limit_key", key, error.allowed) from None
-
-
-def limit_options(limit: Limit, key: str | None) -> dict[str, Any]:
-    """What the catalogue tells of a type's limits; nothing if it has none."""
-    told = {
-        "concurrency": limit.concurrency,
-        "tenant_concurrency": limit.per_tenant,
-        "rate": None if limit.rate is None else str(limit.rate),
-        "burst": None if limit.rate is None else limit.rate.burst or None,
-        "limit_key": key,
-    }
-    return {name: value for name, value in told.items() if value is not None}
-
-
-def limit_from(options: Mapping[str, Any]) -> Limit:
-    """A type's limit as the catalogue tells it."""
-    given = (options.get(name) for name in ("concurrency", "rate", "burst", "tenant_concurrency"))
-    return make_limit(*given)
-
-
-def key_limits(types: Iterable[TypeInfo]) -> dict[str, Limit]:
-    """What types share, by key, as the catalogue tells it."""
-    told = (info.options for info in types if "key_limit" in info.options)
-    return {options["limit_key"]: limit_from(options["key_limit"]) for options in told}
-
-
-def _at_once(field: str, value: int | None) -> int | None:
-    return None if value is None else check_whole(field, value, 1, MOST_AT_ONCE)
-
-
-# --- checks that producers need as well ---------------------------------------------------------
-
-
-def check_type(name: object) -> str:
-    """A type's name, or InvalidValue."""
-    if isinstance(name, str) and len(name) <= MAX_TYPE and _TYPE.fullmatch(name):
-        return name
-    allowed = f"a letter a-z, then a-z, 0-9, _, . or -, at most {MAX_TYPE} characters"
-    raise InvalidValue("type", name, allowed)
-
-
-def check_priority(value: object) -> int:
-    """A priority, or InvalidValue."""
-    return check_whole("priority", value, 0, HIGHEST_PRIORITY)
-
-
-def check_max_attempts(value: object) -> int:
-    """A bound for attempts, or InvalidValue."""
-    return check_whole("max_attempts", value, 1, MAX_ATTEMPTS)
-
-
-def check_whole(field: str, value: object, least: int, most: int) -> int:
-    """A whole number within bounds, or InvalidValue."""
-    if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
-        return value
-    raise InvalidValue(field, value, f"a whole number between {least} and {most}")
-
-
-_Choice = TypeVar("_Choice", bound=str)
 _Value = TypeVar("_Value")
-
-
-def _one_of(field: str, value: _Choice, allowed: tuple[_Choice, ...]) -> _Choice:
-    if value not in allowed:
-        raise InvalidValue(field, value, "one of " + ", ".join(allowed))
-    return value
-
-
-def _yes_or_no(field: str, value: object) -> bool:
-    if value is None or isinstance(value, bool):
-        return bool(value)
-    raise InvalidValue(field, value, "True or False")
 
 
 def _or(value: _Value | None, default: _Value) -> _Value:
@@ -502,7 +390,6 @@ def _place(function: Callable[..., Any]) -> str:
     return f"{function.__module__}.{function.__qualname__}"
 
 
-_TYPE = re.compile(r"[a-z][a-z0-9_.-]*")
 _HIGHEST_VERSION = 2**31 - 1
 _LEAST_MEMORY = 16 * 2**20
 _SHORTEST_TIMEOUT = timedelta(milliseconds=1)

@@ -14,6 +14,7 @@ from tests.conformance.scene import put_one
 from tests.conformance.shelves import FIRST, OURS, shelf
 from tests.conformance.test_postgres_store import run
 from tests.servers import postgres
+from tests.waiting import until
 from windlass import connect
 from windlass.errors import StoreError
 
@@ -136,13 +137,3 @@ def old_transaction(url: str, first: str = "select 1 from windlass.jobs") -> Ite
         connection.execute("set transaction isolation level repeatable read")
         connection.execute(first.encode())
         yield connection.rollback
-
-
-def until(true: Callable[[], bool]) -> None:
-    """Wait for what another process or thread does."""
-    pause = threading.Event()
-    for _ in range(int(PATIENCE / 0.02)):
-        if true():
-            return
-        pause.wait(0.02)
-    raise AssertionError("it never happened")

@@ -49,6 +49,19 @@ def poison(ctx: Context) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@queue.job(max_attempts=3, retry=AT_ONCE)
+def send(ctx: Context) -> str:
+    """An effect that nothing undoes, and after it, the first time, a moment in which the worker may die."""
+    note(ctx, "start")
+    with ctx.once("mail") as mail:
+        if mail.answer == "new":
+            note(ctx, "sent")
+    if ctx.attempt == 1:
+        note(ctx, "waits")
+        time.sleep(1000)
+    return mail.answer
+
+
 @queue.job(max_attempts=5, retry=AT_ONCE, executor="process")
 def work_apart(ctx: Context, seconds: float) -> str:
     note(ctx, "start")

@@ -6,11 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Self, TypeVar
 
+from tests.waiting import until
 from windlass import connect
 from windlass.job import NewJob
 from windlass.store.protocol import Store
@@ -106,15 +105,6 @@ class Site:
                 process.kill()
                 process.wait(PATIENCE)
         self._opened.close()
-
-
-def until(condition: Callable[[], T], what: str, within: float = PATIENCE) -> T:
-    """Look again and again at what other processes do; fails if it does not come."""
-    end = time.monotonic() + within
-    while not (found := condition()):
-        assert time.monotonic() < end, f"it did not happen that {what}"
-        time.sleep(0.02)
-    return found
 
 
 def freeze(process: subprocess.Popen[bytes]) -> None:

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.crash.app import work
-from tests.crash.processes import PATIENCE, ROOT, Site, until
+from tests.crash.processes import PATIENCE, ROOT, Site
 from tests.crash.test_fleet import answer, free_port
 from tests.servers import postgres, standby
+from tests.waiting import until
 from windlass.job import JobState
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -18,15 +19,12 @@ SCRIPT = Path(__file__).parents[2] / "scripts/kill_commit.py"
 @pytest.mark.parametrize("options", [(), ("--process",)], ids=["thread", "process"])
 @pytest.mark.parametrize("engine", ["sqlite", "postgres-15"])
 def test_both_or_neither(engine: str, options: tuple[str, ...], tmp_path: Path) -> None:
-    if engine == "sqlite":
-        run(f"sqlite:///{tmp_path}/jobs.db", *options)
-    else:
-        with postgres.fresh(15) as url:
-            run(url, *options)
-
-
-def run(url: str, *options: str) -> None:
-    words = [sys.executable, str(SCRIPT), "--rounds", "6", "--database", url, *options]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=110, check=False)
+    with fresh(engine, tmp_path) as url:
+        words = [sys.executable, str(SCRIPT), "--rounds", "6", "--database", url, *options]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=110, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "6 rounds" in done.stdout
+
+
+def fresh(engine: str, folder: Path) -> AbstractContextManager[str]:
+    return nullcontext(f"sqlite:///{folder}/jobs.db") if engine == "sqlite" else postgres.fresh(15)

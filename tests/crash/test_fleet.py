@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -18,9 +17,11 @@ import psutil
 import pytest
 
 from tests.crash.app import breed, hang, work, work_apart
-from tests.crash.processes import ROOT, Site, until
+from tests.crash.processes import ROOT, Site
 from tests.servers import postgres
+from tests.waiting import until
 from windlass.job import JobState, Reason
+from windlass.store.protocol import Filter
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
@@ -191,12 +192,14 @@ def test_files_that_change_start_the_workers_anew(site: Site, tmp_path: Path) ->
 @pytest.mark.parametrize("count", ["1", "2"])
 def test_a_worker_whose_threads_do_not_end_is_started_anew(site: Site, count: str) -> None:
     site.start("tests.crash.app:queue", "--count", count, joining=int(count))
-    for _ in range(10):
-        site.enqueue(*(hang.draft() for _ in range(4)))
-        time.sleep(0.5)
-        if "worker.leaks" in site.said():
-            break
-    until(lambda: "worker.leaks" in site.said(), "the leak is seen")
+
+    def leaks() -> bool:
+        """There is always something more that hangs, for whoever has a slot left."""
+        if not site.store.count(Filter(states=(JobState.PENDING,)), limit=1):
+            site.enqueue(hang.draft())
+        return "worker.leaks" in site.said()
+
+    until(leaks, "the leak is seen")
     until(lambda: "worker.stopped" in site.said(), "it drains")
     [job_id] = site.enqueue(work.draft(0))
     until(lambda: _state(site, job_id) is JobState.COMPLETED, "it works again")
@@ -213,7 +216,8 @@ def test_f43_a_worker_that_gets_two_seconds_loses_nothing(site: Site) -> None:
     jobs = site.enqueue(*(each.draft(3.0) for each in (work, work_apart) for _ in range(3)))
     until(lambda: len([each for each in jobs if site.starts(each)]) >= 5, "they run")
     victim.terminate()
-    time.sleep(2)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        victim.wait(2)
     victim.kill()
     victim.wait(60)
     site.worker()

@@ -8,27 +8,36 @@ import time
 import pytest
 
 from tests.crash.app import work, work_async
-from tests.crash.processes import Site, freeze, thaw, until
+from tests.crash.processes import Site, freeze, thaw
+from tests.waiting import until
 from windlass.job import JobState, Reason
+from windlass.upkeep.watchman import DEAD_AFTER
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
     pytest.mark.timeout(180),
 ]
 
-FROZEN_SECONDS = 15
+# Longer than the silence after which others are declared dead.
+FROZEN_SECONDS = DEAD_AFTER + 2
 
 
-def test_f03_the_late_result_of_a_frozen_worker_changes_nothing_is_logged_and_counted(site: Site) -> None:
+def test_f03_f39_a_frozen_worker_is_declared_dead_comes_too_late_and_works_again_under_a_new_name(
+    site: Site,
+) -> None:
     frozen = site.worker()
+    [name] = [worker.id for worker in site.store.workers()]
     [job_id] = site.enqueue(work.draft(1.5))
     until(lambda: site.starts(job_id), "the job begins")
     freeze(frozen)
     healthy = site.worker()
-    until(lambda: len(site.starts(job_id)) == 2, "another worker runs the job")
-    until(lambda: _state(site, job_id) is JobState.COMPLETED, "the other worker completes it")
+    until(lambda: _worker_state(site, name) == "dead", "the frozen worker is declared dead")
+    until(lambda: _state(site, job_id) is JobState.COMPLETED, "another worker runs and completes the job")
     before = site.store.get(job_id)
     assert before is not None
+    healthy.terminate()
+    assert healthy.wait(60) == 0
+
     thaw(frozen)
     until(lambda: "lease.lost" in site.said(), "the late result is logged")
     until(lambda: any(worker.late for worker in site.store.workers()), "the late result is counted")
@@ -40,18 +49,6 @@ def test_f03_the_late_result_of_a_frozen_worker_changes_nothing_is_logged_and_co
     ]
     assert [event.pid for event in site.starts(job_id)] == [frozen.pid, healthy.pid]
 
-
-def test_f39_a_frozen_worker_that_was_declared_dead_works_again_under_a_new_name(site: Site) -> None:
-    frozen = site.worker()
-    [first] = site.enqueue(work.draft(0.2))
-    until(lambda: _state(site, first) is JobState.COMPLETED, "the worker works")
-    [name] = [worker.id for worker in site.store.workers()]
-    freeze(frozen)
-    healthy = site.worker()
-    until(lambda: _worker_state(site, name) == "dead", "the frozen worker is declared dead")
-    healthy.terminate()
-    assert healthy.wait(60) == 0
-    thaw(frozen)
     [second] = site.enqueue(work_async.draft(0.05))
     until(lambda: _state(site, second) is JobState.COMPLETED, "the thawed worker works again")
     assert _worker_state(site, name) == "dead"

@@ -9,12 +9,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tests.crash.app import poison, work
-from tests.crash.processes import ROOT, Site, until
+from tests.crash.app import poison, send, work
+from tests.crash.processes import ROOT, Site, freeze
+from tests.waiting import until
 from windlass.job import JobState, Reason
 from windlass.store.protocol import Filter
 
@@ -94,6 +96,37 @@ def test_f02_a_job_that_kills_its_worker_ends_in_the_dead_letters(site: Site) ->
     reasons = [Reason.WORKER_LOST, Reason.WORKER_LOST, Reason.CHILD_CRASHED]
     assert [entry.error and entry.error.reason for entry in job.history] == reasons
     assert len(site.starts(job_id)) == 3
+
+
+def test_f40_what_a_killed_worker_had_claimed_and_not_begun_runs_elsewhere(site: Site) -> None:
+    victim = site.worker(slots=1)
+    site.enqueue(*(work.draft(0.005) for _ in range(400)))
+    until(lambda: len(site.events()) > 60, "it claims ahead")
+    freeze(victim)
+    claimed = site.store.find(Filter(states=(JobState.PROCESSING,)), limit=1000).jobs
+    begun = {event.job for event in site.events()}
+    waiting = [job.id for job in claimed if job.id not in begun]
+    assert waiting
+    victim.kill()
+    victim.wait(60)
+    site.worker()
+    until(lambda: site.store.count(Filter(states=(JobState.COMPLETED,)), limit=400) == 400, "all complete")
+    starts = Counter(event.job for event in site.events() if event.kind == "start")
+    assert {starts[job_id] for job_id in waiting} == {1}
+
+
+def test_f28_what_was_done_outside_before_the_kill_is_not_done_again(site: Site) -> None:
+    victim = site.worker()
+    [job_id] = site.enqueue(send.draft())
+    until(lambda: "waits" in [event.kind for event in site.events()], "the effect is made")
+    victim.kill()
+    victim.wait(60)
+    site.worker()
+    until(lambda: _all_completed(site, [job_id]), "it runs again")
+    assert [event.kind for event in site.events()] == ["start", "sent", "waits", "start"]
+    job = site.store.get(job_id)
+    assert job is not None
+    assert bytes(job.result or b"") == b'"done"'
 
 
 PRODUCER = """

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable
 from typing import TypeVar
 
+from tests.waiting import until
 from windlass import connect
 from windlass.clock import uuid7
 from windlass.job import Job, JobState, NewJob
@@ -69,15 +68,6 @@ class Yard:
     def close(self) -> None:
         self.go_on.set()
         self.queue.close()
-
-
-def until(condition: Callable[[], T], what: str, within: float = PATIENCE) -> T:
-    """Look again and again at what other threads and processes do; fails if it does not come."""
-    end = time.monotonic() + within
-    while not (found := condition()):
-        assert time.monotonic() < end, f"it did not happen that {what}"
-        time.sleep(0.05)
-    return found
 
 
 def impatient(url: str, patience: float) -> connect.Opened:

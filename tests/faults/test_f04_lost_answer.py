@@ -6,8 +6,9 @@ import threading
 
 import pytest
 
-from tests.faults.scene import CLAIM, ENQUEUE, SETTLE, Yard, until
+from tests.faults.scene import CLAIM, ENQUEUE, SETTLE, Yard
 from tests.servers.proxy import Proxy, Where
+from tests.waiting import until
 from windlass.errors import StoreUnavailable
 from windlass.job import JobState
 from windlass.store.protocol import Filter

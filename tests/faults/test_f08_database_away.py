@@ -10,9 +10,10 @@ from contextlib import ExitStack, closing
 import psycopg
 import pytest
 
-from tests.faults.scene import BEAT, Yard, a_draft, impatient, until
+from tests.faults.scene import BEAT, Yard, a_draft, impatient
 from tests.servers import postgres, standby
 from tests.servers.proxy import Proxy
+from tests.waiting import until
 from windlass import connect
 from windlass.errors import StoreUnavailable
 from windlass.job import JobState

@@ -9,9 +9,10 @@ from contextlib import ExitStack, closing
 
 import pytest
 
-from tests.faults.scene import ENQUEUE, SETTLE, Yard, a_draft, impatient, until
+from tests.faults.scene import ENQUEUE, SETTLE, Yard, a_draft, impatient
 from tests.servers import standby
 from tests.servers.proxy import Proxy, Where
+from tests.waiting import until
 from windlass.errors import StoreUnavailable
 from windlass.store.protocol import Filter
 

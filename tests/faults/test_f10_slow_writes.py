@@ -6,8 +6,9 @@ import time
 
 import pytest
 
-from tests.faults.scene import Yard, until
+from tests.faults.scene import Yard
 from tests.servers.proxy import Proxy
+from tests.waiting import until
 from windlass.store.protocol import Filter
 
 pytestmark = pytest.mark.timeout(120)

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.crash.app import work
-from tests.crash.processes import PATIENCE, Site, until
+from tests.crash.processes import PATIENCE, Site
 from tests.servers import postgres
+from tests.waiting import until
 from windlass.job import JobState
 
 pytestmark = pytest.mark.timeout(120)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.faults.scene import BEAT, Yard, until
+from tests.faults.scene import BEAT, Yard
 from tests.servers import postgres
 from tests.servers.proxy import Proxy, Where
+from tests.waiting import until
 from windlass.job import JobState, Reason
 
 _ALWAYS = 1_000_000

@@ -8,9 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.faults.scene import Yard, until
+from tests.faults.scene import Yard
 from tests.servers import postgres, standby
 from tests.servers.proxy import Proxy
+from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.faults.scene import CLAIM, Yard, until
+from tests.faults.scene import CLAIM, Yard
 from tests.servers import postgres
 from tests.servers.proxy import Proxy, Where
+from tests.waiting import until
 from windlass.job import JobState
 
 pytestmark = pytest.mark.timeout(90)

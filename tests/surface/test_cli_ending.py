@@ -10,10 +10,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.surface.conftest import Terminal
+from tests.waiting import until
 
 LONGEST = 60
 # Far above the worker's own three seconds, far below what the handlers would take.
@@ -110,9 +112,7 @@ def _working(windlass: Terminal, job_type: str) -> Iterator[subprocess.Popen[str
     windlass.ok("enqueue", job_type, "{}", "--app", "rough:queue")
     with windlass.start("worker", "start", "rough:queue") as process:
         try:
-            subprocess.run(
-                ["sh", "-c", "while [ ! -e began ]; do sleep 0.02; done"], check=True, timeout=LONGEST
-            )
+            until(Path("began").exists, "the job begins")
             yield process
         finally:
             process.kill()

@@ -10,16 +10,17 @@ import shutil
 import socket
 import subprocess
 import sys
-import threading
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.cookiejar import CookieJar
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.waiting import until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 BIN = Path(sys.executable).parent
@@ -175,13 +176,3 @@ def test_a_job_is_in_the_sessions_transaction(project: Project) -> None:
     assert [job["key"] for job in jobs] == ["order:1"]
     project.run("windlass", "worker", "start", "checkout:queue", "--until-empty")
     assert project.run("python", "checkout.py") == "order 1: its job is completed, confirmed: True\n"
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Wait for another process to get somewhere."""
-    pause = threading.Event()
-    for _ in range(PATIENCE * 20):
-        if holds():
-            return
-        pause.wait(0.05)
-    raise AssertionError("it never came to that")

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import until
 from tests.worker import canceljobs
 from tests.worker.stores import on_both
-from tests.worker.test_children import PATIENCE, until
+from tests.worker.test_children import PATIENCE
 from windlass.job import Job, JobState
 from windlass.queue import Queue
 

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import until
 from tests.worker import transactionjobs
 from tests.worker.stores import on_both, sql
-from tests.worker.test_children import AT_ONCE, error, lose_twice, result, run, until
+from tests.worker.test_children import AT_ONCE, error, lose_twice, result, run
 from windlass.job import JobState, Reason
 from windlass.queue import Queue
 from windlass.store.protocol import Filter

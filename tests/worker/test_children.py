@@ -7,7 +7,6 @@ import logging
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -18,6 +17,7 @@ import msgspec
 import psutil
 import pytest
 
+from tests.waiting import until
 from tests.worker import childjobs
 from tests.worker.stores import on_both
 from windlass.errors import InvalidValue
@@ -52,14 +52,6 @@ def result(job: Job) -> Any:
 def error(job: Job) -> tuple[Reason, str]:
     assert job.error is not None
     return job.error.reason, job.error.message
-
-
-def until(holds: Callable[[], object], what: str) -> None:
-    end = time.monotonic() + PATIENCE
-    pause = threading.Event()
-    while not holds():
-        assert time.monotonic() < end, f"it never came to that: {what}"
-        pause.wait(0.01)
 
 
 def gone(pid: int) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import until
 from tests.worker.scene import Still, claim_ahead
 from windlass import Context, connect
 from windlass.job import JobState, Reason
@@ -239,12 +240,3 @@ def test_f28_a_handler_can_tell_that_its_effect_was_made_before(queue: Queue, tm
     with queue.worker():
         assert send.options(key="mail-1").enqueue().result(PATIENCE) == "sent before"
     assert seen == ["mail-1"]
-
-
-def until(holds: Any) -> None:
-    pause = threading.Event()
-    for _ in range(PATIENCE * 100):
-        if holds():
-            return
-        pause.wait(0.01)
-    raise AssertionError("it never came to that")

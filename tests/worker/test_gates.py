@@ -283,6 +283,19 @@ def test_of_what_was_told_only_the_news_is_told_again(still: Still, monkeypatch:
     assert heard == [1, 1, 1]
 
 
+def test_of_runs_no_more_is_kept_than_a_breaker_looks_at(still: Still) -> None:
+    still.handler(lambda: None, "sync")
+    parts = still.build()
+    parts.terms.refresh()
+    for _ in range(80):
+        still.put(1, "sync")
+        _work(still)
+        still.pass_time(5)
+        parts.terms.tick()
+    # Five minutes, five seconds each.
+    assert 59 <= parts.tally.kept <= 61
+
+
 def _be_away(*_: object) -> None:
     raise StoreUnavailable("the store is away")
 

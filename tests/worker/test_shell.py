@@ -6,8 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ import msgspec
 import psutil
 import pytest
 
+from tests.waiting import until
 from windlass.job import MAX_RESULT, Job, JobState, Output, Reason
 from windlass.outcome import Raised, Returned
 from windlass.queue import Queue
@@ -36,15 +35,6 @@ def run(queue: Queue, command: str | list[str], **fields: Any) -> Job:
 def value(job: Job) -> Any:
     assert job.result is not None
     return msgspec.json.decode(job.result)
-
-
-def until(holds: Callable[[], bool]) -> None:
-    pause = threading.Event()
-    for _ in range(PATIENCE * 100):
-        if holds():
-            return
-        pause.wait(0.01)
-    raise AssertionError("it never came to that")
 
 
 def gone(pid: int) -> bool:

@@ -6,11 +6,11 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from tests.waiting import until
 from tests.worker.scene import Still
 from tests.worker.stores import on_both
 from windlass.context import Context, Stopping
@@ -20,15 +20,6 @@ from windlass.worker import Worker
 
 PATIENCE = 20
 url = on_both
-
-
-def until(holds: Callable[[], bool]) -> None:
-    pause = threading.Event()
-    for _ in range(PATIENCE * 200):
-        if holds():
-            return
-        pause.wait(0.005)
-    raise AssertionError("it never came to that")
 
 
 def held(worker: Worker) -> int:

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from windlass import settings
+from windlass.checks import check_limit_key, check_type
 from windlass.errors import InvalidValue, UnknownType
-from windlass.policy.limit import Limit
-from windlass.registry import SHELL, check_limit_key, check_type, key_limits, limit_from
+from windlass.policy.limit import Limit, key_limits, limit_from
+from windlass.registry import SHELL
 from windlass.settings import ALL, KEY
 
 if TYPE_CHECKING:

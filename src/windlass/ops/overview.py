@@ -10,9 +10,8 @@ import msgspec
 from msgspec import structs
 
 from windlass.job import JobState, TypeInfo, View
-from windlass.policy.limit import UNLIMITED, Limit
+from windlass.policy.limit import UNLIMITED, Limit, limit_from
 from windlass.policy.retry import Retry
-from windlass.registry import limit_from
 from windlass.settings import KEY, Effective, Settings
 from windlass.store.flow import Breaker, Pause, Switches
 from windlass.store.protocol import ALIVE_WITHIN, Counts, WorkerInfo

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
 
+from windlass.checks import check_whole
 from windlass.errors import InvalidValue
+from windlass.job import TypeInfo
 
 MOST_AT_ONCE = 1_000_000
 _LARGEST_COUNT = 1_000_000
@@ -95,3 +99,53 @@ def parse_rate(value: object, field: str = "rate") -> Rate:
     if found is None or not 0 < int(found[1]) <= _LARGEST_COUNT:
         raise InvalidValue(field, value, "a rate such as 10/s, 100/m, 5000/h or 1/d")
     return Rate(int(found[1]), _SECONDS[found[2]])
+
+
+# --- as code and catalogue say it ----------------------------------------------------------------
+
+
+def make_limit(
+    concurrency: int | None = None,
+    rate: str | None = None,
+    burst: int | None = None,
+    per_tenant: int | None = None,
+) -> Limit:
+    """What code says about a limit, checked."""
+    if burst is not None and rate is None:
+        raise InvalidValue("burst", burst, "given together with rate")
+    made = None if rate is None else parse_rate(rate)
+    if made is not None and burst is not None:
+        made = msgspec.structs.replace(made, burst=check_whole("burst", burst, 1, MOST_AT_ONCE))
+    return Limit(
+        concurrency=_at_once("concurrency", concurrency),
+        rate=made,
+        per_tenant=_at_once("tenant_concurrency", per_tenant),
+    )
+
+
+def limit_options(limit: Limit, key: str | None) -> dict[str, Any]:
+    """What the catalogue tells of a type's limits; nothing if it has none."""
+    told = {
+        "concurrency": limit.concurrency,
+        "tenant_concurrency": limit.per_tenant,
+        "rate": None if limit.rate is None else str(limit.rate),
+        "burst": None if limit.rate is None else limit.rate.burst or None,
+        "limit_key": key,
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def limit_from(options: Mapping[str, Any]) -> Limit:
+    """A type's limit as the catalogue tells it."""
+    given = (options.get(name) for name in ("concurrency", "rate", "burst", "tenant_concurrency"))
+    return make_limit(*given)
+
+
+def key_limits(types: Iterable[TypeInfo]) -> dict[str, Limit]:
+    """What types share, by key, as the catalogue tells it."""
+    told = (info.options for info in types if "key_limit" in info.options)
+    return {options["limit_key"]: limit_from(options["key_limit"]) for options in told}
+
+
+def _at_once(field: str, value: int | None) -> int | None:
+    return None if value is None else check_whole(field, value, 1, MOST_AT_ONCE)

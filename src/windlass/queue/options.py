@@ -11,6 +11,7 @@ from uuid import UUID
 
 import msgspec
 
+from windlass.checks import check_max_attempts, check_priority
 from windlass.clock import uuid7
 from windlass.duration import Duration, parse_duration
 from windlass.errors import InvalidValue
@@ -18,7 +19,6 @@ from windlass.job import MAX_KEY, MAX_TENANT, MAX_UNIQUE, NewJob
 from windlass.payload.reference import check_reference, with_reference
 from windlass.payload.text import check_size
 from windlass.queue.defaults import TypeDefaults
-from windlass.registry import check_max_attempts, check_priority
 
 
 class JobOptions(TypedDict, total=False):

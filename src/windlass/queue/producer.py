@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from windlass import config
+from windlass.checks import check_type
 from windlass.errors import InvalidPayload, InvalidValue, KeyMissing, Refused, UnknownType, WindlassError
 from windlass.job import NewJob, TypeInfo
 from windlass.observe import tracing
@@ -25,7 +26,7 @@ from windlass.queue.batch import not_found
 from windlass.queue.defaults import Defaults
 from windlass.queue.handle import JobHandle
 from windlass.queue.options import Choice
-from windlass.registry import SHELL, Handler, check_type
+from windlass.registry import SHELL, Handler
 
 if TYPE_CHECKING:
     from windlass.connect import Opened

@@ -19,9 +19,11 @@ from typing import (
     overload,
 )
 
+from windlass.checks import check_app_version, check_limit_key
 from windlass.context import Context
 from windlass.duration import Duration, parse_duration
 from windlass.errors import InvalidValue, JobNotFound
+from windlass.policy.limit import make_limit
 from windlass.queue.batch import Batch
 from windlass.queue.handle import JobHandle
 from windlass.queue.jobtype import ContextJobType, JobType
@@ -36,10 +38,7 @@ from windlass.registry import (
     Registry,
     Rules,
     WhenUnsure,
-    check_app_version,
-    check_limit_key,
     make_handler,
-    make_limit,
     shell_handler,
 )
 from windlass.schedule import TimingOptions

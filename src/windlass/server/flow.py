@@ -10,8 +10,7 @@ from typing import NamedTuple
 from windlass.clock import Clock
 from windlass.job import Lease, TypeInfo
 from windlass.outcome import Outcome
-from windlass.policy.limit import Limit
-from windlass.registry import key_limits, limit_from
+from windlass.policy.limit import Limit, key_limits, limit_from
 from windlass.store.protocol import Store, Want
 from windlass.worker.gates import Gates
 from windlass.worker.tally import Tally

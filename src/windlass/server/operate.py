@@ -8,13 +8,13 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+from windlass.checks import check_limit_key, check_type
 from windlass.duration import parse_duration
 from windlass.errors import InvalidValue
 from windlass.ops import Verb
 from windlass.ops.document import audit_document, plain, worker_document
 from windlass.ops.filters import read_filter
 from windlass.pace import Pace
-from windlass.registry import check_limit_key, check_type
 from windlass.server.call import Call
 from windlass.server.identity import Need
 from windlass.server.problems import Problem

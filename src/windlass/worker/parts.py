@@ -79,39 +79,17 @@ class Parts:
         marks = Marks(config.mark)
         self.shell = Shell(marks, self.guard, clock)
         self.children = Children(self.handlers, config, marks, self.guard, clock)
-        self.settler = Settler(
-            store,
-            wakeup,
-            self.runs,
-            working=lambda: not self.idle(),
-            limited=self.gates.limited,
-            settled=self.tally.note,
-        )
-        self.runner = Runner(
-            self.settler,
-            self.runs,
-            self.standing,
-            self.terms,
-            self.shell,
-            self.children,
-            clock=clock,
-            chance=chance,
-            app=self.app,
-        )
+        self.settler = self._make_settler()
+        self.runner = self._make_runner(chance)
         self.caller = Caller(self.runner, freed=self._freed, clock=clock)
-        check = self.caller.coroutines.check
-        self.warden = Warden(self.runs, self.runner, self.standing, check=check, clock=clock)
-        self.runner.on_begin = self.warden.watch
-        self.runner.break_off = self.warden.break_off
+        self.warden = self._make_warden()
         self.claimer = self._make_claimer()
         self.terms.on_switch = self.claimer.switched
         self.heartbeat = self._make_heartbeat()
-        watchman = Watchman(gone=partial(place.is_gone, seen_from=self.standing.place))
         self.ticks = Ticks(store, lambda: self.standing.id, clock=clock)
-        ticked = self.ticks.note
-        self.reaper = Reaper(store, wakeup, watchman, policy=self.terms.policy, clock=clock, ticked=ticked)
-        self.pruner = Pruner(store, ticked).loop()
-        self.scheduler = Scheduler(store, wakeup, ticked)
+        self.reaper = self._make_reaper()
+        self.pruner = Pruner(store, self.ticks.note).loop()
+        self.scheduler = Scheduler(store, wakeup, self.ticks.note)
         self.verifier = Verifier(store, self.handlers, self.caller.coroutines, ring)
 
     @property
@@ -137,6 +115,36 @@ class Parts:
     def needs_loop(self) -> bool:
         """Whether any handler is `async def`, or any check of one."""
         return self.verifier.needs_loop or any(each.kind == "loop" for each in self.handlers.values())
+
+    def _make_settler(self) -> Settler:
+        return Settler(
+            self._store,
+            self._wakeup,
+            self.runs,
+            working=lambda: not self.idle(),
+            limited=self.gates.limited,
+            settled=self.tally.note,
+        )
+
+    def _make_runner(self, chance: Callable[[], float]) -> Runner:
+        return Runner(
+            self.settler,
+            self.runs,
+            self.standing,
+            self.terms,
+            self.shell,
+            self.children,
+            clock=self._clock,
+            chance=chance,
+            app=self.app,
+        )
+
+    def _make_warden(self) -> Warden:
+        check = self.caller.coroutines.check
+        warden = Warden(self.runs, self.runner, self.standing, check=check, clock=self._clock)
+        self.runner.on_begin = warden.watch
+        self.runner.break_off = warden.break_off
+        return warden
 
     def _make_claimer(self) -> Claimer:
         return Claimer(
@@ -168,6 +176,17 @@ class Parts:
             lease=self._config.lease,
             every=min(LOOK_EVERY, self._config.poll),
             clock=self._clock,
+        )
+
+    def _make_reaper(self) -> Reaper:
+        watchman = Watchman(gone=partial(place.is_gone, seen_from=self.standing.place))
+        return Reaper(
+            self._store,
+            self._wakeup,
+            watchman,
+            policy=self.terms.policy,
+            clock=self._clock,
+            ticked=self.ticks.note,
         )
 
     def _freed(self, pool: Pool) -> None:

@@ -30,6 +30,11 @@ class Tail:
         self.open = bool(piece)
         return self.open
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing came since the last `forget`."""
+        return not self._kept
+
     def text(self) -> str:
         """What is kept, as text that can be stored."""
         self._trim()

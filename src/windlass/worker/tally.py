@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -20,7 +21,6 @@ log = logging.getLogger("windlass.breaker")
 # What says something about a dependency; a lost worker or an operator's word does not.
 _FAILURES = frozenset({Reason.EXCEPTION, Reason.TIMEOUT, Reason.CHILD_CRASHED, Reason.MEMORY_LIMIT})
 _STRETCH_SECONDS = 5.0
-_LONGEST = timedelta(days=1)
 _MOST_NAMED = 100
 # So long after a failure its name is told of each second, until every worker has done so.
 _TOLD_AFTER = 10.0
@@ -37,6 +37,13 @@ class Tally:
         self._seen: dict[str, _Seen] = {}
         # Its name among the others'; the worker's own may change.
         self._id = uuid7()
+        self._forgot = 0
+
+    @property
+    def kept(self) -> int:
+        """Of how many stretches something is kept."""
+        with self._lock:
+            return sum(seen.kept for seen in self._seen.values())
 
     def note(self, outcomes: Iterable[tuple[Lease, Outcome]]) -> None:
         """Count what was settled."""
@@ -54,6 +61,7 @@ class Tally:
         now = self._clock.monotonic()
         wanted = {*switches.failing, *(name for name, each in switches.breakers.items() if each.open)}
         with self._lock:
+            self._forget(settings, int(now / _STRETCH_SECONDS))
             names = [name for name, seen in self._seen.items() if seen.is_news(now, wanted=name in wanted)]
             terms = {name: settings.breaker(name) for name in names}
             runs = [
@@ -74,6 +82,15 @@ class Tally:
         for breaker in changed:
             _tell(breaker)
         return bool(changed)
+
+    def _forget(self, settings: Settings, stretch: int) -> None:
+        """Once a stretch: of each name nothing is kept that lies before its window."""
+        if stretch == self._forgot:
+            return
+        self._forgot = stretch
+        for name, seen in self._seen.items():
+            window = settings.breaker(name).window.total_seconds()
+            seen.forget_before(stretch - math.ceil(window / _STRETCH_SECONDS))
 
     def _of(self, lease: Lease) -> _Seen:
         name = self._breaker_of(lease.job.type)
@@ -96,6 +113,11 @@ class _Seen:
         # Stretches of which the store has not heard all.
         self._untold: set[int] = set()
 
+    @property
+    def kept(self) -> int:
+        """How many stretches are kept."""
+        return len(self._stretches)
+
     def succeed(self, stretch: int, token: str) -> None:
         """A run succeeded; it may have been a probe."""
         self._counts(stretch)[0] += 1
@@ -113,7 +135,6 @@ class _Seen:
         counts = self._stretches.get(stretch)
         if counts is None:
             counts = self._stretches[stretch] = [0, 0]
-            self._shorten(stretch)
         return counts
 
     def is_news(self, now: float, *, wanted: bool) -> bool:
@@ -145,9 +166,9 @@ class _Seen:
         self._succeeded = deque((*runs.succeeded, *self._succeeded), maxlen=_MOST_NAMED)
         self._untold |= {stretch for stretch, *_ in runs.stretches} & self._stretches.keys()
 
-    def _shorten(self, stretch: int) -> None:
-        oldest = stretch - int(_LONGEST.total_seconds() / _STRETCH_SECONDS)
-        while (first := next(iter(self._stretches))) < oldest:
+    def forget_before(self, oldest: int) -> None:
+        """Let go of what no breaker will look at; else each type would cost megabytes by the evening."""
+        while self._stretches and (first := next(iter(self._stretches))) < oldest:
             del self._stretches[first]
             self._untold.discard(first)
 

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 # Longer than any read of ours.
 _ENDING_SECONDS = 2.0
 _LOOK_SECONDS = 0.002
+# Every commit of somebody else empties a reader's cache, and there may be a reader for every thread: what the
+# writer's brings, many of them would only take from the machine.
+_CACHE_KILOBYTES = 1_024
 
 
 class Readers:
@@ -91,6 +94,7 @@ class Readers:
     def _open(self) -> Connection:
         connection = open_connection(self._path)
         connection.execute("pragma query_only = on")
+        connection.execute(f"pragma cache_size = -{_CACHE_KILOBYTES}")
         return connection
 
     def _is_reading(self) -> bool:

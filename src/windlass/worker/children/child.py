@@ -178,6 +178,11 @@ class Child:
         for tail in self._tails:
             tail.forget()
 
+    @property
+    def silent(self) -> bool:
+        """Whether it has printed nothing."""
+        return all(tail.empty for tail in self._tails)
+
     def output(self) -> Output:
         """What it printed, and how it ended if it has."""
         return Output(self.exit_code, *(tail.text() for tail in self._tails))

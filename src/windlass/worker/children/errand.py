@@ -115,8 +115,7 @@ class Errand:
     # --- the story ---
 
     def _said(self) -> Output | None:
-        output = self._child.output()
-        return output if output.stdout or output.stderr else None
+        return None if self._child.silent else self._child.output()
 
     def _broke(self, answer: words.Broke, work: words.Work) -> Result:
         if answer.no_memory and work.memory is not None:

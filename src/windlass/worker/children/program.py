@@ -49,7 +49,7 @@ def main(parent: int, link: int) -> None:
 
 
 class Program:
-    """Runs jobs on the main thread; another one listens to the worker meanwhile."""
+    """Runs jobs on the main thread; if they have contexts, another one listens to the worker meanwhile."""
 
     def __init__(self, link: socket.socket) -> None:
         self._mouth = words.Mouth(link)
@@ -80,13 +80,34 @@ class Program:
             self._say(words.Unfit(failure(error).error.traceback or repr(error)))
             return
         self._say(words.Ready())
-        threading.Thread(target=self._listen, args=(messages,), name="windlass-listen", daemon=True).start()
-        while (work := self._inbox.get()) is not None:
+        for work in self._works(messages):
             self._do(work)
         self._asking.close()
         self._runner.close()
 
     # --- on the main thread ---
+
+    def _works(self, messages: Iterator[words.FromWorker]) -> Iterator[words.Work]:
+        """Job after job, until the worker says no more.
+
+        A handler without a context hears nothing while it runs: it is stopped by a signal, and ends with its
+        worker by the system and the guard. So the main thread listens by itself, which spares each job a hop
+        between threads, until the first job comes that has one.
+        """
+        for message in messages:
+            if not isinstance(message, words.Work):
+                continue
+            if message.job is not None:
+                self._receive(message)
+                threading.Thread(
+                    target=self._listen, args=(messages,), name="windlass-listen", daemon=True
+                ).start()
+                break
+            yield message
+        else:
+            return
+        while (work := self._inbox.get()) is not None:
+            yield work
 
     def _import(self, hello: words.Hello) -> None:
         self.forward.install(hello.levels)
@@ -188,8 +209,7 @@ class Program:
     def _listen(self, messages: Iterator[words.FromWorker]) -> None:
         for message in messages:
             if isinstance(message, words.Work):
-                self._notice = Notice()
-                self._inbox.put(message)
+                self._receive(message)
             elif isinstance(message, words.Told):
                 notice = self._notice
                 notice.lose() if message.lease_lost else notice.give()
@@ -198,6 +218,10 @@ class Program:
         self._inbox.put(None)
         if self._open:
             self._end()
+
+    def _receive(self, work: words.Work) -> None:
+        self._notice = Notice()
+        self._inbox.put(work)
 
     def _messages(self) -> Iterator[words.FromWorker]:
         with contextlib.suppress(EOFError, OSError):

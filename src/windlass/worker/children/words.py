@@ -180,14 +180,16 @@ class Ear:
 
     def __init__(self, link: socket.socket) -> None:
         self._link = link
+        # Used again and again: room asked for anew would be given back in pieces, a little more each time.
+        self._room = memoryview(bytearray(_CHUNK))
         self._kept = bytearray()
 
     def listen(self) -> Iterator[bytes]:
         """Take one piece in; the messages that are whole by now. EOFError if there will be no more."""
-        piece = self._link.recv(_CHUNK)
-        if not piece:
+        size = self._link.recv_into(self._room)
+        if not size:
             raise EOFError
-        self._kept += piece
+        self._kept += self._room[:size]
         begin = 0
         while len(self._kept) - begin >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(self._kept, begin)

@@ -1,0 +1,22 @@
+"""How does a test wait for what other threads and processes do? It looks, until a bound that fails it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+PATIENCE = 60.0
+_LOOK_SECONDS = 0.02
+
+
+def until(condition: Callable[[], T], what: str = "it comes to that", within: float = PATIENCE) -> T:
+    """What `condition` answers once that is true; the test fails if it never is."""
+    end = time.monotonic() + within
+    pause = threading.Event()
+    while not (found := condition()):
+        assert time.monotonic() < end, f"it did not happen that {what}"
+        pause.wait(_LOOK_SECONDS)
+    return found
