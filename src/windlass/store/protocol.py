@@ -83,6 +83,8 @@ class Claimed(msgspec.Struct, frozen=True):
 
     leases: list[Lease]
     next_due: timedelta | None = None
+    # Jobs of restricted types are due, and no permit is there for them.
+    held_back: bool = False
 
 
 class Settlement(msgspec.Struct, frozen=True):
@@ -93,6 +95,8 @@ class Settlement(msgspec.Struct, frozen=True):
     ran: timedelta | None = None
     # What the handler asked to be enqueued with its completion, in the same transaction; with Done only.
     enqueues: tuple[NewJob, ...] = ()
+    # The work goes on all the same, and keeps its permits until it is let go.
+    held: bool = False
 
 
 class Running(Protocol):
@@ -109,6 +113,9 @@ class Running(Protocol):
 
         One that cannot be stored fails alone: its job goes to the dead letters, and says why.
         """
+
+    def let_go(self, tokens: Sequence[str]) -> None:
+        """Work that went on after it was settled has ended: others may have its permits."""
 
     def held_by(self, worker: str) -> list[Lease]:
         """Every lease in a worker's name."""

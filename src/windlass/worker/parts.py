@@ -101,6 +101,7 @@ class Parts:
         self.runner.break_off = self.warden.break_off
         self.claimer = self._make_claimer()
         self.terms.on_switch = self.claimer.switched
+        self.settler.on_permit = self.claimer.permit
         self.heartbeat = self._make_heartbeat()
         watchman = Watchman(gone=partial(place.is_gone, seen_from=self.standing.place))
         self.reaper = Reaper(store, wakeup, watchman, policy=self.terms.policy, clock=clock)

@@ -41,6 +41,8 @@ class Run:
         "_closed",
         "_completed",
         "_end",
+        "_ended",
+        "_held",
         "_lock",
         "carrier",
         "completing",
@@ -50,6 +52,7 @@ class Run:
         "halt_at",
         "handler",
         "lease",
+        "limited",
         "notice",
         "payload",
         "pool",
@@ -60,11 +63,15 @@ class Run:
         "timeout",
     )
 
-    def __init__(self, lease: Lease, handler: Handler, pool: Pool, received: float) -> None:
+    def __init__(
+        self, lease: Lease, handler: Handler, pool: Pool, received: float, *, limited: bool = False
+    ) -> None:
         self.lease = lease
         self.handler = handler
         self.pool = pool
         self.received = received
+        # Claimed under a restriction: it has a permit from its claim on.
+        self.limited = limited
         # As the handler takes it, once the run is prepared.
         self.payload: bytes | msgspec.Raw = b""
         self.notice = Notice()
@@ -82,6 +89,8 @@ class Run:
         self.enqueues: tuple[NewJob, ...] = ()
         # Its own transaction is being committed, and finds out for itself whether the lease is gone.
         self.completing = False
+        # Settled while the work goes on; and that has ended.
+        self._held = self._ended = False
         self._end: End | None = None
         self._closed = False
         self._completed = False
@@ -176,6 +185,18 @@ class Run:
                 return False
             self._closed = True
         return True
+
+    def hold(self) -> bool:
+        """Settled while the work goes on, which keeps its permits; True if it has ended meanwhile."""
+        with self._lock:
+            self._held = True
+            return self._ended
+
+    def end(self) -> bool:
+        """The work has ended; True if it was settled before and had kept its permits."""
+        with self._lock:
+            self._ended = True
+            return self._held
 
     def ran(self, now: float) -> float | None:
         """Seconds since the start; None if there was none."""

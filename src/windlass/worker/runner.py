@@ -145,8 +145,8 @@ class Runner:
         self.on_begin(run.ends)
         return self._bound(run, payload, now + timeout.total_seconds())
 
-    def finish(self, run: Run, result: Result) -> bool:
-        """The work has ended: settle it; False if that was done before."""
+    def finish(self, run: Run, result: Result, *, held: bool = False) -> bool:
+        """The work has ended: settle it; False if that was done before. `held`: it goes on all the same."""
         ended = run.close(result)
         if ended is None:
             return False
@@ -154,7 +154,7 @@ class Runner:
             self._runs.drop([run.token])
             self._settler.note_completed(run.lease, ended)
         else:
-            self._settle(run, ended)
+            self._settle(run, ended, held=held)
         return True
 
     def give_back(self, run: Run) -> None:
@@ -162,9 +162,20 @@ class Runner:
         self.finish(run, Unstarted())
 
     def cut(self, run: Run) -> None:
-        """Settle a run that was told to stop, although its work goes on; its slot stays taken."""
-        if self.finish(run, Unstarted()) and run.started is not None:
+        """Settle a run that was told to stop, although its work goes on; slot and permits stay taken."""
+        held = run.started is not None and self._settler.limited(run.lease.job.type)
+        if self.finish(run, Unstarted(), held=held) and run.started is not None:
             run.pool.hold()
+            if held:
+                self._let_go(run, free=run.hold())
+
+    def end(self, run: Run) -> None:
+        """The work of a run that was settled before has ended, too."""
+        self._let_go(run, free=run.end())
+
+    def _let_go(self, run: Run, *, free: bool) -> None:
+        if free:
+            self._settler.let_go(run.token)
 
     def lose(self, run: Run) -> None:
         """The store says that this lease is gone: stop the work, record nothing."""
@@ -199,13 +210,13 @@ class Runner:
     def _attendant(self, run: Run) -> Attendant:
         return Attendant(run, self._settler.store, on_extend=self.on_begin, clock=self._clock)
 
-    def _settle(self, run: Run, result: Result) -> None:
+    def _settle(self, run: Run, result: Result, *, held: bool) -> None:
         now = self._clock.monotonic()
         seconds = run.ran(now)
         ran = None if seconds is None else timedelta(seconds=seconds)
         outcome = self._decide(run, result, now)
         enqueues = run.enqueues if isinstance(outcome, Done) else ()
-        self._settler.submit(Settlement(run.lease, outcome, ran, enqueues))
+        self._settler.submit(Settlement(run.lease, outcome, ran, enqueues, held))
 
     def _decide(self, run: Run, result: Result, now: float) -> Outcome:
         job = run.lease.job
