@@ -5,7 +5,7 @@ DEV := $(PYTHON) scripts/dev.py
 
 .DEFAULT_GOAL := help
 .PHONY: help run test check format setup lock docs kill-run kill-commit schedule-run move-run two-hosts bad-company shutdown-matrix suspects churn growth held-xmin
-.PHONY: limit-storm unique-storm breaker-walk server-kill foreign-workers contract
+.PHONY: limit-storm unique-storm breaker-walk fairness server-kill foreign-workers contract
 .PHONY: bench bench-quick bench-self examples
 
 help: ## This list
@@ -74,7 +74,10 @@ held-xmin: ## What a forgotten transaction does to a PostgreSQL store; ARGS=--se
 limit-storm: ## Limits under kills, sampled from the store, on both stores; ARGS=--seconds=12 for a quick look
 	@$(DEV) exec python scripts/limit_storm.py $(ARGS)
 
-unique-storm: ## Never two jobs of a name at once, no name stuck, under kills, on both stores
+fairness: ## 10 jobs behind 100,000 of another tenant, one behind 200,000 paused ones, 10,000 tenants, on both stores
+	@$(DEV) exec python scripts/fairness.py $(ARGS)
+
+unique-storm: ## Never two jobs of a name at once, no name stuck, no work lost, under kills, on both stores
 	@$(DEV) exec python scripts/unique_storm.py $(ARGS)
 
 breaker-walk: ## A dependency goes down and comes back under four workers, on both stores

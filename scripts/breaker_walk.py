@@ -10,7 +10,7 @@ import sys
 import time
 from itertools import pairwise
 
-from flow_stage import Stage, stages, until
+from flow_stage import Stage, perform, until
 
 from windlass import connect
 from windlass.clock import uuid7
@@ -22,22 +22,12 @@ PROBE = 2.0
 
 def main() -> int:
     """Run on each store; 1 if a promise did not hold."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--seconds", type=int, default=20, help="how long it stays down (default 20)")
-    parser.add_argument("--store", choices=["sqlite", "postgres", "both"], default="both")
-    options = parser.parse_args()
-    kinds = ["sqlite", "postgres"] if options.store == "both" else [options.store]
-    broken: list[str] = []
-    with stages(kinds) as each:
-        for stage in each:
-            run(stage, options.seconds)
-            broken += stage.broken
-            stage.stop()
-    return 1 if broken else 0
+    return perform(__doc__, run, seconds=20, meaning="how long it stays down")
 
 
-def run(stage: Stage, seconds: int) -> None:
+def run(stage: Stage, options: argparse.Namespace) -> None:
     """Down and up again."""
+    seconds = options.seconds
     opened = connect.open(stage.url)
     store = opened.store
     store.set_setting("breaker.probe", f"{PROBE:g}s")
@@ -47,7 +37,8 @@ def run(stage: Stage, seconds: int) -> None:
     for _ in range(4):
         stage.start("sync")
     found = until(lambda: any(each.open for each in store.switches().breakers.values()), 60)
-    stage.promise("the breaker opens", str(list(store.switches().breakers.values())), held=found)
+    why = "; ".join(each.why for each in store.switches().breakers.values())
+    stage.promise("the breaker opens", why, held=found)
     time.sleep(3)
     before = len(calls(stage))
     time.sleep(seconds)

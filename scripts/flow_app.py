@@ -40,27 +40,32 @@ async def free() -> None:
     """Nothing stands in its way."""
 
 
+@queue.job
+async def turn() -> None:
+    """Keeps its slot for a moment."""
+    await asyncio.sleep(0.01)
+
+
 @queue.job(max_attempts=20)
-async def sole(name: str, seconds: float) -> None:
-    """One of a name at a time; writes down when it runs."""
+async def sole(name: str, seconds: float, request: str) -> None:
+    """One of a name at a time; writes down when it runs, and for which request."""
     begun = time.time()
     await asyncio.sleep(seconds)
-    line = f"{name} {begun:.6f} {time.time():.6f}\n".encode()
-    log = os.open(os.environ["FLOW_LOG"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    try:
-        os.write(log, line)
-    finally:
-        os.close(log)
+    _note(f"{name} {request} {begun:.6f} {time.time():.6f}")
 
 
 @queue.job(max_attempts=20, retry=Retry(kind="fixed", base=1, jitter=0.5))
 async def sync() -> None:
     """Calls a dependency, which is up as long as a file is there."""
-    line = f"{time.time():.6f} {os.getpid()}\n".encode()
-    log = os.open(os.environ["FLOW_LOG"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    try:
-        os.write(log, line)
-    finally:
-        os.close(log)
+    _note(f"{time.time():.6f} {os.getpid()}")
     if not UP.exists():  # noqa: ASYNC240 - a moment
         raise ConnectionError("the dependency is down")
+
+
+def _note(line: str) -> None:
+    """One write for each line, so that lines of several processes never mix."""
+    log = os.open(os.environ["FLOW_LOG"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.write(log, f"{line}\n".encode())
+    finally:
+        os.close(log)

@@ -1,5 +1,6 @@
 """Where do the storms of the flow take place? A store, a fleet that can be killed, and a verdict."""
 
+import argparse
 import contextlib
 import os
 import random
@@ -8,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 # The servers of the tests lie beside the scripts.
@@ -43,13 +44,21 @@ class Stage:
                 )
             )
 
-    def kill_one(self) -> None:
+    def kill_one(self, *types: str) -> None:
         """Kill a worker at random and start another one in its place."""
         worker = self._workers.pop(random.randrange(len(self._workers)))
         worker.kill()
         worker.wait()
         self.kills += 1
-        self.start()
+        self.start(*types)
+
+    def cpu(self) -> float:
+        """How many seconds of CPU the workers have used."""
+        total = 0
+        for worker in self._workers:
+            told = Path(f"/proc/{worker.pid}/stat").read_text().rpartition(")")[2].split()
+            total += int(told[11]) + int(told[12])
+        return total / os.sysconf("SC_CLK_TCK")
 
     def stop(self) -> None:
         """Ask all to end, and see to it that they do."""
@@ -70,11 +79,28 @@ class Stage:
             self.broken.append(what)
 
 
-@contextlib.contextmanager
-def stages(kinds: list[str]) -> Iterator[Iterator[Stage]]:
-    """One stage after the other, each cleared when the next one is asked for."""
-    with contextlib.ExitStack() as closing:
-        yield (_stage(kind, closing) for kind in kinds)
+def perform(
+    story: str | None,
+    run: Callable[[Stage, argparse.Namespace], None],
+    *,
+    seconds: int,
+    meaning: str,
+    choices: dict[str, tuple[str, ...]] | None = None,
+) -> int:
+    """What a script does: run on each store, each time on a stage of its own; 1 if a promise did not hold."""
+    parser = argparse.ArgumentParser(description=(story or "").partition("\n")[0])
+    parser.add_argument("--seconds", type=int, default=seconds, help=f"{meaning} (default {seconds})")
+    parser.add_argument("--store", choices=["sqlite", "postgres"], help="only this one")
+    for name, values in (choices or {}).items():
+        parser.add_argument(f"--{name}", choices=values, help="only this one")
+    options = parser.parse_args()
+    broken: list[str] = []
+    for kind in [options.store] if options.store else ["sqlite", "postgres"]:
+        with contextlib.ExitStack() as closing:
+            stage = _stage(kind, closing)
+            run(stage, options)
+            broken += stage.broken
+    return 1 if broken else 0
 
 
 def _stage(kind: str, closing: contextlib.ExitStack) -> Stage:

@@ -34,10 +34,14 @@ class Pace:
 
     def passed(self, count: int) -> None:
         """Say that `count` more have happened; returns when the next may, or when it is stopped."""
-        self._count += count
+        self.count(count)
         ahead = self.ahead()
         if ahead > 0:
             self._stop.wait(ahead)
+
+    def count(self, count: int) -> None:
+        """The same for those who wait in their own way."""
+        self._count += count
 
     def ahead(self) -> float:
         """By how many seconds the caller is faster than its pace."""

@@ -21,6 +21,7 @@ from tests.conformance.scene import (
     REPORT,
     TYPES,
     a_job,
+    a_worker,
     ids,
     look_up,
     put,
@@ -33,7 +34,7 @@ from windlass.job import Lease
 from windlass.outcome import Outcome
 from windlass.policy.limit import Limit, Rate
 from windlass.store.flow import Restriction
-from windlass.store.protocol import Claimed, Store, Want
+from windlass.store.protocol import Claimed, Settlement, Store, Want
 
 PLENTY = 100
 
@@ -339,3 +340,94 @@ def test_some_of_the_lowest_priority_are_taken_if_asked_for(store: Store) -> Non
 
 def test_where_nothing_waits_nothing_is_taken_as_the_lowest(store: Store) -> None:
     assert store.claim(Want(worker="w", types=TYPES, limit=4, lease=LEASE, lowest=2)).leases == []
+
+
+def test_the_lowest_priority_has_its_share_among_limited_types_as_far_as_there_are_permits(
+    store: Store,
+) -> None:
+    put(store, *(a_job(type=REPORT, priority=9) for _ in range(5)))
+    low = put(store, *(a_job(priority=1) for _ in range(5)))
+
+    def lowest(count: int) -> list[Lease]:
+        want = Want(
+            worker="worker-1",
+            types=TYPES,
+            limit=count,
+            slots=count,
+            lease=LEASE,
+            restricted=under(concurrency=1),
+            lowest=count,
+        )
+        return store.claim(want).leases
+
+    first = lowest(2)
+    assert [lease.job.priority for lease in first] == [9, 1]
+    assert first[1].id == low[0].id
+    assert [lease.job.priority for lease in lowest(2)] == [9, 9], "the only permit is taken"
+
+
+# --- work that outlives its attempt -------------------------------------------------------------
+
+
+def held(store: Store, restricted: Mapping[str, Restriction], **options: object) -> Lease:
+    """A limited job whose attempt is settled while its work goes on."""
+    store.join(a_worker("worker-1"))
+    [lease] = claim(store, restricted, **options)
+    assert store.settle([Settlement(lease, LATER, None, held=True)]) == []
+    return lease
+
+
+LIMITS = {
+    "type": under(concurrency=1),
+    "key": under("key:crm", key="crm", concurrency=1),
+    "all": under("*", concurrency=1),
+    "tenant": under(per_tenant=1),
+}
+
+
+@pytest.mark.parametrize("restricted", LIMITS.values(), ids=list(LIMITS))
+def test_work_that_outlives_its_attempt_keeps_its_permit_until_it_is_let_go(
+    store: Store, restricted: Mapping[str, Restriction]
+) -> None:
+    put(store, *(a_job() for _ in range(3)))
+    lease = held(store, restricted)
+    assert claim(store, restricted) == []
+    store.let_go([lease.token])
+    assert len(claim(store, restricted)) == 1
+
+
+def test_what_a_worker_held_that_is_gone_holds_nothing(store: Store) -> None:
+    put(store, *(a_job() for _ in range(3)))
+    held(store, under(concurrency=1))
+    store.declare_dead("worker-1", 0)
+    assert len(claim(store, under(concurrency=1), worker="worker-2")) == 1
+
+
+def test_a_lease_that_is_lost_keeps_no_permit(store: Store) -> None:
+    put(store, *(a_job() for _ in range(2)))
+    [lease] = claim(store, under(concurrency=1))
+    assert settle(store, lease, REAPED)
+    assert store.settle([Settlement(lease, LATER, None, held=True)]) == [lease]
+    assert len(claim(store, under(concurrency=1))) == 1
+
+
+# --- what who asks is told ----------------------------------------------------------------------
+
+
+def test_who_finds_no_permit_is_told_that_jobs_are_held_back(store: Store) -> None:
+    assert not ask(store, under(concurrency=1)).held_back, "nothing is due"
+    put(store, *(a_job() for _ in range(2)))
+    assert not ask(store, under(concurrency=1), limit=1).held_back
+    assert ask(store, under(concurrency=1)).held_back
+
+
+def test_several_limited_types_together_take_no_more_than_can_start(store: Store) -> None:
+    put(store, *(a_job(type=each) for each in (MAIL, REPORT) * 5))
+    limits = {name: Restriction(limits={name: Limit(concurrency=5)}) for name in (MAIL, REPORT)}
+    assert len(claim(store, limits, limit=4)) == 4
+
+
+def test_limited_types_of_one_tenant_go_in_the_order_of_their_arrival(store: Store) -> None:
+    jobs = put(store, *(a_job(type=each) for each in (MAIL, MAIL, MAIL, REPORT, REPORT)))
+    limits = {name: Restriction(limits={name: Limit(concurrency=5)}) for name in (MAIL, REPORT)}
+    assert ids(claim(store, limits)) == ids(jobs)

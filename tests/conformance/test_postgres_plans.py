@@ -61,6 +61,18 @@ VALUES: dict[str, tuple[str, dict[str, Any]]] = {
     "settled_already": ("settle", {"seqs": ARRAYS["seqs"], "tokens": ARRAYS["tokens"]}),
     "extend_batch": ("beat", {"seqs": ARRAYS["seqs"], "tokens": ARRAYS["tokens"], "by": 60}),
     "promote_types": ("claim", {"types": ["noop", "other"], "now": 2**50, "limit": 1000}),
+    "look_at_limits": (
+        "claim",
+        {
+            "types": ["noop", "crowd"],
+            "versions": [1, 1],
+            "names": ["noop", "crowd", "key:crm", "*"],
+            "kinds": ["", "", "key:", "*"],
+            "owners": ["noop", "crowd", "crm", "*"],
+            "mosts": [3, 3, 2, 10],
+        },
+    ),
+    "lane_alone": ("claim", {"type": "crowd", "known": 1, "limit": 10, "now": 2**62}),
     "look": ("beat", {"worker": "w", "types": ["noop"], "versions": [1]}),
 }
 MOST_BLOCKS = {"claim_batch": 150, "look": 60}

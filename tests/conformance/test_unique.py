@@ -294,6 +294,21 @@ def test_a_request_that_is_sent_again_after_its_job_is_forgotten_is_the_only_one
     keep = Retention(ended=timedelta(days=7), dead=timedelta(days=30))
     while store.get(lease.id) is not None:
         store.prune(keep)
+    assert store.check() == [], "the key is gone with the record"
     holder = one(store)
     again = one(store, key="request-3")
     assert (again.id, again.created) == (holder.id, False)
+
+
+def test_keys_of_requests_that_were_answered_with_a_dead_job_go_with_it(
+    store: Store, clock: ManualClock
+) -> None:
+    lease = running(store)
+    for number in range(3):
+        one(store, key=f"request-{number}")
+    settle(store, lease, DEAD)
+    assert look_up(store, "request-1").id == lease.id
+    clock.advance(timedelta(days=31))
+    store.prune(Retention(ended=timedelta(days=7), dead=timedelta(days=30)))
+    assert store.get("request-1") is None
+    assert store.check() == []

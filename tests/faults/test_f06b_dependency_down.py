@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 
+from tests.worker.stores import on_both
 from windlass import Queue, Retry
 
+url = on_both
 PATIENCE = 60
-SETTINGS = {"breaker.window": "10s", "breaker.probe": "1s"}
+SETTINGS = {"breaker.window": "5s", "breaker.probe": "1s"}
 
 
-def test_a_dependency_goes_down_and_comes_back(tmp_path: Path) -> None:
-    queue = Queue(f"sqlite:///{tmp_path}/jobs.db")
+def test_a_dependency_goes_down_and_comes_back(url: str) -> None:
+    queue = Queue(url)
     up = threading.Event()
     calls: list[int] = []
 
@@ -32,10 +33,10 @@ def test_a_dependency_goes_down_and_comes_back(tmp_path: Path) -> None:
         _until(lambda: any(each.open for each in queue.store.switches().breakers.values()))
         other.enqueue().wait(PATIENCE)
         # What was claimed by who had not heard of it yet has ended; from now on there are probes only.
-        _pause(2.5)
+        _pause(1.5)
         spent = len(calls)
-        _pause(4)
-        assert len(calls) - spent <= 5
+        _pause(3)
+        assert len(calls) - spent <= 4
         up.set()
         for job in jobs:
             job.wait(PATIENCE)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
+from tests.worker.stores import on_both
 from windlass import Queue, QueueFull
 
-BACKLOG = 20_000
+url = on_both
+BACKLOG = 10_000
 
 
-def test_normal_jobs_start_at_once_before_a_backlog_and_the_import_is_held_back(tmp_path: Path) -> None:
-    with Queue(f"sqlite:///{tmp_path}/jobs.db") as queue:
+def test_normal_jobs_start_at_once_before_a_backlog_and_the_import_is_held_back(url: str) -> None:
+    with Queue(url) as queue:
 
         @queue.job(priority=1, max_priority=2)
         def imported() -> None: ...
@@ -33,8 +33,8 @@ def test_normal_jobs_start_at_once_before_a_backlog_and_the_import_is_held_back(
         assert sorted(waits)[len(waits) // 2] < 1
 
 
-def test_a_tenant_with_few_jobs_does_not_wait_for_one_with_many(tmp_path: Path) -> None:
-    with Queue(f"sqlite:///{tmp_path}/jobs.db") as queue:
+def test_a_tenant_with_few_jobs_does_not_wait_for_one_with_many(url: str) -> None:
+    with Queue(url) as queue:
 
         @queue.job
         def work() -> None: ...

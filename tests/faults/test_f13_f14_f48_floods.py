@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
+from tests.worker.stores import on_both
 from windlass import Queue, QueueFull
 
+url = on_both
 
-def test_f13_a_spike_is_taken_up_to_the_limit_and_drained_the_urgent_ones_first(tmp_path: Path) -> None:
-    with Queue(f"sqlite:///{tmp_path}/jobs.db") as queue:
+
+def test_f13_a_spike_is_taken_up_to_the_limit_and_drained_the_urgent_ones_first(url: str) -> None:
+    with Queue(url) as queue:
         ran: list[int] = []
 
         @queue.job
@@ -31,8 +32,8 @@ def test_f13_a_spike_is_taken_up_to_the_limit_and_drained_the_urgent_ones_first(
         assert len(ran) == 1000
 
 
-def test_f14_one_flooding_type_is_refused_and_the_others_are_not(tmp_path: Path) -> None:
-    with Queue(f"sqlite:///{tmp_path}/jobs.db") as queue:
+def test_f14_one_flooding_type_is_refused_and_the_others_are_not(url: str) -> None:
+    with Queue(url) as queue:
 
         @queue.job
         def flood() -> None: ...
@@ -52,9 +53,9 @@ def test_f14_one_flooding_type_is_refused_and_the_others_are_not(tmp_path: Path)
 
 
 def test_f48_with_more_arrivals_than_capacity_critical_work_goes_first_and_producers_are_told(
-    tmp_path: Path,
+    url: str,
 ) -> None:
-    with Queue(f"sqlite:///{tmp_path}/jobs.db") as queue:
+    with Queue(url) as queue:
         order: list[str] = []
 
         @queue.job(priority=1)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from tests.conformance.contenders import at_once
 from tests.conformance.scene import AGAIN, DONE, put_one, settle, state_of, take
+from tests.worker.stores import on_both
 from windlass import connect
 from windlass.errors import WrongState
 from windlass.job import JobState
 from windlass.outcome import Outcome
 
+url = on_both
 ROUNDS = 15
 
 
-def test_a_cancel_and_a_claim(tmp_path: Path) -> None:
-    opened, other = (connect.open(f"sqlite:///{tmp_path}/jobs.db") for _ in range(2))
+def test_a_cancel_and_a_claim(url: str) -> None:
+    opened, other = (connect.open(url) for _ in range(2))
     for _ in range(ROUNDS):
         job = put_one(opened.store)
         acted, leases = at_once(lambda: opened.store.cancel(job.id), lambda: take(other.store))  # noqa: B023
@@ -28,8 +28,8 @@ def test_a_cancel_and_a_claim(tmp_path: Path) -> None:
     other.close()
 
 
-def test_a_cancel_and_a_completion_or_a_retry(tmp_path: Path) -> None:
-    opened, other = (connect.open(f"sqlite:///{tmp_path}/jobs.db") for _ in range(2))
+def test_a_cancel_and_a_completion_or_a_retry(url: str) -> None:
+    opened, other = (connect.open(url) for _ in range(2))
     outcomes: list[Outcome] = [DONE, AGAIN]
     for outcome in outcomes * ROUNDS:
         job = put_one(opened.store)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack
-from pathlib import Path
 
+from tests.worker.stores import on_both
 from windlass import Queue
 
+url = on_both
 
-def test_more_workers_do_not_mean_more_calls_at_once(tmp_path: Path) -> None:
-    with Queue(f"sqlite:///{tmp_path}/jobs.db") as queue:
+
+def test_more_workers_do_not_mean_more_calls_at_once(url: str) -> None:
+    with Queue(url) as queue:
         lock = threading.Lock()
         running: list[int] = [0]
         most: list[int] = [0]

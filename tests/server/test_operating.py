@@ -125,7 +125,11 @@ def test_a_breaker_is_opened_and_closed_by_hand(api: httpx2.Client) -> None:
     assert any("circuit breaker of add" in each for each in api.get("/stats").json()["warnings"])
     closed = api.post("/types/add/breaker", json={"state": "auto"}).json()
     assert (closed["open"], closed["by_hand"]) == (False, False)
-    assert api.post("/types/key:crm/breaker", json={"state": "open"}).json()["name"] == "key:crm"
+    unknown = api.post("/types/key:crm/breaker", json={"state": "open"})
+    assert (unknown.status_code, unknown.json()["detail"]) == (
+        409,
+        "no type has the limit_key 'crm'; known keys: none",
+    )
     for wrong in ({}, {"state": "ajar"}):
         assert api.post("/types/add/breaker", json=wrong).status_code == 400
 

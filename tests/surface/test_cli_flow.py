@@ -2,7 +2,29 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.surface.conftest import Terminal
+
+
+@pytest.fixture
+def crm(windlass: Terminal) -> None:
+    """Two types that share a key, known to the store."""
+    windlass.write(
+        "crm.py",
+        """
+from windlass import Queue
+
+queue = Queue()
+
+@queue.job(limit_key="crm")
+def sync_contact() -> None: ...
+
+@queue.job(limit_key="crm")
+def sync_deal() -> None: ...
+""",
+    )
+    windlass.ok("enqueue", "sync_contact", "--app", "crm:queue")
 
 
 def test_a_paused_type_is_accepted_shown_and_run_only_after_resume(windlass: Terminal) -> None:
@@ -40,7 +62,6 @@ def test_a_limit_is_set_shown_lifted_and_reset(windlass: Terminal) -> None:
     assert "2 at once, 100/m in bursts of 5" in windlass.ok("types").out
     assert windlass.ok("limit", "shell", "--concurrency", "none").out == "shell: 100/m in bursts of 5\n"
     assert windlass.ok("limit", "shell", "--reset").out == "shell: no limit\n"
-    assert windlass.ok("limit", "--key", "crm", "--concurrency", "5").out == "key:crm: 5 at once\n"
     answer = windlass.ok("limit", "--all", "--rate", "50/s", "--json").json
     assert (answer["name"], answer["limit"]["rate"]["count"]) == ("*", 50)
 
@@ -62,10 +83,6 @@ def test_a_wrong_limit_is_refused_in_one_line(windlass: Terminal) -> None:
         ),
         (["shell", "--burst", "5"], "shell.burst must be given together with a rate"),
         # Tenants are counted for types alone: elsewhere it would limit nothing.
-        (
-            ["--key", "crm", "--tenant-concurrency", "3"],
-            "setting must be one of key:crm.concurrency, key:crm.rate, key:crm.burst",
-        ),
         (["--all", "--tenant-concurrency", "3"], "setting must be one of *.concurrency, *.rate, *.burst"),
         (["shell", "--key", "crm"], "say one of TYPE, --key and --all"),
         (["shell", "--reset", "--rate", "1/s"], "say either limits or --reset"),
@@ -90,7 +107,6 @@ def test_a_breaker_is_opened_shown_and_closed_by_hand(windlass: Terminal) -> Non
     assert windlass.ok("breaker", "shell", "auto", "--json").json["open"] is False
     windlass.ok("worker", "start", "--until-empty")
     assert [job["state"] for job in windlass.jobs()] == ["completed"]
-    assert windlass.ok("breaker", "--key", "crm", "close").out.startswith("key:crm: closed since ")
     assert windlass("breaker", "shell", "ajar").code == 2
     assert windlass("breaker", "open").code == 2
     assert windlass("breaker", "nix", "open").code == 1
@@ -121,3 +137,34 @@ def test_the_audit_log_tells_who_held_what_back(windlass: Terminal) -> None:
         ("run", "tidy"),
         ("remove", "tidy"),
     ]
+
+
+@pytest.mark.usefixtures("crm")
+def test_what_shares_a_key_is_limited_and_broken_together(windlass: Terminal) -> None:
+    assert windlass.ok("limit", "--key", "crm", "--concurrency", "5").out == "key:crm: 5 at once\n"
+    assert windlass("limit", "--key", "crm", "--tenant-concurrency", "3").code == 2
+    assert windlass.ok("breaker", "sync_deal", "open").out.startswith("sync_deal: open since ")
+    assert windlass.ok("breaker", "--key", "crm", "close").out.startswith("key:crm: closed since ")
+
+
+@pytest.mark.usefixtures("crm")
+def test_a_key_that_no_type_has_is_refused_with_those_that_there_are(windlass: Terminal) -> None:
+    said = "windlass: no type has the limit_key 'crmm'; known keys: crm\n"
+    for words in (["limit", "--concurrency", "5"], ["limit"], ["breaker", "open"], ["breaker"]):
+        assert windlass(words[0], "--key", "crmm", *words[1:]) == (1, "", said)
+    # Before the code is there it can be set all the same; and what is set can be lifted.
+    told = windlass.ok("config", "set", "key:crmm.concurrency", "5").err
+    assert told == "windlass: no limit_key 'crmm' is known yet; the setting holds once there is one\n"
+    assert windlass.ok("limit", "--key", "crmm").out == "key:crmm: 5 at once\n"
+    assert windlass.ok("limit", "--key", "crmm", "--reset").out == "key:crmm: no limit\n"
+
+
+@pytest.mark.usefixtures("crm")
+def test_a_breaker_setting_of_a_type_that_shares_one_is_refused(windlass: Terminal) -> None:
+    answer = windlass("config", "set", "sync_deal.breaker.share", "0.5")
+    assert answer.code == 2
+    assert answer.err == (
+        "windlass: setting must be key:crm.breaker.share, since sync_deal has the breaker of its limit_key, "
+        "got 'sync_deal.breaker.share'\n"
+    )
+    windlass.ok("config", "set", "key:crm.breaker.share", "0.5")

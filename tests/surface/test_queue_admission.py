@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterator
 
@@ -105,3 +106,30 @@ def test_many_jobs_are_stored_no_faster_than_asked() -> None:
         assert took >= 0.25
         with pytest.raises(InvalidValue, match="more than 0 per second"):
             queue.enqueue_many([], max_per_second=0)
+
+
+def test_async_callers_are_paced_and_their_loop_goes_on() -> None:
+    with Queue("sqlite:///:memory:") as queue:
+
+        @queue.job
+        def work() -> None: ...
+
+        async def paced() -> tuple[int, int]:
+            ticks = 0
+
+            async def tick() -> None:
+                nonlocal ticks
+                while True:
+                    await asyncio.sleep(0.01)
+                    ticks += 1
+
+            beside = asyncio.create_task(tick())
+            handles = await queue.enqueue_many_async((work.draft() for _ in range(60)), max_per_second=200)
+            beside.cancel()
+            return len(handles), ticks
+
+        begun = queue.store.now()
+        stored, ticks = asyncio.run(paced())
+        assert (queue.store.now() - begun).total_seconds() >= 0.25
+        assert stored == 60
+        assert ticks > 5

@@ -130,3 +130,64 @@ def test_jobs_that_become_long_are_noticed_at_once_and_short_again_only_after_a_
     assert pace.ahead(10, NOW) == 0
     pace_of(*[0.001] * 50, pace=pace)
     assert pace.ahead(10, NOW) > 0
+
+
+# --- limited jobs -------------------------------------------------------------------------------
+
+
+def a_run(name: str = "t", *, priority: int = 5, limited: bool = False) -> Run:
+    lease: Any = SimpleNamespace(job=SimpleNamespace(priority=priority))
+    handler: Any = SimpleNamespace(name=name)
+    pool: Any = None
+    return Run(lease, handler, pool, 0.0, limited=limited)
+
+
+def quick_pool(slots: int) -> Pool:
+    """One whose slots are taken and whose jobs are short, so that some are claimed ahead."""
+    pool = Pool("threads", {"t": 1, "few": 1}, slots)
+    for _ in range(ENOUGH_RUNS):
+        pool.pace.note("t", 0.001, NOW)
+    pool.offer(a_run() for _ in range(slots))
+    return pool
+
+
+def test_limited_jobs_have_a_share_though_others_are_claimed_ahead() -> None:
+    pool = quick_pool(8)
+    pool.offer(a_run() for _ in range(pool.room(NOW)))
+    assert (pool.room(NOW), pool.vacant) == (0, 2)
+    pool.offer([a_run("few", limited=True)])
+    assert pool.vacant == 1
+
+
+def test_where_nothing_is_claimed_ahead_limited_jobs_need_a_free_slot() -> None:
+    pool = Pool("threads", {"few": 1}, 2)
+    pool.room(NOW)
+    assert pool.vacant == 2
+    pool.offer(a_run("few", limited=True) for _ in range(2))
+    assert pool.vacant == 0
+
+
+def test_a_limited_job_goes_before_those_that_wait_but_for_more_urgent_ones() -> None:
+    pool = quick_pool(1)
+    urgent, usual, low = (a_run(priority=each) for each in (9, 5, 1))
+    pool.offer([urgent, usual, low])
+    first, second = (a_run("few", limited=True) for _ in range(2))
+    pool.offer([first])
+    pool.offer([second])
+    order = []
+    last = a_run()
+    for _ in range(5):
+        [last] = pool.free(last, NOW, was_held=False)
+        order.append(last)
+    assert order == [urgent, first, second, usual, low]
+
+
+def test_long_limited_jobs_do_not_keep_short_ones_from_being_claimed_ahead() -> None:
+    pool = quick_pool(2)
+    before = pool.room(NOW)
+    long = a_run("few", limited=True)
+    long.started = NOW - 10
+    pool.offer([long])
+    pool.free(a_run(), NOW, was_held=False)
+    pool.free(long, NOW, was_held=False)
+    assert pool.room(NOW) == before + 1

@@ -135,10 +135,9 @@ def test_a_claimed_job_is_not_started_when_the_worker_has_become_unsure(still: S
     still.build(threads=1)
     jobs = still.put(2)
     still.run_claimed(1)
-    [late] = still.store.claim(
-        Want(worker=still.parts.standing.id, types={"wait": 1}, limit=1, lease=timedelta(seconds=60))
-    ).leases
-    still.parts.claimer._take(still.parts.pools[0], [late], still.clock.monotonic())  # noqa: SLF001
+    want = Want(worker=still.parts.standing.id, types={"wait": 1}, limit=1, lease=timedelta(seconds=60))
+    late = still.store.claim(want).leases
+    still.parts.claimer._take(still.parts.pools[0], want, late, still.clock.monotonic())  # noqa: SLF001
     still.clock.advance(7)
     still.finish()
     assert still.gate.entered == 1

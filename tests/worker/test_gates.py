@@ -129,6 +129,7 @@ def test_a_key_is_limited_in_code_and_by_operators(still: Still) -> None:
     still.parts.claimer.tick()
     assert still.parts.pools[0].busy == 2
 
+    still.store.register([still.parts.handlers["one"].info()])
     Ops(still.store).set_limit("key:crm", {"concurrency": "3"})
     still.parts.terms.refresh()
     still.parts.claimer.tick()
@@ -352,3 +353,29 @@ def test_a_slot_that_an_unlimited_job_leaves_is_taken_by_a_limited_one_at_once(s
     parts.claimer.tick()
     still.finish()
     assert still.job(limited).state is JobState.COMPLETED
+
+
+# --- work that goes on after its time -----------------------------------------------------------
+
+
+def test_a_thread_past_its_time_keeps_its_permit_until_it_ends(still: Still) -> None:
+    still.handler(still.gate.pass_through, "few", concurrency=1, timeout=5)
+    parts = still.build(threads=3)
+    parts.terms.refresh()
+    first, second = still.put(2, "few")
+    still.run_claimed(1)
+    still.clock.advance(6)
+    parts.heartbeat.tick()
+    parts.warden.tick()
+    still.settle()
+    assert still.job(first).state is JobState.PENDING, "its attempt has ended"
+
+    parts.claimer.hint()
+    parts.claimer.tick()
+    assert still.job(second).attempts == 0, "the thread of the first one still runs"
+
+    still.gate.let()
+    still.until(lambda: parts.pools[0].held == 0)
+    still.settle()
+    parts.claimer.tick()
+    still.gate.reach(2)

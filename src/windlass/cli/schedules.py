@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from queue import SimpleQueue
 from typing import Any
@@ -47,6 +47,15 @@ def schedule() -> None:
 
     They are declared in code, `@queue.job(cron="0 3 * * *")`, or made here. Every worker fires them.
     """
+
+
+def _on_one(examples: str) -> Callable[[Callable[[str, str], None]], click.Command]:
+    """A command that does something to one schedule, and keeps why."""
+
+    def made(function: Callable[[str, str], None]) -> click.Command:
+        return schedule.command(examples=examples)(click.argument("name")(_why(function)))
+
+    return made
 
 
 @schedule.command(
@@ -155,51 +164,43 @@ def add(
     _told(status, "added")
 
 
-@schedule.command(
-    examples="""
+@_on_one(
+    """
         windlass schedule pause nightly
-    """,
+    """
 )
-@click.argument("name")
-@_why
 def pause(name: str, why: str) -> None:
     """Let a schedule fire no more until it is resumed; also the code cannot change that."""
     _told(_verbs().pause(name, why=why), "paused")
 
 
-@schedule.command(
-    examples="""
+@_on_one(
+    """
         windlass schedule resume nightly
-    """,
+    """
 )
-@click.argument("name")
-@_why
 def resume(name: str, why: str) -> None:
     """Let a schedule fire again; what passed meanwhile is not caught up with."""
     _told(_verbs().resume(name, why=why), "resumed")
 
 
-@schedule.command(
-    examples="""
+@_on_one(
+    """
         windlass schedule run nightly
         windlass schedule run nightly --json
-    """,
+    """
 )
-@click.argument("name")
-@_why
 def run(name: str, why: str) -> None:
     """Make a schedule's job now, whatever its times are and whatever runs."""
     job_id = _verbs().run(name, why=why)
     click.echo(encode({"name": name, "job": job_id}) if session().json else f"{job_id}  enqueued by {name}")
 
 
-@schedule.command(
-    examples="""
+@_on_one(
+    """
         windlass schedule remove backup
-    """,
+    """
 )
-@click.argument("name")
-@_why
 def remove(name: str, why: str) -> None:
     """Forget a schedule; its jobs stay. One that code declares is removed there."""
     _verbs().remove(name, why=why)

@@ -15,8 +15,7 @@ from windlass.config import unknown_variables, without_password
 from windlass.errors import InvalidValue, StoreUnavailable
 from windlass.ops import Ops
 from windlass.ops.document import encode
-from windlass.registry import SHELL
-from windlass.settings import ALL, KEY, split
+from windlass.settings import KEY, split
 
 
 @click.group(
@@ -88,11 +87,11 @@ def set_value(name: str, value: str | None, reset: bool, why: str) -> None:
         click.echo(encode({"name": name, "reset": True}) if here.json else f"{name}: reset")
         return
     ops.set_setting(name, value, why=why)
-    named = job_type is not None and job_type != ALL and not job_type.startswith(KEY)
-    if named and job_type not in {SHELL, *(each.name for each in ops.types())}:
-        click.echo(
-            f"windlass: no type {job_type!r} is known yet; the setting holds once there is one", err=True
+    if job_type is not None and job_type not in ops.owners():
+        owner = (
+            f"limit_key {job_type.removeprefix(KEY)!r}" if job_type.startswith(KEY) else f"type {job_type!r}"
         )
+        click.echo(f"windlass: no {owner} is known yet; the setting holds once there is one", err=True)
     click.echo(encode({"name": name, "value": value}) if here.json else f"{name} = {value}")
 
 

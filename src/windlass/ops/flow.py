@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from windlass import settings
 from windlass.checks import check_limit_key, check_type
-from windlass.errors import InvalidValue, UnknownType
+from windlass.errors import InvalidValue, Refused, UnknownType
 from windlass.policy.limit import Limit, key_limits, limit_from
 from windlass.registry import SHELL
 from windlass.settings import ALL, KEY
 
 if TYPE_CHECKING:
+    from windlass.job import TypeInfo
     from windlass.store.flow import Breaker, BreakerState, Pause
     from windlass.store.protocol import Store
 
@@ -64,9 +65,9 @@ class FlowVerbs:
 
     def _broken(self, name: str) -> str:
         """The breaker that stands before a type: a shared one, if it shares a key."""
-        key = None if name.startswith(KEY) else self.store.types().get(self._limited(name))
-        shared = None if key is None else key.options.get("limit_key")
-        return KEY + shared if shared else self._limited(name)
+        limited = self._limited(name)
+        info = self.store.types().get(limited)
+        return KEY + _key(info) if info is not None and _key(info) else limited
 
     def limit(self, name: str) -> Limit:
         """What limits a type, what shares a key (`key:crm`) or all jobs (`*`), as set or in code."""
@@ -104,15 +105,44 @@ class FlowVerbs:
     def _limited(self, name: str) -> str:
         if name == ALL:
             return name
-        return (
-            KEY + check_limit_key(name.removeprefix(KEY)) if name.startswith(KEY) else self._known_type(name)
-        )
+        return self._known_key(name) if name.startswith(KEY) else self._known_type(name)
+
+    def owners(self) -> frozenset[str]:
+        """All that something can be set for: types, the keys that they share (`key:crm`), all jobs (`*`)."""
+        types = self.store.types()
+        return frozenset({ALL, SHELL, *types, *(KEY + _key(info) for info in types.values() if _key(info))})
+
+    def _known_key(self, name: str) -> str:
+        """A key that types share, or that something was set for when they did: that can be lifted yet."""
+        key = check_limit_key(name.removeprefix(KEY))
+        shared = sorted(owner.removeprefix(KEY) for owner in self.owners() if owner.startswith(KEY))
+        if key not in shared and name not in self.store.switches().breakers:
+            stored = self.store.settings()
+            if not any(f"{name}.{setting}" in stored for setting in settings.PER_TYPE):
+                known = ", ".join(shared) or "none"
+                raise Refused(f"no type has the limit_key {key!r}; known keys: {known}")
+        return name
+
+    def _refuse_idle(self, changes: Mapping[str, str | None]) -> None:
+        """Refuse to set what would hold for nobody: types that share a key have its breaker, and no other."""
+        types = self.store.types()
+        for name, text in changes.items():
+            job_type, setting = settings.split(name)
+            info = None if job_type is None else types.get(job_type)
+            if text is not None and info is not None and setting.startswith("breaker.") and _key(info):
+                allowed = f"{KEY}{_key(info)}.{setting}, since {job_type} has the breaker of its limit_key"
+                raise InvalidValue("setting", name, allowed)
 
     def _known_type(self, job_type: str) -> str:
         known = self.store.types()
         if check_type(job_type) not in known and job_type != SHELL:
             raise UnknownType(job_type, known)
         return job_type
+
+
+def _key(info: TypeInfo) -> str:
+    """The key that a type shares with others; empty if there is none."""
+    return info.options.get("limit_key") or ""
 
 
 BOUNDS = ("concurrency", "rate", "burst", "tenant_concurrency")

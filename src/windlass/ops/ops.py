@@ -282,6 +282,7 @@ class Ops(OncallVerbs, FlowVerbs):
     ) -> None:
         """Set several, all or none; None resets one."""
         settled = settings.check_changes(self.store.settings(), changes)
+        self._refuse_idle(settled)
         if settled:
             self.store.set_settings(settled, by=self._who(by), why=why)
             self._wake()

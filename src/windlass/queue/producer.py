@@ -165,14 +165,23 @@ class Producer:
         return (await self._store_async([await asyncio.to_thread(make)], connection))[0]
 
     async def enqueue_many_async(
-        self, drafts: Iterable[NewJob], connection: object | None = None
+        self,
+        drafts: Iterable[NewJob],
+        connection: object | None = None,
+        max_per_second: float | None = None,
     ) -> list[JobHandle]:
         """The same for async callers."""
-        if connection is None:
+        if connection is None and max_per_second is None:
             return await asyncio.to_thread(self.enqueue_many, drafts)
-        if not guests.is_async(connection):
-            return self.enqueue_many(drafts, connection)
-        return [handle for chunk in _chunks(drafts) for handle in await self._store_async(chunk, connection)]
+        store = self._store_async if guests.is_async(connection) else self._store_here
+        pace = Pace(max_per_second, clock=self._opening.clock)
+        handles: list[JobHandle] = []
+        for chunk in _chunks(drafts, pace.step or CHUNK):
+            handles += await store(chunk, connection)
+            pace.count(len(chunk))
+            if (ahead := pace.ahead()) > 0:
+                await asyncio.sleep(ahead)
+        return handles
 
     def admit(self, drafts: Sequence[NewJob], *, soft: bool = False) -> None:
         """Refuse drafts, all of them, if too many jobs wait; with `soft`, beyond the soft limit already."""
@@ -236,13 +245,19 @@ class Producer:
                 break
         return self._handles(done)
 
-    async def _store_async(self, drafts: Sequence[NewJob], connection: object) -> list[JobHandle]:
+    async def _store_here(self, drafts: Sequence[NewJob], connection: object | None) -> list[JobHandle]:
+        if connection is None:
+            return await asyncio.to_thread(self._store, drafts, None)
+        # The caller's connection belongs to the caller's thread.
+        return self._store(drafts, connection)
+
+    async def _store_async(self, drafts: Sequence[NewJob], connection: object | None) -> list[JobHandle]:
         if not tracing.on():
             return await self._store_all_async(drafts, connection)
         with tracing.sending(drafts) as sent:
             return await self._store_all_async(sent, connection)
 
-    async def _store_all_async(self, drafts: Sequence[NewJob], connection: object) -> list[JobHandle]:
+    async def _store_all_async(self, drafts: Sequence[NewJob], connection: object | None) -> list[JobHandle]:
         opened = await asyncio.to_thread(self._opening.get)
         await asyncio.to_thread(lambda: self._admission.check(drafts, self._defaults.settings(), guest=True))
         async with guests.opened_async(connection, opened.wakeup.notify) as inner:

@@ -240,10 +240,14 @@ class Queue:
         return self._producer.enqueue_many(drafts, connection, max_per_second)
 
     async def enqueue_many_async(
-        self, drafts: Iterable[NewJob], *, connection: object | None = None
+        self,
+        drafts: Iterable[NewJob],
+        *,
+        connection: object | None = None,
+        max_per_second: float | None = None,
     ) -> list[JobHandle]:
         """For async callers; `connection=` may be an async one."""
-        return await self._producer.enqueue_many_async(drafts, connection)
+        return await self._producer.enqueue_many_async(drafts, connection, max_per_second)
 
     def batch(self, name: str = "") -> Batch:
         """`with queue.batch() as batch: batch.add(...)`: jobs stored together, with progress to ask for."""

@@ -88,6 +88,8 @@ class Claimed(msgspec.Struct, frozen=True):
 
     leases: list[Lease]
     next_due: timedelta | None = None
+    # Jobs of restricted types are due, and no permit is there for them.
+    held_back: bool = False
 
 
 class Settlement(msgspec.Struct, frozen=True):
@@ -102,6 +104,8 @@ class Settlement(msgspec.Struct, frozen=True):
     check_in: timedelta | None = None
     # The release of the application that ran it.
     app: str = ""
+    # The work goes on all the same, and keeps its permits until it is let go.
+    held: bool = False
 
     @property
     def plain(self) -> bool:
@@ -123,6 +127,9 @@ class Running(Protocol):
 
         One that cannot be stored fails alone: its job goes to the dead letters, and says why.
         """
+
+    def let_go(self, tokens: Sequence[str]) -> None:
+        """Work that went on after it was settled has ended: others may have its permits."""
 
     def held_by(self, worker: str) -> list[Lease]:
         """Every lease in a worker's name."""

@@ -88,6 +88,9 @@ class SharedVerbs(ABC):
 
     # --- running ---
 
+    def let_go(self, tokens: Sequence[str]) -> None:
+        self._rewrite(limiting.let_go, tokens)
+
     def orphans(self, *, limit: int) -> list[Lease]:
         return self._read(running.orphans, limit)
 

@@ -38,6 +38,8 @@ class Caller:
         """A run's work has really ended."""
         first = self._runner.finish(run, result)
         was_held = not first and run.started is not None
+        if was_held:
+            self._runner.end(run)
         following = run.pool.free(run, self._clock.monotonic(), was_held=was_held)
         if following:
             self.start(following)

@@ -14,7 +14,7 @@ from windlass.loop import Loop
 from windlass.observe import tracing
 from windlass.outcome import Policy, Unstarted, decide
 from windlass.registry import Handler
-from windlass.store.protocol import Look, Settlement, Store, Want
+from windlass.store.protocol import Claimed, Look, Settlement, Store, Want
 from windlass.worker.gates import Gates
 from windlass.worker.pool import Pool
 from windlass.worker.run import Run, Runs
@@ -73,7 +73,7 @@ class Claimer:
         self._turns: dict[str, str] = {}
         # How many jobs of the lowest priority are due their share.
         self._owed = 0.0
-        self._hints = 0
+        self._hints = self._permits = 0
         self._looked = clock.monotonic()
         # Until when a claim may still be written whose answer never came, and when to look for it next.
         self._doubt = _Doubt(clock)
@@ -81,12 +81,20 @@ class Claimer:
         self.loop = Loop("claimer", self.tick, every=poll)
 
     def hint(self) -> None:
-        """Jobs may be there, or permits."""
+        """Jobs may be there; or permits, of which others have had theirs first."""
         self._hints += 1
         for feed in self._feeds.values():
             feed.hungry = True
-            feed.limits_at = 0.0
+            if not feed.held_back:
+                feed.limits_at = 0.0
         self.loop.wake()
+
+    def permit(self) -> None:
+        """A limited job has ended here: nobody is nearer to its permit."""
+        self._permits += 1
+        for feed in self._feeds.values():
+            feed.held_back = False
+        self.hint()
 
     def saw(self, look: Look) -> None:
         """A look at the store tells whether a claim would find anything, now or soon."""
@@ -103,7 +111,7 @@ class Claimer:
         for feed in self._feeds.values():
             for run in feed.pool.take_back_those(self._gates.shut):
                 self._runner.give_back(run)
-        self.hint()
+        self.permit()
 
     def freed(self, pool: Pool) -> None:
         """A slot came free."""
@@ -141,21 +149,27 @@ class Claimer:
 
     def _claim(self, feed: _Feed) -> None:
         now = self._clock.monotonic()
-        if feed.pool.room(now) <= 0 or not feed.pool.types:
+        if not self._has_room(feed.pool, now) or not feed.pool.types:
             return
-        # A hint that comes while we ask sets it again: it may tell of what our claim did not see.
-        feed.hungry = feed.blocked = False
+        # A hint that comes while we ask sets hunger again: it may tell of what our claim did not see.
+        feed.blocked = False
         feed.due_at = math.inf
         # Once for all portions: what one of them does not find says nothing about the others.
         ask_limited = not self._gates.restricted or now >= feed.limits_at
         if not ask_limited:
             feed.due_at = feed.limits_at
-        for wanted, limit in feed.pool.portions(now):
+        # Enough of the others wait: a permit that came free is no reason to ask for a few more of them.
+        only_limited = bool(self._gates.restricted) and not feed.pool.low
+        feed.hungry = only_limited
+        for wanted, room in feed.pool.portions(now):
             types = self._gates.open(wanted)
             if not ask_limited:
                 types = self._gates.unrestricted(types)
+            if only_limited:
+                types = self._gates.among(types)
             if not types:
                 continue
+            limit = max(room, feed.pool.vacant) if only_limited and not feed.pool.shares_memory else room
             if limit > 0:
                 self._claim_portion(feed, types, limit)
             else:
@@ -163,22 +177,18 @@ class Claimer:
                 feed.blocked = True
 
     def _claim_portion(self, feed: _Feed, types: Mapping[str, int], limit: int) -> None:
-        received, hints = self._clock.monotonic(), self._hints
+        received, news = self._clock.monotonic(), (self._hints, self._permits)
         try:
             want = self._want(feed.pool, types, limit)
             claimed = self._store.claim(want)
             if claimed.leases:
-                self._take(feed.pool, claimed.leases, received)
+                self._take(feed.pool, want, claimed.leases, received)
         except BaseException:
             feed.hungry = True
             self._doubt.begin()
             raise
-        none_limited = want.restricted and all(
-            each.job.type not in want.restricted for each in claimed.leases
-        )
-        if none_limited and len(claimed.leases) < want.slots and hints == self._hints:
-            wait = _LIMITS_AGAIN if claimed.next_due is None else claimed.next_due.total_seconds()
-            feed.limits_at = received + min(wait, _LIMITS_AGAIN)
+        if want.restricted:
+            self._see_limits(feed, want, claimed, received, news)
         self._owed += self._gates.low_share * len(claimed.leases) - min(want.lowest, len(claimed.leases))
         if len(claimed.leases) >= limit:
             feed.hungry = True
@@ -188,6 +198,19 @@ class Claimer:
         if claimed.next_due:
             feed.due_at = min(feed.due_at, self._clock.monotonic() + claimed.next_due.total_seconds())
 
+    def _see_limits(
+        self, feed: _Feed, want: Want, claimed: Claimed, received: float, news: tuple[int, int]
+    ) -> None:
+        """When to ask for limited jobs again if none was found, unless there was news of them meanwhile."""
+        found = any(each.job.type in want.restricted for each in claimed.leases)
+        hints, permits = news
+        told = permits != self._permits if claimed.held_back else hints != self._hints
+        # What filled every slot may have gone before limited jobs that have permits.
+        if not found and not told and (claimed.held_back or len(claimed.leases) < want.slots):
+            wait = _LIMITS_AGAIN if claimed.next_due is None else claimed.next_due.total_seconds()
+            feed.limits_at = received + min(wait, _LIMITS_AGAIN)
+            feed.held_back = claimed.held_back
+
     def _want(self, pool: Pool, types: Mapping[str, int], limit: int) -> Want:
         return self._gates.want(
             types,
@@ -196,11 +219,21 @@ class Claimer:
             slots=min(limit, pool.vacant),
             lease=self._lease,
             turns=self._turns,
-            lowest=max(0, min(int(self._owed), limit)),
+            # While enough wait, only some of the types are asked for: the lowest of all is not known.
+            lowest=max(0, min(int(self._owed), limit)) if pool.low else 0,
         )
 
-    def _take(self, pool: Pool, leases: Sequence[Lease], received: float) -> None:
-        runs = [Run(lease, self._handlers[lease.job.type], pool, received) for lease in leases]
+    def _take(self, pool: Pool, want: Want, leases: Sequence[Lease], received: float) -> None:
+        runs = [
+            Run(
+                lease,
+                self._handlers[lease.job.type],
+                pool,
+                received,
+                limited=lease.job.type in want.restricted,
+            )
+            for lease in leases
+        ]
         if tracing.on():
             waited = self._clock.monotonic() - received
             for run in runs:
@@ -228,11 +261,15 @@ class Claimer:
             self.hint()
         self._doubt.looked()
 
+    def _has_room(self, pool: Pool, now: float) -> bool:
+        """Whether there is anything to claim for; limited jobs need not wait for what is claimed ahead."""
+        return pool.room(now) > 0 or (bool(self._gates.restricted) and pool.vacant > 0)
+
     def _next(self, now: float) -> float:
         """Seconds until there is something to do without being woken."""
         wait = self._looked + self._unasked - now
         for feed in self._feeds.values():
-            room = feed.pool.room(now) > 0
+            room = self._has_room(feed.pool, now)
             if feed.hungry and room and feed.pool.low:
                 return 0.0
             if room:
@@ -251,8 +288,10 @@ class _Feed:
         # Something may be there, but there is no memory or no free slot for it now.
         self.blocked = False
         self.due_at = math.inf
-        # Not before this are types asked for whose limits had no permits; a hint may tell of new ones.
+        # Not before this are types asked for whose limits had no permits or that had no jobs. A hint tells of
+        # new jobs; while jobs are held back, only the end of one here is worth asking for at once.
         self.limits_at = 0.0
+        self.held_back = False
 
 
 class _Doubt:

@@ -72,6 +72,10 @@ class Gates:
         """Those of the types that nothing stands in the way of."""
         return {name: version for name, version in types.items() if name not in self.restricted}
 
+    def among(self, types: Mapping[str, int]) -> Mapping[str, int]:
+        """Those of the types that something stands in the way of."""
+        return {name: version for name, version in types.items() if name in self.restricted}
+
     def shut(self, job_type: str) -> bool:
         """Whether jobs of a type must not start now, but for what is claimed as a probe."""
         return job_type in self._shut or self._breaks(job_type)

@@ -85,6 +85,7 @@ class Parts:
         self.warden = self._make_warden()
         self.claimer = self._make_claimer()
         self.terms.on_switch = self.claimer.switched
+        self.settler.on_permit = self.claimer.permit
         self.heartbeat = self._make_heartbeat()
         self.ticks = Ticks(store, lambda: self.standing.id, clock=clock)
         self.reaper = self._make_reaper()

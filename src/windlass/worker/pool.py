@@ -35,6 +35,9 @@ class Pool:
         self._taken = 0
         self._held = 0
         self._ahead = 0
+        # Of limited types: those that have a slot, and those that wait for one.
+        self._limited = 0
+        self._limited_waiting = 0
 
     @property
     def busy(self) -> int:
@@ -59,7 +62,8 @@ class Pool:
     def room(self, now: float) -> int:
         """How many more jobs to claim."""
         with self._lock:
-            self._ahead = self.pace.ahead(self.slots, now)
+            # Limited jobs are asked for apart: however long they take, others are claimed ahead beside them.
+            self._ahead = self.pace.ahead(self.slots - self._limited, now)
             return max(0, self.slots - self._taken - len(self._waiting) + self._ahead)
 
     def portions(self, now: float) -> Iterator[tuple[dict[str, int], int]]:
@@ -76,8 +80,14 @@ class Pool:
 
     @property
     def vacant(self) -> int:
-        """How many jobs could start at once."""
-        return max(0, self.slots - self._taken - len(self._waiting))
+        """How many limited jobs could start at once, or nearly.
+
+        While others are claimed ahead no slot is ever vacant, but many are soon: then limited ones have a
+        share, and go before those that wait.
+        """
+        free = self.slots - self._taken - len(self._waiting)
+        share = -(-self.slots // _LIMITED_SHARE) - self._limited_waiting if self._ahead else 0
+        return max(0, free, share)
 
     @property
     def shares_memory(self) -> bool:
@@ -94,7 +104,10 @@ class Pool:
         with self._lock:
             for run in runs:
                 self._promise(run)
-                self._waiting.append(run)
+                if run.limited:
+                    self._put_before_others(run)
+                else:
+                    self._waiting.append(run)
             return self._next()
 
     def free(self, run: Run, now: float, *, was_held: bool) -> list[Run]:
@@ -103,8 +116,9 @@ class Pool:
         with self._lock:
             self._release(run)
             self._taken -= 1
+            self._limited -= run.limited
             self._held -= was_held
-            if seconds is not None:
+            if seconds is not None and not run.limited:
                 self.pace.note(run.handler.name, seconds, now)
             return self._next()
 
@@ -118,8 +132,8 @@ class Pool:
         stale: list[Run] = []
         with self._lock:
             while self._waiting and self._waiting[0].received < received_before:
-                stale.append(self._waiting.popleft())
-                self._release(stale[-1])
+                stale.append(self._waiting[0])
+                self._drop(stale[-1])
         return stale
 
     def take_back_those(self, shut: Callable[[str], bool]) -> list[Run]:
@@ -127,9 +141,28 @@ class Pool:
         with self._lock:
             stale = [run for run in self._waiting if shut(run.handler.name)]
             for run in stale:
-                self._waiting.remove(run)
-                self._release(run)
+                self._drop(run)
         return stale
+
+    def _put_before_others(self, run: Run) -> None:
+        """A limited job keeps a permit from others while it waits: only more urgent ones go before it."""
+        priority = run.lease.job.priority
+        place = next(
+            (
+                number
+                for number, each in enumerate(self._waiting)
+                if each.lease.job.priority < priority
+                or (each.lease.job.priority == priority and not each.limited)
+            ),
+            len(self._waiting),
+        )
+        self._waiting.insert(place, run)
+        self._limited_waiting += 1
+
+    def _drop(self, run: Run) -> None:
+        self._waiting.remove(run)
+        self._limited_waiting -= run.limited
+        self._release(run)
 
     def _promise(self, run: Run) -> None:
         if self._budget is not None and self._memory:
@@ -142,6 +175,13 @@ class Pool:
     def _next(self) -> list[Run]:
         starting: list[Run] = []
         while self._waiting and self._taken < self.slots:
+            run = self._waiting.popleft()
             self._taken += 1
-            starting.append(self._waiting.popleft())
+            self._limited += run.limited
+            self._limited_waiting -= run.limited
+            starting.append(run)
         return starting
+
+
+# Of the slots that come free all the time, one in so many is for limited jobs.
+_LIMITED_SHARE = 4

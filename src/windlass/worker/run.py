@@ -43,6 +43,8 @@ class Run:
         "_closed",
         "_completed",
         "_end",
+        "_ended",
+        "_held",
         "_lock",
         "carrier",
         "completing",
@@ -52,6 +54,7 @@ class Run:
         "halt_at",
         "handler",
         "lease",
+        "limited",
         "notice",
         "payload",
         "pool",
@@ -63,11 +66,15 @@ class Run:
         "trace",
     )
 
-    def __init__(self, lease: Lease, handler: Handler, pool: Pool, received: float) -> None:
+    def __init__(
+        self, lease: Lease, handler: Handler, pool: Pool, received: float, *, limited: bool = False
+    ) -> None:
         self.lease = lease
         self.handler = handler
         self.pool = pool
         self.received = received
+        # Claimed under a restriction: it has a permit from its claim on.
+        self.limited = limited
         # As the handler takes it, once the run is prepared.
         self.payload: bytes | msgspec.Raw = b""
         self.notice = Notice()
@@ -87,6 +94,8 @@ class Run:
         self.trace: Trace | None = None
         # Its own transaction is being committed, and finds out for itself whether the lease is gone.
         self.completing = False
+        # Settled while the work goes on; and that has ended.
+        self._held = self._ended = False
         self._end: End | None = None
         self._closed = False
         self._completed = False
@@ -188,6 +197,18 @@ class Run:
             self._closed = True
         return True
 
+    def hold(self) -> bool:
+        """Settled while the work goes on, which keeps its permits; True if it has ended meanwhile."""
+        with self._lock:
+            self._held = True
+            return self._ended
+
+    def end(self) -> bool:
+        """The work has ended; True if it was settled before and had kept its permits."""
+        with self._lock:
+            self._ended = True
+            return self._held
+
     def ran(self, now: float) -> float | None:
         """Seconds since the start; None if there was none."""
         return None if self.started is None else now - self.started
@@ -198,15 +219,15 @@ class Run:
         return claimed + timedelta(seconds=now - self.received)
 
 
-def settlement(run: Run, outcome: Outcome, now: float, app: str) -> Settlement:
+def settlement(run: Run, outcome: Outcome, now: float, app: str, *, held: bool = False) -> Settlement:
     """An outcome with what is written beside it: a completion brings jobs along, and may be checked later."""
     seconds = run.ran(now)
     ran = None if seconds is None else timedelta(seconds=seconds)
     if not isinstance(outcome, Done):
-        return Settlement(run.lease, outcome, ran, app=app)
+        return Settlement(run.lease, outcome, ran, app=app, held=held)
     verify = run.handler.verify
     check_in = verify.after if verify is not None and verify.samples(run.lease.id) else None
-    return Settlement(run.lease, outcome, ran, run.enqueues, check_in, app)
+    return Settlement(run.lease, outcome, ran, run.enqueues, check_in, app, held)
 
 
 class Runs:

@@ -154,8 +154,8 @@ class Runner:
         self.on_begin(run.ends)
         return self._bound(run, payload, now + timeout.total_seconds())
 
-    def finish(self, run: Run, result: Result) -> bool:
-        """The work has ended: settle it; False if that was done before."""
+    def finish(self, run: Run, result: Result, *, held: bool = False) -> bool:
+        """The work has ended: settle it; False if that was done before. `held`: it goes on all the same."""
         ended = run.close(result)
         if ended is None:
             return False
@@ -165,7 +165,7 @@ class Runner:
             self._runs.drop([run.token])
             self._settler.note_completed(run.lease, ended)
         else:
-            self._settle(run, ended)
+            self._settle(run, ended, held=held)
         return True
 
     def give_back(self, run: Run) -> None:
@@ -173,9 +173,20 @@ class Runner:
         self.finish(run, Unstarted())
 
     def cut(self, run: Run) -> None:
-        """Settle a run that was told to stop, although its work goes on; its slot stays taken."""
-        if self.finish(run, Unstarted()) and run.started is not None:
+        """Settle a run that was told to stop, although its work goes on; slot and permits stay taken."""
+        held = run.started is not None and self._settler.limited(run.lease.job.type)
+        if self.finish(run, Unstarted(), held=held) and run.started is not None:
             run.pool.hold()
+            if held:
+                self._let_go(run, free=run.hold())
+
+    def end(self, run: Run) -> None:
+        """The work of a run that was settled before has ended, too."""
+        self._let_go(run, free=run.end())
+
+    def _let_go(self, run: Run, *, free: bool) -> None:
+        if free:
+            self._settler.let_go(run.token)
 
     def lose(self, run: Run) -> None:
         """The store says that this lease is gone: stop the work, record nothing."""
@@ -213,12 +224,12 @@ class Runner:
         store = self._settler.store
         return Attendant(run, store, on_extend=self.on_begin, clock=self._clock, app=self.app)
 
-    def _settle(self, run: Run, result: Result) -> None:
+    def _settle(self, run: Run, result: Result, *, held: bool) -> None:
         now = self._clock.monotonic()
         outcome = self._decide(run, result, now)
         if run.trace is not None:
             run.trace.ended(outcome)
-        self._settler.submit(settlement(run, outcome, now, self.app))
+        self._settler.submit(settlement(run, outcome, now, self.app, held=held))
 
     def _decide(self, run: Run, result: Result, now: float) -> Outcome:
         job = run.lease.job

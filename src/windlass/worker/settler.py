@@ -43,10 +43,14 @@ class Settler:
         self._wakeup = wakeup
         self._runs = runs
         self._working = working
-        self._limited = limited
+        self.limited = limited
         self._settled = settled
+        # Told when the end of a limited job may let another one start.
+        self.on_permit: Callable[[], None] = lambda: None
         # Appended to by every thread that finishes a job; a deque needs no lock for that.
         self._queue: deque[Settlement] = deque()
+        # Runs that had been settled before their work ended, which it has by now.
+        self._over: deque[str] = deque()
         self._writing = False
         self._hurry = threading.Event()
         self._written = threading.Condition()
@@ -65,7 +69,7 @@ class Settler:
     @property
     def empty(self) -> bool:
         """Whether everything handed in is written."""
-        return not self._queue and not self._writing
+        return not self._queue and not self._over and not self._writing
 
     @property
     def overloaded(self) -> bool:
@@ -75,6 +79,11 @@ class Settler:
     def submit(self, settlement: Settlement) -> None:
         """Hand in an outcome; from any thread, never waits."""
         self._queue.append(settlement)
+        self.loop.wake()
+
+    def let_go(self, token: str) -> None:
+        """Work that was settled before has ended: its permits are free. From any thread, never waits."""
+        self._over.append(token)
         self.loop.wake()
 
     def flush(self, timeout: float) -> bool:
@@ -89,6 +98,8 @@ class Settler:
     def tick(self) -> float | None:
         """Write one batch of what has finished."""
         if not self._queue:
+            # Never before what settled them.
+            self._let_go()
             return None
         self._gather()
         self._writing = True
@@ -102,7 +113,19 @@ class Settler:
             with self._written:
                 self._writing = False
                 self._written.notify_all()
-        return 0.0 if self._queue else None
+        return 0.0 if self._queue or self._over else None
+
+    def _let_go(self) -> None:
+        tokens = list(self._over)
+        if not tokens:
+            return
+        self.store.let_go(tokens)
+        for _ in tokens:
+            self._over.popleft()
+        with self._written:
+            self._written.notify_all()
+        self.on_permit()
+        self._wakeup.notify()
 
     def _gather(self) -> None:
         """A short wait fills the batch while jobs are finishing; alone, it would only cost latency."""
@@ -141,7 +164,7 @@ class Settler:
         gone = {lease.token for lease in lost}
         for lease in lost:
             self.note_lost(lease)
-        again = any(settlement.enqueues for settlement in batch)
+        again, permits = any(settlement.enqueues for settlement in batch), False
         telling = log.isEnabledFor(logging.DEBUG)
         for settlement in batch:
             if settlement.lease.token in gone:
@@ -149,15 +172,16 @@ class Settler:
             outcome = settlement.outcome
             self.done += isinstance(outcome, Done)
             self.failed += isinstance(outcome, (Again, Dead))
-            again |= isinstance(outcome, (Again, Released, Snoozed)) or self._limited(
-                settlement.lease.job.type
-            )
+            again |= isinstance(outcome, (Again, Released, Snoozed))
+            permits |= self.limited(settlement.lease.job.type)
             if not isinstance(outcome, Done):
                 _tell(settlement)
             elif telling:
                 _tell_done(settlement)
         self._settled((each.lease, each.outcome) for each in batch if each.lease.token not in gone)
-        if again:
+        if permits:
+            self.on_permit()
+        if again or permits:
             self._wakeup.notify()
 
     def note_completed(self, lease: Lease, result: Result) -> None:

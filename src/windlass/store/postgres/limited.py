@@ -4,25 +4,56 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from windlass.store.postgres import claim as plain
+from windlass.settings import ALL, KEY
 from windlass.store.verbs import limiting
+from windlass.store.verbs.permits import NOTHING, Standing, can_start, limits_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from windlass.store.postgres.claim import Floors
     from windlass.store.postgres.session import PostgresTx
     from windlass.store.protocol import Claimed, Want
+
+    Plain = Callable[[PostgresTx, Want, Floors], Claimed]
 
 _PROMOTED_AT_ONCE = 1000
 
 
-def claim(tx: PostgresTx, want: Want, floors: plain.Floors) -> Claimed:
-    """Restricted types first, as far as they have permits; the others as ever, in statements of their own."""
+def claim(plain: Plain, tx: PostgresTx, want: Want, floors: Floors) -> Claimed:
+    """Restricted types first, as far as they have permits; the others as ever, by the `plain` claim."""
     return limiting.claim(
         tx,
         want,
+        _look(tx, want),
         promote=lambda _, types: _promote(tx, types),
-        plain=lambda _, others: plain.claim(tx, others, floors),
+        plain=lambda _, others: plain(tx, others, floors),
+    )
+
+
+def _look(tx: PostgresTx, want: Want) -> Standing:
+    """How the limits stand, in one statement: most of those who ask find that nothing can start."""
+    if not can_start(want):
+        return NOTHING
+    limits = limits_of(want)
+    found = tx.rows(
+        "look_at_limits",
+        types=list(want.restricted),
+        versions=[want.types[name] for name in want.restricted],
+        names=list(limits),
+        kinds=[ALL if name == ALL else KEY if name.startswith(KEY) else "" for name in limits],
+        owners=[name.removeprefix(KEY) for name in limits],
+        mosts=[limit.concurrency or 0 for limit in limits.values()],
+        now=tx.given,
+    )
+    tx.tell(found[0]["clock"])
+    types = [row for row in found if row["running"] is None]
+    stands = [row for row in found if row["running"] is not None]
+    return Standing(
+        due=frozenset(row["name"] for row in types if row["due"]),
+        later={row["name"]: row["at"] for row in types if row["at"] is not None},
+        running={row["name"]: row["running"] for row in stands},
+        next_at={row["name"]: row["at"] for row in stands if row["at"] is not None},
     )
 
 

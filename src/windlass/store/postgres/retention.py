@@ -73,7 +73,7 @@ def _prune_day(tx: PostgresTx, connection: Connection, day: Row, before: int, li
         return pruned
     if not over:
         return 0
-    freed = tx.change("keys_of_day", limit=limit, **bounds)
+    freed = sum(tx.change(f"{whose}_of_day", limit=limit, **bounds) for whose in ("keys", "answered"))
     if freed:
         return freed
     counted: int = tx.rows("count_day", limit=limit, **bounds)[0]["count"]
@@ -99,6 +99,8 @@ def _free(tx: PostgresTx, gone: Sequence[Row]) -> int:
             keys=texts(row["key"] for row in keyed),
             ids=words(row["id"] for row in keyed),
         )
+    if gone:
+        tx.change("free_answered", ids=words(row["id"] for row in gone))
     return len(gone)
 
 

@@ -14,7 +14,7 @@ from windlass.job import JobState, Request
 from windlass.store.postgres import enqueue
 from windlass.store.postgres.arrays import numbers, sparse, texts, words
 from windlass.store.transaction import Unstorable
-from windlass.store.verbs import chaining, running, signalling
+from windlass.store.verbs import chaining, limiting, running, signalling
 from windlass.store.verbs.running import Kind, Write
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ class _Open(msgspec.Struct):
 def settle(tx: PostgresTx, settlements: Sequence[Settlement]) -> list[Lease]:
     """Record outcomes; the leases that were lost come back."""
     gone: set[str] = set()
+    limiting.hold(tx, (each.lease for each in settlements if each.held))
     for each in settlements:
         if not each.plain:
             _settle_with_more(tx, each, gone)

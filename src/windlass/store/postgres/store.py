@@ -119,7 +119,7 @@ class PostgresStore(SharedVerbs):
     def claim(self, want: Want) -> Claimed:
         # Never asked again by itself: leases of a lost answer are the claimer's to find and give back.
         plain = claim.claim if self.address.pooler else claim.claim_in_turn
-        verb = limited.claim if want.restricted or want.lowest else plain
+        verb = partial(limited.claim, plain) if want.restricted or want.lowest else plain
         return self._hot("claim", verb, want, self._floors, again=False)
 
     def extend(self, leases: Sequence[Lease], by: timedelta) -> tuple[list[Lease], list[Lease]]:

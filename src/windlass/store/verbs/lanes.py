@@ -1,4 +1,4 @@
-"""Which due jobs of one type come next? For who must know before anything is taken."""
+"""Which due jobs come next: by priority, tenants in turn, then seq?"""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from typing import TYPE_CHECKING, NamedTuple
 from windlass.job import HIGHEST_PRIORITY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from windlass.store.transaction import Tx
 
+    # How many more of a tenant's jobs may start; None: any number.
+    Spare = Callable[[str], int | None]
+
 
 class Candidate(NamedTuple):
-    """A due job in its place: compared field by field, the first is the next."""
+    """A due job. Compared field by field, the one before is the more urgent or the older one."""
 
     urgency: int
-    # The first of every tenant, then the second of every tenant.
-    round: int
+    seq: int
+    tenant: str
     # Whether the tenant comes only after the turn has begun again.
     wrapped: bool
-    tenant: str
-    seq: int
     type: str
 
     @property
@@ -31,64 +32,88 @@ class Candidate(NamedTuple):
         return -self.urgency
 
 
-class Lanes:
-    """The due jobs of one type. `spare` tells how many more of a tenant's may start; None: any number."""
+def in_order(found: Iterable[Candidate]) -> list[Candidate]:
+    """By priority; within one, the first of every tenant, then the second of every tenant; then seq."""
+    ordered = sorted(found)
+    if len({each.tenant for each in ordered}) <= 1:
+        return ordered
+    served: defaultdict[tuple[int, str], int] = defaultdict(int)
+    ranked = []
+    for each in ordered:
+        lane = (each.urgency, each.tenant)
+        ranked.append((each.urgency, served[lane], each.wrapped, each.tenant, each.seq, each))
+        served[lane] += 1
+    return [each for *_, each in sorted(ranked)]
 
-    def __init__(self, tx: Tx, job_type: str, known: int, spare: Callable[[str], int | None]) -> None:
+
+class Lanes:
+    """The due jobs of one type, at a cost that does not depend on what is not asked for."""
+
+    def __init__(self, tx: Tx, job_type: str, known: int, *, after: str, spare: Spare | None = None) -> None:
+        """Versions up to `known`; tenants take turns, beginning after the one served last."""
         self._tx = tx
         self._type = job_type
         self._known = known
+        self._after = after
         self._spare = spare
 
-    def first(self, limit: int, *, after: str) -> list[Candidate]:
-        """The next jobs in their order; tenants take turns, beginning after the one served last."""
-        found: list[tuple[int, int, str]] = []
+    def first(self, limit: int) -> list[Candidate]:
+        """At least the next `limit` jobs, in any order."""
+        if self._spare is None:
+            alone = self._tx.rows(
+                "lane_alone", type=self._type, known=self._known, limit=limit, now=self._tx.now
+            )
+            if alone:
+                return [self._candidate(row["priority"], row["seq"], row["tenant"]) for row in alone]
+        found = [each for version in self._versions() for each in self._of_version(version, limit)]
+        return self._spared(found)
+
+    def lowest(self, limit: int) -> list[Candidate]:
+        """The same of the lowest priority that waits."""
+        found: list[Candidate] = []
         for version in self._versions():
-            found += self._of_version(version, limit, after)
-        return self._ranked(sorted(found), after)[:limit]
+            row = self._tx.row("lane_lowest", type=self._type, version=version)
+            if row is not None:
+                found += self._of_priority(version, row["priority"], limit)
+        return self._spared(found)
 
-    def last(self, limit: int, *, after: str) -> list[Candidate]:
-        """The next jobs of the lowest priority that waits."""
-        found: list[tuple[int, int, str]] = []
-        for version in self._versions():
-            lane: dict[str, object] = {"type": self._type, "version": version}
-            lowest = self._tx.row("lane_lowest", **lane)
-            if lowest is not None:
-                found += self._of_priority({**lane, "priority": lowest["priority"]}, limit, after)
-        return self._ranked(sorted(found), after)
+    def _candidate(self, priority: int, seq: int, tenant: str) -> Candidate:
+        return Candidate(-priority, seq, tenant, tenant <= self._after, self._type)
 
-    def _ranked(self, found: list[tuple[int, int, str]], after: str) -> list[Candidate]:
-        served: defaultdict[tuple[int, str], int] = defaultdict(int)
-        total: defaultdict[str, int] = defaultdict(int)
-        ranked: list[Candidate] = []
-        for urgency, seq, tenant in found:
-            spare = self._spare(tenant)
-            if spare is None or total[tenant] < spare:
-                round_ = served[urgency, tenant]
-                ranked.append(Candidate(urgency, round_, tenant <= after, tenant, seq, self._type))
-                served[urgency, tenant] += 1
-                total[tenant] += 1
-        return sorted(ranked)
+    def _spared(self, found: list[Candidate]) -> list[Candidate]:
+        """No more of a tenant than may start, whatever their versions and priorities."""
+        if self._spare is None:
+            return found
+        left: dict[str, int | None] = {
+            tenant: self._spare(tenant) for tenant in {each.tenant for each in found}
+        }
+        kept: list[Candidate] = []
+        for each in sorted(found):
+            spare = left[each.tenant]
+            if spare != 0:
+                kept.append(each)
+                left[each.tenant] = None if spare is None else spare - 1
+        return kept
 
-    def _of_version(self, version: int, limit: int, after: str) -> list[tuple[int, int, str]]:
-        found: list[tuple[int, int, str]] = []
-        lane: dict[str, object] = {"type": self._type, "version": version}
+    def _of_version(self, version: int, limit: int) -> list[Candidate]:
+        """The first jobs of a version, priority by priority."""
+        found: list[Candidate] = []
         below = HIGHEST_PRIORITY + 1
         while len(found) < limit:
-            top = self._tx.row("lane_priority", **lane, below=below)
+            top = self._tx.row("lane_priority", type=self._type, version=version, below=below)
             if top is None:
                 break
             below = top["priority"]
-            found += self._of_priority({**lane, "priority": below}, limit, after)
+            found += self._of_priority(version, below, limit - len(found))
         return found
 
-    def _of_priority(self, lane: dict[str, object], limit: int, after: str) -> list[tuple[int, int, str]]:
-        priority = lane["priority"]
-        assert isinstance(priority, int)  # noqa: S101 - it came from the row
-        room = self._room(lane, limit, after)
-        # The lanes that may hold more, with the last job found in each.
+    def _of_priority(self, version: int, priority: int, limit: int) -> list[Candidate]:
+        """Jobs of one priority: the same share for each tenant, in rounds until enough are found."""
+        lane = {"type": self._type, "version": version, "priority": priority}
+        room = self._room(lane, limit)
+        # The lanes that may hold more, with the last job taken from each.
         last = dict.fromkeys(room, 0)
-        found: list[tuple[int, int, str]] = []
+        found: list[Candidate] = []
         while last and len(found) < limit:
             share = -(-(limit - len(found)) // len(last))
             for tenant, seq in list(last.items()):
@@ -96,7 +121,7 @@ class Lanes:
                 rows = self._tx.rows(
                     "lane_jobs", **lane, tenant=tenant, after=seq, limit=most, now=self._tx.now
                 )
-                found += [(-priority, row["seq"], tenant) for row in rows]
+                found += [self._candidate(priority, row["seq"], tenant) for row in rows]
                 room[tenant] -= len(rows)
                 if len(rows) < share or not room[tenant]:
                     del last[tenant]
@@ -104,28 +129,30 @@ class Lanes:
                     last[tenant] = rows[-1]["seq"]
         return found
 
-    def _room(self, lane: dict[str, object], limit: int, after: str) -> dict[str, int]:
+    def _room(self, lane: dict[str, object], limit: int) -> dict[str, int]:
         """The next tenants in turn of whom any more may start, and how many."""
         room: dict[str, int] = {}
-        for tenant in self._tenants(lane, after):
-            spare = self._spare(tenant)
+        for tenant in self._tenants(lane):
+            spare = None if self._spare is None else self._spare(tenant)
             if spare != 0:
                 room[tenant] = limit if spare is None else min(limit, spare)
             if len(room) >= limit:
                 break
         return room
 
-    def _tenants(self, lane: dict[str, object], after: str) -> Iterator[str]:
-        row = self._tx.row("lane_tenant", **lane, after=after)
+    def _tenants(self, lane: dict[str, object]) -> Iterator[str]:
+        """The tenants that have due jobs, beginning after the one served last."""
+        row = self._tx.row("lane_tenant", **lane, after=self._after)
         while row is not None:
             yield row["tenant"]
             row = self._tx.row("lane_tenant", **lane, after=row["tenant"])
         row = self._tx.row("lane_first_tenant", **lane)
-        while row is not None and row["tenant"] <= after:
+        while row is not None and row["tenant"] <= self._after:
             yield row["tenant"]
             row = self._tx.row("lane_tenant", **lane, after=row["tenant"])
 
     def _versions(self) -> Iterator[int]:
+        """The schema versions that wait and are known. Each is a lane of its own: newer ones cost nothing."""
         row = self._tx.row("lane_version", type=self._type, below=self._known + 1)
         while row is not None:
             yield row["schema_version"]

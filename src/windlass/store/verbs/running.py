@@ -14,7 +14,7 @@ from windlass.job import Attempt, Error, JobState, Lease, Output, Reason, Reques
 from windlass.outcome import Again, Cancelled, Dead, Done, Outcome, Released, Snoozed, stopped
 from windlass.store import rows
 from windlass.store.transaction import Unstorable
-from windlass.store.verbs import chaining, producing, signalling
+from windlass.store.verbs import chaining, limiting, producing, signalling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,6 +35,7 @@ _LOST = frozenset({Reason.WORKER_LOST, Reason.LEASE_EXPIRED})
 
 def settle(tx: Tx, settlements: Sequence[Settlement]) -> list[Lease]:
     """Record outcomes; the leases that were lost come back."""
+    limiting.hold(tx, (each.lease for each in settlements if each.held))
     try:
         with tx.part():
             left = _complete_together(tx, settlements)

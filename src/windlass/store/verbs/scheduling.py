@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 # So much in one transaction; the rest follows in the next one, at once.
 _SCHEDULES_AT_ONCE = 100
 _TIMES_AT_ONCE = 100
+_TRIMMED_AT_ONCE = 50
 _KEY = "schedule:"
 _KIND = "schedule"
 
@@ -45,10 +46,14 @@ def fire(tx: Tx, store: Storing) -> Fired:
             # One that cannot be fired must not keep the others from it.
             with tx.part():
                 jobs += _fire_one(tx, _schedule(row), row["next_at"], store)
-                tx.change("trim_fires", schedule=row["name"], keep=REMEMBERED)
+                _trim(tx, row["name"])
         except (InvalidValue, Refused) as error:
             _note_problem(tx, row, str(error))
     return Fired(tuple(jobs), _next_in(tx))
+
+
+def _trim(tx: Tx, name: str) -> None:
+    tx.change("trim_fires", schedule=name, keep=REMEMBERED, limit=_TRIMMED_AT_ONCE)
 
 
 def _fire_one(tx: Tx, new: NewSchedule, next_at: int, store: Storing) -> list[str]:
@@ -232,7 +237,7 @@ def run(tx: Tx, name: str, by: str, why: str, store: Storing) -> str:
     key = f"{_KEY}{name}:by-hand:{draft.id}"
     [done] = store(tx, [msgspec.structs.replace(draft, key=key, run_at=None)])
     _note(tx, name, tx.now, FireOutcome.ENQUEUED, job_id=done.id, made_by=by)
-    tx.change("trim_fires", schedule=name, keep=REMEMBERED)
+    _trim(tx, name)
     access.note(tx, "run", _KIND, name, by=by, why=why, after={"job": done.id})
     return done.id
 

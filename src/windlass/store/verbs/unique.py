@@ -43,7 +43,7 @@ def _enqueue_one(tx: Tx, new: NewJob, store: Storing) -> Enqueued:
         return done
     if new.key is not None:
         # Sent again, the request finds the job that it was answered with.
-        tx.row("take_key", caller=new.caller, key=new.key, job_id=held.id, digest=new.digest())
+        tx.change("answer_key", caller=new.caller, key=new.key, job_id=held.id, digest=new.digest())
     return held
 
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from windlass.clock import span
+from windlass.store import rows
 from windlass.store.verbs import access, chaining, producing
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def prune_notes(tx: Tx, keep: Retention) -> None:
         tx.change(f"prune_{which}", before=tx.now - span(keep.ended))
     for which in ("failures", "tallies"):
         tx.change(f"prune_{which}", before=tx.now - span(WORKER_ROWS))
+    tx.change("prune_held")
 
 
 def _prune(tx: Tx, which: str, before: int, limit: int) -> int:
@@ -47,6 +49,8 @@ def _prune(tx: Tx, which: str, before: int, limit: int) -> int:
     for row in gone:
         if row["key"] is not None:
             tx.change("free_key", caller=row["caller"], key=row["key"], job_id=row["id"])
+    if gone:
+        tx.change("free_answered", ids=rows.json_text([row["id"] for row in gone]))
     return len(gone)
 
 

@@ -1,0 +1,2 @@
+-- The work has ended.
+delete from windlass.held where token = :token;
