@@ -10,12 +10,12 @@ import msgspec
 from windlass import settings
 from windlass.clock import from_micros, span, to_micros
 from windlass.job import Job, JobState, View
-from windlass.registry import key_limits, limit_from
+from windlass.policy.limit import key_limits, limit_from
 from windlass.settings import ALL, KEY
 from windlass.store import rows
 from windlass.store.explaining import MOST_AHEAD, MOST_NAMED, Ahead, Facts, Held, Pace, Parent
 from windlass.store.protocol import ALIVE_WITHIN, NEWEST_VERSION
-from windlass.store.verbs import chaining, fleet, flow, limiting, operating, producing, upkeep
+from windlass.store.verbs import chaining, fleet, flow, operating, permits, producing, upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -109,7 +109,7 @@ def _breaker_of(job_type: str, types: Mapping[str, TypeInfo]) -> str:
 
 
 def _held(tx: Tx, name: str, limit: Limit) -> Held:
-    running = 0 if limit.concurrency is None else limiting.running(tx, name, limit.concurrency)
+    running = 0 if limit.concurrency is None else permits.running(tx, name, limit.concurrency)
     full = limit.concurrency is not None and running >= limit.concurrency
     return Held(
         name=name,
