@@ -17,7 +17,7 @@ from windlass.cli.act import confirm_option, discard, replay
 from windlass.cli.commands import Command, Group
 from windlass.cli.jobs import show, show_page
 from windlass.cli.options import filter_options_without_state, names_any, read_filter
-from windlass.cli.screen import ago, number, one_line
+from windlass.cli.screen import Cell, ago, number, one_line
 from windlass.cli.session import Session, session
 from windlass.errors import InvalidPayload, InvalidValue, WindlassError, WrongState
 from windlass.job import Job, JobState
@@ -122,7 +122,7 @@ def _show_groups(here: Session, types: tuple[str, ...]) -> None:
         click.echo("There are no dead letters.", err=True)
         return
     head = ("COUNT", "TYPE", "ERROR", "FIRST", "LAST", "UP TO NOW", "SAMPLE", "MESSAGE")
-    rows = [
+    rows: list[list[Cell | str | int]] = [
         [
             each.count,
             one_line(each.type),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
@@ -81,6 +82,16 @@ def frame(
     return lines[:height]
 
 
+def _table(screen: Screen, head: Sequence[str], rows: Sequence[Sequence[Cell | str | int]]) -> list[str]:
+    """As many columns, from the left, as the screen is wide."""
+    for columns in range(len(head), 1, -1):
+        lines = screen.table(head[:columns], [row[:columns] for row in rows])
+        plain = Screen(screen.width).table(head[:columns], [row[:columns] for row in rows])
+        if screen.width is None or max(map(len, plain)) <= screen.width:
+            return lines
+    return [cut(str(row[0]), screen.width or _WIDTH) for row in rows]
+
+
 def _head(place: str, seen: Overview, pace: Rates | None, screen: Screen, note: str) -> list[str]:
     fleet = seen.fleet
     workers = "1 worker" if fleet.alive == 1 else f"{fleet.alive} workers"
@@ -94,12 +105,15 @@ def _head(place: str, seen: Overview, pace: Rates | None, screen: Screen, note: 
     ]
     oldest = "" if seen.oldest_due is None else f"   oldest due {age(seen.oldest_due)}"
     title = cut(f"windlass top  {place}  {seen.now:%H:%M:%S} UTC", (screen.width or _WIDTH) - len(note) - 2)
-    warning = [screen.paint(cut(f"! {one_line(seen.warnings[0])}", screen.width or _WIDTH), "yellow")]
+    warnings = [
+        screen.paint(cut(f"! {one_line(each)}", screen.width or _WIDTH), "yellow")
+        for each in seen.warnings[:1]
+    ]
     return [
         screen.strong(title) + (f"  {note}" if note else ""),
         cut(who + speed, screen.width or _WIDTH),
         cut(", ".join(counts) + oldest, screen.width or _WIDTH),
-        *(warning if seen.warnings else []),
+        *warnings,
     ]
 
 
@@ -109,7 +123,7 @@ def _types(seen: Overview, screen: Screen, room: int) -> list[str]:
     rows: list[list[Cell | str | int]] = [_type(each) for each in shown]
     if not rows:
         return ["no types yet"]
-    lines = screen.table(_TYPE_HEAD, rows)
+    lines = _table(screen, _TYPE_HEAD, rows)
     if len(shown) < len(busy):
         lines.append(f"and {len(busy) - len(shown)} more types")
     return lines
@@ -156,7 +170,7 @@ def _workers(sight: Sight, pace: Rates | None, screen: Screen, room: int) -> lis
         ]
         for each in shown
     ]
-    lines = screen.table(_WORKER_HEAD, rows)
+    lines = _table(screen, _WORKER_HEAD, rows)
     if len(shown) < len(alive):
         lines[-1:] = [f"and {len(alive) - len(shown) + 1} more workers"]
     return lines
@@ -192,7 +206,7 @@ def top(once: bool, every: float) -> None:
     """
     here = session()
     ops = here.ops()
-    if once or here.json or not click.get_text_stream("stdout").isatty():
+    if once or here.json or not sys.stdout.isatty():
         _show_once(here, ops)
         return
     try:

@@ -202,16 +202,16 @@ def _fleet(found: Checkup) -> Iterator[Finding]:
         since = f"{each.silent_for.total_seconds():.0f} s"
         yield _bad("workers", f"{each.info.id} has been silent for {since}", "windlass worker start")
     if gone:
-        told = f"{_count(len(gone), 'worker')} died in the last day, {gone[0].info.id} the latest"
+        told = f"workers that died in the last day: {len(gone)}, {gone[0].info.id} the latest"
         yield _warn("workers", told, "windlass worker health")
     due = found.seen.counts[View.DUE]
     unserved = [each for each in found.seen.types if each.counts[View.DUE] and not each.workers]
     if due and not alive:
         yield _bad("workers", f"{_count(due, 'job')} due and no worker is running", "windlass worker start")
     else:
-        for each in unserved:
-            told = f"{_count(each.counts[View.DUE], 'job')} of {each.name} due and no worker serves that type"
-            yield _bad("workers", told, f"windlass worker start --types {each.name}")
+        for kind in unserved:
+            told = f"{_count(kind.counts[View.DUE], 'job')} due of {kind.name}, which no worker serves"
+            yield _bad("workers", told, f"windlass worker start --types {kind.name}")
     if not (silent or unserved):
         yield _ok("workers", f"{_count(len(alive), 'worker')} alive")
 
@@ -223,7 +223,7 @@ def _leases(found: Checkup) -> Iterator[Finding]:
     level = Level.WARNING if alive else Level.BAD
     stuck = found.seen.counts[View.STUCK]
     if stuck:
-        words = f"{_count(stuck, 'lease')} run out: {soon}"
+        words = f"{_count(stuck, 'lease')} past their end: {soon}"
         yield Finding(name="leases", level=level, sentence=words, mend=mend)
     if found.orphans:
         words = f"{_count(found.orphans, 'job')} held by workers that are gone: {soon}"

@@ -115,7 +115,8 @@ class Tail:
         horizon = self._since - 2 * _OVERLAP
         self._told = {key: at for key, at in self._told.items() if at > horizon}
         self._since = now
-        return sorted((event for event in new if self._wanted(event)), key=lambda event: event.at)
+        wanted = [event for event in new if self._wanted(event)]
+        return sorted(wanted, key=lambda event: (event.at, event.job.seq))
 
     def _later(self, seen: dict[str, Job]) -> dict[str, Job]:
         """Jobs that were met before and have not ended: some of them each time, in turn."""

@@ -101,7 +101,8 @@ def _broken(facts: Facts, breaker: Breaker) -> Explanation:
     why = f" ({breaker.why})" if breaker.why else ""
     who = f" by {breaker.by}" if breaker.by else ""
     words = f"the circuit breaker of {breaker.name} is open since {clock(breaker.at)}{who}{why}"
-    until, blockers = None, ()
+    until: datetime | None = None
+    blockers: tuple[str, ...] = ()
     if breaker.by_hand:
         words += "; nothing is tried until somebody closes it"
     elif facts.probing is not None and facts.probing != facts.job.id:
