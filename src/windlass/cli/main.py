@@ -18,6 +18,7 @@ from windlass.cli import (
     dlq,
     flow,
     jobs,
+    metrics,
     produce,
     schedules,
     serve,
@@ -60,7 +61,22 @@ def cli(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-for module in (up, serve, work, produce, jobs, act, dlq, flow, schedules, settings, access, store, bench):
+for module in (
+    up,
+    serve,
+    work,
+    produce,
+    jobs,
+    act,
+    dlq,
+    flow,
+    schedules,
+    metrics,
+    settings,
+    access,
+    store,
+    bench,
+):
     for command in module.COMMANDS:
         cli.add_command(command)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windlass.server import apikeys, docs, health, jobs, leases, operate, schedules, stream
+from windlass.server import apikeys, docs, health, jobs, leases, observing, operate, schedules, stream
 from windlass.server.routes import Route
 
 ROUTES: tuple[Route, ...] = (
@@ -10,6 +10,7 @@ ROUTES: tuple[Route, ...] = (
     *leases.ROUTES,
     *operate.ROUTES,
     *schedules.ROUTES,
+    *observing.ROUTES,
     *stream.ROUTES,
     *apikeys.ROUTES,
     *health.ROUTES,

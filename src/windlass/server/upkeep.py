@@ -33,7 +33,9 @@ class Upkeep:
         self._standing = Standing(place.here(), clock)
         self._terms = flow.terms
         watchman = Watchman(gone=partial(place.is_gone, seen_from=self._standing.place))
-        self._reaper = Reaper(store, wakeup, watchman, policy=self._terms.policy, clock=clock)
+        self._reaper = Reaper(
+            store, wakeup, watchman, policy=self._terms.policy, clock=clock, ledger=flow.ledger
+        )
         self._loops = (
             Loop("watch-fleet", self.tick, every=_EVERY, longest_pause=_EVERY),
             self._reaper.loop,

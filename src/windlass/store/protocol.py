@@ -14,6 +14,7 @@ from windlass.store.access import Access
 from windlass.store.batches import BatchInfo, NewBatch
 from windlass.store.flow import Flow, Restriction
 from windlass.store.handling import Handling
+from windlass.store.observing import Observing
 from windlass.store.scheduling import Scheduling
 
 # --- producing ----------------------------------------------------------------------------------
@@ -367,5 +368,7 @@ class Upkeep(Protocol):
         """Let go of files, connections and threads."""
 
 
-class Store(Producing, Running, Handling, Fleet, Flow, Operating, Scheduling, Access, Upkeep, Protocol):
+class Store(
+    Producing, Running, Handling, Fleet, Flow, Operating, Observing, Scheduling, Access, Upkeep, Protocol
+):
     """Everything that a store can do."""

@@ -13,6 +13,7 @@ from windlass.clock import Clock
 from windlass.config import PoolConfig, WorkerConfig
 from windlass.errors import InvalidValue
 from windlass.loop import Loop
+from windlass.observe.ledger import Ledger
 from windlass.registry import SHELL, Handler, Registry, shell_handler
 from windlass.size import told_size
 from windlass.store.protocol import Look, Store, Vitals, WorkerInfo
@@ -72,6 +73,7 @@ class Parts:
         self.gates = Gates(registry, self.types)
         self.tally = Tally(store, self.gates.breaker_of, clock=clock)
         self.terms = Terms(store, self.handlers, self.gates, self.tally)
+        self.ledger = Ledger(store)
         self.guard = Guard()
         marks = Marks(config.mark)
         self.shell = Shell(marks, self.guard, clock)
@@ -83,6 +85,7 @@ class Parts:
             working=lambda: not self.idle(),
             limited=self.gates.limited,
             settled=self.tally.note,
+            ledger=self.ledger,
         )
         self.runner = Runner(
             self.settler,
@@ -103,7 +106,9 @@ class Parts:
         self.terms.on_switch = self.claimer.switched
         self.heartbeat = self._make_heartbeat()
         watchman = Watchman(gone=partial(place.is_gone, seen_from=self.standing.place))
-        self.reaper = Reaper(store, wakeup, watchman, policy=self.terms.policy, clock=clock)
+        self.reaper = Reaper(
+            store, wakeup, watchman, policy=self.terms.policy, clock=clock, ledger=self.ledger
+        )
         self.pruner = Pruner(store).loop()
         self.scheduler = Scheduler(store, wakeup)
 
@@ -118,6 +123,7 @@ class Parts:
             self.heartbeat.loop,
             self.settler.loop,
             self.warden.loop,
+            self.ledger.loop,
         )
 
     def idle(self) -> bool:
@@ -140,6 +146,7 @@ class Parts:
             standing=self.standing,
             gates=self.gates,
             start=self.caller.start,
+            ledger=self.ledger,
             lease=self._config.lease,
             poll=self._config.poll,
             clock=self._clock,
@@ -156,6 +163,7 @@ class Parts:
             runner=self.runner,
             stop=self.warden.stop,
             seen=self._saw,
+            ledger=self.ledger,
             lease=self._config.lease,
             every=min(LOOK_EVERY, self._config.poll),
             clock=self._clock,

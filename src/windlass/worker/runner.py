@@ -152,7 +152,7 @@ class Runner:
             return False
         if run.completed:
             self._runs.drop([run.token])
-            self._settler.note_completed(run.lease, ended)
+            self._settler.note_completed(run.lease, ended, self._ran(run))
         else:
             self._settle(run, ended)
         return True
@@ -200,12 +200,13 @@ class Runner:
         return Attendant(run, self._settler.store, on_extend=self.on_begin, clock=self._clock)
 
     def _settle(self, run: Run, result: Result) -> None:
-        now = self._clock.monotonic()
-        seconds = run.ran(now)
-        ran = None if seconds is None else timedelta(seconds=seconds)
-        outcome = self._decide(run, result, now)
+        outcome = self._decide(run, result, self._clock.monotonic())
         enqueues = run.enqueues if isinstance(outcome, Done) else ()
-        self._settler.submit(Settlement(run.lease, outcome, ran, enqueues))
+        self._settler.submit(Settlement(run.lease, outcome, self._ran(run), enqueues))
+
+    def _ran(self, run: Run) -> timedelta | None:
+        seconds = run.ran(self._clock.monotonic())
+        return None if seconds is None else timedelta(seconds=seconds)
 
     def _decide(self, run: Run, result: Result, now: float) -> Outcome:
         job = run.lease.job
