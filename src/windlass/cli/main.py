@@ -21,6 +21,7 @@ from windlass.cli import (
     doctor,
     flow,
     jobs,
+    metrics,
     produce,
     schedules,
     serve,
@@ -49,7 +50,7 @@ INTERNAL = 70
 # In the order of use, which is the order of the help.
 MODULES = (
     *(up, serve, work, produce, jobs, top, tail, act, dlq, flow, schedules),
-    *(settings, access, store, doctor, signals, capacity, bench, completion),
+    *(settings, access, store, metrics, doctor, signals, capacity, bench, completion),
 )
 
 

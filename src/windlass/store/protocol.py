@@ -16,6 +16,7 @@ from windlass.store.batches import BatchInfo, NewBatch
 from windlass.store.examining import Examining
 from windlass.store.flow import Flow, Restriction
 from windlass.store.handling import Handling
+from windlass.store.observing import Observing
 from windlass.store.scheduling import Scheduling
 from windlass.store.signalling import Signalling
 
@@ -419,6 +420,7 @@ class Store(
     Flow,
     Operating,
     Examining,
+    Observing,
     Scheduling,
     Access,
     Signalling,

@@ -13,6 +13,7 @@ from windlass.clock import Clock
 from windlass.config import PoolConfig, WorkerConfig, app_version, ring
 from windlass.errors import InvalidValue
 from windlass.loop import Loop
+from windlass.observe.ledger import Ledger
 from windlass.registry import SHELL, Handler, Registry, shell_handler
 from windlass.size import told_size
 from windlass.store.protocol import Look, Store, Vitals, WorkerInfo
@@ -75,6 +76,7 @@ class Parts:
         self.gates = Gates(registry, self.types)
         self.tally = Tally(store, self.gates.breaker_of, clock=clock)
         self.terms = Terms(store, self.handlers, self.gates, self.tally)
+        self.ledger = Ledger(store)
         self.guard = Guard()
         marks = Marks(config.mark)
         self.shell = Shell(marks, self.guard, clock)
@@ -106,6 +108,7 @@ class Parts:
             self.heartbeat.loop,
             self.settler.loop,
             self.warden.loop,
+            self.ledger.loop,
         )
 
     def idle(self) -> bool:
@@ -125,6 +128,7 @@ class Parts:
             working=lambda: not self.idle(),
             limited=self.gates.limited,
             settled=self.tally.note,
+            ledger=self.ledger,
         )
 
     def _make_runner(self, chance: Callable[[], float]) -> Runner:
@@ -158,6 +162,7 @@ class Parts:
             standing=self.standing,
             gates=self.gates,
             start=self.caller.start,
+            ledger=self.ledger,
             lease=self._config.lease,
             poll=self._config.poll,
             clock=self._clock,
@@ -174,6 +179,7 @@ class Parts:
             runner=self.runner,
             stop=self.warden.stop,
             seen=self._saw,
+            ledger=self.ledger,
             lease=self._config.lease,
             every=min(LOOK_EVERY, self._config.poll),
             clock=self._clock,
@@ -188,6 +194,7 @@ class Parts:
             policy=self.terms.policy,
             clock=self._clock,
             ticked=self.ticks.note,
+            ledger=self.ledger,
         )
 
     def _freed(self, pool: Pool) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from windlass.clock import span
+from windlass.clock import from_micros, span
 from windlass.store import rows
-from windlass.store.verbs import access, chaining, producing
+from windlass.store.verbs import access, chaining, history, producing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
     from windlass.store.protocol import Retention
     from windlass.store.transaction import Tx
@@ -42,6 +43,7 @@ def prune_notes(tx: Tx, keep: Retention) -> None:
     for which in ("failures", "tallies"):
         tx.change(f"prune_{which}", before=tx.now - span(WORKER_ROWS))
     tx.change("prune_held")
+    history.prune(tx)
 
 
 def _prune(tx: Tx, which: str, before: int, limit: int) -> int:
@@ -52,6 +54,12 @@ def _prune(tx: Tx, which: str, before: int, limit: int) -> int:
     if gone:
         tx.change("free_answered", ids=rows.json_text([row["id"] for row in gone]))
     return len(gone)
+
+
+def oldest_record(tx: Tx) -> datetime | None:
+    """When the oldest record of the archive ended."""
+    row = tx.row("oldest_record")
+    return None if row is None or row["finished_at"] is None else from_micros(row["finished_at"])
 
 
 def settings(tx: Tx) -> dict[str, str]:
