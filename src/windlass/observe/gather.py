@@ -15,7 +15,7 @@ from windlass.observe.autoscale import Load, Terms, after_cooldown, desired
 from windlass.observe.expose import Family, family, histogram
 from windlass.observe.fleet import seen
 from windlass.observe.metrics import COUNTED, FAILURES, REQUESTS, Kind, Metric
-from windlass.registry import limit_from
+from windlass.policy.limit import limit_from
 from windlass.settings import KEY, Settings
 from windlass.store.flow import Switches
 from windlass.store.observing import Past, Sample, Standing, Step

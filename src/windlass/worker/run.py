@@ -209,9 +209,14 @@ class Run:
             self._ended = True
             return self._held
 
-    def ran(self, now: float) -> timedelta | None:
-        """How long it has run by now; None if it never started."""
-        return None if self.started is None else timedelta(seconds=now - self.started)
+    def ran(self, now: float) -> float | None:
+        """Seconds since the start; None if there was none."""
+        return None if self.started is None else now - self.started
+
+    def lasted(self, now: float) -> timedelta | None:
+        """The same, as it is written down."""
+        seconds = self.ran(now)
+        return None if seconds is None else timedelta(seconds=seconds)
 
     def store_time(self, now: float) -> datetime:
         """The store's time at `now`, counted on from the claim: our own wall clock may be wrong."""
@@ -221,7 +226,7 @@ class Run:
 
 def settlement(run: Run, outcome: Outcome, now: float, app: str, *, held: bool = False) -> Settlement:
     """An outcome with what is written beside it: a completion brings jobs along, and may be checked later."""
-    ran = run.ran(now)
+    ran = run.lasted(now)
     if not isinstance(outcome, Done):
         return Settlement(run.lease, outcome, ran, app=app, held=held)
     verify = run.handler.verify

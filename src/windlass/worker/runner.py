@@ -163,7 +163,7 @@ class Runner:
             if run.trace is not None:
                 run.trace.ended(Done())
             self._runs.drop([run.token])
-            self._settler.note_completed(run.lease, ended, run.ran(self._clock.monotonic()))
+            self._settler.note_completed(run.lease, ended, run.lasted(self._clock.monotonic()))
         else:
             self._settle(run, ended, held=held)
         return True
