@@ -122,7 +122,7 @@ def plan(load: Load) -> Plan:
 
 
 def measured(store: Store) -> dict[str, Any]:
-    """What this store has seen in the last week: the rate of its busiest hour, and the mean run of all types."""
+    """What this store has seen in the last week: the rate of its busiest hour, the mean run of all types."""
     now = store.now()
     past = store.history(Step.HOUR, now - _LOOKED_BACK, now)
     came = Counter({each.at: 0 for each in past})
