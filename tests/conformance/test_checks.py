@@ -11,6 +11,7 @@ from tests.conformance.scene import (
     DEAD,
     DONE,
     MAIL,
+    REAPED,
     REPORT,
     a_job,
     a_worker,
@@ -69,7 +70,7 @@ def test_each_of_many_completions_brings_its_own(store: Store, clock: ManualCloc
 
 def test_a_result_that_came_too_late_brings_none(store: Store, clock: ManualClock) -> None:
     lost = take_new(store)
-    store.settle([Settlement(lost, AGAIN, None)])
+    store.settle([Settlement(lost, REAPED, None)])
     held = take_one(store, worker="worker-2")
     assert end(store, lost) == [lost]
     clock.advance(SOON)

@@ -105,7 +105,7 @@ def test_a_type_that_is_enqueued_and_never_taken_is_named(still: Still, ops: Ops
     name = "nobody" if why == "no_worker" else "wait"
     still.put(2, job_type=name)
     if why == "paused":
-        ops.pause("wait")
+        still.store.pause("wait", by="ann")
     still.clock.advance(61)
     alive(still)
     [untaken] = look(still, ops).untaken

@@ -141,7 +141,7 @@ def test_a_failure_marks_its_span_and_tells_no_message(queue: Queue, spans: Span
         send.enqueue("secret@b.c").wait(PATIENCE)
     ran = spans["process send"]
     assert ran.status.status_code is trace.StatusCode.ERROR
-    assert (ran.attributes or {})["error.type"] == "FatalError"
+    assert (ran.attributes or {})["error.type"] == "windlass.errors.FatalError"
     assert (ran.attributes or {})["windlass.job.outcome"] == "dead"
     assert "secret" not in spans.told()
 
