@@ -17,6 +17,7 @@ from windlass.errors import ConfirmationNeeded, InvalidValue, JobNotFound, Worke
 from windlass.job import HIGHEST_PRIORITY, Job, TypeInfo, View
 from windlass.ops import keys
 from windlass.ops.bulk import Bulk, Verb, act_on_all, matching, narrowed
+from windlass.ops.evidence import judged
 from windlass.ops.flow import FlowVerbs
 from windlass.ops.keys import KeyWish
 from windlass.ops.local import Stop, local_workers, stop, with_the_gone_dead
@@ -77,7 +78,7 @@ class Ops(FlowVerbs):
         """One look at jobs, types and workers, with what is wrong in words."""
         held = settings.read(self.store.settings())
         seen = overview(self.store.counts(), self.store.types(), self._fleet(), held, self.store.switches())
-        return with_schedules(seen, self.schedules.list())
+        return with_schedules(judged(seen, self.store), self.schedules.list())
 
     def find(self, where: Filter, *, limit: int = 50, cursor: str | None = None) -> Page:
         """Jobs, newest first."""

@@ -22,6 +22,7 @@ from windlass.job import (
 )
 from windlass.ops import Verb
 from windlass.ops.keys import Role
+from windlass.ops.verdict import Verdict
 from windlass.queue.options import MOST_PARENTS
 from windlass.schedule.timing import MAX_NAME
 from windlass.store.flow import BreakerState
@@ -580,6 +581,14 @@ class ScheduleSummaryDocument(msgspec.Struct, frozen=True, kw_only=True):
     next_at: datetime | None
 
 
+class BandDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The due jobs of one priority, and for how many seconds the oldest of them has waited."""
+
+    priority: int
+    due: int
+    oldest: float
+
+
 class StatsDocument(msgspec.Struct, frozen=True, kw_only=True):
     """One look at everything."""
 
@@ -591,6 +600,8 @@ class StatsDocument(msgspec.Struct, frozen=True, kw_only=True):
     types: list[TypeDocument]
     warnings: list[str]
     schedules: ScheduleSummaryDocument | None
+    bands: list[BandDocument]
+    verdict: Verdict | None
 
 
 class FireDocument(msgspec.Struct, frozen=True, kw_only=True):
