@@ -29,8 +29,11 @@ SIZES = {"wide": (1280, 860), "phone": (390, 844)}
 THEMES = ("light", "dark")
 PLAIN = ("overview", "dead", "types", "workers", "schedules", "database", "audit", "settings")
 # Enough for flat surfaces and smooth letters, and a third of the size.
-COLOURS = 64
+COLOURS = 128
 MOST_BYTES = 3_000_000
+_NEUTRAL = """root => document.querySelectorAll('pre').forEach(
+    each => { each.textContent = each.textContent.replaceAll(root, '/app') }
+)"""
 
 
 def main() -> int:
@@ -59,7 +62,7 @@ def pages(browser: Browser, only: str) -> None:
         for account in range(5):
             shop.enqueue("report.build", {"account": account})
         with shop.queue.worker(concurrency=2), serving(shop.queue, upkeep=False) as house:
-            shop.until(lambda: shop.counts()["processing"] > 1)
+            shop.until(lambda: shop.ops.status().fleet.busy > 1)
             more = {"jobs": "jobs?q=type:email.send", "job": f"jobs/{story}", "type": "types/crm.sync"}
             paths = {name: name for name in PLAIN} | more
             for (name, path), theme, size in itertools.product(paths.items(), THEMES, SIZES):
@@ -77,7 +80,7 @@ def incidents(browser: Browser, only: str) -> None:
             stage(shop)
             with shop.queue.worker(concurrency=2), serving(shop.queue, upkeep=False) as house:
                 if name == "too_few_workers":
-                    shop.until(lambda: shop.counts()["processing"] > 0)
+                    shop.until(lambda: shop.ops.status().fleet.busy > 1)
                 take(browser, house.url, f"incident-{name}", "light", "wide")
                 shop.go_on.set()
 
@@ -102,6 +105,8 @@ def take(browser: Browser, url: str, name: str, theme: str, size: str) -> None:
     page.locator(".loading").wait_for(state="detached")
     page.locator(".connection.live").wait_for()
     page.wait_for_timeout(1200)
+    # A picture for everybody names no folder of the machine that it was taken on.
+    page.evaluate(_NEUTRAL, str(ROOT))
     picture = Image.open(io.BytesIO(page.screenshot(full_page=False))).convert("RGB")
     picture.quantize(COLOURS, dither=Image.Dither.NONE).save(FOLDER / f"{name}.png", optimize=True)
     context.close()

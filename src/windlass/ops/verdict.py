@@ -159,7 +159,8 @@ def _type_findings(
         found.append(failing)
     elif each.counts[View.DUE] and fleet.alive and (slow := _slow(now, each, running)) is not None:
         found.append(slow)
-    if dead := each.counts[JobState.DEAD]:
+    told = any(finding.cause is Cause.POISON for finding in found)
+    if (dead := each.counts[JobState.DEAD]) and not told:
         found.append(
             Finding(
                 cause=Cause.DEAD,

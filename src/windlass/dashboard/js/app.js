@@ -63,6 +63,7 @@ function show() {
   const found = allowed().find((each) => each.path === here.path);
   drawTop(found);
   document.title = found ? `${here.name ? `${here.name.slice(0, 13)} · ` : ""}${found.name} · Windlass` : "Windlass";
+  document.querySelector("nav [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
   patch(main, loading());
   window.scrollTo(0, 0);
   if (!found) {

@@ -47,12 +47,12 @@ export default function dead(context) {
       "Dead letters by type and error",
       [
         { name: "Type", cell: (group) => typeLink(group.type) },
-        { name: "Error", cell: (group) => [el.span({ class: "error-text" }, group.error || "by hand"), group.message && el.span({ class: "muted clip" }, " ", group.message)] },
+        { name: "Error", cell: (group) => el.div(el.div({ class: "error-text", title: group.error }, group.error.split(".").pop() || "by hand"), group.message && el.div({ class: "muted clip" }, group.message)) },
         { name: "Jobs", class: "number", cell: (group) => el.a({ href: `#/jobs?q=${encodeURIComponent(lineOf(group))}` }, number(group.count)) },
         { name: "First", class: "number", cell: (group) => time(group.first) },
         { name: "Last", class: "number", cell: (group) => time(group.last) },
         { name: "Over time", cell: (group) => sparkline(group.spark, `Deaths over time: ${group.spark.join(", ")}`) },
-        { name: "Sample", cell: (group) => jobLink(sampleOf(group)) },
+        { name: "Sample", cell: (group) => jobLink(sampleOf(group), `${sampleOf(group).slice(0, 8)}…`) },
         api.may("operate") && {
           name: "Actions", class: "row-actions",
           cell: (group) => [

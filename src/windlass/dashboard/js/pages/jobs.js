@@ -96,7 +96,7 @@ export default function jobs(context) {
           name: "", class: "tick", head: el.input({ type: "checkbox", "aria-label": "Choose all on this page", checked: every, onchange: toggleAll }),
           cell: (job) => el.input({ type: "checkbox", "aria-label": `Choose job ${job.id}`, checked: state.all || state.chosen.has(job.id), onchange: () => toggle(job) }),
         },
-        { name: "Job", cell: (job) => [jobLink(job.id), job.key && el.span({ class: "muted clip" }, " ", job.key)] },
+        { name: "Job", cell: (job) => [jobLink(job.id), job.key && el.span({ class: "muted clip aside" }, job.key)] },
         { name: "State", cell: stateOf },
         { name: "Type", cell: (job) => typeLink(job.type) },
         { name: "Enqueued", class: "number", cell: (job) => time(job.enqueued_at ?? job.created_at) },

@@ -59,24 +59,33 @@ const CAUSES = {
 
 function verdict({ verdict: told, warnings }) {
   if (!told) return el.div({ class: "verdict notice" }, warnings[0] ?? "Healthy");
-  const lasting = told.since ? el.span({ class: "since" }, "for ", el.time({ datetime: told.since }, span(ageOf(told.since)))) : null;
+  // The worst is the headline; the others stand below it.
+  const [first, ...others] = told.state === "trouble" ? told.findings : [null, ...told.findings];
   const title = { healthy: "Healthy", notice: "Healthy", trouble: "Trouble" }[told.state];
   return el.section(
-    { class: `verdict ${told.state}`, "aria-label": "Verdict", "data-state": told.state },
-    el.p({ class: "sentence", role: "status" }, el.span({ class: "mark", "aria-hidden": "true" }), el.span({ class: "hidden" }, `${title}. `), el.strong(told.sentence), lasting),
-    told.findings.length > 0 &&
+    { class: `verdict ${told.state}`, "aria-label": "Verdict", "data-state": told.state, "data-cause": first?.cause },
+    el.p(
+      { class: "sentence", role: "status" },
+      el.span({ class: "mark", "aria-hidden": "true" }),
+      el.span(el.span({ class: "hidden" }, `${title}. `), el.strong(told.sentence), told.since && el.span({ class: "since" }, " for ", el.time({ datetime: told.since }, lasting(told.since)))),
+    ),
+    first && el.p({ class: "remedy" }, badge(CAUSES[first.cause] ?? first.cause, "bad"), remedy(first)),
+    others.length > 0 &&
       el.ul(
-        told.findings.slice(0, 8).map((each) =>
+        others.slice(0, 8).map((each) =>
           el.li(
             { "data-cause": each.cause },
             badge(CAUSES[each.cause] ?? each.cause, each.grave ? "bad" : "calm"),
-            el.span({ class: "found" }, each.sentence, each.since ? el.span({ class: "muted" }, ` · for ${span(ageOf(each.since))}`) : null),
-            el.span({ class: "mend" }, each.type ? el.a({ href: place(each) }, "look") : null, each.mend ? command(each.mend) : null),
+            el.span({ class: "found" }, each.sentence, each.since ? el.span({ class: "muted" }, ` · for ${lasting(each.since)}`) : null),
+            remedy(each),
           ),
         ),
       ),
   );
 }
+
+const lasting = (since) => span(Math.max(1, Math.round(ageOf(since))));
+const remedy = (each) => el.span({ class: "mend" }, each.type ? el.a({ href: place(each) }, "look") : null, each.mend ? command(each.mend) : null);
 
 function place({ cause, type }) {
   if (cause === "dead" || cause === "poison") return `#/dead?type=${encodeURIComponent(type)}`;

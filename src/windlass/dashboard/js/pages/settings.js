@@ -3,7 +3,7 @@
 import * as api from "../api.js";
 import { el } from "../dom.js";
 import { Exact } from "../exact.js";
-import { moment } from "../format.js";
+import { moment, span } from "../format.js";
 import { ask, badge, button, command, empty, panel, table, time, WHY } from "../ui.js";
 
 export default function settings(context) {
@@ -20,12 +20,16 @@ export default function settings(context) {
 
 const written = (value) => (value === null || value === undefined ? "" : value instanceof Exact ? value.source : typeof value === "object" ? JSON.stringify(value) : String(value));
 
+// Durations are stored as seconds, which nobody reads well.
+const DURATION = /(^|\.)(timeout|base|cap|jitter|window|probe)$|^keep_/;
+const shown = ({ name, value }) => (DURATION.test(name) && typeof value === "number" ? el.span({ title: `${value} s` }, span(value)) : written(value));
+
 function list(all, look) {
   return table(
     "Settings",
     [
       { name: "Name", cell: (each) => el.code(each.name) },
-      { name: "Value", cell: (each) => written(each.value) || "–" },
+      { name: "Value", cell: (each) => shown(each) || "–" },
       { name: "Set by", cell: (each) => (each.stored ? badge("an operator", "warn") : el.span({ class: "muted" }, "default")) },
       api.may("operate") && {
         name: "Actions", class: "row-actions",

@@ -83,7 +83,7 @@ function one(each, { catalogue, history }, look) {
   return [
     el.div({ class: "title" }, el.h1(each.name, " ", stateOfType(each)), !each.known && el.p({ class: "muted" }, "No code has registered it")),
     api.may("operate") &&
-      el.div({ class: "actions", role: "toolbar", "aria-label": "Actions" }, pauseButton(each, look, "primary"), button("Limits and retries", () => setLimits(each, look)), button("Circuit breaker", () => setBreaker(each, look))),
+      el.div({ class: "actions", role: "toolbar", "aria-label": "Actions" }, pauseButton(each, look), button("Limits and retries", () => setLimits(each, look)), button("Circuit breaker", () => setBreaker(each, look))),
     each.paused && el.div({ class: "banner warn" }, `Paused by ${each.paused.by}${each.paused.why ? ` (${each.paused.why})` : ""}, `, time(each.paused.at)),
     each.breaker?.open &&
       el.div({ class: "banner bad" }, `The circuit breaker is open${each.breaker.by ? `, by ${each.breaker.by}` : ""}${each.breaker.why ? `: ${each.breaker.why}` : ""}, `, time(each.breaker.at), each.breaker.probe_at && [". The next job is let through ", time(each.breaker.probe_at)]),

@@ -28,9 +28,8 @@ function list(all, jobs, look) {
   return table(
     "Workers, newest first",
     [
-      { name: "Worker", cell: (each) => el.a({ href: `#/workers/${encodeURIComponent(each.id)}`, class: "mono", title: each.id }, each.id.slice(0, 18)) },
+      { name: "Worker", cell: (each) => el.a({ href: `#/workers/${encodeURIComponent(each.id)}`, class: "mono" }, each.id) },
       { name: "State", cell: (each) => [stateOf(each), each.deaf && badge("not notified", "warn"), each.held > 0 && badge(`${each.held} held`, "warn")] },
-      { name: "Host", cell: (each) => `${each.host} · ${each.pid}` },
       { name: "Busy", cell: (each) => gauge(each.busy / each.slots, `${each.busy} of ${each.slots} slots busy`) },
       { name: "Slots", class: "number", cell: (each) => `${number(each.busy)} / ${number(each.slots)}` },
       some("memory") && { name: "Memory", class: "number", cell: (each) => bytes(each.memory) },
@@ -40,7 +39,7 @@ function list(all, jobs, look) {
       { name: "Beat", class: "number", cell: (each) => time(each.beat_at) },
       { name: "Started", class: "number", cell: (each) => time(each.started_at) },
       { name: "Version", cell: (each) => each.version },
-      { name: "Types", cell: (each) => el.span({ class: "clip", title: each.types.join(", ") }, each.types.join(", ")) },
+      { name: "Types", cell: (each) => el.span({ class: "clip short", title: each.types.join(", ") }, each.types.join(", ")) },
       api.may("operate") && {
         name: "Actions", class: "row-actions",
         cell: (each) => each.alive && each.state !== "draining" && button("Drain", () => drain(each, look), { kind: "small", "aria-label": `Drain ${each.id}` }),
