@@ -6,7 +6,7 @@ DEV := $(PYTHON) scripts/dev.py
 .DEFAULT_GOAL := help
 .PHONY: help run test check format setup lock docs kill-run kill-commit schedule-run move-run two-hosts bad-company shutdown-matrix suspects churn growth held-xmin
 .PHONY: limit-storm unique-storm breaker-walk fairness server-kill foreign-workers contract
-.PHONY: bench bench-quick bench-self examples
+.PHONY: bench bench-quick bench-self examples screenshots
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1	\2/'
@@ -94,6 +94,9 @@ bench-self: ## Measure this tree alone, as `windlass bench` does for users
 
 examples: ## Type the commands of each example's README in a new environment; ARGS=flask for one
 	@$(DEV) exec python scripts/examples.py $(ARGS)
+
+screenshots: ## Take the dashboard's pictures for the documentation; needs Chromium
+	@$(DEV) exec python scripts/screenshots.py $(ARGS)
 
 docs: ## Build the documentation site into site/
 	@$(DEV) exec python scripts/docs.py

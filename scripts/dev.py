@@ -37,7 +37,11 @@ REQUIREMENTS_HEADER = "# The development environment; `python3 scripts/dev.py lo
 
 # Servers that we start for ourselves, and a program of each. The other majors are a pinned wheel's.
 POSTGRES = {"postgresql-15": Path("/usr/lib/postgresql/15/bin/postgres")}
-TESTED = {**POSTGRES, "pgbouncer": Path("/usr/sbin/pgbouncer")}
+TESTED = {
+    **POSTGRES,
+    "pgbouncer": Path("/usr/sbin/pgbouncer"),
+    "chromium-headless-shell": Path("/usr/bin/chromium-headless-shell"),
+}
 MEASURED = {**POSTGRES, "redis-server": Path("/usr/bin/redis-server")}
 HANDS_ON = ("test", "run", "exec", "bench")
 BAN_EVERYWHERE = 'lint.flake8-tidy-imports.banned-api."asyncio.wait_for".msg="use asyncio.timeout"'
@@ -56,7 +60,7 @@ import platform, sqlite3, sys
 from importlib.metadata import version
 
 sys.path.insert(0, ".")
-from tests.servers import pgbouncer, postgres
+from tests.servers import chromium, pgbouncer, postgres
 
 release = sqlite3.sqlite_version_info
 mended = release >= (3, 51, 3) or (3, 50, 7) <= release < (3, 51) or (3, 44, 6) <= release < (3, 45)
@@ -75,6 +79,9 @@ for major in postgres.MAJORS:
 bouncer = pgbouncer.program()
 missing = "missing: its tests are skipped; " + pgbouncer.INSTALL
 rows.append(("PgBouncer", "", str(bouncer) if bouncer else missing))
+browser = chromium.program()
+missing = "missing: its tests are skipped; " + chromium.INSTALL
+rows.append(("Chromium", "", str(browser) if browser else missing))
 for row in rows:
     print("  {:<12} {:<10} {}".format(*row))
 """

@@ -71,7 +71,7 @@ class House:
 @contextlib.contextmanager
 def serving(queue: Queue, **options: Any) -> Iterator[House]:
     """A server for as long as a block lasts."""
-    server = Server(queue, ServerConfig(port=0, **options))
+    server = Server(queue, ServerConfig(**{"port": 0, **options}))
     address: list[str] = []
     up = threading.Event()
 

@@ -40,6 +40,9 @@ def status() -> None:
         click.echo(encode(seen))
         return
     click.echo(f"{here.place}: {_fleet(seen)}")
+    if seen.verdict is not None and seen.verdict.state == "trouble":
+        since = "" if seen.verdict.since is None else f", for {age(seen.now - seen.verdict.since)}"
+        click.echo(here.screen.paint(f"{seen.verdict.sentence}{since}", "red"))
     if seen.types:
         click.echo()
         click.echo("\n".join(_status_table(seen, here.screen)))

@@ -112,7 +112,7 @@ class Everything:
         if self._serves:
             try:
                 self._server, url = serve_beside(queue, self._port)
-                said = f"The HTTP API is at {url}/api/v1, and described at {url}/docs"
+                said = f"The HTTP API is at {url}/api/v1, and described at {url}/docs; the dashboard: {url}"
             except Refused as missing:
                 if self._port is not None:
                     raise

@@ -17,6 +17,7 @@ from windlass.errors import ConfirmationNeeded, InvalidValue, JobNotFound, Worke
 from windlass.job import HIGHEST_PRIORITY, Job, TypeInfo, View
 from windlass.ops import keys
 from windlass.ops.bulk import Bulk, Verb, act_on_all, matching, narrowed
+from windlass.ops.evidence import judged
 from windlass.ops.flow import FlowVerbs
 from windlass.ops.keys import KeyWish
 from windlass.ops.local import Stop, local_workers, stop, with_the_gone_dead
@@ -81,7 +82,7 @@ class Ops(OncallVerbs, FlowVerbs, ObservingVerbs):
         seen, fleet = self._seen()
         found = gather(self.store, seen.types, fleet, anew=False)
         told = msgspec.structs.replace(seen, warnings=[*seen.warnings, *found.warnings])
-        return with_schedules(told, self.schedules.list())
+        return with_schedules(judged(told, self.store), self.schedules.list())
 
     def signals(self) -> Signals:
         """What a depth does not tell: starved, untaken, done twice, completed without effect, stopped."""

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import structs
 
 from windlass.job import JobState, TypeInfo, View
+from windlass.ops.verdict import Verdict
 from windlass.policy.limit import UNLIMITED, Limit, limit_from
 from windlass.policy.retry import Retry
 from windlass.settings import KEY, Effective, Settings
@@ -64,6 +65,14 @@ class ScheduleSummary(msgspec.Struct, frozen=True, kw_only=True):
     next_at: datetime | None
 
 
+class Band(msgspec.Struct, frozen=True, kw_only=True):
+    """The due jobs of one priority, over all types. One that is starved grows old while others are taken."""
+
+    priority: int
+    due: int
+    oldest: timedelta
+
+
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """One look at everything. `warnings` are whole sentences for the person on call."""
 
@@ -75,6 +84,9 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     types: list[TypeStatus]
     warnings: list[str]
     schedules: ScheduleSummary | None = None
+    # The highest priority first.
+    bands: list[Band] = []
+    verdict: Verdict | None = None
 
 
 # The columns of every count, in the order in which people read them.
@@ -118,6 +130,7 @@ def overview(
         fleet=_fleet(health),
         types=types,
         warnings=_warnings(types, health),
+        bands=_bands(counts),
     )
 
 
@@ -171,6 +184,18 @@ def _column(state: JobState, view: str | None) -> str:
     if state is JobState.PROCESSING and view == View.STUCK:
         return View.STUCK
     return state
+
+
+def _bands(counts: Counts) -> list[Band]:
+    due = [each for each in counts.counts if each.priority is not None]
+    return [
+        Band(
+            priority=priority,
+            due=sum(each.count for each in due if each.priority == priority),
+            oldest=max(each.oldest or timedelta(0) for each in due if each.priority == priority),
+        )
+        for priority in sorted({each.priority for each in due if each.priority is not None}, reverse=True)
+    ]
 
 
 def _fleet(workers: Sequence[WorkerHealth]) -> FleetSummary:

@@ -20,7 +20,7 @@ from windlass.server.observing import ENQUEUES, note_enqueue
 from windlass.server.openapi import contract
 from windlass.server.problems import Problem
 from windlass.server.reply import Reply
-from windlass.server.table import ROUTES
+from windlass.server.table import PAGES, ROUTES
 from windlass.server.wire import exchange
 
 if TYPE_CHECKING:
@@ -37,12 +37,14 @@ _MOST_AT_ONCE = 1_000
 class App:
     """The ASGI application: finds the route, asks who calls, answers; every refusal is a problem."""
 
-    def __init__(self, parts: Parts, routes: Sequence[Route] = ROUTES) -> None:
+    def __init__(
+        self, parts: Parts, routes: Sequence[Route] = ROUTES, pages: Sequence[Route] = PAGES
+    ) -> None:
         self.parts = parts
         self._busy = 0
         parts.contract = contract(routes)
         by_path: dict[str, dict[str, Route]] = {}
-        for route in routes:
+        for route in (*routes, *pages):
             by_path.setdefault(route.path, {})[route.method] = route
         # What has no name in its path, jobs that come in above all, need not be searched for.
         self._plain = {path: methods for path, methods in by_path.items() if "{" not in path}
@@ -156,7 +158,8 @@ def _choose(methods: Mapping[str, Route], method: str) -> Route:
 
 
 async def _send(reply: Reply, scope: Scope, send: Send) -> None:
-    headers: list[tuple[bytes, bytes]] = [(b"content-type", reply.media_type), *_ALWAYS]
+    headers: list[tuple[bytes, bytes]] = [(b"content-type", reply.media_type)]
+    headers += _ALWAYS if not reply.headers else [each for each in _ALWAYS if each[0] not in reply.headers]
     headers += reply.headers.items()
     if reply.stream is None:
         headers.append((b"content-length", b"%d" % len(reply.body)))
@@ -182,7 +185,7 @@ def _readable(path: str) -> str:
 _LONGEST_PATH = 200
 # Stands for a slash within a name while the route is looked for; text from outside has none of these.
 _SLASH = "\udc2f"
-# No page may frame, sniff, cache or extend what is answered here.
+# No page may frame, sniff, cache or extend what is answered here, unless the answer says otherwise.
 _ALWAYS = (
     (b"cache-control", b"no-store"),
     (b"x-content-type-options", b"nosniff"),

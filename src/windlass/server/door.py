@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from windlass.server.identity import LOCAL, Identity, Need
 from windlass.server.keyring import refusal
 from windlass.server.problems import Problem
+from windlass.server.sessions import key_of
 
 if TYPE_CHECKING:
     from starlette.types import Scope
@@ -66,16 +67,33 @@ class Door:
         self._looked = monotonic()
         await self._look()
 
+    def _sent(self, scope: Scope) -> str | None:
+        """The key that came with a request: in its header or, where keys are needed, in a cookie."""
+        header = _bearer(scope)
+        return key_of(scope) if header is None and self._keyring.needed else header
+
+    async def who(self, scope: Scope) -> Identity | None:
+        """Who calls, if that is known."""
+        return await self._known(self._sent(scope))
+
+    async def opens(self, key: str) -> bool:
+        """Whether an API key is good for anything."""
+        return await self._known(key) is not None
+
+    async def _known(self, sent: str | None) -> Identity | None:
+        identity = self._keyring.known(sent)
+        if identity is None and self._keyring.may_be_new(sent):
+            await self._look_soon()
+            identity = self._keyring.known(sent)
+        return identity
+
     async def identify(self, scope: Scope, route: Route) -> Identity:
         """Who calls, if they may do what the route needs."""
         need = route.need
         if need is Need.NOTHING:
             return LOCAL
-        sent = _bearer(scope)
-        identity = self._keyring.known(sent)
-        if identity is None and self._keyring.may_be_new(sent):
-            await self._look_soon()
-            identity = self._keyring.known(sent)
+        sent = self._sent(scope)
+        identity = await self._known(sent)
         if identity is None:
             raise refusal(sent)
         if not identity.may(need):
@@ -88,7 +106,7 @@ class Door:
 
 
 def _bearer(scope: Scope) -> str | None:
-    """The key that came with a request."""
+    """The key in a request's header."""
     for name, value in scope["headers"]:
         if name == b"authorization":
             kind, _, secret = value.decode("latin-1").partition(" ")

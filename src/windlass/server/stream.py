@@ -28,6 +28,7 @@ _SIGN_OF_LIFE_SECONDS = 15.0
 _MOST_WAITING = 100
 _MOST_LISTENERS = 1_000
 _MOST_FAILURES = 100
+_TOLD_OF_TYPES = ("counts", "workers", "effective", "paused", "breaker")
 
 
 class Stream:
@@ -101,9 +102,9 @@ class Stream:
         now = stats.pop("now")
         # Ages change with every look: they are for who asks, not for who listens.
         stats.pop("oldest_due")
+        stats.pop("bands")
         stats["types"] = {
-            each.pop("name"): {name: each[name] for name in ("counts", "workers", "effective")}
-            for each in stats["types"]
+            each.pop("name"): {name: each[name] for name in _TOLD_OF_TYPES} for each in stats["types"]
         }
         failures: list[Job] = []
         if self._since is not None:

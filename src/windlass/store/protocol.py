@@ -273,14 +273,15 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class Count(msgspec.Struct, frozen=True):
-    """How many jobs of one type stand in one state (and view)."""
+    """How many jobs of one type stand in one state (and view); of due ones, of one priority."""
 
     type: str
     state: JobState
     view: str | None
     count: int
-    # For due jobs: how long the oldest has waited.
+    # For due jobs: how long the oldest has waited, and the priority of all of them.
     oldest: timedelta | None = None
+    priority: int | None = None
 
 
 class Counts(msgspec.Struct, frozen=True):

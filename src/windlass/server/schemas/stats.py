@@ -6,6 +6,7 @@ from datetime import datetime
 
 import msgspec
 
+from windlass.ops.verdict import Verdict
 from windlass.server.schemas.types import TypeDocument
 
 
@@ -34,6 +35,14 @@ class ScheduleSummaryDocument(msgspec.Struct, frozen=True, kw_only=True):
     next_at: datetime | None
 
 
+class BandDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The due jobs of one priority, and for how many seconds the oldest of them has waited."""
+
+    priority: int
+    due: int
+    oldest: float
+
+
 class StatsDocument(msgspec.Struct, frozen=True, kw_only=True):
     """One look at everything."""
 
@@ -45,6 +54,8 @@ class StatsDocument(msgspec.Struct, frozen=True, kw_only=True):
     types: list[TypeDocument]
     warnings: list[str]
     schedules: ScheduleSummaryDocument | None
+    bands: list[BandDocument]
+    verdict: Verdict | None
 
 
 class WorkerDocument(msgspec.Struct, frozen=True, kw_only=True):

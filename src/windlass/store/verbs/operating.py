@@ -138,7 +138,7 @@ def edit(tx: Tx, job_id: str, change: Edit, by: str, why: str) -> Acted:
 
 
 def counts(tx: Tx) -> Counts:
-    """How many jobs stand where, by type."""
+    """How many jobs stand where, by type; due ones by priority, too."""
     found = [_due(row, tx.now) for row in tx.rows("count_due")]
     for row in tx.rows("count_later", now=tx.now, never=END_OF_TIME):
         view = View.DUE if row["due"] else View.RETRYING if row["tried"] else View.SCHEDULED
@@ -155,7 +155,7 @@ def counts(tx: Tx) -> Counts:
 
 def _due(row: Row, now: int) -> Count:
     waited = timedelta(microseconds=max(0, now - row["since"]))
-    return Count(row["type"], JobState.PENDING, View.DUE, row["count"], waited)
+    return Count(row["type"], JobState.PENDING, View.DUE, row["count"], waited, row["priority"])
 
 
 def _known(tx: Tx, job_id: str) -> Job:

@@ -1,0 +1,89 @@
+// What can be done to jobs? Each verb is asked for, done, and told of; many at once with a count before.
+
+import * as api from "./api.js";
+import { el } from "./dom.js";
+import { number, plural, span } from "./format.js";
+import { ask, WHY } from "./ui.js";
+
+export const VERBS = {
+  replay: { yes: "Replay", done: "replayed", states: ["dead"] },
+  cancel: { yes: "Cancel the job", done: "cancelled", states: ["pending", "processing"], danger: true },
+  bury: { yes: "Bury", done: "moved to the dead letters", states: ["pending", "processing"], danger: true },
+  discard: { yes: "Discard", done: "discarded", states: ["dead"], danger: true },
+};
+export const TITLES = { replay: "Replay", cancel: "Cancel", bury: "Bury", discard: "Discard" };
+
+const EXPLAINED = {
+  replay: "The job runs again with its attempts anew; its history is kept.",
+  cancel: "A waiting job ends as cancelled; a running one is stopped by its worker.",
+  bury: "The job goes to the dead letters, from where it can be replayed.",
+  discard: "The job is closed for good. Its record stays until its retention ends.",
+};
+const CONFIRM = { name: "confirm", label: "I have looked at them (needed for types marked as sensitive)", type: "checkbox" };
+
+// One verb for one job.
+export function actOn(job, verb, then) {
+  ask({
+    title: `${TITLES[verb]} this job of ${job.type}?`,
+    text: EXPLAINED[verb],
+    fields: verb === "replay" ? [WHY, CONFIRM] : [WHY],
+    yes: VERBS[verb].yes,
+    danger: VERBS[verb].danger,
+    async run({ why, confirm }) {
+      const acted = await api.post(api.at("jobs", job.id, verb), verb === "replay" ? { why, confirm } : { why });
+      then?.();
+      return acted.done ? `The job is ${acted.state}` : "Its worker was asked to stop it";
+    },
+  });
+}
+
+// One verb for all jobs of a filter. A rate makes it slow enough to watch, and to stop.
+export function actOnMany({ verb, filter, title, limit = null, rate = "", then }) {
+  const form = ({ limit: most, rate: pace, why, confirm }) => ({
+    action: verb,
+    filter,
+    why,
+    ...(verb === "replay" && { confirm }),
+    ...(most && { limit: Number(most) }),
+    ...(pace && { rate: Number(pace) }),
+  });
+  const count = async (values) => (await api.post("/jobs/actions", { ...form(values), rate: undefined, dry_run: true })).matched;
+  ask({
+    title: title ?? `${TITLES[verb]} all of these?`,
+    text: EXPLAINED[verb].replace("The job is", "Jobs are").replace("The job goes", "They go").replace("The job runs", "They run"),
+    fields: [
+      { name: "limit", label: "How many, oldest first", type: "number", value: limit ?? "", hint: "all of them", min: 1 },
+      { name: "rate", label: "Jobs per second", type: "number", value: rate, hint: "as fast as possible", min: 0.01, step: "any" },
+      WHY,
+      ...(verb === "replay" ? [CONFIRM] : []),
+    ],
+    yes: VERBS[verb].yes,
+    danger: VERBS[verb].danger,
+    async preview(values) {
+      const matched = await count(values);
+      const takes = values.rate && matched ? `, in about ${span(matched / Number(values.rate))}` : "";
+      return [el.b({ "data-count": matched }, plural(matched, "job")), ` will be ${VERBS[verb].done}${takes}`];
+    },
+    async run(values, { signal, progress }) {
+      const before = await count(values);
+      const watch = setInterval(async () => {
+        const left = await count({ ...values, limit: "" }).catch(() => null);
+        if (left !== null) progress(`${number(left)} still match; closing this stops it`);
+      }, 1500);
+      try {
+        progress(`${plural(before, "job")} to go; closing this stops it`);
+        return told(await api.post("/jobs/actions", form(values), signal), verb);
+      } finally {
+        clearInterval(watch);
+        then?.();
+      }
+    },
+  });
+}
+
+function told(done, verb) {
+  const parts = [`${plural(done.done, "job")} ${VERBS[verb].done}`];
+  if (done.asked) parts.push(`${number(done.asked)} asked of their workers`);
+  if (done.refused) parts.push(`${number(done.refused)} refused: ${done.refusals[0]}`);
+  return parts.join("; ");
+}

@@ -1,0 +1,83 @@
+// How does the page speak with the server? By the same API as everybody else; a refusal is an error with its reason.
+
+import { parse } from "./exact.js";
+
+const BASE = "/api/v1";
+
+// Who looks, and what they may do.
+export const session = { locked: false, known: true, name: null, may: [], token: null, version: "" };
+export const may = (need) => session.may.includes(need);
+
+export class Refused extends Error {
+  constructor(status, problem) {
+    super(problem.detail ?? `the server answered ${status}`);
+    this.status = status;
+    this.problem = problem;
+  }
+}
+
+let whenLocked = () => {};
+export function onLocked(handler) {
+  whenLocked = handler;
+}
+
+export const get = (path, query, signal) => call("GET", BASE + path + asQuery(query), undefined, signal);
+export const post = (path, body = {}, signal) => call("POST", BASE + path, JSON.stringify(body), signal);
+export const put = (path, body) => call("PUT", BASE + path, JSON.stringify(body));
+export const change = (path, text) => call("PATCH", BASE + path, text);
+export const sendText = (path, text) => call("POST", BASE + path, text);
+export const remove = (path, query) => call("DELETE", BASE + path + asQuery(query));
+
+// Something that an older server may not have: null if so.
+export async function maybe(path, query, signal) {
+  try {
+    return await get(path, query, signal);
+  } catch (error) {
+    if (error instanceof Refused && [400, 403, 404, 405].includes(error.status)) return null;
+    throw error;
+  }
+}
+
+export const at = (...parts) => "/" + parts.map(encodeURIComponent).join("/");
+
+export async function openSession() {
+  Object.assign(session, await call("GET", "/session"));
+}
+export async function logIn(key) {
+  await call("POST", "/login", JSON.stringify({ key }));
+  await openSession();
+}
+export async function logOut() {
+  await call("POST", "/logout", "{}");
+  await openSession();
+}
+
+function asQuery(query = {}) {
+  const pairs = Object.entries(query ?? {}).flatMap(([name, value]) =>
+    (Array.isArray(value) ? value : [value]).filter((each) => each !== null && each !== undefined && each !== "").map((each) => [name, each]),
+  );
+  return pairs.length ? `?${new URLSearchParams(pairs)}` : "";
+}
+
+async function call(method, url, body, signal) {
+  const headers = {};
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  if (session.token && method !== "GET") headers["X-Windlass-Token"] = session.token;
+  let answer;
+  try {
+    answer = await fetch(url, { method, headers, body, signal, credentials: "same-origin" });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Refused(0, { detail: "the server cannot be reached" });
+  }
+  const text = await answer.text();
+  let told;
+  try {
+    told = text ? parse(text) : {};
+  } catch {
+    told = { detail: `the server answered ${answer.status}` };
+  }
+  if (answer.ok) return told;
+  if (answer.status === 401 && url !== "/login") whenLocked();
+  throw new Refused(answer.status, told);
+}

@@ -1,0 +1,198 @@
+// The frame: who looks, where they are, and whether what they see is live.
+
+import * as api from "./api.js";
+import { el, patch } from "./dom.js";
+import { serverSays } from "./format.js";
+import { shortcuts } from "./keys.js";
+import { connect, disconnect, live, on, WORDS } from "./live.js";
+import audit from "./pages/audit.js";
+import database from "./pages/database.js";
+import dead from "./pages/dead.js";
+import job from "./pages/job.js";
+import jobs from "./pages/jobs.js";
+import login from "./pages/login.js";
+import overview from "./pages/overview.js";
+import schedules from "./pages/schedules.js";
+import settings from "./pages/settings.js";
+import types from "./pages/types.js";
+import workers from "./pages/workers.js";
+import { button, explainError, loading } from "./ui.js";
+
+// What the way there is called, which page it is, which key goes there after g, and what one needs to see it.
+const PAGES = [
+  { path: "overview", name: "Overview", key: "o", need: "see", page: overview },
+  { path: "jobs", name: "Jobs", key: "j", need: "look", page: (context) => (context.name ? job(context) : jobs(context)) },
+  { path: "dead", name: "Dead letters", key: "d", need: "see", page: dead },
+  { path: "types", name: "Types", key: "t", need: "see", page: types },
+  { path: "workers", name: "Workers", key: "w", need: "see", page: workers },
+  { path: "schedules", name: "Schedules", key: "s", need: "see", page: schedules },
+  { path: "database", name: "Database", key: "b", need: "see", page: database },
+  { path: "audit", name: "Audit", key: "a", need: "operate", page: audit },
+  { path: "settings", name: "Settings", key: "e", need: "see", page: settings },
+];
+const allowed = () => PAGES.filter((each) => api.may(each.need));
+
+let leaving = new AbortController();
+
+// --- where we are -------------------------------------------------------------------------------
+
+// #/jobs/ID?q=... -> {path, name, query}
+function where() {
+  const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
+  const [page, ...rest] = path.split("/");
+  return { path: page || allowed()[0]?.path, name: rest.length ? decodeURIComponent(rest.join("/")) : null, query: new URLSearchParams(query) };
+}
+
+export const go = (path) => {
+  location.hash = path;
+};
+
+function show() {
+  if (location.hash === "#main") return;
+  leaving.abort();
+  leaving = new AbortController();
+  const main = document.getElementById("main");
+  if (!api.session.known) {
+    disconnect();
+    drawTop(null);
+    patch(main);
+    login({ main, done: begin });
+    return;
+  }
+  const here = where();
+  const found = allowed().find((each) => each.path === here.path);
+  drawTop(found);
+  document.title = found ? `${here.name ? `${here.name.slice(0, 13)} · ` : ""}${found.name} · Windlass` : "Windlass";
+  document.querySelector("nav [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
+  patch(main, loading());
+  window.scrollTo(0, 0);
+  if (!found) {
+    patch(main, el.h1("Nothing here"), el.p("There is no such page, or your key does not show it. ", el.a({ href: "#/" }, "Back to the start")));
+    return;
+  }
+  found.page(context(main, here, leaving.signal));
+}
+
+// What a page is given: where it is, how it draws, and how it asks again while it is looked at.
+function context(main, here, signal) {
+  let failed = null;
+  let tree = [];
+  const draw = () => {
+    if (signal.aborted) return;
+    patch(main, failed && el.div({ class: "banner bad", role: "alert", key: "failed" }, failed), tree);
+  };
+  return {
+    ...here,
+    signal,
+    show(...fresh) {
+      tree = fresh;
+      draw();
+    },
+    // Ask now, every so often, and when the connection is back.
+    refresh(ask, seconds) {
+      let timer = null;
+      const again = async () => {
+        clearTimeout(timer);
+        if (signal.aborted) return;
+        try {
+          if (!document.hidden || failed === null) await ask();
+          failed = null;
+        } catch (error) {
+          if (error.name === "AbortError" || signal.aborted) return;
+          console.debug(error);
+          failed = explainError(error);
+          if (!tree.length) tree = [el.h1("Not to be had just now")];
+          draw();
+        }
+        if (!signal.aborted && seconds) timer = setTimeout(again, seconds * 1000);
+      };
+      on("state", (state) => state === "live" && again(), signal);
+      signal.addEventListener("abort", () => clearTimeout(timer));
+      again();
+      return again;
+    },
+    on: (kind, handler) => on(kind, handler, signal),
+    query: here.query,
+  };
+}
+
+// --- the top ------------------------------------------------------------------------------------
+
+function drawTop(found) {
+  const [word, told] = WORDS[live.state];
+  const dead = live.stats?.counts?.dead;
+  patch(
+    document.getElementById("top"),
+    el.a({ class: "brand", href: "#/" }, el.img({ src: "/static/icon.svg", alt: "", width: 22, height: 22 }), "Windlass"),
+    found !== null &&
+      el.nav(
+        { "aria-label": "Pages" },
+        allowed().map((each) =>
+          el.a(
+            { href: `#/${each.path}`, "aria-current": each === found ? "page" : null, title: `g ${each.key}` },
+            each.name,
+            each.path === "dead" && dead ? el.span({ class: "count", "data-live": "dead" }, dead > 999 ? "999+" : dead) : null,
+          ),
+        ),
+      ),
+    el.div(
+      { class: "top-end" },
+      found !== null && api.may("see") && el.span({ class: `connection ${live.state}`, role: "status", title: told }, el.i({ "aria-hidden": "true" }), word),
+      button("?", help, { kind: "quiet small", title: "Keys", "aria-label": "Keyboard shortcuts" }),
+      button(isDark() ? "☀" : "☾", switchTheme, { kind: "quiet small", title: "Light or dark", "aria-label": "Switch between light and dark" }),
+      api.session.locked && api.session.known &&
+        el.span({ class: "who" }, api.session.name, button("Log out", async () => { await api.logOut(); show(); }, { kind: "quiet small" })),
+    ),
+  );
+}
+
+const isDark = () => {
+  const chosen = document.documentElement.dataset.theme;
+  return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+};
+
+function switchTheme() {
+  const theme = isDark() ? "light" : "dark";
+  document.documentElement.dataset.theme = theme;
+  try {
+    localStorage.setItem("windlass.theme", theme);
+  } catch {
+    // Storage is switched off: it holds for this page.
+  }
+  drawTop(current());
+}
+
+const current = () => (api.session.known ? allowed().find((each) => each.path === where().path) : null);
+
+const help = shortcuts({ pages: allowed, go });
+
+// --- the beginning ------------------------------------------------------------------------------
+
+async function begin() {
+  try {
+    await api.openSession();
+  } catch (error) {
+    patch(document.getElementById("main"), el.h1("The server does not answer"), el.p(explainError(error)));
+    setTimeout(begin, 2000);
+    return;
+  }
+  if (api.session.known && api.may("see") && !api.session.tenant) connect();
+  show();
+}
+
+// A key that was revoked, or a server that now asks for one.
+api.onLocked(async () => {
+  if (!api.session.known) return;
+  await api.openSession().catch(() => {});
+  if (!api.session.known) show();
+});
+on("state", () => drawTop(current()));
+on("stats", (stats) => {
+  if (stats.now) serverSays(stats.now);
+  drawTop(current());
+});
+window.addEventListener("hashchange", () => {
+  show();
+  if (location.hash !== "#main") document.getElementById("main").focus({ preventScroll: true });
+});
+begin();

@@ -1,0 +1,225 @@
+// What happened to this job, and why is it not running?
+
+import { actOn, TITLES } from "../actions.js";
+import * as api from "../api.js";
+import { el } from "../dom.js";
+import { parse, write } from "../exact.js";
+import { ago, ageOf, moment, plural, span } from "../format.js";
+import { ask, badge, button, code, facts, jobLink, panel, stateOf, time, tree, typeLink, WHY } from "../ui.js";
+
+const NEVER = "9999";
+
+export default function job(context) {
+  const state = { job: null, why: null };
+  const look = context.refresh(async () => {
+    state.job = await api.get(api.at("jobs", context.name), {}, context.signal);
+    state.why = await api.maybe(api.at("jobs", context.name, "explain"), {}, context.signal);
+    draw();
+  }, 2);
+  const draw = () => context.show(view(state.job, state.why, look));
+}
+
+function view(job, why, look) {
+  return [
+    el.div(
+      { class: "title" },
+      el.h1(typeLink(job.type), " ", stateOf(job), job.request && badge(`${job.request} asked for`, "warn")),
+      el.p({ class: "mono muted" }, job.id, job.key && [" · key ", job.key]),
+    ),
+    buttons(job, look),
+    because(job, why),
+    el.div(
+      { class: "columns wide-left" },
+      el.div(panel("Story", story(job)), job.progress && panel("Progress", tree(job.progress))),
+      el.div(
+        panel("Payload", tree(job.payload)),
+        job.result !== null && job.result !== undefined && panel("Result", tree(job.result)),
+        panel(
+          "Facts",
+          facts([
+            ["Priority", job.priority],
+            ["Attempts", `${job.attempts} of ${job.max_attempts}`],
+            ["Enqueued", time(job.enqueued_at)],
+            job.run_at && !job.run_at.startsWith(NEVER) && ["Run at", time(job.run_at)],
+            job.started_at && ["Started", time(job.started_at)],
+            job.finished_at && ["Finished", time(job.finished_at)],
+            job.started_at && job.finished_at && ["Took", span((Date.parse(job.finished_at) - Date.parse(job.started_at)) / 1000)],
+            job.worker && ["Worker", el.a({ href: "#/workers", class: "mono" }, job.worker)],
+            job.lease_until && ["Lease until", time(job.lease_until)],
+            job.tenant && ["Tenant", job.tenant],
+            job.caller && ["Enqueued by", job.caller],
+            job.batch && ["Batch", code(job.batch)],
+            job.waits_for?.length && ["Waits for", job.waits_for.map((id) => el.div(jobLink(id)))],
+            job.replay_count && ["Replayed", plural(job.replay_count, "time")],
+            job.snoozes && ["Snoozes", job.snoozes],
+            job.interruptions && ["Interrupted", job.interruptions],
+            job.losses && ["Workers lost", job.losses],
+            ["Schema version", job.schema_version],
+            job.traceparent && ["Trace", code(job.traceparent)],
+          ]),
+        ),
+      ),
+    ),
+  ];
+}
+
+// --- why ----------------------------------------------------------------------------------------
+
+const PLACES = { type: "types", job: "jobs", worker: "workers", schedule: "schedules", limit: "types", breaker: "types" };
+
+function because(job, why) {
+  if (["completed", "cancelled", "discarded"].includes(job.state)) return null;
+  const told = why ?? guess(job);
+  if (!told) return null;
+  const to = told.link && PLACES[told.link.kind];
+  return el.section(
+    { class: `because ${job.state}`, "aria-label": "Why is it not running?" },
+    el.p(
+      el.strong(job.state === "processing" ? "It runs. " : "Why is it not running? "),
+      el.span({ "data-explained": told.cause }, told.sentence),
+      to && [" ", el.a({ href: `#/${to}/${encodeURIComponent(told.link.name)}` }, told.link.name)],
+      told.until && el.span({ class: "muted" }, ` · ${ago(told.until)}`),
+    ),
+    told.blockers?.length > 0 && el.p("Held by: ", told.blockers.slice(0, 10).map((id) => [jobLink(id), " "])),
+    told.also?.length > 0 && el.ul(told.also.map((each) => el.li({ class: "muted" }, each))),
+  );
+}
+
+// As much as the job itself tells, where the server does not explain.
+function guess(job) {
+  if (job.state === "dead") return { cause: "dead", sentence: `It was given up: ${job.error ? `${job.error.class ?? job.error.reason}: ${job.error.message}` : "by hand"}` };
+  if (job.state === "processing") return { cause: "running", sentence: `Worker ${job.worker} holds its lease`, until: job.lease_until };
+  if (job.view === "scheduled") return { cause: "scheduled", sentence: "It is scheduled", until: job.run_at };
+  if (job.view === "retrying") return { cause: "retrying", sentence: "It failed and waits for its next attempt", until: job.run_at };
+  if (job.view === "waiting") return { cause: "waiting", sentence: "It waits for other jobs", blockers: job.waits_for };
+  return { cause: "due", sentence: "It is due, and runs when a worker takes it" };
+}
+
+// --- what can be done ---------------------------------------------------------------------------
+
+function buttons(job, look) {
+  const live = job.state === "pending" || job.state === "processing";
+  const shown = [
+    job.state === "dead" && api.may("operate") && button("Replay", () => actOn(job, "replay", look), { kind: "primary" }),
+    job.state === "dead" && api.may("operate") && button("Edit and replay", () => editAndReplay(job, look)),
+    job.state === "pending" && api.may("act") && button("Edit payload", () => editPayload(job, look)),
+    job.state === "pending" && api.may("act") && button("Priority", () => setPriority(job, look)),
+    ["scheduled", "retrying"].includes(job.view) && api.may("act") && button("Run now", () => runNow(job, look)),
+    live && api.may("operate") && button(TITLES.bury, () => actOn(job, "bury", look)),
+    live && api.may("act") && button(TITLES.cancel, () => actOn(job, "cancel", look), { kind: "danger" }),
+    job.state === "dead" && api.may("operate") && button(TITLES.discard, () => actOn(job, "discard", look), { kind: "danger" }),
+  ].filter(Boolean);
+  return shown.length ? el.div({ class: "actions", role: "toolbar", "aria-label": "Actions" }, shown) : null;
+}
+
+const payloadField = (job) => ({ name: "payload", label: "Payload", type: "text-area", value: write(job.payload), rows: 12 });
+
+// The text goes out as it was written, so that no number is rounded on its way.
+function checked(text) {
+  try {
+    parse(text);
+    return text;
+  } catch (error) {
+    throw new Error(`this is not JSON: ${error.message}`);
+  }
+}
+
+function editAndReplay(job, then) {
+  ask({
+    title: "Edit and replay",
+    text: "The payload must fit the type's schema. The one before stays in the story.",
+    wide: true,
+    fields: [payloadField(job), WHY, { name: "confirm", label: "I have looked at it (needed for types marked as sensitive)", type: "checkbox" }],
+    yes: "Replay",
+    async run({ payload, why, confirm }) {
+      const body = `{"payload":${checked(payload)},"why":${JSON.stringify(why)},"confirm":${confirm}}`;
+      const acted = await api.sendText(api.at("jobs", job.id, "replay"), body);
+      then();
+      return `The job is ${acted.state}, with the new payload`;
+    },
+  });
+}
+
+function editPayload(job, then) {
+  ask({
+    title: "Edit the payload",
+    text: "For a job that waits. The payload before stays in its story.",
+    wide: true,
+    fields: [payloadField(job), WHY],
+    yes: "Save",
+    async run({ payload, why }) {
+      await api.change(api.at("jobs", job.id), `{"payload":${checked(payload)},"why":${JSON.stringify(why)}}`);
+      then();
+      return "The payload is changed";
+    },
+  });
+}
+
+function setPriority(job, then) {
+  ask({
+    title: "Priority",
+    fields: [{ name: "priority", label: "0 to 10, higher first", type: "number", value: job.priority, min: 0, max: 10, required: true }, WHY],
+    yes: "Set",
+    async run({ priority, why }) {
+      await api.change(api.at("jobs", job.id), JSON.stringify({ priority: Number(priority), why }));
+      then();
+      return `The priority is ${priority}`;
+    },
+  });
+}
+
+function runNow(job, then) {
+  ask({
+    title: "Run it now?",
+    text: "It becomes due at once.",
+    fields: [WHY],
+    yes: "Run now",
+    async run({ why }) {
+      await api.change(api.at("jobs", job.id), JSON.stringify({ delay: 0, why }));
+      then();
+      return "The job is due";
+    },
+  });
+}
+
+// --- the story ----------------------------------------------------------------------------------
+
+// What happened, in order; what comes next is last.
+function story(job) {
+  const attempts = (job.history ?? []).map((attempt) => ({ at: attempt.started_at, what: attemptStep(attempt) }));
+  const changes = (job.changes ?? []).map((change) => ({ at: change.at, what: changeStep(change) }));
+  const steps = [{ at: job.created_at, what: created(job) }, ...attempts, ...changes].sort((a, b) => Date.parse(a.at) - Date.parse(b.at));
+  if (job.state === "processing" && job.started_at) steps.push({ at: job.started_at, what: [el.b("Runs"), ` as attempt ${job.attempts} on `, code(job.worker), ` for ${span(ageOf(job.started_at))}`], tone: "run" });
+  if (job.view === "scheduled" || job.view === "retrying") steps.push({ at: job.run_at, what: [el.b(job.view === "retrying" ? "Next attempt" : "Runs"), ` ${ago(job.run_at)}`], tone: "next" });
+  if (["completed", "dead", "cancelled", "discarded"].includes(job.state)) steps.push({ at: job.finished_at ?? job.updated_at, what: el.b({ class: job.state }, job.state), tone: job.state });
+  return el.ol(
+    { class: "story" },
+    steps.map((step, index) => {
+      const waited = index ? (Date.parse(step.at) - Date.parse(steps[index - 1].at)) / 1000 : null;
+      return el.li(
+        { key: `${index}`, class: step.tone ?? "" },
+        el.time({ datetime: step.at, title: moment(step.at) }, moment(step.at)),
+        waited > 1 && el.span({ class: "muted waited" }, `+${span(waited)}`),
+        el.div({ class: "step" }, step.what),
+      );
+    }),
+  );
+}
+
+const created = (job) => [el.b("Enqueued"), job.caller && [" by ", job.caller], job.tenant && [" for ", job.tenant], ` with priority ${job.priority}`];
+
+function attemptStep(attempt) {
+  const took = attempt.seconds ?? (Date.parse(attempt.finished_at) - Date.parse(attempt.started_at)) / 1000;
+  const { error, output } = attempt;
+  return [
+    el.p(el.b(`Attempt ${attempt.number}`), " ", badge(attempt.outcome, error ? "bad" : "good"), ` after ${span(took)} on `, el.span({ class: "mono" }, attempt.worker)),
+    error && el.p({ class: "error-text" }, el.b(error.class ?? error.reason), ": ", error.message),
+    error?.traceback && el.details({ open: true }, el.summary("Traceback"), el.pre({ class: "traceback", tabindex: "0", "aria-label": "Traceback" }, error.traceback)),
+    output && el.details(el.summary(`Output${output.exit_code === null || output.exit_code === undefined ? "" : `, exit code ${output.exit_code}`}`), output.stdout && el.pre({ tabindex: "0" }, output.stdout), output.stderr && el.pre({ class: "error-text", tabindex: "0" }, output.stderr)),
+  ];
+}
+
+const changeStep = (change) => [
+  el.p(el.b(change.verb), change.by && [" by ", change.by], change.why && [": ", change.why]),
+  change.before && el.details(el.summary("The payload before"), tree(change.before)),
+];

@@ -1,0 +1,81 @@
+// Who works, on what, and how are they?
+
+import * as api from "../api.js";
+import { gauge } from "../chart.js";
+import { el } from "../dom.js";
+import { bytes, number } from "../format.js";
+import { ask, badge, button, empty, jobLink, panel, table, time, WHY } from "../ui.js";
+
+const MOST_JOBS = 200;
+
+export default function workers(context) {
+  const look = context.refresh(async () => {
+    const [{ workers: all }, { jobs }] = await Promise.all([api.get("/workers", {}, context.signal), api.get("/jobs", { state: "processing", limit: MOST_JOBS }, context.signal)]);
+    const shown = context.name ? all.filter((each) => each.id.startsWith(context.name)) : all;
+    context.show(
+      el.h1("Workers", context.name && [" · ", context.name]),
+      context.name && el.p(el.a({ href: "#/workers" }, "All workers")),
+      shown.length ? list(shown, jobs, look) : empty("No worker has been here yet", "windlass worker start"),
+      panel("Running jobs", running(jobs.filter((job) => shown.some((each) => each.id === job.worker)), all)),
+    );
+  }, 3);
+}
+
+const stateOf = (each) => badge(each.alive ? each.state : each.state === "running" ? "silent" : each.state, each.alive ? undefined : each.state === "running" ? "bad" : "calm");
+
+function list(all, jobs, look) {
+  const some = (name) => all.some((each) => each[name] !== undefined && each[name] !== null);
+  return table(
+    "Workers, newest first",
+    [
+      { name: "Worker", cell: (each) => el.a({ href: `#/workers/${encodeURIComponent(each.id)}`, class: "mono" }, each.id) },
+      { name: "State", cell: (each) => [stateOf(each), each.deaf && badge("not notified", "warn"), each.held > 0 && badge(`${each.held} held`, "warn")] },
+      { name: "Busy", cell: (each) => gauge(each.busy / each.slots, `${each.busy} of ${each.slots} slots busy`) },
+      { name: "Slots", class: "number", cell: (each) => `${number(each.busy)} / ${number(each.slots)}` },
+      some("memory") && { name: "Memory", class: "number", cell: (each) => bytes(each.memory) },
+      { name: "Done", class: "number", cell: (each) => number(each.done) },
+      { name: "Failed", class: "number", cell: (each) => number(each.failed) },
+      { name: "Late", class: "number", cell: (each) => number(each.late) },
+      { name: "Beat", class: "number", cell: (each) => time(each.beat_at) },
+      { name: "Started", class: "number", cell: (each) => time(each.started_at) },
+      { name: "Version", cell: (each) => each.version },
+      { name: "Types", cell: (each) => el.span({ class: "clip short", title: each.types.join(", ") }, each.types.join(", ")) },
+      api.may("operate") && {
+        name: "Actions", class: "row-actions",
+        cell: (each) => each.alive && each.state !== "draining" && button("Drain", () => drain(each, look), { kind: "small", "aria-label": `Drain ${each.id}` }),
+      },
+    ].filter(Boolean),
+    all,
+  );
+}
+
+function drain(each, then) {
+  ask({
+    title: `Drain ${each.host} · ${each.pid}?`,
+    text: "It takes no more jobs, finishes what it runs, and exits. Whoever started it may start another one.",
+    fields: [WHY],
+    yes: "Drain",
+    async run({ why }) {
+      const { worker } = await api.post(api.at("workers", each.id, "drain"), { why });
+      then();
+      return `${worker} was asked to finish and exit`;
+    },
+  });
+}
+
+function running(jobs, all) {
+  if (!jobs.length) return empty("Nothing runs");
+  const name = Object.fromEntries(all.map((each) => [each.id, `${each.host} · ${each.pid}`]));
+  return table(
+    "Running jobs",
+    [
+      { name: "Job", cell: (job) => jobLink(job.id) },
+      { name: "Type", cell: (job) => job.type },
+      { name: "Worker", cell: (job) => name[job.worker] ?? job.worker },
+      { name: "Attempt", class: "number", cell: (job) => `${job.attempts}/${job.max_attempts}` },
+      { name: "Since", class: "number", cell: (job) => time(job.started_at) },
+      { name: "Lease until", class: "number", cell: (job) => time(job.lease_until) },
+    ],
+    jobs,
+  );
+}

@@ -1,0 +1,341 @@
+"""What is wrong, in one sentence, and since when? A pure function over what one look at the store tells.
+
+A backlog, a dependency that is down, a type whose own code fails, a pause and too few workers all look alike
+from the depth of the queue alone. Each has another remedy, so each is named here, once, for all surfaces.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from windlass.job import Error, Job, JobState, Reason, View
+
+if TYPE_CHECKING:
+    from windlass.ops.overview import FleetSummary, TypeStatus
+
+# A due job that waits longer than this is worth a word.
+LONG_WAIT = timedelta(seconds=60)
+# Deaths count as news for so long.
+LATELY = timedelta(minutes=15)
+# So many jobs must fail before it is more than bad luck.
+SEVERAL = 3
+# So many of a type's newest failures are looked at, of so many types.
+SAMPLE = 20
+MOST_SAMPLED = 5
+_BURST = 1_000
+
+
+class Cause(StrEnum):
+    """What is wrong."""
+
+    NO_WORKER = "no_worker"
+    UNSERVED = "unserved"
+    DEPENDENCY = "dependency"
+    POISON = "poison"
+    PAUSED = "paused"
+    HELD = "held"
+    TOO_FEW_WORKERS = "too_few_workers"
+    IDLE = "idle"
+    STUCK = "stuck"
+    BACKLOG = "backlog"
+    SILENT = "silent"
+    DEAD = "dead"
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is wrong, or (not `grave`) worth knowing, and the command that mends it."""
+
+    cause: Cause
+    grave: bool
+    sentence: str
+    since: datetime | None = None
+    # The type that it is about.
+    type: str | None = None
+    mend: str | None = None
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """How things stand: `healthy`, `notice` or `trouble`; the worst finding speaks for all of them."""
+
+    state: str
+    sentence: str
+    since: datetime | None = None
+    findings: tuple[Finding, ...] = ()
+
+
+class Failures(msgspec.Struct, frozen=True, kw_only=True):
+    """A type's newest failures: jobs that wait for another attempt, and jobs that died."""
+
+    retrying: Sequence[Job] = ()
+    dead: Sequence[Job] = ()
+
+
+def worth_a_sample(types: Sequence[TypeStatus]) -> list[str]:
+    """The types of which so many fail that one wants to know why."""
+    failing = {each.name: each.counts[View.RETRYING] + each.counts[JobState.DEAD] for each in types}
+    worst = sorted(
+        (name for name, count in failing.items() if count >= SEVERAL), key=lambda name: -failing[name]
+    )
+    return worst[:MOST_SAMPLED]
+
+
+def verdict(
+    now: datetime, types: Sequence[TypeStatus], fleet: FleetSummary, failures: Mapping[str, Failures]
+) -> Verdict:
+    """The findings, the worst first, and the sentence that sums them up."""
+    running = sum(each.counts[JobState.PROCESSING] for each in types)
+    found = list(_fleet_findings(now, types, fleet))
+    for each in types:
+        found += _type_findings(now, each, fleet, failures.get(each.name, Failures()), running)
+    found.sort(key=lambda each: (not each.grave, list(Cause).index(each.cause), each.since or now))
+    grave = [each for each in found if each.grave]
+    if not found:
+        return Verdict(state="healthy", sentence=_all_well(types, fleet))
+    if not grave:
+        return Verdict(state="notice", sentence=_all_well(types, fleet), findings=tuple(found))
+    first = grave[0]
+    more = f" (and {len(grave) - 1} more)" if len(grave) > 1 else ""
+    return Verdict(state="trouble", sentence=first.sentence + more, since=first.since, findings=tuple(found))
+
+
+def _all_well(types: Sequence[TypeStatus], fleet: FleetSummary) -> str:
+    if not fleet.alive:
+        return "Nothing waits, and no worker is running"
+    running = sum(each.counts[JobState.PROCESSING] for each in types)
+    return f"Healthy: {_count(fleet.alive, 'worker')}, {_count(running, 'job')} running, nothing waits long"
+
+
+def _fleet_findings(now: datetime, types: Sequence[TypeStatus], fleet: FleetSummary) -> Sequence[Finding]:
+    found: list[Finding] = []
+    due = sum(each.counts[View.DUE] for each in types)
+    if due and not fleet.alive:
+        oldest = max((each.oldest_due for each in types if each.oldest_due is not None), default=None)
+        found.append(
+            Finding(
+                cause=Cause.NO_WORKER,
+                grave=True,
+                sentence=f"No worker is running: {_count(due, 'job')} {_wait(due)}",
+                since=_before(now, oldest),
+                mend="windlass worker start",
+            )
+        )
+    if fleet.silent:
+        found.append(
+            Finding(
+                cause=Cause.SILENT,
+                grave=False,
+                sentence=f"{_count(fleet.silent, 'worker')} fell silent; what they ran is taken back",
+                mend="windlass worker health",
+            )
+        )
+    return found
+
+
+def _type_findings(
+    now: datetime, each: TypeStatus, fleet: FleetSummary, failures: Failures, running: int
+) -> Sequence[Finding]:
+    """What is wrong with one type. What holds all of its jobs back is named, and not what follows from it."""
+    found: list[Finding] = []
+    if stuck := each.counts[View.STUCK]:
+        found.append(
+            Finding(
+                cause=Cause.STUCK,
+                grave=not fleet.alive,
+                sentence=f"{_count(stuck, 'job')} of {each.name} ran out of their leases",
+                type=each.name,
+                mend=f"windlass list --state stuck --type {each.name}",
+            )
+        )
+    if (held := _shut(each, failures)) is not None:
+        found.append(held)
+    elif (failing := _failing(now, each, failures)) is not None:
+        found.append(failing)
+    elif each.counts[View.DUE] and fleet.alive and (slow := _slow(now, each, running)) is not None:
+        found.append(slow)
+    told = any(finding.cause is Cause.POISON for finding in found)
+    if (dead := each.counts[JobState.DEAD]) and not told:
+        found.append(
+            Finding(
+                cause=Cause.DEAD,
+                grave=False,
+                sentence=f"{_count(dead, 'dead letter')} of {each.name}",
+                type=each.name,
+                mend=f"windlass dlq list --type {each.name}",
+            )
+        )
+    return found
+
+
+def _shut(each: TypeStatus, failures: Failures) -> Finding | None:
+    """A pause, or an open breaker."""
+    waiting = each.counts[View.DUE]
+    behind = f": {_count(waiting, 'job')} {_wait(waiting)}" if waiting else ""
+    if each.paused is not None:
+        why = f" ({each.paused.why})" if each.paused.why else ""
+        return Finding(
+            cause=Cause.PAUSED,
+            grave=_is_long(each),
+            sentence=f"{each.name} is paused by {each.paused.by}{why}{behind}",
+            since=each.paused.at,
+            type=each.name,
+            mend=f"windlass resume {each.name}",
+        )
+    if each.breaker is None or not each.breaker.open:
+        return None
+    if each.breaker.by_hand:
+        return Finding(
+            cause=Cause.PAUSED,
+            grave=_is_long(each),
+            sentence=f"The circuit breaker of {each.name} was opened by {each.breaker.by}{behind}",
+            since=each.breaker.at,
+            type=each.name,
+            mend=f"windlass breaker {each.name} auto",
+        )
+    told = _told(failures.retrying) or _told(failures.dead)
+    return Finding(
+        cause=Cause.DEPENDENCY,
+        grave=True,
+        sentence=f"What {each.name} depends on is down{told}; its circuit breaker is open{behind}",
+        since=each.breaker.at,
+        type=each.name,
+        mend=f"windlass breaker {each.name} close",
+    )
+
+
+def _failing(now: datetime, each: TypeStatus, failures: Failures) -> Finding | None:
+    """Attempts fail: by what is outside, or by the handler itself."""
+    died = [job for job in failures.dead if job.finished_at is not None and now - job.finished_at <= LATELY]
+    outside = [job for job in (*failures.retrying, *died) if job.error is not None and outage(job.error)]
+    if len(outside) >= SEVERAL and 2 * len(outside) >= len(failures.retrying) + len(died):
+        waiting = each.counts[View.RETRYING]
+        behind = f": {_count(waiting, 'job')} {_wait(waiting)} for another attempt" if waiting else ""
+        return Finding(
+            cause=Cause.DEPENDENCY,
+            grave=True,
+            sentence=f"What {each.name} depends on seems to be down{_told(outside)}{behind}",
+            since=_first_failure(outside),
+            type=each.name,
+            mend=f"windlass list --state retrying --type {each.name}",
+        )
+    inside = [job for job in (*died, *failures.retrying) if job not in outside]
+    if len(inside) < SEVERAL:
+        return None
+    dying = f"{_count(len(died), 'job')} died within {int(LATELY.total_seconds() // 60)} minutes"
+    failed = dying if len(died) >= SEVERAL else f"{_count(each.counts[View.RETRYING], 'job')} failed"
+    return Finding(
+        cause=Cause.POISON,
+        grave=True,
+        sentence=f"Jobs of {each.name} fail by themselves{_told(inside)}: {failed}",
+        since=_first_failure(inside),
+        type=each.name,
+        mend=f"windlass dlq list --type {each.name}",
+    )
+
+
+def _slow(now: datetime, each: TypeStatus, running: int) -> Finding | None:
+    """Jobs wait though nothing is shut."""
+    waiting, since = each.counts[View.DUE], _before(now, each.oldest_due)
+    of = f"{_count(waiting, 'job')} of {each.name}"
+    if not each.workers:
+        return Finding(
+            cause=Cause.UNSERVED,
+            grave=True,
+            sentence=f"No running worker serves {each.name}: {_count(waiting, 'job')} {_wait(waiting)}",
+            since=since,
+            type=each.name,
+            mend=f"windlass worker start --types {each.name}",
+        )
+    if not _is_long(each):
+        if waiting < _BURST:
+            return None
+        sentence = f"A backlog is being worked off: {of} {_wait(waiting)}, none for long"
+        return Finding(cause=Cause.BACKLOG, grave=False, sentence=sentence, since=since, type=each.name)
+    busy = each.counts[JobState.PROCESSING]
+    limit = each.limit
+    if (limit.concurrency is not None and busy >= limit.concurrency) or limit.rate is not None:
+        return Finding(
+            cause=Cause.HELD,
+            grave=True,
+            sentence=f"The limit of {each.name} holds {_count(waiting, 'job')} back",
+            since=since,
+            type=each.name,
+            mend=f"windlass limit {each.name}",
+        )
+    if not running:
+        sentence = f"{of} {_wait(waiting)} though {_count(each.workers, 'worker')} could take them"
+        return Finding(
+            cause=Cause.IDLE,
+            grave=True,
+            sentence=sentence,
+            since=since,
+            type=each.name,
+            mend="windlass worker health",
+        )
+    serving = "1 worker that serves" if each.workers == 1 else f"{each.workers} workers that serve"
+    return Finding(
+        cause=Cause.TOO_FEW_WORKERS,
+        grave=True,
+        sentence=f"Too few workers: {of} {_wait(waiting)} behind the {serving} them",
+        since=since,
+        type=each.name,
+        mend="windlass worker start --count 2",
+    )
+
+
+def outage(error: Error) -> bool:
+    """Whether an error looks like something outside that does not answer."""
+    if error.reason is Reason.TIMEOUT:
+        return True
+    return bool(_OUTSIDE.search(error.kind or "") or _OUTSIDE_SAID.search(error.message))
+
+
+def _told(jobs: Sequence[Job]) -> str:
+    """The most common error among them, in brackets."""
+    said = Counter(_named(job.error) for job in jobs if job.error is not None)
+    return f" ({said.most_common(1)[0][0]})" if said else ""
+
+
+def _named(error: Error) -> str:
+    name = (error.kind or error.reason.value).rpartition(".")[2]
+    line = error.message.partition("\n")[0]
+    message = line if len(line) <= _LONGEST else line[:_LONGEST] + "…"
+    return f"{name}: {message}" if message else name
+
+
+def _first_failure(jobs: Sequence[Job]) -> datetime | None:
+    """When the first of these failed, as far as their attempts tell."""
+    moments = [attempt.finished_at for job in jobs for attempt in job.history if attempt.error is not None]
+    return min(moments, default=None)
+
+
+def _is_long(each: TypeStatus) -> bool:
+    return each.oldest_due is not None and each.oldest_due > LONG_WAIT
+
+
+def _before(now: datetime, span: timedelta | None) -> datetime | None:
+    return None if span is None else now - span
+
+
+def _count(number: int, what: str) -> str:
+    return f"1 {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def _wait(number: int) -> str:
+    return "waits" if number == 1 else "wait"
+
+
+_LONGEST = 120
+_OUTSIDE = re.compile(
+    r"connect|timeout|unavailable|gateway|socket|ssl|dns|gaierror|network|oserror", re.IGNORECASE
+)
+_OUTSIDE_SAID = re.compile(
+    r"\b50[234]\b|refused|timed out|unreachable|unavailable|not answer|reset by peer|name resolution",
+    re.IGNORECASE,
+)

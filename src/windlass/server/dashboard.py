@@ -1,0 +1,122 @@
+"""How does the dashboard reach a browser? As plain files; from there it speaks the API like anybody else."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from importlib import resources
+from importlib.metadata import version
+from importlib.resources.abc import Traversable
+
+import msgspec
+
+from windlass.server import sessions
+from windlass.server.call import Call
+from windlass.server.identity import Need
+from windlass.server.keyring import refusal
+from windlass.server.reply import Reply
+from windlass.server.routes import Answer, Route
+
+_KINDS = {
+    ".html": b"text/html; charset=utf-8",
+    ".css": b"text/css; charset=utf-8",
+    ".js": b"text/javascript; charset=utf-8",
+    ".svg": b"image/svg+xml",
+}
+# Nothing but our own files, no script or style within a page, nobody frames it, and no text becomes markup.
+_POLICY = (
+    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    b"form-action 'none'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; "
+    b"trusted-types 'none'"
+)
+
+
+class LoginForm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The API key of somebody who wants to look."""
+
+    key: str
+
+
+class SessionDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """Who looks, what they may do, and what their page must send along."""
+
+    # Whether an API key is needed here at all ...
+    locked: bool
+    # ... and whether the caller came with one that opens the door.
+    known: bool
+    name: str | None
+    may: list[Need]
+    tenant: str | None
+    token: str | None
+    version: str
+
+
+async def show_session(call: Call) -> Reply:
+    """Who looks, and what they may do."""
+    who = await call.parts.door.who(call.scope)
+    locked = call.parts.keyring.needed
+    key = sessions.key_of(call.scope) if locked else None
+    return Reply(
+        200,
+        SessionDocument(
+            locked=locked,
+            known=who is not None,
+            name=None if who is None else who.told,
+            may=[] if who is None else [need for need in Need if who.may(need)],
+            tenant=None if who is None else who.tenant,
+            token=None if who is None or key is None else sessions.token_for(key),
+            version=version("windlass"),
+        ),
+    )
+
+
+async def log_in(call: Call) -> Reply:
+    """Begin a session with an API key."""
+    sessions.check_origin(call.scope)
+    key = (await call.body(LoginForm)).key.strip()
+    if not key.isascii() or not await call.parts.door.opens(key):
+        raise refusal(key)
+    return Reply(200, {"ok": True}, headers={b"set-cookie": sessions.begin(call.scope, key)})
+
+
+async def log_out(call: Call) -> Reply:
+    """End the session of this browser."""
+    sessions.check_origin(call.scope)
+    return Reply(200, {"ok": True}, headers={b"set-cookie": sessions.end(call.scope)})
+
+
+def _files(folder: Traversable, path: str = "") -> Iterator[tuple[str, bytes]]:
+    for each in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if each.is_dir():
+            yield from _files(each, f"{path}{each.name}/")
+        elif any(each.name.endswith(ending) for ending in _KINDS):
+            yield path + each.name, each.read_bytes()
+
+
+def _file(path: str, body: bytes) -> Route:
+    """A file of the dashboard, read once; a browser that has it is told so."""
+    mark = b'"%s"' % hashlib.sha256(body).hexdigest()[:16].encode()
+    headers = {b"cache-control": b"no-cache", b"etag": mark, b"content-security-policy": _POLICY}
+    kind = _KINDS[path[path.rindex(".") :]]
+
+    async def show_file(call: Call) -> Reply:
+        """A file of the dashboard."""
+        if call.header(b"if-none-match") == mark.decode():
+            return Reply(304, b"", headers=headers, media_type=kind)
+        return Reply(200, body, headers=headers, media_type=kind)
+
+    where = "/" if path == "index.html" else f"/static/{path}"
+    return _page("GET", where, show_file, "A file of the dashboard")
+
+
+def _page(method: str, path: str, answer: Answer, summary: str) -> Route:
+    return Route(method=method, path=path, answer=answer, need=Need.NOTHING, summary=summary)
+
+
+# Apart from the API's: they are no part of its contract.
+ROUTES = (
+    _page("GET", "/session", show_session, "Who looks"),
+    _page("POST", "/login", log_in, "Begin a session"),
+    _page("POST", "/logout", log_out, "End a session"),
+    *(_file(path, body) for path, body in _files(resources.files("windlass.dashboard"))),
+)

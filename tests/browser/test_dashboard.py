@@ -1,0 +1,217 @@
+"""Can the person on call see what is wrong, and mend it? In a real browser."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.conftest import Watched
+from tests.browser.stage import SCRIPT, Shop, work_off
+from tests.server.conftest import House
+from windlass.job import JobState
+from windlass.store.protocol import Filter
+
+PAGES = ("overview", "jobs", "dead", "types", "workers", "schedules", "database", "audit", "settings")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _seeded(shop: Shop) -> None:
+    """Some jobs of each kind, which no test changes."""
+    for number in range(8):
+        shop.enqueue("email.send", {"to": f"user{number}@example.org"}, tenant="acme", key=f"order-{number}")
+    shop.enqueue("image.resize", {"path": "broken.png"})
+    shop.enqueue("cart.remind", {"cart": 7}, delay=3600)
+    work_off(shop)
+
+
+def dead_invoice(shop: Shop, **fields: Any) -> str:
+    job_id = shop.enqueue("invoice.render", {"order": {"id": 1}, **fields})
+    work_off(shop)
+    return job_id
+
+
+def test_every_page_is_there_and_accessible_in_light_and_dark(look: Watched, shop: Shop) -> None:
+    job_id = dead_invoice(shop)
+    look.open()
+    light = (*PAGES, f"jobs/{job_id}", "types/email.send")
+    # What differs is the colours, and these pages have all of them.
+    dark = ("overview", "jobs", "dead", f"jobs/{job_id}")
+    for theme, path in [("light", path) for path in light] + [("dark", path) for path in dark]:
+        look.page.emulate_media(color_scheme="light" if theme == "light" else "dark")
+        page = look.open(f"#/{path}")
+        expect(page.locator("main h1")).to_have_count(1)
+        expect(page.locator(".loading")).to_have_count(0)
+        found = Axe().run(page)
+        assert found.violations_count == 0, f"{path} in {theme}: {found.generate_report()}"
+
+
+def test_a_phone_has_no_page_that_is_wider_than_it(look: Watched) -> None:
+    look.page.set_viewport_size({"width": 380, "height": 800})
+    for path in PAGES:
+        page = look.open(f"#/{path}")
+        expect(page.locator("main h1")).to_have_count(1)
+        wide = page.evaluate("() => document.documentElement.scrollWidth")
+        assert wide <= 380, path
+
+
+def test_a_job_is_found_by_its_payload_and_its_traceback_read(look: Watched, shop: Shop) -> None:
+    job_id = dead_invoice(shop, note="blue-17")
+    page = look.open("#/jobs")
+    page.get_by_label("Search jobs").fill("state:dead payload.note:blue-17")
+    page.get_by_label("Search jobs").press("Enter")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    page.locator("tbody tr a").first.click()
+    expect(page.locator("h1")).to_contain_text("invoice.render")
+    expect(page.locator(".traceback")).to_contain_text("ValueError: order 1 has no address")
+    expect(page.locator("[data-explained]")).to_contain_text("no address")
+    assert job_id in page.url
+
+
+def test_completions_come_while_typing_and_are_taken_by_keyboard(look: Watched) -> None:
+    page = look.open("#/jobs")
+    expect(page.locator("tbody tr").first).to_be_visible()
+    page.keyboard.press("/")
+    expect(page.get_by_label("Search jobs")).to_be_focused()
+    page.keyboard.type("type:ema")
+    expect(page.get_by_role("option")).to_have_text(["type:email.send"])
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("Search jobs")).to_have_value("type:email.send ")
+    page.keyboard.press("Enter")
+    expect(page.locator("tbody tr")).to_have_count(8)
+    assert "q=type" in page.url
+
+
+def test_a_dead_job_is_edited_and_replayed(look: Watched, shop: Shop) -> None:
+    job_id = dead_invoice(shop)
+    page = look.open(f"#/jobs/{job_id}")
+    page.get_by_role("button", name="Edit and replay").click()
+    page.get_by_label("Payload").fill('{"order": {"id": 1')
+    page.get_by_role("button", name="Replay", exact=True).last.click()
+    expect(page.get_by_role("alert")).to_contain_text("not JSON")
+    page.get_by_label("Payload").fill('{"order": {"id": 12345678901234567890, "address": "Main Street 1"}}')
+    page.get_by_label("Why (for the audit log)").fill("the address was missing")
+    page.get_by_role("button", name="Replay", exact=True).last.click()
+    expect(page.locator("#notes")).to_contain_text("pending")
+    work_off(shop)
+    expect(page.locator("h1 .badge")).to_have_text("completed")
+    # No digit of a large number is lost, on the way in or out.
+    expect(page.locator(".story")).to_contain_text("the address was missing")
+    expect(page.locator("main")).to_contain_text("invoice-12345678901234567890.pdf")
+    expect(page.locator(".panel", has_text="Payload").last).to_contain_text("id: 12345678901234567890")
+    assert shop.ops.show(job_id).replay_count == 1
+
+
+def test_a_type_is_paused_and_resumed(look: Watched, shop: Shop) -> None:
+    page = look.open("#/types")
+    page.get_by_role("button", name="Pause cart.remind").click()
+    page.get_by_label("Why (for the audit log)").fill("too many mails")
+    page.get_by_role("button", name="Pause", exact=True).click()
+    expect(page.locator("#notes")).to_contain_text("cart.remind is paused")
+    expect(page.locator("tr", has_text="cart.remind")).to_contain_text("paused")
+    [pause] = shop.ops.pauses()
+    assert (pause.type, pause.why) == ("cart.remind", "too many mails")
+    page.get_by_role("button", name="Resume cart.remind").click()
+    page.get_by_role("button", name="Resume", exact=True).click()
+    expect(page.locator("tr", has_text="cart.remind").locator(".badge")).not_to_have_text("paused")
+    assert shop.ops.pauses() == []
+
+
+def test_a_group_of_dead_letters_is_replayed_at_a_rate(look: Watched, shop: Shop) -> None:
+    for number in range(6):
+        shop.enqueue("image.resize", {"path": f"broken-{number}.png"})
+    work_off(shop)
+    dead = shop.ops.store.count(Filter(types=("image.resize",), states=(JobState.DEAD,)), limit=100)
+    page = look.open("#/dead")
+    group = page.locator("tr", has_text="image.resize")
+    group.get_by_role("button", name=re.compile("Replay all")).click()
+    expect(page.locator("[data-count]")).to_have_attribute("data-count", str(dead))
+    page.get_by_label("Jobs per second").fill("100")
+    page.get_by_role("button", name="Replay", exact=True).click()
+    expect(page.locator("#notes")).to_contain_text(f"{dead} jobs replayed")
+    expect(page.locator("tr", has_text="image.resize")).to_have_count(0)
+    work_off(shop)
+    expect(page.locator("tr", has_text="image.resize")).to_be_visible()
+
+
+def test_chosen_jobs_are_acted_on_after_a_count(look: Watched, shop: Shop) -> None:
+    ids = [shop.enqueue("cart.remind", {"cart": number}, delay=7200, tenant="bulk") for number in range(3)]
+    page = look.open("#/jobs?q=tenant:bulk")
+    expect(page.locator("tbody tr")).to_have_count(3)
+    page.get_by_label("Choose all on this page").check()
+    page.get_by_role("toolbar").get_by_role("button", name="Cancel").click()
+    expect(page.locator("[data-count]")).to_have_attribute("data-count", "3")
+    page.get_by_role("button", name="Cancel the job").click()
+    expect(page.locator("#notes")).to_contain_text("3 jobs cancelled")
+    assert {shop.ops.show(job_id).state for job_id in ids} == {"cancelled"}
+
+
+def test_a_number_changes_without_a_reload(look: Watched, shop: Shop) -> None:
+    page = look.open()
+    scheduled = page.locator("[data-live=scheduled]")
+    expect(page.locator(".connection")).to_have_text("Live")
+    before = int(scheduled.inner_text())
+    shop.enqueue("cart.remind", {"cart": 1}, delay=9999)
+    expect(scheduled).to_have_text(str(before + 1))
+
+
+def test_what_stands_in_a_payload_or_an_error_is_shown_as_text(look: Watched, shop: Shop) -> None:
+    shop.enqueue("image.resize", {"path": f"broken {SCRIPT}"}, key=SCRIPT[:60])
+    job_id = dead_invoice(shop, note=SCRIPT)
+    work_off(shop)
+    for path in (f"jobs/{job_id}", "jobs?q=state:dead", "dead", "overview", "audit"):
+        page = look.open(f"#/{path}")
+        expect(page.locator("main h1")).to_have_count(1)
+        expect(page.locator("main script, main img")).to_have_count(0)
+        assert "stolen" not in page.title()
+    page = look.open(f"#/jobs/{job_id}")
+    expect(page.locator("main")).to_contain_text("<script>document.title")
+
+
+def test_the_keyboard_leads_everywhere(look: Watched) -> None:
+    page = look.open()
+    expect(page.locator(".verdict")).to_be_visible()
+    for key, name in {
+        "j": "Jobs",
+        "d": "Dead letters",
+        "t": "Types",
+        "w": "Workers",
+        "s": "Schedules",
+    }.items():
+        page.keyboard.press("g")
+        page.keyboard.press(key)
+        expect(page.locator("main h1")).to_contain_text(name)
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_contain_text("Search jobs")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_light_and_dark_are_switched_and_remembered(look: Watched) -> None:
+    page = look.open()
+    page.get_by_label("Switch between light and dark").click()
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    page.reload()
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+
+
+def test_a_job_that_waits_gets_another_priority(look: Watched, shop: Shop) -> None:
+    job_id = shop.enqueue("cart.remind", {"cart": 1}, delay=5000)
+    page = look.open(f"#/jobs/{job_id}")
+    page.get_by_role("button", name="Priority").click()
+    page.get_by_label("0 to 10").fill("9")
+    page.get_by_role("button", name="Set", exact=True).click()
+    expect(page.locator("#notes")).to_contain_text("The priority is 9")
+    assert shop.ops.show(job_id).priority == 9
+
+
+def test_every_page_answers_to_a_link_that_somebody_pasted(browser: Browser, house: House) -> None:
+    page: Page = browser.new_page()
+    page.goto(f"{house.url}/#/jobs?q=type%3Aemail.send")
+    expect(page.locator("tbody tr")).to_have_count(8)
+    expect(page.get_by_label("Search jobs")).to_have_value("type:email.send")
+    page.close()

@@ -1,0 +1,62 @@
+"""Does the overview name what is wrong? Each thing is really made to go wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.browser.conftest import Watched
+from tests.browser.stage import INCIDENTS, opened
+from tests.server.conftest import serving
+
+
+@pytest.mark.parametrize("cause", INCIDENTS)
+def test_the_overview_names_each_incident_rightly(browser: Browser, tmp_path: Path, cause: str) -> None:
+    stage, job_type = INCIDENTS[cause]
+    with opened(f"sqlite:///{tmp_path / 'jobs.db'}") as shop:
+        shop.queue.publish()
+        stage(shop)
+        with shop.queue.worker(concurrency=2), serving(shop.queue, upkeep=False) as house:
+            if cause == "too_few_workers":
+                shop.until(lambda: shop.counts()["processing"] > 0)
+            watched = Watched(browser.new_page(), house.url)
+            page = watched.open()
+            expect(page.locator(".verdict")).to_have_attribute("data-state", "trouble")
+            expect(page.locator(".verdict")).to_have_attribute("data-cause", cause)
+            expect(page.locator(".verdict .sentence")).to_contain_text(job_type)
+            assert watched.unexpected() == []
+            page.close()
+            [told] = [each for each in shop.ops.status().verdict.findings if each.grave]  # type: ignore[union-attr]
+            assert told.cause == cause
+            shop.go_on.set()
+
+
+def test_all_is_well_when_nothing_is_wrong(browser: Browser, tmp_path: Path) -> None:
+    with opened(f"sqlite:///{tmp_path / 'jobs.db'}") as shop:
+        shop.enqueue("email.send", {"to": "a@example.org"})
+        with shop.queue.worker(), serving(shop.queue, upkeep=False) as house:
+            shop.until(lambda: shop.counts()["completed"] == 1)
+            page = browser.new_page()
+            page.goto(house.url)
+            expect(page.locator(".verdict")).to_have_attribute("data-state", "healthy")
+            expect(page.locator(".verdict .sentence")).to_contain_text("1 worker")
+            page.close()
+
+
+def test_a_connection_that_is_lost_is_seen_and_regained(browser: Browser, tmp_path: Path) -> None:
+    with opened(f"sqlite:///{tmp_path / 'jobs.db'}") as shop:
+        with serving(shop.queue) as house:
+            port = int(house.url.rpartition(":")[2])
+            watched = Watched(browser.new_page(), house.url)
+            page = watched.open()
+            expect(page.locator(".connection")).to_have_text("Live")
+        expect(page.locator(".connection")).to_have_text("Connection lost")
+        shop.enqueue("cart.remind", {"cart": 1}, delay=999)
+        with serving(shop.queue, port=port):
+            expect(page.locator(".connection")).to_have_text("Live")
+            expect(page.locator("[data-live=scheduled]")).to_have_text("1")
+            page.close()
+        watched.expected = ("ERR_", "Failed to load resource")
+        assert watched.unexpected() == []
