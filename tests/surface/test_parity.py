@@ -89,7 +89,6 @@ WAYS: dict[str, Way] = {
     "schedules.show": Way("schedule show", "GET /api/v1/schedules/{name}"),
     "schedules.add": Way("schedule add", "POST /api/v1/schedules", "mostly in code", shown=False),
     "schedules.history": Way("schedule show", "GET /api/v1/schedules/{name}"),
-    "schedules.status": Way(None, None, HELPER),
     "schedules.pause": Way("schedule pause", "POST /api/v1/schedules/{name}/pause"),
     "schedules.resume": Way("schedule resume", "POST /api/v1/schedules/{name}/resume"),
     "schedules.run": Way("schedule run", "POST /api/v1/schedules/{name}/run"),
