@@ -81,9 +81,7 @@ def test_every_line_of_the_runbook_does_what_it_says(windlass: Terminal) -> None
     with ended(started):
         for line in LINES:
             if line.endswith(" &"):
-                before = len(alive(ops))
-                started.append(windlass.start(*shlex.split(line[:-2])))
-                until(lambda before=before: len(alive(ops)) > before, f"a worker is there: {line}")
+                begin(windlass, ops, line.removesuffix(" &"), started)
                 continue
             words = shlex.split(line.replace("WORKER", (alive(ops) or ["none"])[0]))
             answer = windlass(*words)
@@ -93,6 +91,13 @@ def test_every_line_of_the_runbook_does_what_it_says(windlass: Terminal) -> None
             said.setdefault(line, answer)
         assert not alive(ops)
     check(said, windlass)
+
+
+def begin(windlass: Terminal, ops: Ops, line: str, started: list[subprocess.Popen[str]]) -> None:
+    """Start workers, and wait until one of them is there."""
+    before = len(alive(ops))
+    started.append(windlass.start(*shlex.split(line)))
+    until(lambda: len(alive(ops)) > before, f"a worker is there: {line}")
 
 
 def alive(ops: Ops) -> list[str]:
