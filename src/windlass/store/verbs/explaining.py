@@ -15,7 +15,7 @@ from windlass.settings import ALL, KEY
 from windlass.store import rows
 from windlass.store.explaining import MOST_AHEAD, MOST_NAMED, Ahead, Facts, Held, Pace, Parent
 from windlass.store.protocol import ALIVE_WITHIN, NEWEST_VERSION
-from windlass.store.verbs import chaining, fleet, flow, limiting, operating, producing, upkeep
+from windlass.store.verbs import chaining, fleet, flow, operating, producing, upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -109,7 +109,7 @@ def _breaker_of(job_type: str, types: Mapping[str, TypeInfo]) -> str:
 
 
 def _held(tx: Tx, name: str, limit: Limit) -> Held:
-    running = 0 if limit.concurrency is None else limiting.running(tx, name, limit.concurrency)
+    running = 0 if limit.concurrency is None else _running(tx, name, limit.concurrency)
     full = limit.concurrency is not None and running >= limit.concurrency
     return Held(
         name=name,
@@ -118,6 +118,17 @@ def _held(tx: Tx, name: str, limit: Limit) -> Held:
         jobs=_named(tx, name) if full else (),
         token_at=_token_at(tx, name, limit),
     )
+
+
+def _running(tx: Tx, name: str, most: int) -> int:
+    """How many jobs run under a limit, counted up to `most`, as a claim counts them."""
+    if name == ALL:
+        row = tx.row("count_limited", limit=most)
+    elif name.startswith(KEY):
+        row = tx.row("count_limited_key", limit_key=name.removeprefix(KEY), limit=most)
+    else:
+        row = tx.row("count_limited_type", type=name, limit=most)
+    return 0 if row is None else int(row["count"])
 
 
 def _named(tx: Tx, name: str) -> tuple[str, ...]:

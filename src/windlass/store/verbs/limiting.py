@@ -62,17 +62,6 @@ def adopt(tx: Tx, restricted: Mapping[str, Restriction]) -> None:
         tx.change("adopt", type=name, limit_key=restriction.key)
 
 
-def running(tx: Tx, name: str, most: int) -> int:
-    """How many jobs run under a limit, counted up to `most`."""
-    if name == ALL:
-        row = tx.row("count_limited", limit=most)
-    elif name.startswith(KEY):
-        row = tx.row("count_limited_key", limit_key=name.removeprefix(KEY), limit=most)
-    else:
-        row = tx.row("count_limited_type", type=name, limit=most)
-    return 0 if row is None else int(row["count"])
-
-
 class _Counter:
     """Counts permits, each limit under its lock and at most once a claim."""
 
@@ -171,7 +160,7 @@ class _Counter:
         self._next_at[name] = next_at
         permits = []
         if limit.concurrency is not None:
-            permits.append(limit.concurrency - running(self._tx, name, limit.concurrency))
+            permits.append(limit.concurrency - self._running(name, limit.concurrency))
         if limit.rate is not None:
             tokens = limit.rate.tokens(next_at, self._tx.now)
             permits.append(tokens)
@@ -186,6 +175,15 @@ class _Counter:
             self._tx.change("make_limit", name=name)
             row = self._tx.row("lock_limit", name=name)
         return None if row is None else int(row["next_at"])
+
+    def _running(self, name: str, most: int) -> int:
+        if name == ALL:
+            row = self._tx.row("count_limited", limit=most)
+        elif name.startswith(KEY):
+            row = self._tx.row("count_limited_key", limit_key=name.removeprefix(KEY), limit=most)
+        else:
+            row = self._tx.row("count_limited_type", type=name, limit=most)
+        return 0 if row is None else int(row["count"])
 
     def _spare(self, job_type: str) -> Callable[[str], int | None]:
         """How many more of a tenant's jobs of a type may start."""
