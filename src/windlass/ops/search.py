@@ -12,7 +12,7 @@ import msgspec
 from windlass.clock import Clock
 from windlass.duration import parse_duration
 from windlass.errors import InvalidValue
-from windlass.job import Job
+from windlass.job import Job, JobState
 from windlass.ops.filters import read_condition, read_filter
 from windlass.store.protocol import Filter, Page
 
@@ -68,7 +68,7 @@ def find_within(
 
     Numbers are looked through from the newest down, some thousands at a time, so that no statement is long.
     """
-    if where == Filter() or where.ids or where.batch:
+    if _is_indexed(where):
         return store.find(where, limit=limit, cursor=cursor)
     deadline = clock.monotonic() + within.total_seconds()
     jobs: list[Job] = []
@@ -85,6 +85,12 @@ def find_within(
             window = min(window * 4, _LARGEST_WINDOW)
         elif ended - began > 2 * _QUICK_SECONDS:
             window = max(window // 4, _FIRST_WINDOW)
+
+
+def _is_indexed(where: Filter) -> bool:
+    """Whether an index leads to what is looked for, and to nothing else."""
+    dead = Filter(states=(JobState.DEAD,), types=where.types)
+    return where in (Filter(), dead) or bool(where.ids or where.batch)
 
 
 class _Term(NamedTuple):
