@@ -31,6 +31,7 @@ from tests.conformance.scene import (
 from windlass.clock import ManualClock, uuid7
 from windlass.errors import InvalidValue
 from windlass.job import Error, JobState, Reason
+from windlass.ops import Ops
 from windlass.outcome import Dead
 from windlass.store.protocol import Filter, Store
 
@@ -327,3 +328,46 @@ def test_a_retried_job_waits_from_the_time_of_its_retry(store: Store, clock: Man
 def test_counts_keep_types_apart(store: Store) -> None:
     put(store, a_job(type=MAIL), a_job(type=MAIL), a_job(type=REPORT))
     assert sorted((one.type, one.count) for one in store.counts().counts) == [(MAIL, 2), (REPORT, 1)]
+
+
+# --- window by window ---------------------------------------------------------------------------
+
+
+def test_a_window_looks_at_so_many_numbers_and_tells_where_to_go_on(store: Store) -> None:
+    jobs = put(store, *(a_job(tenant="rare" if number in {1, 8} else "") for number in range(10)))
+    assert settle(store, take_one(store), DONE)
+    rare = Filter(tenant="rare")
+    looked: list[list[str]] = []
+    cursor: str | None = None
+    while not looked or cursor is not None:
+        page = store.find(rare, limit=5, cursor=cursor, window=3)
+        looked.append(ids(page.jobs))
+        cursor = page.next
+    assert looked[:3] == [[jobs[8].id], [], [jobs[1].id]]
+    assert not any(looked[3:])
+    # A page that is full goes on behind its last job, wherever the window ends.
+    page = store.find(Filter(), limit=2, window=5)
+    assert ids(page.jobs) == [jobs[9].id, jobs[8].id]
+    assert ids(store.find(Filter(), limit=9, cursor=page.next, window=100).jobs) == ids(reversed(jobs[:8]))
+
+
+def test_nothing_is_missed_or_met_twice_by_a_search_in_bounded_time(store: Store) -> None:
+    jobs = put(store, *(a_job(tenant="rare" if number % 7 == 0 else "") for number in range(50)))
+    ops = Ops(store)
+    page = ops.find(Filter(tenant="rare"), limit=3, within=timedelta(0))
+    found = ids(page.jobs)
+    while page.next is not None:
+        page = ops.find(Filter(tenant="rare"), limit=3, cursor=page.next, within=timedelta(0))
+        found += ids(page.jobs)
+    assert found == ids(reversed(jobs[::7]))
+
+
+def test_an_error_is_found_by_exactly_its_class_or_reason(store: Store) -> None:
+    put_one(store)
+    first = take_one(store)
+    assert settle(store, first, DEAD)
+    second = put_one(store)
+    store.bury(second.id)
+    assert ids(store.find(Filter(error="=ValueError")).jobs) == [first.id]
+    assert store.find(Filter(error="=Value")).jobs == []
+    assert ids(store.find(Filter(error="=cancelled")).jobs) == [second.id]

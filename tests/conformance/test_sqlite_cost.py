@@ -86,6 +86,7 @@ WHOLE_TABLES = {
     "check_keys": "an operator's check",
     "check_twice": "an operator's check",
     "count_ended": "counted up to a bound",
+    "ended_lately": "the newest, up to a bound",
     "settings": "a handful of rows",
     "types": "a handful of rows",
     "workers": "a handful of rows",

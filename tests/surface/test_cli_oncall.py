@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -91,12 +93,21 @@ def test_a_frame_and_a_second_of_what_happens(windlass: Terminal) -> None:
 
 def test_a_tail_tells_of_a_job_while_it_happens(windlass: Terminal) -> None:
     windlass.ok("db", "migrate")
-    with windlass.start("tail", "--json", "--for", "5s") as tail:
-        windlass.apart("run", "--", "false")
-        windlass.apart("worker", "start", "--until-empty")
-        out, err = tail.communicate(timeout=60)
-    assert (tail.returncode, err) == (0, "")
-    assert [line.split('"what": "')[1].split('"')[0] for line in out.splitlines()] == ["enqueued", "retrying"]
+    with windlass.start("tail", "--json", bufsize=1) as tail:
+        assert tail.stdout is not None
+        assert tail.stderr is not None
+        try:
+            assert "Ctrl-C" in tail.stderr.readline()
+            windlass.apart("run", "--", "false")
+            assert json.loads(tail.stdout.readline())["what"] == "enqueued"
+            windlass.apart("worker", "start", "--until-empty")
+            told = json.loads(tail.stdout.readline())
+            told = told if told["what"] != "started" else json.loads(tail.stdout.readline())
+            assert (told["what"], told["attempt"], told["error"]["reason"]) == ("retrying", 1, "exception")
+            tail.send_signal(signal.SIGINT)
+            assert (tail.wait(60), tail.stderr.read()) == (0, "")
+        finally:
+            tail.kill()
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -123,7 +134,9 @@ def test_a_payload_that_does_not_fit_is_kept_for_another_try(
 ) -> None:
     _wait(windlass, "a")
     windlass.ok("bury", "a")
-    editor = windlass.write("editor.sh", """#!/bin/sh\nsed -i 's/.*/{"command": 3}/' "$1"\n""")
+    editor = windlass.write(
+        "editor.sh", """#!/bin/sh\necho '{"command": 3}' > "$1"; touch -d '+2 seconds' "$1"\n"""
+    )
     editor.chmod(0o755)
     monkeypatch.setenv("EDITOR", str(editor))
     monkeypatch.setenv("TMPDIR", str(windlass.folder))

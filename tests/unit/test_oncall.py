@@ -99,9 +99,10 @@ def test_a_tail_shows_only_what_was_asked_for(ops: Ops, store: Store, clock: Man
         "acme": Tail(ops, Filter(tenant="acme")),
     }
     clock.advance(1)
-    for number, (outcome, tenant) in enumerate(((DONE, "acme"), (AGAIN, ""))):
-        put_one(store, type=(MAIL, REPORT)[number], tenant=tenant)
-        assert settle(store, take_one(store), outcome)
+    put_one(store, tenant="acme")
+    assert settle(store, take_one(store), DONE)
+    put_one(store, type=REPORT)
+    assert settle(store, take_one(store), AGAIN)
     clock.advance(1)
     assert {name: told(tail) for name, tail in tails.items()} == {
         "failures": [("retrying", REPORT)],
@@ -156,8 +157,8 @@ def test_the_screen_is_never_larger_than_the_terminal(
     assert len(lines) <= height
     assert max(map(len, lines)) <= width
     text = "\n".join(lines)
-    assert "5.0/s done" in text
-    for word in ("TYPE", "WORKER", "more types", "ValueError: boom"):
+    roomy = width >= 80
+    for word in ("TYPE", "more types", "ValueEr", *(("5.0/s done", "WORKER", "DONE/S") if roomy else ())):
         assert word in text
 
 

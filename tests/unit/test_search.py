@@ -16,7 +16,7 @@ from windlass.clock import ManualClock, uuid7
 from windlass.errors import InvalidValue
 from windlass.job import JobState
 from windlass.ops.search import find_within, read_query
-from windlass.store.protocol import Filter, Page, Store
+from windlass.store.protocol import Filter, Page
 
 
 def quoted(text: str) -> str:
@@ -107,7 +107,7 @@ def test_what_is_wrong_is_named(line: str, told: str) -> None:
         read_query(line)
 
 
-class _Slow(Store):
+class _Slow:
     """A store in which a window takes as long as it is large; it remembers what it was asked."""
 
     def __init__(self, clock: ManualClock, numbers: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from datetime import timedelta
 
@@ -60,6 +61,8 @@ def tail(
     running = listed_now if connect.is_http(here.config.database_url) else held_now
     following = Tail(here.ops(), where, states=states, failures=failures, running=running)
     clock, pause = SystemClock(), threading.Event()
+    if lasting is None:
+        click.echo(f"windlass: follows {here.place}; Ctrl-C ends it", err=True)
     end = None if lasting is None else clock.monotonic() + lasting.total_seconds()
     try:
         while end is None or clock.monotonic() < end:
@@ -72,6 +75,7 @@ def tail(
 def _show(here: Session, following: Tail) -> None:
     for event in following.look():
         click.echo(_as_json(event) if here.json else _as_line(here, event))
+    sys.stdout.flush()
     if following.flooded and not here.json:
         click.echo("(more happens than is shown)", err=True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections import deque
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
@@ -20,6 +21,8 @@ from windlass.ops import Ops, Overview, TypeStatus, WorkerHealth
 from windlass.ops.document import encode, job_document, worker_document
 
 _EVERY = 1.0
+_RATED_SECONDS = 6.0
+_ONE_BEAT_SECONDS = 2.2
 _WIDTH, _HEIGHT = 80, 24
 _NARROWEST = 40
 _HIDE_CURSOR, _SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
@@ -49,20 +52,23 @@ def look(ops: Ops) -> Sight:
 
 
 def rates(before: Sight | None, after: Sight) -> Rates | None:
-    """What the workers have done since; None if there was no earlier look."""
+    """What the workers have done since; None if there was no earlier look.
+
+    They tell with their beats, every two seconds: what counts is the time from one beat to another.
+    """
     if before is None:
         return None
-    seconds = max(0.001, (after.seen.now - before.seen.now).total_seconds())
     known = {each.info.id: each.info for each in before.workers}
-    done, failed = 0, 0
+    failed = 0.0
     by_worker: dict[str, float] = {}
     for each in after.workers:
-        earlier = known.get(each.info.id)
-        finished = max(0, each.info.done - (earlier.done if earlier else 0))
-        by_worker[each.info.id] = finished / seconds
-        done += finished
-        failed += max(0, each.info.failed - (earlier.failed if earlier else 0))
-    return Rates(done / seconds, failed / seconds, by_worker)
+        now, earlier = each.info, known.get(each.info.id)
+        since = now.started_at if earlier is None else earlier.beat_at
+        seconds = (now.beat_at - since).total_seconds() if now.beat_at and since else 0.0
+        if seconds > 0:
+            by_worker[now.id] = max(0, now.done - (earlier.done if earlier else 0)) / seconds
+            failed += max(0, now.failed - (earlier.failed if earlier else 0)) / seconds
+    return Rates(sum(by_worker.values()), failed, by_worker)
 
 
 def frame(
@@ -191,7 +197,9 @@ def _failure(job: Job, now: datetime, screen: Screen) -> str:
         windlass top --every 5
     """,
 )
-@click.option("--once", is_flag=True, help="One frame on standard output, with the rates of a second.")
+@click.option(
+    "--once", is_flag=True, help="One frame on standard output, after two seconds in which rates are seen."
+)
 @click.option(
     "--every",
     type=click.FloatRange(0.2, 3600),
@@ -224,7 +232,7 @@ def _show_once(here: Session, ops: Ops) -> None:
         return
     with keys() as wait:
         before = look(ops)
-        wait(_EVERY)
+        wait(_ONE_BEAT_SECONDS)
     after = look(ops)
     size = shutil.get_terminal_size((_WIDTH, _HEIGHT))
     screen = Screen(size.columns, here.screen.colours)
@@ -232,21 +240,23 @@ def _show_once(here: Session, ops: Ops) -> None:
 
 
 def _live(here: Session, ops: Ops, every: float) -> None:
-    before: Sight | None = None
+    # The looks of the last seconds, so that rates do not jump with every beat.
+    looks: deque[Sight] = deque(maxlen=max(2, round(_RATED_SECONDS / every) + 1))
     held = False
     click.echo(_OTHER_SCREEN + _HIDE_CURSOR, nl=False)
     try:
         with keys() as wait:
-            sight = look(ops)
+            looks.append(look(ops))
             while True:
-                _draw(here, sight, rates(before, sight), "p: go on" if held else "q: leave  p: hold")
+                pace = rates(looks[0], looks[-1]) if len(looks) > 1 else None
+                _draw(here, looks[-1], pace, "p: go on" if held else "q: leave  p: hold")
                 pressed = wait(every)
                 if pressed in {"q", "Q", "\x04"}:
                     return
                 held = not held if pressed in {"p", "P", " "} else held
                 # A key is answered at once; a look is not taken more often for it.
                 if not held and not pressed:
-                    before, sight = sight, look(ops)
+                    looks.append(look(ops))
     finally:
         click.echo(_SHOW_CURSOR + _FIRST_SCREEN, nl=False)
 

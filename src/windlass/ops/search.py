@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from windlass.clock import Clock
 from windlass.duration import parse_duration
 from windlass.errors import InvalidValue
-from windlass.job import Job
+from windlass.job import Job, JobState
 from windlass.ops.filters import read_condition, read_filter
-from windlass.store.protocol import Filter, Page, Store
+from windlass.store.protocol import Filter, Page
 
 # What may stand before a colon, with what it means; for who completes a line.
 WORDS = {
@@ -35,6 +35,15 @@ _LARGEST_WINDOW = 500_000
 _QUICK_SECONDS = 0.1
 
 
+class Finding(Protocol):
+    """What can be searched window by window."""
+
+    def find(
+        self, where: Filter, *, limit: int = 50, cursor: str | None = None, window: int | None = None
+    ) -> Page:
+        """A page of jobs, newest first."""
+
+
 def read_query(text: str) -> Filter:
     """The filter that a line asks for; InvalidValue names the part that is wrong. Nothing: every job."""
     found = _Found()
@@ -53,13 +62,13 @@ def read_query(text: str) -> Filter:
 
 
 def find_within(
-    store: Store, where: Filter, *, limit: int, cursor: str | None, within: timedelta, clock: Clock
+    store: Finding, where: Filter, *, limit: int, cursor: str | None, within: timedelta, clock: Clock
 ) -> Page:
     """A page of jobs, or as much of it as is found in time: `next` then goes on where the search has come to.
 
     Numbers are looked through from the newest down, some thousands at a time, so that no statement is long.
     """
-    if where == Filter() or where.ids or where.batch:
+    if _is_indexed(where):
         return store.find(where, limit=limit, cursor=cursor)
     deadline = clock.monotonic() + within.total_seconds()
     jobs: list[Job] = []
@@ -76,6 +85,12 @@ def find_within(
             window = min(window * 4, _LARGEST_WINDOW)
         elif ended - began > 2 * _QUICK_SECONDS:
             window = max(window // 4, _FIRST_WINDOW)
+
+
+def _is_indexed(where: Filter) -> bool:
+    """Whether an index leads to what is looked for, and to nothing else."""
+    dead = Filter(states=(JobState.DEAD,), types=where.types)
+    return where in (Filter(), dead) or bool(where.ids or where.batch)
 
 
 class _Term(NamedTuple):

@@ -42,13 +42,13 @@ def events(job: Job) -> Iterator[Event]:
     yield Event(at=job.created_at, what="enqueued", job=job)
     for attempt in job.history:
         yield _ended(job, attempt)
-    told = bool(job.history) and job.history[-1].outcome == job.state
-    if job.state in ENDED and job.finished_at is not None and not told:
-        yield Event(at=job.finished_at, what=job.state, job=job, error=job.error)
-    if job.state is JobState.PROCESSING and job.started_at is not None:
-        yield Event(at=job.started_at, what="started", job=job, attempt=job.attempts)
     for change in job.changes:
         yield Event(at=change.at, what=change.verb, job=job, by=change.by)
+    told = bool(job.history) and job.history[-1].outcome == job.state
+    if job.state in ENDED and job.finished_at is not None and not told:
+        yield Event(at=job.finished_at, what=job.state.value, job=job, error=job.error)
+    if job.state is JobState.PROCESSING and job.started_at is not None:
+        yield Event(at=job.started_at, what="started", job=job, attempt=job.attempts)
 
 
 def _ended(job: Job, attempt: Attempt) -> Event:
