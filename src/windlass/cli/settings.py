@@ -15,6 +15,7 @@ from windlass.config import unknown_variables, without_password
 from windlass.errors import InvalidValue, StoreUnavailable
 from windlass.ops import Ops
 from windlass.ops.document import encode
+from windlass.ops.flow import owners
 from windlass.settings import KEY, split
 
 
@@ -87,7 +88,7 @@ def set_value(name: str, value: str | None, reset: bool, why: str) -> None:
         click.echo(encode({"name": name, "reset": True}) if here.json else f"{name}: reset")
         return
     ops.set_setting(name, value, why=why)
-    if job_type is not None and job_type not in ops.owners():
+    if job_type is not None and job_type not in owners(ops.store.types()):
         owner = (
             f"limit_key {job_type.removeprefix(KEY)!r}" if job_type.startswith(KEY) else f"type {job_type!r}"
         )

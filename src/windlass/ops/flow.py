@@ -107,15 +107,12 @@ class FlowVerbs:
             return name
         return self._known_key(name) if name.startswith(KEY) else self._known_type(name)
 
-    def owners(self) -> frozenset[str]:
-        """All that something can be set for: types, the keys that they share (`key:crm`), all jobs (`*`)."""
-        types = self.store.types()
-        return frozenset({ALL, SHELL, *types, *(KEY + _key(info) for info in types.values() if _key(info))})
-
     def _known_key(self, name: str) -> str:
         """A key that types share, or that something was set for when they did: that can be lifted yet."""
         key = check_limit_key(name.removeprefix(KEY))
-        shared = sorted(owner.removeprefix(KEY) for owner in self.owners() if owner.startswith(KEY))
+        shared = sorted(
+            owner.removeprefix(KEY) for owner in owners(self.store.types()) if owner.startswith(KEY)
+        )
         if key not in shared and name not in self.store.switches().breakers:
             stored = self.store.settings()
             if not any(f"{name}.{setting}" in stored for setting in settings.PER_TYPE):
@@ -138,6 +135,11 @@ class FlowVerbs:
         if check_type(job_type) not in known and job_type != SHELL:
             raise UnknownType(job_type, known)
         return job_type
+
+
+def owners(types: Mapping[str, TypeInfo]) -> frozenset[str]:
+    """All that something can be set for: types, the keys that they share (`key:crm`), all jobs (`*`)."""
+    return frozenset({ALL, SHELL, *types, *(KEY + _key(info) for info in types.values() if _key(info))})
 
 
 def _key(info: TypeInfo) -> str:

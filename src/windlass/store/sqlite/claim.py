@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from windlass.store.transaction import Tx
+    from windlass.store.verbs.permits import Standing
 
 _PROMOTED_AT_ONCE = 1000
 
@@ -42,19 +43,23 @@ def claim(tx: Tx, want: Want) -> Claimed:
     return Claimed(leases, next_due(tx, want.types))
 
 
-def claim_within_limits(tx: Tx, want: Want) -> Claimed:
-    """The same where some of the types are restricted."""
-    return limiting.claim(tx, want, permits.look(tx, want), promote=_promote, plain=claim)
+def claim_within_limits(tx: Tx, want: Want, standing: Standing) -> Claimed:
+    """The same where some of the types are restricted; what was seen before only tells where to look."""
+    return limiting.claim(tx, want, standing, promote=_promote, plain=claim)
 
 
 def nothing_to_claim(tx: Tx, want: Want) -> Claimed | None:
     """The answer to a claim that would find nothing, without a write; None if it may find something."""
-    if not want.restricted:
-        return None if claimable(tx, want.types) else Claimed([], next_due(tx, want.types))
+    return None if claimable(tx, want.types) else Claimed([], next_due(tx, want.types))
+
+
+def nothing_within_limits(tx: Tx, want: Want) -> Claimed | Standing:
+    """The same where some of the types are restricted; how their limits stand, if it may find something."""
     free = {name: version for name, version in want.types.items() if name not in want.restricted}
-    outlook = permits.Outlook(want, permits.look(tx, want), tx.now)
+    standing = permits.look(tx, want)
+    outlook = permits.Outlook(want, standing, tx.now)
     if outlook.ready or claimable(tx, free):
-        return None
+        return standing
     outlook.wait.for_(next_due(tx, free))
     return Claimed([], outlook.wait.time, held_back=outlook.held_back)
 

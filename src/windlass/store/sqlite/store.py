@@ -10,11 +10,16 @@ from windlass.clock import SystemClock, from_micros
 from windlass.errors import Refused, StoreUnavailable
 from windlass.store import migration, statements
 from windlass.store.bridge import across
-from windlass.store.protocol import StoreStatus
+from windlass.store.protocol import Claimed, StoreStatus
 from windlass.store.shared import SharedVerbs
 from windlass.store.sqlite import files, forks, guest, health, schema
 from windlass.store.sqlite import handling as own
-from windlass.store.sqlite.claim import claim, claim_within_limits, nothing_to_claim
+from windlass.store.sqlite.claim import (
+    claim,
+    claim_within_limits,
+    nothing_to_claim,
+    nothing_within_limits,
+)
 from windlass.store.sqlite.connection import MEMORY, SqliteTx, open_connection
 from windlass.store.sqlite.files import real_path
 from windlass.store.sqlite.library import require_version, sqlite3
@@ -31,7 +36,6 @@ if TYPE_CHECKING:
     from windlass.job import Lease, NewJob
     from windlass.store.examining import DatabaseHealth
     from windlass.store.protocol import (
-        Claimed,
         Enqueued,
         Look,
         Retention,
@@ -105,10 +109,11 @@ class SqliteStore(SharedVerbs):
 
     def claim(self, want: Want) -> Claimed:
         # A look first: an idle fleet must not queue for the write lock to find nothing.
+        if want.restricted or want.lowest:
+            seen = self._read(nothing_within_limits, want)
+            return seen if isinstance(seen, Claimed) else self._writer.run(claim_within_limits, want, seen)
         nothing = None if self.path == MEMORY else self._read(nothing_to_claim, want)
-        return nothing or self._writer.run(
-            claim_within_limits if want.restricted or want.lowest else claim, want
-        )
+        return nothing or self._writer.run(claim, want)
 
     def extend(self, leases: Sequence[Lease], by: timedelta) -> tuple[list[Lease], list[Lease]]:
         return self._writer.run(running.extend, leases, by, urgent=True)
