@@ -17,7 +17,7 @@ _BATCH = 500
 class Here:
     """A place whose store is always the one of this driver."""
 
-    def fresh(self, name: str) -> str:  # noqa: ARG002 - there is one store
+    def fresh(self, name: str, *, beside: bool = False) -> str:  # noqa: ARG002 - there is one store
         """The URL of this driver's store."""
         return contract.url()
 

@@ -9,8 +9,8 @@ from typing import Protocol
 class Place(Protocol):
     """Somewhere to measure."""
 
-    def fresh(self, name: str) -> str:
-        """The URL of a new store for one case."""
+    def fresh(self, name: str, *, beside: bool = False) -> str:
+        """The URL of a new store for one case; `beside` the store made last, which the case uses, too."""
 
 
 class Folder:
@@ -26,6 +26,6 @@ class Folder:
             Path(f"{path}{suffix}").unlink(missing_ok=True)
         return path
 
-    def fresh(self, name: str) -> str:
+    def fresh(self, name: str, *, beside: bool = False) -> str:  # noqa: ARG002 - files stay where they are
         """The URL of a new file."""
         return f"sqlite:///{self.file(name)}"

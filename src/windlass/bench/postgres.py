@@ -166,9 +166,10 @@ class Server:
         self._numbers = itertools.count(1)
         self._made: list[str] = []
 
-    def fresh(self, name: str) -> str:
+    def fresh(self, name: str, *, beside: bool = False) -> str:
         """The URL of a new database; those of earlier cases are dropped first: none disturbs another."""
-        self.drop()
+        if not beside:
+            self.drop()
         database = f"windlass_bench_{name}_{os.getpid()}_{next(self._numbers)}"
         self.run(sql.SQL("create database {}").format(sql.Identifier(database)))
         self._made.append(database)

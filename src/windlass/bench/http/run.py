@@ -30,7 +30,7 @@ _BATCH_OF = request("/api/v1/jobs/batch", b'{"jobs":[' + b",".join([_JOB] * _BAT
 def measure(place: Place, *, scale: float, step: Callable[[str], None]) -> list[Figure]:
     """Every figure; `step` is told what is being measured."""
     seconds = max(0.5, _SECONDS * scale)
-    ours, bare = place.fresh("http_ours"), place.fresh("http_bare")
+    ours, bare = place.fresh("http_ours"), place.fresh("http_bare", beside=True)
     for url in (ours, bare):
         _prepare(url)
     with _serving(ours) as port, _bare(bare) as bare_port:
