@@ -21,7 +21,7 @@ from tests.server.contract import words
 
 CASES = 2_000
 # So many are made for each operation; sequences come on top.
-EXAMPLES = 40
+EXAMPLES = 20
 
 
 def main() -> int:

@@ -53,7 +53,7 @@ def kill(url: str, folder: Path, posts: int, *, servers: int) -> list[str]:
         accepted, kills = post_while_killed(url, folder, posts, servers=servers, pause=KILL_EVERY, spread=0.2)
         broken = missing_or_twice(queue, accepted)
     seconds = time.monotonic() - begun
-    print(f"{place}: {len(accepted)} posts accepted by {servers} servers, {kills} kills, {seconds:.0f} s")
+    print(f"{place}: {len(accepted)} posts accepted, {kills} kills of {servers} server(s), {seconds:.0f} s")
     broken += [] if kills else ["no server was killed"]
     return [f"{place}: {each}" for each in broken]
 

@@ -23,6 +23,7 @@ LINES = 8
 PATIENCE = 90
 _PAGE = 1000
 _CREATED = 201
+_SOME = 100
 
 
 def post_while_killed(
@@ -113,10 +114,10 @@ class Crowd:
         if answer.status == _CREATED:
             self.accepted.append(text.partition('"id":"')[2].partition('"')[0])
 
-    def answered(self, within: float) -> float:
-        """Wait until one more is accepted; how long that took."""
-        begun, before = time.monotonic(), len(self.accepted)
-        while len(self.accepted) == before and time.monotonic() - begun < within:
+    def answered(self, more: int = 1) -> float:
+        """Wait until so many more are accepted; how long that took."""
+        begun, enough = time.monotonic(), len(self.accepted) + more
+        while len(self.accepted) < enough and time.monotonic() - begun < PATIENCE:
             time.sleep(0.02)
         return time.monotonic() - begun
 
@@ -133,11 +134,12 @@ def post_while_away(server: postgres.Server, url: str, seconds: float) -> tuple[
     """A crowd posts to a URL while PostgreSQL is stopped; and how soon one was accepted afterwards."""
     crowd = Crowd(url)
     try:
-        crowd.answered(PATIENCE)
+        crowd.answered(_SOME)
         server.stop()
         time.sleep(seconds)
         server.start()
-        again = crowd.answered(PATIENCE)
+        again = crowd.answered()
+        crowd.answered(_SOME)
     finally:
         crowd.stop()
     return crowd, again

@@ -84,34 +84,33 @@ class Call:
         if length is not None and length.isdecimal() and int(length) > most:
             raise _too_large(most)
         here = exchange(self.scope)
-        if here is not None and here.complete:
-            # As nearly always: nothing is waited for, and no clock need be set.
-            return await self._all(most)
+        whole = None if here is None else here.body()
+        if whole is not None:
+            self._hold(len(whole), most)
+            return whole
         try:
             async with asyncio.timeout(_BODY_SECONDS):
-                return await self._all(most)
+                return await self._piece_by_piece(most)
         except TimeoutError:
             detail = f"the body was not complete within {_BODY_SECONDS:g} s"
             raise Problem(408, "too-slow", detail, headers={b"connection": b"close"}) from None
 
-    async def _all(self, most: int) -> bytes:
+    async def _piece_by_piece(self, most: int) -> bytes:
         chunks: list[bytes] = []
-        size = 0
         while True:
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 raise HungUp
             chunk: bytes = message.get("body", b"")
-            size += len(chunk)
-            if size > most:
-                raise _too_large(most)
-            self._hold(len(chunk))
+            self._hold(len(chunk), most)
             chunks.append(chunk)
             if not message.get("more_body", False):
                 return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
-    def _hold(self, size: int) -> None:
-        """Count a piece of the body among those of all requests; too much of them together is refused."""
+    def _hold(self, size: int, most: int) -> None:
+        """Count a piece of the body: too much of this one, or of those of all requests, is refused."""
+        if self._held + size > most:
+            raise _too_large(most)
         self._held += size
         self.parts.body_bytes += size
         if self.parts.body_bytes > MOST_BODY_BYTES:

@@ -23,10 +23,9 @@ class Exchange:
     def __init__(self, cycle: RequestResponseCycle) -> None:
         self._cycle = cycle
 
-    @property
-    def complete(self) -> bool:
-        """Whether all of the request has come."""
-        return not self._cycle.more_body
+    def body(self) -> bytes | None:
+        """The body, if all of it has come, which is so of nearly all when they are asked about."""
+        return None if self._cycle.more_body else bytes(self._cycle.body)
 
     @property
     def ready(self) -> bool:
@@ -88,8 +87,11 @@ class Wire(HttpToolsProtocol):
         if self._in_headers:
             self._header_bytes += len(data)
         super().data_received(data)
-        if self._in_body and self._late is None:
+        # A request that came whole, as most do, needs no clock.
+        if self._late is None and self._in_body:
             self._late = self.loop.call_later(BODY_SECONDS, self._never_complete)
+        elif self._late is None and self._in_headers:
+            self._await_headers()
         if self._in_headers and self._header_bytes > HEADER_LIMIT:
             self._refuse(431, f"headers must be at most {HEADER_LIMIT} bytes")
 
@@ -97,8 +99,6 @@ class Wire(HttpToolsProtocol):
         """The next request of this connection begins."""
         self._in_headers = True
         self._header_bytes = 0
-        if self._late is None:
-            self._await_headers()
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
