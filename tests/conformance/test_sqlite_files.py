@@ -274,7 +274,7 @@ def test_a_read_only_store_refuses_work_in_words(small_disk: Path) -> None:
 
 def test_a_folder_that_may_not_be_written_refuses_a_new_store_in_words(small_disk: Path) -> None:
     with read_only(small_disk):
-        assert "writ" in refusal_of(small_disk / "jobs.db", StoreUnavailable)
+        assert "may not write the directory" in refusal_of(small_disk / "jobs.db", StoreUnavailable)
 
 
 # --- locked by somebody else --------------------------------------------------------------------

@@ -115,6 +115,8 @@ def _why_not(path: str) -> str:
             return "it is a directory, not a file"
         if not place.parent.is_dir():
             return f"there is no directory {place.parent}"
+        if not place.exists() and not os.access(place.parent, os.W_OK):
+            return f"this user may not write the directory {place.parent}"
         if not place.exists():
             return "there is no such file"
     except OSError as error:
