@@ -89,7 +89,7 @@ def _run(options: argparse.Namespace) -> int:
 
         Runner(places, results, tell=tell, deadline=deadline).run(which, who, keep)
         if is_whole:
-            quick.measure(places, tell).save(QUICK)
+            _keep_shares(quick.measure(places, tell))
     if options.out == LATEST:
         _publish(results)
     print(f"bench: {options.out}", "and bench/report.md" if options.out == LATEST else "")
@@ -106,12 +106,23 @@ def _install(who: list[Contender]) -> None:
             )
 
 
+def _keep_shares(found: quick.Shares) -> bool:
+    """Make these the shares to compare with, unless others disturbed us too much."""
+    missing = sorted(found.pairs.keys() - found.judged.keys())
+    if missing:
+        print(f"bench: {QUICK.name} stays as it was; disturbed: {', '.join(missing)}", file=sys.stderr)
+        return False
+    found.save(QUICK)
+    return True
+
+
 def _failures(results: Results) -> int:
-    """Name who failed; the others' figures stand."""
+    """Name who failed. A peer that fails is in the report; only what is ours makes the run a failure."""
     failed = [run for run in results.runs if run.failed]
     for run in failed:
         print(f"bench: {run.contender} failed in {run.case}: {run.failed}", file=sys.stderr)
-    return 1 if failed else 0
+    ours = {name for name, each in contenders.BY_NAME.items() if each.is_ours or each.is_raw}
+    return 1 if any(run.contender in ours for run in failed) else 0
 
 
 def _begin(options: argparse.Namespace, places: Places, scale: float, kinds: set[str]) -> Results:
@@ -133,7 +144,8 @@ def _quick(options: argparse.Namespace) -> int:
     with Places() as places:
         found = quick.measure(places, lambda line: print(line, flush=True))
         if options.save:
-            found.save(QUICK)
+            if not _keep_shares(found):
+                return 1
             print(f"bench: {QUICK.relative_to(RESULTS.parent.parent)}")
             return 0
         return quick.judge(places, found, lambda line: print(line, flush=True))

@@ -20,10 +20,12 @@ _WAIT_PACE = 2_500
 _CPU_PACE = 250
 # So many contenders at the same time, in cases that mostly wait: when all start at once, none does in time.
 TOGETHER = 6
+# So many times the scale is the size of a case that has no crowd to fill in.
+_CHEAP = 3.0
 # The smallest scale, in percent.
 _SMALLEST = 2
 # A driver, its store and its worker come and go.
-_AROUND = 2.0
+_AROUND = 1.3
 Arguments = Callable[[Contender, float], dict[str, Any]]
 
 
@@ -218,12 +220,17 @@ def _crowded(scale: float) -> float:
     return min(1.0, 2 * scale)
 
 
+def size_of(case: Case, scale: float) -> float:
+    """How large a case is at a scale: what is cheap keeps its size for longer than what takes minutes."""
+    return scale if case.crowd else min(1.0, _CHEAP * scale)
+
+
 def estimate(cases: list[Case], contenders: list[Contender], rounds: int, scale: float) -> float:
     """About how many seconds a run will take."""
     total = 0.0
     for case in cases:
         runs = sum(takes_part(case, each) and _is_able(case, each) for each in contenders)
-        one = _AROUND * (2 if case.crowd else 1) + case.fixed + case.seconds * scale
+        one = _AROUND * (2 if case.crowd else 1) + case.fixed + case.seconds * size_of(case, scale)
         one += case.filling * _crowded(scale)
         steps = -(-runs // TOGETHER) if case.together else runs
         total += min(rounds, case.rounds) * one * steps

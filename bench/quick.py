@@ -1,7 +1,9 @@
 """Has anything become slower? Our figures as shares of the database's own, measured turn by turn.
 
-A share hardly depends on the machine or on what else it does, because both sides meet the same minute. What
-seems to have fallen is measured once more before anybody is told.
+A share hardly depends on the machine, because both sides meet the same minute. It does depend on what others
+do there: a drain of ours uses both cores, the database's own cycle one. Therefore pairs during which others
+took much of the machine do not count, and a share with too few that do is not judged. What seems to have
+fallen is measured once more before anybody is told.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from bench import machine
+from bench import load, machine
 from bench.contenders import BY_NAME
 from bench.places import Places
 from bench.results import QUICK, Results
@@ -24,6 +26,9 @@ from bench.runner import Runner
 # About how long all of it takes.
 SECONDS = 200.0
 FALLEN = 0.85
+# What others may take of the machine while a pair is measured, and how many such pairs it takes to judge.
+_OTHERS = 0.15
+_FEWEST = 5
 _WITHIN = 60.0
 Tell = Callable[[str], None]
 
@@ -52,12 +57,22 @@ SHARES = (
 
 
 class Shares(msgspec.Struct, kw_only=True):
-    """What was found, every pair of it."""
+    """What was found: every pair that nobody disturbed, and how many were disturbed."""
 
     made: str
     commit: str
     machine: dict[str, str]
     pairs: dict[str, list[float]] = {}
+    disturbed: dict[str, int] = {}
+
+    def is_judged(self, name: str) -> bool:
+        """Whether enough pairs of a share count."""
+        return len(self.pairs[name]) >= _FEWEST
+
+    @property
+    def judged(self) -> dict[str, list[float]]:
+        """The shares of which enough pairs count."""
+        return {name: pairs for name, pairs in self.pairs.items() if self.is_judged(name)}
 
     def save(self, path: Path) -> None:
         """Write it down."""
@@ -107,9 +122,13 @@ def measure(places: Places, tell: Tell, only: set[str] | None = None) -> Shares:
     for share in SHARES:
         if only is None or share.name in only:
             pairs = _pairs(places, share)
-            found.pairs[share.name] = pairs
-            each = " ".join(f"{ratio:.2f}" for ratio in pairs)
-            tell(f"{share.name:<38}{statistics.median(pairs):6.2f}   {each}")
+            quiet = [ratio for ratio, others in pairs if others <= _OTHERS]
+            found.pairs[share.name], found.disturbed[share.name] = quiet, len(pairs) - len(quiet)
+            each = " ".join(f"{ratio:.2f}{'' if others <= _OTHERS else '*'}" for ratio, others in pairs)
+            median = f"{statistics.median(quiet):6.2f}" if quiet else f"{'-':>6}"
+            tell(f"{share.name:<38}{median}   {each}")
+    if any(found.disturbed.values()):
+        tell("* does not count: others took more of the machine than that")
     return found
 
 
@@ -118,17 +137,22 @@ def judge(places: Places, found: Shares, tell: Tell) -> int:
     if not QUICK.exists():
         raise FileNotFoundError(f"{QUICK.name} is not there; make it with: make bench-quick ARGS=--save")
     then = msgspec.json.decode(QUICK.read_bytes(), type=Shares)
-    suspects = {each.name for each in changes(then.pairs, found.pairs) if each.is_fallen}
+    suspects = {each.name for each in changes(then.pairs, found.judged) if each.is_fallen}
     if suspects:
         tell("once more, to be sure:")
         again = measure(places, tell, suspects)
-        found.pairs.update({name: _better(found.pairs[name], again.pairs[name]) for name in suspects})
-    told = changes(then.pairs, found.pairs)
+        # What cannot be judged now fell only once.
+        found.pairs.update({name: _better(found.pairs[name], again.pairs[name]) for name in again.judged})
+        for name in suspects - again.judged.keys():
+            found.pairs[name] = []
+    told = changes(then.pairs, found.judged)
     tell(f"\nshares of what the database itself does, then: {then.commit}, {then.made[:10]}")
     tell(f"{'':<38}{'then':>6}{'now':>7}{'ratio':>7}")
     for each in told:
         fallen = "   FALLEN by more than 15 %" if each.is_fallen else ""
         tell(f"{each.name:<38}{each.then:>6.2f}{each.now:>7.2f}{each.ratio:>7.2f}{fallen}")
+    for name in found.pairs.keys() - found.judged.keys():
+        tell(f"{name:<38}not judged: the machine was not quiet for long enough")
     return 1 if any(each.is_fallen for each in told) else 0
 
 
@@ -136,8 +160,8 @@ def _better(one: list[float], other: list[float]) -> list[float]:
     return max(one, other, key=statistics.median)
 
 
-def _pairs(places: Places, share: Share) -> list[float]:
-    """Ours and the database's, turn by turn; one more before it counts."""
+def _pairs(places: Places, share: Share) -> list[tuple[float, float]]:
+    """Ours and the database's, turn by turn, and what others took meanwhile; one more before it counts."""
     runner = Runner(places, _scratch(), tell=lambda _: None, deadline=0.0)
     ours, raw = BY_NAME[f"windlass-{share.store}"], BY_NAME[f"raw-{share.store}"]
     found = []
@@ -145,9 +169,12 @@ def _pairs(places: Places, share: Share) -> list[float]:
         for number in range(share.pairs + 1):
             # Now the one first, now the other: whatever a turn leaves behind meets both.
             turns = (mine, its) if number % 2 else (its, mine)
-            rates = {id(one): one.ask(share.verb, within=_WITHIN, **share.arguments)["rate"] for one in turns}
+            with load.others() as others:
+                rates = {
+                    id(one): one.ask(share.verb, within=_WITHIN, **share.arguments)["rate"] for one in turns
+                }
             if number:
-                found.append(rates[id(mine)] / rates[id(its)])
+                found.append((rates[id(mine)] / rates[id(its)], others.share))
     return found
 
 

@@ -1,4 +1,4 @@
-"""What does a reader see? A page with plots, made from the results and from nothing else."""
+"""What does a reader see? A page with plots, made from the results, and what was found out about them."""
 
 from __future__ import annotations
 
@@ -27,10 +27,12 @@ def write(results: Results, folder: Path = FOLDER) -> None:
     for case in measured:
         for metric, unit in _plotted(case):
             (plots / f"{case.name}_{metric}.svg").write_text(_plot(results, case, metric, unit))
-    (folder / "report.md").write_text("\n".join(_page(results, measured)))
+    words = folder / "not-reached.md"
+    explained = words.read_text().splitlines() if words.exists() else []
+    (folder / "report.md").write_text("\n".join(_page(results, measured, explained)))
 
 
-def _page(results: Results, measured: list[Case]) -> list[str]:
+def _page(results: Results, measured: list[Case], words: list[str]) -> list[str]:
     lines = [
         "# Side by side",
         "",
@@ -50,11 +52,17 @@ def _page(results: Results, measured: list[Case]) -> list[str]:
             for aim in aims(results)
         ),
         "",
+        *_explained(words),
     ]
     for case in measured:
         lines += _section(results, case)
     lines += _entrants(results)
     return lines
+
+
+def _explained(words: list[str]) -> list[str]:
+    """What people found out about aims that are not reached; the figures in it are of its own day."""
+    return ["## What is not reached, and why", "", *words, ""] if words else []
 
 
 def _circumstances(results: Results) -> list[str]:

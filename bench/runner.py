@@ -79,7 +79,7 @@ class Runner:
 
     def _figures(self, case: Case, contender: Contender) -> dict[str, Any]:
         with self.driver(contender) as (client, place):
-            arguments = case.arguments(contender, self._results.scale)
+            arguments = case.arguments(contender, cases.size_of(case, self._results.scale))
             if case.crowd is not None:
                 return self._crowded(case, client, place, arguments)
             asked: list[int | None] = []

@@ -132,8 +132,8 @@ class Workers:
     def usage(self) -> Usage:
         """What all of them and their children have used so far."""
         pids = [pid for process in self._running for pid in tree(process.pid)]
-        used = [_used(pid) for pid in pids]
-        return Usage(sum(each.cpu_seconds for each in used), sum(each.megabytes for each in used))
+        each = [used(pid) for pid in pids]
+        return Usage(sum(one.cpu_seconds for one in each), sum(one.megabytes for one in each))
 
     def last_words(self) -> str:
         """The end of what the workers printed."""
@@ -166,7 +166,8 @@ def kill_tree(pid: int) -> None:
             os.kill(each, signal.SIGKILL)
 
 
-def _used(pid: int) -> Usage:
+def used(pid: int) -> Usage:
+    """What a process has used, with those of its children that have ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

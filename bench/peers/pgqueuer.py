@@ -40,7 +40,10 @@ class Driver(contract.AsyncDriver):
     """Producers share a pool; workers are started by its own command."""
 
     package = "pgqueuer"
-    settings = "asyncpg, uvloop, `pgq run` with its default batches of 10, durable tables (its default)"
+    settings = (
+        "asyncpg, uvloop, `pgq run` with its default batches of 10, durable tables (its default),"
+        " `pgq autovac` as its guide asks for"
+    )
     batch = 10
     _queries: Queries
     _pool: Any
@@ -53,6 +56,7 @@ class Driver(contract.AsyncDriver):
         self._pool = await asyncpg.create_pool(contract.url(), min_size=10, max_size=10)
         self._queries = Queries(AsyncpgPoolDriver(self._pool))
         await self._queries.install()
+        await self._queries.optimize_autovacuum()
 
     async def send(self, name: str, body: str) -> None:
         """Enqueue one job."""

@@ -33,6 +33,17 @@ VALUES: dict[str, tuple[str, dict[str, Any]]] = {
             "lease": 60,
         },
     ),
+    "claim_few": (
+        "claim",
+        {
+            "types": ["noop", "other"],
+            "versions": [1, 1],
+            "few": 16,
+            "floor": 0,
+            "worker": "w",
+            "lease": 60,
+        },
+    ),
     "settle_finish": (
         "settle",
         ARRAYS

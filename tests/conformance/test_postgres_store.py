@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from datetime import timedelta
@@ -42,8 +42,10 @@ from windlass.store import migration
 from windlass.store.postgres import address, retention
 from windlass.store.postgres.guard import Guard
 from windlass.store.postgres.listener import Listener
+from windlass.store.postgres.session import PostgresTx
 from windlass.store.postgres.store import PostgresStore
 from windlass.store.protocol import Filter, Retention, Store, Vitals
+from windlass.store.transaction import Row
 from windlass.wakeup.listen import Listen
 
 MAJOR = 15
@@ -242,7 +244,9 @@ def test_large_claims_take_turns_and_each_job_is_claimed_once(url: str) -> None:
         stores = [PostgresStore(url) for _ in range(3)]
         for store in stores:
             stack.callback(store.close)
-        stores[0].enqueue([a_job() for _ in range(1_000)])
+        stores[0].enqueue([a_job() for _ in range(1_300)])
+        for store in stores:
+            assert len(take(store, 100)) == 100, "who has found many takes turns"
         with ThreadPoolExecutor(3) as threads:
             claimed = list(threads.map(lambda store: ids(take(store, 400)), stores))
         assert sorted(map(len, claimed)) == [200, 400, 400]
@@ -255,7 +259,8 @@ def test_a_turn_that_is_never_passed_on_holds_nobody_up_for_long(url: str) -> No
     turn = f"hashtextextended('windlass.claim {','.join(sorted(TYPES))}', 0)"
     store = PostgresStore(url)
     with closing(store), psycopg.connect(url, autocommit=True) as frozen:
-        store.enqueue([a_job() for _ in range(300)])
+        store.enqueue([a_job() for _ in range(400)])
+        assert len(take(store, 100)) == 100
         frozen.execute(f"select pg_advisory_lock({turn})".encode())
         assert len(take(store, 200)) == 200
         [(free,)] = frozen.execute(f"select pg_advisory_unlock({turn})".encode())
@@ -263,6 +268,24 @@ def test_a_turn_that_is_never_passed_on_holds_nobody_up_for_long(url: str) -> No
         assert len(take(store, 200)) == 100
         [(free,)] = frozen.execute(f"select pg_try_advisory_lock({turn})".encode())
         assert free
+
+
+def test_a_claim_that_finds_few_is_one_statement_however_many_it_wants(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    rows = PostgresTx.rows
+
+    def noting(tx: PostgresTx, statement: str, /, **values: object) -> Sequence[Row]:
+        asked.append(statement)
+        return rows(tx, statement, **values)
+
+    with closing(PostgresStore(url)) as store:
+        store.enqueue([a_job()])
+        monkeypatch.setattr(PostgresTx, "rows", noting)
+        assert len(take(store, 600)) == 1
+        assert take(store, 600) == []
+    assert asked == ["claim_few", "claim_few"]
 
 
 # --- a listener that hears nothing ----------------------------------------------------------------

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
 
-from bench import cases, contenders, quick, report, summary
+from bench import cases, contenders, load, quick, report, summary
+from bench.__main__ import _failures
 from bench.aims import aims
 from bench.places import Places
 from bench.plot import Bar, bars
@@ -172,7 +175,7 @@ def test_the_readme_gets_its_table_between_the_marks(tmp_path: Path) -> None:
 
 
 def shares(**pairs: float) -> quick.Shares:
-    each = {name: [value] * 3 for name, value in pairs.items()}
+    each = {name: [value] * 5 for name, value in pairs.items()}
     return quick.Shares(made="2026-11-16", commit="abc", machine={}, pairs=each)
 
 
@@ -194,6 +197,48 @@ def test_what_seems_fallen_is_named_only_if_it_fell_twice(
         assert quick.judge(places, shares(drain=0.6, bulk=0.9), told.append) == code
     assert asked == [{"drain"}], "only the suspect"
     assert [line.split()[0] for line in told if "FALLEN" in line] == ["drain"] * code
+
+
+def test_a_share_that_was_disturbed_too_often_is_not_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quick, "QUICK", tmp_path / "quick.json")
+    shares(drain=1.0, bulk=1.0).save(tmp_path / "quick.json")
+    found = shares(bulk=1.0)
+    found.pairs["drain"] = [0.5] * 4
+    told: list[str] = []
+    with Places() as places:
+        assert quick.judge(places, found, told.append) == 0
+    assert [line.split()[0] for line in told if "not judged" in line] == ["drain"]
+
+
+def test_what_we_do_ourselves_is_not_taken_for_others() -> None:
+    spin = "import time; end = time.process_time() + 0.3\nwhile time.process_time() < end: pass"
+    with load.others() as others:
+        subprocess.run([sys.executable, "-c", spin], check=True)
+    assert others.share <= 1.0
+    before = load._ours()  # noqa: SLF001 - of one that ended its parent knows
+    subprocess.run([sys.executable, "-c", spin], check=True)
+    assert load._ours() - before >= 0.28  # noqa: SLF001
+
+
+@pytest.mark.parametrize(("who", "code"), [("pgqueuer", 0), ("windlass-postgres", 1), ("raw-sqlite", 1)])
+def test_a_peer_that_fails_is_named_but_only_our_own_failure_is_one(
+    who: str, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _failures(some(Run(case="bulk", contender=who, round=1, failed="broke"))) == code
+    assert f"{who} failed in bulk: broke" in capsys.readouterr().err
+
+
+def test_the_report_says_why_an_aim_was_not_reached(tmp_path: Path) -> None:
+    (tmp_path / "not-reached.md").write_text("The disk is slow.\n")
+    report.write(some(*rates("bulk", "windlass-postgres", 1)), tmp_path)
+    assert "## What is not reached, and why\n\nThe disk is slow.\n" in (tmp_path / "report.md").read_text()
+
+
+def test_cheap_cases_keep_their_size_for_longer_than_crowds() -> None:
+    assert cases.size_of(cases.BY_NAME["enqueue_ten"], 0.4) == 1.0
+    assert cases.size_of(cases.BY_NAME["crowd_other"], 0.4) == 0.4
 
 
 def test_nothing_to_compare_with_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

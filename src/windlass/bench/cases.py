@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from time import perf_counter, time_ns
+from time import monotonic_ns, perf_counter
 from typing import IO
 
 from windlass.bench.place import Place
@@ -22,7 +21,7 @@ _BODY = PAYLOAD[len('{"body":"') : -len('"}')]
 _LONGEST_WAIT = 120.0
 _UNFINISHED = (JobState.PENDING, JobState.PROCESSING)
 _PAUSE = threading.Event()
-_CALM_SECONDS = 0.05
+_CALM_SECONDS = 0.03
 _WARM_UP = 20
 
 
@@ -115,9 +114,9 @@ def drained_by_two(place: Place, count: int) -> float:
         queue.enqueue_many(noop.draft(_BODY) for _ in range(count))
         with _worker_process(url, _DRAINING_WORKER) as one, _worker_process(url, _DRAINING_WORKER) as other:
             begun = perf_counter()
-            for each in (one, other):
-                each.write("go\n")
-                each.flush()
+            for told, _ in (one, other):
+                told.write("go\n")
+                told.flush()
             _wait_for_all(queue)
             return count / (perf_counter() - begun)
 
@@ -160,12 +159,12 @@ def dispatch_within(place: Place, count: int) -> list[float]:
         with queue.worker():
             mark.enqueue().wait(timeout=_LONGEST_WAIT)
             for _ in range(count):
+                _PAUSE.wait(_CALM_SECONDS * (1 + random.random()))
                 started.clear()
                 begun = perf_counter()
-                handle = mark.enqueue()
+                mark.enqueue()
                 started.wait(_LONGEST_WAIT)
                 delays.append((moments[-1] - begun) * 1000)
-                handle.wait(timeout=_LONGEST_WAIT)
         return delays
 
 
@@ -174,9 +173,8 @@ import sys, time
 from windlass import Queue
 queue = Queue(sys.argv[1])
 @queue.job
-async def mark(out: str) -> None:
-    with open(out, "a") as file:
-        file.write(f"{time.time_ns()}\\n")
+async def mark() -> None:
+    print(time.monotonic_ns(), flush=True)
 with queue.worker():
     print("ready", flush=True)
     sys.stdin.read()
@@ -185,30 +183,28 @@ with queue.worker():
 
 def dispatch_across(place: Place, count: int) -> list[float]:
     """Milliseconds from enqueue to start on an idle worker in another process."""
-    with tempfile.TemporaryDirectory() as folder:
-        return _dispatch_across(place.fresh("across"), Path(folder) / "across.txt", count)
-
-
-def _dispatch_across(url: str, out: Path, count: int) -> list[float]:
+    url = place.fresh("across")
     with Queue(url) as queue:
 
         @queue.job
-        async def mark(out: str) -> None: ...
+        async def mark() -> None: ...
 
         delays = []
-        with _worker_process(url, _REMOTE_WORKER):
-            mark.enqueue(str(out)).wait(timeout=_LONGEST_WAIT)
+        with _worker_process(url, _REMOTE_WORKER) as (_, said):
+            mark.enqueue()
+            said.readline()
             for _ in range(count):
-                begun = time_ns()
-                mark.enqueue(str(out)).wait(timeout=_LONGEST_WAIT)
-                delays.append((int(out.read_text().split()[-1]) - begun) / 1e6)
                 # The store shall be idle: of hints close together only the first goes out at once.
-                _PAUSE.wait(_CALM_SECONDS)
+                _PAUSE.wait(_CALM_SECONDS * (1 + random.random()))
+                begun = monotonic_ns()
+                mark.enqueue()
+                # Nobody asks the store meanwhile: that would be measured, too.
+                delays.append((int(said.readline()) - begun) / 1e6)
         return delays
 
 
 _IDLE_WORKER = """
-import resource, sys, threading
+import os, resource, sys, threading
 from windlass import Queue
 queue = Queue(sys.argv[1])
 @queue.job
@@ -216,11 +212,11 @@ async def noop() -> None: ...
 def used():
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
-def kilobytes():
-    # ru_maxrss is inherited from whoever started this process; the kernel knows better, where it is asked.
+def resident():
+    # The system's own peak would count what the process was before it became this program.
     try:
-        with open("/proc/self/status") as status:
-            return next(line.split()[1] for line in status if line.startswith("VmHWM"))
+        with open("/proc/self/statm") as told:
+            return int(told.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1024
     except OSError:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 with queue.worker():
@@ -228,7 +224,7 @@ with queue.worker():
     threading.Event().wait(2)
     before = used()
     threading.Event().wait(float(sys.argv[2]))
-    print(used() - before, kilobytes())
+    print(used() - before, resident())
 """
 
 
@@ -248,12 +244,12 @@ def _noop(queue: Queue) -> JobType[[str], None]:
 
 
 @contextmanager
-def _worker_process(url: str, program: str) -> Iterator[IO[str]]:
-    """A process that runs until the block ends; what is written to it reaches the program."""
+def _worker_process(url: str, program: str) -> Iterator[tuple[IO[str], IO[str]]]:
+    """A process that runs until the block ends: what it is told by, and what it says."""
     command = [sys.executable, "-c", program, url]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as worker:
         if worker.stdout is None or worker.stdin is None or worker.stdout.readline() != "ready\n":
             raise RuntimeError("the worker process did not start")
-        yield worker.stdin
+        yield worker.stdin, worker.stdout
         worker.stdin.close()
         worker.wait(_LONGEST_WAIT)

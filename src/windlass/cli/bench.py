@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import click
+import msgspec
 
 from windlass import connect
 from windlass.bench.run import Figure, http_steps, measure_files, measure_http, measure_server, steps
@@ -48,9 +50,9 @@ def bench(what: str | None, scale: float, folder: Path | None) -> None:
         else:
             figures = measure_files(scale=scale, folder=folder, step=lambda _: advance(next(begun)))
     if here.json:
-        click.echo(encode({"figures": figures}))
+        click.echo(encode({"figures": [_with_verdict(figure) for figure in figures]}))
     else:
-        head = ("WHAT", "MEDIAN", "UNIT", "SHARE", "OF", "AIM")
+        head = ("WHAT", "MEDIAN", "UNIT", "SHARE", "OF", "AIM", "")
         click.echo("\n".join(here.screen.table(head, [_row(figure) for figure in figures])))
 
 
@@ -66,9 +68,15 @@ def _row(figure: Figure) -> list[Cell | str | int]:
         "" if figure.share is None else f"{figure.share:.2f}",
         figure.share_of or "",
         figure.aim or "",
+        _VERDICTS[figure.reached],
     ]
 
 
+def _with_verdict(figure: Figure) -> dict[str, Any]:
+    return {**msgspec.structs.asdict(figure), "reached": figure.reached}
+
+
+_VERDICTS = {None: "", True: "reached", False: "missed"}
 _LARGEST_SCALE = 100
 # Below this a figure has something to say behind its point.
 _WHOLE_FROM = 100

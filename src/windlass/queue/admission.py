@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -45,7 +45,12 @@ class Admission:
         self._warned = -math.inf
 
     def check(
-        self, jobs: Sequence[NewJob], settings: Settings, *, guest: bool = False, soft: bool = False
+        self,
+        jobs: Sequence[NewJob],
+        settings: Callable[[], Settings],
+        *,
+        guest: bool = False,
+        soft: bool = False,
     ) -> None:
         """Refuse jobs, all of them, if too many wait. A guest's transaction must not wait for our count.
 
@@ -54,11 +59,18 @@ class Admission:
         looked = self._look(guest=guest)
         if self._depths.elsewhere:
             return
-        if looked or len(jobs) > self._room or not all(job.type in self._roomy for job in jobs):
-            self._check_closely(jobs, settings, soft=soft)
+        if looked or not self._has_room(jobs):
+            self._check_closely(jobs, settings(), soft=soft)
         self._room -= len(jobs)
         for job in jobs:
             self._added[job.type] += 1
+
+    def _has_room(self, jobs: Sequence[NewJob]) -> bool:
+        """Whether these cannot come near a limit. A plain loop: every enqueue goes through it."""
+        for job in jobs:
+            if job.type not in self._roomy:
+                return False
+        return len(jobs) <= self._room
 
     def _check_closely(self, jobs: Sequence[NewJob], settings: Settings, *, soft: bool) -> None:
         depths = Counter(self._depths.pending) + self._added

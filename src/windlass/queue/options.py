@@ -75,6 +75,17 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
         if self.priority is not None and self.priority > defaults.max_priority:
             allowed = f"at most {defaults.max_priority} for jobs of type {job_type}"
             raise InvalidValue("priority", self.priority, allowed)
+        if self is NO_CHOICE:
+            # Most jobs: what is left out need not be looked at.
+            return NewJob(
+                id=uuid7(),
+                fresh=fresh,
+                type=job_type,
+                payload=payload,
+                schema_version=defaults.version,
+                priority=defaults.priority,
+                max_attempts=defaults.max_attempts,
+            )
         return NewJob(
             id=self.id or uuid7(),
             own_id=self.id is not None,
@@ -98,8 +109,13 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+NO_CHOICE = Choice()
+
+
 def choose(options: Mapping[str, Any]) -> Choice:
     """Options as a producer wrote them, checked; None is the same as left out."""
+    if not options:
+        return NO_CHOICE
     if not options.keys() <= _CHECKS.keys():
         raise InvalidValue("option", min(options.keys() - _CHECKS.keys()), "one of " + ", ".join(_CHECKS))
     given = {name: value for name, value in options.items() if value is not None}

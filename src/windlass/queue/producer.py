@@ -185,7 +185,7 @@ class Producer:
 
     def admit(self, drafts: Sequence[NewJob], *, soft: bool = False) -> None:
         """Refuse drafts, all of them, if too many jobs wait; with `soft`, beyond the soft limit already."""
-        self._admission.check(drafts, self._defaults.settings(), soft=soft)
+        self._admission.check(drafts, self._defaults.settings, soft=soft)
 
     def enqueue_batch(self, batch: NewBatch, drafts: Sequence[NewJob]) -> list[JobHandle]:
         """Store many jobs as one batch, in one transaction."""
@@ -231,7 +231,7 @@ class Producer:
 
     def _store_all(self, drafts: Sequence[NewJob], connection: object | None) -> list[JobHandle]:
         opened = self._opening.get()
-        self._admission.check(drafts, self._defaults.settings(), guest=connection is not None)
+        self._admission.check(drafts, self._defaults.settings, guest=connection is not None)
         if connection is not None:
             # Publishing would wait for the lock that the caller's transaction holds: the next ordinary
             # enqueue, or a worker, does it.
@@ -259,7 +259,7 @@ class Producer:
 
     async def _store_all_async(self, drafts: Sequence[NewJob], connection: object | None) -> list[JobHandle]:
         opened = await asyncio.to_thread(self._opening.get)
-        await asyncio.to_thread(lambda: self._admission.check(drafts, self._defaults.settings(), guest=True))
+        await asyncio.to_thread(lambda: self._admission.check(drafts, self._defaults.settings, guest=True))
         async with guests.opened_async(connection, opened.wakeup.notify) as inner:
             return self._handles(await opened.store.enqueue_on_async(inner, drafts))
 

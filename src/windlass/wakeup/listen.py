@@ -122,12 +122,13 @@ class Listen:
         """Wait for a hint and pass it on; now and then ask whether we would hear one."""
         try:
             hint, answered = self._source.hear(_HEAR_SECONDS)
+            if hint:
+                # First of all: somebody waits for it.
+                self._local.notify()
             self._ask(answered=answered)
         except StoreError:
             self._begin_anew()
             raise
-        if hint:
-            self._local.notify()
         return 0.0
 
     def _ask(self, *, answered: bool) -> None:

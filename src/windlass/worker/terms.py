@@ -18,7 +18,7 @@ from windlass.worker.tally import Tally
 
 _TICK = timedelta(seconds=1)
 # Also without news; every look tells of those.
-_REFRESHED = 30
+_REFRESHED = 60
 _ADOPTIONS = 2
 # How many jobs wait is counted so often, by one of the workers; the others find that it was done.
 _DEPTHS = 15

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager, suppress
+from collections import Counter
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import timedelta
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 
@@ -15,7 +16,7 @@ from windlass.store import rows
 from windlass.store.protocol import Claimed, Want
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from windlass.job import Lease
     from windlass.store.postgres.session import PostgresTx
@@ -27,7 +28,9 @@ _SLACKS = (1.0, 2.0, 4.0, 8.0, 16.0)
 # So many dead rows remain only if something keeps them from being cleaned up.
 _MANY_DEAD = 20_000
 _FLOOR_SECONDS = 1.0
-# Claims of so many go one after the other; a smaller one would wait longer than it takes.
+# So few are taken by a short statement, all of them.
+_FEW = 16
+# Claims that find so many go one after the other; a smaller one would wait longer than it takes.
 _LARGE = 100
 _TURN_SECONDS = 0.004
 _TURN_TRIES = 25
@@ -56,16 +59,73 @@ class Floors:
             self._known[tuple(types)] = (head, self._clock() + _FLOOR_SECONDS)
 
 
-def claim_in_turn(tx: PostgresTx, want: Want, floors: Floors) -> Claimed:
-    """The same, but large claims of the same types wait for each other for a moment.
+class Lately:
+    """How many jobs the last claim of some types found. The next one will find about as many."""
 
-    At one moment they would all want the same jobs: each walks over what the others have locked, and asks
-    again. It saves work and nothing else: whoever has waited for long enough claims all the same.
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, ...], int] = {}
+
+    def few(self, want: Want) -> bool:
+        """Whether all that is there may well be taken at once."""
+        return want.limit >= _FEW and self._found.get(tuple(want.types), 0) <= _FEW
+
+    def many(self, want: Want) -> bool:
+        """Whether so many are there, and are wanted, that those who claim them get in each other's way."""
+        return want.limit >= _LARGE and self._found.get(tuple(want.types), 0) >= _LARGE
+
+    def learn(self, types: Iterable[str], found: int) -> None:
+        """A claim of these types found so many."""
+        self._found[tuple(types)] = found
+
+
+def claim_fitting(tx: PostgresTx, want: Want, floors: Floors, *, lately: Lately) -> Claimed:
+    """The same in the way that fits what was there lately.
+
+    Where few jobs are, a claim is mostly the beginning and the end of its statement: a short one takes them
+    all. Where many are, those who claim at one moment would all want the same: each walks over what the
+    others have locked, and asks again. So they take turns. That saves work and nothing else: whoever has
+    waited for long enough claims all the same.
     """
-    if want.limit < _LARGE:
-        return claim(tx, want, floors)
-    with _turn(tx, ",".join(sorted(want.types))):
-        return claim(tx, want, floors)
+    claimed = _claim_few(tx, want, floors) if lately.few(want) else None
+    if claimed is None:
+        with _turn(tx, ",".join(sorted(want.types))) if lately.many(want) else nullcontext():
+            claimed = claim(tx, want, floors)
+    lately.learn(want.types, len(claimed.leases))
+    return claimed
+
+
+def _claim_few(tx: PostgresTx, want: Want, floors: Floors) -> Claimed | None:
+    """All that is due; None, and nothing taken, if that is too much or some of it must be promoted first."""
+    floor = floors.get(want.types)
+    found = tx.rows(
+        "claim_few",
+        types=list(want.types),
+        versions=list(want.types.values()),
+        few=_FEW,
+        floor=floor,
+        worker=want.worker,
+        lease=span(want.lease),
+        now=tx.given,
+    )
+    state = found[0]
+    if state["more"]:
+        return None
+    taken = _in_order([row for row in found if row["seq"] is not None], want.turns)
+    if taken and not floor:
+        floors.learn(want.types, min(row["seq"] for row in taken), state["dead"])
+    return Claimed([rows.lease_from(row) for row in taken], _next_due(state))
+
+
+def _in_order(taken: Iterable[Row], turns: Mapping[str, str]) -> list[Row]:
+    """By priority, then tenants in turn beginning after the one served last, then by seq, as claim_batch."""
+    rounds: Counter[tuple[int, str]] = Counter()
+    placed: list[tuple[tuple[Any, ...], Row]] = []
+    for row in sorted(taken, key=lambda row: int(row["seq"])):
+        priority, tenant = row["priority"], row["tenant"]
+        rounds[priority, tenant] += 1
+        wrapped = tenant <= turns.get(row["type"], "")
+        placed.append(((-priority, rounds[priority, tenant], wrapped, tenant, row["seq"]), row))
+    return [row for _, row in sorted(placed, key=lambda each: each[0])]
 
 
 @contextmanager

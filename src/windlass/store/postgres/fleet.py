@@ -10,8 +10,10 @@ import msgspec
 from windlass.clock import from_micros, span
 from windlass.job import Lease, Request
 from windlass.store import rows
+from windlass.store.flow import Depths
 from windlass.store.postgres.arrays import numbers, words
 from windlass.store.protocol import Look, Vitals
+from windlass.store.verbs import admitting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -57,3 +59,9 @@ def extend(tx: PostgresTx, leases: Sequence[Lease], by: timedelta) -> tuple[list
         msgspec.structs.replace(lease, until=ends[lease.token]) for lease in leases if lease.token in ends
     ]
     return kept, [lease for lease in leases if lease.token not in ends]
+
+
+def count_depths(tx: PostgresTx, older_than: timedelta) -> Depths:
+    """How many jobs wait, counted anew if the last count is older than that."""
+    found = tx.rows("count_depths", older_than=span(older_than), now=tx.given)
+    return admitting.told(found, found[0]["now"])

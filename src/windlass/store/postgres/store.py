@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from windlass.clock import Clock
     from windlass.job import Lease, NewJob
     from windlass.store.examining import DatabaseHealth
+    from windlass.store.flow import Depths
     from windlass.store.protocol import (
         Claimed,
         Enqueued,
@@ -83,6 +84,7 @@ class PostgresStore(SharedVerbs):
         self._listener = Listener(self.address, self._guard)
         self._pool = Pool(self.address, self._guard, patience=patience)
         self._floors = claim.Floors()
+        self._lately = claim.Lately()
         self._guests = Guests(self.address, self._statements, clock, ours=lambda: self._read(guest.place))
         self._handlers = Handlers(self.address, self._guard, self._statements, clock, patience=patience)
         self._gathering = Gathering(self._enqueue_new, self._enqueue_alone)
@@ -118,7 +120,7 @@ class PostgresStore(SharedVerbs):
 
     def claim(self, want: Want) -> Claimed:
         # Never asked again by itself: leases of a lost answer are the claimer's to find and give back.
-        plain = claim.claim if self.address.pooler else claim.claim_in_turn
+        plain = claim.claim if self.address.pooler else partial(claim.claim_fitting, lately=self._lately)
         verb = partial(limited.claim, plain) if want.restricted or want.lowest else plain
         return self._hot("claim", verb, want, self._floors, again=False)
 
@@ -162,6 +164,15 @@ class PostgresStore(SharedVerbs):
 
     def look(self, worker: str, types: Mapping[str, int]) -> Look:
         return self._hot("beat", fleet.look, worker, types)
+
+    def count_depths(self, older_than: timedelta) -> Depths:
+        # Through the pool: it may count for long, and a beat must not wait for it.
+        self._check_open()
+        return self._again_if_broken(
+            lambda until: self._pooled(
+                lambda connection: fleet.count_depths(self._tx(connection), older_than), until
+            )
+        )
 
     # --- schedules ---
 

@@ -9,22 +9,25 @@ from windlass.clock import from_micros
 from windlass.store.flow import Depths
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from windlass.store.transaction import Tx
+    from windlass.store.transaction import Row, Tx
 
 
 def depths(tx: Tx) -> Depths:
     """As last counted."""
     found = tx.rows("depths")
-    if not found:
-        return Depths()
+    return told(found, tx.now) if found else Depths()
+
+
+def told(found: Sequence[Row], now: int) -> Depths:
+    """What the rows of a count say."""
     counted_at = max(row["counted_at"] for row in found)
     return Depths(
         pending={row["type"]: row["pending"] for row in found if row["type"]},
         at=from_micros(counted_at),
         # A count of the future was made before the clock was set back.
-        age=timedelta(microseconds=abs(tx.now - counted_at)),
+        age=timedelta(microseconds=abs(now - counted_at)),
     )
 
 
