@@ -165,7 +165,7 @@ FAULTS: dict[str, tuple[Step, Step]] = {
         lambda stage: stage.store.set_breaker(MAIL, BreakerState.CLOSED),
     ),
     "WindlassPausedWithJobs": (
-        _both(_enqueue(1), lambda stage: stage.store.pause(MAIL) and None),
+        _both(_enqueue(1), lambda stage: stage.store.pause(MAIL)),
         lambda stage: stage.store.resume(MAIL),
     ),
     "WindlassDoneTwice": (_done_twice, _after(11)),
