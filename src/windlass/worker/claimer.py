@@ -184,8 +184,8 @@ class Claimer:
         try:
             want = self._want(feed.pool, types, limit)
             claimed = self._store.claim(want)
-            self._ledger.measure(names.CLAIM, len(claimed.leases))
             if claimed.leases:
+                self._ledger.measure(names.CLAIM, len(claimed.leases))
                 self._take(feed.pool, want, claimed.leases, received)
         except BaseException:
             feed.hungry = True
