@@ -153,6 +153,12 @@ class Config(msgspec.Struct, frozen=True):
         keys: tuple[str, ...] = self.values["encryption_keys"].value
         return keys
 
+    @property
+    def alerts_secret(self) -> str | None:
+        """What messages to the webhook are signed with."""
+        secret: str | None = self.values["alerts.secret"].value
+        return secret
+
     def worker(self) -> WorkerConfig:
         """How a worker started here works."""
         found = {
@@ -384,4 +390,5 @@ OPTIONS: dict[str, _Option] = {
     "worker.grace": _Option(_duration, _STANDARD.grace),
     "worker.exit_after": _Option(_duration, _STANDARD.exit_after),
     "encryption_keys": _Option(_keys, ()),
+    "alerts.secret": _Option(_text, None),
 }

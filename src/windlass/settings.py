@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -130,6 +131,10 @@ class Settings(msgspec.Struct, frozen=True):
         if override is not None:
             return override
         return self._value(name) if code is None else code
+
+    def value(self, name: str) -> Any:
+        """What holds for a setting that is not about types."""
+        return self._value(name)
 
     def _value(self, name: str) -> Any:
         return self.values.get(name, DEFAULTS[name])
@@ -270,6 +275,13 @@ def _keep(text: str) -> timedelta:
     return _between(text, timedelta(0), LONGEST_KEEP, "a duration such as 7d, up to 3650d")
 
 
+def _webhook(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme in ("http", "https") and parts.hostname and text.isprintable() and " " not in text:
+        return text
+    raise InvalidValue("", text, "a URL that begins with http:// or https://")
+
+
 def _kind(text: str) -> str:
     if text in KINDS:
         return text
@@ -314,6 +326,7 @@ _NONE = "none"
 _MOST_DIGITS = 18
 _LARGEST_LOW_SHARE = 0.5
 _DEEPEST = 10**12
+_MOST_WORKERS = 10_000
 _READERS: dict[str, Callable[[str], Any]] = {
     "max_attempts": _whole(1, MAX_ATTEMPTS),
     "timeout": _timeout,
@@ -336,6 +349,11 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "low_share": _low_share,
     "keep_ended": _keep,
     "keep_dead": _keep,
+    "alerts.webhook": _or_none(_webhook),
+    "autoscale.target": _moments,
+    "autoscale.least": _whole(0, _MOST_WORKERS),
+    "autoscale.most": _whole(1, _MOST_WORKERS),
+    "autoscale.cooldown": _moments,
 }
 _STANDARD = Retry()
 _BREAKER = BreakerTerms()
@@ -362,5 +380,11 @@ DEFAULTS: dict[str, Any] = {
     "low_share": 0.0,
     "keep_ended": timedelta(days=7),
     "keep_dead": timedelta(days=30),
+    "alerts.webhook": None,
+    "autoscale.target": timedelta(minutes=1),
+    "autoscale.least": 1,
+    "autoscale.most": 100,
+    "autoscale.cooldown": timedelta(minutes=5),
 }
-PER_TYPE = tuple(name for name in DEFAULTS if not name.startswith(("keep_", "low_share")))
+_ABOUT_ALL = ("keep_", "low_share", "alerts.", "autoscale.")
+PER_TYPE = tuple(name for name in DEFAULTS if not name.startswith(_ABOUT_ALL))

@@ -70,7 +70,7 @@ def test_a_smoke_test_runs_a_sample_of_each_type_and_says_which_lie(windlass: Te
     assert told["broken"]["detail"] == "dead: it is broken"
     assert {each["app"] for each in told.values()} == {"shop 2.4"}
     # Nothing is left among the dead letters.
-    assert windlass.jobs("--state", "dead") == []
+    assert windlass.jobs("--db", "sqlite:///jobs.db", "--state", "dead") == []
 
 
 def test_a_smoke_test_in_which_all_is_well_ends_with_0(windlass: Terminal, shop: Queue) -> None:

@@ -147,7 +147,7 @@ def test_what_is_no_address_is_refused(text: str) -> None:
 
 def test_the_probe_says_what_it_is_told() -> None:
     told: list[tuple[bool, Any]] = [(True, {"ok": True}), (False, {"ok": False, "why": "tired"})]
-    probe = Probe(("127.0.0.1", 0), lambda: told[0])
+    probe = Probe(("127.0.0.1", 0), lambda: told[0], lambda: "")
     probe.start()
     try:
         assert ask(probe.port, "/health") == (200, {"ok": True})
@@ -155,7 +155,7 @@ def test_the_probe_says_what_it_is_told() -> None:
         told.pop(0)
         assert ask(probe.port, "/health/ready") == (503, {"ok": False, "why": "tired"})
         with pytest.raises(InvalidValue, match="free"):
-            Probe(("127.0.0.1", probe.port), lambda: told[0])
+            Probe(("127.0.0.1", probe.port), lambda: told[0], lambda: "")
     finally:
         probe.close()
 

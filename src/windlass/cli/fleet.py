@@ -11,6 +11,8 @@ from windlass.cli.session import Session
 from windlass.clock import SystemClock
 from windlass.config import Source, cores, variable
 from windlass.errors import StoreError
+from windlass.observe import names
+from windlass.observe.ledger import Ledger
 from windlass.queue import Queue
 from windlass.upkeep.place import here as this_place
 from windlass.upkeep.place import is_gone
@@ -45,7 +47,7 @@ def supervise_here(
         clock=clock,
     )
     if probe is not None:
-        Probe(probe, supervisor.health).start()
+        Probe(probe, supervisor.health, supervisor.expose).start()
     obey(supervisor)
     here.works = True
     log.info("supervisor.started", extra={"workers": count})
@@ -87,9 +89,12 @@ class _HandBack:
             ]
             handlers = {handler.name: handler for handler in queue.registry.handlers()}
             terms = Terms(queue.store, handlers)
-            watchman = Watchman(gone=lambda _: False)
-            Reaper(queue.store, queue.wakeup, watchman, policy=terms.policy, clock=SystemClock()).take_over(
-                gone
+            watchman, ledger = Watchman(gone=lambda _: False), Ledger(queue.store)
+            reaper = Reaper(
+                queue.store, queue.wakeup, watchman, policy=terms.policy, clock=SystemClock(), ledger=ledger
             )
+            reaper.take_over(gone)
+            ledger.count(names.RESTARTS)
+            ledger.tick()
         except StoreError as error:
             log.warning("supervisor.not_handed_back", extra={"pid": pid, "error": str(error)})

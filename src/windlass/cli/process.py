@@ -24,6 +24,7 @@ from windlass.queue import Queue
 from windlass.registry import SHELL
 from windlass.worker.arrival import Arrival
 from windlass.worker.bounded import within
+from windlass.worker.exposing import expose
 from windlass.worker.health import Health
 from windlass.worker.leftovers import Remaining
 from windlass.worker.probe import Probe
@@ -49,7 +50,7 @@ def work_here(
     arrival = Arrival()
     health = _Told(arrival.health)
     if probe is not None:
-        Probe(probe, lambda: ((told := health()).ok, told)).start()
+        Probe(probe, lambda: ((told := health()).ok, told), lambda: expose([health()])).start()
     if supervised is not None:
         supervised.report(health).start()
     # A server may come up after its workers; a file is there or can be made, and a single pass waits for

@@ -191,9 +191,17 @@ def _as_it_is(value: Any) -> Any:
     return value
 
 
+def _hidden(secret: str | None) -> str | None:
+    return None if secret is None else "***"
+
+
 def _counted(keys: tuple[str, ...]) -> str:
     return f"{len(keys)} keys, not shown" if keys else ""
 
 
 # Values that hold secrets, and how they may be shown.
-_SAFE: dict[str, Callable[[Any], Any]] = {"database_url": without_password, "encryption_keys": _counted}
+_SAFE: dict[str, Callable[[Any], Any]] = {
+    "database_url": without_password,
+    "encryption_keys": _counted,
+    "alerts.secret": _hidden,
+}

@@ -20,6 +20,7 @@ from windlass.ops.bulk import Bulk, Verb, act_on_all, matching, narrowed
 from windlass.ops.flow import FlowVerbs
 from windlass.ops.keys import KeyWish
 from windlass.ops.local import Stop, local_workers, stop, with_the_gone_dead
+from windlass.ops.observing import ObservingVerbs
 from windlass.ops.overview import Overview, TypeStatus, WorkerHealth, health_of, overview
 from windlass.ops.schedules import Schedules, with_schedules
 from windlass.ops.signals import Signals, gather
@@ -58,7 +59,7 @@ class Ties(msgspec.Struct, frozen=True, kw_only=True):
     waits_for: tuple[str, ...] = ()
 
 
-class Ops(FlowVerbs):
+class Ops(FlowVerbs, ObservingVerbs):
     """Every operator verb. `by` names who acts in the records; without one it is the operating system's user.
 
     Jobs are named by id or key. Verbs that change one raise JobNotFound and WrongState.

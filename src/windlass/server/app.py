@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Mapping, Sequence
+from time import monotonic
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -15,6 +16,7 @@ from windlass.errors import StoreError, WindlassError
 from windlass.server import problems
 from windlass.server.call import Call, HungUp
 from windlass.server.identity import Need
+from windlass.server.observing import ENQUEUES, note_enqueue
 from windlass.server.openapi import contract
 from windlass.server.problems import Problem
 from windlass.server.reply import Reply
@@ -66,7 +68,10 @@ class App:
         """Answer a request whose path is known."""
         self._busy += 1
         try:
+            began = monotonic()
             reply = await self._reply(methods, scope, receive)
+            if scope["method"] == "POST" and scope["path"] in ENQUEUES:
+                note_enqueue(self.parts.flow.ledger, reply.status, monotonic() - began)
             await _send(reply, scope, send)
         except HungUp:
             return

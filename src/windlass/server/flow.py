@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
-from windlass.clock import Clock
+from windlass.clock import Clock, from_micros
+from windlass.errors import WindlassError
 from windlass.job import Lease, TypeInfo
-from windlass.outcome import Outcome
+from windlass.observe.ledger import Ledger
+from windlass.outcome import Outcome, Released
 from windlass.policy.limit import Limit
 from windlass.registry import key_limits, limit_from
-from windlass.store.protocol import Store, Want
+from windlass.store.protocol import Settlement, Store, Want
 from windlass.worker.gates import Gates
 from windlass.worker.tally import Tally
 from windlass.worker.terms import Terms
@@ -59,6 +62,8 @@ class Flow:
         self._catalogue = _Catalogue()
         self._gates = Gates(self._catalogue, self._catalogue.versions)
         self._tally = Tally(store, self._gates.breaker_of, clock=clock)
+        self._clock = clock
+        self.ledger = Ledger(store)
         self.terms = Terms(store, {}, self._gates, self._tally, told=told)
         # The tenant served last, by type; and how many jobs of the lowest priority are owed their share.
         self._turns: dict[str, str] = {}
@@ -69,10 +74,14 @@ class Flow:
         """Follow what code and operators say. Waits for the store."""
         self.learn(self._store.types())
         self.terms.loop.start()
+        self.ledger.loop.start()
 
     def stop(self) -> None:
         """Follow it no more."""
         self.terms.loop.stop(1.0)
+        self.ledger.loop.stop(1.0)
+        with contextlib.suppress(WindlassError):
+            self.ledger.tick()
 
     def learn(self, types: Mapping[str, TypeInfo]) -> None:
         """Take what is registered now; what is news has its limits before its first job is claimed."""
@@ -108,8 +117,12 @@ class Flow:
         return self._catalogue.ages(job_type)
 
     def settled(self, lease: Lease, outcome: Outcome) -> None:
-        """Count what came of a run, for the breakers."""
+        """Count what came of a run."""
         self._tally.note([(lease, outcome)])
+        started, ran = lease.job.started_at, None
+        if started is not None and not isinstance(outcome, Released):
+            ran = max(timedelta(0), from_micros(self._clock.micros()) - started)
+        self.ledger.settled([Settlement(lease, outcome, ran)])
 
     def limited(self, job_type: str) -> bool:
         """Whether the end of a job of that type lets another one start."""

@@ -17,6 +17,7 @@ from windlass.errors import InvalidValue, Refused, StoreError, StoreUnavailable
 from windlass.ops import Ops
 from windlass.queue import Queue
 from windlass.server.admission import Admission
+from windlass.server.alarm import Alarm
 from windlass.server.door import Door
 from windlass.server.flow import Flow
 from windlass.server.hints import happens
@@ -102,6 +103,7 @@ class Parts:
         self.body_bytes = 0
         self._flow: Flow | None = None
         self._upkeep: Upkeep | None = None
+        self._alarm: Alarm | None = None
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="windlass-server")
         # For what may take hours, such as many jobs at a slow pace: it must not keep the others waiting.
         self._long = ThreadPoolExecutor(_LONG_THREADS, thread_name_prefix="windlass-long")
@@ -136,6 +138,8 @@ class Parts:
             )
         self._flow = Flow(self.store, SystemClock(), told=self.config.upkeep)
         self._flow.start()
+        self._alarm = Alarm(self.store)
+        self._alarm.loop.start()
         if self.config.upkeep:
             self._upkeep = Upkeep(self.store, self.queue.wakeup, self._flow)
             self._upkeep.start()
@@ -171,7 +175,7 @@ class Parts:
         """Finish what is being written, and let go."""
         self.stopping.set()
         await asyncio.to_thread(self.intake.close)
-        for part in (self._upkeep, self._flow):
+        for part in (self._alarm, self._upkeep, self._flow):
             if part is not None:
                 await asyncio.to_thread(part.stop)
         for threads in (self._threads, self._long, self._probe):

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from windlass.server import apikeys, docs, health, jobs, leases, operate, produce, schedules, signals, stream
+from windlass.server import (
+    apikeys,
+    docs,
+    health,
+    jobs,
+    leases,
+    observing,
+    operate,
+    produce,
+    schedules,
+    signals,
+    stream,
+)
 from windlass.server.routes import Route
 
 ROUTES: tuple[Route, ...] = (
@@ -12,6 +24,7 @@ ROUTES: tuple[Route, ...] = (
     *operate.ROUTES,
     *schedules.ROUTES,
     *signals.ROUTES,
+    *observing.ROUTES,
     *stream.ROUTES,
     *apikeys.ROUTES,
     *health.ROUTES,

@@ -35,8 +35,16 @@ class Upkeep:
         self._terms = flow.terms
         watchman = Watchman(gone=partial(place.is_gone, seen_from=self._standing.place))
         ticks = Ticks(store, lambda: self._standing.id, clock=clock)
-        policy, ticked = self._terms.policy, ticks.note
-        self._reaper = Reaper(store, wakeup, watchman, policy=policy, clock=clock, ticked=ticked)
+        ticked = ticks.note
+        self._reaper = Reaper(
+            store,
+            wakeup,
+            watchman,
+            policy=self._terms.policy,
+            clock=clock,
+            ledger=flow.ledger,
+            ticked=ticked,
+        )
         self._loops = (
             Loop("watch-fleet", self.tick, every=_EVERY, longest_pause=_EVERY),
             self._reaper.loop,

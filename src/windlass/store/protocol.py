@@ -14,6 +14,7 @@ from windlass.store.access import Access
 from windlass.store.batches import BatchInfo, NewBatch
 from windlass.store.flow import Flow, Restriction
 from windlass.store.handling import Handling
+from windlass.store.observing import Observing
 from windlass.store.scheduling import Scheduling
 from windlass.store.signalling import Signalling
 
@@ -380,6 +381,17 @@ class Upkeep(Protocol):
 
 
 class Store(
-    Producing, Running, Handling, Fleet, Flow, Operating, Scheduling, Access, Signalling, Upkeep, Protocol
+    Producing,
+    Running,
+    Handling,
+    Fleet,
+    Flow,
+    Operating,
+    Observing,
+    Scheduling,
+    Access,
+    Signalling,
+    Upkeep,
+    Protocol,
 ):
     """Everything that a store can do."""

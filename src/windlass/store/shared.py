@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from datetime import timedelta
+from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
 from windlass.store.scheduling import REMEMBERED
 from windlass.store.verbs import (
     access,
     admitting,
+    alerting,
     breaking,
     chaining,
     fleet,
     flow,
     handling,
+    history,
     limiting,
     operating,
     producing,
     running,
+    sampling,
     scheduling,
     searching,
     signalling,
@@ -26,7 +31,7 @@ from windlass.store.verbs import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
-    from datetime import timedelta
+    from datetime import datetime
 
     from windlass.job import Job, Lease, NewJob, TypeInfo
     from windlass.policy.breaker import BreakerTerms
@@ -35,6 +40,7 @@ if TYPE_CHECKING:
     from windlass.store.batches import BatchInfo, NewBatch
     from windlass.store.flow import Breaker, BreakerState, Depths, Pause, Restriction, Runs, Switches
     from windlass.store.handling import Once, Progress
+    from windlass.store.observing import Happened, Noticed, Past, Sample, Step
     from windlass.store.protocol import Acted, Counts, Edit, Enqueued, Filter, Page, WorkerInfo
     from windlass.store.scheduling import Fire, Fired, ScheduleInfo
     from windlass.store.signalling import Check, Sighting, Verdict
@@ -195,6 +201,48 @@ class SharedVerbs(ABC):
 
     def end_check(self, check: Check, verdict: Verdict) -> bool:
         return self._write(signalling.end_check, check, verdict)
+
+    # --- looking at what happened ---
+
+    def add_history(self, happened: Happened) -> None:
+        if happened:
+            self._write(history.add, happened)
+
+    def totals(self) -> dict[tuple[str, str], int]:
+        return self._read(history.totals)
+
+    def history(
+        self, step: Step, since: datetime, before: datetime, *, type: str | None = None
+    ) -> list[Past]:
+        return self._read(history.history, step, since, before, type)
+
+    def increases(self, since: Sequence[timedelta]) -> dict[timedelta, dict[tuple[str, str], int]]:
+        return self._read(history.increases, since)
+
+    def gauge_at(self, name: str, ago: timedelta) -> dict[str, int]:
+        return self._read(history.gauge_at, name, ago)
+
+    def sample(self) -> Sample:
+        return self._read(sampling.sample)
+
+    def take_sample(self, older_than: timedelta) -> Sample:
+        began = monotonic()
+        seen = self._read(sampling.look, older_than)
+        if seen is None:
+            return self.sample()
+        return self._write(sampling.note, seen, timedelta(seconds=monotonic() - began))
+
+    def oldest_record(self) -> datetime | None:
+        return self._read(upkeep.oldest_record)
+
+    def noticed(self) -> list[Noticed]:
+        return self._read(alerting.noticed)
+
+    def notice(self, holding: Mapping[tuple[str, str], float]) -> list[Noticed]:
+        return self._rewrite(alerting.notice, holding)
+
+    def tell(self, name: str, labels: str, *, fires: bool) -> bool:
+        return self._write(alerting.tell, name, labels, fires)
 
     # --- schedules ---
 

@@ -11,6 +11,8 @@ from typing import Literal
 from windlass.clock import Clock
 from windlass.job import Lease, Reason
 from windlass.loop import Loop
+from windlass.observe import names
+from windlass.observe.ledger import Ledger
 from windlass.outcome import Lost, Policy, decide
 from windlass.store.protocol import Look, Settlement, Store, WorkerInfo
 from windlass.upkeep import ticks
@@ -34,6 +36,7 @@ class Reaper:
         *,
         policy: Callable[[str], Policy],
         clock: Clock,
+        ledger: Ledger,
         chance: Callable[[], float] = random.random,
         ticked: Callable[[str], None] = ticks.ignore,
     ) -> None:
@@ -44,6 +47,7 @@ class Reaper:
         self._policy = policy
         self._clock = clock
         self._chance = chance
+        self._ledger = ledger
         self._seen: tuple[str, Look, Pulse] | None = None
         self.reaped = 0
         self.loop = Loop("reaper", self.work, every=_IDLE)
@@ -77,6 +81,7 @@ class Reaper:
 
     def _declare(self, dead: Sequence[WorkerInfo]) -> list[WorkerInfo]:
         died = [worker for worker in dead if self._store.declare_dead(worker.id, worker.beat)]
+        self._ledger.count(names.WORKERS_LOST, len(died))
         for worker in died:
             log.warning("worker.dead", extra={"worker": worker.id, "host": worker.host, "pid": worker.pid})
         return died
@@ -104,9 +109,10 @@ class Reaper:
         """Record the loss of these leases; how many were still there to be lost."""
         if not leases:
             return 0
-        refused = self._store.settle([self._loss(each, reason, now) for each in leases])
-        lost = {lease.token for lease in refused}
+        losses = [self._loss(each, reason, now) for each in leases]
+        lost = {lease.token for lease in self._store.settle(losses)}
         reaped = [lease for lease in leases if lease.token not in lost]
+        self._ledger.reaped(each for each in losses if each.lease.token not in lost)
         for lease in reaped:
             log.warning("job.reaped", extra=lease.fields | {"reason": reason.value})
         return len(reaped)

@@ -11,7 +11,8 @@ from datetime import timedelta
 from windlass.clock import Clock
 from windlass.job import Lease
 from windlass.loop import Loop
-from windlass.observe import tracing
+from windlass.observe import names, tracing
+from windlass.observe.ledger import Ledger
 from windlass.outcome import Policy, Unstarted, decide
 from windlass.registry import Handler
 from windlass.store.protocol import Look, Settlement, Store, Want
@@ -49,6 +50,7 @@ class Claimer:
         standing: Standing,
         gates: Gates,
         start: Callable[[list[Run]], None],
+        ledger: Ledger,
         lease: timedelta,
         poll: timedelta,
         clock: Clock,
@@ -64,6 +66,7 @@ class Claimer:
         self._standing = standing
         self._gates = gates
         self._start = start
+        self._ledger = ledger
         self._lease = lease
         # The longest that it goes without a tick when all is well; and when the last one was.
         self.patience = self._unasked = poll.total_seconds() * _POLLS_MISSED
@@ -167,6 +170,7 @@ class Claimer:
         try:
             want = self._want(feed.pool, types, limit)
             claimed = self._store.claim(want)
+            self._ledger.measure(names.CLAIM, len(claimed.leases))
             if claimed.leases:
                 self._take(feed.pool, claimed.leases, received)
         except BaseException:

@@ -67,6 +67,7 @@ class Ending:
         self._parts.caller.coroutines.close(self.left())
         within(self.left(), self._parts.children.close, "children")
         self._parts.guard.close()
+        within(self.left(), self._tell_the_rest, "ledger")
         within(self.left(), self._leave, "leave")
 
     def _interrupt(self, patience: float) -> None:
@@ -88,6 +89,12 @@ class Ending:
                 return False
             pause.wait(min(left, _LOOK_SECONDS))
         return True
+
+    def _tell_the_rest(self) -> None:
+        try:
+            self._parts.ledger.tick()
+        except WindlassError as error:
+            log.warning("worker.uncounted", extra={"error": str(error)})
 
     def _leave(self) -> None:
         try:

@@ -20,6 +20,13 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     busy: int = 0
     slots: int = 0
     held: int = 0
+    # Since it started.
+    done: int = 0
+    failed: int = 0
+    late: int = 0
+    # Outcomes that wait to be written, and seconds since the last beat that the store confirmed.
+    unsettled: int = 0
+    beat_age: float = 0.0
 
 
 def examine(parts: Parts, clock: Clock, *, begun: bool) -> Health:
@@ -32,6 +39,11 @@ def examine(parts: Parts, clock: Clock, *, begun: bool) -> Health:
         busy=sum(pool.busy for pool in parts.pools),
         slots=sum(pool.slots for pool in parts.pools),
         held=sum(pool.held for pool in parts.pools),
+        done=parts.settler.done,
+        failed=parts.settler.failed,
+        late=parts.settler.late,
+        unsettled=parts.settler.backlog,
+        beat_age=round(max(0.0, clock.uptime() - parts.standing.sent), 3),
     )
 
 

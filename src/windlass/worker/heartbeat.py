@@ -9,6 +9,8 @@ from datetime import datetime, timedelta
 from windlass.clock import Clock
 from windlass.job import Lease, Request
 from windlass.loop import Loop
+from windlass.observe import names
+from windlass.observe.ledger import Ledger
 from windlass.outcome import Stopped
 from windlass.store.protocol import Look, Store, Vitals, WorkerInfo
 from windlass.worker.run import End, Run, Runs
@@ -38,6 +40,7 @@ class Heartbeat:
         runner: Runner,
         stop: Callable[[Run, End], None],
         seen: Callable[[Look], None],
+        ledger: Ledger,
         lease: timedelta,
         every: timedelta,
         clock: Clock,
@@ -51,6 +54,7 @@ class Heartbeat:
         self._runner = runner
         self._stop = stop
         self._seen = seen
+        self._ledger = ledger
         self._lease = lease
         self._clock = clock
         self._keep_all = False
@@ -118,6 +122,8 @@ class Heartbeat:
 
     def _extend(self, runs: Sequence[Run]) -> None:
         kept, lost = self._store.extend([run.lease for run in runs], self._lease)
+        self._ledger.count(names.RENEWED, len(kept))
+        self._ledger.count(names.LOST, len(lost))
         by_token = {run.token: run for run in runs}
         for lease in kept:
             by_token[lease.token].lease = lease

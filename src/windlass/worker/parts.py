@@ -13,6 +13,7 @@ from windlass.clock import Clock
 from windlass.config import PoolConfig, WorkerConfig, app_version, ring
 from windlass.errors import InvalidValue
 from windlass.loop import Loop
+from windlass.observe.ledger import Ledger
 from windlass.registry import SHELL, Handler, Registry, shell_handler
 from windlass.size import told_size
 from windlass.store.protocol import Look, Store, Vitals, WorkerInfo
@@ -75,6 +76,7 @@ class Parts:
         self.gates = Gates(registry, self.types)
         self.tally = Tally(store, self.gates.breaker_of, clock=clock)
         self.terms = Terms(store, self.handlers, self.gates, self.tally)
+        self.ledger = Ledger(store)
         self.guard = Guard()
         marks = Marks(config.mark)
         self.shell = Shell(marks, self.guard, clock)
@@ -86,6 +88,7 @@ class Parts:
             working=lambda: not self.idle(),
             limited=self.gates.limited,
             settled=self.tally.note,
+            ledger=self.ledger,
         )
         self.runner = Runner(
             self.settler,
@@ -109,7 +112,15 @@ class Parts:
         watchman = Watchman(gone=partial(place.is_gone, seen_from=self.standing.place))
         self.ticks = Ticks(store, lambda: self.standing.id, clock=clock)
         ticked = self.ticks.note
-        self.reaper = Reaper(store, wakeup, watchman, policy=self.terms.policy, clock=clock, ticked=ticked)
+        self.reaper = Reaper(
+            store,
+            wakeup,
+            watchman,
+            policy=self.terms.policy,
+            clock=clock,
+            ledger=self.ledger,
+            ticked=ticked,
+        )
         self.pruner = Pruner(store, ticked).loop()
         self.scheduler = Scheduler(store, wakeup, ticked)
         self.verifier = Verifier(store, self.handlers, self.caller.coroutines, ring)
@@ -127,6 +138,7 @@ class Parts:
             self.heartbeat.loop,
             self.settler.loop,
             self.warden.loop,
+            self.ledger.loop,
         )
 
     def idle(self) -> bool:
@@ -149,6 +161,7 @@ class Parts:
             standing=self.standing,
             gates=self.gates,
             start=self.caller.start,
+            ledger=self.ledger,
             lease=self._config.lease,
             poll=self._config.poll,
             clock=self._clock,
@@ -165,6 +178,7 @@ class Parts:
             runner=self.runner,
             stop=self.warden.stop,
             seen=self._saw,
+            ledger=self.ledger,
             lease=self._config.lease,
             every=min(LOOK_EVERY, self._config.poll),
             clock=self._clock,

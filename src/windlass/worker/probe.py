@@ -10,8 +10,10 @@ from typing import Any
 import msgspec
 
 from windlass.errors import InvalidValue
+from windlass.observe.expose import MEDIA_TYPE
 
 _PATHS = frozenset({"/", "/health", "/health/live", "/health/ready"})
+_METRICS = "/metrics"
 _LOOPBACK = "127.0.0.1"
 _MOST_PORTS = 65_535
 
@@ -27,11 +29,11 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 class Probe:
-    """A small server on a thread of its own; it says what `answer` says."""
+    """A small server on a thread of its own; it says what `answer` says, and `exposed` at /metrics."""
 
-    def __init__(self, address: tuple[str, int], answer: Answer) -> None:
+    def __init__(self, address: tuple[str, int], answer: Answer, exposed: Callable[[], str]) -> None:
         try:
-            self._server = _Server(address, answer)
+            self._server = _Server(address, answer, exposed)
         except OSError as error:
             shown = f"{address[0]}:{address[1]}"
             raise InvalidValue("--probe", shown, f"an address that is free ({error.strerror})") from None
@@ -50,8 +52,9 @@ class Probe:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, address: tuple[str, int], answer: Answer) -> None:
+    def __init__(self, address: tuple[str, int], answer: Answer, exposed: Callable[[], str]) -> None:
         self.answer = answer
+        self.exposed = exposed
         super().__init__(address, _Asked)
 
 
@@ -74,11 +77,18 @@ class _Asked(BaseHTTPRequestHandler):
         """Probes come every few seconds; nobody wants to read of them."""
 
     def _say(self, *, body: bool) -> None:
-        known = self.path.partition("?")[0] in _PATHS
+        path = self.path.partition("?")[0]
+        if path == _METRICS:
+            self._send(200, MEDIA_TYPE, self.server.exposed().encode(), body=body)
+            return
+        known = path in _PATHS
         ok, document = self.server.answer() if known else (False, {"error": "not found"})
         data = msgspec.json.encode(document)
-        self.send_response(200 if ok else 503 if known else 404)
-        self.send_header("Content-Type", "application/json")
+        self._send(200 if ok else 503 if known else 404, "application/json", data, body=body)
+
+    def _send(self, status: int, media_type: str, data: bytes, *, body: bool) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", media_type)
         self.send_header("Content-Length", str(len(data)))
         self.send_header("Cache-Control", "no-store")
         self.end_headers()

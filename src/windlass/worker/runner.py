@@ -163,7 +163,7 @@ class Runner:
             if run.trace is not None:
                 run.trace.ended(Done())
             self._runs.drop([run.token])
-            self._settler.note_completed(run.lease, ended)
+            self._settler.note_completed(run.lease, ended, self._ran(run))
         else:
             self._settle(run, ended)
         return True
@@ -219,6 +219,10 @@ class Runner:
         if run.trace is not None:
             run.trace.ended(outcome)
         self._settler.submit(settlement(run, outcome, now, self.app))
+
+    def _ran(self, run: Run) -> timedelta | None:
+        seconds = run.ran(self._clock.monotonic())
+        return None if seconds is None else timedelta(seconds=seconds)
 
     def _decide(self, run: Run, result: Result, now: float) -> Outcome:
         job = run.lease.job

@@ -7,11 +7,13 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
+from time import monotonic
 
 from windlass.errors import StoreError
 from windlass.job import Lease
 from windlass.loop import Loop
-from windlass.observe import tracing
+from windlass.observe import names, tracing
+from windlass.observe.ledger import Ledger
 from windlass.outcome import Again, Dead, Done, Outcome, Raised, Released, Result, Returned, Snoozed, describe
 from windlass.store.protocol import Settlement, Store
 from windlass.wakeup.protocol import Wakeup
@@ -35,6 +37,7 @@ class Settler:
         runs: Runs,
         *,
         working: Callable[[], bool],
+        ledger: Ledger,
         limited: Callable[[str], bool] = lambda _: False,
         settled: Callable[[Iterable[tuple[Lease, Outcome]]], None] = lambda _: None,
     ) -> None:
@@ -45,6 +48,7 @@ class Settler:
         self._working = working
         self._limited = limited
         self._settled = settled
+        self._ledger = ledger
         # Appended to by every thread that finishes a job; a deque needs no lock for that.
         self._queue: deque[Settlement] = deque()
         self._writing = False
@@ -113,7 +117,8 @@ class Settler:
         return [self._queue.popleft() for _ in range(min(_BATCH, len(self._queue)))]
 
     def _write(self, batch: Sequence[Settlement]) -> None:
-        began = tracing.moment() if tracing.on() else None
+        traced = tracing.moment() if tracing.on() else None
+        began = monotonic()
         try:
             lost = self.store.settle(batch)
         except StoreError:
@@ -126,8 +131,9 @@ class Settler:
             log.exception("settle.failed", extra=batch[0].lease.fields)
             self._runs.drop([batch[0].lease.token])
             return
-        if began is not None:
-            self._trace(batch, began)
+        if traced is not None:
+            self._trace(batch, traced)
+        self._ledger.measure(names.SETTLE, monotonic() - began)
         self._runs.drop(settlement.lease.token for settlement in batch)
         self._count(batch, lost)
 
@@ -156,14 +162,17 @@ class Settler:
                 _tell(settlement)
             elif telling:
                 _tell_done(settlement)
-        self._settled((each.lease, each.outcome) for each in batch if each.lease.token not in gone)
+        kept = [each for each in batch if each.lease.token not in gone] if gone else batch
+        self._settled((each.lease, each.outcome) for each in kept)
+        self._ledger.settled(kept)
         if again:
             self._wakeup.notify()
 
-    def note_completed(self, lease: Lease, result: Result) -> None:
+    def note_completed(self, lease: Lease, result: Result, ran: timedelta | None = None) -> None:
         """A handler's own transaction completed its job; what came of the handler after it, if anything."""
         self.done += 1
         self._settled([(lease, Done())])
+        self._ledger.settled([Settlement(lease, Done(), ran)])
         self._wakeup.notify()
         if not isinstance(result, Returned):
             self.failed_late += 1
@@ -181,6 +190,7 @@ class Settler:
     def note_lost(self, lease: Lease) -> None:
         """A lease turned out to belong to somebody else by now."""
         self.late += 1
+        self._ledger.late([lease])
         log.warning(
             "lease.lost",
             extra=lease.fields | {"note": "job already reclaimed, my work was a duplicate"},

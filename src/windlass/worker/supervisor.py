@@ -18,6 +18,7 @@ from windlass.clock import Clock
 from windlass.loop import pause_after
 from windlass.worker.children import tree
 from windlass.worker.command import told_end
+from windlass.worker.exposing import expose
 from windlass.worker.health import Health
 from windlass.worker.supervised import VARIABLE, Supervised
 
@@ -89,10 +90,17 @@ class Supervisor:
 
     def health(self) -> tuple[bool, Any]:
         """Whether every worker is well, and how each one is."""
-        now = self._clock.monotonic()
-        told = [place.health(now) for place in self._places if not place.done]
+        told = self._told()
         ok = bool(told) and all(each.ok for each in told)
         return ok, {"ok": ok, "restarts": self.restarts, "workers": told}
+
+    def expose(self) -> str:
+        """The metrics of its workers."""
+        return expose(self._told())
+
+    def _told(self) -> list[Health]:
+        now = self._clock.monotonic()
+        return [place.health(now) for place in self._places if not place.done]
 
     def _over(self) -> bool:
         return all(place.process is None for place in self._places) and (

@@ -61,6 +61,7 @@ class Terms:
             self.refresh()
         if self._ticks % _DEPTHS == 0:
             self._store.count_depths(_COUNTED)
+            self._store.take_sample(_COUNTED)
         if self._tally is None or self._gates is None:
             return
         if self._tally.tell(self._settings, self._gates.switches):

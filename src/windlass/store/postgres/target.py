@@ -66,6 +66,7 @@ class PostgresTarget:
                 tx.rows("move_passes", id=mark.id)
                 # Workers that were started here before have registered theirs; the source's take their place.
                 tx.change("move_forgets_types")
+                tx.change("move_forgets_history")
 
         self._run(begin)
 

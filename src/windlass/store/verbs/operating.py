@@ -12,8 +12,9 @@ from windlass.clock import END_OF_TIME, from_micros, to_micros
 from windlass.errors import JobNotFound, UniqueConflict, WrongState
 from windlass.job import Change, Error, Job, JobState, Reason, Request, View
 from windlass.store import rows
+from windlass.store.observing import DEAD, REPLAYED
 from windlass.store.protocol import Acted, Count, Counts, Edit
-from windlass.store.verbs import access
+from windlass.store.verbs import access, history
 
 if TYPE_CHECKING:
     from windlass.store.transaction import Row, Tx
@@ -73,6 +74,7 @@ def bury(tx: Tx, job_id: str, by: str, why: str) -> Acted:
         changes=_changed(tx, job, "bury", by, why),
         now=tx.now,
     )
+    history.add(tx, {(job.type, DEAD): 1})
     return _noted(tx, job, Acted(job.id, JobState.DEAD), "bury", by, why)
 
 
@@ -100,6 +102,7 @@ def replay(tx: Tx, job_id: str, edit: Edit | None, by: str, why: str) -> Acted:
         changes=_changed(tx, job, "replay", by, why, edit),
         now=tx.now,
     )
+    history.add(tx, {(job.type, REPLAYED): 1})
     return _noted(tx, job, Acted(job.id, JobState.PENDING), "replay", by, why, edit)
 
 
@@ -170,6 +173,7 @@ def end(tx: Tx, job: Job, state: JobState, changes: str) -> Acted:
         "end_idle", seq=job.seq, state=state.value, expected=job.state.value, changes=changes, now=tx.now
     )
     tx.change("remove_idle", seq=job.seq, expected=job.state.value)
+    history.add(tx, {(job.type, state.value): 1})
     return Acted(job.id, state)
 
 

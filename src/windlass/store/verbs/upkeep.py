@@ -5,11 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from windlass.clock import span
-from windlass.store.verbs import access, chaining, producing
+from windlass.clock import from_micros, span
+from windlass.store.verbs import access, chaining, history, producing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
     from windlass.store.protocol import Retention
     from windlass.store.transaction import Tx
@@ -40,6 +41,7 @@ def prune_notes(tx: Tx, keep: Retention) -> None:
         tx.change(f"prune_{which}", before=tx.now - span(keep.ended))
     for which in ("failures", "tallies"):
         tx.change(f"prune_{which}", before=tx.now - span(WORKER_ROWS))
+    history.prune(tx)
 
 
 def _prune(tx: Tx, which: str, before: int, limit: int) -> int:
@@ -48,6 +50,12 @@ def _prune(tx: Tx, which: str, before: int, limit: int) -> int:
         if row["key"] is not None:
             tx.change("free_key", caller=row["caller"], key=row["key"], job_id=row["id"])
     return len(gone)
+
+
+def oldest_record(tx: Tx) -> datetime | None:
+    """When the oldest record of the archive ended."""
+    row = tx.row("oldest_record")
+    return None if row is None or row["finished_at"] is None else from_micros(row["finished_at"])
 
 
 def settings(tx: Tx) -> dict[str, str]:

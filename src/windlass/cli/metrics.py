@@ -1,0 +1,155 @@
+"""How does somebody at a terminal see what happened, what is wrong, and how many workers it takes?"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import click
+
+from windlass.cli.commands import Command
+from windlass.cli.screen import Cell, ago, number, one_line, took
+from windlass.cli.session import session
+from windlass.observe.alerts import Firing, Severity
+from windlass.observe.grafana import dashboard as grafana_dashboard
+from windlass.observe.rules import rules as rule_file
+from windlass.ops.document import encode
+from windlass.ops.observing import AlertReport, MetricsReport, alerts_document
+
+
+@click.command(
+    cls=Command,
+    examples="""
+        windlass metrics
+        windlass metrics --prometheus
+        windlass metrics --json
+    """,
+)
+@click.option("--prometheus", is_flag=True, help="As Prometheus reads it, without a server.")
+def metrics(prometheus: bool) -> None:
+    """Event counts and average durations by type, and the last events."""
+    here = session()
+    ops = here.ops()
+    if prometheus:
+        click.echo(ops.scrape(), nl=False)
+        return
+    report = ops.metrics()
+    if here.json:
+        click.echo(encode(report))
+        return
+    _show(report)
+
+
+def _show(report: MetricsReport) -> None:
+    screen = session().screen
+    if not report.types:
+        click.echo("nothing has happened yet; what happens is counted within seconds")
+    else:
+        head = ("TYPE", "ENQUEUED", "STARTED", "COMPLETED", "FAILED", "DEAD", "AVG WAIT", "AVG RUN")
+        rows: list[list[Cell | str | int]] = [
+            [
+                each.type,
+                each.enqueued,
+                each.started,
+                each.completed,
+                each.failed,
+                Cell(number(each.dead), "red" if each.dead else None),
+                _average(each.wait_ms),
+                _average(each.run_ms),
+            ]
+            for each in report.types
+        ]
+        click.echo("\n".join(screen.table(head, rows)))
+    if report.events:
+        click.echo()
+        events: list[list[Cell | str | int]] = [
+            [ago(each.at, report.now), each.event, each.type, each.job, one_line(each.error or "")]
+            for each in report.events
+        ]
+        click.echo("\n".join(screen.table(("LAST EVENTS", "EVENT", "TYPE", "JOB", "ERROR"), events)))
+
+
+def _average(milliseconds: float | None) -> str:
+    return "-" if milliseconds is None else took(timedelta(milliseconds=milliseconds))
+
+
+@click.command(
+    cls=Command,
+    examples="""
+        windlass alerts
+        windlass alerts --json
+        windlass alerts --rules > windlass.rules.yml
+        windlass alerts --dashboard > windlass.json
+    """,
+)
+@click.option("--rules", is_flag=True, help="Print the rule file for Prometheus instead.")
+@click.option("--dashboard", is_flag=True, help="Print the dashboard for Grafana instead.")
+def alerts(rules: bool, dashboard: bool) -> None:
+    """What is wrong now, by the conditions of the rule file; exit 1 if any alert fires."""
+    if rules or dashboard:
+        click.echo(rule_file() if rules else grafana_dashboard(), nl=False)
+        return
+    here = session()
+    report = here.ops().alerts()
+    if here.json:
+        click.echo(encode(alerts_document(report)))
+    else:
+        _tell(report)
+    if report.firing:
+        click.get_current_context().exit(1)
+
+
+def _tell(report: AlertReport) -> None:
+    screen, firing = session().screen, report.firing
+    if not report.alerts:
+        click.echo(screen.paint("all is well: no alert holds", "green"))
+        return
+    ordered = sorted(
+        report.alerts, key=lambda each: (each not in firing, each.alert.severity != Severity.PAGE)
+    )
+    rows = [_row(each, report, fires=each in firing) for each in ordered]
+    click.echo("\n".join(screen.table(("STATE", "SEVERITY", "SINCE", "ALERT", "WHAT IS WRONG"), rows)))
+    if not report.watched:
+        click.echo("no server has been looking: whatever holds counts, however short it has", err=True)
+
+
+def _row(each: Firing, report: AlertReport, *, fires: bool) -> list[Cell | str | int]:
+    since = "-" if report.now is None else ago(each.since, report.now)
+    colour = ("red" if each.alert.severity is Severity.PAGE else "yellow") if fires else None
+    state = Cell("firing" if fires else "pending", colour)
+    return [state, each.alert.severity.value, since, each.alert.name, one_line(each.summary)]
+
+
+@click.command(
+    cls=Command,
+    examples="""
+        windlass autoscale
+        windlass config set autoscale.target 30s
+        windlass config set autoscale.least 3
+    """,
+)
+def autoscale() -> None:
+    """How many workers the load asks for, and why."""
+    here = session()
+    scale = here.ops().autoscale()
+    if here.json:
+        click.echo(encode(scale))
+        return
+    click.echo(f"desired: {scale.desired} (alive: {scale.alive}, {scale.slots_per_worker} slots each)")
+    wanted = [each for each in scale.types if each.slots]
+    if wanted:
+        head = ("TYPE", "WAITING", "RUNNING", "ARRIVALS/S", "SECONDS EACH", "SLOTS")
+        rows: list[list[Cell | str | int]] = [
+            [
+                each.type,
+                each.waiting,
+                each.running,
+                f"{each.arrivals_per_second:g}",
+                f"{each.service_seconds:g}",
+                f"{each.slots:g}",
+            ]
+            for each in wanted
+        ]
+        click.echo("\n".join(here.screen.table(head, rows)))
+
+
+COMMANDS = (metrics, alerts, autoscale)

@@ -1,0 +1,360 @@
+"""When should somebody be told? ONE table: rule file, `windlass alerts` and webhooks all come from it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+import msgspec
+
+from windlass.observe.promql import Source, evaluate
+from windlass.store.observing import Noticed
+
+RUNBOOK = "docs/runbook.md"
+
+
+class Severity(StrEnum):
+    """How soon somebody should look."""
+
+    # Now, whatever the hour.
+    PAGE = "page"
+    # In working hours.
+    WARNING = "warning"
+
+
+class Alert(msgspec.Struct, frozen=True, kw_only=True):
+    """A condition, and for how long it must hold before somebody is told."""
+
+    name: str
+    expression: str
+    lasting: timedelta = timedelta(0)
+    severity: Severity = Severity.WARNING
+    # What is wrong, in one line; {type} and other labels are filled in.
+    summary: str
+    # The entry of the runbook.
+    anchor: str
+
+
+class Firing(msgspec.Struct, frozen=True, kw_only=True):
+    """An alert whose condition holds now."""
+
+    alert: Alert
+    labels: Mapping[str, str]
+    value: float
+    since: datetime
+    # Whether it has held for long enough.
+    fires: bool
+
+    @property
+    def summary(self) -> str:
+        """What is wrong, with the labels filled in."""
+        return self.alert.summary.format_map(_Known(self.labels))
+
+
+class _Known(dict[str, str]):
+    def __missing__(self, name: str) -> str:
+        return "?"
+
+
+def holding(source: Source) -> dict[tuple[str, str], float]:
+    """Which conditions hold now: values by name and labels, as the store keeps them."""
+    return {
+        (alert.name, labels_text(dict(labels))): value
+        for alert in ALERTS
+        for labels, value in evaluate(alert.expression, source).items()
+    }
+
+
+def labels_text(labels: Mapping[str, str]) -> str:
+    """Labels as the store keeps them: the same labels are the same text."""
+    return json.dumps(labels, sort_keys=True, separators=(",", ":"))
+
+
+def first_noticed(of: tuple[str, str], value: float, now: datetime) -> Noticed:
+    """Something that holds, and of which nobody knew."""
+    return Noticed(name=of[0], labels=of[1], since=now, seen_at=now, value=value)
+
+
+def judge(noticed: Noticed, now: datetime) -> Firing:
+    """Whether something that holds has held for long enough."""
+    alert = BY_NAME[noticed.name]
+    return Firing(
+        alert=alert,
+        labels=json.loads(noticed.labels),
+        value=noticed.value,
+        since=noticed.since,
+        fires=now - noticed.since >= alert.lasting,
+    )
+
+
+# --- the table ----------------------------------------------------------------------------------
+
+_MINUTE = timedelta(minutes=1)
+
+# What share of jobs may wait, run or fail beyond the bounds, and how fast that budget may be used up: in an
+# hour a fiftieth of what is meant for a month, or in six hours a twentieth.
+_BUDGET = 0.01
+_FAST = ("1h", "5m", 14.4)
+_SLOW = ("6h", "30m", 6.0)
+
+
+def _burn(share: str, long: str, short: str, times: float) -> str:
+    bound = f"{times * _BUDGET:g}"
+    return f"({share.replace('RANGE', long)}) > {bound} and ({share.replace('RANGE', short)}) > {bound}"
+
+
+def _beyond(measure: str, seconds: int) -> str:
+    """The share of measured jobs above a bound."""
+    return (
+        f'1 - sum by (type) (rate(windlass_job_{measure}_seconds_bucket{{le="{seconds}"}}[RANGE])) '
+        f"/ sum by (type) (rate(windlass_job_{measure}_seconds_count[RANGE]))"
+    )
+
+
+# The largest of what several servers say, which all say the same: adding them up would count jobs twice.
+_DUE = 'sum by (type) (max by (type, priority) (windlass_queue_depth{view="due"}))'
+_FAILING = (
+    "sum by (type) (rate(windlass_jobs_failed_total[RANGE])) "
+    "/ sum by (type) (rate(windlass_jobs_started_total[RANGE]))"
+)
+
+
+def _burning(name: str, share: str, what: str, anchor: str) -> tuple[Alert, Alert]:
+    fast = Alert(
+        name=f"Windlass{name}BurnsFast",
+        expression=_burn(share, *_FAST),
+        lasting=2 * _MINUTE,
+        severity=Severity.PAGE,
+        summary=f"{{type}}: {what}, so many that a month's budget is gone in two days",
+        anchor=anchor,
+    )
+    slow = Alert(
+        name=f"Windlass{name}BurnsSlowly",
+        expression=_burn(share, *_SLOW),
+        lasting=15 * _MINUTE,
+        summary=f"{{type}}: {what}, so many that a month's budget is gone in five days",
+        anchor=anchor,
+    )
+    return fast, slow
+
+
+ALERTS: tuple[Alert, ...] = (
+    Alert(
+        name="WindlassStoreAway",
+        expression="windlass_store_up == 0",
+        lasting=timedelta(seconds=30),
+        severity=Severity.PAGE,
+        summary="the store does not answer",
+        anchor="the-store-is-away",
+    ),
+    Alert(
+        name="WindlassNobodyLooks",
+        expression="windlass_sample_age_seconds > 120",
+        lasting=_MINUTE,
+        severity=Severity.PAGE,
+        summary="no worker and no server has looked at the queue for two minutes",
+        anchor="no-workers",
+    ),
+    Alert(
+        name="WindlassNoWorkers",
+        expression=f"{_DUE} > 0 and on (type) windlass_type_workers == 0",
+        lasting=_MINUTE,
+        severity=Severity.PAGE,
+        summary="{type}: jobs are due and no running worker takes them",
+        anchor="no-workers",
+    ),
+    Alert(
+        name="WindlassWorkerSilent",
+        expression='windlass_workers{state="silent"} > 0',
+        lasting=_MINUTE,
+        summary="a worker has stopped beating, and nobody has taken its jobs back yet",
+        anchor="dead-workers",
+    ),
+    Alert(
+        name="WindlassWorkersDie",
+        expression="increase(windlass_workers_lost_total[10m]) > 2",
+        severity=Severity.PAGE,
+        summary="workers die again and again",
+        anchor="dead-workers",
+    ),
+    Alert(
+        name="WindlassWorkerRestarts",
+        expression="increase(windlass_worker_restarts_total[10m]) > 3",
+        severity=Severity.PAGE,
+        summary="workers are started again and again",
+        anchor="crash-loop",
+    ),
+    Alert(
+        name="WindlassOutOfMemory",
+        expression='increase(windlass_job_failures_total{reason="memory_limit"}[10m]) > 0',
+        summary="{type}: jobs were ended for their memory",
+        anchor="out-of-memory",
+    ),
+    Alert(
+        name="WindlassPoisonJobs",
+        expression=(
+            "sum by (type) (max by (type, reason) (increase(windlass_job_failures_total"
+            '{reason=~"worker_lost|child_crashed|memory_limit"}[30m]))) > 3'
+        ),
+        severity=Severity.PAGE,
+        summary="{type}: jobs take the process down that runs them",
+        anchor="poison-jobs",
+    ),
+    Alert(
+        name="WindlassDeadLetters",
+        expression="windlass_dlq_depth > 0",
+        summary="{type}: there are dead letters",
+        anchor="dead-letters",
+    ),
+    Alert(
+        name="WindlassDeadLettersGrow",
+        expression="increase(windlass_jobs_dead_total[10m]) > 10",
+        severity=Severity.PAGE,
+        summary="{type}: more than ten jobs died within ten minutes",
+        anchor="dead-letters",
+    ),
+    Alert(
+        name="WindlassQueueDeep",
+        expression=f"{_DUE} > 10000",
+        lasting=5 * _MINUTE,
+        severity=Severity.PAGE,
+        summary="{type}: more than 10,000 jobs are due",
+        anchor="a-backlog",
+    ),
+    Alert(
+        name="WindlassQueueGrows",
+        expression=(
+            "increase(windlass_jobs_enqueued_total[10m]) "
+            "- increase(windlass_jobs_completed_total[10m]) > 1000"
+        ),
+        lasting=5 * _MINUTE,
+        summary="{type}: 100 jobs a minute more come in than are done",
+        anchor="a-backlog",
+    ),
+    Alert(
+        name="WindlassQueueOld",
+        expression="max by (type) (windlass_oldest_due_age_seconds) > 600",
+        severity=Severity.PAGE,
+        summary="{type}: a job has been due for more than ten minutes",
+        anchor="old-jobs",
+    ),
+    Alert(
+        name="WindlassHighPriorityWaits",
+        expression=(
+            "sum by (type) (max by (type, priority) "
+            '(windlass_queue_depth{view="due",priority=~"8|9|10"})) > 100'
+        ),
+        lasting=_MINUTE,
+        severity=Severity.PAGE,
+        summary="{type}: more than 100 jobs of high priority are due",
+        anchor="a-backlog",
+    ),
+    Alert(
+        name="WindlassPriorityStarved",
+        expression=(
+            "windlass_oldest_due_age_seconds > 600 "
+            "and on (type) increase(windlass_jobs_completed_total[10m]) > 0"
+        ),
+        lasting=5 * _MINUTE,
+        summary="{type}: jobs of priority {priority} wait while others of the type are done",
+        anchor="a-starved-priority",
+    ),
+    Alert(
+        name="WindlassThroughputFell",
+        expression=(
+            "rate(windlass_jobs_completed_total[10m]) < 0.5 * rate(windlass_jobs_completed_total[1h]) "
+            f"and on (type) {_DUE} > 100"
+        ),
+        lasting=5 * _MINUTE,
+        summary="{type}: less than half as many jobs are done as before, and many wait",
+        anchor="a-backlog",
+    ),
+    Alert(
+        name="WindlassRunsSlower",
+        expression=(
+            "increase(windlass_job_run_seconds_sum[10m]) / increase(windlass_job_run_seconds_count[10m]) "
+            "> 2 * "
+            "(increase(windlass_job_run_seconds_sum[6h]) / increase(windlass_job_run_seconds_count[6h])) "
+            "and increase(windlass_job_run_seconds_count[10m]) > 20"
+        ),
+        lasting=5 * _MINUTE,
+        summary="{type}: runs take more than twice as long as before",
+        anchor="slow-runs",
+    ),
+    Alert(
+        name="WindlassErrorRate",
+        expression=(
+            "rate(windlass_jobs_failed_total[10m]) / rate(windlass_jobs_started_total[10m]) > 0.5 "
+            "and increase(windlass_jobs_started_total[10m]) > 10"
+        ),
+        lasting=5 * _MINUTE,
+        severity=Severity.PAGE,
+        summary="{type}: more than half of all attempts fail",
+        anchor="failing-jobs",
+    ),
+    Alert(
+        name="WindlassEnqueueErrors",
+        expression=(
+            'sum (rate(windlass_enqueue_requests_total{result=~"refused|broken"}[5m])) '
+            "/ sum (rate(windlass_enqueue_requests_total[5m])) > 0.01"
+        ),
+        lasting=5 * _MINUTE,
+        severity=Severity.PAGE,
+        summary="more than one request in a hundred to enqueue is refused or fails",
+        anchor="enqueue-errors",
+    ),
+    Alert(
+        name="WindlassEnqueueUnusual",
+        expression=(
+            "rate(windlass_jobs_enqueued_total[10m]) > 5 * rate(windlass_jobs_enqueued_total[6h]) "
+            "and increase(windlass_jobs_enqueued_total[10m]) > 1000"
+        ),
+        lasting=5 * _MINUTE,
+        summary="{type}: five times as many jobs come in as usual",
+        anchor="a-flood",
+    ),
+    Alert(
+        name="WindlassBreakerOpen",
+        expression="windlass_breaker_open == 1",
+        summary="the circuit breaker of {breaker} is open",
+        anchor="an-open-breaker",
+    ),
+    Alert(
+        name="WindlassPausedWithJobs",
+        expression=f"{_DUE} > 0 and on (type) windlass_type_paused == 1",
+        lasting=60 * _MINUTE,
+        summary="{type}: paused for an hour while jobs are due",
+        anchor="a-pause",
+    ),
+    Alert(
+        name="WindlassDoneTwice",
+        expression="increase(windlass_results_late_total[10m]) > 5",
+        summary="{type}: work was done that had been given to others by then",
+        anchor="done-twice",
+    ),
+    Alert(
+        name="WindlassMoreDoneThanCame",
+        # What came in is counted every few seconds, what was done each second: hence the room.
+        expression=(
+            "windlass_jobs_completed_total - windlass_jobs_replayed_total "
+            "> 1.05 * windlass_jobs_enqueued_total + 1000"
+        ),
+        lasting=5 * _MINUTE,
+        severity=Severity.PAGE,
+        summary="{type}: more jobs were completed than ever came in",
+        anchor="done-twice",
+    ),
+    Alert(
+        name="WindlassRecordsNotPruned",
+        expression="windlass_archive_oldest_age_seconds > windlass_archive_kept_seconds + 172800",
+        lasting=60 * _MINUTE,
+        summary="records are two days past their retention",
+        anchor="nothing-is-pruned",
+    ),
+    *_burning("Queueing", _beyond("wait", 60), "jobs wait for more than a minute", "a-backlog"),
+    *_burning("Execution", _beyond("run", 300), "runs take more than five minutes", "slow-runs"),
+    *_burning("Errors", _FAILING, "attempts fail", "failing-jobs"),
+)
+BY_NAME: dict[str, Alert] = {alert.name: alert for alert in ALERTS}

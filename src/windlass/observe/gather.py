@@ -1,0 +1,354 @@
+"""What do the metrics say at this moment? Facts from the store, then families from facts, which is pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from windlass import settings
+from windlass.job import JobState, Reason, TypeInfo, View
+from windlass.observe import metrics, names
+from windlass.observe.autoscale import Load, Terms, after_cooldown, desired
+from windlass.observe.expose import Family, family, histogram
+from windlass.observe.fleet import seen
+from windlass.observe.metrics import COUNTED, FAILURES, REQUESTS, Kind, Metric
+from windlass.registry import limit_from
+from windlass.settings import KEY, Settings
+from windlass.store.flow import Switches
+from windlass.store.observing import Past, Sample, Standing, Step
+from windlass.store.protocol import Store, WorkerInfo
+
+# More types than this have their counts under the last label together: a scrape stays small.
+MOST_TYPES = 200
+OTHER = "other"
+_MILLION = 1_000_000
+# The stretch by which it is judged how fast jobs come in, and how long they take.
+RATES = timedelta(minutes=10)
+_USUAL_SLOTS = 10
+
+Counts = Mapping[tuple[str, str], int]
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is read for one scrape; nothing of it grows with the jobs that there are."""
+
+    now: datetime
+    totals: Counts
+    lately: Counts
+    # Minute by minute, as far as a cool-down looks back.
+    minutes: list[Past]
+    sample: Sample
+    workers: list[WorkerInfo]
+    switches: Switches
+    types: Mapping[str, TypeInfo]
+    settings: Settings
+    oldest_record: datetime | None
+
+
+def read_facts(store: Store) -> Facts:
+    """Ask the store."""
+    now, held = store.now(), settings.read(store.settings())
+    since = now - autoscale_terms(held).cooldown
+    return Facts(
+        now=now,
+        totals=store.totals(),
+        lately=store.increases([RATES])[RATES],
+        minutes=store.history(Step.MINUTE, since, now),
+        sample=store.sample(),
+        workers=store.workers(),
+        switches=store.switches(),
+        types=store.types(),
+        settings=held,
+        oldest_record=store.oldest_record(),
+    )
+
+
+def families(facts: Facts) -> list[Family]:
+    """Everything that a server exports."""
+    types = known_types(facts)
+    return [
+        *counted(facts.totals, types),
+        *_standing(facts, _Types(types)),
+        *_fleet(facts, _Types(types)),
+        *_flow(facts, _Types(types)),
+        *_archive(facts),
+        family(metrics.DESIRED, [((), desired_workers(facts))]),
+        family(metrics.STORE_UP, [((), 1)]),
+    ]
+
+
+def away() -> list[Family]:
+    """All that can be said while the store does not answer."""
+    return [family(metrics.STORE_UP, [((), 0)])]
+
+
+def known_types(facts: Facts) -> list[str]:
+    """Every type of which anything is known, by name."""
+    found = {
+        *facts.types,
+        *(each.type for each in facts.sample.standing),
+        *(name for name, _ in facts.totals),
+    }
+    return sorted(found - {""})
+
+
+# --- what was counted ---------------------------------------------------------------------------
+
+
+def counted(amounts: Counts, types: Sequence[str]) -> list[Family]:
+    """Counters and histograms, of every known type, from what was counted ever or in a stretch of time."""
+    shown = _Types(types)
+    held: Counter[tuple[str, str]] = Counter()
+    for (job_type, name), value in amounts.items():
+        held[shown.label(job_type), name] += value
+    found = [_counted(metric, held, shown.labels) for metric in COUNTED]
+    failures = (
+        ((job_type, reason.value), held[job_type, names.failed_because(reason)])
+        for job_type in shown.labels
+        for reason in Reason
+    )
+    results = (names.ACCEPTED, names.EXISTING, names.INVALID, names.REFUSED, names.BROKEN)
+    return [
+        *found,
+        family(FAILURES, failures),
+        family(REQUESTS, (((result,), held["", result]) for result in results)),
+    ]
+
+
+def _counted(metric: Metric, held: Counter[tuple[str, str]], types: Sequence[str]) -> Family:
+    of = [(name,) for name in types] if metric.labels else [()]
+    if metric.kind is Kind.HISTOGRAM:
+        return _histogram(metric, held, of)
+    name = metric.counted or ""
+    return family(metric, [(labels, held["".join(labels), name]) for labels in of])
+
+
+def _histogram(metric: Metric, held: Counter[tuple[str, str]], of: Sequence[tuple[str, ...]]) -> Family:
+    measure = metric.counted or ""
+    bounds = names.BOUNDS[measure]
+    numbers = [names.bucket(measure, number) for number in range(len(bounds) + 1)]
+    total = names.total(measure)
+    return histogram(
+        metric,
+        bounds,
+        (
+            (
+                labels,
+                [held["".join(labels), number] for number in numbers],
+                held["".join(labels), total] / _MILLION,
+            )
+            for labels in of
+        ),
+    )
+
+
+class _Types:
+    """Which label each type has: its name, or for those beyond the bound one for all of them."""
+
+    def __init__(self, types: Sequence[str]) -> None:
+        self._named = frozenset(types[:MOST_TYPES])
+        self.labels = [*types[:MOST_TYPES], *([OTHER] if len(types) > MOST_TYPES else [])]
+
+    def label(self, job_type: str) -> str:
+        return job_type if not job_type or job_type in self._named else OTHER
+
+
+# --- how things stand ---------------------------------------------------------------------------
+
+
+def _standing(facts: Facts, types: _Types) -> list[Family]:
+    sample = facts.sample
+    depth: Counter[tuple[str, str, str]] = Counter()
+    oldest: dict[tuple[str, str], float] = {}
+    for each in sample.standing:
+        if each.view in _WAITING:
+            depth[types.label(each.type), str(each.priority), each.view] += each.count
+        if each.view == View.DUE and each.oldest is not None:
+            of = (types.label(each.type), str(each.priority))
+            oldest[of] = max(oldest.get(of, 0.0), each.oldest.total_seconds())
+    for name in types.labels:
+        # A type of which nothing waits says so: a series that is not there fires no alert, and clears none.
+        depth[name, _USUAL_PRIORITY, View.DUE.value] += 0
+    return [
+        family(metrics.QUEUE_DEPTH, sorted(depth.items())),
+        family(metrics.OLDEST_DUE, sorted(oldest.items())),
+        _by_type(metrics.PROCESSING, sample.standing, types, _RUNNING, _count),
+        _by_type(metrics.STUCK, sample.standing, types, (View.STUCK,), _count),
+        _by_type(metrics.DLQ_DEPTH, sample.standing, types, (JobState.DEAD,), _count),
+        _by_type(metrics.DLQ_OLDEST, sample.standing, types, (JobState.DEAD,), _age, fold=max),
+        family(metrics.SAMPLE_AGE, _known(sample.age)),
+        family(metrics.SAMPLE_TIME, _known(sample.took)),
+    ]
+
+
+def _by_type(
+    metric: Metric,
+    standing: Iterable[Standing],
+    types: _Types,
+    views: Sequence[str],
+    value: Callable[[Standing], float],
+    *,
+    fold: Callable[[list[float]], float] = sum,
+) -> Family:
+    found: dict[str, list[float]] = {name: [0.0] for name in types.labels}
+    for each in standing:
+        if each.view in views:
+            found.setdefault(types.label(each.type), [0.0]).append(value(each))
+    return family(metric, [((name,), fold(values)) for name, values in sorted(found.items())])
+
+
+def _count(each: Standing) -> float:
+    return each.count
+
+
+def _age(each: Standing) -> float:
+    return each.oldest.total_seconds() if each.oldest is not None else 0.0
+
+
+def _known(span: timedelta | None) -> list[tuple[tuple[str, ...], float]]:
+    return [] if span is None else [((), span.total_seconds())]
+
+
+def _fleet(facts: Facts, types: _Types) -> list[Family]:
+    fleet = seen(facts.workers, facts.now)
+    versions = Counter(worker.version for worker in fleet.alive)
+    slots = {
+        "all": sum(worker.slots for worker in fleet.alive),
+        "busy": sum(worker.busy for worker in fleet.alive),
+        "held": sum(worker.held for worker in fleet.alive),
+    }
+    serving: Counter[str] = Counter(dict.fromkeys(types.labels, 0))
+    for name in known_types(facts):
+        serving[types.label(name)] += fleet.serving(name)
+    return [
+        family(metrics.WORKERS, [((state,), count) for state, count in fleet.states.items()]),
+        family(metrics.VERSIONS, [((version,), count) for version, count in sorted(versions.items())]),
+        family(metrics.SLOTS, [((state,), count) for state, count in slots.items()]),
+        family(metrics.SERVING, [((name,), count) for name, count in sorted(serving.items())]),
+    ]
+
+
+def _flow(facts: Facts, types: _Types) -> list[Family]:
+    paused: dict[str, int] = dict.fromkeys(types.labels, 0)
+    for name in facts.switches.pauses:
+        paused[types.label(name)] = 1
+    breakers = [((name,), int(each.open)) for name, each in sorted(facts.switches.breakers.items())]
+    return [
+        family(metrics.PAUSED, [((name,), value) for name, value in sorted(paused.items())]),
+        family(metrics.BREAKER, breakers[:MOST_TYPES]),
+    ]
+
+
+def _archive(facts: Facts) -> list[Family]:
+    age = None if facts.oldest_record is None else max(timedelta(0), facts.now - facts.oldest_record)
+    return [
+        family(metrics.ARCHIVE_AGE, _known(age)),
+        family(metrics.ARCHIVE_KEPT, _known(facts.settings.keep_ended)),
+    ]
+
+
+# --- how many workers it takes ------------------------------------------------------------------
+
+
+def autoscale_terms(held: Settings) -> Terms:
+    """What operators want of the number of workers."""
+    return Terms(
+        target=held.value("autoscale.target"),
+        least=held.value("autoscale.least"),
+        most=held.value("autoscale.most"),
+        cooldown=held.value("autoscale.cooldown"),
+    )
+
+
+def desired_workers(facts: Facts) -> int:
+    """With the cool-down: the most that any of the last minutes asked for."""
+    terms, slots = autoscale_terms(facts.settings), slots_of(facts)
+    before = [desired(loads, slots, terms) for loads in _loads_before(facts)]
+    return after_cooldown(desired(loads_now(facts), slots, terms), before)
+
+
+def slots_of(facts: Facts) -> int:
+    """What one worker can run at once: as those that are alive can."""
+    alive = seen(facts.workers, facts.now).alive
+    return max(1, round(sum(worker.slots for worker in alive) / len(alive))) if alive else _USUAL_SLOTS
+
+
+def alive(facts: Facts) -> int:
+    """How many workers there are."""
+    return len(seen(facts.workers, facts.now).alive)
+
+
+def loads_now(facts: Facts) -> list[Load]:
+    """What each type asks for, as of the last look."""
+    waiting: Counter[str] = Counter()
+    running: Counter[str] = Counter()
+    for each in facts.sample.standing:
+        if each.view == View.DUE:
+            waiting[each.type] += each.count
+        elif each.view in _RUNNING:
+            running[each.type] += each.count
+    seconds = RATES.total_seconds()
+    return [
+        Load(
+            type=name,
+            waiting=waiting[name],
+            running=running[name],
+            arrivals=facts.lately.get((name, names.ENQUEUED), 0) / seconds,
+            service=_service(facts, name),
+            limit=_limit(facts, name),
+        )
+        for name in known_types(facts)
+        if not _held_back(facts, name)
+    ]
+
+
+def _loads_before(facts: Facts) -> list[list[Load]]:
+    """The same for each minute of the cool-down that is over, from history."""
+    minutes: dict[datetime, dict[str, Counter[str]]] = {}
+    for each in facts.minutes:
+        minutes.setdefault(each.at, {}).setdefault(each.type, Counter())[each.name] = each.value
+    return [
+        [
+            Load(
+                type=name,
+                waiting=counts[names.DEPTH] if counts[names.OLDEST] else 0,
+                arrivals=counts[names.ENQUEUED] / _MINUTE,
+                service=_service(facts, name),
+                limit=_limit(facts, name),
+            )
+            for name, counts in types.items()
+            if name and not _held_back(facts, name)
+        ]
+        for _, types in sorted(minutes.items())[:-1]
+    ]
+
+
+def _service(facts: Facts, job_type: str) -> float:
+    """How long a job of that type takes: lately, else ever."""
+    for counts in (facts.lately, facts.totals):
+        started = counts.get((job_type, names.STARTED), 0)
+        if started:
+            return counts.get((job_type, names.total(names.RUN)), 0) / _MILLION / started
+    return 0.0
+
+
+def _limit(facts: Facts, job_type: str) -> int | None:
+    info = facts.types.get(job_type)
+    return facts.settings.limit(job_type, limit_from(info.options) if info else None).concurrency
+
+
+def _held_back(facts: Facts, job_type: str) -> bool:
+    """Whether more workers would start no more of them, but only wait for a dependency that is down."""
+    info = facts.types.get(job_type)
+    key = info.options.get("limit_key") if info else None
+    breaker = facts.switches.breakers.get(KEY + key if key else job_type)
+    return job_type in facts.switches.pauses or (breaker is not None and breaker.open)
+
+
+_MINUTE = 60
+_WAITING = frozenset({View.DUE, View.SCHEDULED, View.RETRYING, View.WAITING})
+_RUNNING = (JobState.PROCESSING, View.STUCK)
+_USUAL_PRIORITY = "5"

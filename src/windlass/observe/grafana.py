@@ -1,0 +1,202 @@
+"""Which charts does an operator want in Grafana? A dashboard that is written from this list."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+
+class Panel(msgspec.Struct, frozen=True):
+    """One chart: its title, its unit, and its lines as (expression, legend)."""
+
+    title: str
+    unit: str
+    lines: tuple[tuple[str, str], ...]
+    kind: str = "timeseries"
+    width: int = 12
+
+
+_TYPE = 'type=~"$type"'
+
+
+def _rate(metric: str) -> str:
+    return f"sum by (type) (rate({metric}{{{_TYPE}}}[$__rate_interval]))"
+
+
+def _quantile(share: str, measure: str) -> str:
+    return (
+        f"histogram_quantile({share}, sum by (le, type) "
+        f"(rate(windlass_job_{measure}_seconds_bucket{{{_TYPE}}}[$__rate_interval])))"
+    )
+
+
+PANELS: tuple[Panel, ...] = (
+    Panel("Store answers", "short", (("min(windlass_store_up)", "up"),), "stat", 4),
+    Panel("Workers alive", "short", (('max(windlass_workers{state="alive"})', "alive"),), "stat", 4),
+    Panel("Workers wanted", "short", (("max(windlass_desired_workers)", "desired"),), "stat", 4),
+    Panel(
+        "Due",
+        "short",
+        (('sum(max by (type, priority) (windlass_queue_depth{view="due"}))', "due"),),
+        "stat",
+        4,
+    ),
+    Panel("Oldest due", "s", (("max(windlass_oldest_due_age_seconds)", "oldest"),), "stat", 4),
+    Panel("Dead letters", "short", (("sum(max by (type) (windlass_dlq_depth))", "dead"),), "stat", 4),
+    Panel(
+        "Enqueued and completed",
+        "ops",
+        (
+            (_rate("windlass_jobs_enqueued_total"), "{{type}} enqueued"),
+            (_rate("windlass_jobs_completed_total"), "{{type}} completed"),
+        ),
+    ),
+    Panel(
+        "Failed and dead",
+        "ops",
+        (
+            (_rate("windlass_jobs_failed_total"), "{{type}} failed"),
+            (_rate("windlass_jobs_dead_total"), "{{type}} dead"),
+        ),
+    ),
+    Panel(
+        "Waiting, by view",
+        "short",
+        (
+            (
+                f"sum by (type, view) (max by (type, priority, view) (windlass_queue_depth{{{_TYPE}}}))",
+                "{{type}} {{view}}",
+            ),
+        ),
+    ),
+    Panel(
+        "Oldest due job, by priority",
+        "s",
+        (
+            (
+                f"max by (type, priority) (windlass_oldest_due_age_seconds{{{_TYPE}}})",
+                "{{type}} priority {{priority}}",
+            ),
+        ),
+    ),
+    Panel(
+        "Wait", "s", ((_quantile("0.5", "wait"), "{{type}} p50"), (_quantile("0.99", "wait"), "{{type}} p99"))
+    ),
+    Panel(
+        "Run", "s", ((_quantile("0.5", "run"), "{{type}} p50"), (_quantile("0.99", "run"), "{{type}} p99"))
+    ),
+    Panel("From end to end", "s", ((_quantile("0.99", "end_to_end"), "{{type}} p99"),)),
+    Panel(
+        "Failures by reason",
+        "ops",
+        (
+            (
+                f"sum by (type, reason) (rate(windlass_job_failures_total{{{_TYPE}}}[$__rate_interval])) > 0",
+                "{{type}} {{reason}}",
+            ),
+        ),
+    ),
+    Panel(
+        "Slots",
+        "short",
+        (("max by (state) (windlass_slots)", "{{state}}"),),
+    ),
+    Panel(
+        "Leases and late results",
+        "ops",
+        (
+            ("max(rate(windlass_leases_renewed_total[$__rate_interval]))", "renewed"),
+            ("max(rate(windlass_leases_lost_total[$__rate_interval]))", "lost"),
+            (_rate("windlass_jobs_reaped_total"), "{{type}} reaped"),
+            (_rate("windlass_results_late_total"), "{{type}} late"),
+        ),
+    ),
+    Panel(
+        "Enqueue requests over HTTP",
+        "ops",
+        (("sum by (result) (rate(windlass_enqueue_requests_total[$__rate_interval]))", "{{result}}"),),
+    ),
+    Panel(
+        "Held back",
+        "short",
+        (
+            (f"max by (type) (windlass_type_paused{{{_TYPE}}}) > 0", "{{type}} paused"),
+            ("max by (breaker) (windlass_breaker_open) > 0", "{{breaker}} open"),
+        ),
+    ),
+)
+
+
+def dashboard() -> str:
+    """The dashboard, in JSON."""
+    return json.dumps(_document(), indent=2) + "\n"
+
+
+def _document() -> dict[str, Any]:
+    panels: list[dict[str, Any]] = []
+    x = y = 0
+    for number, panel in enumerate(PANELS, 1):
+        height = _LOW if panel.kind == "stat" else _HIGH
+        panels.append(_panel(panel, number, {"x": x, "y": y, "w": panel.width, "h": height}))
+        x += panel.width
+        if x >= _WIDTH:
+            x, y = 0, y + height
+    return {
+        "uid": "windlass",
+        "title": "Windlass",
+        "tags": ["windlass"],
+        "timezone": "browser",
+        "schemaVersion": 39,
+        "editable": True,
+        "refresh": "30s",
+        "time": {"from": "now-3h", "to": "now"},
+        "templating": {"list": [_source(), _types()]},
+        "panels": panels,
+    }
+
+
+def _panel(panel: Panel, number: int, place: dict[str, int]) -> dict[str, Any]:
+    return {
+        "id": number,
+        "title": panel.title,
+        "type": panel.kind,
+        "datasource": _SOURCE,
+        "gridPos": place,
+        "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
+        "targets": [
+            {
+                "refId": chr(ord("A") + index),
+                "datasource": _SOURCE,
+                "expr": expression,
+                "legendFormat": legend,
+            }
+            for index, (expression, legend) in enumerate(panel.lines)
+        ],
+    }
+
+
+def _source() -> dict[str, Any]:
+    return {"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Prometheus"}
+
+
+def _types() -> dict[str, Any]:
+    return {
+        "name": "type",
+        "type": "query",
+        "label": "Type",
+        "datasource": _SOURCE,
+        "query": {"query": "label_values(windlass_jobs_enqueued_total, type)", "refId": "types"},
+        "refresh": 2,
+        "multi": True,
+        "includeAll": True,
+        "allValue": ".*",
+        "current": {"text": "All", "value": "$__all"},
+    }
+
+
+_SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+_WIDTH = 24
+_LOW = 4
+_HIGH = 8

@@ -1,0 +1,112 @@
+"""What happened over time, as charts want it? Pure: rows of the store's history to series of points."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+
+import msgspec
+
+from windlass.errors import InvalidValue
+from windlass.observe import names
+from windlass.store.observing import LENGTH, Past, Step
+
+# So far back if nobody says otherwise, and so many points of a type at most.
+USUAL: dict[Step, timedelta] = {
+    Step.MINUTE: timedelta(hours=3),
+    Step.HOUR: timedelta(days=2),
+    Step.DAY: timedelta(days=30),
+}
+MOST_POINTS = 3_000
+_MILLION = 1_000_000
+_THOUSAND = 1_000
+
+
+class Point(msgspec.Struct, frozen=True, kw_only=True):
+    """One step of one type; what nobody measured is None."""
+
+    at: datetime
+    enqueued: int
+    completed: int
+    failed: int
+    dead: int
+    wait_ms: float | None
+    run_ms: float | None
+    depth: int | None
+    # In seconds.
+    oldest_due_age: float | None
+
+
+class Line(msgspec.Struct, frozen=True):
+    """The points of one type, oldest first, without a gap."""
+
+    type: str
+    points: list[Point]
+
+
+class Chart(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened between two moments."""
+
+    step: Step
+    since: datetime = msgspec.field(name="from")
+    until: datetime = msgspec.field(name="to")
+    series: list[Line]
+
+
+def bounds(
+    step: Step, since: datetime | None, until: datetime | None, now: datetime
+) -> tuple[datetime, datetime]:
+    """From when to when; refuses what is upside down, or more than a chart can show."""
+    until = until or now
+    since = since or until - USUAL[step]
+    if since >= until:
+        raise InvalidValue("from", since.isoformat(), f"before to ({until.isoformat()})")
+    if (until - since) / LENGTH[step] > MOST_POINTS:
+        raise InvalidValue("from", since.isoformat(), f"at most {MOST_POINTS} {step.value}s before to")
+    return since, until
+
+
+def chart(step: Step, since: datetime, until: datetime, rows: Iterable[Past]) -> Chart:
+    """Series by type, a point for each step."""
+    found: dict[str, dict[datetime, Counter[str]]] = {}
+    for row in rows:
+        if row.type:
+            found.setdefault(row.type, {}).setdefault(row.at, Counter())[row.name] = row.value
+    moments = list(_moments(step, since, until))
+    series = [
+        Line(name, [_point(at, steps.get(at)) for at in moments]) for name, steps in sorted(found.items())
+    ]
+    return Chart(step=step, since=since, until=until, series=series)
+
+
+def _moments(step: Step, since: datetime, until: datetime) -> Iterator[datetime]:
+    length = LENGTH[step]
+    at = _EPOCH + (since - _EPOCH) // length * length
+    while at < until:
+        yield at
+        at += length
+
+
+def _point(at: datetime, counts: Counter[str] | None) -> Point:
+    held = counts if counts is not None else Counter[str]()
+    return Point(
+        at=at,
+        enqueued=held[names.ENQUEUED],
+        completed=held[names.COMPLETED],
+        failed=held[names.FAILED],
+        dead=held[names.DEAD],
+        wait_ms=average_ms(held, names.WAIT),
+        run_ms=average_ms(held, names.RUN),
+        depth=held.get(names.DEPTH),
+        oldest_due_age=held[names.OLDEST] / _MILLION if names.OLDEST in held else None,
+    )
+
+
+def average_ms(counts: Counter[str], measure: str) -> float | None:
+    """The average of what was measured, in milliseconds; None if nothing was."""
+    number = sum(counts[names.bucket(measure, each)] for each in range(len(names.BOUNDS[measure]) + 1))
+    return round(counts[names.total(measure)] / _THOUSAND / number, 3) if number else None
+
+
+_EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")

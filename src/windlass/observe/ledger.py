@@ -1,0 +1,173 @@
+"""What happened in this process since the store was last told? Counted in batches, told once a second."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable
+from datetime import timedelta
+
+from windlass.job import Lease
+from windlass.loop import Loop
+from windlass.observe import names
+from windlass.outcome import Again, Cancelled, Dead, Done, Outcome, Released, Snoozed
+from windlass.store.observing import Happened
+from windlass.store.protocol import Settlement, Store
+
+_EVERY = timedelta(seconds=1)
+_MILLION = 1_000_000
+_NO_TIME = timedelta(0)
+
+
+class Ledger:
+    """Counts what happens and tells the store of it.
+
+    What a process that is killed had not told is lost: at most what happened in its last second.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._types: dict[str, _OfType] = {}
+        self._others: Counter[tuple[str, str]] = Counter()
+        self.loop = Loop("ledger", self.tick, every=_EVERY, first=_EVERY)
+
+    def settled(self, settlements: Iterable[Settlement]) -> None:
+        """Count what came of runs; once for a whole batch."""
+        with self._lock:
+            for each in settlements:
+                job = each.lease.job
+                of = self._types.get(job.type)
+                if of is None:
+                    of = self._types[job.type] = _OfType()
+                of.note(each)
+
+    def reaped(self, settlements: Iterable[Settlement]) -> None:
+        """Count what was taken from workers that are gone."""
+        listed = list(settlements)
+        self.settled(listed)
+        self.count_each((each.lease.job.type for each in listed), names.REAPED)
+
+    def late(self, leases: Iterable[Lease]) -> None:
+        """Count results that came too late."""
+        self.count_each((lease.job.type for lease in leases), names.LATE)
+
+    def count_each(self, types: Iterable[str], name: str) -> None:
+        """Count something once for each of these types."""
+        with self._lock:
+            for job_type in types:
+                self._others[job_type, name] += 1
+
+    def count(self, name: str, number: int = 1) -> None:
+        """Count what does not belong to one type."""
+        if number:
+            with self._lock:
+                self._others["", name] += number
+
+    def measure(self, measure: str, value: float) -> None:
+        """Note one measured value that does not belong to one type."""
+        number = bisect_left(names.BOUNDS[measure], value)
+        with self._lock:
+            self._others["", names.bucket(measure, number)] += 1
+            self._others["", names.total(measure)] += int(value * _MILLION)
+
+    def tick(self) -> None:
+        """Tell the store; what it does not take is told the next time."""
+        happened = self._take()
+        if not happened:
+            return
+        try:
+            self._store.add_history(happened)
+        except BaseException:
+            with self._lock:
+                self._others.update(happened)
+            raise
+
+    def _take(self) -> Happened:
+        with self._lock:
+            types, self._types = self._types, {}
+            happened, self._others = self._others, Counter()
+        for job_type, of in types.items():
+            for name, value in of.told().items():
+                happened[job_type, name] += value
+        return happened
+
+
+class _OfType:
+    """What happened to the jobs of one type."""
+
+    __slots__ = ("_ends", "_measured", "_outcomes", "_runs", "_waits")
+
+    def __init__(self) -> None:
+        size = len(names.SECONDS) + 1
+        self._outcomes: Counter[str] = Counter()
+        self._waits = [0] * size
+        self._runs = [0] * size
+        self._ends = [0] * size
+        # Waited, ran, from end to end.
+        self._measured = [_NO_TIME, _NO_TIME, _NO_TIME]
+
+    def note(self, settlement: Settlement) -> None:
+        ran, outcome = settlement.ran, settlement.outcome
+        done = type(outcome) is Done
+        if ran is not None:
+            self._measure(settlement, ran, done=done)
+        if done:
+            self._outcomes[names.COMPLETED] += 1
+        else:
+            for name in _names_of(outcome):
+                self._outcomes[name] += 1
+
+    def _measure(self, settlement: Settlement, ran: timedelta, *, done: bool) -> None:
+        job, measured = settlement.lease.job, self._measured
+        started = job.started_at
+        self._runs[bisect_left(names.SECONDS, ran.total_seconds())] += 1
+        measured[1] += ran
+        if started is None:
+            return
+        waited = max(started - job.run_at, _NO_TIME)
+        self._waits[bisect_left(names.SECONDS, waited.total_seconds())] += 1
+        measured[0] += waited
+        if done:
+            whole = started + ran - job.enqueued_at
+            self._ends[bisect_left(names.SECONDS, whole.total_seconds())] += 1
+            measured[2] += whole
+
+    def told(self) -> dict[str, int]:
+        happened = dict(self._outcomes)
+        started = sum(self._runs)
+        if started:
+            happened[names.STARTED] = started
+        measures = zip(
+            (names.WAIT, names.RUN, names.END_TO_END),
+            (self._waits, self._runs, self._ends),
+            self._measured,
+            strict=True,
+        )
+        for measure, buckets, total in measures:
+            for number, value in enumerate(buckets):
+                if value:
+                    happened[names.bucket(measure, number)] = value
+            if total:
+                happened[names.total(measure)] = int(total / _MICROSECOND)
+        return happened
+
+
+def _names_of(outcome: Outcome) -> tuple[str, ...]:
+    match outcome:
+        case Done():
+            return (names.COMPLETED,)
+        case Again():
+            return (names.FAILED, names.RETRIED, names.failed_because(outcome.error.reason))
+        case Dead():
+            return (names.FAILED, names.DEAD, names.failed_because(outcome.error.reason))
+        case Snoozed():
+            return (names.SNOOZED,)
+        case Released():
+            return (names.RELEASED,)
+        case Cancelled():
+            return (names.CANCELLED,)
+
+
+_MICROSECOND = timedelta(microseconds=1)

@@ -1,0 +1,146 @@
+"""Which metrics are there? Every one once, with its meaning; docs/observability.md is held to it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from windlass.observe import names
+
+PREFIX = "windlass_"
+
+
+class Kind(StrEnum):
+    """What can be done with a metric's values."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Metric(msgspec.Struct, frozen=True, kw_only=True):
+    """One metric. Of a counter or histogram from the store's history, `counted` is its name there."""
+
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...] = ()
+    counted: str | None = None
+
+
+def _of_type(name: str, counted: str, help_: str) -> Metric:
+    return Metric(name=name, kind=Kind.COUNTER, help=help_, labels=("type",), counted=counted)
+
+
+def _of_all(name: str, counted: str, help_: str) -> Metric:
+    return Metric(name=name, kind=Kind.COUNTER, help=help_, counted=counted)
+
+
+def _measured(name: str, counted: str, help_: str, labels: tuple[str, ...] = ()) -> Metric:
+    return Metric(name=name, kind=Kind.HISTOGRAM, help=help_, labels=labels, counted=counted)
+
+
+def _gauge(name: str, help_: str, *labels: str) -> Metric:
+    return Metric(name=name, kind=Kind.GAUGE, help=help_, labels=labels)
+
+
+# Counted in the store: alike from every server, and a restart changes nothing.
+COUNTED: tuple[Metric, ...] = (
+    _of_type("windlass_jobs_enqueued_total", names.ENQUEUED, "Jobs that came in"),
+    _of_type("windlass_jobs_started_total", names.STARTED, "Attempts that ran, once they are settled"),
+    _of_type("windlass_jobs_completed_total", names.COMPLETED, "Jobs that completed"),
+    _of_type("windlass_jobs_failed_total", names.FAILED, "Attempts that failed"),
+    _of_type("windlass_jobs_retried_total", names.RETRIED, "Failed attempts that another one follows"),
+    _of_type("windlass_jobs_dead_total", names.DEAD, "Jobs that went to the dead letters"),
+    _of_type("windlass_jobs_cancelled_total", names.CANCELLED, "Jobs that were cancelled"),
+    _of_type("windlass_jobs_discarded_total", names.DISCARDED, "Dead jobs that were closed for good"),
+    _of_type("windlass_jobs_replayed_total", names.REPLAYED, "Dead jobs that were sent back"),
+    _of_type("windlass_jobs_snoozed_total", names.SNOOZED, "Runs that asked for a later one"),
+    _of_type(
+        "windlass_jobs_released_total", names.RELEASED, "Claims that were given back, unstarted or cut off"
+    ),
+    _of_type("windlass_jobs_reaped_total", names.REAPED, "Leases taken from workers that were gone"),
+    _of_type(
+        "windlass_results_late_total", names.LATE, "Results dropped: the job was somebody else's by then"
+    ),
+    _of_all("windlass_leases_renewed_total", names.RENEWED, "Leases of long jobs that were renewed"),
+    _of_all("windlass_leases_lost_total", names.LOST, "Leases that were lost while their job ran"),
+    _of_all("windlass_workers_lost_total", names.WORKERS_LOST, "Workers that were declared dead"),
+    _of_all("windlass_worker_restarts_total", names.RESTARTS, "Workers that died and were started again"),
+    _measured("windlass_job_wait_seconds", names.WAIT, "From due to claimed", ("type",)),
+    _measured("windlass_job_run_seconds", names.RUN, "How long attempts ran", ("type",)),
+    _measured("windlass_job_end_to_end_seconds", names.END_TO_END, "From enqueued to completed", ("type",)),
+    _measured("windlass_enqueue_seconds", names.ENQUEUE, "How long requests to enqueue took, over HTTP"),
+    _measured("windlass_settle_seconds", names.SETTLE, "How long it took to write a batch of outcomes"),
+    _measured("windlass_claim_jobs", names.CLAIM, "How many jobs a claim brought"),
+)
+FAILURES = Metric(
+    name="windlass_job_failures_total",
+    kind=Kind.COUNTER,
+    help="Attempts that failed, by reason",
+    labels=("type", "reason"),
+)
+REQUESTS = Metric(
+    name="windlass_enqueue_requests_total",
+    kind=Kind.COUNTER,
+    help="Requests to enqueue over HTTP: accepted, existing (known), invalid, refused (too many), broken",
+    labels=("result",),
+)
+
+# How things stand, from the store.
+QUEUE_DEPTH = _gauge(
+    "windlass_queue_depth",
+    "Jobs that wait: due, scheduled, retrying, or waiting for others",
+    "type",
+    "priority",
+    "view",
+)
+OLDEST_DUE = _gauge(
+    "windlass_oldest_due_age_seconds", "For how long the first due job has been due", "type", "priority"
+)
+PROCESSING = _gauge("windlass_jobs_processing", "Jobs that run", "type")
+STUCK = _gauge("windlass_jobs_stuck", "Running jobs whose lease has run out", "type")
+DLQ_DEPTH = _gauge("windlass_dlq_depth", "Dead letters", "type")
+DLQ_OLDEST = _gauge("windlass_dlq_oldest_age_seconds", "For how long the first has lain there", "type")
+SAMPLE_AGE = _gauge("windlass_sample_age_seconds", "How old these depths and ages are")
+SAMPLE_TIME = _gauge("windlass_sample_duration_seconds", "How long it took to find them")
+WORKERS = _gauge("windlass_workers", "Workers: alive, draining, silent, deaf", "state")
+VERSIONS = _gauge("windlass_workers_by_version", "Workers that are alive, by release", "version")
+SLOTS = _gauge("windlass_slots", "What all workers can run at once: all, busy, held", "state")
+SERVING = _gauge("windlass_type_workers", "Workers that are alive and take jobs of the type", "type")
+PAUSED = _gauge("windlass_type_paused", "1 while the type is paused", "type")
+BREAKER = _gauge("windlass_breaker_open", "1 while the circuit breaker is open", "breaker")
+ARCHIVE_AGE = _gauge(
+    "windlass_archive_oldest_age_seconds", "When the oldest record ended, to the day on PostgreSQL"
+)
+ARCHIVE_KEPT = _gauge("windlass_archive_kept_seconds", "How long records are to be kept")
+DESIRED = _gauge("windlass_desired_workers", "How many workers the load asks for")
+STORE_UP = _gauge("windlass_store_up", "1 if the store answered this scrape")
+
+STANDING: tuple[Metric, ...] = (
+    *(QUEUE_DEPTH, OLDEST_DUE, PROCESSING, STUCK, DLQ_DEPTH, DLQ_OLDEST, SAMPLE_AGE, SAMPLE_TIME),
+    *(WORKERS, VERSIONS, SLOTS, SERVING, PAUSED, BREAKER, ARCHIVE_AGE, ARCHIVE_KEPT, DESIRED, STORE_UP),
+)
+
+
+# What a worker, or the supervisor of several, says at its probe; gone when it is.
+def _own(name: str, kind: Kind, help_: str, *labels: str) -> Metric:
+    return Metric(name=name, kind=kind, help=help_, labels=("worker", *labels))
+
+
+OWN_SLOTS = _own("windlass_worker_slots", Kind.GAUGE, "What it can run at once: all, busy, held", "state")
+OWN_HEALTH = _own("windlass_worker_healthy", Kind.GAUGE, "1 if it claims and the store answers")
+OWN_UNSETTLED = _own("windlass_worker_unsettled", Kind.GAUGE, "Outcomes that wait to be written")
+OWN_BEAT = _own(
+    "windlass_worker_beat_age_seconds", Kind.GAUGE, "Since the last beat that the store confirmed"
+)
+OWN_DONE = _own("windlass_worker_completed_total", Kind.COUNTER, "Jobs that it completed since it started")
+OWN_FAILED = _own("windlass_worker_failed_total", Kind.COUNTER, "Attempts that failed since it started")
+OWN_LATE = _own("windlass_worker_late_total", Kind.COUNTER, "Results that came too late since it started")
+OWN_INFO = _own("windlass_worker_info", Kind.GAUGE, "1; the release that it runs", "version")
+OWN: tuple[Metric, ...] = (
+    *(OWN_SLOTS, OWN_HEALTH, OWN_UNSETTLED, OWN_BEAT, OWN_DONE, OWN_FAILED, OWN_LATE, OWN_INFO),
+)
+
+METRICS: tuple[Metric, ...] = (*COUNTED, FAILURES, REQUESTS, *STANDING, *OWN)

@@ -1,0 +1,73 @@
+"""What is counted, and under which names does the store's history have it?"""
+
+from __future__ import annotations
+
+from windlass.job import Reason
+from windlass.store import observing
+
+ENQUEUED = observing.ENQUEUED
+DEAD = observing.DEAD
+REPLAYED = observing.REPLAYED
+DEPTH = observing.DEPTH
+# In microseconds.
+OLDEST = observing.OLDEST
+
+# Of one type each.
+STARTED = "started"
+COMPLETED = "completed"
+FAILED = "failed"
+RETRIED = "retried"
+CANCELLED = "cancelled"
+DISCARDED = "discarded"
+SNOOZED = "snoozed"
+RELEASED = "released"
+REAPED = "reaped"
+# Results that came when their job was somebody else's by then.
+LATE = "late"
+# Of all of them together.
+RENEWED = "renewed"
+LOST = "lost"
+WORKERS_LOST = "workers_lost"
+RESTARTS = "restarts"
+
+# Requests to enqueue over HTTP, by what came of them.
+ACCEPTED = "accepted"
+INVALID = "invalid"
+EXISTING = "existing"
+REFUSED = "refused"
+BROKEN = "broken"
+
+# Measured, each as `name.sum` in microseconds and `name.0` and so on, a count for each bucket.
+WAIT = "wait"
+RUN = "run"
+END_TO_END = "end_to_end"
+ENQUEUE = "enqueue"
+SETTLE = "settle"
+CLAIM = "claim"
+
+# In seconds, and how many jobs a claim brought.
+SECONDS = (0.005, 0.02, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1800.0, 3600.0, 21600.0)
+JOBS = (0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0)
+BOUNDS: dict[str, tuple[float, ...]] = {
+    WAIT: SECONDS,
+    RUN: SECONDS,
+    END_TO_END: SECONDS,
+    ENQUEUE: SECONDS,
+    SETTLE: SECONDS,
+    CLAIM: JOBS,
+}
+
+
+def failed_because(reason: Reason) -> str:
+    """The name under which failures of one reason are counted."""
+    return f"{FAILED}.{reason.value}"
+
+
+def bucket(measure: str, number: int) -> str:
+    """The name of one bucket."""
+    return f"{measure}.{number}"
+
+
+def total(measure: str) -> str:
+    """The name of the sum of what was measured, in millionths."""
+    return f"{measure}.sum"

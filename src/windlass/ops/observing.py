@@ -1,0 +1,251 @@
+"""What can an operator see of what happened, what is wrong, and how many workers it takes?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from windlass.errors import StoreError
+from windlass.observe import expose, gather, names
+from windlass.observe.alerts import RUNBOOK, Firing, first_noticed, holding, judge
+from windlass.observe.autoscale import desired, slots_for
+from windlass.observe.history import Chart, average_ms, bounds, chart
+from windlass.observe.sources import StoreSource
+from windlass.store.observing import LOOKED, Step
+from windlass.store.protocol import Filter
+
+if TYPE_CHECKING:
+    from windlass.job import Job
+    from windlass.store.protocol import Store
+
+_LAST_EVENTS = 10
+_UNKNOWN = datetime.max.replace(tzinfo=UTC)
+# Beyond this nobody can say for how long a condition has held.
+_WATCHED = timedelta(minutes=2)
+
+
+class TypeTotals(msgspec.Struct, frozen=True, kw_only=True):
+    """What has happened to the jobs of one type, ever."""
+
+    type: str
+    enqueued: int
+    started: int
+    completed: int
+    failed: int
+    retried: int
+    dead: int
+    cancelled: int
+    # On average, in milliseconds.
+    wait_ms: float | None
+    run_ms: float | None
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened last to one of the newest jobs."""
+
+    at: datetime
+    event: str
+    type: str
+    job: str
+    error: str | None = None
+
+
+class MetricsReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Event counts, average durations and the last events."""
+
+    now: datetime
+    types: list[TypeTotals]
+    events: list[Event]
+
+
+class AlertReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Which alerts hold. `watched`: somebody has been looking, so it is known for how long."""
+
+    now: datetime | None
+    watched: bool
+    alerts: list[Firing]
+
+    @property
+    def firing(self) -> list[Firing]:
+        """Those that have held for long enough; if nobody was looking, all that hold."""
+        return [each for each in self.alerts if each.fires or not self.watched]
+
+
+class Demand(msgspec.Struct, frozen=True, kw_only=True):
+    """What one type asks for."""
+
+    type: str
+    waiting: int
+    running: int
+    arrivals_per_second: float
+    service_seconds: float
+    slots: float
+
+
+class Scale(msgspec.Struct, frozen=True, kw_only=True):
+    """How many workers the load asks for, and why."""
+
+    desired: int
+    # Without the cool-down.
+    now: int
+    alive: int
+    slots_per_worker: int
+    target_seconds: float
+    headroom: float
+    least: int
+    most: int
+    cooldown_seconds: float
+    types: list[Demand]
+
+
+class ObservingVerbs:
+    """The verbs that only look."""
+
+    store: Store
+
+    def scrape(self) -> str:
+        """All metrics as Prometheus reads them; also while the store is away, which is what they say then."""
+        try:
+            return expose.render(gather.families(gather.read_facts(self.store)))
+        except StoreError:
+            return expose.render(gather.away())
+
+    def metrics(self) -> MetricsReport:
+        """What has happened, by type, and the last events."""
+        held: dict[str, Counter[str]] = {}
+        for (job_type, name), value in self.store.totals().items():
+            if job_type:
+                held.setdefault(job_type, Counter())[name] = value
+        return MetricsReport(
+            now=self.store.now(),
+            types=[_totals(name, counts) for name, counts in sorted(held.items())],
+            events=_events(self.store.find(Filter(), limit=_LAST_EVENTS).jobs),
+        )
+
+    def history(
+        self,
+        *,
+        step: Step = Step.MINUTE,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        types: Sequence[str] = (),
+    ) -> Chart:
+        """What happened over time, a point for each step and type; without types of all of them."""
+        since, until = bounds(step, since, until, self.store.now())
+        only = types[0] if len(types) == 1 else None
+        rows = self.store.history(step, since, until, type=only)
+        return chart(step, since, until, (row for row in rows if not types or row.type in types))
+
+    def alerts(self) -> AlertReport:
+        """Which alerts hold now, judged by the same expressions as in the rule file."""
+        try:
+            facts = gather.read_facts(self.store)
+            held = holding(StoreSource(self.store, facts))
+            before = self.store.noticed()
+        except StoreError:
+            return AlertReport(now=None, watched=False, alerts=_without_store())
+        known = {(each.name, each.labels): each for each in before}
+        watched = any(each.name == LOOKED and facts.now - each.seen_at <= _WATCHED for each in before)
+        found: list[Firing] = []
+        for of, value in held.items():
+            noticed = known.get(of) or first_noticed(of, value, facts.now)
+            found.append(judge(msgspec.structs.replace(noticed, value=value), facts.now))
+        return AlertReport(now=facts.now, watched=watched, alerts=found)
+
+    def autoscale(self) -> Scale:
+        """How many workers the load asks for."""
+        facts = gather.read_facts(self.store)
+        terms, slots = gather.autoscale_terms(facts.settings), gather.slots_of(facts)
+        loads = gather.loads_now(facts)
+        return Scale(
+            desired=gather.desired_workers(facts),
+            now=desired(loads, slots, terms),
+            alive=gather.alive(facts),
+            slots_per_worker=slots,
+            target_seconds=terms.target.total_seconds(),
+            headroom=terms.headroom,
+            least=terms.least,
+            most=terms.most,
+            cooldown_seconds=terms.cooldown.total_seconds(),
+            types=[
+                Demand(
+                    type=load.type,
+                    waiting=load.waiting,
+                    running=load.running,
+                    arrivals_per_second=round(load.arrivals, 3),
+                    service_seconds=round(load.service, 6),
+                    slots=round(slots_for(load, terms.target), 3),
+                )
+                for load in loads
+            ],
+        )
+
+
+def alerts_document(report: AlertReport) -> dict[str, Any]:
+    """The alerts that hold, for machines."""
+    firing = report.firing
+    return {
+        "now": report.now,
+        "watched": report.watched,
+        "alerts": [alert_document(each, fires=each in firing) for each in report.alerts],
+    }
+
+
+def alert_document(each: Firing, *, fires: bool) -> dict[str, Any]:
+    """One of them, as webhooks tell it, too."""
+    return {
+        "name": each.alert.name,
+        "state": "firing" if fires else "pending",
+        "severity": each.alert.severity.value,
+        "labels": dict(each.labels),
+        "value": each.value,
+        "since": each.since,
+        "summary": each.summary,
+        "runbook": f"{RUNBOOK}#{each.alert.anchor}",
+    }
+
+
+def _without_store() -> list[Firing]:
+    """What can be said if the store does not answer."""
+    held = holding(StoreSource(None, None))
+    return [judge(first_noticed(of, value, _UNKNOWN), _UNKNOWN) for of, value in held.items()]
+
+
+def _totals(name: str, counts: Counter[str]) -> TypeTotals:
+    return TypeTotals(
+        type=name,
+        enqueued=counts[names.ENQUEUED],
+        started=counts[names.STARTED],
+        completed=counts[names.COMPLETED],
+        failed=counts[names.FAILED],
+        retried=counts[names.RETRIED],
+        dead=counts[names.DEAD],
+        cancelled=counts[names.CANCELLED],
+        wait_ms=average_ms(counts, names.WAIT),
+        run_ms=average_ms(counts, names.RUN),
+    )
+
+
+def _events(jobs: Sequence[Job]) -> list[Event]:
+    newest = sorted(jobs, key=lambda job: job.updated_at, reverse=True)
+    return [
+        Event(
+            at=job.updated_at,
+            event=_event(job),
+            type=job.type,
+            job=job.id,
+            error=None if job.error is None else f"{job.error.reason.value}: {job.error.message}",
+        )
+        for job in newest
+    ]
+
+
+def _event(job: Job) -> str:
+    """The last thing that is known of it."""
+    if job.state == "pending":
+        return "failed, to be retried" if job.attempts else "enqueued"
+    return "started" if job.state == "processing" else job.state.value

@@ -1,0 +1,144 @@
+"""What can be seen from outside over HTTP: metrics, history, alerts, and how many workers it takes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from http import HTTPStatus
+
+from windlass.errors import InvalidValue
+from windlass.observe import names
+from windlass.observe.expose import MEDIA_TYPE
+from windlass.observe.ledger import Ledger
+from windlass.ops.document import plain
+from windlass.ops.observing import alerts_document
+from windlass.server.call import Call
+from windlass.server.identity import Need
+from windlass.server.observed import AlertsDocument, HistoryDocument, ScaleDocument, TotalsDocument
+from windlass.server.reply import Reply
+from windlass.server.routes import Route
+from windlass.store.observing import Step
+
+# Requests that put jobs in: what comes of them is counted.
+ENQUEUES = frozenset({"/api/v1/jobs", "/api/v1/jobs/batch"})
+_RESULTS = {
+    HTTPStatus.CREATED: names.ACCEPTED,
+    HTTPStatus.OK: names.EXISTING,
+    HTTPStatus.TOO_MANY_REQUESTS: names.REFUSED,
+}
+
+
+def note_enqueue(ledger: Ledger, status: int, seconds: float) -> None:
+    """Count what came of a request to enqueue, and how long it took."""
+    broken = status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    ledger.count(_RESULTS.get(HTTPStatus(status), names.BROKEN if broken else names.INVALID))
+    ledger.measure(names.ENQUEUE, seconds)
+
+
+async def metrics(call: Call) -> Reply:
+    """Everything that is measured, as Prometheus reads it."""
+    text = await call.run(call.parts.ops(call.identity).scrape)
+    return Reply(200, text.encode(), media_type=MEDIA_TYPE.encode())
+
+
+async def totals(call: Call) -> Reply:
+    """Event counts, average durations and the last events."""
+    return Reply(200, plain(await call.run(call.parts.ops(call.identity).metrics)))
+
+
+async def history(call: Call) -> Reply:
+    """What happened over time, a point for each step and type."""
+    chart = await call.run(
+        call.parts.ops(call.identity).history,
+        step=_step(call.one("step")),
+        since=_moment(call, "from"),
+        until=_moment(call, "to"),
+        types=call.many("type"),
+    )
+    return Reply(200, chart)
+
+
+async def alerts(call: Call) -> Reply:
+    """The alerts that hold, and which of them fire."""
+    return Reply(200, plain(alerts_document(await call.run(call.parts.ops(call.identity).alerts))))
+
+
+async def autoscale(call: Call) -> Reply:
+    """How many workers the load asks for, and why."""
+    return Reply(200, plain(await call.run(call.parts.ops(call.identity).autoscale)))
+
+
+def _step(text: str | None) -> Step:
+    try:
+        return Step(text or Step.MINUTE)
+    except ValueError:
+        raise InvalidValue("step", text, "one of " + ", ".join(Step)) from None
+
+
+def _moment(call: Call, name: str) -> datetime | None:
+    text = call.one(name)
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidValue(name, text, "a time in ISO 8601, such as 2030-01-31T09:00:00Z") from None
+    try:
+        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    except OverflowError:
+        raise InvalidValue(name, text, "a time between the years 1 and 9999") from None
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/metrics",
+        answer=metrics,
+        need=Need.SEE,
+        summary="Metrics for Prometheus",
+        gives={200: None},
+        media_type=MEDIA_TYPE,
+        whole=True,
+    ),
+    Route(
+        method="GET",
+        path="/api/v1/metrics",
+        answer=totals,
+        need=Need.SEE,
+        summary="Event counts, average durations and the last events",
+        gives={200: TotalsDocument},
+        whole=True,
+    ),
+    Route(
+        method="GET",
+        path="/api/v1/stats/history",
+        answer=history,
+        need=Need.SEE,
+        summary="What happened over time, by type",
+        gives={200: HistoryDocument},
+        query={
+            "type": "these types only; may be repeated",
+            "from": "ISO 8601; without it 3 hours, 2 days or 30 days before `to`, by the step",
+            "to": "ISO 8601; without it now",
+            "step": "minute, hour or day; minute if left out",
+        },
+        whole=True,
+    ),
+    Route(
+        method="GET",
+        path="/api/v1/alerts",
+        answer=alerts,
+        need=Need.SEE,
+        summary="The alerts that hold",
+        gives={200: AlertsDocument},
+        whole=True,
+    ),
+    Route(
+        method="GET",
+        path="/api/v1/autoscale",
+        answer=autoscale,
+        need=Need.SEE,
+        summary="How many workers the load asks for",
+        gives={200: ScaleDocument},
+        whole=True,
+    ),
+)

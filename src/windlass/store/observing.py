@@ -1,0 +1,130 @@
+"""What does a store remember of what happened, and of how much waits? The part that is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Protocol
+
+import msgspec
+
+# What the store itself counts, and how much waits; observe/names.py has all the names.
+ENQUEUED = "enqueued"
+DEAD = "dead"
+REPLAYED = "replayed"
+DEPTH = "depth"
+OLDEST = "oldest"
+# What happened, by type (empty: not of one type) and name.
+Happened = Mapping[tuple[str, str], int]
+
+
+class Step(StrEnum):
+    """How finely the past is looked at."""
+
+    MINUTE = "minute"
+    HOUR = "hour"
+    DAY = "day"
+
+
+# How long each is kept.
+KEPT: dict[Step, timedelta] = {
+    Step.MINUTE: timedelta(days=2),
+    Step.HOUR: timedelta(days=60),
+    Step.DAY: timedelta(days=800),
+}
+LENGTH: dict[Step, timedelta] = {
+    Step.MINUTE: timedelta(minutes=1),
+    Step.HOUR: timedelta(hours=1),
+    Step.DAY: timedelta(days=1),
+}
+
+
+class Past(msgspec.Struct, frozen=True):
+    """How often something happened within one step."""
+
+    at: datetime
+    type: str
+    name: str
+    value: int
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """How many jobs of one type and priority stood in one view, and how long the first of them has."""
+
+    type: str
+    priority: int
+    view: str
+    count: int
+    oldest: timedelta | None = None
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
+    """Where all live jobs stood at one moment; None: never looked."""
+
+    at: datetime | None = None
+    age: timedelta | None = None
+    # How long the look took.
+    took: timedelta = timedelta(0)
+    standing: tuple[Standing, ...] = ()
+
+
+class Noticed(msgspec.Struct, frozen=True, kw_only=True):
+    """An alert whose condition holds: since when, and whether somebody has been told."""
+
+    name: str
+    # As JSON, sorted by name.
+    labels: str
+    since: datetime
+    seen_at: datetime
+    value: float
+    told: bool = False
+
+
+# Not an alert: its row says when somebody last looked at them all.
+LOOKED = ""
+
+
+class Observing(Protocol):
+    """Looking at what happened. Nothing here grows with the number of jobs that ended."""
+
+    def add_history(self, happened: Happened) -> None:
+        """Count what happened, now."""
+
+    def totals(self) -> dict[tuple[str, str], int]:
+        """Everything that was ever counted, by type and name."""
+
+    def history(
+        self, step: Step, since: datetime, before: datetime, *, type: str | None = None
+    ) -> list[Past]:
+        """What happened in each step, oldest first."""
+
+    def increases(self, since: Sequence[timedelta]) -> dict[timedelta, dict[tuple[str, str], int]]:
+        """What happened in the last so many minutes, for each of these."""
+
+    def gauge_at(self, name: str, ago: timedelta) -> dict[str, int]:
+        """How much of something waited so long ago, by type; empty if nobody looked then."""
+
+    def sample(self) -> Sample:
+        """Where all live jobs stood at the last look."""
+
+    def take_sample(self, older_than: timedelta) -> Sample:
+        """The same, looked at anew if the last look is older than that."""
+
+    def oldest_record(self) -> datetime | None:
+        """When the oldest job of the archive ended, to the day; None if it is empty."""
+
+    def noticed(self) -> list[Noticed]:
+        """Alerts whose condition held when last looked, or of whose end nobody has been told yet."""
+
+    def notice(self, holding: Mapping[tuple[str, str], float]) -> list[Noticed]:
+        """Keep which alerts hold now, by name and labels, with their values.
+
+        Answers all that hold, and those that hold no more while somebody thinks they do.
+        """
+
+    def tell(self, name: str, labels: str, *, fires: bool) -> bool:
+        """Take it upon oneself to tell somebody that an alert fires, or that it is over.
+
+        True for one of those who ask; who then could not tell anybody takes it back by the opposite.
+        """

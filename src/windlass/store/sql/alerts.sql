@@ -1,0 +1,2 @@
+-- Alerts whose condition held when last looked.
+select name, labels, since, seen_at, value, told from windlass.alerts order by name, labels;

@@ -1,0 +1,2 @@
+-- Make room for a new sample.
+delete from windlass.samples;

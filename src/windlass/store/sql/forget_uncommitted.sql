@@ -1,0 +1,2 @@
+-- Make room for what is counted anew.
+delete from windlass.uncommitted;

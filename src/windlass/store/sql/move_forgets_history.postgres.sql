@@ -1,0 +1,3 @@
+-- Workers that were started here before have looked around already; the source's history takes the place of theirs.
+with history as (delete from windlass.history), uncommitted as (delete from windlass.uncommitted)
+delete from windlass.samplings;

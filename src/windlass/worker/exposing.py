@@ -1,0 +1,33 @@
+"""What does a worker say of itself to Prometheus? Only what nobody else can: the rest is the store's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import version
+
+from windlass.observe import metrics
+from windlass.observe.expose import family, render
+from windlass.worker.health import Health
+
+
+def expose(workers: Sequence[Health]) -> str:
+    """The metrics of one worker, or of all that a supervisor has."""
+    known = [each for each in workers if each.worker]
+    slots = [
+        ((each.worker, state), count)
+        for each in known
+        for state, count in (("all", each.slots), ("busy", each.busy), ("held", each.held))
+    ]
+    release = version("windlass")
+    return render(
+        [
+            family(metrics.OWN_SLOTS, slots),
+            family(metrics.OWN_HEALTH, [((each.worker,), int(each.ok)) for each in known]),
+            family(metrics.OWN_UNSETTLED, [((each.worker,), each.unsettled) for each in known]),
+            family(metrics.OWN_BEAT, [((each.worker,), each.beat_age) for each in known]),
+            family(metrics.OWN_DONE, [((each.worker,), each.done) for each in known]),
+            family(metrics.OWN_FAILED, [((each.worker,), each.failed) for each in known]),
+            family(metrics.OWN_LATE, [((each.worker,), each.late) for each in known]),
+            family(metrics.OWN_INFO, [((each.worker, release), 1) for each in known]),
+        ]
+    )

@@ -1,0 +1,272 @@
+"""What does a store remember of what happened?"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from datetime import datetime, timedelta
+
+import psycopg
+import pytest
+
+from tests.conformance.conftest import Place
+from tests.conformance.scene import (
+    CANCELLED,
+    DEAD,
+    DONE,
+    GIVEN_BACK,
+    LATER,
+    MAIL,
+    REPORT,
+    SNOOZED,
+    TYPES,
+    a_job,
+    put,
+    put_one,
+    settle,
+    take,
+)
+from windlass.clock import ManualClock
+from windlass.job import JobState
+from windlass.observe import names
+from windlass.observe.ledger import Ledger
+from windlass.outcome import Outcome
+from windlass.store.observing import LOOKED, Sample, Step
+from windlass.store.protocol import Filter, Retention, Settlement, Store
+
+NOW = timedelta(0)
+
+
+def counted(store: Store, *wanted: str, job_type: str = MAIL) -> dict[str, int]:
+    totals = store.totals()
+    return {name: totals.get((job_type, name), 0) for name in wanted}
+
+
+def test_what_happened_adds_up_in_every_step_and_ever(store: Store, clock: ManualClock) -> None:
+    store.add_history({(MAIL, "completed"): 2, ("", "renewed"): 1})
+    clock.advance(90)
+    store.add_history({(MAIL, "completed"): 3})
+    assert store.totals() == {(MAIL, "completed"): 5, ("", "renewed"): 1}
+    since, now = store.now() - timedelta(days=1), store.now() + timedelta(seconds=1)
+    values = {step: [each.value for each in store.history(step, since, now, type=MAIL)] for step in Step}
+    assert values == {Step.MINUTE: [2, 3], Step.HOUR: [5], Step.DAY: [5]}
+    assert store.history(Step.MINUTE, now - timedelta(seconds=31), now)[0].value == 3
+
+
+def test_two_who_count_at_once_lose_nothing(store: Store, other: Store) -> None:
+    for _ in range(5):
+        store.add_history({(MAIL, "completed"): 1, (REPORT, "completed"): 1})
+        other.add_history({(REPORT, "completed"): 1, (MAIL, "completed"): 1})
+    assert store.totals() == {(MAIL, "completed"): 10, (REPORT, "completed"): 10}
+
+
+def test_an_increase_is_what_was_counted_since(store: Store, clock: ManualClock) -> None:
+    store.add_history({(MAIL, "failed"): 7})
+    clock.advance(600)
+    store.add_history({(MAIL, "failed"): 1})
+    found = store.increases([timedelta(minutes=5), timedelta(minutes=30)])
+    assert [each[MAIL, "failed"] for each in found.values()] == [1, 8]
+
+
+def test_steps_are_pruned_and_totals_stay(store: Store, clock: ManualClock) -> None:
+    store.add_history({(MAIL, "completed"): 1})
+    began = store.now()
+    for days, left in ((3, {Step.HOUR, Step.DAY}), (70, {Step.DAY}), (900, set())):
+        clock.advance(days * 86_400)
+        store.prune(Retention())
+        assert {step for step in Step if store.history(step, began - timedelta(days=1), store.now())} == left
+    assert store.totals() == {(MAIL, "completed"): 1}
+
+
+# --- samples ------------------------------------------------------------------------------------
+
+
+def test_a_sample_tells_where_every_live_job_stands(store: Store, other: Store, clock: ManualClock) -> None:
+    put(store, a_job(priority=9), a_job(priority=9), a_job(type=REPORT), a_job(delay=timedelta(hours=1)))
+    [running, dead] = take(store, 2, types={MAIL: 1})
+    settle(store, dead, DEAD)
+    again = put_one(store, priority=10)
+    [lease] = take(store, 1, types={MAIL: 1})
+    assert lease.id == again.id
+    settle(store, lease, LATER)
+    clock.advance(20)
+    sample = store.take_sample(NOW)
+    assert {(each.type, each.priority, each.view): each.count for each in sample.standing} == {
+        (MAIL, 9, "processing"): 1,
+        (MAIL, 9, "dead"): 1,
+        (MAIL, 10, "retrying"): 1,
+        (MAIL, 5, "scheduled"): 1,
+        (REPORT, 5, "due"): 1,
+    }
+    oldest = {each.view: each.oldest for each in sample.standing}
+    assert oldest["due"] == timedelta(seconds=20)
+    assert set(map(repr, other.sample().standing)) == set(map(repr, sample.standing))
+    assert running.token
+
+
+def test_a_sample_that_is_fresh_is_not_taken_again(store: Store, other: Store, clock: ManualClock) -> None:
+    assert store.sample().at is None
+    store.take_sample(NOW)
+    put_one(store)
+    clock.advance(5)
+    assert other.take_sample(timedelta(seconds=10)).standing == ()
+    clock.advance(6)
+    assert other.take_sample(timedelta(seconds=10)).standing[0].count == 1
+    assert store.sample().age == NOW
+
+
+def test_jobs_that_came_in_are_counted_once_wherever_they_are_by_then(
+    store: Store, clock: ManualClock
+) -> None:
+    put(store, *(a_job() for _ in range(5)))
+    for lease in take(store, 2):
+        settle(store, lease, DONE)
+    for expected in (5, 5, 5):
+        clock.advance(15)
+        store.take_sample(NOW)
+        assert counted(store, "enqueued") == {"enqueued": expected}
+    put(store, *(a_job() for _ in range(3)))
+    clock.advance(15)
+    store.take_sample(NOW)
+    clock.advance(15)
+    store.take_sample(NOW)
+    assert counted(store, "enqueued") == {"enqueued": 8}
+
+
+def test_two_who_sample_at_once_count_each_job_once(store: Store, other: Store, clock: ManualClock) -> None:
+    put(store, *(a_job() for _ in range(4)))
+    clock.advance(15)
+    store.take_sample(NOW)
+    other.take_sample(NOW)
+    assert counted(store, "enqueued") == {"enqueued": 4}
+
+
+def test_a_job_of_a_transaction_that_commits_late_is_counted_too(
+    url: str, place: Place, store: Store
+) -> None:
+    if not url.startswith("postgres"):
+        pytest.skip("here one at a time writes, in the order of the numbers")
+    with psycopg.connect(url) as mine:
+        store.enqueue_on(mine, [a_job()])
+        put(store, a_job(), a_job())
+        for _ in range(3):
+            store.take_sample(NOW)
+        assert counted(store, "enqueued") == {"enqueued": 2}
+        mine.commit()
+    store.take_sample(NOW)
+    assert counted(store, "enqueued") == {"enqueued": 3}
+    store.take_sample(NOW)
+    assert counted(store, "enqueued") == {"enqueued": 3}
+
+
+class RandomHistory:
+    """Does things to jobs by chance, and keeps count of them."""
+
+    def __init__(self, store: Store, seed: int) -> None:
+        self._store = store
+        self._chance = random.Random(seed)
+        self._ledger = Ledger(store)
+        self.expected: Counter[tuple[str, str]] = Counter()
+
+    def step(self) -> None:
+        chosen = self._chance.choice(("enqueue", "work", "work", "act", "act", "look"))
+        getattr(self, chosen)()
+
+    def enqueue(self) -> None:
+        count = self._chance.randrange(1, 6)
+        jobs = [
+            a_job(type=self._chance.choice((*TYPES,)), priority=self._chance.randrange(11))
+            for _ in range(count)
+        ]
+        put(self._store, *jobs)
+        self.expected.update((job.type, "enqueued") for job in jobs)
+
+    def work(self) -> None:
+        for lease in take(self._store, self._chance.randrange(1, 4)):
+            name = self._chance.choice((*ENDS,))
+            settlement = Settlement(lease, ENDS[name], timedelta(seconds=1))
+            assert self._store.settle([settlement]) == []
+            self._ledger.settled([settlement])
+            happened = [name, "started", *(["failed"] if name in ("retried", "dead") else [])]
+            self.expected.update((lease.job.type, each) for each in happened)
+
+    def act(self) -> None:
+        verb = self._chance.choice((*VERBS,))
+        state, name = VERBS[verb]
+        for job in self._store.find(Filter(states=(state,)), limit=2).jobs:
+            getattr(self._store, verb)(job.id)
+            self.expected[job.type, name] += 1
+
+    def look(self) -> Sample:
+        self._ledger.tick()
+        return self._store.take_sample(NOW)
+
+
+ENDS: dict[str, Outcome] = {
+    "completed": DONE,
+    "retried": LATER,
+    "dead": DEAD,
+    "snoozed": SNOOZED,
+    "released": GIVEN_BACK,
+    "cancelled": CANCELLED,
+}
+VERBS = {
+    "bury": (JobState.PENDING, "dead"),
+    "cancel": (JobState.PENDING, "cancelled"),
+    "replay": (JobState.DEAD, "replayed"),
+    "discard": (JobState.DEAD, "discarded"),
+}
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_after_a_random_history_every_count_is_what_the_store_holds(
+    store: Store, clock: ManualClock, seed: int
+) -> None:
+    history = RandomHistory(store, seed)
+    for number in range(30):
+        clock.advance((1, 5, 40)[number % 3])
+        history.step()
+    sample, totals = history.look(), store.totals()
+    counted_names = {name for _, name in history.expected}
+    assert {of: value for of, value in totals.items() if of[1] in counted_names} == history.expected
+    everything = store.find(Filter(), limit=1_000).jobs
+    for job_type in TYPES:
+        here = Counter(job.state.value for job in everything if job.type == job_type)
+        assert here.total() == totals.get((job_type, names.ENQUEUED), 0)
+        for state in ("completed", "cancelled", "discarded"):
+            assert here[state] == totals.get((job_type, state), 0)
+        standing = Counter[str]()
+        for each in sample.standing:
+            standing[each.view] += each.count if each.type == job_type else 0
+        assert standing["dead"] == here["dead"]
+        assert standing.total() == here["pending"] + here["processing"] + here["dead"]
+
+
+# --- alerts -------------------------------------------------------------------------------------
+
+
+def test_an_alert_is_known_since_it_first_held_until_whoever_was_told_hears_of_its_end(
+    store: Store, other: Store, clock: ManualClock
+) -> None:
+    began = store.now()
+    of = ("QueueDeep", '{"type":"mail"}')
+    store.notice({of: 1.0})
+    clock.advance(60)
+    [_, deep] = other.notice({of: 2.0})
+    assert (deep.since, deep.value, deep.told) == (began, 2.0, False)
+    assert [store.tell(*of, fires=True), other.tell(*of, fires=True)] == [True, False]
+    assert [each.told for each in other.notice({}) if each.name] == [True]
+    assert store.tell(*of, fires=False)
+    assert [each.name for each in other.notice({})] == [LOOKED]
+
+
+def test_the_oldest_record_is_known_to_the_day(store: Store, clock: ManualClock) -> None:
+    assert store.oldest_record() is None
+    put_one(store)
+    for lease in take(store):
+        settle(store, lease, DONE)
+    ended: datetime = store.now()
+    clock.advance(3 * 86_400)
+    oldest = store.oldest_record()
+    assert oldest is not None
+    assert timedelta(0) <= ended - oldest < timedelta(days=1)
