@@ -5,7 +5,7 @@ DEV := $(PYTHON) scripts/dev.py
 
 .DEFAULT_GOAL := help
 .PHONY: help run test check format setup lock docs kill-run kill-commit schedule-run move-run two-hosts bad-company shutdown-matrix suspects churn growth held-xmin
-.PHONY: limit-storm unique-storm breaker-walk
+.PHONY: limit-storm unique-storm breaker-walk server-kill foreign-workers contract
 .PHONY: bench bench-quick bench-self examples
 
 help: ## This list
@@ -52,6 +52,15 @@ suspects: ## What it brings that jobs whose worker was lost twice run in childre
 
 shutdown-matrix: ## Every executor x order of signals x state of the store, then 200 random ends under load
 	@$(DEV) exec python scripts/shutdown_matrix.py $(ARGS)
+
+server-kill: ## Kill servers at random under 2,000 posts, and stop PostgreSQL for 15 s: is an accepted job ever lost?
+	@$(DEV) exec python scripts/server_kill.py $(ARGS)
+
+foreign-workers: ## A thousand jobs by workers in sh, a thousand in JavaScript, while they are killed
+	@$(DEV) exec python scripts/foreign_workers.py $(ARGS)
+
+contract: ## Thousands of requests made from the OpenAPI contract, on both stores; ARGS=--cases=500 for a quick look
+	@$(DEV) exec python scripts/contract.py $(ARGS)
 
 churn: ## 100,000 jobs, a tenth of them bad, through one worker; draws churn.svg
 	@$(DEV) exec python scripts/churn.py $(ARGS)

@@ -118,11 +118,11 @@ class QueueFull(Refused):
     retryable: ClassVar[bool] = True
     retry_after: ClassVar[float] = 5.0
 
-    def __init__(self, of: str, depth: int, limit: int) -> None:
+    def __init__(self, of: str, depth: int, limit: int, setting: str = "hard_depth") -> None:
         self.depth = depth
         self.limit = limit
         super().__init__(
-            f"about {depth:,} jobs {of} wait, and {limit:,} are the limit (hard_depth); nothing was stored: "
+            f"about {depth:,} jobs {of} wait, and {limit:,} are the limit ({setting}); nothing was stored: "
             "try again later"
         )
 

@@ -29,6 +29,7 @@ VALUES: dict[str, tuple[str, dict[str, Any]]] = {
             "promoted": False,
             "floor": 0,
             "worker": "w",
+            "mark": None,
             "lease": 60,
         },
     ),

@@ -20,9 +20,9 @@ from windlass.server.run import Server
 LONGEST = 60
 
 
-def shop(url: str) -> Queue:
+def shop(url: str, patience: float = 5) -> Queue:
     """An application's queue, with handlers for the tests."""
-    queue = Queue(url, patience=5)
+    queue = Queue(url, patience=patience)
 
     @queue.job(max_attempts=2)
     def add(a: int, b: int = 0) -> int:

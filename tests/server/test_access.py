@@ -14,11 +14,11 @@ from windlass.errors import Refused
 from windlass.ops import Ops
 from windlass.ops.keys import KeyWish, Role
 from windlass.registry import shell_handler
-from windlass.server.admission import Admission
 from windlass.server.identity import Identity, Need
 from windlass.server.keyring import Keyring
 from windlass.server.parts import ServerConfig
 from windlass.server.problems import Problem
+from windlass.server.rates import Rates
 from windlass.server.run import Server
 from windlass.server.table import ROUTES
 from windlass.store.protocol import Store
@@ -370,11 +370,11 @@ class _Ahead:
 
 
 def test_the_api_keys_of_a_service_share_its_rate() -> None:
-    admission = Admission(0, clock=lambda: 0.0)
+    rates = Rates(clock=lambda: 0.0)
     old, new = (
         Identity(name="billing", roles=frozenset({Role.PRODUCER}), rate=2.0, key_id=name) for name in "ab"
     )
-    admission.check(old, 1)
-    admission.check(new, 1)
+    rates.spend(old, 1)
+    rates.spend(new, 1)
     with pytest.raises(Problem, match="billing may enqueue 2 jobs a second"):
-        admission.check(new, 1)
+        rates.spend(new, 1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import httpx2
@@ -12,13 +11,9 @@ import msgspec
 import pytest
 
 from tests.server.conftest import House
+from tests.server.contract import words
 from windlass.ops.document import told_document
 from windlass.server.schemas.jobs import ToldJob
-
-ST = Path(sys.executable).parent / "st"
-# positive_data_acceptance: a type that fits the contract need not be registered. ignored_auth: the contract
-# tells of servers with and without keys; who may what is tested by the matrix of roles.
-LEFT_OUT = "positive_data_acceptance,ignored_auth"
 
 
 @pytest.mark.slow
@@ -27,33 +22,7 @@ def test_generated_requests_find_nothing_that_the_contract_does_not_tell(
 ) -> None:
     key = house.key("root", "admin", rate=1_000_000.0)
     done = subprocess.run(
-        [
-            *(
-                str(ST),
-                "run",
-                f"{house.url}/openapi.json",
-                "-H",
-                f"Authorization: Bearer {key}",
-                "--no-color",
-            ),
-            *(
-                "--max-examples",
-                "3",
-                "--checks",
-                "all",
-                "--exclude-checks",
-                LEFT_OUT,
-                "--continue-on-failure",
-            ),
-            *(
-                "--exclude-path",
-                "/api/v1/stream",
-                "--suppress-health-check",
-                "all",
-                "--generation-database",
-                "none",
-            ),
-        ],
+        words(house.url, key, examples=3),
         cwd=tmp_path,
         capture_output=True,
         text=True,

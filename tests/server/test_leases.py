@@ -113,7 +113,7 @@ def test_a_repeated_request_is_given_the_same_jobs(house: House, api: httpx2.Cli
     again = claim(api, limit=2, request="r1")
     assert [each["lease"] for each in first] == [each["lease"] for each in again]
     other = claim(api, limit=1, request="r2")
-    # The answer to that was lost, and another server is asked: the worker says what it knows.
+    # The answer to that was lost, and the worker says what it knows.
     found = claim(api, limit=5, holding=[each["lease"] for each in first])
     assert [each["lease"] for each in found] == [each["lease"] for each in other]
 

@@ -247,7 +247,8 @@ def test_a_waiting_job_is_changed_and_cancelled_and_an_ended_one_is_not(api: htt
 
 
 def test_a_full_queue_takes_no_more_and_says_when_to_come_again(store_url: str) -> None:
-    with shop(store_url) as queue, serving(queue, depth_limit=10) as house:
+    with shop(store_url) as queue, serving(queue) as house:
+        queue.store.set_setting("*.soft_depth", "10")
         api = house.caller()
         nine = [{"type": "add", "payload": {"a": n}} for n in range(9)]
         assert api.post("/jobs/batch", json={"jobs": nine}).status_code == 201

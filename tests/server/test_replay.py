@@ -44,7 +44,7 @@ def bank(store_url: str) -> Iterator[Bank]:
         yield Bank(house)
 
 
-def test_a_sensitive_job_is_run_again_only_by_who_confirms_it(bank: Bank) -> None:
+def test_f24_a_sensitive_job_is_run_again_only_by_who_confirms_it(bank: Bank) -> None:
     api = bank.house.caller()
     job_id = bank.died("order-1")
     refused = api.post(f"/jobs/{job_id}/replay", json={"why": "again"})

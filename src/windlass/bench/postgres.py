@@ -122,6 +122,7 @@ class _Raw:
                 "promoted": True,
                 "floor": 0,
                 "worker": "raw",
+                "mark": None,
                 "lease": _LEASE,
             },
         )

@@ -87,7 +87,7 @@ class _Raw:
             "now": now,
         }
         picked = ",".join(str(row[0]) for row in self.execute(self._texts["lane_jobs"], lane))
-        values = {"picked": f"[{picked}]", "worker": "raw", "until": now, "now": now}
+        values = {"picked": f"[{picked}]", "worker": "raw", "mark": None, "until": now, "now": now}
         cursor = self.execute(self._texts["claim"], values)
         names = [column[0] for column in cursor.description]
         seq, token = names.index("seq"), names.index("token")

@@ -47,12 +47,6 @@ _PATIENCE = "10s"
     is_flag=True,
     help="Take shell commands, from callers without keys and from keys with --type shell.",
 )
-@click.option(
-    "--depth-limit",
-    type=int,
-    metavar="N",
-    help="Take no more jobs while so many wait (100000); 0: any number.",
-)
 @click.option("--insecure", is_flag=True, help="Ask nobody for an API key, wherever they come from.")
 @click.option("--log-json", is_flag=True, help="Log in JSON, for machines.")
 def serve(
@@ -61,7 +55,6 @@ def serve(
     tls_cert: str | None,
     tls_key: str | None,
     shell: bool,
-    depth_limit: int | None,
     insecure: bool,
     log_json: bool,
 ) -> None:
@@ -73,9 +66,8 @@ def serve(
     server_module, parts = _server()
     obey_signals()
     here = session()
-    limit = {} if depth_limit is None else {"depth_limit": depth_limit}
     config = parts.ServerConfig(
-        host=host, port=port, tls_cert=tls_cert, tls_key=tls_key, shell=shell, insecure=insecure, **limit
+        host=host, port=port, tls_cert=tls_cert, tls_key=tls_key, shell=shell, insecure=insecure
     )
     log_to_stderr(as_json=log_json or here.json)
     queue = here.queue if here.config.app else Queue(here.config.database_url, patience=_PATIENCE)

@@ -25,6 +25,7 @@ def parse(text: str | bytes, field: str = "payload") -> dict[str, Any]:
 
 def parse_value(text: str | bytes, field: str) -> Any:
     """Any JSON that came from outside, taken strictly; InvalidValue names `field`."""
+    came_in_bytes = isinstance(text, bytes)
     try:
         if isinstance(text, bytes):
             text = text.decode()
@@ -38,7 +39,8 @@ def parse_value(text: str | bytes, field: str) -> Any:
         raise InvalidValue(field, text, f"valid JSON ({where}: {error.msg})") from None
     except ValueError as error:
         raise InvalidValue(field, text, f"valid JSON ({error})") from None
-    _refuse_unstorable(value, field)
+    if not (came_in_bytes and _is_harmless(text)):
+        _refuse_unstorable(value, field)
     return value
 
 
@@ -143,6 +145,14 @@ def _finite(digits: str) -> float:
 
 
 _STRICT = json.JSONDecoder(object_pairs_hook=_without_twins, parse_constant=_refuse, parse_float=_finite)
+
+
+def _is_harmless(text: str) -> bool:
+    """Whether nothing that cannot be stored can be in it: without escapes in numbers, and with few brackets.
+
+    For text that was UTF-8 and valid JSON: a NUL or half a pair could only be written as an escape.
+    """
+    return "\\u" not in text and text.count("{") + text.count("[") <= DEEPEST
 
 
 def _refuse_unstorable(value: object, path: str, depth: int = 1) -> None:

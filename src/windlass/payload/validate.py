@@ -49,7 +49,12 @@ def _open_part(schema: Schema, value: Any, job_type: str) -> tuple[Schema, Any]:
 
 def first_problem(schema: Schema, payload: Any) -> Problem | None:
     """What is wrong with a payload, if anything."""
-    return next(_Judge(schema.get("$defs", {})).problems(schema, payload, "payload"), None)
+    return next(judge_of(schema).problems(schema, payload, "payload"), None)
+
+
+def judge_of(schema: Schema) -> Judge:
+    """Who knows what a schema's names stand for."""
+    return Judge(schema.get("$defs", {}))
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -64,11 +69,14 @@ class Problem(msgspec.Struct, frozen=True):
         return f"payload.{name} does not fit; its value is not shown" if name in fields else self.text
 
 
-class _Judge:
+class Judge:
+    """Finds what is wrong with a value, by the words of a schema."""
+
     def __init__(self, definitions: Mapping[str, Schema]) -> None:
         self._definitions = definitions
 
     def problems(self, node: Schema, value: Any, path: str) -> Iterator[Problem]:
+        """Everything that is wrong with a value, one after the other."""
         node = self._resolved(node)
         if not self._is_of_type(node, value):
             yield _wrong(path, value, self.describe(node))

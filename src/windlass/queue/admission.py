@@ -44,35 +44,41 @@ class Admission:
         self._roomy: set[str] = set()
         self._warned = -math.inf
 
-    def check(self, jobs: Sequence[NewJob], settings: Settings, *, guest: bool = False) -> None:
-        """Refuse jobs, all of them, if too many wait. A guest's transaction must not wait for our count."""
+    def check(
+        self, jobs: Sequence[NewJob], settings: Settings, *, guest: bool = False, soft: bool = False
+    ) -> None:
+        """Refuse jobs, all of them, if too many wait. A guest's transaction must not wait for our count.
+
+        `soft`: whoever comes over the network is refused where others are only warned.
+        """
         looked = self._look(guest=guest)
         if self._depths.elsewhere:
             return
         if looked or len(jobs) > self._room or not all(job.type in self._roomy for job in jobs):
-            self._check_closely(jobs, settings)
+            self._check_closely(jobs, settings, soft=soft)
         self._room -= len(jobs)
         for job in jobs:
             self._added[job.type] += 1
 
-    def _check_closely(self, jobs: Sequence[NewJob], settings: Settings) -> None:
+    def _check_closely(self, jobs: Sequence[NewJob], settings: Settings, *, soft: bool) -> None:
         depths = Counter(self._depths.pending) + self._added
         coming = Counter(job.type for job in jobs)
-        for name, count in coming.items():
-            self._judge(
-                f"of type {name}", depths[name], count, settings.soft_depth(name), settings.hard_depth(name)
-            )
         total = depths.total()
-        self._judge("in all", total, len(jobs), settings.soft_depth(ALL), settings.hard_depth(ALL))
+        for name, count in coming.items():
+            self._judge(name, f"of type {name}", depths[name], count, settings, soft=soft)
+        self._judge(ALL, "in all", total, len(jobs), settings, soft=soft)
         self._roomy = {*depths, *coming}
         left = [_lower(settings, name) - depths[name] for name in self._roomy]
         self._room = min(_lower(settings, ALL) - total, *left)
 
-    def _judge(self, of: str, depth: int, count: int, soft: int, hard: int) -> None:
-        if depth + count > hard:
-            raise QueueFull(of, depth, hard)
-        if depth + count > soft:
-            self._warn(of, depth, soft)
+    def _judge(self, name: str, of: str, depth: int, count: int, settings: Settings, *, soft: bool) -> None:
+        most, warned = settings.hard_depth(name), settings.soft_depth(name)
+        if depth + count > most:
+            raise QueueFull(of, depth, most)
+        if depth + count > warned:
+            if soft:
+                raise QueueFull(of, depth, warned, "soft_depth")
+            self._warn(of, depth, warned)
 
     def _warn(self, of: str, depth: int, soft: int) -> None:
         now = self._now()

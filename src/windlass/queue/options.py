@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Literal, Protocol, TypedDict
 from uuid import UUID
+
+import msgspec
 
 from windlass.clock import uuid7
 from windlass.duration import Duration, parse_duration
@@ -46,8 +48,7 @@ class HasId(Protocol):
     id: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
     """A producer's checked options."""
 
     priority: int | None = None
@@ -99,9 +100,8 @@ class Choice:
 
 def choose(options: Mapping[str, Any]) -> Choice:
     """Options as a producer wrote them, checked; None is the same as left out."""
-    unknown = set(options) - set(_ALLOWED)
-    if unknown:
-        raise InvalidValue("option", min(unknown), "one of " + ", ".join(_ALLOWED))
+    if not options.keys() <= _CHECKS.keys():
+        raise InvalidValue("option", min(options.keys() - _CHECKS.keys()), "one of " + ", ".join(_CHECKS))
     given = {name: value for name, value in options.items() if value is not None}
     if "delay" in given and "at" in given:
         raise InvalidValue("at", given["at"], "left out when delay is given")
@@ -109,24 +109,8 @@ def choose(options: Mapping[str, Any]) -> Choice:
         raise InvalidValue("unique", None, "given with until and on_unique")
     if given.get("on_unique") == "replace" and "depends_on" in given:
         raise InvalidValue("on_unique", "replace", "skip or error for a job that depends on others")
-    return Choice(
-        priority=check_priority(given["priority"]) if "priority" in given else None,
-        delay=_delay(given["delay"]) if "delay" in given else None,
-        run_at=_moment(given["at"]) if "at" in given else None,
-        key=_text("key", given["key"], MAX_KEY) if "key" in given else None,
-        id=_id(given["id"]) if "id" in given else None,
-        tenant=_text("tenant", given["tenant"], MAX_TENANT) if "tenant" in given else "",
-        max_attempts=check_max_attempts(given["max_attempts"]) if "max_attempts" in given else None,
-        take_existing=_takes_existing(given.get("on_conflict", "error")),
-        connection=given.get("connection"),
-        traceparent=_traceparent(given["traceparent"]) if "traceparent" in given else None,
-        payload_ref=check_reference(given["payload_ref"]) if "payload_ref" in given else None,
-        depends_on=_parents(given["depends_on"]) if "depends_on" in given else (),
-        on_dead=_on_dead(given.get("on_dead", "wait")),
-        unique=_text("unique", given["unique"], MAX_UNIQUE) if "unique" in given else None,
-        until=_until(given.get("until", "done")),
-        on_unique=_on_unique(given.get("on_unique", "skip")),
-    )
+    # Only what was given costs anything: this is done for every job.
+    return Choice(**{_FIELDS.get(name, name): _CHECKS[name](value) for name, value in given.items()})
 
 
 def without_connection(choice: Choice) -> Choice:
@@ -213,8 +197,32 @@ def _traceparent(value: object) -> str:
     raise InvalidValue("traceparent", value, f"a W3C trace context such as {example}")
 
 
-_ALLOWED = tuple(JobOptions.__annotations__)
+def _same(value: Any) -> Any:
+    return value
+
+
 MOST_PARENTS = 1_000
 _LATEST = timedelta(days=3650)
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+# By option, what makes of it what a Choice holds.
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "priority": check_priority,
+    "delay": _delay,
+    "at": _moment,
+    "key": partial(_text, "key", longest=MAX_KEY),
+    "id": _id,
+    "tenant": partial(_text, "tenant", longest=MAX_TENANT),
+    "max_attempts": check_max_attempts,
+    "on_conflict": _takes_existing,
+    "connection": _same,
+    "traceparent": _traceparent,
+    "payload_ref": check_reference,
+    "depends_on": _parents,
+    "on_dead": _on_dead,
+    "unique": partial(_text, "unique", longest=MAX_UNIQUE),
+    "until": _until,
+    "on_unique": _on_unique,
+}
+# Where the two have other names.
+_FIELDS = {"at": "run_at", "on_conflict": "take_existing"}

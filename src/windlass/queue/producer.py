@@ -16,7 +16,7 @@ from windlass.errors import InvalidPayload, InvalidValue, KeyMissing, Refused, U
 from windlass.job import NewJob, TypeInfo
 from windlass.observe import tracing
 from windlass.pace import Pace
-from windlass.payload import Ring, pack, validate
+from windlass.payload import Ring, encode, pack, parse, quick, validate
 from windlass.payload.seal import refuse_lookalikes
 from windlass.payload.text import check_size
 from windlass.queue import guests
@@ -29,6 +29,7 @@ from windlass.registry import SHELL, Handler, check_type
 
 if TYPE_CHECKING:
     from windlass.connect import Opened
+    from windlass.payload.fit import Fits
     from windlass.queue.opening import Opening
     from windlass.registry import Registry
     from windlass.store.batches import BatchInfo, NewBatch
@@ -47,6 +48,8 @@ class Producer:
         self._defaults = Defaults(opening)
         self._admission = Admission(opening)
         self._catalogue: dict[str, TypeInfo] = {}
+        # By type, which entry of the catalogue it was made from.
+        self._quick: dict[str, tuple[TypeInfo, Fits]] = {}
         # Read when the first secret is to be kept.
         self._ring: Ring | None = None
         # Where, and which revision of the registry.
@@ -70,6 +73,33 @@ class Producer:
         if name == SHELL:
             raise Refused("this queue takes no shell commands; Queue(..., shell=True) switches them on")
         packed = pack(payload, name)
+        return self._of_type(self._judged(name, packed), packed, choice, fresh=fresh)
+
+    def draft_sent(self, name: str, text: bytes, choice: Choice) -> NewJob:
+        """The same with a payload that came as JSON, for the call that stores it.
+
+        What was JSON arrives as what it was sent as; so it need not be compared with itself.
+        """
+        payload = parse(text)
+        if self._registry.get(check_type(name)) is not None or name == SHELL:
+            return self.draft_by_name(name, payload, choice, fresh=True)
+        packed, info = encode(payload, name), self._known(name)
+        if not self._fits(info)(payload):
+            info = self._judged(name, packed)
+        return self._of_type(info, packed, choice, fresh=True)
+
+    def _of_type(self, info: TypeInfo, packed: bytes, choice: Choice, *, fresh: bool) -> NewJob:
+        draft = choice.draft(info.name, packed, self._defaults.of_type(info), fresh=fresh)
+        return self._sealed(draft, info.options.get("encrypt", ()))
+
+    def _fits(self, info: TypeInfo) -> Fits:
+        known = self._quick.get(info.name)
+        if known is None or known[0] is not info:
+            known = self._quick[info.name] = (info, quick(info.schema))
+        return known[1]
+
+    def _judged(self, name: str, packed: bytes) -> TypeInfo:
+        """The type that a payload fits; InvalidPayload tells what is wrong with it."""
         info = self._known(name)
         try:
             validate(info.schema, packed, name)
@@ -78,8 +108,7 @@ class Producer:
             self._read_catalogue()
             info = self._known(name)
             validate(info.schema, packed, name)
-        draft = choice.draft(name, packed, self._defaults.of_type(info), fresh=fresh)
-        return self._sealed(draft, info.options.get("encrypt", ()))
+        return info
 
     def enqueue(self, draft: NewJob, connection: object | None = None) -> JobHandle:
         """Store one job; with a connection, in the caller's transaction."""
@@ -144,9 +173,9 @@ class Producer:
             return self.enqueue_many(drafts, connection)
         return [handle for chunk in _chunks(drafts) for handle in await self._store_async(chunk, connection)]
 
-    def admit(self, drafts: Sequence[NewJob]) -> None:
-        """Refuse drafts, all of them, if too many jobs wait."""
-        self._admission.check(drafts, self._defaults.settings())
+    def admit(self, drafts: Sequence[NewJob], *, soft: bool = False) -> None:
+        """Refuse drafts, all of them, if too many jobs wait; with `soft`, beyond the soft limit already."""
+        self._admission.check(drafts, self._defaults.settings(), soft=soft)
 
     def enqueue_batch(self, batch: NewBatch, drafts: Sequence[NewJob]) -> list[JobHandle]:
         """Store many jobs as one batch, in one transaction."""

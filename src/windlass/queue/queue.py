@@ -219,9 +219,13 @@ class Queue:
         """A checked job that is not stored yet, by its type's name."""
         return self._producer.draft_by_name(name, payload, without_connection(choose(options)))
 
+    def draft_sent(self, name: str, text: bytes, options: Mapping[str, Any]) -> NewJob:
+        """A checked job whose payload came as JSON, to be stored by the same call; for servers."""
+        return self._producer.draft_sent(name, text, without_connection(choose(options)))
+
     def admit(self, drafts: Sequence[NewJob]) -> None:
-        """Refuse drafts with QueueFull if too many jobs wait, as every enqueue does; for servers."""
-        self._producer.admit(drafts)
+        """Refuse drafts with QueueFull if too many jobs wait, at soft_depth already; for servers."""
+        self._producer.admit(drafts, soft=True)
 
     def enqueue_many(
         self,

@@ -21,6 +21,7 @@ from windlass.server.openapi import contract
 from windlass.server.problems import Problem
 from windlass.server.reply import Reply
 from windlass.server.table import ROUTES
+from windlass.server.wire import exchange
 
 if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
@@ -158,7 +159,11 @@ async def _send(reply: Reply, scope: Scope, send: Send) -> None:
     headers: list[tuple[bytes, bytes]] = [(b"content-type", reply.media_type), *_ALWAYS]
     headers += reply.headers.items()
     if reply.stream is None:
-        headers.append((b"content-length", str(len(reply.body)).encode()))
+        headers.append((b"content-length", b"%d" % len(reply.body)))
+        here = exchange(scope)
+        if here is not None and here.ready:
+            here.answer(reply.status, headers, b"" if scope["method"] == "HEAD" else reply.body)
+            return
     start: Message = {"type": "http.response.start", "status": reply.status, "headers": headers}
     await send(start)
     if reply.stream is None or scope["method"] == "HEAD":

@@ -6,8 +6,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
+from hashlib import sha256
 from time import monotonic
 from typing import Any
+
+import msgspec
 
 from windlass import settings
 from windlass.errors import UnknownType
@@ -20,7 +23,7 @@ from windlass.server.hints import happens, hints
 from windlass.server.problems import Problem
 from windlass.server.reply import Reply
 from windlass.server.schemas.leases import ClaimForm, lease_name, lease_span, split_lease
-from windlass.server.settling import effective, end, policy
+from windlass.server.settling import effective, end_leases, policy
 from windlass.store.protocol import Claimed, Want
 
 # A waiting worker is kept alive by its open request, and looks at least so often.
@@ -50,13 +53,11 @@ async def claim(call: Call) -> Reply:
         slots=form.limit,
         host=host,
     )
-    want = partial(call.parts.flow.want, types, worker=row, limit=form.limit, lease=lease)
+    want = partial(_want, call, types, row, form, lease)
     leases = await call.run(_known_before, call, form, row)
     drain = await call.run(call.parts.remote.is_draining, call.parts.store, row)
     if not leases and not drain:
         leases = await _wait_for_jobs(call, form.worker, want, wait)
-        if form.request is not None and leases:
-            call.parts.remote.give(row, form.request, leases)
     told = await call.run(_told, call, leases, catalogue)
     return Reply(200, {"worker": row, "drain": drain, "leases": told})
 
@@ -70,22 +71,37 @@ def _wanted(call: Call, form: ClaimForm, catalogue: dict[str, TypeInfo]) -> dict
     return {name: catalogue[name].schema_version for name in form.types}
 
 
+def _want(call: Call, types: dict[str, int], row: str, form: ClaimForm, lease: timedelta) -> Want | None:
+    """What it may have at this moment; None if all of it is held back."""
+    want = call.parts.flow.want(types, worker=row, limit=form.limit, lease=lease)
+    return None if want is None else msgspec.structs.replace(want, mark=_mark(row, form.request))
+
+
 def _known_before(call: Call, form: ClaimForm, row: str) -> list[Lease]:
     """Leases of an answer that was lost: of the same request, or in the worker's name and not known to it."""
-    given = call.parts.remote.given(row, form.request) if form.request is not None else []
-    if not given and form.holding is None:
+    if form.request is None and form.holding is None:
         return []
-    held = {lease.token: lease for lease in call.parts.store.held_by(row)}
-    if given:
-        found = [held[lease.token] for lease in given if lease.token in held]
-    else:
-        named = {split_lease(each)[1] for each in form.holding or ()}
-        found = [lease for token, lease in held.items() if token not in named][: form.limit]
+    held = call.parts.store.held_by(row)
+    mark = _mark(row, form.request)
+    found = [lease for lease in held if mark is not None and _bare(lease.token).endswith(mark)]
+    if not found and form.holding is not None:
+        named = {_bare(split_lease(each)[1]) for each in form.holding}
+        found = [lease for lease in held if _bare(lease.token) not in named][: form.limit]
     again = [lease for lease in found if call.parts.remote.tell_again(lease)]
     if len(again) < len(found):
         told = {lease.token for lease in again}
-        end(call.parts, [lease for lease in found if lease.token not in told], Lost(Reason.WORKER_LOST))
+        worn = [lease for lease in found if lease.token not in told]
+        end_leases(call.parts, worn, Lost(Reason.WORKER_LOST))
     return again
+
+
+def _mark(row: str, request: str | None) -> str | None:
+    """How the tokens of a request's leases end: any server finds them by that when it is sent again."""
+    return None if request is None else sha256(f"{row}\0{request}".encode()).hexdigest()[:16]
+
+
+def _bare(token: str) -> str:
+    return token.replace("-", "")
 
 
 async def _wait_for_jobs(call: Call, worker: str, want: _Wanting, wait: float) -> list[Lease]:
@@ -123,7 +139,7 @@ async def _look_again(
         if found.leases:
             if gone.done():
                 # Nobody is there to run them.
-                await call.run(end, call.parts, found.leases, Unstarted())
+                await call.run(end_leases, call.parts, found.leases, Unstarted())
                 raise HungUp
             return found.leases
     return []
@@ -146,7 +162,7 @@ def _claimed(call: Call, want: _Wanting) -> Claimed:
     late = [lease for lease in aging if now and is_overdue(lease.job, policy(call.parts, lease.job), now)]
     if not late:
         return found
-    end(call.parts, late, Overdue())
+    end_leases(call.parts, late, Overdue())
     return Claimed([lease for lease in found.leases if lease not in late], _AT_ONCE)
 
 

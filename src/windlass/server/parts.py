@@ -16,7 +16,6 @@ from windlass.clock import SystemClock
 from windlass.errors import InvalidValue, Refused, StoreError, StoreUnavailable
 from windlass.ops import Ops
 from windlass.queue import Queue
-from windlass.server.admission import Admission
 from windlass.server.alarm import Alarm
 from windlass.server.door import Door
 from windlass.server.flow import Flow
@@ -24,6 +23,7 @@ from windlass.server.hints import happens
 from windlass.server.identity import LOCAL, Identity
 from windlass.server.intake import Intake
 from windlass.server.keyring import Keyring
+from windlass.server.rates import Rates
 from windlass.server.remote import Remote
 from windlass.server.stream import Stream
 from windlass.server.upkeep import Upkeep
@@ -33,7 +33,6 @@ from windlass.store.protocol import Store
 log = logging.getLogger("windlass.server")
 
 T = TypeVar("T")
-DEPTH_LIMIT = 100_000
 _THREADS = 16
 _LONG_THREADS = 4
 # A hint wakes every worker that waits: so many look for jobs at once, and leave threads to the others.
@@ -51,8 +50,6 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     shell: bool = False
     # Nobody needs a key, wherever they come from.
     insecure: bool = False
-    # Beyond so many waiting jobs no more are taken; 0: any number.
-    depth_limit: int = DEPTH_LIMIT
     tls_cert: str | None = None
     tls_key: str | None = None
     # Whether it looks after the fleet; a worker in the same process does so already.
@@ -61,8 +58,6 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not 0 <= self.port <= _MOST_PORTS:
             raise InvalidValue("port", self.port, f"between 0 and {_MOST_PORTS}")
-        if self.depth_limit < 0:
-            raise InvalidValue("depth_limit", self.depth_limit, "at least 0")
         if self.tls_key is not None and self.tls_cert is None:
             raise InvalidValue("tls_key", self.tls_key, "given together with tls_cert")
 
@@ -85,7 +80,7 @@ class Parts:
         self.config = config
         self.stopping = asyncio.Event()
         self.intake = Intake(queue)
-        self.admission = Admission(config.depth_limit)
+        self.rates = Rates()
         self.keyring = Keyring(
             lambda: queue.store, always=not config.loopback and not config.insecure, never=config.insecure
         )
@@ -130,7 +125,6 @@ class Parts:
         """Open the store, and refuse to stand open to other machines without keys. Waits for the store."""
         self.queue.publish()
         self.keyring.look()
-        self.admission.measure(self.store)
         if self.keyring.needed and not self.store.api_keys():
             raise Refused(
                 f"{self.config.host} can be reached by other machines, and there is no API key: make one by "
@@ -163,13 +157,12 @@ class Parts:
         await asyncio.get_running_loop().run_in_executor(self._probe, self.store.settings)
 
     async def look_on(self) -> None:
-        """Keep what is known of keys and depth fresh, until the server stops."""
+        """Keep what is known of keys fresh, until the server stops."""
         while not await happens(self.stopping, _LOOK_SECONDS):
-            for look in (self.keyring.look, partial(self.admission.measure, self.store)):
-                try:
-                    await self.run(look)
-                except StoreError as error:
-                    log.warning("server.look_failed", extra={"error": str(error)})
+            try:
+                await self.run(self.keyring.look)
+            except StoreError as error:
+                log.warning("server.look_failed", extra={"error": str(error)})
 
     async def close(self) -> None:
         """Finish what is being written, and let go."""

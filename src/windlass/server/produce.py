@@ -13,7 +13,6 @@ from windlass.clock import uuid7
 from windlass.errors import InvalidValue, JobNotFound, WindlassError
 from windlass.job import JobState, NewJob
 from windlass.observe import tracing
-from windlass.payload import parse
 from windlass.server import problems
 from windlass.server.call import Call
 from windlass.server.identity import Need
@@ -29,10 +28,9 @@ from windlass.store.protocol import Enqueued, Filter
 async def enqueue(call: Call) -> Reply:
     """Store one job; the answer leaves after the durable commit."""
     form = await call.body(JobForm)
-    call.parts.admission.check(call.identity, 1)
+    call.parts.rates.spend(call.identity, 1)
     with _span(call, [form]) as trace:
         [done] = await call.parts.intake.accept(partial(_drafts, call, [form], trace=trace))
-    call.parts.admission.accepted(1)
     [told] = await _told(call, [form.type], [done])
     headers = {b"location": f"/api/v1/jobs/{done.id}".encode()}
     return Reply(201 if done.created else 200, told, headers=headers)
@@ -42,7 +40,7 @@ async def enqueue_batch(call: Call) -> Reply:
     """Store up to 100 jobs, all or none."""
     form = await call.body(BatchForm)
     count = len(form.jobs)
-    call.parts.admission.check(call.identity, count)
+    call.parts.rates.spend(call.identity, count)
     batch_id = None
     if form.batch is None and form.batch_id is not None:
         raise InvalidValue("batch_id", form.batch_id, "given together with batch, the name")
@@ -54,7 +52,6 @@ async def enqueue_batch(call: Call) -> Reply:
             batch = NewBatch(id=form.batch_id or uuid7(), name=_batch_name(form.batch))
             batch_id = batch.id
             done = await call.run(_store_batch, call, batch, make)
-    call.parts.admission.accepted(count)
     told = await _told(call, [job.type for job in form.jobs], done)
     status = 201 if any(each.created for each in done) else 200
     return Reply(status, AcceptedBatch(jobs=told, batch=batch_id))
@@ -130,25 +127,14 @@ def _draft(call: Call, form: JobForm, index: int | None, trace: str | None) -> N
                 403, "not-allowed", f"tenant must be {who.tenant!r} for this key, got {tenant!r}", index=index
             )
         tenant = who.tenant
-    draft = call.parts.queue.draft(
-        form.type,
-        parse(bytes(form.payload), "payload"),
-        priority=form.priority,
-        delay=form.delay,
-        at=form.run_at,
-        max_attempts=form.max_attempts,
-        key=_key(call, form, index),
-        id=form.id,
-        tenant=tenant,
-        on_conflict=form.on_conflict,
-        traceparent=form.traceparent or trace or _traceparent(call),
-        payload_ref=form.payload_ref,
-        depends_on=_parents(call, form),
-        on_dead=form.on_dead,
-        unique=form.unique,
-        until=form.until,
-        on_unique=form.on_unique,
-    )
+    options = {name: value for name in _ALIKE if (value := getattr(form, name)) is not None}
+    options["at"] = form.run_at
+    options["key"] = _key(call, form, index)
+    options["tenant"] = tenant
+    options["traceparent"] = form.traceparent or trace or _traceparent(call)
+    if form.depends_on is not None:
+        options["depends_on"] = _parents(call, form)
+    draft = call.parts.queue.draft_sent(form.type, bytes(form.payload), options)
     return msgspec.structs.replace(draft, caller=who.name) if who.name else draft
 
 
@@ -184,18 +170,33 @@ def _traceparent(call: Call) -> str | None:
 
 async def _told(call: Call, types: Sequence[str], done: Sequence[Enqueued]) -> list[Accepted]:
     """What is stored; of what was there before, how it stands now."""
-    before = tuple({each.id for each in done if not each.created})
-    known: dict[str, tuple[str, JobState]] = {}
-    if before:
-        page = await call.run(call.parts.store.find, Filter(ids=before), limit=len(before))
-        known = {job.id: (job.type, job.state) for job in page.jobs}
+    known = {} if all(each.created for each in done) else await _standing(call, done)
     told: list[Accepted] = []
-    for job_type, each in zip(types, done, strict=True):
-        kind, state = known.get(each.id, (job_type, JobState.PENDING))
+    for sent, each in zip(types, done, strict=True):
+        kind, state = known.get(each.id, (sent, JobState.PENDING))
         told.append(Accepted(id=each.id, type=kind, state=state, key=each.key, created=each.created))
     return told
 
 
+async def _standing(call: Call, done: Sequence[Enqueued]) -> dict[str, tuple[str, JobState]]:
+    before = tuple({each.id for each in done if not each.created})
+    page = await call.run(call.parts.store.find, Filter(ids=before), limit=len(before))
+    return {job.id: (job.type, job.state) for job in page.jobs}
+
+
+# What the form and the library call by one name.
+_ALIKE = (
+    "priority",
+    "delay",
+    "max_attempts",
+    "id",
+    "on_conflict",
+    "payload_ref",
+    "on_dead",
+    "unique",
+    "until",
+    "on_unique",
+)
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 _REFUSES = (404, 409, 413, 415, 429)
 ROUTES = (

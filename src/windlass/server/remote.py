@@ -22,13 +22,12 @@ _MOST_TOLD_AGAIN = 3
 
 
 class Remote:
-    """Keeps the rows of remote workers alive by what they send, and remembers what they were given."""
+    """Keeps the rows of remote workers alive by what they send, and counts what they were told again."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._joining = threading.Lock()
         self._rows: dict[tuple[str, str], str] = {}
-        self._given: OrderedDict[tuple[str, str], list[Lease]] = OrderedDict()
         # By token: how often a lease was told of after the first time.
         self._told_again: OrderedDict[str, int] = OrderedDict()
 
@@ -88,20 +87,6 @@ class Remote:
         """The worker has said goodbye."""
         with self._lock:
             self._rows.pop((who.name, name), None)
-
-    # --- requests that are sent again ---
-
-    def given(self, row: str, request: str) -> list[Lease]:
-        """What that request was answered with."""
-        with self._lock:
-            return self._given.get((row, request), [])
-
-    def give(self, row: str, request: str, leases: list[Lease]) -> None:
-        """Remember what a request was answered with."""
-        with self._lock:
-            self._given[row, request] = leases
-            while len(self._given) > _MOST_REMEMBERED:
-                self._given.popitem(last=False)
 
     def tell_again(self, lease: Lease) -> bool:
         """Whether a lease of a lost answer may be told of once more.

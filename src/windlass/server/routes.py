@@ -7,16 +7,18 @@ from typing import Any
 
 import msgspec
 
+from windlass.job import MAX_PAYLOAD
 from windlass.server.call import Call
 from windlass.server.identity import Need
 from windlass.server.reply import Reply
 from windlass.server.schemas import WhyForm
+from windlass.server.schemas.jobs import MOST_JOBS
 
 Answer = Callable[[Call], Awaitable[Reply]]
 
-# What one job takes at most: its payload, escaped as wastefully as JSON allows, and the words around it.
-BODY_LIMIT = 512 * 1024
-BATCH_LIMIT = 8 * 2**20
+# What one request takes at most as it is sent: a payload, and as much again for the words around it.
+BODY_LIMIT = 2 * MAX_PAYLOAD
+BATCH_LIMIT = MOST_JOBS * MAX_PAYLOAD + BODY_LIMIT
 # The query of every list.
 PAGE = {
     "limit": "How many, 1 to 1000; fewer come, with a `next`, if they are large.",

@@ -43,7 +43,7 @@ def settle(parts: Parts, lease: Lease, result: Result) -> Outcome | None:
     return outcome if held else None
 
 
-def end(parts: Parts, leases: Sequence[Lease], result: Result) -> None:
+def end_leases(parts: Parts, leases: Sequence[Lease], result: Result) -> None:
     """Settle leases that nobody is there for."""
     now = parts.store.now()
     outcomes = [

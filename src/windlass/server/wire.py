@@ -3,15 +3,64 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 HEADER_LIMIT = 32 * 1024
 HEADER_SECONDS = 10.0
 # Longer than whoever reads a body waits for it: a body that nobody reads ends its connection.
 BODY_SECONDS = 30.0
 _REASONS = {400: "Bad Request", 408: "Request Timeout", 431: "Request Header Fields Too Large"}
+
+
+class Exchange:
+    """A request and its answer, for whoever knows that both travel on our own wire."""
+
+    __slots__ = ("_cycle",)
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of the request has come."""
+        return not self._cycle.more_body
+
+    @property
+    def ready(self) -> bool:
+        """Whether an answer can be sent without waiting for a slow reader."""
+        return not self._cycle.flow.write_paused
+
+    def answer(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
+        """The whole answer in one write; uvicorn's own way is made for answers in parts, and takes longer."""
+        cycle = self._cycle
+        if cycle.disconnected:
+            return
+        if (b"connection", b"close") in headers:
+            cycle.keep_alive = False
+        elif not cycle.keep_alive:
+            headers = [*headers, (b"connection", b"close")]
+        lines = [b"%b: %b\r\n" % header for header in (*cycle.default_headers, *headers)]
+        head = b"".join((STATUS_LINE[status], *lines, b"\r\n"))
+        if not head.count(b"\r") == head.count(b"\n") == len(lines) + 2:
+            raise ValueError("a header has a line break in it")
+        cycle.response_started = cycle.response_complete = True
+        cycle.waiting_for_100_continue = False
+        cycle.transport.write(head + body)
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            cycle.transport.close()
+        cycle.on_response()
+
+
+def exchange(scope: Mapping[str, Any]) -> Exchange | None:
+    """The exchange behind a request, if it came on our own wire."""
+    return scope.get(_EXCHANGE)
+
+
+_EXCHANGE = "windlass.exchange"
 
 
 class Wire(HttpToolsProtocol):
@@ -58,6 +107,8 @@ class Wire(HttpToolsProtocol):
         self._in_body = True
         self._relax()
         super().on_headers_complete()
+        scope: dict[str, Any] = self.scope  # type: ignore[assignment]
+        scope[_EXCHANGE] = Exchange(self.cycle)
 
     def on_message_complete(self) -> None:
         """All of it was sent; how long the answer takes is another matter."""

@@ -78,6 +78,8 @@ class Want(msgspec.Struct, frozen=True, kw_only=True):
     slots: int = 0
     # So many of them from the lowest priority that waits, so that it is never forgotten.
     lowest: int = 0
+    # 16 hex digits that end the tokens of these leases, so that whoever asks the same again finds them.
+    mark: str | None = None
 
 
 class Claimed(msgspec.Struct, frozen=True):

@@ -21,6 +21,7 @@ _LINES = 50
 _SECONDS = 4.0
 _BATCH = 100
 _WAITING = 100_000
+_DEEP = 1_000_000_000
 _JOB = b'{"type":"noop","payload":{"n":1,"name":"someone"}}'
 _SINGLE = request("/api/v1/jobs", _JOB)
 _BATCH_OF = request("/api/v1/jobs/batch", b'{"jobs":[' + b",".join([_JOB] * _BATCH) + b"]}")
@@ -71,12 +72,15 @@ def _prepare(url: str, waiting: int = 0) -> None:
             """Nothing."""
 
         queue.publish()
+        # What is measured would soon be a full queue.
+        for setting in ("soft_depth", "hard_depth"):
+            queue.store.set_setting(f"*.{setting}", str(_DEEP))
         queue.enqueue_many(noop.draft(n, "someone") for n in range(waiting))
 
 
 @contextmanager
 def _serving(url: str) -> Iterator[int]:
-    words = [sys.executable, "-m", "windlass", "serve", "--port", "0", "--depth-limit", "0", "--db", url]
+    words = [sys.executable, "-m", "windlass", "serve", "--port", "0", "--db", url]
     with _ended(subprocess.Popen(words, stderr=subprocess.PIPE, text=True)) as process:
         assert process.stderr is not None  # noqa: S101 - a pipe was asked for
         yield int(process.stderr.readline().rpartition("/docs")[0].rpartition(":")[2])

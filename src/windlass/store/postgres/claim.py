@@ -124,6 +124,7 @@ def _ask(
         promoted=promoted,
         floor=floor,
         worker=want.worker,
+        mark=want.mark,
         lease=span(want.lease),
         now=tx.given,
     )

@@ -1,9 +1,5 @@
--- The newest lines of the audit log before a place; of one target, person or verb if asked for.
+-- Lines of the audit log before a place, to be ordered and limited.
+-- What is asked for stands where the mark is: each by an index of its own.
 select *
   from windlass.audit
- where seq < :before_seq
-   and (:target = '' or target = :target)
-   and (:who = '' or who = :who)
-   and (:verb = '' or verb = :verb)
- order by seq desc
- limit :limit;
+ where seq < :before /*where*/

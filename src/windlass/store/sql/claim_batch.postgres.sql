@@ -1,8 +1,8 @@
 -- Take due jobs of the highest priority that is there: tenants in turn, beginning after the one served last, then
--- by seq. No fence: this is where the token is made. Every step is a probe of the claim index, so nothing that is
--- not claimable costs anything. A lane is read only as far as its share; what may follow the last job read of a lane
--- is unknown, and the order is cut there: the caller asks again with a larger share. What is locked is then found by its
--- place on the page rather than by the index once more. Jobs below the floor are not looked for: it is 0 unless dead
+-- by seq. No fence: this is where the token is made, with the mark of a request at its end if one is given. Every step
+-- is a probe of the claim index, so nothing that is not claimable costs anything. A lane is read only as far as its
+-- share; what may follow the last job read of a lane is unknown, and the order is cut there: the caller asks again with
+-- a larger share. What is locked is then found by its place on the page rather than by the index once more. Jobs below the floor are not looked for: it is 0 unless dead
 -- entries in front of the lanes cannot be cleaned up, and then they are at least not looked at one by one.
 with recursive clock as materialized (
     select coalesce(cast(:now as bigint), windlass.now()) as now
@@ -141,7 +141,8 @@ taken as (
            attempts = j.attempts + 1,
            claims = j.claims + 1,
            worker = :worker,
-           token = gen_random_uuid(),
+           token = case when cast(:mark as text) is null then gen_random_uuid()
+                        else cast(left(replace(cast(gen_random_uuid() as text), '-', ''), 16) || :mark as uuid) end,
            lease_until = clock.now + cast(:lease as bigint),
            started_at = clock.now,
            updated_at = clock.now

@@ -1,12 +1,12 @@
 -- Take the picked jobs of a limited type: running, they hold its permits. One writer at a time, so nobody can have taken
--- them since they were picked. No fence: this is where the token is made.
+-- them since they were picked. No fence: this is where the token is made, with the mark of a request at its end.
 update windlass.jobs
    set state = 'processing',
        due = 0,
        attempts = attempts + 1,
        claims = claims + 1,
        worker = :worker,
-       token = lower(hex(randomblob(16))),
+       token = coalesce(lower(hex(randomblob(8))) || :mark, lower(hex(randomblob(16)))),
        lease_until = :until,
        started_at = :now,
        updated_at = :now,

@@ -48,6 +48,7 @@ def claim(tx: Tx, want: Want) -> Claimed:
         "claim",
         picked=rows.json_text([candidate.seq for candidate in picked]),
         worker=want.worker,
+        mark=want.mark,
         until=tx.now + span(want.lease),
         now=tx.now,
     )

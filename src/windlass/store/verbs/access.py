@@ -54,7 +54,9 @@ def audit(tx: Tx, target: str, who: str, verb: str, limit: int, cursor: str | No
     """A page of the audit log, newest first."""
     if not 1 <= limit <= _MOST:
         raise InvalidValue("limit", limit, f"between 1 and {_MOST}")
-    found = tx.rows("audit", before_seq=_place(cursor), target=target, who=who, verb=verb, limit=limit + 1)
+    asked = {name: value for name, value in (("target", target), ("who", who), ("verb", verb)) if value}
+    clauses = "".join(f" and {name} = :{name}" for name in asked)
+    found = tx.search(["audit"], clauses, {"before": _place(cursor), "limit": limit + 1, **asked})
     entries = [rows.entry_from(row) for row in found[:limit]]
     return AuditPage(entries, str(entries[-1].seq) if len(found) > limit else None)
 

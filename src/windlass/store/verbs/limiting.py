@@ -232,6 +232,7 @@ def _take(tx: Tx, want: Want, chosen: Sequence[Candidate], counter: _Counter) ->
             picked=rows.json_text([each.seq for each in picked if each.type == job_type]),
             limit_key=want.restricted[job_type].key,
             worker=want.worker,
+            mark=want.mark,
             until=tx.now + span(want.lease),
             now=tx.now,
         )
@@ -261,6 +262,7 @@ def _take_lowest(tx: Tx, want: Want, types: Mapping[str, int]) -> list[Lease]:
         picked=rows.json_text([each.seq for each in picked]),
         limit_key=None,
         worker=want.worker,
+        mark=want.mark,
         until=tx.now + span(want.lease),
         now=tx.now,
     )

@@ -30,3 +30,5 @@ create table windlass.audit (
 );
 
 create index audit_target on windlass.audit (target, seq);
+create index audit_who on windlass.audit (who, seq);
+create index audit_verb on windlass.audit (verb, seq);

@@ -30,3 +30,5 @@ create table windlass.audit (
 ) strict;
 
 create index windlass.audit_target on windlass.audit (target, seq);
+create index windlass.audit_who on windlass.audit (who, seq);
+create index windlass.audit_verb on windlass.audit (verb, seq);

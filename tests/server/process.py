@@ -1,0 +1,42 @@
+"""How is a server started as a person would, and killed as the power does?"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+
+class ServerProcess:
+    """A server process on one port, started anew whenever it is killed."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.port = _free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._words = [sys.executable, "-m", "windlass", "serve", "--port", str(self.port), "--db", url]
+        self._folder = folder
+        self._process = self._start()
+        self.kills = 0
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(self._words, cwd=self._folder, stderr=subprocess.DEVNULL)
+
+    def kill(self) -> None:
+        """As the power does; another one takes its place at once."""
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+        self.kills += 1
+        self._process = self._start()
+
+    def stop(self) -> int:
+        """As an operator does; the exit code."""
+        self._process.terminate()
+        return self._process.wait(40)
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port: int = taken.getsockname()[1]
+        return port
