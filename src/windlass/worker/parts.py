@@ -123,7 +123,7 @@ class Parts:
         )
         self.pruner = Pruner(store, ticked).loop()
         self.scheduler = Scheduler(store, wakeup, ticked)
-        self.verifier = Verifier(store, self.handlers, self.caller.coroutines, ring)
+        self.verifier = Verifier(store, self.handlers, self.caller.coroutines, ring, self.ledger)
 
     @property
     def loops(self) -> tuple[Loop, ...]:
