@@ -135,15 +135,16 @@ def gather(
 ) -> Signals:
     """One look; what costs much is looked at by one process for all.
 
-    Not `anew`: nothing is written, so that it can be asked of a store that is sealed; where jobs stand is
-    then left out unless somebody has looked lately.
+    Not `anew`: nothing is written, so that it can be asked of a store that is sealed, and only what warnings
+    need is read. Where jobs stand is then left out unless somebody has looked lately.
     """
-    sample = store.take_sample(LOOKED) if anew else store.sample()
-    if not anew and (sample.age is None or sample.age > STALE):
-        sample = Sample()
     sighting = store.sight(TAKEN_WITHIN)
-    happened = store.increases([WINDOW])[WINDOW]
-    return judge(sample, sighting, happened, types, fleet)
+    if anew:
+        happened = store.increases([WINDOW])[WINDOW]
+        return judge(store.take_sample(LOOKED), sighting, happened, types, fleet)
+    sample = store.sample()
+    lately = sample.age is not None and sample.age <= STALE
+    return judge(sample if lately else Sample(), sighting, {}, types, fleet)
 
 
 def judge(
