@@ -21,8 +21,8 @@ from windlass.store.observing import Step
 from windlass.store.protocol import Store
 
 HEADROOM = 0.3
-# Bytes of a record besides its payload, and what indexes take on top. SQLite takes 380 for a job that completed
-# at once, and 15 % for indexes; with a retry or two, a key, and PostgreSQL's larger rows this is about right.
+# Bytes of a record besides its payload, and what indexes take on top. For a job that completed at once SQLite
+# takes 380 and 15 %; with a retry or two, a key, and PostgreSQL's larger rows this is about right.
 RECORD = 500
 INDEX_SHARE = 0.3
 _QUANTILE = 0.99
