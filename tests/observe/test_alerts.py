@@ -170,6 +170,10 @@ FAULTS: dict[str, tuple[Step, Step]] = {
     ),
     "WindlassDoneTwice": (_done_twice, _after(11)),
     "WindlassMoreDoneThanCame": (_more_done_than_came, _enqueue(200)),
+    "WindlassCompletedButWrong": (
+        lambda stage: stage.ledger.count_each([MAIL], names.MISMATCHED),
+        _after(11),
+    ),
     "WindlassRecordsNotPruned": (
         _both(_enqueue(1), _work(1), lambda stage: stage.clock.advance(10 * 86_400)),
         lambda stage: stage.store.prune(Retention()),

@@ -22,7 +22,7 @@ def _logged() -> Iterator[tuple[str, str, str]]:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _is_logger(node.func):
                 level = node.func.attr
                 message = node.args[1 if level == "log" else 0]
-                names = [each.value for each in ast.walk(message) if isinstance(each, ast.Constant)]
+                names = [str(each.value) for each in ast.walk(message) if isinstance(each, ast.Constant)]
                 place = f"{path.relative_to(HERE)}:{node.lineno}"
                 assert names, f"{place}: an event's name stands in the call that logs it"
                 yield from ((name, level, place) for name in names)

@@ -49,8 +49,9 @@ class Spans:
 
 
 def _context(span: ReadableSpan) -> trace.SpanContext:
-    assert span.context is not None
-    return span.context
+    context: trace.SpanContext | None = span.context
+    assert context is not None
+    return context
 
 
 @pytest.fixture

@@ -111,7 +111,7 @@ def _told(found: Plan) -> Iterator[str]:
     load = found.load
     yield f"{_rate(load.rate)} that take {took(load.run)}, kept for {duration(load.keep)}:"
     yield ""
-    yield f"  running at once   {found.busy:,.4g} jobs"
+    yield f"  running at once   {f'{found.busy:,.4g} jobs' if found.busy >= 1 else 'less than one job'}"
     in_time = f"99 of 100 start within {duration(load.wait)}"
     yield f"  slots             {number(found.slots_in_time)} so that {in_time}"
     yield f"                    {number(found.slots)} with 30 % to spare, which carry {_rate(found.capacity)}"

@@ -105,7 +105,8 @@ def error_line(error: Error | None) -> str:
 def _facts(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
     yield "type", one_line(job.type) + (f"  (schema {job.schema_version})" if job.schema_version != 1 else "")
     yield "priority", str(job.priority)
-    for name, given in (("key", job.key), ("tenant", job.tenant), ("reference", job.payload_ref)):
+    named = ("key", job.key), ("tenant", job.tenant), ("reference", job.payload_ref), ("trace", job.trace)
+    for name, given in named:
         if given:
             yield name, one_line(given)
     yield "attempts", _attempts_line(job)
@@ -144,7 +145,7 @@ def _attempts(history: Sequence[Attempt], screen: Screen) -> Iterator[str]:
         duration = took(attempt.finished_at - attempt.started_at)
         yield (
             f"{screen.strong(f'#{attempt.number}')}  {screen.paint(attempt.outcome, colour)} after {duration}"
-            f", {_clock(attempt.started_at)}, by {one_line(attempt.worker)}"
+            f", {_clock(attempt.started_at)}, by {one_line(attempt.worker)}{_release(attempt)}"
         )
         if attempt.output is not None:
             yield from _output(attempt.output)
@@ -153,6 +154,10 @@ def _attempts(history: Sequence[Attempt], screen: Screen) -> Iterator[str]:
             lines = block(attempt.error.traceback or "")
             # A single line is the error once more.
             yield from (f"    {line}" for line in lines if len(lines) > 1)
+
+
+def _release(attempt: Attempt) -> str:
+    return f" ({one_line(attempt.app)})" if attempt.app else ""
 
 
 def _output(output: Output) -> Iterator[str]:

@@ -350,6 +350,13 @@ ALERTS: tuple[Alert, ...] = (
         anchor="workers-have-died",
     ),
     Alert(
+        name="WindlassCompletedButWrong",
+        expression="increase(windlass_checks_mismatched_total[10m]) > 0",
+        severity=Severity.PAGE,
+        summary="{type}: completed jobs had not done what they should",
+        anchor="completed-but-wrong",
+    ),
+    Alert(
         name="WindlassRecordsNotPruned",
         expression="windlass_archive_oldest_age_seconds > windlass_archive_kept_seconds + 172800",
         lasting=60 * _MINUTE,

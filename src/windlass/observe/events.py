@@ -63,6 +63,7 @@ EVENTS = (
         "The time for a shutdown is over: these `jobs` are stopped and given back",
     ),
     Event("worker.unsettled", "warning", "A worker stops while so many `outcomes` are not written"),
+    Event("worker.uncounted", "warning", "A worker stops and could not tell its last second's counts"),
     Event("worker.left_silently", "warning", "A worker could not say that it stops; others will notice"),
     Event("worker.stopped", "info", "A worker has stopped"),
     Event("worker.stop_hook_failed", "error", "A hook of the application raised while the worker stopped"),
@@ -128,6 +129,9 @@ EVENTS = (
     Event("server.look_failed", "warning", "The server could not look at the store; it tries again"),
     Event("server.failed", "error", "A mistake of ours; the caller got a 500"),
     Event("server.ended", "error", "The server ended by a mistake of ours"),
+    Event("alert.fires", "warning", "The condition of an `alert` has held for long enough"),
+    Event("alert.over", "warning", "It holds no more"),
+    Event("alert.not_told", "warning", "The webhook of an alert did not answer"),
     Event("log.dropped", "warning", "Nobody took so many `lines` of this log"),
 )
 

@@ -20,6 +20,7 @@ from windlass.settings import KEY, Settings
 from windlass.store.flow import Switches
 from windlass.store.observing import Past, Sample, Standing, Step
 from windlass.store.protocol import Store, WorkerInfo
+from windlass.store.signalling import Sighting
 
 # More types than this have their counts under the last label together: a scrape stays small.
 MOST_TYPES = 200
@@ -46,6 +47,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     types: Mapping[str, TypeInfo]
     settings: Settings
     oldest_record: datetime | None
+    sighting: Sighting
 
 
 def read_facts(store: Store) -> Facts:
@@ -63,6 +65,7 @@ def read_facts(store: Store) -> Facts:
         types=store.types(),
         settings=held,
         oldest_record=store.oldest_record(),
+        sighting=store.sight(RATES),
     )
 
 
@@ -75,6 +78,7 @@ def families(facts: Facts) -> list[Family]:
         *_fleet(facts, _Types(types)),
         *_flow(facts, _Types(types)),
         *_archive(facts),
+        *_signals(facts, _Types(types)),
         family(metrics.DESIRED, [((), desired_workers(facts))]),
         family(metrics.STORE_UP, [((), 1)]),
     ]
@@ -214,7 +218,7 @@ def _known(span: timedelta | None) -> list[tuple[tuple[str, ...], float]]:
 
 def _fleet(facts: Facts, types: _Types) -> list[Family]:
     fleet = seen(facts.workers, facts.now)
-    versions = Counter(worker.version for worker in fleet.alive)
+    versions = Counter(worker.app or worker.version for worker in fleet.alive)
     slots = {
         "all": sum(worker.slots for worker in fleet.alive),
         "busy": sum(worker.busy for worker in fleet.alive),
@@ -248,6 +252,19 @@ def _archive(facts: Facts) -> list[Family]:
         family(metrics.ARCHIVE_AGE, _known(age)),
         family(metrics.ARCHIVE_KEPT, _known(facts.settings.keep_ended)),
     ]
+
+
+def _signals(facts: Facts, types: _Types) -> list[Family]:
+    """When upkeep last succeeded, and what is still to be verified."""
+    waiting: Counter[str] = Counter()
+    for each in facts.sighting.verdicts:
+        waiting[types.label(each.type)] += each.waiting
+    ages = [
+        ((name,), max(0.0, (facts.now - at).total_seconds()))
+        for name, at in sorted(facts.sighting.ticks.items())
+    ]
+    counts = [((name,), float(count)) for name, count in sorted(waiting.items())]
+    return [family(metrics.TICK_AGE, ages), family(metrics.CHECKS_WAITING, counts)]
 
 
 # --- how many workers it takes ------------------------------------------------------------------

@@ -64,6 +64,12 @@ COUNTED: tuple[Metric, ...] = (
     _of_type(
         "windlass_results_late_total", names.LATE, "Results dropped: the job was somebody else's by then"
     ),
+    _of_type("windlass_checks_matched_total", names.MATCHED, "Verified jobs that did what they should"),
+    _of_type(
+        "windlass_checks_mismatched_total",
+        names.MISMATCHED,
+        "Completed jobs that had not done what they should",
+    ),
     _of_all("windlass_leases_renewed_total", names.RENEWED, "Leases of long jobs that were renewed"),
     _of_all("windlass_leases_lost_total", names.LOST, "Leases that were lost while their job ran"),
     _of_all("windlass_workers_lost_total", names.WORKERS_LOST, "Workers that were declared dead"),
@@ -115,12 +121,15 @@ ARCHIVE_AGE = _gauge(
     "windlass_archive_oldest_age_seconds", "When the oldest record ended, to the day on PostgreSQL"
 )
 ARCHIVE_KEPT = _gauge("windlass_archive_kept_seconds", "How long records are to be kept")
+TICK_AGE = _gauge("windlass_tick_age_seconds", "Since upkeep last succeeded anywhere", "tick")
+CHECKS_WAITING = _gauge("windlass_checks_waiting", "Verification samples that are not checked yet", "type")
 DESIRED = _gauge("windlass_desired_workers", "How many workers the load asks for")
 STORE_UP = _gauge("windlass_store_up", "1 if the store answered this scrape")
 
 STANDING: tuple[Metric, ...] = (
     *(QUEUE_DEPTH, OLDEST_DUE, PROCESSING, STUCK, DLQ_DEPTH, DLQ_OLDEST, SAMPLE_AGE, SAMPLE_TIME),
-    *(WORKERS, VERSIONS, SLOTS, SERVING, PAUSED, BREAKER, ARCHIVE_AGE, ARCHIVE_KEPT, DESIRED, STORE_UP),
+    *(WORKERS, VERSIONS, SLOTS, SERVING, PAUSED, BREAKER, ARCHIVE_AGE, ARCHIVE_KEPT),
+    *(TICK_AGE, CHECKS_WAITING, DESIRED, STORE_UP),
 )
 
 

@@ -24,6 +24,9 @@ RELEASED = "released"
 REAPED = "reaped"
 # Results that came when their job was somebody else's by then.
 LATE = "late"
+# What came of verification samples.
+MATCHED = "matched"
+MISMATCHED = "mismatched"
 # Of all of them together.
 RENEWED = "renewed"
 LOST = "lost"

@@ -21,7 +21,8 @@ from windlass.store.observing import Step
 from windlass.store.protocol import Store
 
 HEADROOM = 0.3
-# Bytes of a job's record besides its payload, and what indexes take on top, as measured (make growth).
+# Bytes of a record besides its payload, and what indexes take on top. For a job that completed at once SQLite
+# takes 380 and 15 %; with a retry or two, a key, and PostgreSQL's larger rows this is about right.
 RECORD = 500
 INDEX_SHARE = 0.3
 _QUANTILE = 0.99

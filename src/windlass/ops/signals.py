@@ -36,6 +36,8 @@ WITHIN: dict[str, timedelta] = {
 }
 # A check that is so much behind its time is not made by anybody.
 CHECKED_WITHIN = timedelta(minutes=15)
+# Somebody is warned of a mismatch for so long.
+REMEMBERED = timedelta(days=1)
 WAITING = (View.DUE, View.SCHEDULED, View.RETRYING, View.WAITING)
 
 
@@ -135,15 +137,16 @@ def gather(
 ) -> Signals:
     """One look; what costs much is looked at by one process for all.
 
-    Not `anew`: nothing is written, so that it can be asked of a store that is sealed; where jobs stand is
-    then left out unless somebody has looked lately.
+    Not `anew`: nothing is written, so that it can be asked of a store that is sealed, and only what warnings
+    need is read. Where jobs stand is then left out unless somebody has looked lately.
     """
-    sample = store.take_sample(LOOKED) if anew else store.sample()
-    if not anew and (sample.age is None or sample.age > STALE):
-        sample = Sample()
     sighting = store.sight(TAKEN_WITHIN)
-    happened = store.increases([WINDOW])[WINDOW]
-    return judge(sample, sighting, happened, types, fleet)
+    if anew:
+        happened = store.increases([WINDOW])[WINDOW]
+        return judge(store.take_sample(LOOKED), sighting, happened, types, fleet)
+    sample = store.sample()
+    lately = sample.age is not None and sample.age <= STALE
+    return judge(sample if lately else Sample(), sighting, {}, types, fleet)
 
 
 def judge(
@@ -168,7 +171,12 @@ def judge(
         balances=tuple(_balances(happened)),
         checked=checked,
         ticks=beats,
-        warnings=(*_of_untaken(untaken), *_of_bands(bands), *_of_checks(checked), *_of_ticks(beats)),
+        warnings=(
+            *_of_untaken(untaken),
+            *_of_bands(bands),
+            *_of_checks(checked, sighting.now),
+            *_of_ticks(beats),
+        ),
     )
 
 
@@ -241,7 +249,8 @@ def _why(
 def _balances(happened: Mapping[tuple[str, str], int]) -> Iterator[Balance]:
     for name in sorted({job_type for job_type, _ in happened if job_type}):
         told = {which: happened.get((name, which), 0) for which in _BALANCED}
-        yield Balance(type=name, **told)
+        if any(told.values()):
+            yield Balance(type=name, **told)
 
 
 _BALANCED = (
@@ -315,9 +324,9 @@ def _of_bands(bands: Iterable[Band]) -> Iterator[str]:
             )
 
 
-def _of_checks(checked: Iterable[Checked]) -> Iterator[str]:
+def _of_checks(checked: Iterable[Checked], now: datetime) -> Iterator[str]:
     for each in checked:
-        if each.mismatched:
+        if each.last_mismatch_at is not None and now - each.last_mismatch_at <= REMEMBERED:
             made = each.matched + each.mismatched
             last = f", the last one {each.last_mismatch_job}" if each.last_mismatch_job else ""
             yield (

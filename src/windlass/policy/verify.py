@@ -17,6 +17,7 @@ _LONGEST_DELAY = timedelta(days=7)
 # What a check may take besides the handler's own parameters.
 _MORE = ("job", "result")
 _DIGITS = 8
+_NUMBERS = 2.0**32
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Verify:
 
     def samples(self, job_id: str) -> bool:
         """Whether this job is one of those that are checked: decided by its id, so always alike."""
-        return int(job_id[-_DIGITS:], 16) < self.share * 16**_DIGITS
+        return int(job_id[-_DIGITS:], 16) < self.share * _NUMBERS
 
     def call(self, arguments: Mapping[str, Any]) -> Any:
         """Ask, with those of the arguments that it takes; one that the payload left out is left out here."""
@@ -51,7 +52,7 @@ def make_verify(
         return None
     if not callable(function):
         raise InvalidValue("verify", function, "a function that answers True or False")
-    share = USUAL_SHARE if sample is None else sample
+    share: object = USUAL_SHARE if sample is None else sample
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
         raise InvalidValue("sample", sample, "a share above 0 and up to 1")
     delay = USUAL_DELAY if after is None else parse_duration(after, "verify_after")

@@ -140,7 +140,8 @@ class Settler:
         return [self._queue.popleft() for _ in range(min(_BATCH, len(self._queue)))]
 
     def _write(self, batch: Sequence[Settlement]) -> None:
-        began, told = monotonic(), tracing.moment() if tracing.on() else None
+        traced = tracing.moment() if tracing.on() else None
+        began = monotonic()
         try:
             lost = self.store.settle(batch)
         except StoreError:
@@ -153,9 +154,9 @@ class Settler:
             log.exception("settle.failed", extra=batch[0].lease.fields)
             self._runs.drop([batch[0].lease.token])
             return
+        if traced is not None:
+            self._trace(batch, traced)
         self._ledger.measure(names.SETTLE, monotonic() - began)
-        if told is not None:
-            self._trace(batch, told)
         self._runs.drop(settlement.lease.token for settlement in batch)
         self._count(batch, lost)
 

@@ -16,6 +16,8 @@ import msgspec
 
 from windlass.job import Job, named
 from windlass.loop import Loop
+from windlass.observe import names
+from windlass.observe.ledger import Ledger
 from windlass.payload import Ring
 from windlass.registry import Handler
 from windlass.store.protocol import Store
@@ -31,15 +33,22 @@ _AT_ONCE = 10
 _TAKEN_FOR = timedelta(minutes=5)
 _AFTER_ERROR = timedelta(minutes=1)
 _MOST_TAKES = 5
+_COUNTED = {Verdict.MATCHED: names.MATCHED, Verdict.MISMATCHED: names.MISMATCHED}
 
 
 class Verifier:
     """Takes samples that are due, asks the application, and counts what it says."""
 
     def __init__(
-        self, store: Store, handlers: Mapping[str, Handler], coroutines: Coroutines, ring: Callable[[], Ring]
+        self,
+        store: Store,
+        handlers: Mapping[str, Handler],
+        coroutines: Coroutines,
+        ring: Callable[[], Ring],
+        ledger: Ledger,
     ) -> None:
         self._store = store
+        self._ledger = ledger
         self._handlers = {name: handler for name, handler in handlers.items() if handler.verify is not None}
         self._coroutines = coroutines
         self._ring = ring
@@ -96,7 +105,11 @@ class Verifier:
 
     def _end(self, check: Check, job: Job | None, verdict: Verdict) -> None:
         fields = {"job": check.job_id, "type": check.type} if job is None else named(job)
-        if self._store.end_check(check, verdict) and verdict is not Verdict.MATCHED:
+        if not self._store.end_check(check, verdict):
+            return
+        if verdict in _COUNTED:
+            self._ledger.count_each([check.type], _COUNTED[verdict])
+        if verdict is not Verdict.MATCHED:
             mismatched = verdict is Verdict.MISMATCHED
             log.warning("check.mismatched" if mismatched else "check.given_up", extra=fields)
 

@@ -69,6 +69,7 @@ class WorkerDocument(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     pid: int
     version: str
+    app: str
     types: list[str]
     slots: int
     busy: int
