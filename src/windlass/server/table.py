@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windlass.server import apikeys, dashboard, docs, health, jobs, leases, operate, schedules, stream
+from windlass.server import apikeys, docs, health, jobs, leases, operate, schedules, stream
 from windlass.server.routes import Route
 
 ROUTES: tuple[Route, ...] = (
@@ -15,5 +15,3 @@ ROUTES: tuple[Route, ...] = (
     *health.ROUTES,
     *docs.ROUTES,
 )
-# What a browser is served, which is no part of the contract.
-PAGES: tuple[Route, ...] = dashboard.ROUTES
