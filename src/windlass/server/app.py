@@ -15,12 +15,13 @@ from starlette.routing import Router
 from windlass.errors import StoreError, WindlassError
 from windlass.server import problems
 from windlass.server.call import Call, HungUp
+from windlass.server.dashboard import ROUTES as PAGES
 from windlass.server.identity import Need
 from windlass.server.observing import ENQUEUES, note_enqueue
 from windlass.server.openapi import contract
 from windlass.server.problems import Problem
 from windlass.server.reply import Reply
-from windlass.server.table import PAGES, ROUTES
+from windlass.server.table import ROUTES
 from windlass.server.wire import exchange
 
 if TYPE_CHECKING:

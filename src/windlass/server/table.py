@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from windlass.server import (
     apikeys,
-    dashboard,
     docs,
     health,
     jobs,
@@ -33,5 +32,3 @@ ROUTES: tuple[Route, ...] = (
     *health.ROUTES,
     *docs.ROUTES,
 )
-# What a browser is served, which is no part of the contract.
-PAGES: tuple[Route, ...] = dashboard.ROUTES
