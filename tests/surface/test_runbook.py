@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.crash.processes import until
 from tests.surface.conftest import Answer, Terminal
+from tests.waiting import until
 from windlass import Queue
 from windlass.cli.main import cli
 from windlass.ops import Ops
