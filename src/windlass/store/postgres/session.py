@@ -71,6 +71,12 @@ USES: dict[str, dict[str, str]] = {
 }
 
 
+def newest(parts: Sequence[str]) -> str:
+    """The newest rows of several statements. Each is cut by itself: else all rows of all would be sorted."""
+    cut = "order by seq desc limit :limit"
+    return " union all ".join(f"({part} {cut})" for part in parts) + f" {cut}"
+
+
 class Statement(NamedTuple):
     """A text with numbered parameters, their names in order, and the text as it is kept, with the names."""
 
@@ -203,8 +209,8 @@ class PostgresTx:
         return self._run(self._statements[statement], values).rowcount
 
     def search(self, parts: Sequence[str], clauses: str, values: Mapping[str, object]) -> Sequence[Row]:
-        found = self._together(parts, clauses)
-        return self._run(Statement.of(f"{found} order by seq desc limit :limit"), values).fetchall()
+        texts = [self._statements[name].named.replace(_MARK, clauses) for name in parts]
+        return self._run(Statement.of(newest(texts)), values).fetchall()
 
     def count(self, parts: Sequence[str], clauses: str, values: Mapping[str, object]) -> int:
         found = self._together(parts, clauses)
