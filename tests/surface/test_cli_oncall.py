@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 
@@ -78,6 +80,12 @@ def test_doctor_answers_with_its_exit_code(windlass: Terminal) -> None:
     assert "BAD workers" in ill.out
     assert "to mend it: windlass worker start" in ill.out
     assert "ok " not in ill.out
+    # A store of an older release.
+    with contextlib.closing(sqlite3.connect("windlass.db")) as connection, connection:
+        connection.execute("delete from windlass_schema where number > 1")
+    old = windlass("doctor", "--json")
+    assert (old.code, old.json["findings"][-1]["name"]) == (1, "schema")
+    assert old.json["findings"][-1]["mend"] == "windlass db migrate"
     served = windlass("doctor", "--db", "http://127.0.0.1:1")
     assert (served.code, served.err.count("\n")) == (1, 1)
 

@@ -90,7 +90,7 @@ def find_within(
 def _is_indexed(where: Filter) -> bool:
     """Whether an index leads to what is looked for, and to nothing else."""
     dead = Filter(states=(JobState.DEAD,), types=where.types)
-    return where in (Filter(), dead) or bool(where.ids or where.batch)
+    return where == dead or bool(where.ids or where.batch)
 
 
 class _Term(NamedTuple):

@@ -14,7 +14,7 @@ from windlass.store.explaining import Facts
 # A line of a dead group's past has so many points.
 POINTS = 24
 # The dead are many after an incident: so many of the newest are grouped.
-MOST_DEAD = 10_000
+MOST_DEAD = 5_000
 
 
 class DeadGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ class DeadGroups(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TableHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """A table of ours, as the database's own statistics tell; days of the archive count as one."""
+    """A table of ours, as the database's statistics tell (in a file: counted up to 100,000)."""
 
     name: str
     rows: int

@@ -19,7 +19,7 @@ from windlass.store.protocol import StoreStatus
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from windlass.store.migration import Migration
+    from windlass.store.migration import Migration, Schema
     from windlass.store.postgres.address import Address
     from windlass.store.postgres.session import Connection, PostgresTx
     from windlass.store.transaction import Row
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _MOST_COUNTED = 1_000_000
 # So long an open transaction may hold back the cleaning up before a person should know.
 _LONG_SECONDS = 60
+_KIND = "postgresql"
 # What a server must not be without; the first of each is what it should be.
 _SETTINGS = {
     "fsync": ("on",),
@@ -52,6 +53,22 @@ def status(tx: PostgresTx, address: Address, known: Sequence[Migration]) -> Stor
     """Size, versions and warnings."""
     [sizes] = tx.rows("sizes", limit=_MOST_COUNTED)
     [server] = tx.rows("server")
+    found = schema.look(tx, known)
+    return StoreStatus(
+        url=address.shown,
+        kind=_KIND,
+        version=_version(server),
+        schema=found.number or 0,
+        newest_schema=found.newest,
+        size_bytes=int(server["size"]),
+        live=sizes["live"],
+        archived=sizes["archived"],
+        invalid_indexes=found.invalid_indexes,
+        notes=_notes(tx, address, server, found),
+    )
+
+
+def _notes(tx: PostgresTx, address: Address, server: Row, found: Schema) -> tuple[str, ...]:
     notes = []
     if server["oldest"] > _LONG_SECONDS:
         notes.append(
@@ -64,7 +81,6 @@ def status(tx: PostgresTx, address: Address, known: Sequence[Migration]) -> Stor
         )
     elif not address.notify:
         notes.append("windlass_notify=off: workers are not notified of new jobs, but look every second")
-    found = schema.look(tx, known)
     if found.invalid_indexes:
         notes.append(
             f"half-made indexes slow down what needs them: {', '.join(found.invalid_indexes)}; "
@@ -73,28 +89,22 @@ def status(tx: PostgresTx, address: Address, known: Sequence[Migration]) -> Stor
     arriving = tx.row("move")
     if arriving is not None and arriving["state"] == State.FILLING:
         notes.append(f"is being filled by a move from {arriving['place']}; nobody can write until it is over")
-    return StoreStatus(
-        url=address.shown,
-        kind="postgresql",
-        version=server["version"].partition(" ")[0],
-        schema=found.number or 0,
-        newest_schema=found.newest,
-        size_bytes=int(server["size"]),
-        live=sizes["live"],
-        archived=sizes["archived"],
-        invalid_indexes=found.invalid_indexes,
-        notes=tuple(notes),
-    )
+    return tuple(notes)
 
 
-def database(tx: PostgresTx, status: StoreStatus) -> DatabaseHealth:
-    """How the database is."""
+def _version(server: Row) -> str:
+    return str(server["version"]).partition(" ")[0]
+
+
+def database(tx: PostgresTx, address: Address, known: Sequence[Migration]) -> DatabaseHealth:
+    """How the database is, by its own statistics: no job is counted for it."""
+    [server] = tx.rows("server")
     [found] = tx.rows("sessions")
     holder = tx.row("oldest_transaction")
     return DatabaseHealth(
-        kind=status.kind,
-        version=status.version,
-        size_bytes=status.size_bytes,
+        kind=_KIND,
+        version=_version(server),
+        size_bytes=int(server["size"]),
         tables=[_table(row) for row in tx.rows("tables")],
         settings=[
             DatabaseSetting(
@@ -102,7 +112,7 @@ def database(tx: PostgresTx, status: StoreStatus) -> DatabaseHealth:
             )
             for name, allowed in _SETTINGS.items()
         ],
-        notes=list(status.notes),
+        notes=list(_notes(tx, address, server, schema.look(tx, known))),
         oldest=None if holder is None else _oldest(holder),
         sessions=found["sessions"],
         most_sessions=found["most_sessions"],

@@ -198,7 +198,7 @@ class PostgresStore(SharedVerbs):
         return self._read(health.status, self.address, self._known)
 
     def database(self) -> DatabaseHealth:
-        return self._read(health.database, self.status())
+        return self._read(health.database, self.address, self._known)
 
     def backup(self, path: str) -> None:
         health.backup(self.address, path)

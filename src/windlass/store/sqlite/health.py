@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from windlass.store.transaction import Tx
 
 _MOST_COUNTED = 1_000_000
+# A page that is looked at must not wait for a count.
+_MOST_SHOWN = 100_000
 # What holds for connections of ours; the first of each is what it should be.
 _SETTINGS = {"journal_mode": ("wal",), "synchronous": ("2", "3"), "auto_vacuum": ("2", "1", "0")}
 _NETWORK_FILES = frozenset(
@@ -30,9 +32,11 @@ _NETWORK_FILES = frozenset(
 )
 
 
-def status(connection: sqlite3.Connection, path: str, known: Sequence[Migration]) -> StoreStatus:
-    """Size, versions and warnings."""
-    sizes = SqliteTx(connection, statements.load(schema.DIALECT), 0).row("sizes", limit=_MOST_COUNTED)
+def status(
+    connection: sqlite3.Connection, path: str, known: Sequence[Migration], most: int = _MOST_COUNTED
+) -> StoreStatus:
+    """Size, versions and warnings; jobs are counted up to `most`."""
+    sizes = SqliteTx(connection, statements.load(schema.DIALECT), 0).row("sizes", limit=most)
     assert sizes is not None  # noqa: S101 - an aggregate has a row
     found = schema.look(connection, known)
     moved = connection.execute("select state, place from windlass_moves").fetchone()
@@ -52,7 +56,7 @@ def status(connection: sqlite3.Connection, path: str, known: Sequence[Migration]
 
 def database(connection: sqlite3.Connection, path: str, known: Sequence[Migration]) -> DatabaseHealth:
     """How the file is."""
-    found = status(connection, path, known)
+    found = status(connection, path, known, _MOST_SHOWN)
     pages = {name: _pragma(connection, name) for name in ("page_size", "page_count", "freelist_count")}
     room = None if path == MEMORY else shutil.disk_usage(Path(path).absolute().parent).free
     return DatabaseHealth(
