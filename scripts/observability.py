@@ -5,7 +5,6 @@ Run it after a change there: `.venv/bin/python scripts/observability.py`. A test
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from windlass.observe.alerts import ALERTS
@@ -22,7 +21,8 @@ def files() -> dict[Path, str]:
     page = PAGE.read_text(encoding="utf-8")
     for name, table in tables().items():
         begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
-        page = re.sub(f"(?s){re.escape(begin)}.*?{re.escape(end)}", lambda _, t=table: t, page)
+        before, _, rest = page.partition(begin)
+        page = before + table + rest.partition(end)[2]
     return {
         PAGE: page,
         ROOT / "deploy" / "prometheus" / "windlass.rules.yml": rules(),

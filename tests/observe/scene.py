@@ -13,12 +13,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.conformance.scene import BOOM, LEASE, MAIL, REPORT, TYPES, a_job
 from windlass import connect
 from windlass.clock import ManualClock
-from windlass.job import Error, Lease, Reason
+from windlass.job import Error, JobState, Lease, Reason
 from windlass.observe.ledger import Ledger
 from windlass.observe.promql import Series
 from windlass.ops import Ops
 from windlass.outcome import Again, Dead, Done, Outcome, Policy
-from windlass.store.protocol import Settlement, Store, Vitals, Want, WorkerInfo
+from windlass.store.protocol import Filter, Settlement, Store, Vitals, Want, WorkerInfo
 from windlass.upkeep.reaper import Reaper
 from windlass.upkeep.watchman import Watchman
 
@@ -59,6 +59,8 @@ class Scrapes:
 
 class Stage:
     """One store, one worker that does what it is told, and somebody who scrapes."""
+
+    dead = Filter(states=(JobState.DEAD,))
 
     def __init__(self, url: str, clock: ManualClock) -> None:
         self.url = url

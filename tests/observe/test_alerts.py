@@ -18,7 +18,7 @@ from windlass.server.observing import note_enqueue
 from windlass.store.flow import BreakerState
 from windlass.store.protocol import Filter, Retention
 
-Step = Callable[[Stage], None]
+Step = Callable[[Stage], object]
 
 
 def _both(*steps: Step) -> Step:
@@ -132,7 +132,7 @@ FAULTS: dict[str, tuple[Step, Step]] = {
     "WindlassNobodyLooks": (_nobody_looks, _look),
     "WindlassNoWorkers": (
         _enqueue(1, type="orphaned"),
-        lambda stage: stage.worker("worker-2", ("orphaned",)) and None,
+        lambda stage: stage.worker("worker-2", ("orphaned",)),
     ),
     "WindlassWorkerSilent": (_silence, lambda stage: stage.reap("worker-2")),
     "WindlassWorkersDie": (_three_die, _after(11)),
@@ -161,12 +161,12 @@ FAULTS: dict[str, tuple[Step, Step]] = {
     "WindlassEnqueueErrors": (_enqueue_errors, _after(6)),
     "WindlassEnqueueUnusual": (_enqueue(1_001), _after(11)),
     "WindlassBreakerOpen": (
-        lambda stage: stage.store.set_breaker(MAIL, BreakerState.OPEN) and None,
-        lambda stage: stage.store.set_breaker(MAIL, BreakerState.CLOSED) and None,
+        lambda stage: stage.store.set_breaker(MAIL, BreakerState.OPEN),
+        lambda stage: stage.store.set_breaker(MAIL, BreakerState.CLOSED),
     ),
     "WindlassPausedWithJobs": (
-        _both(_enqueue(1), lambda stage: stage.store.pause(MAIL) and None),
-        lambda stage: stage.store.resume(MAIL) and None,
+        _both(_enqueue(1), lambda stage: stage.store.pause(MAIL)),
+        lambda stage: stage.store.resume(MAIL),
     ),
     "WindlassDoneTwice": (_done_twice, _after(11)),
     "WindlassMoreDoneThanCame": (_more_done_than_came, _enqueue(200)),
@@ -176,7 +176,7 @@ FAULTS: dict[str, tuple[Step, Step]] = {
     ),
     "WindlassRecordsNotPruned": (
         _both(_enqueue(1), _work(1), lambda stage: stage.clock.advance(10 * 86_400)),
-        lambda stage: stage.store.prune(Retention()) and None,
+        lambda stage: stage.store.prune(Retention()),
     ),
     "WindlassQueueingBurnsFast": (_slow_start, _after(10)),
     "WindlassQueueingBurnsSlowly": (_slow_start, _after(40)),

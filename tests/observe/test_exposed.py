@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.observe.scene import MAIL, Stage, parsed, staged
 from windlass.observe import gather, names
-from windlass.observe.alerts import ALERTS
+from windlass.observe.alerts import ALERTS, RUNBOOK
 from windlass.observe.expose import family, render
 from windlass.observe.metrics import COUNTED, FAILURES, METRICS, OWN, REQUESTS, STANDING, Kind, Metric
 from windlass.worker.exposing import expose
@@ -145,6 +145,13 @@ def test_the_page_has_every_metric_and_alert() -> None:
     page = (ROOT / "docs" / "observability.md").read_text(encoding="utf-8")
     for name in (*(metric.name for metric in METRICS), *(alert.name for alert in ALERTS)):
         assert f"| `{name}` |" in page
+
+
+@pytest.mark.skipif(not (ROOT / RUNBOOK).exists(), reason="there is no runbook")
+def test_every_alert_names_an_entry_of_the_runbook() -> None:
+    heads = re.findall(r"^## (.+)$", (ROOT / RUNBOOK).read_text(encoding="utf-8"), re.MULTILINE)
+    anchors = {re.sub(r"[^a-z0-9 -]", "", head.lower()).replace(" ", "-") for head in heads}
+    assert {alert.anchor for alert in ALERTS} <= anchors
 
 
 def test_the_dashboard_asks_for_metrics_that_there_are() -> None:

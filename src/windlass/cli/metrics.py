@@ -77,8 +77,8 @@ def _average(milliseconds: float | None) -> str:
     examples="""
         windlass alerts
         windlass alerts --json
-        windlass alerts --rules > windlass.rules.yml
-        windlass alerts --dashboard > windlass.json
+        windlass alerts --rules
+        windlass alerts --dashboard
     """,
 )
 @click.option("--rules", is_flag=True, help="Print the rule file for Prometheus instead.")

@@ -102,7 +102,10 @@ _SLOW = ("6h", "30m", 6.0)
 
 def _burn(share: str, long: str, short: str, times: float) -> str:
     bound = f"{times * _BUDGET:g}"
-    return f"({share.replace('RANGE', long)}) > {bound} and ({share.replace('RANGE', short)}) > {bound}"
+    # One failure of two jobs says nothing yet.
+    enough = f"increase(windlass_jobs_started_total[{long}]) > 10"
+    shares = (share.replace("RANGE", stretch) for stretch in (long, short))
+    return " and ".join([*(f"({each}) > {bound}" for each in shares), f"on (type) {enough}"])
 
 
 def _beyond(measure: str, seconds: int) -> str:
@@ -147,7 +150,7 @@ ALERTS: tuple[Alert, ...] = (
         lasting=timedelta(seconds=30),
         severity=Severity.PAGE,
         summary="the store does not answer",
-        anchor="the-store-is-away",
+        anchor="producers-get-errors",
     ),
     Alert(
         name="WindlassNobodyLooks",
@@ -155,7 +158,7 @@ ALERTS: tuple[Alert, ...] = (
         lasting=_MINUTE,
         severity=Severity.PAGE,
         summary="no worker and no server has looked at the queue for two minutes",
-        anchor="no-workers",
+        anchor="jobs-are-late",
     ),
     Alert(
         name="WindlassNoWorkers",
@@ -163,34 +166,34 @@ ALERTS: tuple[Alert, ...] = (
         lasting=_MINUTE,
         severity=Severity.PAGE,
         summary="{type}: jobs are due and no running worker takes them",
-        anchor="no-workers",
+        anchor="jobs-are-late",
     ),
     Alert(
         name="WindlassWorkerSilent",
         expression='windlass_workers{state="silent"} > 0',
         lasting=_MINUTE,
         summary="a worker has stopped beating, and nobody has taken its jobs back yet",
-        anchor="dead-workers",
+        anchor="workers-have-died",
     ),
     Alert(
         name="WindlassWorkersDie",
         expression="increase(windlass_workers_lost_total[10m]) > 2",
         severity=Severity.PAGE,
         summary="workers die again and again",
-        anchor="dead-workers",
+        anchor="workers-have-died",
     ),
     Alert(
         name="WindlassWorkerRestarts",
         expression="increase(windlass_worker_restarts_total[10m]) > 3",
         severity=Severity.PAGE,
         summary="workers are started again and again",
-        anchor="crash-loop",
+        anchor="workers-have-died",
     ),
     Alert(
         name="WindlassOutOfMemory",
         expression='increase(windlass_job_failures_total{reason="memory_limit"}[10m]) > 0',
         summary="{type}: jobs were ended for their memory",
-        anchor="out-of-memory",
+        anchor="a-poison-job",
     ),
     Alert(
         name="WindlassPoisonJobs",
@@ -200,20 +203,20 @@ ALERTS: tuple[Alert, ...] = (
         ),
         severity=Severity.PAGE,
         summary="{type}: jobs take the process down that runs them",
-        anchor="poison-jobs",
+        anchor="a-poison-job",
     ),
     Alert(
         name="WindlassDeadLetters",
         expression="windlass_dlq_depth > 0",
         summary="{type}: there are dead letters",
-        anchor="dead-letters",
+        anchor="there-are-dead-letters",
     ),
     Alert(
         name="WindlassDeadLettersGrow",
         expression="increase(windlass_jobs_dead_total[10m]) > 10",
         severity=Severity.PAGE,
         summary="{type}: more than ten jobs died within ten minutes",
-        anchor="dead-letters",
+        anchor="there-are-dead-letters",
     ),
     Alert(
         name="WindlassQueueDeep",
@@ -221,7 +224,7 @@ ALERTS: tuple[Alert, ...] = (
         lasting=5 * _MINUTE,
         severity=Severity.PAGE,
         summary="{type}: more than 10,000 jobs are due",
-        anchor="a-backlog",
+        anchor="jobs-are-late",
     ),
     Alert(
         name="WindlassQueueGrows",
@@ -231,14 +234,14 @@ ALERTS: tuple[Alert, ...] = (
         ),
         lasting=5 * _MINUTE,
         summary="{type}: 100 jobs a minute more come in than are done",
-        anchor="a-backlog",
+        anchor="jobs-are-late",
     ),
     Alert(
         name="WindlassQueueOld",
         expression="max by (type) (windlass_oldest_due_age_seconds) > 600",
         severity=Severity.PAGE,
         summary="{type}: a job has been due for more than ten minutes",
-        anchor="old-jobs",
+        anchor="jobs-are-late",
     ),
     Alert(
         name="WindlassHighPriorityWaits",
@@ -249,7 +252,7 @@ ALERTS: tuple[Alert, ...] = (
         lasting=_MINUTE,
         severity=Severity.PAGE,
         summary="{type}: more than 100 jobs of high priority are due",
-        anchor="a-backlog",
+        anchor="jobs-are-late",
     ),
     Alert(
         name="WindlassPriorityStarved",
@@ -259,7 +262,7 @@ ALERTS: tuple[Alert, ...] = (
         ),
         lasting=5 * _MINUTE,
         summary="{type}: jobs of priority {priority} wait while others of the type are done",
-        anchor="a-starved-priority",
+        anchor="jobs-are-late",
     ),
     Alert(
         name="WindlassThroughputFell",
@@ -269,7 +272,7 @@ ALERTS: tuple[Alert, ...] = (
         ),
         lasting=5 * _MINUTE,
         summary="{type}: less than half as many jobs are done as before, and many wait",
-        anchor="a-backlog",
+        anchor="jobs-are-late",
     ),
     Alert(
         name="WindlassRunsSlower",
@@ -281,7 +284,7 @@ ALERTS: tuple[Alert, ...] = (
         ),
         lasting=5 * _MINUTE,
         summary="{type}: runs take more than twice as long as before",
-        anchor="slow-runs",
+        anchor="a-dependency-is-down",
     ),
     Alert(
         name="WindlassErrorRate",
@@ -292,7 +295,7 @@ ALERTS: tuple[Alert, ...] = (
         lasting=5 * _MINUTE,
         severity=Severity.PAGE,
         summary="{type}: more than half of all attempts fail",
-        anchor="failing-jobs",
+        anchor="roll-out-and-roll-back",
     ),
     Alert(
         name="WindlassEnqueueErrors",
@@ -303,7 +306,7 @@ ALERTS: tuple[Alert, ...] = (
         lasting=5 * _MINUTE,
         severity=Severity.PAGE,
         summary="more than one request in a hundred to enqueue is refused or fails",
-        anchor="enqueue-errors",
+        anchor="producers-get-errors",
     ),
     Alert(
         name="WindlassEnqueueUnusual",
@@ -313,26 +316,26 @@ ALERTS: tuple[Alert, ...] = (
         ),
         lasting=5 * _MINUTE,
         summary="{type}: five times as many jobs come in as usual",
-        anchor="a-flood",
+        anchor="an-import-floods-the-queue",
     ),
     Alert(
         name="WindlassBreakerOpen",
         expression="windlass_breaker_open == 1",
         summary="the circuit breaker of {breaker} is open",
-        anchor="an-open-breaker",
+        anchor="a-dependency-is-down",
     ),
     Alert(
         name="WindlassPausedWithJobs",
         expression=f"{_DUE} > 0 and on (type) windlass_type_paused == 1",
         lasting=60 * _MINUTE,
         summary="{type}: paused for an hour while jobs are due",
-        anchor="a-pause",
+        anchor="stop-a-type-and-let-it-go-on",
     ),
     Alert(
         name="WindlassDoneTwice",
         expression="increase(windlass_results_late_total[10m]) > 5",
         summary="{type}: work was done that had been given to others by then",
-        anchor="done-twice",
+        anchor="workers-have-died",
     ),
     Alert(
         name="WindlassMoreDoneThanCame",
@@ -344,24 +347,24 @@ ALERTS: tuple[Alert, ...] = (
         lasting=5 * _MINUTE,
         severity=Severity.PAGE,
         summary="{type}: more jobs were completed than ever came in",
-        anchor="done-twice",
+        anchor="workers-have-died",
     ),
     Alert(
         name="WindlassCompletedButWrong",
         expression="increase(windlass_checks_mismatched_total[10m]) > 0",
         severity=Severity.PAGE,
         summary="{type}: completed jobs had not done what they should",
-        anchor="completed-but-wrong",
+        anchor="roll-out-and-roll-back",
     ),
     Alert(
         name="WindlassRecordsNotPruned",
         expression="windlass_archive_oldest_age_seconds > windlass_archive_kept_seconds + 172800",
         lasting=60 * _MINUTE,
         summary="records are two days past their retention",
-        anchor="nothing-is-pruned",
+        anchor="is-all-well",
     ),
-    *_burning("Queueing", _beyond("wait", 60), "jobs wait for more than a minute", "a-backlog"),
-    *_burning("Execution", _beyond("run", 300), "runs take more than five minutes", "slow-runs"),
-    *_burning("Errors", _FAILING, "attempts fail", "failing-jobs"),
+    *_burning("Queueing", _beyond("wait", 60), "jobs wait for more than a minute", "jobs-are-late"),
+    *_burning("Execution", _beyond("run", 300), "runs take more than five minutes", "a-dependency-is-down"),
+    *_burning("Errors", _FAILING, "attempts fail", "roll-out-and-roll-back"),
 )
 BY_NAME: dict[str, Alert] = {alert.name: alert for alert in ALERTS}

@@ -79,7 +79,7 @@ COUNTED: tuple[Metric, ...] = (
     _measured("windlass_job_end_to_end_seconds", names.END_TO_END, "From enqueued to completed", ("type",)),
     _measured("windlass_enqueue_seconds", names.ENQUEUE, "How long requests to enqueue took, over HTTP"),
     _measured("windlass_settle_seconds", names.SETTLE, "How long it took to write a batch of outcomes"),
-    _measured("windlass_claim_jobs", names.CLAIM, "How many jobs a claim brought"),
+    _measured("windlass_claim_jobs", names.CLAIM, "How many jobs a claim brought, if any"),
 )
 FAILURES = Metric(
     name="windlass_job_failures_total",

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import logging
 import threading
+import urllib.error
 import urllib.request
 from datetime import datetime, timedelta
 from typing import Any
@@ -138,8 +139,11 @@ def post(url: str, body: bytes, secret: str | None) -> None:
         digest = hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
         headers[SIGNATURE] = f"sha256={digest}"
     request = urllib.request.Request(url, data=body, headers=headers, method="POST")  # noqa: S310 - http or https, as the setting demands
-    with _OPENER.open(request, timeout=_PATIENCE_SECONDS):
-        return
+    try:
+        _OPENER.open(request, timeout=_PATIENCE_SECONDS).close()
+    except urllib.error.HTTPError as refused:
+        refused.close()
+        raise
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):

@@ -170,8 +170,8 @@ class Claimer:
         try:
             want = self._want(feed.pool, types, limit)
             claimed = self._store.claim(want)
-            self._ledger.measure(names.CLAIM, len(claimed.leases))
             if claimed.leases:
+                self._ledger.measure(names.CLAIM, len(claimed.leases))
                 self._take(feed.pool, claimed.leases, received)
         except BaseException:
             feed.hungry = True

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from windlass.clock import END_OF_TIME, from_micros, span
-from windlass.job import JobState, View
+from windlass.job import View
 from windlass.store.observing import DEPTH, ENQUEUED, OLDEST, Sample, Standing
 from windlass.store.verbs import history
 
@@ -49,9 +49,9 @@ def sample(tx: Tx) -> Sample:
 
 def look(tx: Tx, older_than: timedelta) -> Seen | None:
     """Look anew; None if somebody has looked lately. A read: nobody who writes waits for it."""
-    last = tx.row("last_sampling")
+    [last] = tx.rows("before_sample")
     # Whoever wants one of this very moment gets it, whatever it takes.
-    if last is not None and older_than:
+    if older_than:
         age = abs(tx.now - last["sampled_at"])
         if age <= max(span(older_than), last["took"] * _SHARE):
             return None
@@ -71,12 +71,8 @@ def note(tx: Tx, seen: Seen, took: timedelta) -> Sample:
     )
     if not written:
         return sample(tx)
-    known = {row["type"]: row["count"] for row in tx.rows("uncommitted")}
-    came = {name: count - known.get(name, 0) for name, count in seen.enqueued.items()}
-    history.add(tx, {(name, ENQUEUED): count for name, count in came.items() if count > 0})
-    tx.change("forget_uncommitted")
-    for name, count in sorted(seen.uncommitted.items()):
-        tx.change("note_uncommitted", type=name, count=count)
+    if seen.enqueued:
+        _keep_arrivals(tx, seen)
     tx.change("forget_samples")
     if seen.rows:
         tx.change("note_samples", rows=msgspec.json.encode(seen.rows).decode())
@@ -89,28 +85,16 @@ def note(tx: Tx, seen: Seen, took: timedelta) -> Sample:
 
 
 def _rows(tx: Tx) -> Iterator[_Row]:
-    """Each view of each type and priority once."""
+    """Each view of each type and priority once: due jobs are found in two places."""
     found: Counter[tuple[str, int, str]] = Counter()
     first: dict[tuple[str, int, str], int] = {}
-    for view, row in _views(tx):
-        of = (row["type"], row["priority"], view)
+    for row in tx.rows("sample_standing", now=tx.now, never=END_OF_TIME):
+        of = (row["type"], row["priority"], row["view"])
         found[of] += row["count"]
         if row["since"] is not None:
             first[of] = min(row["since"], first.get(of, row["since"]))
     for of, count in found.items():
         yield *of, count, first.get(of)
-
-
-def _views(tx: Tx) -> Iterator[tuple[str, Row]]:
-    for row in tx.rows("sample_due"):
-        yield View.DUE.value, row
-    for row in tx.rows("sample_later", now=tx.now, never=END_OF_TIME):
-        view = View.DUE if row["due"] else View.RETRYING if row["tried"] else View.SCHEDULED
-        yield (View.WAITING if row["waits"] else view).value, row
-    for row in tx.rows("sample_running", now=tx.now):
-        yield View.STUCK.value if row["stuck"] else JobState.PROCESSING.value, row
-    for row in tx.rows("sample_dead"):
-        yield JobState.DEAD.value, row
 
 
 def _sample(rows: Iterable[Row], at: int, took: int, now: int) -> Sample:
@@ -134,52 +118,61 @@ def _sample(rows: Iterable[Row], at: int, took: int, now: int) -> Sample:
 
 
 def _keep_depths(tx: Tx, seen: Seen) -> None:
-    """How much waited, and how long the first had, for charts; of types of which nothing waits, that."""
+    """How much waited, and how long the first had, for charts; once a minute also that nothing does."""
     amounts: Counter[tuple[str, str]] = Counter()
     for name, _, view, count, since in seen.rows:
         if view in _PENDING:
             amounts[name, DEPTH] += count
         if view == View.DUE and since is not None:
             amounts[name, OLDEST] = max(amounts[name, OLDEST], tx.now - since)
-    for row in tx.rows("types"):
-        amounts[row["name"], DEPTH] += 0
-        amounts[row["name"], OLDEST] += 0
+    if tx.now // _MINUTE != seen.after // _MINUTE:
+        for row in tx.rows("types"):
+            amounts[row["name"], DEPTH] += 0
+            amounts[row["name"], OLDEST] += 0
     history.put(tx, amounts)
 
 
 # --- who came in --------------------------------------------------------------------------------
 
 
-def _came_in(tx: Tx, last: Row | None, rows: tuple[_Row, ...]) -> Seen:
+def _came_in(tx: Tx, last: Row, rows: tuple[_Row, ...]) -> Seen:
     """Count the jobs that have come in by their numbers, wherever they are by now: producers pay nothing.
 
     On PostgreSQL a job with a lower number may be committed after one with a higher: numbers are counted
     again until every transaction that may hold one is over.
     """
-    after = last["sampled_at"] if last is not None else 0
-    settled = last["settled_seq"] if last is not None else 0
-    counted = last["counted_seq"] if last is not None else 0
-    highest = tx.row("highest_seq")
-    until = max(counted, (highest["seq"] if highest is not None else None) or 0)
-    under_way = tx.rows("horizon")[0]
-    over = under_way["oldest"] >= (last["horizon"] if last is not None else 0)
+    settled, counted = last["settled_seq"], last["counted_seq"]
+    until = max(counted, last["highest"])
+    over = last["oldest"] >= last["horizon"]
     certain = counted if over or until - settled > _MOST_AHEAD else settled
     enqueued: Counter[str] = Counter()
     ahead: dict[str, int] = {}
-    for row in tx.rows("count_enqueued", since=settled, until=until, settled=certain):
-        enqueued[row["type"]] += row["count"]
-        if not row["settled"]:
-            ahead[row["type"]] = row["count"]
+    if until > settled:
+        for row in tx.rows("count_enqueued", since=settled, until=until, settled=certain):
+            enqueued[row["type"]] += row["count"]
+            if not row["settled"]:
+                ahead[row["type"]] = row["count"]
     return Seen(
-        after=after,
+        after=last["sampled_at"],
         rows=rows,
         settled_seq=certain,
         counted_seq=until,
-        horizon=under_way["following"],
+        horizon=last["following"],
         enqueued=enqueued,
         uncommitted=ahead,
     )
 
 
+def _keep_arrivals(tx: Tx, seen: Seen) -> None:
+    """Add those that were not counted before; those that will be counted again are remembered."""
+    known = {row["type"]: row["count"] for row in tx.rows("uncommitted")}
+    came = {name: count - known.get(name, 0) for name, count in seen.enqueued.items()}
+    history.add(tx, {(name, ENQUEUED): count for name, count in came.items() if count > 0})
+    tx.change("forget_uncommitted")
+    for name, count in sorted(seen.uncommitted.items()):
+        tx.change("note_uncommitted", type=name, count=count)
+
+
+_MINUTE = 60_000_000
 _COLUMNS = ("type", "priority", "view", "count", "since")
 _PENDING = frozenset({View.DUE, View.SCHEDULED, View.RETRYING, View.WAITING})

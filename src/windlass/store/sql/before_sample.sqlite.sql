@@ -1,0 +1,12 @@
+-- The last sample, the highest number that any job has, and who may still be writing what nobody sees yet: here one at a
+-- time writes, in the order of the numbers.
+select coalesce(last.sampled_at, 0) as sampled_at,
+       coalesce(last.took, 0) as took,
+       coalesce(last.settled_seq, 0) as settled_seq,
+       coalesce(last.counted_seq, 0) as counted_seq,
+       coalesce(last.horizon, 0) as horizon,
+       max(coalesce((select max(seq) from windlass.jobs), 0), coalesce((select max(seq) from windlass.archive), 0))
+           as highest,
+       0 as oldest,
+       0 as following
+  from (select 1 as id) as one left join windlass.samplings as last on last.id = one.id;

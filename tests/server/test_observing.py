@@ -1,0 +1,254 @@
+"""What can be seen of the jobs over HTTP, and who is told when something is wrong?"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import json
+import threading
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.observe.scene import DEAD, Stage, parsed, staged
+from tests.server.conftest import LONGEST, House, serving, shop
+from windlass.server.alarm import SIGNATURE, Alarm
+
+NOW = timedelta(0)
+
+
+def values(house: House, name: str) -> dict[tuple[str, ...], float]:
+    """A metric of the server's scrape, by its labels' values; what is zero is left out."""
+    text = httpx2.get(f"{house.url}/metrics", trust_env=False).text
+    return {tuple(labels.values()): value for labels, value in parsed(text).get(name, ()) if value}
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait for what a thread does within about a second."""
+    pause = threading.Event()
+    for _ in range(LONGEST * 20):
+        if holds():
+            return
+        pause.wait(0.05)
+    pytest.fail("it never came true")
+
+
+def test_what_came_of_jobs_and_requests_is_counted_shown_and_kept_over_a_restart(store_url: str) -> None:
+    with shop(store_url) as queue:
+        with serving(queue) as house:
+            api = house.caller()
+            sent = [
+                api.post("/jobs", json={"type": "add", "payload": {"a": n}}).status_code for n in range(3)
+            ]
+            assert sent == [201] * 3
+            assert api.post("/jobs", json={"type": "add", "payload": {}}).status_code == 400
+            leases = api.post("/leases", json={"worker": "w", "types": ["add"], "limit": 2}).json()["leases"]
+            api.post(f"/leases/{leases[0]['lease']}/complete", json={})
+            api.post(f"/leases/{leases[1]['lease']}/fail", json={"message": "no", "retryable": False})
+            until(lambda: values(house, "windlass_jobs_dead_total") != {})
+            queue.store.take_sample(NOW)
+            seen = {
+                name: values(house, f"windlass_{name}")
+                for name in ("jobs_enqueued_total", "jobs_completed_total", "jobs_dead_total", "dlq_depth")
+            }
+            assert seen == {
+                "jobs_enqueued_total": {("add",): 3},
+                "jobs_completed_total": {("add",): 1},
+                "jobs_dead_total": {("add",): 1},
+                "dlq_depth": {("add",): 1},
+            }
+            assert values(house, "windlass_queue_depth") == {("add", "5", "due"): 1}
+            assert values(house, "windlass_enqueue_requests_total") == {("accepted",): 3, ("invalid",): 1}
+            assert values(house, "windlass_enqueue_seconds_count") == {(): 4}
+            [add] = api.get("/metrics").json()["types"]
+            assert (add["type"], add["enqueued"], add["started"], add["failed"]) == ("add", 3, 2, 1)
+        with serving(queue) as house:
+            assert {name: values(house, f"windlass_{name}") for name in seen} == seen
+
+
+def test_history_alerts_and_scale_have_their_documents(house: House, api: httpx2.Client) -> None:
+    house.queue.store.add_history({("add", "completed"): 4, ("add", "started"): 4, ("add", "run.sum"): 8_000})
+    house.queue.store.add_history({("add", "run.0"): 4, ("poison", "failed"): 1})
+    document = api.get("/stats/history").json()
+    assert [document["step"], [line["type"] for line in document["series"]]] == ["minute", ["add", "poison"]]
+    last = [point for point in document["series"][0]["points"] if point["completed"]]
+    assert [(point["completed"], point["run_ms"], point["wait_ms"]) for point in last] == [(4, 2.0, None)]
+    day = api.get("/stats/history", params={"step": "day", "type": "poison"}).json()
+    assert sum(point["failed"] for point in day["series"][0]["points"]) == 1
+    assert set(last[0]) == {
+        *("at", "enqueued", "completed", "failed", "dead", "wait_ms", "run_ms", "depth", "oldest_due_age"),
+    }
+    assert api.get("/alerts").json()["alerts"] == []
+    scale = api.get("/autoscale").json()
+    assert (scale["desired"], scale["least"], scale["headroom"]) == (1, 1, 0.3)
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ({"step": "second"}, "step"),
+        ({"from": "yesterday"}, "from"),
+        ({"from": "2030-01-02T00:00:00Z", "to": "2030-01-01T00:00:00Z"}, "from"),
+        ({"from": "2020-01-01T00:00:00Z"}, "from"),
+    ],
+)
+def test_a_wrong_question_about_history_is_refused(query: dict[str, str], field: str, tmp_path: Path) -> None:
+    with shop(f"sqlite:///{tmp_path}/jobs.db") as queue, serving(queue) as house:
+        answer = house.caller().get("/stats/history", params=query)
+        assert answer.status_code in {400, 422}
+        assert field in answer.text
+
+
+def test_metrics_are_for_those_who_may_see(tmp_path: Path) -> None:
+    with shop(f"sqlite:///{tmp_path}/jobs.db") as queue, serving(queue) as house:
+        viewer, producer = house.key("prometheus", "viewer"), house.key("shop", "producer")
+
+        def status(key: str) -> int:
+            headers = {"Authorization": f"Bearer {key}"}
+            return httpx2.get(f"{house.url}/metrics", headers=headers, trust_env=False).status_code
+
+        until(lambda: status("nobody") == 401)
+        assert [status(viewer), status(producer)] == [200, 403]
+
+
+# --- webhooks -----------------------------------------------------------------------------------
+
+
+class Receiver:
+    """Somebody who wants to be told, and may be out."""
+
+    def __init__(self) -> None:
+        self.heard: list[dict[str, Any]] = []
+        self.signed: list[str | None] = []
+        self.bodies: list[bytes] = []
+        self.asked = 0
+        self.answer = 204
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                receiver.asked += 1
+                if receiver.answer == 204:
+                    receiver.heard.append(json.loads(body))
+                    receiver.bodies.append(body)
+                    receiver.signed.append(self.headers[SIGNATURE])
+                self.send_response(receiver.answer)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                """Quietly."""
+
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/hook"
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    receiver = Receiver()
+    thread = threading.Thread(target=receiver.server.serve_forever, args=(0.01,))
+    thread.start()
+    with contextlib.closing(receiver.server.socket):
+        yield receiver
+        receiver.server.shutdown()
+        thread.join()
+
+
+def states(receiver: Receiver) -> list[tuple[str, str]]:
+    return [(each["name"], each["state"]) for each in receiver.heard]
+
+
+def an_alarm(stage: Stage) -> Alarm:
+    return Alarm(stage.store, clock=stage.clock, pause=0.0)
+
+
+def test_a_webhook_is_told_once_when_an_alert_begins_and_when_it_is_over(
+    tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WINDLASS_ALERTS_SECRET", "s3cret")
+    with staged(tmp_path) as stage:
+        stage.ops.set_setting("alerts.webhook", receiver.url)
+        first, second = an_alarm(stage), an_alarm(stage)
+        stage.enqueue(1)
+        stage.work(1, DEAD)
+        stage.look()
+        for alarm in (first, second, first):
+            alarm.tick()
+        assert states(receiver) == [("WindlassDeadLetters", "firing")]
+        told = receiver.heard[0]
+        assert (told["labels"], told["severity"], told["value"]) == ({"type": "mail.send"}, "warning", 1.0)
+        assert told["runbook"] == "docs/runbook.md#there-are-dead-letters"
+        digest = hmac.new(b"s3cret", receiver.bodies[0], hashlib.sha256).hexdigest()
+        assert receiver.signed == [f"sha256={digest}"]
+        [job] = stage.ops.find(stage.dead).jobs
+        stage.store.discard(job.id)
+        stage.look()
+        for alarm in (second, first):
+            alarm.tick()
+        assert states(receiver)[1:] == [("WindlassDeadLetters", "resolved")]
+
+
+def test_a_condition_must_last_before_anybody_is_told_and_a_silent_webhook_is_told_later(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    with staged(tmp_path) as stage:
+        stage.ops.set_setting("alerts.webhook", receiver.url)
+        stage.enqueue(1, type="orphaned")
+        stage.look()
+        alarm = an_alarm(stage)
+        alarm.tick()
+        assert receiver.asked == 0
+        stage.clock.advance(61)
+        stage.look()
+        receiver.answer = 503
+        alarm.tick()
+        assert (receiver.asked, receiver.heard) == (3, [])
+        receiver.answer = 204
+        alarm.tick()
+        assert states(receiver) == [("WindlassNoWorkers", "firing")]
+
+
+def test_nobody_is_sent_elsewhere_by_a_redirect(tmp_path: Path, receiver: Receiver) -> None:
+    with staged(tmp_path) as stage:
+        stage.ops.set_setting("alerts.webhook", receiver.url)
+        stage.enqueue(1)
+        stage.work(1, DEAD)
+        stage.look()
+        receiver.answer = 302
+        an_alarm(stage).tick()
+        assert (receiver.asked, receiver.heard) == (3, [])
+
+
+def test_a_store_that_is_away_is_told_of_without_it(tmp_path: Path, receiver: Receiver) -> None:
+    with staged(tmp_path) as stage:
+        stage.ops.set_setting("alerts.webhook", receiver.url)
+        stage.look()
+        alarm = an_alarm(stage)
+        alarm.tick()
+        stage.hide()
+        alarm.tick()
+        assert receiver.asked == 0
+        stage.clock.advance(31)
+        alarm.tick()
+        alarm.tick()
+        assert states(receiver) == [("WindlassStoreAway", "firing")]
+
+
+def test_without_a_webhook_alerts_are_kept_all_the_same(tmp_path: Path) -> None:
+    with staged(tmp_path) as stage:
+        stage.enqueue(1)
+        stage.work(1, DEAD)
+        stage.look()
+        an_alarm(stage).tick()
+        stage.clock.advance(15)
+        report = stage.ops.alerts()
+        assert report.watched
+        assert [each.alert.name for each in report.firing] == ["WindlassDeadLetters"]
+        assert report.now is not None
+        assert report.now - report.firing[0].since == timedelta(seconds=15)

@@ -1,0 +1,69 @@
+"""What does somebody at a terminal see of what happened, what is wrong, and how many workers it takes?"""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import timedelta
+
+from tests.observe.scene import parsed
+from tests.surface.conftest import Terminal
+from windlass import connect
+
+
+def _sampled() -> None:
+    with contextlib.closing(connect.open("sqlite:///windlass.db")) as opened:
+        opened.store.take_sample(timedelta(0))
+
+
+def test_metrics_show_counts_durations_and_the_last_events(windlass: Terminal) -> None:
+    assert windlass("metrics").code == 3
+    windlass.ok("run", "--", "true")
+    windlass.ok("run", "--max-attempts", "1", "--", "false")
+    windlass.ok("worker", "start", "--until-empty")
+    _sampled()
+    report = windlass.ok("metrics", "--json").json
+    [shell] = report["types"]
+    counts = {name: shell[name] for name in ("enqueued", "started", "completed", "failed", "dead")}
+    assert counts == {"enqueued": 2, "started": 2, "completed": 1, "failed": 1, "dead": 1}
+    assert shell["run_ms"] > 0
+    assert {event["event"] for event in report["events"]} == {"completed", "dead"}
+    out = windlass.ok("metrics").out
+    assert out.splitlines()[0].split() == [
+        *("TYPE", "ENQUEUED", "STARTED", "COMPLETED", "FAILED", "DEAD", "AVG", "WAIT", "AVG", "RUN")
+    ]
+    assert "LAST EVENTS" in out
+    scrape = parsed(windlass.ok("metrics", "--prometheus").out)
+    assert ({"type": "shell"}, 1.0) in scrape["windlass_jobs_completed_total"]
+
+
+def test_alerts_exit_with_one_if_any_fires(windlass: Terminal) -> None:
+    windlass.ok("run", "--key", "bad", "--max-attempts", "1", "--", "false")
+    windlass.ok("worker", "start", "--until-empty")
+    _sampled()
+    answer = windlass("alerts")
+    assert answer.code == 1
+    assert "WindlassDeadLetters" in answer.out
+    assert "shell: there are dead letters" in answer.out
+    assert "no server has been looking" in answer.err
+    [alert] = windlass("alerts", "--json").json["alerts"]
+    assert (alert["name"], alert["state"]) == ("WindlassDeadLetters", "firing")
+    windlass.ok("discard", "bad", "--yes")
+    _sampled()
+    assert windlass.ok("alerts").out == "all is well: no alert holds\n"
+
+
+def test_rules_and_dashboard_need_no_store(windlass: Terminal) -> None:
+    assert windlass.ok("alerts", "--rules").out.startswith("# Written by `windlass alerts --rules`")
+    assert windlass.ok("alerts", "--dashboard").json["title"] == "Windlass"
+    assert list(windlass.folder.glob("*.db")) == []
+
+
+def test_autoscale_says_how_many_and_is_set_by_settings(windlass: Terminal) -> None:
+    windlass.ok("run", "--", "true")
+    _sampled()
+    assert windlass.ok("autoscale").out.startswith("desired: 1 (alive: 0, 10 slots each)\n")
+    windlass.ok("config", "set", "autoscale.least", "3")
+    scale = windlass.ok("autoscale", "--json").json
+    assert (scale["desired"], scale["least"]) == (3, 3)
+    assert windlass("config", "set", "autoscale.least", "-1").code == 2
+    assert windlass("config", "set", "alerts.webhook", "ftp://x").code == 2
