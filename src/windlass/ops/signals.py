@@ -142,8 +142,9 @@ def gather(
     """
     sighting = store.sight(TAKEN_WITHIN)
     if anew:
-        happened = store.increases([WINDOW])[WINDOW]
-        return judge(store.take_sample(LOOKED), sighting, happened, types, fleet)
+        # What has come in is counted with the sample.
+        sample = store.take_sample(LOOKED)
+        return judge(sample, sighting, store.increases([WINDOW])[WINDOW], types, fleet)
     sample = store.sample()
     lately = sample.age is not None and sample.age <= STALE
     return judge(sample if lately else Sample(), sighting, {}, types, fleet)

@@ -26,7 +26,7 @@ from windlass.worker.coroutines import Coroutines
 
 log = logging.getLogger("windlass.verifier")
 
-_EVERY = timedelta(seconds=5)
+_EVERY = timedelta(seconds=10)
 _JITTER = 0.2
 _AT_ONCE = 10
 # A check that brings no verdict is taken again after so long, or sooner if it raised; not more often than so.
