@@ -7,6 +7,7 @@ the documentation.
 from __future__ import annotations
 
 import contextlib
+import random
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from datetime import timedelta
 from typing import Any
 
 from windlass import Context, FatalError, Queue, Retry
-from windlass.clock import SystemClock
+from windlass.clock import SystemClock, to_micros
 from windlass.ops import Ops, ScheduleWish
 from windlass.schedule.timing import TimingOptions
 
@@ -102,6 +103,31 @@ class Shop:
                 file.execute(
                     f"update windlass_jobs set finished_at = finished_at - {micros} where id = ?", (job_id,)
                 )
+
+    def an_hour_ago(self, minutes: int = 60) -> None:
+        """As if the shop had been at work for that long; only a store that keeps a history has one to fill."""
+        chance = random.Random(7)
+        path = self.url.removeprefix("sqlite:///")
+        with contextlib.closing(sqlite3.connect(path, timeout=10)) as file, file:
+            if not file.execute("select 1 from sqlite_master where name = 'windlass_history'").fetchone():
+                return
+            now = self.ops.now()
+            for back in range(1, minutes):
+                at = to_micros((now - timedelta(minutes=back)).replace(second=0, microsecond=0))
+                for job_type, usual in {"email.send": 90, "crm.sync": 40, "image.resize": 12}.items():
+                    made = int(usual * chance.uniform(0.7, 1.3))
+                    waiting = max(0, int(chance.gauss(usual / 9, 4)))
+                    row = {"enqueued": made, "completed": made - made // 20, "depth": waiting}
+                    row |= {
+                        "failed": made // 20,
+                        "dead": int(chance.random() < 0.08),
+                        "oldest": waiting * 300_000,
+                    }
+                    file.executemany(
+                        "insert or replace into windlass_history (step, at, type, name, value) "
+                        "values ('minute', ?, ?, ?, ?)",
+                        [(at, job_type, name, value) for name, value in row.items()],
+                    )
 
     def until(self, met: Callable[[], bool]) -> None:
         """Wait for what workers do."""
@@ -204,6 +230,7 @@ def seed(shop: Shop) -> str:
     ops.replay(story, why="the address was added")
     work_off(shop)
     shop.spread_deaths()
+    shop.an_hour_ago()
     for number in range(30):
         shop.enqueue("cart.remind", {"cart": number}, delay=600 + 300 * number)
     _schedules(shop)
