@@ -105,7 +105,7 @@ class Shop:
                 )
 
     def an_hour_ago(self, minutes: int = 60) -> None:
-        """As if the shop had been at work for that long; only a store that keeps a history has one to fill."""
+        """As if the shop had been at work for so long, in a store that keeps a history."""
         chance = random.Random(7)
         path = self.url.removeprefix("sqlite:///")
         with contextlib.closing(sqlite3.connect(path, timeout=10)) as file, file:
