@@ -36,16 +36,19 @@ export function lineChart({ title, unit = "count", times, series, note }) {
         series.map((each) => el.span({ class: `key series-${each.kind}` }, el.i({ "aria-hidden": "true" }), each.name, " ", el.b(label(latest(each.values))))),
       ),
     ),
-    svg.svg(
-      { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": `${title}: ${spoken}`, preserveAspectRatio: "none" },
-      [0, 0.5, 1].map((share) => svg.line({ class: "grid", x1: LEFT, x2: WIDE - 6, y1: y(top * share), y2: y(top * share) })),
-      series.map((each) => line(each, x, y)),
-    ),
     el.div(
-      { class: "axis-y", "aria-hidden": "true" },
-      [1, 0.5, 0].map((share) => el.span(share && empty ? "" : label(top * share))),
+      { class: "plot" },
+      svg.svg(
+        { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": `${title}: ${spoken}`, preserveAspectRatio: "none" },
+        [0, 0.5, 1].map((share) => svg.line({ class: "grid", x1: LEFT, x2: WIDE - 6, y1: y(top * share), y2: y(top * share) })),
+        series.map((each) => line(each, x, y)),
+      ),
+      el.div(
+        { class: "axis-y", "aria-hidden": "true" },
+        [1, 0.5, 0].map((share) => el.span(share && empty ? "" : label(top * share))),
+      ),
+      el.div({ class: "axis-x", "aria-hidden": "true" }, axis(times).map((text) => el.span(text))),
     ),
-    el.div({ class: "axis-x", "aria-hidden": "true" }, axis(times).map((text) => el.span(text))),
     empty && el.p({ class: "chart-empty" }, note ?? "Nothing in this time"),
   );
 }
