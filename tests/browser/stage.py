@@ -90,18 +90,19 @@ class Shop:
         with contextlib.closing(sqlite3.connect(path, timeout=10)) as file, file:
             file.execute(f"update windlass_jobs set {earlier} where state = 'pending'")
 
-    def spread_deaths(self) -> None:
-        """As if the dead letters had come over the last hours, and not all at once."""
+    def spread_deaths(self, *, but: str) -> None:
+        """As if the dead letters, all but one, had come over the last hours, and not at once."""
         path = self.url.removeprefix("sqlite:///")
+        moments = ("created_at", "enqueued_at", "run_at", "started_at", "updated_at", "finished_at")
+        earlier = ", ".join(f"{name} = {name} - :micros" for name in moments)
         with contextlib.closing(sqlite3.connect(path, timeout=10)) as file, file:
-            ids = [
-                row[0]
-                for row in file.execute("select id from windlass_jobs where state = 'dead' order by seq")
-            ]
-            for number, job_id in enumerate(ids):
-                micros = (20 + 37 * number) * 60_000_000
+            dead = file.execute(
+                "select id from windlass_jobs where state = 'dead' and id <> ? order by seq", (but,)
+            )
+            for number, (job_id,) in enumerate(dead.fetchall()):
                 file.execute(
-                    f"update windlass_jobs set finished_at = finished_at - {micros} where id = ?", (job_id,)
+                    f"update windlass_jobs set {earlier} where id = :id",
+                    {"id": job_id, "micros": (20 + 37 * number) * 60_000_000},
                 )
 
     def an_hour_ago(self, minutes: int = 60) -> None:
@@ -229,7 +230,7 @@ def seed(shop: Shop) -> str:
         shop.until(lambda: shop.counts()["dead"] >= 12 and not shop.counts()["due"])
     ops.replay(story, why="the address was added")
     work_off(shop)
-    shop.spread_deaths()
+    shop.spread_deaths(but=story)
     shop.an_hour_ago()
     for number in range(30):
         shop.enqueue("cart.remind", {"cart": number}, delay=600 + 300 * number)
