@@ -7,6 +7,7 @@ the documentation.
 from __future__ import annotations
 
 import contextlib
+import random
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from datetime import timedelta
 from typing import Any
 
 from windlass import Context, FatalError, Queue, Retry
-from windlass.clock import SystemClock
+from windlass.clock import SystemClock, to_micros
 from windlass.ops import Ops, ScheduleWish
 from windlass.schedule.timing import TimingOptions
 
@@ -89,19 +90,45 @@ class Shop:
         with contextlib.closing(sqlite3.connect(path, timeout=10)) as file, file:
             file.execute(f"update windlass_jobs set {earlier} where state = 'pending'")
 
-    def spread_deaths(self) -> None:
-        """As if the dead letters had come over the last hours, and not all at once."""
+    def spread_deaths(self, *, but: str) -> None:
+        """As if the dead letters, all but one, had come over the last hours, and not at once."""
+        path = self.url.removeprefix("sqlite:///")
+        moments = ("created_at", "enqueued_at", "run_at", "started_at", "updated_at", "finished_at")
+        earlier = ", ".join(f"{name} = {name} - :micros" for name in moments)
+        with contextlib.closing(sqlite3.connect(path, timeout=10)) as file, file:
+            dead = file.execute(
+                "select id from windlass_jobs where state = 'dead' and id <> ? order by seq", (but,)
+            )
+            for number, (job_id,) in enumerate(dead.fetchall()):
+                file.execute(
+                    f"update windlass_jobs set {earlier} where id = :id",
+                    {"id": job_id, "micros": (20 + 37 * number) * 60_000_000},
+                )
+
+    def an_hour_ago(self, minutes: int = 60) -> None:
+        """As if the shop had been at work for so long, in a store that keeps a history."""
+        chance = random.Random(7)
         path = self.url.removeprefix("sqlite:///")
         with contextlib.closing(sqlite3.connect(path, timeout=10)) as file, file:
-            ids = [
-                row[0]
-                for row in file.execute("select id from windlass_jobs where state = 'dead' order by seq")
-            ]
-            for number, job_id in enumerate(ids):
-                micros = (20 + 37 * number) * 60_000_000
-                file.execute(
-                    f"update windlass_jobs set finished_at = finished_at - {micros} where id = ?", (job_id,)
-                )
+            if not file.execute("select 1 from sqlite_master where name = 'windlass_history'").fetchone():
+                return
+            now = self.ops.now()
+            for back in range(1, minutes):
+                at = to_micros((now - timedelta(minutes=back)).replace(second=0, microsecond=0))
+                for job_type, usual in {"email.send": 90, "crm.sync": 40, "image.resize": 12}.items():
+                    made = int(usual * chance.uniform(0.7, 1.3))
+                    waiting = max(0, int(chance.gauss(usual / 9, 4)))
+                    row = {"enqueued": made, "completed": made - made // 20, "depth": waiting}
+                    row |= {
+                        "failed": made // 20,
+                        "dead": int(chance.random() < 0.08),
+                        "oldest": waiting * 300_000,
+                    }
+                    file.executemany(
+                        "insert or replace into windlass_history (step, at, type, name, value) "
+                        "values ('minute', ?, ?, ?, ?)",
+                        [(at, job_type, name, value) for name, value in row.items()],
+                    )
 
     def until(self, met: Callable[[], bool]) -> None:
         """Wait for what workers do."""
@@ -203,7 +230,8 @@ def seed(shop: Shop) -> str:
         shop.until(lambda: shop.counts()["dead"] >= 12 and not shop.counts()["due"])
     ops.replay(story, why="the address was added")
     work_off(shop)
-    shop.spread_deaths()
+    shop.spread_deaths(but=story)
+    shop.an_hour_ago()
     for number in range(30):
         shop.enqueue("cart.remind", {"cart": number}, delay=600 + 300 * number)
     _schedules(shop)

@@ -26,26 +26,29 @@ export function lineChart({ title, unit = "count", times, series, note }) {
   const y = (value) => TOP + (HIGH - TOP - BOTTOM) * (1 - value / top);
   const label = axisLabel[unit];
   const empty = !series.some((each) => each.values.some((value) => value));
-  const latest = series.map((each) => `${each.name} ${label(last(each.values) ?? 0)}`).join(", ");
+  const spoken = series.map((each) => `${each.name} ${label(latest(each.values))}`).join(", ");
   return el.figure(
     { class: "chart" },
     el.figcaption(
       el.span({ class: "chart-title" }, title),
       el.span(
         { class: "legend" },
-        series.map((each) => el.span({ class: `key series-${each.kind}` }, el.i({ "aria-hidden": "true" }), each.name, " ", el.b(label(last(each.values) ?? 0)))),
+        series.map((each) => el.span({ class: `key series-${each.kind}` }, el.i({ "aria-hidden": "true" }), each.name, " ", el.b(label(latest(each.values))))),
       ),
     ),
-    svg.svg(
-      { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": `${title}: ${latest}`, preserveAspectRatio: "none" },
-      [0, 0.5, 1].map((share) => svg.line({ class: "grid", x1: LEFT, x2: WIDE - 6, y1: y(top * share), y2: y(top * share) })),
-      series.map((each) => line(each, x, y)),
-    ),
     el.div(
-      { class: "axis-y", "aria-hidden": "true" },
-      [1, 0.5, 0].map((share) => el.span(share && empty ? "" : label(top * share))),
+      { class: "plot" },
+      svg.svg(
+        { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": `${title}: ${spoken}`, preserveAspectRatio: "none" },
+        [0, 0.5, 1].map((share) => svg.line({ class: "grid", x1: LEFT, x2: WIDE - 6, y1: y(top * share), y2: y(top * share) })),
+        series.map((each) => line(each, x, y)),
+      ),
+      el.div(
+        { class: "axis-y", "aria-hidden": "true" },
+        [1, 0.5, 0].map((share) => el.span(share && empty ? "" : label(top * share))),
+      ),
+      el.div({ class: "axis-x", "aria-hidden": "true" }, axis(times).map((text) => el.span(text))),
     ),
-    el.div({ class: "axis-x", "aria-hidden": "true" }, axis(times).map((text) => el.span(text))),
     empty && el.p({ class: "chart-empty" }, note ?? "Nothing in this time"),
   );
 }
@@ -82,6 +85,7 @@ function line({ kind, values }, x, y) {
 }
 
 const last = (list) => list[list.length - 1];
+const latest = (values) => values.findLast((value) => value !== null) ?? 0;
 
 // Bars without axes, for a row of a table.
 export function sparkline(values, label) {

@@ -43,7 +43,7 @@ function list(entries) {
       { name: "At", cell: (entry) => el.time({ datetime: entry.at }, moment(entry.at)) },
       { name: "Who", cell: (entry) => entry.who },
       { name: "Did", cell: (entry) => badge(entry.verb, "calm") },
-      { name: "To", cell: (entry) => [el.span({ class: "muted" }, `${entry.kind} `), target(entry)] },
+      { name: "To", cell: (entry) => el.span(el.span({ class: "muted" }, `${entry.kind} `), target(entry)) },
       { name: "Why", cell: (entry) => entry.why },
       { name: "Before and after", cell: (entry) => (entry.before || entry.after) && el.details(el.summary("show"), entry.before && tree(entry.before, "before", 1), entry.after && tree(entry.after, "after", 1)) },
     ],

@@ -26,7 +26,7 @@ function view(told) {
 
 const WORRIES = ["notes", "warnings", "problems"];
 const pair = ([name, value]) => [title(name), shown(name, value)];
-const title = (name) => name.replaceAll("_", " ").replace(/^./, (letter) => letter.toUpperCase());
+const title = (name) => name.replace(/_bytes$/, "").replaceAll("_", " ").replace(/^./, (letter) => letter.toUpperCase());
 const isRows = (values) => values.every((value) => value !== null && typeof value === "object");
 
 function shown(name, value) {

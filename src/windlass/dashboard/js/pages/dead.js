@@ -49,8 +49,7 @@ export default function dead(context) {
         { name: "Type", cell: (group) => typeLink(group.type) },
         { name: "Error", cell: (group) => el.div(el.div({ class: "error-text", title: group.error }, group.error.split(".").pop() || "by hand"), group.message && el.div({ class: "muted clip" }, group.message)) },
         { name: "Jobs", class: "number", cell: (group) => el.a({ href: `#/jobs?q=${encodeURIComponent(lineOf(group))}` }, number(group.count)) },
-        { name: "First", class: "number", cell: (group) => time(group.first) },
-        { name: "Last", class: "number", cell: (group) => time(group.last) },
+        { name: "Seen", cell: (group) => el.div({ class: "nowrap" }, el.div("last ", time(group.last)), el.div({ class: "muted" }, "first ", time(group.first))) },
         { name: "Over time", cell: (group) => sparkline(group.spark, `Deaths over time: ${group.spark.join(", ")}`) },
         { name: "Sample", cell: (group) => jobLink(sampleOf(group), `${sampleOf(group).slice(0, 8)}…`) },
         api.may("operate") && {

@@ -71,7 +71,7 @@ function because(job, why) {
   if (["completed", "cancelled", "discarded"].includes(job.state)) return null;
   const told = why ?? guess(job);
   if (!told) return null;
-  const to = told.link && PLACES[told.link.kind];
+  const to = told.link && told.link.name !== job.id && PLACES[told.link.kind];
   return el.section(
     { class: `because ${job.state}`, "aria-label": "Why is it not running?" },
     el.p(

@@ -247,7 +247,8 @@ function fromHistory({ step, series, from, to }) {
   const known = new Map([...moments].map(([at, sum]) => [Math.floor(Date.parse(at) / length), sum]));
   const first = Math.floor(Date.parse(from) / length);
   const end = Math.floor(Date.parse(to) / length);
-  const slots = Array.from({ length: Math.min(2000, Math.max(0, end - first + 1)) }, (_, index) => first + index);
+  // Without the one that is not over yet: it would look like a fall.
+  const slots = Array.from({ length: Math.min(2000, Math.max(0, end - first)) }, (_, index) => first + index);
   const column = (name) => slots.map((slot) => (known.get(slot) ?? nothing)[name]);
   return {
     per: ` per ${step}`, times: slots.map((slot) => new Date(slot * length).toISOString()),

@@ -35,7 +35,7 @@ function list(all, jobs, look) {
       some("memory") && { name: "Memory", class: "number", cell: (each) => bytes(each.memory) },
       { name: "Done", class: "number", cell: (each) => number(each.done) },
       { name: "Failed", class: "number", cell: (each) => number(each.failed) },
-      { name: "Late", class: "number", cell: (each) => number(each.late) },
+      all.some((each) => each.late > 0) && { name: "Late", class: "number", cell: (each) => number(each.late) },
       { name: "Beat", class: "number", cell: (each) => time(each.beat_at) },
       { name: "Started", class: "number", cell: (each) => time(each.started_at) },
       { name: "Version", cell: (each) => each.version },
