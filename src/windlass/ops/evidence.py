@@ -23,12 +23,12 @@ def _failures(store: Operating, name: str, types: Sequence[TypeStatus]) -> Failu
     retrying = Filter(types=(name,), view=View.RETRYING)
     dead = Filter(types=(name,), states=(JobState.DEAD,))
     # They would be searched for among all that wait, and this is done every second.
-    found_soon = counts[View.RETRYING] and counts[View.DUE] <= _FEW_ENOUGH * counts[View.RETRYING]
+    found_soon = counts[View.RETRYING] and counts[View.DUE] <= _FEW_ENOUGH
     return Failures(
         retrying=store.find(retrying, limit=SAMPLE).jobs if found_soon else (),
         dead=store.find(dead, limit=SAMPLE).jobs if counts[JobState.DEAD] else (),
     )
 
 
-# So many jobs may have to be passed over for each that is found.
-_FEW_ENOUGH = 1_000
+# So many due jobs may have to be passed over until those that wait for another attempt are found.
+_FEW_ENOUGH = 50_000
