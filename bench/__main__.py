@@ -1,4 +1,4 @@
-"""The proving ground's command line: `python -m bench run | quick | report`."""
+"""The proving ground's command line: `python -m bench run | quick | report | self`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import math
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -30,9 +31,17 @@ def main(argv: list[str]) -> int:
             "run": _run,
             "quick": _quick,
             "report": _report,
+            "self": _self,
         }
         return commands[options.command](options)
-    except (ValueError, Missing, FileNotFoundError, Failed, NotInstalled) as error:
+    except (
+        ValueError,
+        Missing,
+        FileNotFoundError,
+        Failed,
+        NotInstalled,
+        subprocess.SubprocessError,
+    ) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -56,6 +65,8 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     )
     short.add_argument("--save", action="store_true", help="make these the results to compare with")
     commands.add_parser("report", help="write the report anew from the last results")
+    alone = commands.add_parser("self", help="`windlass bench` on a file, then on a server of our own")
+    alone.add_argument("--scale", type=float, default=1.0, help="more or fewer jobs than usual")
     return parser.parse_args(argv)
 
 
@@ -153,6 +164,18 @@ def _quick(options: argparse.Namespace) -> int:
 
 def _report(_: argparse.Namespace) -> int:
     _publish(Results.load(LATEST))
+    return 0
+
+
+def _self(options: argparse.Namespace) -> int:
+    """What a user can measure, on both stores: the aims that need no peer beside them."""
+    words = [sys.executable, "-m", "windlass", "bench", "--scale", str(options.scale)]
+    with Places() as places:
+        for title, where in (("SQLite", []), ("PostgreSQL", ["--db", places.postgres().url()])):
+            begun = time.monotonic()
+            print(f"{title}, {machine.commit()}", flush=True)
+            subprocess.run([*words, *where], check=True)
+            print(f"in {time.monotonic() - begun:.0f} s\n", flush=True)
     return 0
 
 

@@ -35,12 +35,11 @@ WINDOW = 2.0
 UNDISTURBED = 0.9
 BURN = """
 import sys, time
-share, tick = float(sys.argv[1]), 0.01
+share, begun = float(sys.argv[1]), time.monotonic()
 while True:
-    begun = time.process_time()
-    while time.process_time() - begun < share * tick:
+    while time.process_time() < share * (time.monotonic() - begun):
         pass
-    time.sleep((1 - share) * tick)
+    time.sleep(0.002)
 """
 
 

@@ -116,7 +116,8 @@ ROW = "USING INTEGER PRIMARY KEY (rowid=?)"
 PAGE = "USING INTEGER PRIMARY KEY (rowid<?)"
 HOT = {
     "lane_priority": f"{LANE} AND priority<?)",
-    "lane_tenant": f"{LANE} AND priority=? AND tenant>?)",
+    "lane_turn": f"{LANE} AND priority=? AND tenant>?)",
+    "lane_alone": "INDEX windlass_jobs_claim (type=?)",
     "lane_first_tenant": f"{LANE} AND priority=?)",
     "lane_jobs": f"{LANE} AND priority=? AND tenant=? AND seq>?",
     "promote": f"{LATER} (run_at<?)",

@@ -12,6 +12,7 @@ import pytest
 from windlass.clock import uuid7
 from windlass.errors import StoreUnavailable
 from windlass.job import NewJob
+from windlass.store.postgres import gather
 from windlass.store.postgres.gather import Gathering
 from windlass.store.protocol import Enqueued
 
@@ -81,7 +82,10 @@ def test_those_who_come_while_one_writes_are_written_together_and_each_gets_its_
     assert crowd.writer.groups == [1, 3]
 
 
-def test_one_who_is_interrupted_while_waiting_does_not_take_the_lead_along() -> None:
+def test_one_who_is_interrupted_while_waiting_does_not_take_the_lead_along(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gather, "_LOOK_SECONDS", 60.0)
     crowd = Crowd()
     first = crowd.enqueue()
     assert crowd.writer.entered.acquire(timeout=PATIENCE)
@@ -99,6 +103,31 @@ def test_one_who_is_interrupted_while_waiting_does_not_take_the_lead_along() -> 
     assert other[1].result(PATIENCE)
     thread.join(PATIENCE)
     assert crowd.writer.groups == [1, 1]
+
+
+def test_one_of_a_group_who_is_interrupted_keeps_nobody_behind_it_waiting() -> None:
+    crowd = Crowd()
+    first = crowd.enqueue()
+    assert crowd.writer.entered.acquire(timeout=PATIENCE)
+    leader = crowd.enqueue()
+    assert crowd.waiting(1)
+    job = NewJob(id=uuid7(), type="a", payload=b"{}")
+    thread = crowd.interrupt(lambda: crowd.gathering.enqueue([job]))
+    assert crowd.waiting(2)
+    last = crowd.enqueue()
+    assert crowd.waiting(3)
+    crowd.writer.go_on.release()
+    assert first[1].result(PATIENCE)
+    # The three are being written by now; the one in the middle goes, and cannot wake the last.
+    assert crowd.writer.entered.acquire(timeout=PATIENCE)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(thread.ident or 0), ctypes.py_object(Interrupted)
+    )
+    thread.join(PATIENCE)
+    crowd.writer.go_on.release()
+    assert leader[1].result(PATIENCE)
+    assert last[1].result(PATIENCE)
+    assert crowd.writer.groups == [1, 3]
 
 
 def test_when_the_one_who_writes_is_interrupted_the_others_are_told_to_try_again() -> None:

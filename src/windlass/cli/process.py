@@ -17,6 +17,7 @@ import click
 import msgspec
 
 from windlass import connect
+from windlass.cli.garbage import collect_rarely
 from windlass.cli.logs import STDERR, log_to_stderr, write
 from windlass.cli.session import Session
 from windlass.config import WorkerConfig
@@ -65,6 +66,7 @@ def work_here(
     here.works = True
     if here.own_process:
         _be_gone_in_time(worker, config.exit_after.total_seconds())
+        collect_rarely()
     started(worker)
     if until_empty:
         return worker.run_until_empty()

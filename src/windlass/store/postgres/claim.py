@@ -86,7 +86,8 @@ def claim_fitting(tx: PostgresTx, want: Want, floors: Floors, *, lately: Lately)
     others have locked, and asks again. So they take turns. That saves work and nothing else: whoever has
     waited for long enough claims all the same.
     """
-    claimed = _claim_few(tx, want, floors) if lately.few(want) else None
+    # The short statement makes no marked tokens.
+    claimed = _claim_few(tx, want, floors) if want.mark is None and lately.few(want) else None
     if claimed is None:
         with _turn(tx, ",".join(sorted(want.types))) if lately.many(want) else nullcontext():
             claimed = claim(tx, want, floors)

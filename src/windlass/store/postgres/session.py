@@ -74,6 +74,8 @@ USES: dict[str, dict[str, str]] = {
 def newest(parts: Sequence[str]) -> str:
     """The newest rows of several statements. Each is cut by itself: else all rows of all would be sorted."""
     cut = "order by seq desc limit :limit"
+    if len(parts) == 1:
+        return f"{parts[0]} {cut}"
     return " union all ".join(f"({part} {cut})" for part in parts) + f" {cut}"
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
 import os
 import threading
-from itertools import islice
+from itertools import islice, pairwise
 from queue import Empty, SimpleQueue
+from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from windlass.errors import StoreBusy, StoreError, StoreUnavailable, WindlassError
@@ -35,6 +37,7 @@ _OWN_LOCK_SECONDS = 5.0
 _OUTSIDER_SECONDS = 0.01
 _GATHER_STEPS = 4
 _GATHER_STEP_SECONDS = 0.0001
+_LOOK_SECONDS = 0.05
 # Longer than any transaction of ours: whoever has not come back by then waits for somebody frozen.
 _ENDING_SECONDS = 2.0
 
@@ -42,7 +45,20 @@ _ENDING_SECONDS = 2.0
 class _Operation:
     """One verb on its way through the writer."""
 
-    __slots__ = ("args", "begun", "done", "error", "given_up", "joins", "result", "urgent", "verb")
+    __slots__ = (
+        "args",
+        "awaited",
+        "begun",
+        "done",
+        "ended",
+        "error",
+        "following",
+        "given_up",
+        "joins",
+        "result",
+        "urgent",
+        "verb",
+    )
 
     def __init__(
         self, verb: Callable[..., Any], args: tuple[Any, ...], *, urgent: bool = False, joins: bool = False
@@ -56,9 +72,29 @@ class _Operation:
         self.error: BaseException | None = None
         self.begun = False
         self.given_up = False
+        self.ended = False
+        # Whether anybody waits for it.
+        self.awaited = True
+        # Of those that were written together, whom the caller of this one wakes.
+        self.following: _Operation | None = None
         # A bare lock is the cheapest thing to wait on; it is let go when the operation is done.
         self.done = threading.Lock()
         self.done.acquire()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it is done within so many seconds. Looks now and then: who should wake us may be struck."""
+        until = monotonic() + seconds
+        while not self.done.acquire(timeout=max(0.0, min(_LOOK_SECONDS, until - monotonic()))):
+            if self.ended:
+                break
+            if monotonic() >= until:
+                return False
+        return True
+
+    def wake_next(self) -> None:
+        """Pass it on. Woken all at once, ten threads would only wait for the interpreter's lock."""
+        if self.ended and self.following is not None:
+            self.following.done.release()
 
 
 class Writer:
@@ -108,7 +144,10 @@ class Writer:
                 return result  # type: ignore[no-any-return]
         operation = _Operation(verb, args, urgent=urgent, joins=joins)
         self._waiting.put(operation)
-        self._wait_for(operation)
+        try:
+            self._wait_for(operation)
+        finally:
+            operation.wake_next()
         if operation.error is not None:
             raise operation.error
         return operation.result  # type: ignore[no-any-return]
@@ -116,7 +155,9 @@ class Writer:
     def checkpoint_soon(self) -> None:
         """If the log is full, let the writer's thread empty it; nobody waits for that."""
         if self._checkpointer is not None and self._checkpointer.is_due():
-            self._waiting.put(_Operation(_nothing, ()))
+            nothing = _Operation(_nothing, ())
+            nothing.awaited = False
+            self._waiting.put(nothing)
 
     def close(self) -> None:
         """Write what waits, then stop."""
@@ -206,7 +247,7 @@ class Writer:
 
     def _wait_for(self, operation: _Operation) -> None:
         """The writer's thread writes it, as long as our patience lasts."""
-        if operation.done.acquire(timeout=min(_OWN_LOCK_SECONDS, self._patience)):
+        if operation.wait(min(_OWN_LOCK_SECONDS, self._patience)):
             return
         if self._closed and self._give_up(operation):
             raise StoreUnavailable(f"{self._path} was closed in this process; open it again")
@@ -215,7 +256,7 @@ class Writer:
                 f"this process holds a write transaction on {self._path} on another connection: "
                 "commit it first, or enqueue within it by connection=...",
             )
-        if operation.done.acquire(timeout=max(0.0, self._patience - _OWN_LOCK_SECONDS)):
+        if operation.wait(max(0.0, self._patience - _OWN_LOCK_SECONDS)):
             return
         if self._give_up(operation):
             who = locks.describe(None if self._path == MEMORY else locks.holder(self._path))
@@ -223,7 +264,7 @@ class Writer:
                 f"{who} has held the write lock of {self._path} for {self._patience:g} s; "
                 "nothing was written: try again, or end that process's transaction",
             )
-        operation.done.acquire()
+        operation.wait(math.inf)
 
     def _caller_writes(self) -> bool:
         return self._path != MEMORY and not self._writing and locks.writes_itself(self._path)
@@ -246,8 +287,17 @@ class Writer:
                     self._write(group)
                 except Exception as error:  # noqa: BLE001 # wall: the writer outlives whatever happens to a group
                     self._fail(group, self._refusal(error))
-            for operation in group:
-                operation.done.release()
+            self._answer(group)
+
+    def _answer(self, group: list[_Operation]) -> None:
+        """Wake the first; each wakes the next."""
+        waiting = [each for each in group if each.awaited and not each.given_up]
+        for operation, following in pairwise(waiting):
+            operation.following = following
+        for operation in group:
+            operation.ended = True
+        if waiting:
+            waiting[0].done.release()
 
     def _gather(self) -> None:
         """Those of the last group come again in a moment: one commit for all is worth a short wait."""
