@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import json
 import threading
 from collections.abc import Iterator
@@ -265,6 +266,42 @@ def test_many_onlookers_cost_one_look(house: House, monkeypatch: Any) -> None:
         answer.__exit__(None, None, None)
 
 
+def test_a_burst_of_failures_sends_no_onlooker_away(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = stream.Stream._read  # noqa: SLF001 - what it says is multiplied, not changed
+
+    def crowded(self: stream.Stream) -> Any:
+        now, stats, failures = read(self)
+        return now, stats, failures * 100
+
+    monkeypatch.setattr(stream.Stream, "_read", crowded)
+    with house.caller().stream("GET", "/stream") as answer:
+        told = events(answer)
+        assert next(told)[0] == "stats"
+        house.ops.bury(house.queue.enqueue("add", {"a": 1}).id)
+        seen = [change for _, change in itertools.islice((each for each in told if each[0] == "failure"), 100)]
+        assert len(seen) == 100
+        later = house.queue.enqueue("add", {"a": 2})
+        assert next(change for _, change in told if change.get("counts", {}).get("due"))
+        house.ops.cancel(later.id)
+
+
+def test_who_follows_with_a_key_is_told_no_more_when_it_is_revoked(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "_SIGN_OF_LIFE_SECONDS", 0.05)
+    with house.caller().stream("GET", "/stream") as without:
+        root = house.caller(house.key("root", "admin"))
+        assert root.get("/keys").status_code == 200
+        # Whoever came in before there was a key needs one now.
+        assert len(list(events(without))) < 5
+    eve = root.post("/keys", json={"name": "eve", "roles": ["viewer"]}).json()
+    with house.caller(eve["key"]).stream("GET", "/stream") as answer:
+        told = events(answer)
+        next(told)
+        assert root.delete(f"/keys/{eve['id']}").status_code == 200
+        assert len(list(told)) < 5
+
+
 # What operators do at the machine itself, and what other verbs are made of.
 AT_THE_MACHINE = {
     "stop_local",
@@ -323,9 +360,9 @@ def test_whoever_follows_and_hangs_up_is_forgotten(house: House, monkeypatch: py
     listening: list[stream.Stream] = []
     listen = stream.Stream.listen
 
-    def noted(self: stream.Stream, gone: Any) -> Any:
+    def noted(self: stream.Stream, gone: Any, welcome: Any) -> Any:
         listening.append(self)
-        return listen(self, gone)
+        return listen(self, gone, welcome)
 
     monkeypatch.setattr(stream.Stream, "listen", noted)
     for _ in range(3):
