@@ -1,4 +1,4 @@
-"""How often are live jobs counted for onlookers? Each time while that is cheap; in a large store now and then."""
+"""How often are live jobs counted for onlookers? Each time while it is cheap; in a large store now and then."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Counting:
         return counts
 
     def _behind(self) -> None:
-        """Count while others are told the last counts; who finds them too old is told of a store that is away."""
+        """Count while others are told the last counts; a store that is away is news for the next who waits."""
         try:
             self._anew()
         except StoreError:
