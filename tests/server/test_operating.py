@@ -303,6 +303,7 @@ SAID_OTHERWISE = {
     "reset_limit": "set_type",
     "keys": "list_keys",
     "audit": "show_audit",
+    "scrape": "metrics",
 }
 
 
