@@ -7,7 +7,7 @@ import hashlib
 import hmac
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -17,7 +17,8 @@ import httpx2
 import pytest
 
 from tests.observe.scene import DEAD, Stage, parsed, staged
-from tests.server.conftest import LONGEST, House, serving, shop
+from tests.server.conftest import House, serving, shop
+from tests.waiting import until
 from windlass.server.alarm import SIGNATURE, Alarm
 
 NOW = timedelta(0)
@@ -27,16 +28,6 @@ def values(house: House, name: str) -> dict[tuple[str, ...], float]:
     """A metric of the server's scrape, by its labels' values; what is zero is left out."""
     text = httpx2.get(f"{house.url}/metrics", trust_env=False).text
     return {tuple(labels.values()): value for labels, value in parsed(text).get(name, ()) if value}
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Wait for what a thread does within about a second."""
-    pause = threading.Event()
-    for _ in range(LONGEST * 20):
-        if holds():
-            return
-        pause.wait(0.05)
-    pytest.fail("it never came true")
 
 
 def test_what_came_of_jobs_and_requests_is_counted_shown_and_kept_over_a_restart(store_url: str) -> None:

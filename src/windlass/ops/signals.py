@@ -14,6 +14,7 @@ import msgspec
 from windlass.job import JobState, View
 from windlass.observe import names
 from windlass.ops.overview import SILENT_AFTER, TypeStatus, WorkerHealth, serves
+from windlass.ops.words import span
 from windlass.store.observing import Sample, Standing
 from windlass.store.protocol import Store
 from windlass.store.signalling import Sighting, Stalled, Verdicts
@@ -306,7 +307,7 @@ def _of_untaken(untaken: Iterable[Untaken]) -> Iterator[str]:
         # Who sees nobody, a pause or a breaker is told so by `status`, which looks at those by itself.
         if each.why in _UNTAKEN:
             jobs = "1 job" if each.count == 1 else f"{each.count:,} jobs"
-            since = _span(each.oldest)
+            since = span(each.oldest)
             yield f"{jobs} of type {each.type} due for {since} and none runs: {_UNTAKEN[each.why]}"
 
 
@@ -320,7 +321,7 @@ def _of_bands(bands: Iterable[Band]) -> Iterator[str]:
     for band in bands:
         if band.starved:
             yield (
-                f"priority {band.priority} starves: {band.due:,} due, the oldest for {_span(band.oldest)}, "
+                f"priority {band.priority} starves: {band.due:,} due, the oldest for {span(band.oldest)}, "
                 "behind later jobs of higher priority; windlass config set low_share 0.1 gives it a share"
             )
 
@@ -337,7 +338,7 @@ def _of_checks(checked: Iterable[Checked], now: datetime) -> Iterator[str]:
         if each.overdue is not None and each.overdue > CHECKED_WITHIN:
             yield (
                 f"{each.waiting:,} completed jobs of type {each.type} wait to be verified, "
-                f"{_span(each.overdue)} past their time: no worker with that check is running"
+                f"{span(each.overdue)} past their time: no worker with that check is running"
             )
 
 
@@ -345,14 +346,6 @@ def _of_ticks(found: Iterable[Tick]) -> Iterator[str]:
     for tick in found:
         if tick.late:
             since = (
-                "was never seen to succeed" if tick.age is None else f"last succeeded {_span(tick.age)} ago"
+                "was never seen to succeed" if tick.age is None else f"last succeeded {span(tick.age)} ago"
             )
-            yield f"{tick.name} {since}, and should every {_span(tick.within)}: windlass doctor looks further"
-
-
-def _span(length: timedelta) -> str:
-    seconds = int(length.total_seconds())
-    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds // size}{unit}"
-    return f"{seconds}s"
+            yield f"{tick.name} {since}, and should every {span(tick.within)}: windlass doctor looks further"
