@@ -8,7 +8,7 @@ import hmac
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -19,7 +19,8 @@ import pytest
 
 from tests.conformance.scene import MAIL, REPORT
 from tests.observe.scene import DEAD, Stage, parsed, staged
-from tests.server.conftest import LONGEST, House, serving, shop
+from tests.server.conftest import House, serving, shop
+from tests.waiting import until
 from windlass import connect
 from windlass.errors import InvalidValue
 from windlass.observe.alerts import labels_text
@@ -32,16 +33,6 @@ def values(house: House, name: str) -> dict[tuple[str, ...], float]:
     """A metric of the server's scrape, by its labels' values; what is zero is left out."""
     text = httpx2.get(f"{house.url}/metrics", trust_env=False).text
     return {tuple(labels.values()): value for labels, value in parsed(text).get(name, ()) if value}
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Wait for what a thread does within about a second."""
-    pause = threading.Event()
-    for _ in range(LONGEST * 20):
-        if holds():
-            return
-        pause.wait(0.05)
-    pytest.fail("it never came true")
 
 
 def test_what_came_of_jobs_and_requests_is_counted_shown_and_kept_over_a_restart(store_url: str) -> None:

@@ -1,4 +1,4 @@
-"""How often are live jobs counted for onlookers? Each time while it is cheap; in a large store now and then."""
+"""How often are live jobs counted for onlookers? Each time, or now and then where that is dear."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Counting:
         return counts
 
     def _behind(self) -> None:
-        """Count while others are told the last counts; a store that is away is news for the next who waits."""
+        """Count while others are told the last counts; a store that is away is news for who waits next."""
         try:
             self._anew()
         except StoreError:

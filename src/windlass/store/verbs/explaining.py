@@ -132,7 +132,7 @@ def _named(tx: Tx, name: str) -> tuple[str, ...]:
 
 
 def _token_at(tx: Tx, name: str, limit: Limit) -> datetime | None:
-    row = None if limit.rate is None else tx.row("limit_at", name=name)
+    row = None if limit.rate is None else tx.row("limit", name=name)
     if row is None or limit.rate is None or limit.rate.tokens(row["next_at"], tx.now):
         return None
     return from_micros(row["next_at"])

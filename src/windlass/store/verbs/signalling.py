@@ -60,8 +60,13 @@ def _verdict(row: Row) -> Verdicts:
 
 def note_ticks(tx: Tx, ages: Mapping[str, timedelta], who: str) -> None:
     """Keep when things last succeeded."""
-    moments = {name: tx.now - span(age) for name, age in ages.items()}
-    tx.change("note_ticks", ticks=rows.json_text(moments), who=who)
+    note_ticks_at(tx, tx.now, ages, who)
+
+
+def note_ticks_at(tx: Tx, now: int | None, ages: Mapping[str, timedelta], who: str) -> None:
+    """The same, seen from that moment; None: the server's own time, where there is a server."""
+    spans = {name: span(age) for name, age in ages.items()}
+    tx.change("note_ticks", ages=rows.json_text(spans), now=now, who=who)
 
 
 # --- checks -------------------------------------------------------------------------------------
