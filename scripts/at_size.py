@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Does a server answer as quickly with a million live and ten million archived jobs? Its pages, and a scrape.
 
-Fills a PostgreSQL store, starts `windlass serve` on it and asks for what each page of the dashboard asks for, and for
-/metrics, again and again.
+Fills a PostgreSQL store, starts `windlass serve` on it and asks for what each page of the dashboard asks
+for, and for /metrics, again and again.
 """
 
 from __future__ import annotations

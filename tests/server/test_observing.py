@@ -8,7 +8,7 @@ import hmac
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -158,7 +158,7 @@ def receiver() -> Iterator[Receiver]:
 
 @contextlib.contextmanager
 def in_thread(work: Callable[[], None]) -> Iterator[None]:
-    thread = threading.Thread(target=work)
+    thread = threading.Thread(target=work, daemon=True)
     thread.start()
     yield
     thread.join(10)
@@ -271,7 +271,7 @@ def test_a_webhook_that_drips_its_answer_is_cut_off_and_holds_up_nothing(
             for _ in range(3):
                 with slow.accept()[0] as caller, contextlib.suppress(OSError):
                     asked.append(caller.recv(65_536))
-                    caller.sendall(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+                    caller.sendall(b"HTTP/1.1 ")
                     while caller.send(b"."):
                         pause.wait(0.05)
 

@@ -93,7 +93,7 @@ class Parts:
         self.reaper = self._make_reaper()
         self.pruner = Pruner(store, self.ticks.note).loop()
         self.scheduler = Scheduler(store, wakeup, self.ticks.note, told=True)
-        self.verifier = Verifier(store, self.handlers, self.caller.coroutines, ring, self.ledger)
+        self.verifier = Verifier(store, self.handlers, self.caller.coroutines, ring)
 
     @property
     def loops(self) -> tuple[Loop, ...]:

@@ -9,6 +9,7 @@ import msgspec
 from windlass.clock import from_micros, span
 from windlass.store import rows
 from windlass.store.signalling import Check, Sighting, Stalled, Verdict, Verdicts
+from windlass.store.verbs import history
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -114,4 +115,5 @@ def end_check(tx: Tx, check: Check, verdict: Verdict) -> bool:
         mismatch_at=tx.now if wrong else None,
         mismatch_job=check.job_id if wrong else None,
     )
+    history.add(tx, {(check.type, verdict.value): 1})
     return True
