@@ -386,5 +386,7 @@ def test_a_token_that_nobody_could_have_read_is_refused_whatever_is_in_it(locked
     port = origin.rpartition(":")[2]
     by_cookie = {b"Cookie": f"windlass-{port}={key}".encode(), b"Origin": origin.encode()}
     for token in (b"", b"0" * 64, b"\xff\xe4"):
-        answer = locked.caller().post("/types/add/pause", json={}, headers={**by_cookie, b"X-Windlass-Token": token})
+        answer = locked.caller().post(
+            "/types/add/pause", json={}, headers={**by_cookie, b"X-Windlass-Token": token}
+        )
         assert (answer.status_code, answer.json()["title"]) == (403, "Not our page")

@@ -278,7 +278,9 @@ def test_a_burst_of_failures_sends_no_onlooker_away(house: House, monkeypatch: p
         told = events(answer)
         assert next(told)[0] == "stats"
         house.ops.bury(house.queue.enqueue("add", {"a": 1}).id)
-        seen = [change for _, change in itertools.islice((each for each in told if each[0] == "failure"), 100)]
+        seen = [
+            change for _, change in itertools.islice((each for each in told if each[0] == "failure"), 100)
+        ]
         assert len(seen) == 100
         later = house.queue.enqueue("add", {"a": 2})
         assert next(change for _, change in told if change.get("counts", {}).get("due"))

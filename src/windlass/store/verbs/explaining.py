@@ -245,7 +245,9 @@ class _Line:
         first = self._tx.row("lane_first_tenant", **lane)
         if first is None:
             return
-        others = self._tx.rows("lane_turn", **lane, after=first["tenant"], limit=_MOST_TENANTS, now=self._tx.now)
+        others = self._tx.rows(
+            "lane_turn", **lane, after=first["tenant"], limit=_MOST_TENANTS, now=self._tx.now
+        )
         for row in (first, *others):
             if row["tenant"] != self._job.tenant:
                 yield row["tenant"]

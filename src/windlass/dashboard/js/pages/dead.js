@@ -14,17 +14,13 @@ const HOURS = 24;
 export default function dead(context) {
   const only = context.query.get("type");
   const state = { groups: null, capped: false };
+  // Every few seconds, and not with every job that dies: to group them is to read thousands.
   const look = context.refresh(async () => {
     const told = await api.maybe("/dlq/groups", only ? { type: only } : {}, context.signal);
     const { groups, capped = false } = told ?? (await grouped(context.signal));
     Object.assign(state, { groups: groups.filter((each) => !only || each.type === only), capped });
     draw();
-  }, 5);
-  let count = null;
-  context.on("stats", ({ counts }) => {
-    if (count !== null && counts.dead !== count) look();
-    count = counts.dead;
-  });
+  }, 3);
   // What finds exactly the jobs of a group, for actions and as a line for the list.
   const filterOf = (group) => ({ state: ["dead"], type: [group.type], ...(group.error && { error: group.match ?? group.error }) });
   const lineOf = (group) => `state:dead type:${group.type}${group.error ? ` error:${quoted(group.match ?? group.error)}` : ""}`;
