@@ -28,9 +28,10 @@ from tests.conformance.scene import (
 )
 from tests.servers import postgres
 from windlass.clock import ManualClock
-from windlass.job import JobState, Lease, NewJob, TypeInfo
+from windlass.job import Error, JobState, Lease, NewJob, Reason, TypeInfo
 from windlass.ops import Ops
 from windlass.ops.explanation import Cause, Explanation, Link, explanation_document
+from windlass.outcome import Dead
 from windlass.policy.breaker import BreakerTerms
 from windlass.policy.limit import Limit, Rate
 from windlass.store.flow import BreakerState, Restriction, Runs
@@ -380,6 +381,16 @@ def test_a_job_that_failed_shows_among_the_latest_failures_and_its_group(
     [group] = store.dead_groups([MAIL]).groups
     assert (group.count, group.step) == (2, timedelta(minutes=2))
     assert store.dead_groups(["nobody"]).groups == []
+
+
+def test_a_group_is_exactly_what_the_filter_for_its_error_finds(store: Store) -> None:
+    put(store, a_job(), a_job())
+    ours, theirs = take(store, 2)
+    assert settle(store, ours, Dead(Error(Reason.EXCEPTION, "TimeoutError", "theirs")))
+    assert settle(store, theirs, Dead(Error(Reason.TIMEOUT, "TimeoutError", "ours")))
+    [group] = store.dead_groups().groups
+    found = store.find(Filter(types=(MAIL,), states=(JobState.DEAD,), error=f"={group.error}"), limit=10)
+    assert (group.error, group.count, len(found.jobs)) == ("TimeoutError", 2, 2)
 
 
 def test_the_database_says_how_it_is(store: Store) -> None:

@@ -38,7 +38,8 @@ export function connect() {
     source.close();
     become("lost");
     clearTimeout(timer);
-    timer = setTimeout(connect, PATIENCE[Math.min(tries++, PATIENCE.length - 1)]);
+    // Not all at once: a server that was started anew has many to answer.
+    timer = setTimeout(connect, PATIENCE[Math.min(tries++, PATIENCE.length - 1)] * (1 + Math.random() / 2));
   };
   source.addEventListener("stats", (event) => {
     become("live");
@@ -58,6 +59,14 @@ export function disconnect() {
   clearTimeout(timer);
   source?.close();
   source = null;
+}
+
+// Whoever comes next may not see as much.
+export function forget() {
+  disconnect();
+  Object.assign(live, { stats: null, failures: [], samples: [] });
+  tries = 0;
+  become("off");
 }
 
 // What was seen since the page was opened, for charts where the server keeps no history.
