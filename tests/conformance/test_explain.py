@@ -109,6 +109,43 @@ def test_what_ended_and_what_runs_say_so(store: Store, clock: ManualClock) -> No
     assert why(store, lease.id).cause is Cause.STOPPING
 
 
+def test_a_silent_worker_stops_nothing_however_much_it_was_asked(store: Store, clock: ManualClock) -> None:
+    served(store)
+    put_one(store)
+    lease = take_one(store)
+    store.cancel(lease.id, by="ann")
+    assert why(store, lease.id).cause is Cause.STOPPING
+    clock.advance(30)
+    found = why(store, lease.id)
+    assert found.cause is Cause.STUCK
+    assert "worker-1, last seen 30s ago (it should cancel it), and ends at" in found.sentence
+
+
+def test_a_worker_that_drains_takes_nothing(store: Store) -> None:
+    served(store)
+    job = put_one(store)
+    assert why(store, job.id).cause is Cause.NEXT
+    assert store.beat("worker-1", Vitals(state="draining"))
+    found = why(store, job.id)
+    assert (found.cause, found.link) == (Cause.NO_WORKER, Link("worker", "worker-1"))
+    assert found.sentence == (
+        f"no running worker serves {MAIL}; the last one, worker-1, finishes what it runs and takes no more"
+    )
+    [told] = [each for each in Ops(store).status().types if each.name == MAIL]
+    assert told.workers == 0
+
+
+def test_what_fails_is_found_behind_whatever_else_waits(store: Store) -> None:
+    put(store, *(a_job() for _ in range(3)))
+    for lease in take(store, 3):
+        assert settle(store, lease, LATER)
+    store.enqueue([a_job() for _ in range(3_500)])
+    found = Ops(store).status().verdict
+    assert found is not None
+    [poison] = [each for each in found.findings if each.cause.value == "poison"]
+    assert poison.sentence == f"Jobs of {MAIL} fail by themselves (ValueError: boom): 3 jobs failed"
+
+
 def test_a_dead_job_says_what_it_died_of_and_who_has_its_name(store: Store) -> None:
     put_one(store, unique="sync:42")
     lease = take_one(store)

@@ -50,6 +50,13 @@ WAYS: dict[str, Way] = {
     "limit": Way("limit", "GET /api/v1/types"),
     "ties": Way("show", "GET /api/v1/jobs/{id}"),
     "database": Way("doctor", "GET /api/v1/database"),
+    # what has happened, and what it means
+    "signals": Way("signals", "GET /api/v1/signals", "its warnings stand in stats", shown=False),
+    "metrics": Way("metrics", "GET /api/v1/metrics", "the dashboard draws the history", shown=False),
+    "scrape": Way("metrics", "GET /metrics", "Prometheus reads it", shown=False),
+    "history": Way(None, "GET /api/v1/stats/history", "charts are drawn from it; metrics shows totals"),
+    "alerts": Way("alerts", "GET /api/v1/alerts", "they call people, wherever those are", shown=False),
+    "autoscale": Way("autoscale", "GET /api/v1/autoscale", "an autoscaler asks", shown=False),
     # one job, and many
     "cancel": Way("cancel", "POST /api/v1/jobs/{id}/cancel"),
     "bury": Way("bury", "POST /api/v1/jobs/{id}/bury"),
@@ -125,7 +132,7 @@ def test_a_verb_has_its_command_its_route_and_its_line(verb: str) -> None:
         assert f"windlass {way.command}" in PAGES, f"no page tells of windlass {way.command}"
     if way.route is not None:
         assert way.route in ROUTED, f"{verb} has no route {way.route}"
-        path = way.route.partition("/api/v1/")[2]
+        path = _below(way.route)
         told = re.sub(r"\\\{\w+\\\}", r"[^\\s/`]+", re.escape(path))
         assert re.search(rf"/{told}(?![\w/])", PAGES), f"docs/http.md does not tell of {way.route}"
 
@@ -133,9 +140,14 @@ def test_a_verb_has_its_command_its_route_and_its_line(verb: str) -> None:
 @pytest.mark.skipif(not DASHBOARD.is_dir(), reason="there is no dashboard in this tree")
 @pytest.mark.parametrize("verb", sorted(name for name, way in WAYS.items() if way.route and way.shown))
 def test_a_verb_has_its_place_in_the_dashboard(verb: str) -> None:
-    path = (WAYS[verb].route or "").partition("/api/v1/")[2]
+    path = _below(WAYS[verb].route or "")
     # A page puts a path together: `jobs/${id}/cancel`, or at("jobs", id, "cancel"), or at("jobs", id, verb).
     first, *others = [part for part in path.split("/") if not part.startswith("{")]
     assert re.search(rf"[\"'`/]{first}\b", CALLS), f"the dashboard never asks for {path}"
     for word in others:
         assert re.search(rf"[\"'`/]{word}\b", CALLS), f"the dashboard never asks for {path}"
+
+
+def _below(route: str) -> str:
+    """A route's path as it is written behind the API's own."""
+    return re.sub(r"^\w+ (/api/v1)?/", "", route)

@@ -13,6 +13,7 @@ from tests.worker.scene import Still, another_worker
 from windlass.clock import uuid7
 from windlass.job import Error, NewJob, Reason
 from windlass.ops import Ops
+from windlass.ops.doctor import Finding, Level, checkup, findings
 from windlass.ops.signals import Signals
 from windlass.outcome import Again
 from windlass.store.protocol import Settlement, Vitals, Want
@@ -29,6 +30,12 @@ def look(still: Still, ops: Ops) -> Signals:
     still.parts.ledger.tick()
     still.parts.ticks.tell()
     return ops.signals()
+
+
+def doctored(still: Still, ops: Ops) -> dict[str, Finding]:
+    """What the doctor finds bad."""
+    look(still, ops)
+    return {each.name: each for each in findings(checkup(ops, still.clock)) if each.level is not Level.OK}
 
 
 def alive(still: Still) -> None:
@@ -259,3 +266,69 @@ def test_a_killed_process_leaves_ticks_that_are_older_never_younger(still: Still
     still.clock.advance(5)
     parts.ticks.tell()
     assert still.store.sight(timedelta(0)).ticks["promote"] == first + timedelta(seconds=20)
+
+
+# --- and the doctor -----------------------------------------------------------------------------
+
+
+def test_the_doctor_finds_a_starved_priority_and_what_gives_it_a_share(still: Still, ops: Ops) -> None:
+    still.build()
+    still.put(4, priority=0)
+    still.clock.advance(270)
+    still.put(9, priority=9)
+    alive(still)
+    assert "priorities" not in doctored(still, ops)
+    still.clock.advance(30)
+    alive(still)
+    found = doctored(still, ops)["priorities"]
+    assert (found.level, found.mend) == (Level.BAD, "windlass config set low_share 0.1")
+    assert found.sentence.startswith("priority 0 starves: 4 due, the oldest for 5m")
+
+
+def test_the_doctor_finds_a_type_that_is_served_and_not_taken(still: Still, ops: Ops) -> None:
+    still.build()
+    still.put(3)
+    still.clock.advance(61)
+    alive(still)
+    found = doctored(still, ops)["untaken"]
+    assert found.level is Level.BAD
+    assert found.sentence.startswith("3 jobs of type wait due for 61s and none runs: workers serve that type")
+    still.store.pause("wait", by="ann", why="")
+    # Of a pause it tells as of a pause.
+    told = doctored(still, ops)
+    assert ("untaken" in told, told["pauses"].mend) == (False, "windlass resume wait")
+
+
+def test_the_doctor_finds_upkeep_that_has_stopped(still: Still, ops: Ops) -> None:
+    parts = still.build()
+    for _ in range(91):
+        still.clock.advance(1)
+        parts.heartbeat.tick()
+    parts.scheduler.tick()
+    found = doctored(still, ops)["upkeep"]
+    assert (found.level, found.sentence.partition(",")[0]) == (
+        Level.BAD,
+        "reap was never seen to succeed",
+    )
+    for _ in range(2):
+        parts.heartbeat.tick()
+        parts.reaper.work()
+    assert "upkeep" not in doctored(still, ops)
+
+
+def test_the_doctor_finds_completed_but_wrong_for_a_day_and_checks_that_nobody_makes(
+    still: Still, ops: Ops
+) -> None:
+    still.handler(lambda: None, "mail", verify=lambda: False, sample=1)
+    still.build()
+    [job] = still.put(1, job_type="mail")
+    settled(still)
+    still.clock.advance(60 + 16 * 60)
+    alive(still)
+    late = doctored(still, ops)["verification"]
+    assert (late.level, late.mend) == (Level.WARNING, "windlass worker start --types mail")
+    still.parts.verifier.tick()
+    wrong = doctored(still, ops)["verification"]
+    assert (wrong.level, wrong.mend) == (Level.BAD, f"windlass show {job.id}")
+    still.clock.advance(timedelta(days=1, seconds=1))
+    assert "verification" not in doctored(still, ops)

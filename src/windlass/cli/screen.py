@@ -69,12 +69,12 @@ class Screen(NamedTuple):
 
 def one_line(text: str) -> str:
     """A text from a job, safe for a table: no line breaks, nothing that steers the terminal."""
-    return "".join(_shown(char) for char in " ".join(text.split()))
+    return _harmless(" ".join(text.split()))
 
 
 def block(text: str) -> list[str]:
     """The lines of a text from a job, with nothing in them that steers the terminal."""
-    return ["".join(_shown(char) for char in line.expandtabs()) for line in text.splitlines()]
+    return [_harmless(line.expandtabs()) for line in text.splitlines()]
 
 
 def cut(text: str, width: int) -> str:
@@ -148,9 +148,14 @@ def size(count: int) -> str:
 
 
 def _cell(value: Cell | str | int) -> Cell:
+    """What a table shows. Whoever filled it in, nothing in it steers the terminal."""
     if isinstance(value, Cell):
-        return value
-    return Cell(number(value) if isinstance(value, int) else value)
+        return Cell(_harmless(value.text), value.colour)
+    return Cell(number(value) if isinstance(value, int) else _harmless(value))
+
+
+def _harmless(text: str) -> str:
+    return text if text.isprintable() else "".join(_shown(char) for char in text)
 
 
 def _is_number(value: Cell | str | int) -> bool:

@@ -1,34 +1,50 @@
-"""Why do a type's jobs fail? A few of the newest failures of the worst types tell; no more are read."""
+"""Why do a type's jobs fail? The newest failures tell, whatever else waits; no more are read."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import structs
 
-from windlass.job import JobState, View
-from windlass.ops.overview import Overview, TypeStatus
-from windlass.ops.verdict import SAMPLE, Failures, verdict, worth_a_sample
-from windlass.store.protocol import Filter, Operating
+from windlass.job import Job, JobState, View
+from windlass.observe import names
+from windlass.ops.overview import Overview
+from windlass.ops.verdict import LATELY_DONE, Failures, verdict, worth_a_sample
+from windlass.store.protocol import Filter, Store
+
+# So many failures are looked at, of all types together, and so many of a type that is not among them.
+_NEWEST = 100
+_OTHERS = 20
 
 
-def judged(seen: Overview, store: Operating) -> Overview:
+def judged(seen: Overview, store: Store) -> Overview:
     """One look at everything, with the verdict."""
-    failures = {name: _failures(store, name, seen.types) for name in worth_a_sample(seen.types)}
+    worst = worth_a_sample(seen.types)
+    failures = _failures(seen, store, worst) if worst else {}
     return structs.replace(seen, verdict=verdict(seen.now, seen.types, seen.fleet, failures))
 
 
-def _failures(store: Operating, name: str, types: Sequence[TypeStatus]) -> Failures:
-    [counts] = [each.counts for each in types if each.name == name]
-    retrying = Filter(types=(name,), view=View.RETRYING)
-    dead = Filter(types=(name,), states=(JobState.DEAD,))
-    # They would be searched for among all that wait, and this is done every second.
-    found_soon = counts[View.RETRYING] and counts[View.DUE] <= _FEW_ENOUGH
-    return Failures(
-        retrying=store.find(retrying, limit=SAMPLE).jobs if found_soon else (),
-        dead=store.find(dead, limit=SAMPLE).jobs if counts[JobState.DEAD] else (),
-    )
+def _failures(seen: Overview, store: Store, worst: Sequence[str]) -> Mapping[str, Failures]:
+    """By time and not by type: a few that fail among a million that wait are found without passing over those."""
+    newest, completed = store.failures(limit=_NEWEST), _completed(store)
+    found: dict[str, list[Job]] = {}
+    for job in newest:
+        found.setdefault(job.type, []).append(job)
+    for name in worst:
+        # One that fails more than all others must not hide what they died of.
+        if name not in found:
+            found[name] = store.find(Filter(types=(name,), states=(JobState.DEAD,)), limit=_OTHERS).jobs
+    return {
+        name: Failures(
+            retrying=[job for job in jobs if job.view(seen.now) is View.RETRYING],
+            dead=[job for job in jobs if job.state is JobState.DEAD],
+            completed=completed.get(name, 0),
+        )
+        for name, jobs in found.items()
+    }
 
 
-# So many due jobs may have to be passed over until those that wait for another attempt are found.
-_FEW_ENOUGH = 50_000
+def _completed(store: Store) -> dict[str, int]:
+    """How many jobs of each type went well lately."""
+    happened = store.increases([LATELY_DONE])[LATELY_DONE]
+    return {job_type: count for (job_type, name), count in happened.items() if name == names.COMPLETED}

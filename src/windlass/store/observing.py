@@ -123,8 +123,11 @@ class Observing(Protocol):
         Answers all that hold, and those that hold no more while somebody thinks they do.
         """
 
-    def tell(self, name: str, labels: str, *, fires: bool) -> bool:
+    def may_tell(self, name: str, labels: str, *, fires: bool) -> bool:
         """Take it upon oneself to tell somebody that an alert fires, or that it is over.
 
-        True for one of those who ask; who then could not tell anybody takes it back by the opposite.
+        True for one of those who ask, who then says `told`; if it does not within a minute, others may.
         """
+
+    def told(self, name: str, labels: str, *, fires: bool | None) -> None:
+        """Somebody has been told that it fires, or is over; None: nobody could be reached, others may try."""

@@ -261,8 +261,11 @@ class SharedVerbs(ABC):
     def notice(self, holding: Mapping[tuple[str, str], float]) -> list[Noticed]:
         return self._rewrite(alerting.notice, holding)
 
-    def tell(self, name: str, labels: str, *, fires: bool) -> bool:
-        return self._write(alerting.tell, name, labels, fires)
+    def may_tell(self, name: str, labels: str, *, fires: bool) -> bool:
+        return self._write(alerting.may_tell, name, labels, fires)
+
+    def told(self, name: str, labels: str, *, fires: bool | None) -> None:
+        self._rewrite(alerting.told, name, labels, fires)
 
     # --- schedules ---
 
