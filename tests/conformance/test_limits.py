@@ -198,7 +198,9 @@ def test_a_tenant_whose_jobs_wait_for_a_clock_that_was_set_back_keeps_no_turn(
     put(store, *(a_job(tenant=tenant) for tenant in "acc"))
     served: list[str] = []
     for after in ("", "a", "c"):
-        served += (lease.job.tenant for lease in claim(store, under(concurrency=9), slots=1, turns={MAIL: after}))
+        served += (
+            lease.job.tenant for lease in claim(store, under(concurrency=9), slots=1, turns={MAIL: after})
+        )
     assert served == ["a", "c", "c"]
 
 
