@@ -131,7 +131,11 @@ def _no_worker(facts: Facts) -> Explanation:
         seen, link = "none has been seen lately", Link("type", job.type)
     else:
         drains = last.state == "draining" and health_of(last, facts.now).alive
-        how = "finishes what it runs and takes no more" if drains else f"was seen {ago(last.beat_at, facts.now)}"
+        how = (
+            "finishes what it runs and takes no more"
+            if drains
+            else f"was seen {ago(last.beat_at, facts.now)}"
+        )
         seen, link = f"the last one, {last.id}, {how}", Link("worker", last.id)
     return Explanation(
         sentence=f"no running worker serves {job.type}; {seen}",
