@@ -242,7 +242,7 @@ class _Line:
 
     def _tenants(self, lane: dict[str, object]) -> Iterator[str]:
         """The other tenants who have due jobs there, as far as they are worth counting."""
-        first = self._tx.row("lane_first_tenant", **lane)
+        first = self._tx.row("lane_first_tenant", **lane, now=self._tx.now)
         if first is None:
             return
         after = {"after": first["tenant"], "limit": _MOST_TENANTS, "now": self._tx.now}
