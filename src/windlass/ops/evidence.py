@@ -1,34 +1,44 @@
-"""Why do a type's jobs fail? A few of the newest failures of the worst types tell; no more are read."""
+"""Why do a type's jobs fail? A few of the newest failures tell; no more are read, however many jobs wait."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from windlass.job import JobState, View
-from windlass.ops.overview import Overview, TypeStatus
-from windlass.ops.verdict import SAMPLE, Failures, verdict, worth_a_sample
-from windlass.store.protocol import Filter, Operating
+from windlass.job import Job, JobState, View
+from windlass.ops.findings import findings
+from windlass.ops.overview import Overview
+from windlass.ops.verdict import MOST_SAMPLED, SAMPLE, SEVERAL, Failures, verdict, worth_a_sample
+from windlass.store.protocol import Filter
+
+if TYPE_CHECKING:
+    from windlass.ops.signals import Signals
+    from windlass.store.protocol import Store
 
 
-def judged(seen: Overview, store: Operating) -> Overview:
+def judged(seen: Overview, store: Store, signals: Signals) -> Overview:
     """One look at everything, with the verdict."""
-    failures = {name: _failures(store, name, seen.types) for name in worth_a_sample(seen.types)}
-    return structs.replace(seen, verdict=verdict(seen.now, seen.types, seen.fleet, failures))
+    wanted = worth_a_sample(seen.types)
+    newest = store.failures(limit=MOST_SAMPLED * SAMPLE) if wanted else []
+    failures = {name: _failures(seen, store, name, newest) for name in wanted}
+    told = verdict(seen.now, seen.types, seen.fleet, failures, tuple(findings(signals)))
+    return structs.replace(seen, verdict=told)
 
 
-def _failures(store: Operating, name: str, types: Sequence[TypeStatus]) -> Failures:
-    [counts] = [each.counts for each in types if each.name == name]
-    retrying = Filter(types=(name,), view=View.RETRYING)
-    dead = Filter(types=(name,), states=(JobState.DEAD,))
-    # They would be searched for among all that wait, and this is done every second.
-    found_soon = counts[View.RETRYING] and counts[View.DUE] <= _FEW_ENOUGH
-    return Failures(
-        retrying=store.find(retrying, limit=SAMPLE).jobs if found_soon else (),
-        dead=store.find(dead, limit=SAMPLE).jobs if counts[JobState.DEAD] else (),
-    )
+def _failures(seen: Overview, store: Store, name: str, newest: Sequence[Job]) -> Failures:
+    [counts] = [each.counts for each in seen.types if each.name == name]
+    mine = [job for job in newest if job.type == name]
+    retrying = [job for job in mine if job.view(seen.now) is View.RETRYING]
+    dead = [job for job in mine if job.state is JobState.DEAD]
+    # Others may fail so much faster that none of this type's failures is among the newest.
+    if len(retrying) < min(SEVERAL, counts[View.RETRYING]) and counts[View.DUE] <= _FEW_ENOUGH:
+        retrying = list(store.find(Filter(types=(name,), view=View.RETRYING), limit=SAMPLE).jobs)
+    if len(dead) < min(SEVERAL, counts[JobState.DEAD]):
+        dead = list(store.find(Filter(types=(name,), states=(JobState.DEAD,)), limit=SAMPLE).jobs)
+    return Failures(retrying=retrying[:SAMPLE], dead=dead[:SAMPLE])
 
 
-# So many due jobs may have to be passed over until those that wait for another attempt are found.
+# Those of one type are searched for behind its due jobs, and this is done every second.
 _FEW_ENOUGH = 50_000
