@@ -17,6 +17,7 @@ from typing import Any
 from tests.waiting import until
 from windlass import Context, FatalError, Queue, Retry
 from windlass.clock import to_micros
+from windlass.observe import names
 from windlass.ops import Ops, ScheduleWish
 from windlass.schedule.timing import TimingOptions
 
@@ -90,6 +91,7 @@ class Shop:
         earlier = ", ".join(f"{name} = {name} - {micros}" for name in ("run_at", "created_at", "enqueued_at"))
         with contextlib.closing(sqlite3.connect(path, timeout=10)) as file, file:
             file.execute(f"update windlass_jobs set {earlier} where state = 'pending'")
+            file.execute(f"update windlass_pauses set paused_at = paused_at - {micros}")
 
     def spread_deaths(self, *, but: str) -> None:
         """As if the dead letters, all but one, had come over the last hours, and not at once."""
@@ -106,7 +108,7 @@ class Shop:
                     {"id": job_id, "micros": (20 + 37 * number) * 60_000_000},
                 )
 
-    def an_hour_ago(self, minutes: int = 60) -> None:
+    def an_hour_ago(self, minutes: int = 62) -> None:
         """As if the shop had been at work for so long, in a store that keeps a history."""
         chance = random.Random(7)
         path = self.url.removeprefix("sqlite:///")
@@ -125,6 +127,9 @@ class Shop:
                         "dead": int(chance.random() < 0.08),
                         "oldest": waiting * 300_000,
                     }
+                    for measure, micros in {names.RUN: 40_000, names.WAIT: 15_000}.items():
+                        row[names.bucket(measure, 0)] = made
+                        row[names.total(measure)] = int(made * micros * chance.uniform(0.8, 1.4))
                     file.executemany(
                         "insert or replace into windlass_history (step, at, type, name, value) "
                         "values ('minute', ?, ?, ?, ?)",

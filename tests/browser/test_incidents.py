@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import httpx2
 import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.browser.conftest import Watched
 from tests.browser.stage import INCIDENTS, opened
 from tests.server.conftest import serving
+from tests.server.process import ServerProcess
 
 
 @pytest.mark.parametrize("cause", INCIDENTS)
@@ -60,3 +62,56 @@ def test_a_connection_that_is_lost_is_seen_and_regained(browser: Browser, tmp_pa
             page.close()
         watched.expected = ("ERR_", "Failed to load resource")
         assert watched.unexpected() == []
+
+
+_BEAT = """() => new Promise((done) => {
+    const stream = new EventSource("/api/v1/stream");
+    stream.addEventListener("beat", () => { stream.close(); done(); });
+})"""
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx2.get(f"{url}/health/live", trust_env=False).is_success
+    except httpx2.TransportError:
+        return False
+
+
+def test_a_server_that_is_frozen_is_not_taken_for_a_quiet_one(browser: Browser, tmp_path: Path) -> None:
+    with opened(f"sqlite:///{tmp_path / 'jobs.db'}") as shop:
+        shop.queue.publish()
+        server = ServerProcess(shop.url, tmp_path)
+        try:
+            shop.until(lambda: _answers(server.url))
+            watched = Watched(browser.new_page(), server.url)
+            watched.page.clock.install()
+            page = watched.open()
+            state = page.locator(".connection")
+            expect(state).to_have_text("Live")
+            # Nothing happens in this shop; the server says that it is there, all the same.
+            for _ in range(2):
+                page.evaluate(_BEAT)
+                page.clock.fast_forward(8_000)
+                expect(state).to_have_text("Live")
+            server.freeze()
+            page.clock.fast_forward(11_000)
+            expect(state).to_have_text("Connection lost")
+            server.thaw()
+            page.clock.fast_forward(2_000)
+            expect(state).to_have_text("Live")
+            page.close()
+        finally:
+            server.thaw()
+            server.stop()
+
+
+def test_a_job_that_is_not_there_is_said_to_be_missing(browser: Browser, tmp_path: Path) -> None:
+    with opened(f"sqlite:///{tmp_path / 'jobs.db'}") as shop, serving(shop.queue) as house:
+        watched = Watched(browser.new_page(), house.url)
+        watched.expected = ("404 (Not Found)",)
+        for path in ("#/jobs/nothing", "#/jobs?q=nothing"):
+            page = watched.open(path)
+            expect(page.get_by_role("alert")).to_contain_text("nothing")
+        assert watched.complaints
+        assert watched.unexpected() == []
+        watched.page.close()

@@ -30,6 +30,14 @@ class ServerProcess:
         self.kills += 1
         self._process = self._start()
 
+    def freeze(self) -> None:
+        """It is there, and its connections are open, but it does nothing."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """It goes on where it was."""
+        self._process.send_signal(signal.SIGCONT)
+
     def stop(self) -> int:
         """As an operator does; the exit code."""
         self._process.terminate()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from windlass import connect
 from windlass.clock import ManualClock, uuid7
@@ -15,8 +16,11 @@ from windlass.connect import Opened
 from windlass.errors import InvalidPayload, InvalidValue, JobNotFound, WorkerNotFound, WrongState
 from windlass.job import Error, JobState, NewJob, Reason, TypeInfo
 from windlass.ops import Ops, Verb
+from windlass.ops.evidence import judged
 from windlass.ops.local import local_workers
-from windlass.outcome import Dead
+from windlass.ops.overview import Overview
+from windlass.ops.verdict import Cause
+from windlass.outcome import Again, Dead
 from windlass.store.protocol import Filter, Settlement, Vitals, Want, WorkerInfo
 from windlass.upkeep.place import here
 
@@ -27,6 +31,7 @@ SCHEMA = {
     "additionalProperties": False,
 }
 BOOM = Error(Reason.EXCEPTION, "ValueError", "boom")
+REFUSED = Error(Reason.EXCEPTION, "ConnectionError", "crm: connection refused")
 
 
 @pytest.fixture
@@ -182,6 +187,44 @@ def test_status_counts_and_names_what_is_wrong(ops: Ops, clock: ManualClock) -> 
     assert ops.status().warnings == []
     _kill(ops)
     assert ops.status().warnings == ["1 job is in the dead letters: windlass dlq list"]
+
+
+def _fail(ops: Ops, job_type: str, error: Error, count: int) -> None:
+    """Let jobs of a type fail, and wait for their next attempt."""
+    _enqueue(ops, count, type=job_type)
+    want = Want(worker="w", types={job_type: 1}, limit=count, lease=timedelta(minutes=1))
+    later = Again(timedelta(hours=1), error)
+    leases = ops.store.claim(want).leases
+    assert ops.store.settle([Settlement(lease, later, None) for lease in leases]) == []
+
+
+def _behind_a_million(seen: Overview, job_type: str) -> Overview:
+    types = [
+        replace(each, counts={**each.counts, "due": 1_000_000}) if each.name == job_type else each
+        for each in seen.types
+    ]
+    return replace(seen, types=types)
+
+
+def test_an_outage_is_named_however_many_jobs_wait(ops: Ops) -> None:
+    ops.store.join(_worker_row("w-1", types=("mail",)))
+    _fail(ops, "mail", REFUSED, 4)
+    told = judged(_behind_a_million(ops.status(), "mail"), ops.store, ops.signals()).verdict
+    assert told is not None
+    assert (told.findings[0].cause, told.findings[0].type) == (Cause.DEPENDENCY, "mail")
+
+
+def test_a_type_that_fails_is_named_beside_one_that_fails_much_faster(ops: Ops, clock: ManualClock) -> None:
+    ops.store.register([TypeInfo(name="fast", schema=SCHEMA)])
+    _fail(ops, "mail", REFUSED, 4)
+    clock.advance(1)
+    _fail(ops, "fast", BOOM, 120)
+    told = ops.status().verdict
+    assert told is not None
+    assert {(each.cause, each.type) for each in told.findings if each.grave} == {
+        (Cause.DEPENDENCY, "mail"),
+        (Cause.POISON, "fast"),
+    }
 
 
 def test_a_worker_that_is_not_told_of_jobs_is_named(ops: Ops) -> None:

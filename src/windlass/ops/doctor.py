@@ -74,7 +74,7 @@ def checkup(ops: Ops, clock: Clock) -> Checkup:
         settings=read(ops.store.settings()),
         orphans=len(ops.store.orphans(limit=_MOST_ORPHANS)),
         # Nothing is written: a store whose disk is full, or that is sealed, is looked at as well.
-        signals=signals.gather(ops.store, seen.types, workers, anew=False),
+        signals=signals.gather(ops.store, seen, workers, anew=False),
         here=from_micros(clock.micros()) - (ops.now() - seen.now),
     )
 

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
 from windlass.job import Job, JobState, View
 from windlass.observe import names
+from windlass.ops.findings import findings
 from windlass.ops.overview import Overview
 from windlass.ops.verdict import LATELY_DONE, Failures, verdict, worth_a_sample
 from windlass.store.protocol import Filter, Store
+
+if TYPE_CHECKING:
+    from windlass.ops.signals import Signals
 
 # So many failures are looked at, of all types together, and so many of a type that is not among them.
 _NEWEST = 100
 _OTHERS = 20
 
 
-def judged(seen: Overview, store: Store) -> Overview:
+def judged(seen: Overview, store: Store, signals: Signals) -> Overview:
     """One look at everything, with the verdict."""
     worst = worth_a_sample(seen.types)
     failures = _failures(seen, store, worst) if worst else {}
-    return structs.replace(seen, verdict=verdict(seen.now, seen.types, seen.fleet, failures))
+    told = verdict(seen.now, seen.types, seen.fleet, failures, tuple(findings(signals)))
+    return structs.replace(seen, verdict=told)
 
 
 def _failures(seen: Overview, store: Store, worst: Sequence[str]) -> Mapping[str, Failures]:

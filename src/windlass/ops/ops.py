@@ -88,14 +88,14 @@ class Ops(OncallVerbs, FlowVerbs, ObservingVerbs):
     def status(self) -> Overview:
         """One look at jobs, types and workers, with what is wrong in words."""
         seen, fleet = self._seen()
-        found = gather(self.store, seen.types, fleet, anew=False)
+        found = gather(self.store, seen, fleet, anew=False)
         told = msgspec.structs.replace(seen, warnings=[*seen.warnings, *found.warnings])
-        return with_schedules(judged(told, self.store), self.schedules.list())
+        return with_schedules(judged(told, self.store, found), self.schedules.list())
 
     def signals(self) -> Signals:
         """What a depth does not tell: starved, untaken, done twice, completed without effect, stopped."""
         seen, fleet = self._seen()
-        return gather(self.store, seen.types, fleet)
+        return gather(self.store, seen, fleet)
 
     def show(self, name: str) -> Job:
         """One job with its whole story."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -18,6 +18,8 @@ from windlass.store.flow import Breaker, Pause, Switches
 from windlass.store.protocol import ALIVE_WITHIN, Counts, WorkerInfo
 
 SILENT_AFTER = ALIVE_WITHIN
+# So long may a priority wait behind others.
+STARVED_AFTER = timedelta(minutes=5)
 
 
 class WorkerHealth(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,11 +72,13 @@ class ScheduleSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Band(msgspec.Struct, frozen=True, kw_only=True):
-    """The due jobs of one priority, over all types. One that is starved grows old while others are taken."""
+    """One priority over all types: how many jobs are due, and for how long the oldest."""
 
     priority: int
     due: int
     oldest: timedelta
+    # Jobs of a higher priority that came later are ahead of it, and it has waited for long.
+    starved: bool = False
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,7 +138,7 @@ def overview(
         fleet=_fleet(health),
         types=types,
         warnings=_warnings(types, health),
-        bands=_bands(counts),
+        bands=list(_bands(counts)),
     )
 
 
@@ -190,16 +194,18 @@ def _column(state: JobState, view: str | None) -> str:
     return state
 
 
-def _bands(counts: Counts) -> list[Band]:
-    due = [each for each in counts.counts if each.priority is not None]
-    return [
-        Band(
-            priority=priority,
-            due=sum(each.count for each in due if each.priority == priority),
-            oldest=max(each.oldest or timedelta(0) for each in due if each.priority == priority),
-        )
-        for priority in sorted({each.priority for each in due if each.priority is not None}, reverse=True)
-    ]
+def _bands(counts: Counts) -> Iterator[Band]:
+    due: dict[int, int] = {}
+    ages: dict[int, timedelta] = {}
+    for each in counts.counts:
+        if each.priority is not None:
+            due[each.priority] = due.get(each.priority, 0) + each.count
+            ages[each.priority] = max(each.oldest or timedelta(0), ages.get(each.priority, timedelta(0)))
+    for priority in sorted(due, reverse=True):
+        oldest = ages[priority]
+        overtaken = any(ages[other] < oldest for other in ages if other > priority)
+        starved = overtaken and oldest >= STARVED_AFTER
+        yield Band(priority=priority, due=due[priority], oldest=oldest, starved=starved)
 
 
 def _fleet(workers: Sequence[WorkerHealth]) -> FleetSummary:

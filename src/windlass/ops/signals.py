@@ -13,7 +13,7 @@ import msgspec
 
 from windlass.job import JobState, View
 from windlass.observe import names
-from windlass.ops.overview import SILENT_AFTER, TypeStatus, WorkerHealth, serves
+from windlass.ops.overview import SILENT_AFTER, Band, Overview, TypeStatus, WorkerHealth, serves
 from windlass.ops.words import span
 from windlass.store.observing import Sample, Standing
 from windlass.store.protocol import Store
@@ -24,9 +24,8 @@ from windlass.upkeep import ticks
 LOOKED = timedelta(seconds=15)
 STALE = timedelta(minutes=1)
 WINDOW = timedelta(hours=1)
-# So long may a job be due before somebody should have taken it, and a priority wait behind others.
+# So long may a job be due before somebody should have taken it.
 TAKEN_WITHIN = timedelta(seconds=60)
-STARVED_AFTER = timedelta(minutes=5)
 # So often should each of these succeed, where anybody is there to do it.
 WITHIN: dict[str, timedelta] = {
     "beat": SILENT_AFTER,
@@ -51,16 +50,6 @@ class Lane(msgspec.Struct, frozen=True, kw_only=True):
     count: int
     # How long the first of them has been due; None for those whose time has not come.
     oldest: timedelta | None = None
-
-
-class Band(msgspec.Struct, frozen=True, kw_only=True):
-    """One priority over all types: how many jobs are due, and for how long the oldest."""
-
-    priority: int
-    due: int
-    oldest: timedelta
-    # Jobs of a higher priority that came later are ahead of it, and it has waited for long.
-    starved: bool = False
 
 
 class Untaken(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,7 +110,7 @@ class Signals(msgspec.Struct, frozen=True, kw_only=True):
     """All of them at one moment. `warnings` are whole sentences for the person on call."""
 
     now: datetime
-    # How old the count of lanes and bands is.
+    # How old the count of lanes is.
     counted: timedelta
     lanes: tuple[Lane, ...]
     bands: tuple[Band, ...]
@@ -133,9 +122,7 @@ class Signals(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...]
 
 
-def gather(
-    store: Store, types: Sequence[TypeStatus], fleet: Sequence[WorkerHealth], *, anew: bool = True
-) -> Signals:
+def gather(store: Store, seen: Overview, fleet: Sequence[WorkerHealth], *, anew: bool = True) -> Signals:
     """One look; what costs much is looked at by one process for all.
 
     Not `anew`: nothing is written, so that it can be asked of a store that is sealed, and only what warnings
@@ -145,22 +132,22 @@ def gather(
     if anew:
         # What has come in is counted with the sample.
         sample = store.take_sample(LOOKED)
-        return judge(sample, sighting, store.increases([WINDOW])[WINDOW], types, fleet)
+        return judge(sample, sighting, store.increases([WINDOW])[WINDOW], seen, fleet)
     sample = store.sample()
     lately = sample.age is not None and sample.age <= STALE
-    return judge(sample if lately else Sample(), sighting, {}, types, fleet)
+    return judge(sample if lately else Sample(), sighting, {}, seen, fleet)
 
 
 def judge(
     sample: Sample,
     sighting: Sighting,
     happened: Mapping[tuple[str, str], int],
-    types: Sequence[TypeStatus],
+    seen: Overview,
     fleet: Sequence[WorkerHealth],
 ) -> Signals:
     """What the facts say. Pure."""
-    bands = tuple(_bands(sample.standing))
-    untaken = tuple(_untaken(sample.standing, sighting, types, fleet))
+    bands = tuple(seen.bands)
+    untaken = tuple(_untaken(sample.standing, sighting, seen.types, fleet))
     checked = tuple(_checked(each, sighting.now) for each in sighting.verdicts)
     beats = tuple(_ticks(sighting, fleet))
     return Signals(
@@ -188,21 +175,6 @@ def judge(
 def _lane(each: Standing) -> Lane:
     oldest = each.oldest if each.view == View.DUE else None
     return Lane(type=each.type, priority=each.priority, view=each.view, count=each.count, oldest=oldest)
-
-
-def _bands(standing: Iterable[Standing]) -> Iterator[Band]:
-    counts: dict[int, int] = {}
-    ages: dict[int, timedelta] = {}
-    for each in standing:
-        if each.view == View.DUE:
-            counts[each.priority] = counts.get(each.priority, 0) + each.count
-            oldest = each.oldest or timedelta(0)
-            ages[each.priority] = max(oldest, ages.get(each.priority, oldest))
-    for priority in sorted(counts, reverse=True):
-        oldest = ages[priority]
-        overtaken = any(ages[other] < oldest for other in ages if other > priority)
-        starved = overtaken and oldest >= STARVED_AFTER
-        yield Band(priority=priority, due=counts[priority], oldest=oldest, starved=starved)
 
 
 def _untaken(

@@ -39,8 +39,11 @@ class Cause(StrEnum):
     """What is wrong."""
 
     NO_WORKER = "no_worker"
+    STOPPED = "stopped"
     UNSERVED = "unserved"
+    NOT_PROMOTED = "not_promoted"
     DEPENDENCY = "dependency"
+    MISMATCH = "mismatch"
     POISON = "poison"
     PAUSED = "paused"
     HELD = "held"
@@ -48,6 +51,8 @@ class Cause(StrEnum):
     IDLE = "idle"
     STUCK = "stuck"
     BACKLOG = "backlog"
+    STARVED = "starved"
+    UNVERIFIED = "unverified"
     SILENT = "silent"
     DEAD = "dead"
 
@@ -92,13 +97,21 @@ def worth_a_sample(types: Sequence[TypeStatus]) -> list[str]:
 
 
 def verdict(
-    now: datetime, types: Sequence[TypeStatus], fleet: FleetSummary, failures: Mapping[str, Failures]
+    now: datetime,
+    types: Sequence[TypeStatus],
+    fleet: FleetSummary,
+    failures: Mapping[str, Failures],
+    signalled: Sequence[Finding] = (),
 ) -> Verdict:
-    """The findings, the worst first, and the sentence that sums them up."""
+    """The findings, the worst first, and the sentence that sums them up; with those that signals tell of."""
     running = sum(each.counts[JobState.PROCESSING] for each in types)
     found = list(_fleet_findings(now, types, fleet))
     for each in types:
         found += _type_findings(now, each, fleet, failures.get(each.name, Failures()), running)
+    # Jobs that are not let in only look as if nobody had time for them.
+    shut_out = {each.type for each in signalled if each.cause is Cause.NOT_PROMOTED}
+    found = [each for each in found if each.type not in shut_out or each.cause not in _BY_THE_WAIT]
+    found += signalled
     found.sort(key=lambda each: (not each.grave, list(Cause).index(each.cause), each.since or now))
     grave = [each for each in found if each.grave]
     if not found:
@@ -341,6 +354,8 @@ def _wait(number: int) -> str:
     return "waits" if number == 1 else "wait"
 
 
+# What is concluded from nothing but how long jobs have waited.
+_BY_THE_WAIT = (Cause.HELD, Cause.TOO_FEW_WORKERS, Cause.IDLE, Cause.BACKLOG)
 _LONGEST = 120
 _OUTSIDE = re.compile(
     r"connect|timeout|unavailable|gateway|socket|ssl|dns|gaierror|network|oserror", re.IGNORECASE

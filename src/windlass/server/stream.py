@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from windlass.server.parts import Parts
 
 _EVERY_SECONDS = 1.0
-_SIGN_OF_LIFE_SECONDS = 15.0
+# Whoever was sent nothing for so long is told that the server is there: dashboard/js/live.js waits for 10 s.
+_SIGN_OF_LIFE_SECONDS = 3.0
 # Who reads so slowly that what so many looks told is waiting is sent away; the browser comes again by itself.
 _MOST_WAITING = 100
 _MOST_LISTENERS = 1_000
@@ -69,7 +70,7 @@ class Stream:
                     async with asyncio.timeout(_SIGN_OF_LIFE_SECONDS):
                         event = await mine.get()
                 except TimeoutError:
-                    event = b": still here\n\n"
+                    event = _event("beat", {})
                 # Who came with a key that was revoked since, or before there was one, is told no more.
                 if event is None or not welcome():
                     return

@@ -63,7 +63,6 @@ function show() {
   const found = allowed().find((each) => each.path === here.path);
   drawTop(found);
   document.title = found ? `${here.name ? `${here.name.slice(0, 13)} · ` : ""}${found.name} · Windlass` : "Windlass";
-  document.querySelector("nav [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
   patch(main, loading());
   window.scrollTo(0, 0);
   if (!found) {
@@ -128,6 +127,8 @@ function context(main, here, signal) {
 
 // --- the top ------------------------------------------------------------------------------------
 
+let shown = "";
+
 function drawTop(found) {
   const [word, told] = WORDS[live.state];
   const dead = live.stats?.counts?.dead;
@@ -154,6 +155,18 @@ function drawTop(found) {
         el.span({ class: "who" }, api.session.name, button("Log out", async () => { await api.logOut(); forget(); show(); }, { kind: "quiet small" })),
     ),
   );
+  bringIntoSight(found, dead);
+}
+
+// On a phone the pages stand in a row: the open one is in sight, also when the count has made another one wider.
+function bringIntoSight(found, dead) {
+  const drawn = `${found?.path} ${Boolean(dead)}`;
+  const row = document.querySelector("nav");
+  const link = row?.querySelector("[aria-current]");
+  if (drawn === shown || !link) return;
+  shown = drawn;
+  const [outer, inner] = [row.getBoundingClientRect(), link.getBoundingClientRect()];
+  row.scrollLeft += inner.left - outer.left - (outer.width - inner.width) / 2;
 }
 
 const isDark = () => {

@@ -20,7 +20,7 @@ const trim = (value) => (Math.abs(value) >= 100 ? value.toFixed(0) : value.toFix
 export function span(seconds) {
   if (seconds === null || seconds === undefined || Number.isNaN(seconds)) return "–";
   if (seconds < 0) return `-${span(-seconds)}`;
-  if (seconds < 1) return `${Math.round(seconds * 1000)}ms`;
+  if (seconds < 1) return `${seconds < 0.01 ? trim(seconds * 1000) : Math.round(seconds * 1000)}ms`;
   if (seconds < 10) return `${trim(seconds)}s`;
   let rest = Math.round(seconds);
   const told = [];

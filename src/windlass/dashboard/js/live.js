@@ -3,13 +3,15 @@
 import { number } from "./format.js";
 
 const PATIENCE = [1000, 2000, 4000, 8000];
-const KEPT = 900;
+// A server sends something every few seconds, whatever happens: one that is silent for so long is frozen, or out of reach.
+const SILENCE = 10_000;
 
 const listeners = { state: new Set(), stats: new Set(), failure: new Set() };
-export const live = { state: "off", stats: null, failures: [], samples: [] };
+export const live = { state: "off", stats: null, failures: [] };
 let source = null;
 let tries = 0;
 let timer = null;
+let watch = null;
 
 // Call `handler` on each such event, until `signal` says enough.
 export function on(kind, handler, signal) {
@@ -29,26 +31,27 @@ export function connect() {
   disconnect();
   become(tries ? "lost" : "connecting");
   source = new EventSource("/api/v1/stream");
+  heard();
   source.onopen = () => {
+    heard();
     tries = 0;
     become("live");
   };
   // The browser gives up on some failures, and tries the others again in its own time: we do it always, in ours.
-  source.onerror = () => {
-    source.close();
-    become("lost");
-    clearTimeout(timer);
-    // Not all at once: a server that was started anew has many to answer.
-    timer = setTimeout(connect, PATIENCE[Math.min(tries++, PATIENCE.length - 1)] * (1 + Math.random() / 2));
-  };
+  source.onerror = lose;
+  source.addEventListener("beat", heard);
   source.addEventListener("stats", (event) => {
+    heard();
     become("live");
     live.stats = { ...live.stats, ...JSON.parse(event.data) };
-    sample(live.stats);
     tell("stats", live.stats);
   });
-  source.addEventListener("trouble", () => become("away"));
+  source.addEventListener("trouble", () => {
+    heard();
+    become("away");
+  });
   source.addEventListener("failure", (event) => {
+    heard();
     const failure = { ...JSON.parse(event.data), at: new Date().toISOString() };
     live.failures = [failure, ...live.failures].slice(0, 50);
     tell("failure", failure);
@@ -57,6 +60,7 @@ export function connect() {
 
 export function disconnect() {
   clearTimeout(timer);
+  clearTimeout(watch);
   source?.close();
   source = null;
 }
@@ -64,15 +68,21 @@ export function disconnect() {
 // Whoever comes next may not see as much.
 export function forget() {
   disconnect();
-  Object.assign(live, { stats: null, failures: [], samples: [] });
+  Object.assign(live, { stats: null, failures: [] });
   tries = 0;
   become("off");
 }
 
-// What was seen since the page was opened, for charts where the server keeps no history.
-function sample({ counts }) {
-  live.samples.push({ at: new Date().toISOString(), ...counts });
-  if (live.samples.length > KEPT) live.samples.shift();
+function heard() {
+  clearTimeout(watch);
+  watch = setTimeout(lose, SILENCE);
+}
+
+function lose() {
+  disconnect();
+  become("lost");
+  // Not all at once: a server that was started anew has many to answer.
+  timer = setTimeout(connect, PATIENCE[Math.min(tries++, PATIENCE.length - 1)] * (1 + Math.random() / 2));
 }
 
 export const WORDS = {

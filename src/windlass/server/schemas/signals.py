@@ -6,6 +6,8 @@ from datetime import datetime
 
 import msgspec
 
+from windlass.server.schemas.stats import BandDocument
+
 
 class LaneDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The waiting jobs of one type and priority under one view."""
@@ -15,15 +17,6 @@ class LaneDocument(msgspec.Struct, frozen=True, kw_only=True):
     view: str
     count: int
     oldest: float | None
-
-
-class BandDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """One priority over all types."""
-
-    priority: int
-    due: int
-    oldest: float
-    starved: bool
 
 
 class UntakenDocument(msgspec.Struct, frozen=True, kw_only=True):

@@ -36,11 +36,13 @@ class ScheduleSummaryDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BandDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """The due jobs of one priority, and for how many seconds the oldest of them has waited."""
+    """One priority over all types: how many jobs are due, and for how many seconds the oldest."""
 
     priority: int
     due: int
     oldest: float
+    # Later jobs of a higher priority are ahead of it, and it has waited for long.
+    starved: bool
 
 
 class StatsDocument(msgspec.Struct, frozen=True, kw_only=True):

@@ -25,7 +25,7 @@ function view(told) {
 
 const WORRIES = ["notes", "warnings", "problems"];
 const pair = ([name, value]) => [title(name), shown(name, value)];
-const title = (name) => name.replace(/_bytes$/, "").replaceAll("_", " ").replace(/^./, (letter) => letter.toUpperCase());
+const title = (name) => name.replace(/_bytes$/, "").replaceAll("_", " ").replace(/^wal$/, "write-ahead log").replace(/^./, (letter) => letter.toUpperCase());
 const isRows = (values) => values.every((value) => value !== null && typeof value === "object");
 
 function shown(name, value) {
@@ -39,7 +39,8 @@ function shown(name, value) {
 }
 
 function rows(caption, values) {
-  const names = [...new Set(values.flatMap((value) => Object.keys(value)))];
+  const known = (name, value) => value !== null && value !== undefined && !(value === 0 && /_bytes$/.test(name));
+  const names = [...new Set(values.flatMap((value) => Object.keys(value)))].filter((name) => values.some((value) => known(name, value[name])));
   return table(
     caption,
     names.map((name) => ({ name: title(name), class: values.every((value) => typeof value[name] === "number") ? "number" : "", cell: (value) => shown(name, value[name]) })),

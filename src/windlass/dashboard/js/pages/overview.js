@@ -251,9 +251,9 @@ function fromHistory({ step, series, from, to }) {
   const length = { minute: 60e3, hour: 3600e3, day: 86400e3 }[step];
   const nothing = { completed: 0, enqueued: 0, failed: 0, dead: 0, depth: null, oldest: null };
   const known = new Map([...moments].map(([at, sum]) => [Math.floor(Date.parse(at) / length), sum]));
-  const first = Math.floor(Date.parse(from) / length);
+  const first = Math.ceil(Date.parse(from) / length);
   const end = Math.floor(Date.parse(to) / length);
-  // Without the one that is not over yet: it would look like a fall.
+  // Without the one of which only a part is meant, and the one that is not over yet: they would look like a fall.
   const slots = Array.from({ length: Math.min(2000, Math.max(0, end - first)) }, (_, index) => first + index);
   const column = (name) => slots.map((slot) => (known.get(slot) ?? nothing)[name]);
   return {
