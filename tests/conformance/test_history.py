@@ -68,6 +68,24 @@ def test_an_increase_is_what_was_counted_since(store: Store, clock: ManualClock)
     assert [each[MAIL, "failed"] for each in found.values()] == [1, 8]
 
 
+def test_an_increase_over_hours_is_exact_to_the_minute(store: Store, clock: ManualClock) -> None:
+    # One more each ten minutes, over the turn of several hours.
+    for number in range(24):
+        store.add_history({(MAIL, "failed"): 10**6 if number < 5 else 1})
+        clock.advance(600)
+    spans = [timedelta(minutes=10 * each) for each in (1, 5, 7, 13, 19)]
+    assert [each[MAIL, "failed"] for each in store.increases(spans).values()] == [1, 5, 7, 13, 19]
+    assert store.increases([timedelta(minutes=200)]).popitem()[1][MAIL, "failed"] == 10**6 + 19
+
+
+def test_a_chart_does_not_read_the_buckets(store: Store) -> None:
+    store.add_history({(MAIL, "run.3"): 1, (MAIL, "run.sum"): 5, (MAIL, "started"): 1, (MAIL, "failed.x"): 1})
+    since, before = store.now() - timedelta(hours=1), store.now() + timedelta(hours=1)
+    for job_type in (None, MAIL):
+        found = store.history(Step.MINUTE, since, before, type=job_type)
+        assert [each.name for each in found] == ["run.sum", "started"]
+
+
 def test_steps_are_pruned_and_totals_stay(store: Store, clock: ManualClock) -> None:
     store.add_history({(MAIL, "completed"): 1})
     began = store.now()

@@ -74,7 +74,7 @@ def test_history_alerts_and_scale_have_their_documents(house: House, api: httpx2
     document = api.get("/stats/history").json()
     assert [document["step"], [line["type"] for line in document["series"]]] == ["minute", ["add", "poison"]]
     last = [point for point in document["series"][0]["points"] if point["completed"]]
-    assert [(point["completed"], point["run_ms"], point["wait_ms"]) for point in last] == [(4, 2.0, None)]
+    assert [(point["completed"], point["run_ms"], point["wait_ms"]) for point in last] == [(4, 2.0, 0.0)]
     day = api.get("/stats/history", params={"step": "day", "type": "poison"}).json()
     assert sum(point["failed"] for point in day["series"][0]["points"]) == 1
     assert set(last[0]) == {

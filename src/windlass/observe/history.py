@@ -104,8 +104,8 @@ def _point(at: datetime, counts: Counter[str] | None) -> Point:
 
 
 def average_ms(counts: Counter[str], measure: str) -> float | None:
-    """The average of what was measured, in milliseconds; None if nothing was."""
-    number = sum(counts[names.bucket(measure, each)] for each in range(len(names.BOUNDS[measure]) + 1))
+    """The average of what is measured of each attempt, in milliseconds; None if none ran."""
+    number = counts[names.STARTED]
     return round(counts[names.total(measure)] / _THOUSAND / number, 3) if number else None
 
 

@@ -111,7 +111,7 @@ class Observing(Protocol):
     def history(
         self, step: Step, since: datetime, before: datetime, *, type: str | None = None
     ) -> list[Past]:
-        """What happened in each step, oldest first."""
+        """What happened in each step, oldest first; of what was measured the sums alone."""
 
     def increases(self, since: Sequence[timedelta]) -> dict[timedelta, dict[tuple[str, str], int]]:
         """What happened in the last so many minutes, for each of these."""

@@ -52,13 +52,13 @@ def history(tx: Tx, step: Step, since: datetime, before: datetime, job_type: str
 
 def increases(tx: Tx, since: Sequence[timedelta]) -> dict[timedelta, dict[tuple[str, str], int]]:
     """What happened in the last so many minutes, the present one included."""
-    return {
-        ago: {
-            (row["type"], row["name"]): row["value"]
-            for row in tx.rows("increase", since=_begin(Step.MINUTE, tx.now - span(ago)))
-        }
-        for ago in since
-    }
+    return {ago: _increase(tx, _begin(Step.MINUTE, tx.now - span(ago))) for ago in since}
+
+
+def _increase(tx: Tx, since: int) -> dict[tuple[str, str], int]:
+    whole = -_begin(Step.HOUR, -since)
+    found = tx.rows("increase", since=since, hour=whole)
+    return {(row["type"], row["name"]): row["value"] for row in found}
 
 
 def gauge_at(tx: Tx, name: str, ago: timedelta) -> dict[str, int]:
