@@ -84,6 +84,7 @@ VALUES: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "lane_alone": ("claim", {"type": "noop", "known": 1, "limit": 10, "now": 2**62}),
+    "lane_first_tenant": ("claim", {"type": "noop", "version": 1, "priority": 9, "now": 2**62}),
     "lane_turn": (
         "claim",
         {"type": "noop", "version": 1, "priority": 9, "after": "", "limit": 10, "now": 2**62},
