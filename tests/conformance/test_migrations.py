@@ -33,6 +33,14 @@ def test_a_new_store_gets_every_migration(url: str, tmp_path: Path) -> None:
     assert connect.schema(url, migrations=folder).pending == ()
 
 
+def test_a_new_store_is_there_with_all_of_its_migrations_or_not_at_all(url: str, tmp_path: Path) -> None:
+    folder = shelf(tmp_path, "-- expand\ncreate table windlass.settings (a integer);\n")
+    with pytest.raises(Exception, match=r"settings.* already exists"):
+        connect.open(url, migrations=folder)
+    assert connect.schema(url).number is None
+    opens(url)
+
+
 def test_an_old_store_is_changed_by_migrating_alone(url: str, tmp_path: Path) -> None:
     opens(url)
     folder = shelf(tmp_path, "-- expand\n" + MORE)

@@ -49,6 +49,11 @@ class Migration(msgspec.Struct, frozen=True, kw_only=True):
         """The name of its file."""
         return f"{self.number:04}_{self.name}"
 
+    def for_new_store(self) -> Migration:
+        """The same where nobody writes yet: indexes are built at once, and so within a transaction."""
+        text = self.text.replace(" index concurrently ", " index ")
+        return msgspec.structs.replace(self, text=text, alone=False)
+
     def each(self) -> Iterator[str]:
         """The statements of a file that runs one by one."""
         statement = ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, TypeVar
 
 from psycopg import errors, sql
@@ -70,12 +70,15 @@ def bring_up(
     with _only_migrator(connection, tx, address, say):
         found = look(tx, known)
         migration.check_known(found, address.shown)
+        new = found.number is None
         pending = [each for each in known if each.label in found.pending]
+        pending = [each.for_new_store() for each in pending] if new else pending
         if address.pooler and any(each.alone for each in pending):
             allowed = "the server's own address for this migration, not that of a transaction pooler"
             raise InvalidValue("database URL", address.shown, allowed)
         _mend(connection, found.invalid_indexes, pending, say)
-        with _together(connection, found, pending):
+        # A new store is there with all of its migrations or not at all, also for who opens it meanwhile.
+        with connection.transaction() if new else nullcontext():
             applied = [each.label for each in pending if _apply(connection, tx, each, say)]
         tx.rows("make_days", now=tx.now, days=DAYS_AHEAD)
     return applied
@@ -106,14 +109,6 @@ def _on(url: str, call: Callable[[Connection, PostgresTx, Address], T]) -> T:
 
 
 # --- applying -----------------------------------------------------------------------------------
-
-
-def _together(
-    connection: Connection, found: Schema, pending: Sequence[Migration]
-) -> AbstractContextManager[object]:
-    """A new store is there with all of its migrations or not at all, also for who opens it meanwhile."""
-    new = found.number is None and not any(each.alone for each in pending)
-    return connection.transaction() if new else nullcontext()
 
 
 def _apply(connection: Connection, tx: PostgresTx, each: Migration, say: Callable[[str], None]) -> bool:
