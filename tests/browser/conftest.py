@@ -45,7 +45,7 @@ class Watched:
         self.page = page
         self.url = url
         # What a test brings about itself, and expects to be complained about.
-        self.expected: tuple[str, ...] = ("404 (Not Found)", "400 (Bad Request)")
+        self.expected: tuple[str, ...] = ()
         self.complaints: list[str] = []
         page.set_default_timeout(15_000)
         page.on("console", self._said)

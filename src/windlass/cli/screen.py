@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import click
 
+from windlass.ops import words
+
 
 class Cell(NamedTuple):
     """A text on the screen with its colour, if it may have one."""
@@ -91,14 +93,7 @@ def cut(text: str, width: int) -> str:
 
 def age(span: timedelta) -> str:
     """A span in one unit: 850ms, 12s, 3m, 5h, 2d."""
-    seconds = abs(span.total_seconds())
-    if seconds < 1:
-        return f"{seconds * 1000:.0f}ms"
-    for length, unit in _UNITS:
-        # From twice the unit on: 90s says more than 1m.
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f}{unit}"
-    return f"{seconds:.0f}s"
+    return words.span(abs(span))
 
 
 def ago(moment: datetime, now: datetime) -> str:

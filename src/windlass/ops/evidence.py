@@ -25,7 +25,7 @@ def judged(seen: Overview, store: Store) -> Overview:
 
 
 def _failures(seen: Overview, store: Store, worst: Sequence[str]) -> Mapping[str, Failures]:
-    """By time and not by type: a few among a million that wait are found without passing over those."""
+    """By time and not by type: a few that fail among a million that wait are found at once."""
     newest, completed = store.failures(limit=_NEWEST), _completed(store)
     found: dict[str, list[Job]] = {}
     for job in newest:

@@ -14,6 +14,7 @@ import msgspec
 from windlass.job import JobState, View
 from windlass.observe import names
 from windlass.ops.overview import SILENT_AFTER, TypeStatus, WorkerHealth, serves
+from windlass.ops.words import span
 from windlass.store.observing import Sample, Standing
 from windlass.store.protocol import Store
 from windlass.store.signalling import Sighting, Stalled, Verdicts
@@ -304,12 +305,12 @@ def _ticks(sighting: Sighting, fleet: Sequence[WorkerHealth]) -> Iterator[Tick]:
 def untaken_in_words(each: Untaken) -> str:
     """That nobody takes these."""
     jobs = "1 job" if each.count == 1 else f"{each.count:,} jobs"
-    return f"{jobs} of type {each.type} due for {_span(each.oldest)} and none runs: {UNTAKEN[each.why]}"
+    return f"{jobs} of type {each.type} due for {span(each.oldest)} and none runs: {UNTAKEN[each.why]}"
 
 
 def band_in_words(band: Band) -> str:
     """That a priority starves."""
-    since = _span(band.oldest)
+    since = span(band.oldest)
     told = f"priority {band.priority} starves: {band.due:,} due, the oldest for {since}"
     return f"{told}, behind later jobs of higher priority"
 
@@ -324,15 +325,15 @@ def mismatch_in_words(each: Checked) -> str:
 
 def overdue_in_words(each: Checked) -> str:
     """That nobody verifies these."""
-    behind = _span(each.overdue or timedelta(0))
+    behind = span(each.overdue or timedelta(0))
     told = f"{each.waiting:,} completed jobs of type {each.type} wait to be verified"
     return f"{told}, {behind} past their time: no worker with that check is running"
 
 
 def tick_in_words(tick: Tick) -> str:
     """That upkeep is late."""
-    since = "was never seen to succeed" if tick.age is None else f"last succeeded {_span(tick.age)} ago"
-    return f"{tick.name} {since}, and should every {_span(tick.within)}"
+    since = "was never seen to succeed" if tick.age is None else f"last succeeded {span(tick.age)} ago"
+    return f"{tick.name} {since}, and should every {span(tick.within)}"
 
 
 def _of_untaken(untaken: Iterable[Untaken]) -> Iterator[str]:
@@ -378,11 +379,3 @@ UNTAKEN = {
 }
 _FURTHER = {"not_promoted": "windlass doctor looks further", "untaken": "windlass explain ID says why"}
 SHARE = "windlass config set low_share 0.1"
-
-
-def _span(length: timedelta) -> str:
-    seconds = int(length.total_seconds())
-    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds // size}{unit}"
-    return f"{seconds}s"

@@ -6,7 +6,8 @@ const BASE = "/api/v1";
 
 // Who looks, and what they may do.
 export const session = { locked: false, known: true, name: null, may: [], token: null, version: "" };
-export const may = (need) => session.may.includes(need);
+// A key of one tenant looks at that tenant's jobs, and at nothing that tells of all of them.
+export const may = (need) => session.may.includes(need) && !(need === "see" && session.tenant);
 
 export class Refused extends Error {
   constructor(status, problem) {
@@ -27,16 +28,6 @@ export const put = (path, body) => call("PUT", BASE + path, write(body));
 export const change = (path, text) => call("PATCH", BASE + path, text);
 export const sendText = (path, text) => call("POST", BASE + path, text);
 export const remove = (path, query) => call("DELETE", BASE + path + asQuery(query));
-
-// Something that an older server may not have: null if so.
-export async function maybe(path, query, signal) {
-  try {
-    return await get(path, query, signal);
-  } catch (error) {
-    if (error instanceof Refused && [400, 403, 404, 405].includes(error.status)) return null;
-    throw error;
-  }
-}
 
 export const at = (...parts) => "/" + parts.map(encodeURIComponent).join("/");
 

@@ -186,7 +186,7 @@ async function begin() {
     setTimeout(begin, 2000);
     return;
   }
-  if (api.session.known && api.may("see") && !api.session.tenant) connect();
+  if (api.session.known && api.may("see")) connect();
   show();
 }
 

@@ -31,12 +31,6 @@ export function read(text) {
   return { filter, name, problems };
 }
 
-// What the list takes in its address.
-export function asParameters(filter) {
-  const { where, ...rest } = filter;
-  return { ...rest, where: Object.entries(where).map(([path, value]) => `payload.${path}=${write(value)}`) };
-}
-
 // What an action takes in its body: without what was not said.
 export function asForm(filter) {
   return Object.fromEntries(

@@ -132,7 +132,7 @@ def _named(tx: Tx, name: str) -> tuple[str, ...]:
 
 
 def _token_at(tx: Tx, name: str, limit: Limit) -> datetime | None:
-    row = None if limit.rate is None else tx.row("limit_at", name=name)
+    row = None if limit.rate is None else tx.row("limit", name=name)
     if row is None or limit.rate is None or limit.rate.tokens(row["next_at"], tx.now):
         return None
     return from_micros(row["next_at"])
@@ -242,13 +242,11 @@ class _Line:
 
     def _tenants(self, lane: dict[str, object]) -> Iterator[str]:
         """The other tenants who have due jobs there, as far as they are worth counting."""
-        first = self._tx.row("lane_first_tenant", **lane)
+        first = self._tx.row("lane_first_tenant", **lane, now=self._tx.now)
         if first is None:
             return
-        others = self._tx.rows(
-            "lane_turn", **lane, after=first["tenant"], limit=_MOST_TENANTS, now=self._tx.now
-        )
-        for row in (first, *others):
+        after = {"after": first["tenant"], "limit": _MOST_TENANTS, "now": self._tx.now}
+        for row in (first, *self._tx.rows("lane_turn", **lane, **after)):
             if row["tenant"] != self._job.tenant:
                 yield row["tenant"]
 

@@ -112,9 +112,8 @@ class Lanes:
         lane = {"type": self._type, "version": version, "priority": priority}
         heads = self._heads(lane, limit)
         room = {tenant: self._most(tenant, limit) for tenant in heads}
-        known = [(tenant, seq) for tenant, seq in heads.items() if seq is not None]
-        if len(known) >= limit:
-            return [self._candidate(priority, seq, tenant) for tenant, seq in known]
+        if len(heads) >= limit:
+            return [self._candidate(priority, seq, tenant) for tenant, seq in heads.items()]
         # The lanes that may hold more, with the last job taken from each.
         last = dict.fromkeys(room, 0)
         found: list[Candidate] = []
@@ -133,9 +132,9 @@ class Lanes:
                     last[tenant] = rows[-1]["seq"]
         return found
 
-    def _heads(self, lane: dict[str, object], limit: int) -> dict[str, int | None]:
-        """The next tenants in turn of whom any more may start, each with its first job if that is known."""
-        heads: dict[str, int | None] = {}
+    def _heads(self, lane: dict[str, object], limit: int) -> dict[str, int]:
+        """The next tenants in turn of whom any more may start, each with its first job."""
+        heads: dict[str, int] = {}
         for tenant, seq in self._tenants(lane, limit):
             if self._most(tenant, limit):
                 heads[tenant] = seq
@@ -147,23 +146,23 @@ class Lanes:
         spare = None if self._spare is None else self._spare(tenant)
         return limit if spare is None else min(limit, spare)
 
-    def _tenants(self, lane: dict[str, object], limit: int) -> Iterator[tuple[str, int | None]]:
+    def _tenants(self, lane: dict[str, object], limit: int) -> Iterator[tuple[str, int]]:
         """The tenants that have due jobs, beginning after the one served last."""
         yield from self._turn(lane, self._after, limit)
-        first = self._tx.row("lane_first_tenant", **lane)
+        first = self._tx.row("lane_first_tenant", **lane, now=self._tx.now)
         if first is None or first["tenant"] > self._after:
             return
-        yield first["tenant"], None
+        yield first["tenant"], first["seq"]
         for tenant, seq in self._turn(lane, first["tenant"], limit):
             if tenant > self._after:
                 return
             yield tenant, seq
 
-    def _turn(self, lane: dict[str, object], after: str, limit: int) -> Iterator[tuple[str, int | None]]:
-        """All tenants after one, some in each statement."""
+    def _turn(self, lane: dict[str, object], after: str, limit: int) -> Iterator[tuple[str, int]]:
+        """All tenants after one, some in each statement; not who has only what is due later."""
         while True:
             rows = self._tx.rows("lane_turn", **lane, after=after, limit=limit, now=self._tx.now)
-            yield from ((row["tenant"], row["seq"]) for row in rows)
+            yield from ((row["tenant"], row["seq"]) for row in rows if row["seq"] is not None)
             if len(rows) < limit:
                 return
             after = rows[-1]["tenant"]

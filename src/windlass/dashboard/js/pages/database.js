@@ -3,12 +3,11 @@
 import * as api from "../api.js";
 import { el } from "../dom.js";
 import { bytes, moment, number, span } from "../format.js";
-import { badge, command, empty, facts, panel, table } from "../ui.js";
+import { badge, command, facts, panel, table } from "../ui.js";
 
 export default function database(context) {
   context.refresh(async () => {
-    const told = await api.maybe("/database", {}, context.signal);
-    context.show(el.h1("Database"), told ? view(told) : empty("This server does not tell about its database. On its machine:", "windlass db status"));
+    context.show(el.h1("Database"), view(await api.get("/database", {}, context.signal)));
   }, 10);
 }
 

@@ -13,7 +13,7 @@ export default function job(context) {
   const state = { job: null, why: null };
   const look = context.refresh(async () => {
     state.job = await api.get(api.at("jobs", context.name), {}, context.signal);
-    state.why = await api.maybe(api.at("jobs", context.name, "explain"), {}, context.signal);
+    if (api.may("see")) state.why = await api.get(api.at("jobs", context.name, "explain"), {}, context.signal);
     draw();
   }, 2);
   const draw = () => context.show(view(state.job, state.why, look));
@@ -67,10 +67,8 @@ function view(job, why, look) {
 
 const PLACES = { type: "types", job: "jobs", worker: "workers", schedule: "schedules", limit: "types", breaker: "types" };
 
-function because(job, why) {
-  if (["completed", "cancelled", "discarded"].includes(job.state)) return null;
-  const told = why ?? guess(job);
-  if (!told) return null;
+function because(job, told) {
+  if (!told || ["completed", "cancelled", "discarded"].includes(job.state)) return null;
   const to = told.link && told.link.name !== job.id && PLACES[told.link.kind];
   return el.section(
     { class: `because ${job.state}`, "aria-label": "Why is it not running?" },
@@ -83,16 +81,6 @@ function because(job, why) {
     told.blockers?.length > 0 && el.p("Held by: ", told.blockers.slice(0, 10).map((id) => [jobLink(id), " "])),
     told.also?.length > 0 && el.ul(told.also.map((each) => el.li({ class: "muted" }, each))),
   );
-}
-
-// As much as the job itself tells, where the server does not explain.
-function guess(job) {
-  if (job.state === "dead") return { cause: "dead", sentence: `It was given up: ${job.error ? `${job.error.class ?? job.error.reason}: ${job.error.message}` : "by hand"}` };
-  if (job.state === "processing") return { cause: "running", sentence: `Worker ${job.worker} holds its lease`, until: job.lease_until };
-  if (job.view === "scheduled") return { cause: "scheduled", sentence: "It is scheduled", until: job.run_at };
-  if (job.view === "retrying") return { cause: "retrying", sentence: "It failed and waits for its next attempt", until: job.run_at };
-  if (job.view === "waiting") return { cause: "waiting", sentence: "It waits for other jobs", blockers: job.waits_for };
-  return { cause: "due", sentence: "It is due, and runs when a worker takes it" };
 }
 
 // --- what can be done ---------------------------------------------------------------------------

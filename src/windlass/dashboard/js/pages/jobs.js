@@ -25,11 +25,9 @@ export default function jobs(context) {
   async function find() {
     if (problems.length) throw new api.Refused(400, { detail: `not understood: ${problems.join(" ")}; one id or key, and names such as type:` });
     if (name) {
-      const found = await api.maybe(api.at("jobs", name), {}, context.signal);
-      if (!found) throw new api.Refused(404, { detail: `no job has the id or key ${name}` });
-      return { jobs: [found], next: null };
+      return { jobs: [await api.get(api.at("jobs", name), {}, context.signal)], next: null };
     }
-    return searched(text, filter, { limit: PAGE, cursor: state.cursor }, context.signal);
+    return api.get("/jobs", { q: text, limit: PAGE, cursor: state.cursor }, context.signal);
   }
   const look = context.refresh(async () => {
     const page = await find();
@@ -114,21 +112,6 @@ export default function jobs(context) {
   learn(state).then(() => context.query.get("focus") && document.getElementById("search")?.focus());
 }
 
-// The newest that match. The server's own search is bounded in time; an older server takes the same by fields.
-let searches = true;
-async function searched(text, filter, page, signal) {
-  if (searches) {
-    try {
-      return await api.get("/jobs", { q: text, ...page }, signal);
-    } catch (error) {
-      const unknown = error.status === 400 && (error.problem.errors ?? []).some((each) => each.field === "query" && each.value === "q");
-      if (!unknown) throw error;
-      searches = false;
-    }
-  }
-  return api.get("/jobs", { ...query.asParameters(filter), ...page }, signal);
-}
-
 function when(job) {
   if (job.view === "scheduled" || job.view === "retrying") return time(job.run_at);
   return time(job.finished_at ?? job.started_at ?? null);
@@ -136,7 +119,7 @@ function when(job) {
 
 // What completions offer: the types, and the fields of their payloads.
 async function learn(state) {
-  const { types } = (await api.maybe("/catalogue").catch(() => null)) ?? { types: [] };
+  const { types } = await api.get("/catalogue").catch(() => ({ types: [] }));
   state.types = types.map((each) => each.name);
   state.fields = [...new Set(types.flatMap((each) => Object.keys(each.schema?.properties ?? {})))].sort();
 }

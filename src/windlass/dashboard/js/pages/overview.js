@@ -10,7 +10,7 @@ import { badge, command, empty, jobLink, oldest, panel, table, time, typeLink } 
 const RANGES = [["1h", 3600, "minute"], ["6h", 6 * 3600, "minute"], ["24h", 86400, "hour"], ["7d", 7 * 86400, "hour"]];
 
 export default function overview(context) {
-  const state = { stats: null, workers: [], history: undefined, range: context.query.get("range") ?? "1h" };
+  const state = { stats: null, workers: [], history: null, range: context.query.get("range") ?? "1h" };
   const draw = () => state.stats && context.show(view(state, choose));
   function choose(range) {
     state.range = range;
@@ -20,7 +20,7 @@ export default function overview(context) {
   async function readHistory() {
     const [, seconds, step] = RANGES.find(([name]) => name === state.range) ?? RANGES[0];
     const from = new Date(Date.now() - seconds * 1000).toISOString();
-    state.history = await api.maybe("/stats/history", { from, step }, context.signal);
+    state.history = await api.get("/stats/history", { from, step }, context.signal);
   }
   const look = context.refresh(async () => {
     const [stats, { workers }] = await Promise.all([api.get("/stats", {}, context.signal), api.get("/workers", {}, context.signal), readHistory()]);
@@ -61,6 +61,7 @@ function view(state, choose) {
 
 const CAUSES = {
   no_worker: "no worker", unserved: "not served", dependency: "dependency down", poison: "failing jobs", paused: "paused", held: "limit",
+  stopped: "stopped", not_promoted: "not let in", mismatch: "not done", unverified: "not verified", starved: "starved",
   too_few_workers: "too few workers", idle: "workers idle", stuck: "stuck", backlog: "backlog", silent: "worker silent", dead: "dead letters",
 };
 
@@ -157,7 +158,7 @@ export function stateOfType(each) {
 
 export function recentByType(history) {
   return Object.fromEntries(
-    (history?.series ?? []).map(({ type, points }) => {
+    history.series.map(({ type, points }) => {
       const sum = (name) => points.reduce((total, point) => total + (point[name] ?? 0), 0);
       const ended = sum("completed") + sum("failed");
       return [type, { completed: squeeze(points.map((point) => point.completed ?? 0), 24), errors: ended ? sum("failed") / ended : null }];
@@ -181,7 +182,7 @@ function bands(stats) {
       { name: "Priority", class: "number", cell: (each) => each.priority },
       { name: "Due", class: "number", cell: (each) => el.a({ href: "#/jobs?q=state%3Adue" }, number(each.due)) },
       { name: "", cell: (each) => gauge(each.due / most, `${each.due} due`) },
-      { name: "Oldest", class: "number", cell: (each) => el.span({ class: each.oldest > 60 ? "late" : "" }, span(each.oldest)) },
+      { name: "Oldest", class: "number", cell: (each) => [el.span({ class: each.oldest > 60 ? "late" : "" }, span(each.oldest)), each.starved && [" ", badge("starved", "warn")]] },
     ],
     shown,
     { key: (each) => each.priority },
@@ -215,17 +216,15 @@ function failures() {
 
 // --- over time ----------------------------------------------------------------------------------
 
-function charts({ history, range, stats }, choose) {
-  const told = history ? fromHistory(history) : fromSamples(live.samples, stats);
-  const note = history ? "Nothing in this time" : "Gathered while this page is open";
+function charts({ history, range }, choose) {
+  const told = fromHistory(history);
+  const note = "Nothing in this time";
   return el.section(
     { class: "panel", "aria-label": "Over time" },
     el.div(
       { class: "panel-head" },
       el.h2("Over time"),
-      history
-        ? el.div({ class: "choice", role: "group", "aria-label": "How far back" }, RANGES.map(([name]) => el.button({ type: "button", class: "small", "aria-pressed": String(name === range), onclick: () => choose(name) }, name)))
-        : el.span({ class: "muted" }, "since this page was opened"),
+      el.div({ class: "choice", role: "group", "aria-label": "How far back" }, RANGES.map(([name]) => el.button({ type: "button", class: "small", "aria-pressed": String(name === range), onclick: () => choose(name) }, name))),
     ),
     el.div(
       { class: "charts" },
@@ -260,13 +259,5 @@ function fromHistory({ step, series, from, to }) {
   return {
     per: ` per ${step}`, times: slots.map((slot) => new Date(slot * length).toISOString()),
     completed: column("completed"), enqueued: column("enqueued"), failed: column("failed"), dead: column("dead"), depth: column("depth"), oldest: column("oldest"),
-  };
-}
-
-function fromSamples(samples) {
-  const steps = (name) => samples.map((each, index) => (index ? Math.max(0, each[name] - samples[index - 1][name]) : 0));
-  return {
-    per: "", times: samples.map((each) => each.at), completed: steps("completed"), enqueued: samples.map(() => null), failed: steps("retrying"), dead: steps("dead"),
-    depth: samples.map((each) => each.due), oldest: samples.map(() => null),
   };
 }

@@ -15,7 +15,7 @@ export default function types(context) {
       const since = new Date(Date.now() - 6 * 3600e3).toISOString();
       const [{ types: known }, past] = await Promise.all([
         api.get("/catalogue", {}, context.signal),
-        api.maybe("/stats/history", { type: context.name, from: since, step: "minute" }, context.signal),
+        api.get("/stats/history", { type: context.name, from: since, step: "minute" }, context.signal),
       ]);
       Object.assign(state, { catalogue: Object.fromEntries(known.map((each) => [each.name, each])), history: past });
     }
@@ -120,8 +120,7 @@ function retry(told) {
 }
 
 function durations(name, history) {
-  const points = history?.series?.find((each) => each.type === name)?.points ?? [];
-  if (!history) return null;
+  const points = history.series.find((each) => each.type === name)?.points ?? [];
   const seconds = (field) => points.map((point) => (point[field] === null || point[field] === undefined ? null : point[field] / 1000));
   const times = points.map((point) => point.at);
   return panel(
