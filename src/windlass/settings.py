@@ -397,5 +397,7 @@ DEFAULTS: dict[str, Any] = {
     "autoscale.most": 100,
     "autoscale.cooldown": timedelta(minutes=5),
 }
+# Whoever knows such an address can write to it: only who may set it is shown it.
+SECRET = frozenset({"alerts.webhook"})
 _ABOUT_ALL = ("keep_", "low_share", "alerts.", "autoscale.")
 PER_TYPE = tuple(name for name in DEFAULTS if not name.startswith(_ABOUT_ALL))

@@ -390,3 +390,15 @@ def test_a_token_that_nobody_could_have_read_is_refused_whatever_is_in_it(locked
             "/types/add/pause", json={}, headers={**by_cookie, b"X-Windlass-Token": token}
         )
         assert (answer.status_code, answer.json()["title"]) == (403, "Not our page")
+
+
+def test_the_address_of_alerts_is_shown_to_those_alone_who_may_set_it(locked: House) -> None:
+    secret = "https://hooks.example/T0/secret"
+    ann = locked.caller(locked.key("ann", "operator"))
+    assert ann.put("/settings", json={"settings": {"alerts.webhook": secret}}).status_code == 200
+    assert secret in ann.get("/settings").text
+    eve = locked.caller(locked.key("eve", "viewer"))
+    assert "(hidden)" in eve.get("/settings").text
+    bob = locked.caller(locked.key("bob", "producer", tenant="acme"))
+    for answer in (eve.get("/settings"), eve.get("/catalogue"), bob.get("/catalogue")):
+        assert (answer.status_code, secret in answer.text) == (200, False)

@@ -25,6 +25,7 @@ from windlass.server.schemas.jobs import (
     JobPage,
     ToldJob,
 )
+from windlass.settings import SECRET
 from windlass.store.protocol import Filter, Page
 
 # --- looking ------------------------------------------------------------------------------------
@@ -95,7 +96,8 @@ async def show_catalogue(call: Call) -> Reply:
 
     def read() -> dict[str, Any]:
         types = [info for info in call.parts.store.types().values() if call.identity.takes(info.name)]
-        return {"types": types, "settings": call.parts.store.settings()}
+        stored = call.parts.store.settings()
+        return {"types": types, "settings": {name: stored[name] for name in stored if name not in SECRET}}
 
     return Reply(200, await call.run(read))
 

@@ -8,6 +8,8 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from windlass.checks import check_limit_key, check_type
 from windlass.duration import parse_duration
 from windlass.errors import InvalidValue
@@ -37,7 +39,7 @@ from windlass.server.schemas.types import (
     TypeForm,
     TypesDocument,
 )
-from windlass.settings import ALL, KEY
+from windlass.settings import ALL, KEY, SECRET
 from windlass.store.protocol import Filter
 
 # --- jobs ---------------------------------------------------------------------------------------
@@ -174,8 +176,15 @@ async def set_breaker(call: Call) -> Reply:
 
 
 async def show_settings(call: Call) -> Reply:
-    """Every run-time setting with its effective value."""
-    return Reply(200, {"settings": plain(await call.run(call.parts.ops().settings))})
+    """Every run-time setting with its effective value; who may not set them is not shown secrets."""
+    found = await call.run(call.parts.ops().settings)
+    if not call.identity.may(Need.OPERATE):
+        found = [msgspec.structs.replace(each, value=_hidden(each.name, each.value)) for each in found]
+    return Reply(200, {"settings": plain(found)})
+
+
+def _hidden(name: str, value: Any) -> Any:
+    return HIDDEN if name in SECRET and value is not None else value
 
 
 async def put_settings(call: Call) -> Reply:
@@ -224,6 +233,8 @@ async def show_audit(call: Call) -> Reply:
     return Reply(200, audit_document(page))
 
 
+# In place of what is not shown.
+HIDDEN = "(hidden)"
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _ACTED = {200: ActedDocument}
 _SET = {200: SettingsDocument}

@@ -62,7 +62,7 @@ export default function jobs(context) {
         VIEWS.map((view) => el.a({ href: to(`state:${view}`), "aria-current": text.trim() === `state:${view}` ? "true" : null }, view)),
         text && el.a({ href: "#/jobs" }, "clear"),
       ),
-      api.may("act") && actions(),
+      api.may("operate") && actions(),
       list(),
       el.p(
         { class: "paging" },
@@ -76,12 +76,11 @@ export default function jobs(context) {
   function actions() {
     const count = state.chosen.size;
     if (!count && !state.all) return null;
-    const usable = Object.keys(VERBS).filter((verb) => api.may("operate") || verb === "cancel");
     return el.div(
       { class: "actions", role: "toolbar", "aria-label": "Actions" },
       el.span(state.all ? "All that match" : `${number(count)} chosen`),
       !state.all && count === state.found.length && state.next && !query.isAnything(filter) && button("Choose all that match", () => { state.all = true; draw(); }, { kind: "quiet" }),
-      usable.map((verb) => button(TITLES[verb], () => act(verb), { kind: VERBS[verb].danger ? "danger" : "primary" })),
+      Object.keys(VERBS).map((verb) => button(TITLES[verb], () => act(verb), { kind: VERBS[verb].danger ? "danger" : "primary" })),
       button("None", () => { state.chosen.clear(); state.all = false; draw(); }, { kind: "quiet" }),
     );
   }
@@ -92,7 +91,7 @@ export default function jobs(context) {
     return table(
       "Jobs, newest first",
       [
-        api.may("act") && {
+        api.may("operate") && {
           name: "", class: "tick", head: el.input({ type: "checkbox", "aria-label": "Choose all on this page", checked: every, onchange: toggleAll }),
           cell: (job) => el.input({ type: "checkbox", "aria-label": `Choose job ${job.id}`, checked: state.all || state.chosen.has(job.id), onchange: () => toggle(job) }),
         },
