@@ -87,12 +87,17 @@ function context(main, here, signal) {
       tree = fresh;
       draw();
     },
-    // Ask now, every so often, and when the connection is back.
+    // Ask now, every so often, and when the connection is back. One question after the other: an answer that was
+    // overtaken by a later one would show what is over.
     refresh(ask, seconds) {
       let timer = null;
+      let asking = false;
+      let wanted = false;
       const again = async () => {
+        wanted = asking;
+        if (asking || signal.aborted) return;
+        asking = true;
         clearTimeout(timer);
-        if (signal.aborted) return;
         try {
           if (!document.hidden || failed === null) await ask();
           failed = null;
@@ -102,8 +107,11 @@ function context(main, here, signal) {
           failed = explainError(error);
           if (!tree.length) tree = [el.h1("Not to be had just now")];
           draw();
+        } finally {
+          asking = false;
         }
-        if (!signal.aborted && seconds) timer = setTimeout(again, seconds * 1000);
+        if (wanted) again();
+        else if (!signal.aborted && seconds) timer = setTimeout(again, seconds * 1000);
       };
       on("state", (state) => state === "live" && again(), signal);
       signal.addEventListener("abort", () => clearTimeout(timer));
