@@ -13,7 +13,6 @@ from tests.server.conftest import House, serving
 from tests.servers import chromium
 from tests.servers.postgres import missing
 
-
 # Pages ask again every 5 s: whatever is only seen then needs longer than that.
 PATIENCE_MS = 15_000
 expect.set_options(timeout=PATIENCE_MS)
