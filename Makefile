@@ -4,7 +4,7 @@ ARGS ?=
 DEV := $(PYTHON) scripts/dev.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format setup lock docs kill-run kill-commit schedule-run move-run two-hosts bad-company shutdown-matrix suspects churn growth held-xmin
+.PHONY: help run test check format setup lock docs kill-run kill-commit schedule-run move-run two-hosts bad-company shutdown-matrix suspects churn growth at-size held-xmin
 .PHONY: limit-storm unique-storm breaker-walk fairness server-kill foreign-workers contract
 .PHONY: bench bench-quick bench-self examples screenshots
 
@@ -67,6 +67,9 @@ churn: ## 100,000 jobs, a tenth of them bad, through one worker; draws churn.svg
 
 growth: ## Fill a PostgreSQL store and show that claims cost the same; ARGS=--scale=0.1 for a quick look
 	@$(DEV) exec python scripts/growth.py $(ARGS)
+
+at-size: ## Pages and a scrape with a million live and ten million archived jobs on PostgreSQL; ARGS=--scale=0.1 for a quick look
+	@$(DEV) exec python scripts/at_size.py $(ARGS)
 
 held-xmin: ## What a forgotten transaction does to a PostgreSQL store; ARGS=--seconds=60 for a quick look
 	@$(DEV) exec python scripts/held_xmin.py $(ARGS)

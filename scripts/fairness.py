@@ -51,6 +51,7 @@ def run(stage: Stage, options: argparse.Namespace) -> None:
     time.sleep(options.seconds)
     jobs = [a_job("turn", tenant="b") for _ in range(FEW)]
     store.enqueue(jobs)
+    opened.wakeup.notify()
     waits = [waited(store, job.id) for job in jobs]
     left = counted(store, JobState.PENDING)
     stage.promise(
@@ -66,6 +67,7 @@ def run(stage: Stage, options: argparse.Namespace) -> None:
     for _ in range(FEW):
         job = a_job("free", priority=0)
         store.enqueue([job])
+        opened.wakeup.notify()
         ones.append(waited(store, job.id))
     stage.promise(
         f"one job behind {PAUSED:,} paused ones of the highest priority",

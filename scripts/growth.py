@@ -92,6 +92,7 @@ class Measured:
             "floor": 0,
             "worker": "growth",
             "lease": 60_000_000,
+            "mark": None,
         }
         given = [values[name] for name in self._names]
         # What is undone leaves dead rows behind, over which the next would walk; in a large table a vacuum

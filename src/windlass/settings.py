@@ -7,6 +7,7 @@ also set for what shares a key (`key:crm.concurrency`) and for all jobs together
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -276,10 +277,20 @@ def _keep(text: str) -> timedelta:
 
 
 def _webhook(text: str) -> str:
-    parts = urlsplit(text)
-    if parts.scheme in ("http", "https") and parts.hostname and text.isprintable() and " " not in text:
-        return text
-    raise InvalidValue("", text, "a URL that begins with http:// or https://")
+    with contextlib.suppress(ValueError):
+        parts = urlsplit(text)
+        # Asking for the port refuses one that is no number.
+        reachable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        # A password in it would stand in logs and in the audit; what is sent is signed instead.
+        if (
+            reachable
+            and "@" not in parts.netloc
+            and text.isascii()
+            and text.isprintable()
+            and " " not in text
+        ):
+            return text
+    raise InvalidValue("", text, "a URL that begins with http:// or https://, without a user")
 
 
 def _kind(text: str) -> str:

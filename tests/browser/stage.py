@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
+from tests.waiting import until
 from windlass import Context, FatalError, Queue, Retry
-from windlass.clock import SystemClock, to_micros
+from windlass.clock import to_micros
 from windlass.observe import names
 from windlass.ops import Ops, ScheduleWish
 from windlass.schedule.timing import TimingOptions
@@ -137,11 +138,7 @@ class Shop:
 
     def until(self, met: Callable[[], bool]) -> None:
         """Wait for what workers do."""
-        clock, tick = SystemClock(), threading.Event()
-        end = clock.monotonic() + LONGEST
-        while not met():
-            assert clock.monotonic() < end, "the workers did not come that far"
-            tick.wait(0.02)
+        until(met, "the workers come that far", LONGEST)
 
     def counts(self) -> dict[str, int]:
         """How many jobs stand where."""

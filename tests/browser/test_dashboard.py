@@ -150,6 +150,33 @@ def test_chosen_jobs_are_acted_on_after_a_count(look: Watched, shop: Shop) -> No
     assert {shop.ops.show(job_id).state for job_id in ids} == {"cancelled"}
 
 
+def test_who_types_a_reason_has_nothing_counted_and_a_rate_counts_once(look: Watched, shop: Shop) -> None:
+    shop.enqueue("cart.remind", {"cart": 1}, delay=7200, tenant="typed")
+    page = look.open("#/jobs?q=tenant:typed")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    page.get_by_label("Choose all on this page").check()
+    page.get_by_role("toolbar").get_by_role("button", name="Cancel").click()
+    expect(page.locator("[data-count]")).to_have_attribute("data-count", "1")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "actions" in request.url else None)
+    page.get_by_label("Why (for the audit log)").press_sequentially("nobody wants it")
+    page.get_by_label("Jobs per second").press_sequentially("0.25")
+    expect(page.locator(".preview")).to_contain_text("in about 4s")
+    assert len(asked) == 1
+
+
+def test_what_is_shown_and_what_is_acted_on_are_the_same_to_the_last_digit(look: Watched) -> None:
+    page = look.open("#/jobs")
+    told = page.evaluate(
+        """async () => {
+            const query = await import("/static/js/query.js");
+            const exact = await import("/static/js/exact.js");
+            return exact.write(query.asForm(query.read("state:dead payload.id:12345678901234567891").filter));
+        }"""
+    )
+    assert "12345678901234567891" in told
+
+
 def test_a_number_changes_without_a_reload(look: Watched, shop: Shop) -> None:
     page = look.open()
     scheduled = page.locator("[data-live=scheduled]")

@@ -1,4 +1,4 @@
-"""How many jobs wait? Counted now and then, never with the enqueue."""
+"""How many jobs wait? Looked at now and then, never with the enqueue."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ def test_waiting_jobs_count_by_type_and_running_or_ended_ones_do_not(store: Stor
     running, ended = take(store, 2, types={MAIL: 1})
     assert running.id != ended.id
     settle(store, ended, DONE)
-    counted = store.count_depths(OLD)
+    counted = store.take_sample(OLD).depths()
     assert counted.pending == {MAIL: 4, REPORT: 1}
     assert other.depths() == Depths(pending={MAIL: 4, REPORT: 1}, at=store.now(), age=timedelta(0))
 
 
 def test_a_count_that_is_fresh_enough_is_not_made_again(store: Store, clock: ManualClock) -> None:
-    store.count_depths(OLD)
+    store.take_sample(OLD)
     put(store, a_job())
     clock.advance(9)
-    assert store.count_depths(OLD).pending == {}
+    assert store.take_sample(OLD).depths().pending == {}
     clock.advance(2)
-    assert store.count_depths(OLD).pending == {MAIL: 1}
+    assert store.take_sample(OLD).depths().pending == {MAIL: 1}
     assert store.depths().age == timedelta(0)
 
 
 def test_a_count_from_before_the_clock_was_set_back_is_old(store: Store, clock: ManualClock) -> None:
-    store.count_depths(OLD)
+    store.take_sample(OLD)
     put(store, a_job())
     clock.jump(timedelta(hours=-1))
-    assert store.count_depths(OLD).pending == {MAIL: 1}
+    assert store.take_sample(OLD).depths().pending == {MAIL: 1}
 
 
-def test_a_type_of_which_nothing_waits_any_more_counts_none(store: Store, clock: ManualClock) -> None:
+def test_a_type_of_which_nothing_waits_any_more_is_not_named(store: Store, clock: ManualClock) -> None:
     put(store, a_job())
-    store.count_depths(OLD)
+    store.take_sample(OLD)
     take(store)
     clock.advance(11)
-    assert store.count_depths(OLD).pending == {MAIL: 0}
+    assert store.take_sample(OLD).depths().pending == {}

@@ -28,9 +28,10 @@ from tests.conformance.scene import (
 )
 from tests.servers import postgres
 from windlass.clock import ManualClock
-from windlass.job import JobState, Lease, NewJob, TypeInfo
+from windlass.job import Error, JobState, Lease, NewJob, Reason, TypeInfo
 from windlass.ops import Ops
 from windlass.ops.explanation import Cause, Explanation, Link, explanation_document
+from windlass.outcome import Dead
 from windlass.policy.breaker import BreakerTerms
 from windlass.policy.limit import Limit, Rate
 from windlass.store.flow import BreakerState, Restriction, Runs
@@ -107,6 +108,43 @@ def test_what_ended_and_what_runs_say_so(store: Store, clock: ManualClock) -> No
     assert "another worker takes it back" in found.sentence
     store.cancel(lease.id, by="ann")
     assert why(store, lease.id).cause is Cause.STOPPING
+
+
+def test_a_silent_worker_stops_nothing_however_much_it_was_asked(store: Store, clock: ManualClock) -> None:
+    served(store)
+    put_one(store)
+    lease = take_one(store)
+    store.cancel(lease.id, by="ann")
+    assert why(store, lease.id).cause is Cause.STOPPING
+    clock.advance(30)
+    found = why(store, lease.id)
+    assert found.cause is Cause.STUCK
+    assert "worker-1, last seen 30s ago (it should cancel it), and ends at" in found.sentence
+
+
+def test_a_worker_that_drains_takes_nothing(store: Store) -> None:
+    served(store)
+    job = put_one(store)
+    assert why(store, job.id).cause is Cause.NEXT
+    assert store.beat("worker-1", Vitals(state="draining"))
+    found = why(store, job.id)
+    assert (found.cause, found.link) == (Cause.NO_WORKER, Link("worker", "worker-1"))
+    assert found.sentence == (
+        f"no running worker serves {MAIL}; the last one, worker-1, finishes what it runs and takes no more"
+    )
+    [told] = [each for each in Ops(store).status().types if each.name == MAIL]
+    assert told.workers == 0
+
+
+def test_what_fails_is_found_behind_whatever_else_waits(store: Store) -> None:
+    put(store, *(a_job() for _ in range(3)))
+    for lease in take(store, 3):
+        assert settle(store, lease, LATER)
+    store.enqueue([a_job() for _ in range(3_500)])
+    found = Ops(store).status().verdict
+    assert found is not None
+    [poison] = [each for each in found.findings if each.cause.value == "poison"]
+    assert poison.sentence == f"Jobs of {MAIL} fail by themselves (ValueError: boom): 3 jobs failed"
 
 
 def test_a_dead_job_says_what_it_died_of_and_who_has_its_name(store: Store) -> None:
@@ -343,6 +381,16 @@ def test_a_job_that_failed_shows_among_the_latest_failures_and_its_group(
     [group] = store.dead_groups([MAIL]).groups
     assert (group.count, group.step) == (2, timedelta(minutes=2))
     assert store.dead_groups(["nobody"]).groups == []
+
+
+def test_a_group_is_exactly_what_the_filter_for_its_error_finds(store: Store) -> None:
+    put(store, a_job(), a_job())
+    ours, theirs = take(store, 2)
+    assert settle(store, ours, Dead(Error(Reason.EXCEPTION, "TimeoutError", "theirs")))
+    assert settle(store, theirs, Dead(Error(Reason.TIMEOUT, "TimeoutError", "ours")))
+    [group] = store.dead_groups().groups
+    found = store.find(Filter(types=(MAIL,), states=(JobState.DEAD,), error=f"={group.error}"), limit=10)
+    assert (group.error, group.count, len(found.jobs)) == ("TimeoutError", 2, 2)
 
 
 def test_the_database_says_how_it_is(store: Store) -> None:

@@ -254,10 +254,31 @@ def test_an_alert_is_known_since_it_first_held_until_whoever_was_told_hears_of_i
     clock.advance(60)
     [_, deep] = other.notice({of: 2.0})
     assert (deep.since, deep.value, deep.told) == (began, 2.0, False)
-    assert [store.tell(*of, fires=True), other.tell(*of, fires=True)] == [True, False]
+    assert [store.may_tell(*of, fires=True), other.may_tell(*of, fires=True)] == [True, False]
+    store.told(*of, fires=True)
+    assert not other.may_tell(*of, fires=True)
     assert [each.told for each in other.notice({}) if each.name] == [True]
-    assert store.tell(*of, fires=False)
+    assert store.may_tell(*of, fires=False)
+    store.told(*of, fires=False)
     assert [each.name for each in other.notice({})] == [LOOKED]
+
+
+def test_whoever_is_killed_before_the_word_is_out_is_followed_by_another(
+    store: Store, other: Store, clock: ManualClock
+) -> None:
+    of = ("QueueDeep", '{"type":"mail"}')
+    store.notice({of: 1.0})
+    assert store.may_tell(*of, fires=True)
+    # Killed here. The others wait for a minute, in case it is only slow.
+    clock.advance(60)
+    assert [each.told for each in other.notice({of: 1.0}) if each.name] == [False]
+    assert not other.may_tell(*of, fires=True)
+    clock.advance(1)
+    other.notice({of: 1.0})
+    assert other.may_tell(*of, fires=True)
+    # Nobody answered: the next one may try at once.
+    other.told(*of, fires=None)
+    assert store.may_tell(*of, fires=True)
 
 
 def test_the_oldest_record_is_known_to_the_day(store: Store, clock: ManualClock) -> None:

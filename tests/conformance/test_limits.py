@@ -189,6 +189,21 @@ def test_the_turn_goes_on_after_the_tenant_served_last(store: Store) -> None:
     assert lease.job.tenant == "c"
 
 
+def test_a_tenant_whose_jobs_wait_for_a_clock_that_was_set_back_keeps_no_turn(
+    store: Store, clock: ManualClock
+) -> None:
+    clock.advance(timedelta(hours=1))
+    put(store, a_job(tenant=""), a_job(tenant="b"))
+    clock.jump(timedelta(hours=-1))
+    put(store, *(a_job(tenant=tenant) for tenant in "acc"))
+    served: list[str] = []
+    for after in ("", "a", "c"):
+        served += (
+            lease.job.tenant for lease in claim(store, under(concurrency=9), slots=1, turns={MAIL: after})
+        )
+    assert served == ["a", "c", "c"]
+
+
 def test_with_one_slot_the_higher_priority_goes_first_limited_or_not(store: Store) -> None:
     put_one(store, priority=5)
     urgent = put_one(store, type=REPORT, priority=9)

@@ -75,15 +75,19 @@ VALUES: dict[str, tuple[str, dict[str, Any]]] = {
     "look_at_limits": (
         "claim",
         {
-            "types": ["noop", "crowd"],
+            "types": ["noop", "other"],
             "versions": [1, 1],
-            "names": ["noop", "crowd", "key:crm", "*"],
+            "names": ["noop", "other", "key:crm", "*"],
             "kinds": ["", "", "key:", "*"],
-            "owners": ["noop", "crowd", "crm", "*"],
+            "owners": ["noop", "other", "crm", "*"],
             "mosts": [3, 3, 2, 10],
         },
     ),
-    "lane_alone": ("claim", {"type": "crowd", "known": 1, "limit": 10, "now": 2**62}),
+    "lane_alone": ("claim", {"type": "noop", "known": 1, "limit": 10, "now": 2**62}),
+    "lane_turn": (
+        "claim",
+        {"type": "noop", "version": 1, "priority": 9, "after": "", "limit": 10, "now": 2**62},
+    ),
     "look": ("beat", {"worker": "w", "types": ["noop"], "versions": [1]}),
 }
 MOST_BLOCKS = {"claim_batch": 150, "look": 60}

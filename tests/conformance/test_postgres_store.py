@@ -288,6 +288,26 @@ def test_a_claim_that_finds_few_is_one_statement_however_many_it_wants(
     assert asked == ["claim_few", "claim_few"]
 
 
+def test_a_claim_never_locks_more_than_it_wants(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    beside: list[str] = []
+    rows = PostgresTx.rows
+
+    def with_another(tx: PostgresTx, statement: str, /, **values: object) -> Sequence[Row]:
+        if statement != "claim_few" or beside:
+            return rows(tx, statement, **values)
+        beside.append(statement)
+        with tx.part():
+            found = rows(tx, statement, **values)
+            # What the first one has looked at is still locked when the other asks.
+            beside.extend(ids(take(other, 100)))
+        return found
+
+    with closing(PostgresStore(url)) as store, closing(PostgresStore(url)) as other:
+        store.enqueue([a_job() for _ in range(17)])
+        monkeypatch.setattr(PostgresTx, "rows", with_another)
+        assert len(take(store, 16)) + len(beside[1:]) == 17
+
+
 # --- a listener that hears nothing ----------------------------------------------------------------
 
 

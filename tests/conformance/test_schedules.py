@@ -65,6 +65,16 @@ def test_without_schedules_there_is_nothing_to_wait_for(store: Store) -> None:
     assert store.fire() == Fired((), None)
 
 
+def test_a_worker_s_look_tells_when_the_next_one_fires(store: Store, clock: ManualClock) -> None:
+    assert store.look("me", {}).next_fire is None
+    store.add_schedule(hourly())
+    store.add_schedule(hourly("paused", cron="* * * * *"))
+    store.pause_schedule("paused")
+    assert store.look("me", {}).next_fire == HOUR
+    clock.advance(HOUR + timedelta(seconds=1))
+    assert store.look("me", {}).next_fire == timedelta(seconds=-1)
+
+
 def test_a_fire_takes_what_holds_for_the_type_then(store: Store, clock: ManualClock) -> None:
     said = {"priority": 8, "max_attempts": 3, "said": ["priority", "max_attempts"]}
     store.register([TypeInfo(name=MAIL, schema={}, options=said)])

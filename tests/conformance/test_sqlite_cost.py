@@ -22,28 +22,15 @@ from tests.conformance.scene import (
     settle,
     take,
 )
-from tests.conformance.watching import Watched, watched
-from windlass import connect
+from tests.conformance.watching import Watched, path, store, watched
 from windlass.policy.limit import Limit
 from windlass.store import statements
 from windlass.store.flow import Restriction
 from windlass.store.protocol import Filter, Retention, Store, Vitals, Want
 
-__all__ = ["watched"]
+__all__ = ["path", "store", "watched"]
 
 MANY = 200_000
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "jobs.db"
-
-
-@pytest.fixture
-def store(watched: Watched, path: Path) -> Iterator[Store]:
-    opened = connect.open(f"sqlite:///{path}")
-    yield opened.store
-    opened.close()
 
 
 def multiply(watched: Watched, path: Path, table: str, job_id: str, count: int = MANY) -> None:
@@ -116,7 +103,8 @@ ROW = "USING INTEGER PRIMARY KEY (rowid=?)"
 PAGE = "USING INTEGER PRIMARY KEY (rowid<?)"
 HOT = {
     "lane_priority": f"{LANE} AND priority<?)",
-    "lane_tenant": f"{LANE} AND priority=? AND tenant>?)",
+    "lane_turn": f"{LANE} AND priority=? AND tenant>?)",
+    "lane_alone": "INDEX windlass_jobs_claim (type=?)",
     "lane_first_tenant": f"{LANE} AND priority=?)",
     "lane_jobs": f"{LANE} AND priority=? AND tenant=? AND seq>?",
     "promote": f"{LATER} (run_at<?)",

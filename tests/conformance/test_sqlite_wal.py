@@ -8,35 +8,20 @@ from __future__ import annotations
 import re
 import sqlite3
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from tests.conformance.scene import DONE, a_job, a_payload, put, put_one, settle, take
-from tests.conformance.watching import Watched, watched
+from tests.conformance.watching import Watched, path, store, watched
 from windlass import connect
 from windlass.errors import WindlassError
 from windlass.store.protocol import Store
 
-__all__ = ["watched"]
+__all__ = ["path", "store", "watched"]
 
 LARGE = "x" * 60_000
 # Longer than a connection of ours waits in one step.
 HELD_SECONDS = 0.4
 WRITES = re.compile(r"\b(insert (?:or ignore )?into|update|delete from) windlass_")
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "jobs.db"
-
-
-@pytest.fixture
-def store(watched: Watched, path: Path) -> Iterator[Store]:
-    opened = connect.open(f"sqlite:///{path}")
-    yield opened.store
-    opened.close()
 
 
 def write_much(store: Store, megabytes: int = 12) -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from windlass import connect
+from windlass.store.protocol import Store
 
 
 class Watched:
@@ -53,3 +57,16 @@ _STEPS_A_TICK = 10
 @pytest.fixture
 def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
     return Watched(monkeypatch)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "jobs.db"
+
+
+@pytest.fixture
+def store(watched: Watched, path: Path) -> Iterator[Store]:
+    """A store in a file, all of whose connections are watched."""
+    opened = connect.open(f"sqlite:///{path}")
+    yield opened.store
+    opened.close()

@@ -378,3 +378,15 @@ def test_the_api_keys_of_a_service_share_its_rate() -> None:
     rates.spend(new, 1)
     with pytest.raises(Problem, match="billing may enqueue 2 jobs a second"):
         rates.spend(new, 1)
+
+
+def test_a_token_that_nobody_could_have_read_is_refused_whatever_is_in_it(locked: House) -> None:
+    key = locked.key("ann", "operator")
+    origin = locked.url
+    port = origin.rpartition(":")[2]
+    by_cookie = {b"Cookie": f"windlass-{port}={key}".encode(), b"Origin": origin.encode()}
+    for token in (b"", b"0" * 64, b"\xff\xe4"):
+        answer = locked.caller().post(
+            "/types/add/pause", json={}, headers={**by_cookie, b"X-Windlass-Token": token}
+        )
+        assert (answer.status_code, answer.json()["title"]) == (403, "Not our page")

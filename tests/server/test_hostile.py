@@ -53,6 +53,31 @@ def speak(house: House, text: bytes) -> bytes:
         return said(line)
 
 
+UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
+
+
+@pytest.mark.parametrize("size", [b"Content-Length: %d", b"Transfer-Encoding: chunked"])
+def test_a_body_that_comes_with_an_upgrade_is_refused_and_never_taken_for_a_request(
+    house: House, api: httpx2.Client, size: bytes
+) -> None:
+    job = b'{"type": "add", "payload": {"a": 1}}'
+    post = b"POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    body = post + b"Content-Length: %d\r\n\r\n" % len(job) + job
+    with connect(house) as line:
+        line.sendall(post + UPGRADE + size.replace(b"%d", b"%d" % len(body)) + b"\r\n\r\n")
+        line.sendall(body)
+        answer = said(line)
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"send a body without Upgrade" in answer
+    assert api.get("/jobs").json()["jobs"] == []
+
+
+def test_a_request_without_a_body_may_ask_for_an_upgrade_that_it_does_not_get(house: House) -> None:
+    with connect(house) as line:
+        line.sendall(b"GET /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\n" + UPGRADE + b"\r\n")
+        assert said(line).startswith(b"HTTP/1.1 200 ")
+
+
 @pytest.mark.parametrize(
     "text",
     [

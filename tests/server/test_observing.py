@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import hmac
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -16,8 +17,13 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.conformance.scene import MAIL, REPORT
 from tests.observe.scene import DEAD, Stage, parsed, staged
-from tests.server.conftest import LONGEST, House, serving, shop
+from tests.server.conftest import House, serving, shop
+from tests.waiting import until
+from windlass import connect
+from windlass.errors import InvalidValue
+from windlass.observe.alerts import labels_text
 from windlass.server.alarm import SIGNATURE, Alarm
 
 NOW = timedelta(0)
@@ -27,16 +33,6 @@ def values(house: House, name: str) -> dict[tuple[str, ...], float]:
     """A metric of the server's scrape, by its labels' values; what is zero is left out."""
     text = httpx2.get(f"{house.url}/metrics", trust_env=False).text
     return {tuple(labels.values()): value for labels, value in parsed(text).get(name, ()) if value}
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Wait for what a thread does within about a second."""
-    pause = threading.Event()
-    for _ in range(LONGEST * 20):
-        if holds():
-            return
-        pause.wait(0.05)
-    pytest.fail("it never came true")
 
 
 def test_what_came_of_jobs_and_requests_is_counted_shown_and_kept_over_a_restart(store_url: str) -> None:
@@ -160,6 +156,15 @@ def receiver() -> Iterator[Receiver]:
         thread.join()
 
 
+@contextlib.contextmanager
+def in_thread(work: Callable[[], None]) -> Iterator[None]:
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    yield
+    thread.join(10)
+    assert not thread.is_alive()
+
+
 def states(receiver: Receiver) -> list[tuple[str, str]]:
     return [(each["name"], each["state"]) for each in receiver.heard]
 
@@ -225,7 +230,117 @@ def test_nobody_is_sent_elsewhere_by_a_redirect(tmp_path: Path, receiver: Receiv
         assert (receiver.asked, receiver.heard) == (3, [])
 
 
-def test_a_store_that_is_away_is_told_of_without_it(tmp_path: Path, receiver: Receiver) -> None:
+def _two_alerts(stage: Stage) -> None:
+    for name in (MAIL, REPORT):
+        stage.enqueue(1, type=name)
+        stage.work(1, DEAD)
+    stage.look()
+
+
+def test_a_webhook_that_answers_nonsense_is_told_later(tmp_path: Path, receiver: Receiver) -> None:
+    with staged(tmp_path) as stage, socket.create_server(("127.0.0.1", 0)) as nonsense:
+        stage.enqueue(1)
+        stage.work(1, DEAD)
+        stage.look()
+        stage.ops.set_setting("alerts.webhook", f"http://127.0.0.1:{nonsense.getsockname()[1]}/")
+
+        def answer() -> None:
+            for _ in range(3):
+                with nonsense.accept()[0] as caller:
+                    caller.recv(65_536)
+                    caller.sendall(b"what?\r\n\r\n")
+
+        with in_thread(answer):
+            an_alarm(stage).tick()
+        stage.ops.set_setting("alerts.webhook", receiver.url)
+        an_alarm(stage).tick()
+        assert states(receiver) == [("WindlassDeadLetters", "firing")]
+
+
+def test_a_webhook_that_drips_its_answer_is_cut_off_and_holds_up_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("windlass.server.alarm._PATIENCE_SECONDS", 0.2)
+    with staged(tmp_path) as stage, socket.create_server(("127.0.0.1", 0)) as slow:
+        _two_alerts(stage)
+        stage.ops.set_setting("alerts.webhook", f"http://127.0.0.1:{slow.getsockname()[1]}/")
+        asked: list[bytes] = []
+        pause = threading.Event()
+
+        def drip() -> None:
+            for _ in range(3):
+                with slow.accept()[0] as caller, contextlib.suppress(OSError):
+                    asked.append(caller.recv(65_536))
+                    caller.sendall(b"HTTP/1.1 ")
+                    while caller.send(b"."):
+                        pause.wait(0.05)
+
+        with in_thread(drip):
+            an_alarm(stage).tick()
+        # Three tries for one of the two alerts; the other one waits for the next look.
+        assert len(asked) == 3
+
+
+def test_one_message_that_is_refused_does_not_keep_others_back(tmp_path: Path, receiver: Receiver) -> None:
+    with staged(tmp_path) as stage:
+        _two_alerts(stage)
+        stage.ops.set_setting("alerts.webhook", receiver.url)
+        receiver.answer = 400
+        alarm = an_alarm(stage)
+        alarm.tick()
+        assert receiver.asked == 4
+        receiver.answer = 204
+        alarm.tick()
+        assert {each["labels"]["type"] for each in receiver.heard} == {MAIL, REPORT}
+
+
+def test_a_server_that_is_killed_while_it_tells_is_followed_by_another(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    with staged(tmp_path) as stage:
+        stage.enqueue(1)
+        stage.work(1, DEAD)
+        stage.look()
+        stage.ops.set_setting("alerts.webhook", receiver.url)
+        [held] = stage.ops.alerts().alerts
+        stage.store.notice({(held.alert.name, labels_text(held.labels)): 1.0})
+        assert stage.store.may_tell(held.alert.name, labels_text(held.labels), fires=True)
+        # Killed here.
+        an_alarm(stage).tick()
+        assert receiver.asked == 0
+        stage.clock.advance(61)
+        an_alarm(stage).tick()
+        assert ("WindlassDeadLetters", "firing") in states(receiver)
+
+
+def test_an_alert_that_ends_while_there_is_no_webhook_begins_anew(tmp_path: Path, receiver: Receiver) -> None:
+    with staged(tmp_path) as stage:
+        alarm = an_alarm(stage)
+        for webhook in (receiver.url, "none", receiver.url):
+            stage.ops.set_setting("alerts.webhook", webhook)
+            if webhook == "none":
+                [job] = stage.ops.find(stage.dead).jobs
+                stage.store.discard(job.id)
+            else:
+                stage.enqueue(1)
+                stage.work(1, DEAD)
+            stage.look()
+            alarm.tick()
+        assert states(receiver) == [("WindlassDeadLetters", "firing")] * 2
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://[::1", "http://host:port/", "http://host:99999/", "https://ann:secret@host/", "file:///etc/x"],
+)
+def test_what_is_no_webhook_is_refused(url: str, tmp_path: Path) -> None:
+    with staged(tmp_path) as stage, pytest.raises(InvalidValue, match=r"alerts\.webhook"):
+        stage.ops.set_setting("alerts.webhook", url)
+
+
+def test_a_store_that_is_away_is_told_of_without_it(
+    tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with staged(tmp_path) as stage:
         stage.ops.set_setting("alerts.webhook", receiver.url)
         stage.look()
@@ -238,6 +353,12 @@ def test_a_store_that_is_away_is_told_of_without_it(tmp_path: Path, receiver: Re
         alarm.tick()
         alarm.tick()
         assert states(receiver) == [("WindlassStoreAway", "firing")]
+        # It is back, and that is told until somebody hears it.
+        with contextlib.closing(connect.open(f"sqlite:///{tmp_path}/jobs.db", clock=stage.clock)) as back:
+            monkeypatch.setattr(alarm, "_store", back.store)
+            for receiver.answer in (503, 204, 204):
+                alarm.tick()
+        assert states(receiver)[1:] == [("WindlassStoreAway", "resolved")]
 
 
 def test_without_a_webhook_alerts_are_kept_all_the_same(tmp_path: Path) -> None:

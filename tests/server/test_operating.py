@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
+import itertools
 import json
 import threading
 from collections.abc import Iterator
@@ -15,15 +15,14 @@ import pytest
 
 from tests.server.conftest import House, serving, shop
 from windlass import JobState
-from windlass.ops import Ops, Overview, Schedules, TypeStatus
+from windlass.ops import Overview, TypeStatus
 from windlass.ops.schedules import schedule_document
 from windlass.policy.limit import Limit
 from windlass.registry import shell_handler
-from windlass.server import apikeys, jobs, leases, operate, produce, schedules, stream
+from windlass.server import stream
 from windlass.server.schemas.schedules import ScheduleDocument
 from windlass.server.schemas.stats import StatsDocument
 from windlass.server.schemas.types import BreakerDocument, LimitDocument, TypeDocument
-from windlass.server.table import ROUTES
 from windlass.store.flow import Breaker
 
 
@@ -265,67 +264,51 @@ def test_many_onlookers_cost_one_look(house: House, monkeypatch: Any) -> None:
         answer.__exit__(None, None, None)
 
 
-# What operators do at the machine itself, and what other verbs are made of.
-AT_THE_MACHINE = {
-    "stop_local",
-    "prune",
-    "db_status",
-    "backup",
-    "check",
-    "retention",
-    "setting_problems",
-    "check_payload",
-}
-SAID_OTHERWISE = {
-    "status": "stats",
-    "find": "list_jobs",
-    "show": "show_job",
-    "ties": "show_job",
-    "now": "stats",
-    "batch": "show_batch",
-    "types": "list_types",
-    "workers": "list_workers",
-    "edit": "edit_job",
-    "run_now": "edit_job",
-    "bulk": "act_on_jobs",
-    "drain": "drain_worker",
-    "settings": "show_settings",
-    "set_setting": "put_settings",
-    "reset_setting": "put_settings",
-    "set_settings": "put_settings",
-    "pause": "pause_type",
-    "resume": "resume_type",
-    "pauses": "list_types",
-    "breaker": "list_types",
-    "breakers": "list_types",
-    "limit": "list_types",
-    "set_limit": "set_type",
-    "reset_limit": "set_type",
-    "keys": "list_keys",
-    "audit": "show_audit",
-}
+def test_a_burst_of_failures_sends_no_onlooker_away(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = stream.Stream._read  # noqa: SLF001 - what it says is multiplied, not changed
+
+    def crowded(self: stream.Stream) -> Any:
+        now, stats, failures = read(self)
+        return now, stats, failures * 100
+
+    monkeypatch.setattr(stream.Stream, "_read", crowded)
+    with house.caller().stream("GET", "/stream") as answer:
+        told = events(answer)
+        assert next(told)[0] == "stats"
+        house.ops.bury(house.queue.enqueue("add", {"a": 1}).id)
+        seen = [
+            change for _, change in itertools.islice((each for each in told if each[0] == "failure"), 100)
+        ]
+        assert len(seen) == 100
+        later = house.queue.enqueue("add", {"a": 2})
+        assert next(change for _, change in told if change.get("counts", {}).get("due"))
+        house.ops.cancel(later.id)
 
 
-def test_every_verb_of_an_operator_has_a_route() -> None:
-    names = {route.name for route in ROUTES} | {"stats"}
-    verbs = {name for name, _ in inspect.getmembers(Ops, inspect.isfunction) if not name.startswith("_")}
-    for verb in verbs - AT_THE_MACHINE:
-        told = SAID_OTHERWISE.get(verb)
-        assert told in names if told else any(verb in name for name in names), verb
-    for verb in (name for name in vars(Schedules) if not name.startswith("_")):
-        told = {"list": "list_schedules", "history": "show_schedule"}.get(verb, f"{verb}_schedule")
-        assert told in names, verb
-    modules = (produce, jobs, operate, schedules, leases, apikeys, stream)
-    assert {route.name for module in modules for route in module.ROUTES} <= names
+def test_who_follows_with_a_key_is_told_no_more_when_it_is_revoked(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "_SIGN_OF_LIFE_SECONDS", 0.05)
+    with house.caller().stream("GET", "/stream") as without:
+        root = house.caller(house.key("root", "admin"))
+        assert root.get("/keys").status_code == 200
+        # Whoever came in before there was a key needs one now.
+        assert len(list(events(without))) < 5
+    eve = root.post("/keys", json={"name": "eve", "roles": ["viewer"]}).json()
+    with house.caller(eve["key"]).stream("GET", "/stream") as answer:
+        told = events(answer)
+        next(told)
+        assert root.delete(f"/keys/{eve['id']}").status_code == 200
+        assert len(list(told)) < 5
 
 
 def test_whoever_follows_and_hangs_up_is_forgotten(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     listening: list[stream.Stream] = []
     listen = stream.Stream.listen
 
-    def noted(self: stream.Stream, gone: Any) -> Any:
+    def noted(self: stream.Stream, gone: Any, welcome: Any) -> Any:
         listening.append(self)
-        return listen(self, gone)
+        return listen(self, gone, welcome)
 
     monkeypatch.setattr(stream.Stream, "listen", noted)
     for _ in range(3):

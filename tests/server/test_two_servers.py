@@ -81,6 +81,17 @@ def test_a_worker_may_change_servers_between_any_two_requests(
         here.post(f"/jobs/{each['id']}/cancel")
 
 
+def test_a_large_claim_that_finds_few_jobs_is_known_to_the_other_server_too(
+    here: httpx2.Client, there: httpx2.Client
+) -> None:
+    here.post("/jobs", json={"type": "add", "payload": {"a": 1}})
+    wish = {"worker": "w2", "limit": 50, "request": "r1"}
+    [lease] = claim(here, **wish)
+    [again] = claim(there, **wish)
+    assert again["lease"] == lease["lease"]
+    assert there.post(f"/leases/{lease['lease']}/complete").json()["outcome"] == "done"
+
+
 def test_one_waits_there_for_what_ends_here(pair: Pair, there: httpx2.Client) -> None:
     here = pair[0]
     job = here.queue.enqueue("mail.send", {"to": "b"})

@@ -61,7 +61,7 @@ def test_a_setting_holds_until_it_is_set_again_or_reset(windlass: Terminal) -> N
         (["set", "worker.threads", "3"], "worker.threads is no run-time setting"),
         (["set", "timeout"], "say either a VALUE or --reset"),
         (["set", "timeout", "5m", "--reset"], "say either a VALUE or --reset"),
-        (["get", "nope"], "name must be one of database_url, app, worker.threads"),
+        (["get", "nope"], "name must be one of database_url, app, app_version, worker.threads"),
     ],
 )
 def test_what_cannot_be_set_or_got_is_refused(windlass: Terminal, args: list[str], words: str) -> None:

@@ -180,6 +180,22 @@ def test_what_jobs_say_cannot_steer_the_terminal(windlass: Terminal) -> None:
         assert "\\x1b[31mred" in shown
 
 
+def test_neither_can_what_the_status_quotes_of_them(windlass: Terminal) -> None:
+    for _ in range(3):
+        windlass.ok("run", "--", "true")
+        _attempt(Dead(Error(Reason.EXCEPTION, "ValueError", EVIL)))
+    windlass.ok("pause", "shell", "--why", EVIL)
+    windlass.ok("breaker", "shell", "open", "--why", EVIL)
+    for args in (["status"], ["breaker", "shell"], ["metrics"], ["signals"], ["audit"]):
+        shown = windlass.ok(*args).out
+        assert "\x1b" not in shown, args
+        assert "\u202e" not in shown, args
+    windlass.ok("resume", "shell")
+    windlass.ok("breaker", "shell", "auto")
+    shown = windlass.ok("status").out
+    assert "fail by themselves (ValueError: \\x1b[31mred" in shown
+
+
 def test_status_counts_by_type_and_says_what_is_wrong(windlass: Terminal) -> None:
     windlass.ok("run", "--", "true")
     windlass.ok("run", "--delay", "1h", "--", "true")

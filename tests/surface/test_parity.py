@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,10 +17,56 @@ from windlass.server.table import ROUTES
 ROOT = Path(__file__).parents[2]
 PAGES = "\n".join(page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs").rglob("*.md")))
 DASHBOARD = ROOT / "src/windlass/dashboard"
-# What the dashboard asks a server for stands in its own modules.
-CALLS = "\n".join(
-    path.read_text(encoding="utf-8") for path in sorted(DASHBOARD.rglob("*")) if path.suffix in {".js", ".py"}
-)
+METHODS = {
+    "get": "GET",
+    "maybe": "GET",
+    "post": "POST",
+    "sendText": "POST",
+    "put": "PUT",
+    "change": "PATCH",
+    "remove": "DELETE",
+}
+# api.get("/stats"), or api.post(api.at("jobs", job.id, "cancel")): a path is written out, or put together.
+CALL = re.compile(r'api\.(\w+)\((?:"/([^"]*)"|api\.at\(((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)\))')
+
+
+class Asked(NamedTuple):
+    """A request that the dashboard makes: None stands for what is known only when it is made."""
+
+    method: str
+    parts: tuple[str | None, ...]
+    written: str
+    module: str
+
+    def asks(self, method: str, path: str) -> bool:
+        """Whether it may be of this method and path."""
+        wanted = path.split("/")
+        if (method, len(wanted)) != (self.method, len(self.parts)):
+            return False
+        return all(self._may_be(part, want) for part, want in zip(self.parts, wanted, strict=True))
+
+    def _may_be(self, part: str | None, want: str) -> bool:
+        if want.startswith("{"):
+            return part is None
+        # A verb that is chosen by what was pressed stands somewhere in the module: as a text, or as a name.
+        named = rf"""["'`]{want}\b|\b{want}: \{{"""
+        return part == want or (part is None and bool(re.search(named, self.module, re.IGNORECASE)))
+
+
+def _calls() -> Iterator[Asked]:
+    for path in sorted(DASHBOARD.rglob("*.js")):
+        module = path.read_text(encoding="utf-8")
+        for found in CALL.finditer(module):
+            how, plain, together = found.groups()
+            parts = plain.split("/") if plain is not None else re.split(r",\s*(?![^(]*\))", together)
+            literal = [
+                part if plain is not None else (re.fullmatch(r'"(\w+)"', part) or [None] * 2)[1]
+                for part in parts
+            ]
+            yield Asked(METHODS[how], tuple(literal), f"{path.name}: {found[0]}", module)
+
+
+CALLS = list(_calls())
 
 
 class Way(NamedTuple):
@@ -44,12 +91,19 @@ WAYS: dict[str, Way] = {
     "batch": Way("batch", "GET /api/v1/batches/{id}", "a job's page names its batch", shown=False),
     "types": Way("types", "GET /api/v1/types"),
     "workers": Way("worker health", "GET /api/v1/workers"),
-    "pauses": Way("pause", "GET /api/v1/types"),
-    "breakers": Way("breaker", "GET /api/v1/types"),
+    "pauses": Way("status", "GET /api/v1/types"),
+    "breakers": Way("status", "GET /api/v1/types"),
     "breaker": Way("breaker", "GET /api/v1/types"),
     "limit": Way("limit", "GET /api/v1/types"),
     "ties": Way("show", "GET /api/v1/jobs/{id}"),
     "database": Way("doctor", "GET /api/v1/database"),
+    # what has happened, and what it means
+    "signals": Way("signals", "GET /api/v1/signals", "its warnings stand in stats", shown=False),
+    "metrics": Way("metrics", "GET /api/v1/metrics", "the dashboard draws the history", shown=False),
+    "scrape": Way("metrics", "GET /metrics", "Prometheus reads it", shown=False),
+    "history": Way(None, "GET /api/v1/stats/history", "charts are drawn from it; metrics shows totals"),
+    "alerts": Way("alerts", "GET /api/v1/alerts", "they call people, wherever those are", shown=False),
+    "autoscale": Way("autoscale", "GET /api/v1/autoscale", "an autoscaler asks", shown=False),
     # one job, and many
     "cancel": Way("cancel", "POST /api/v1/jobs/{id}/cancel"),
     "bury": Way("bury", "POST /api/v1/jobs/{id}/bury"),
@@ -125,17 +179,23 @@ def test_a_verb_has_its_command_its_route_and_its_line(verb: str) -> None:
         assert f"windlass {way.command}" in PAGES, f"no page tells of windlass {way.command}"
     if way.route is not None:
         assert way.route in ROUTED, f"{verb} has no route {way.route}"
-        path = way.route.partition("/api/v1/")[2]
+        path = _below(way.route)
         told = re.sub(r"\\\{\w+\\\}", r"[^\\s/`]+", re.escape(path))
         assert re.search(rf"/{told}(?![\w/])", PAGES), f"docs/http.md does not tell of {way.route}"
 
 
-@pytest.mark.skipif(not DASHBOARD.is_dir(), reason="there is no dashboard in this tree")
 @pytest.mark.parametrize("verb", sorted(name for name, way in WAYS.items() if way.route and way.shown))
 def test_a_verb_has_its_place_in_the_dashboard(verb: str) -> None:
-    path = (WAYS[verb].route or "").partition("/api/v1/")[2]
-    # A page puts a path together: `jobs/${id}/cancel`, or at("jobs", id, "cancel"), or at("jobs", id, verb).
-    first, *others = [part for part in path.split("/") if not part.startswith("{")]
-    assert re.search(rf"[\"'`/]{first}\b", CALLS), f"the dashboard never asks for {path}"
-    for word in others:
-        assert re.search(rf"[\"'`/]{word}\b", CALLS), f"the dashboard never asks for {path}"
+    method, path = (WAYS[verb].route or "").split(" ")[0], _below(WAYS[verb].route or "")
+    assert any(call.asks(method, path) for call in CALLS), f"the dashboard never asks for {method} {path}"
+
+
+def test_the_dashboard_asks_for_nothing_that_no_route_answers() -> None:
+    routes = [(route.method, _below(f"{route.method} {route.path}")) for route in ROUTES]
+    for call in CALLS:
+        assert any(call.asks(method, path) for method, path in routes), call.written
+
+
+def _below(route: str) -> str:
+    """A route's path as it is written behind the API's own."""
+    return re.sub(r"^\w+ (/api/v1)?/", "", route)

@@ -113,6 +113,8 @@ def check(said: dict[str, Answer], windlass: Terminal) -> None:
     assert "completed" in said["explain invoice-4567"].out
     assert "report-13" in said["list 'type:report.build payload.account:13'"].out
     assert "send_email" in said["types"].out
+    assert re.search(r"send_email\s+\d+", said["metrics"].out)
+    assert "Last succeeded" in said["signals"].out
     verbs = {entry["verb"] for entry in windlass.ok("audit", "--limit", "200", "--json").json["entries"]}
     assert {
         "replay",
@@ -132,7 +134,7 @@ def test_the_page_names_every_verb_of_an_operator() -> None:
     """Whoever adds a verb to the command line says when to use it, or that it is not for incidents."""
     used = {shlex.split(line)[0] for line in LINES}
     elsewhere = {
-        *("up", "serve", "run", "enqueue", "batch", "schedule", "keys", "bench", "completion", "metrics"),
+        *("up", "serve", "run", "enqueue", "batch", "schedule", "keys", "bench", "completion"),
         *("alerts", "plan", "smoke", "discard", "autoscale", "scheduler"),
     }
     assert used <= set(cli.commands)

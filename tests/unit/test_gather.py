@@ -146,3 +146,22 @@ def test_when_the_one_who_writes_is_interrupted_the_others_are_told_to_try_again
     crowd.writer.broken = None
     crowd.writer.go_on.release()
     assert crowd.enqueue()[1].result(PATIENCE)
+
+
+def test_nobody_waits_for_one_who_is_interrupted_while_it_writes_for_each_alone() -> None:
+    crowd = Crowd()
+    first = crowd.enqueue()
+    assert crowd.writer.entered.acquire(timeout=PATIENCE)
+    others = [crowd.enqueue() for _ in range(3)]
+    assert crowd.waiting(3)
+    crowd.writer.go_on.release()
+    assert first[1].result(PATIENCE)
+    assert crowd.writer.entered.acquire(timeout=PATIENCE)
+    # Together they are refused, so each is written by itself; at the first of them the writer is struck.
+    crowd.writer.broken = ValueError("one of them is known")
+    crowd.writer.go_on.release()
+    assert crowd.writer.entered.acquire(timeout=PATIENCE)
+    crowd.writer.broken = Interrupted()
+    crowd.writer.go_on.release()
+    errors = [type(answer.exception(PATIENCE)) for _, answer in others]
+    assert sorted(errors, key=str) == [Interrupted, StoreUnavailable, StoreUnavailable]

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
-import msgspec
 import pytest
 
-from windlass.job import Job, JobState, Lease, Output, Request
+from tests.unit.scene import THEN, running
+from windlass.job import Lease, Output, Request
 from windlass.outcome import Interrupted, Raised, Returned, Stopped, TimedOut, Unstarted
 from windlass.worker.run import Run, Runs
 
-THEN = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 SOON = {"halt_at": 1.0, "cut_at": 2.0}
 
@@ -29,22 +28,8 @@ class Carrier:
 
 
 def a_run(name: str = "t") -> Run:
-    job = Job(
-        id="j",
-        seq=1,
-        type="t",
-        state=JobState.PROCESSING,
-        priority=5,
-        payload=msgspec.Raw(b"{}"),
-        max_attempts=5,
-        created_at=THEN,
-        enqueued_at=THEN,
-        updated_at=THEN,
-        run_at=THEN,
-        started_at=THEN,
-    )
     some: Any = None
-    run = Run(Lease(job, name, "w", THEN + MINUTE), some, some, 100.0)
+    run = Run(Lease(running("j"), name, "w", THEN + MINUTE), some, some, 100.0)
     run.carrier = Carrier()
     return run
 

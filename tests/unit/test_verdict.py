@@ -131,6 +131,26 @@ def test_bad_luck_and_old_deaths_are_no_trouble() -> None:
     assert (told.state, [each.cause for each in told.findings]) == ("notice", [Cause.DEAD])
 
 
+def test_a_few_failures_of_what_mostly_goes_well_wake_nobody() -> None:
+    some = [failed(WRONG, ago=n) for n in range(20)]
+    told = judge(kind(retrying=20, processing=9), mail=Failures(retrying=some, completed=160_000))
+    assert (told.state, [each.cause for each in told.findings]) == ("notice", [Cause.POISON])
+    # All of them fail since half a minute.
+    told = judge(kind(retrying=8_000), mail=Failures(retrying=some, completed=160_000))
+    assert grave(told) == [Cause.POISON]
+    # And they do not hide what else is wrong with the type.
+    slow = kind(retrying=20, due=9_000, waited=600.0, processing=2)
+    assert grave(judge(slow, mail=Failures(retrying=some, completed=160_000))) == [Cause.TOO_FEW_WORKERS]
+
+
+def test_workers_that_all_fell_silent_over_their_jobs_are_trouble() -> None:
+    silent = FleetSummary(alive=0, silent=3, slots=0, busy=0)
+    told = judge(kind(processing=12, workers=0), fleet=silent)
+    assert grave(told) == [Cause.SILENT]
+    assert judge(kind(workers=0), fleet=silent).state == "notice"
+    assert judge(kind(processing=12), fleet=msgspec.structs.replace(FLEET, silent=1)).state == "notice"
+
+
 def test_waiting_jobs_are_held_by_a_limit_or_by_too_few_workers_or_by_idle_ones() -> None:
     limited = kind(due=50, processing=2, waited=120.0, limit=Limit(concurrency=2))
     assert grave(judge(limited)) == [Cause.HELD]

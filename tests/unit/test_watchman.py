@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
-import msgspec
 import pytest
 
-from windlass.job import Job, JobState, Lease
+from tests.unit.scene import THEN, running
+from windlass.job import Lease
 from windlass.store.protocol import WorkerInfo
 from windlass.upkeep.watchman import Findings, Pulse, Watchman
 
-THEN = datetime(2026, 1, 1, tzinfo=UTC)
 ME = "me"
 
 
@@ -23,20 +22,7 @@ def a_worker(name: str, beat: int = 1) -> WorkerInfo:
 
 
 def a_lease(token: str, until: datetime = THEN) -> Lease:
-    job = Job(
-        id=token,
-        seq=1,
-        type="t",
-        state=JobState.PROCESSING,
-        priority=5,
-        payload=msgspec.Raw(b"{}"),
-        max_attempts=5,
-        created_at=THEN,
-        enqueued_at=THEN,
-        updated_at=THEN,
-        run_at=THEN,
-    )
-    return Lease(job, token, "other", until)
+    return Lease(running(token), token, "other", until)
 
 
 class Watching:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+from tests.waiting import until
 from windlass.clock import ManualClock, uuid7
 from windlass.config import WorkerConfig
 from windlass.connect import Opened
@@ -122,12 +123,7 @@ class Still:
 
     def until(self, holds: Callable[[], bool]) -> None:
         """Wait for another thread to get somewhere."""
-        pause = threading.Event()
-        for _ in range(PATIENCE * 200):
-            if holds():
-                return
-            pause.wait(0.005)
-        raise AssertionError("it never came to that")
+        until(holds, within=PATIENCE)
 
     def pass_time(self, seconds: float, *, beating: bool = True) -> None:
         """Let time pass second by second; the heart beats meanwhile, or not."""

@@ -97,6 +97,20 @@ def test_a_scheduled_job_that_comes_due_while_every_slot_is_taken_gets_the_next_
     assert still.job(later).state is JobState.PROCESSING
 
 
+def test_what_came_due_beyond_what_one_claim_promotes_is_asked_for_at_once(
+    still: Still, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("windlass.store.sqlite.claim._PROMOTED_AT_ONCE", 1)
+    still.build(threads=3)
+    still.put(2, delay=timedelta(seconds=1))
+    still.clock.advance(1)
+    still.run_claimed(1)
+    wait = still.parts.claimer.tick()
+    assert wait == pytest.approx(0.01)
+    still.clock.advance(0.011)
+    still.run_claimed(2)
+
+
 def test_types_that_nobody_asked_for_are_left_alone(still: Still) -> None:
     still.handler(lambda: None, "other")
     still.build(types=("wait",))

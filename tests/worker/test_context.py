@@ -7,7 +7,6 @@ import contextlib
 import inspect
 import logging
 import sqlite3
-import tempfile
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
@@ -17,6 +16,7 @@ import psycopg
 import pytest
 
 from tests.servers import pgbouncer, postgres
+from tests.worker.stores import on_both, sql
 from windlass import Context, FatalError, InvalidValue, JobHandle, JobState, LeaseLost, Queue, Refused
 from windlass.errors import TransactionTooLong
 from windlass.job import Error, Lease, Reason
@@ -28,16 +28,7 @@ from windlass.store.sqlite.store import SqliteStore
 PATIENCE = 30
 
 
-@contextlib.contextmanager
-def _sqlite() -> Iterator[str]:
-    with tempfile.TemporaryDirectory() as folder:
-        yield f"sqlite:///{folder}/jobs.db"
-
-
-@pytest.fixture(params=["sqlite", "postgres-15"])
-def url(request: pytest.FixtureRequest) -> Iterator[str]:
-    with _sqlite() if request.param == "sqlite" else postgres.fresh(15) as url:
-        yield url
+url = on_both
 
 
 @pytest.fixture
@@ -46,15 +37,6 @@ def queue(url: str) -> Iterator[Queue]:
         queue.store.now()
         sql(url, "create table sent (name text)")
         yield queue
-
-
-def sql(url: str, text: str) -> list[tuple[Any, ...]]:
-    if url.startswith("sqlite"):
-        with contextlib.closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
-            return connection.execute(text).fetchall()
-    with psycopg.connect(url, autocommit=True) as session:
-        cursor = session.execute(text.encode())
-        return cursor.fetchall() if cursor.description else []
 
 
 def sent(url: str) -> list[str]:

@@ -355,6 +355,22 @@ def test_a_slot_that_an_unlimited_job_leaves_is_taken_by_a_limited_one_at_once(s
     assert still.job(limited).state is JobState.COMPLETED
 
 
+def test_a_limited_job_is_not_starved_by_what_is_claimed_ahead(still: Still) -> None:
+    still.handler(still.gate.pass_through, "few", concurrency=1)
+    parts = still.build(threads=4)
+    parts.terms.refresh()
+    claim_ahead(parts, "wait", still.clock.monotonic())
+    still.put(60)
+    still.run_claimed(4)
+    assert parts.pools[0].waiting == 56
+
+    [job] = still.put(1, "few")
+    parts.claimer.hint()
+    parts.claimer.tick()
+    assert still.job(job).state is JobState.PROCESSING
+    assert parts.pools[0].waiting == 57
+
+
 # --- work that goes on after its time -----------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -53,3 +54,29 @@ def test_what_one_look_does_not_get_done_is_done_at_once(opened: Opened, clock: 
     clock.advance(250)
     assert [scheduler.tick() for _ in range(3)] == [0.0, 0.0, 1.0]
     assert opened.store.count(Filter(), limit=1000) == 250
+
+
+def test_a_worker_is_told_by_its_look_when_the_next_fire_time_comes(
+    opened: Opened, clock: ManualClock
+) -> None:
+    scheduler = Scheduler(opened.store, opened.wakeup, told=True)
+    ticked = threading.Event()
+    opened.wakeup.subscribe(ticked.set)
+    assert opened.store.look("me", {}).next_fire is None
+    scheduler.loop.start()
+    try:
+        opened.store.add_schedule(every(60))
+        assert opened.store.look("me", {}).next_fire == timedelta(seconds=60)
+        clock.advance(61)
+        seen = opened.store.look("me", {})
+        assert seen.next_fire == timedelta(seconds=-1)
+        scheduler.saw(seen.next_fire)
+        assert ticked.wait(10)
+    finally:
+        scheduler.loop.stop()
+
+
+def test_who_is_told_looks_less_often(opened: Opened) -> None:
+    scheduler = Scheduler(opened.store, opened.wakeup, told=True)
+    opened.store.add_schedule(every(60))
+    assert scheduler.tick() == 30.0

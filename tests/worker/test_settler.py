@@ -50,6 +50,27 @@ def test_what_finished_together_is_written_together(still: Still) -> None:
     assert len(still.parts.runs) == 0
 
 
+def test_permits_are_let_go_behind_what_settled_their_work_however_much_else_waits(
+    still: Still, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr("windlass.worker.settler._BATCH", 1)
+    monkeypatch.setattr(still.store, "let_go", told.extend)
+    still.build(threads=3)
+    still.put(3)
+    still.run_claimed(3)
+    jobs = {run.token: run.lease.job for run in still.parts.runs.all()}
+    still.gate.let()
+    still.until(still.parts.idle)
+    for token in jobs:
+        still.parts.settler.let_go(token)
+    for written in range(1, 4):
+        still.parts.settler.tick()
+        done = {token for token, job in jobs.items() if still.job(job).state is JobState.COMPLETED}
+        assert (len(told), set(told)) == (written, done)
+    assert still.parts.settler.empty
+
+
 def test_a_lost_lease_is_logged_and_counted_and_changes_nothing(
     still: Still, caplog: pytest.LogCaptureFixture
 ) -> None:

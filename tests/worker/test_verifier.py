@@ -57,6 +57,12 @@ def build(still: Still, verify: Callable[..., Any], **options: Any) -> Mailbox:
     return mailbox
 
 
+def verify_all(still: Still) -> None:
+    """As the verifier's loop does, until nothing is due."""
+    while still.parts.verifier.tick() is not None:
+        pass
+
+
 def verdict(still: Still) -> Verdicts:
     [found] = still.store.sight(timedelta(0)).verdicts
     return found
@@ -71,11 +77,11 @@ def test_a_job_that_says_completed_and_did_nothing_is_counted_and_named(
     mailbox.broken = True
     wrong = run(still, "d@e.f")
     assert still.job(wrong).state == "completed"
-    still.parts.verifier.tick()
+    verify_all(still)
     assert mailbox.asked == 0
     still.clock.advance(60)
     with caplog.at_level(logging.WARNING, "windlass"):
-        still.parts.verifier.tick()
+        verify_all(still)
     found = verdict(still)
     assert (found.matched, found.mismatched, found.waiting) == (1, 1, 0)
     assert found.mismatch_job == wrong.id
@@ -88,10 +94,10 @@ def test_verify_after_says_when(still: Still) -> None:
     build(still, mailbox.arrived, verify_after="10m")
     run(still, "a@b.c")
     still.clock.advance(599)
-    still.parts.verifier.tick()
+    verify_all(still)
     assert verdict(still).waiting == 1
     still.clock.advance(1)
-    still.parts.verifier.tick()
+    verify_all(still)
     assert verdict(still).matched == 1
 
 
@@ -103,10 +109,10 @@ def test_a_check_that_raises_is_made_again_and_given_up_in_the_end(still: Still)
     run(still, "a@b.c")
     still.clock.advance(60)
     for _ in range(4):
-        still.parts.verifier.tick()
+        verify_all(still)
         assert verdict(still).waiting == 1
         still.clock.advance(60)
-    still.parts.verifier.tick()
+    verify_all(still)
     found = verdict(still)
     assert (found.matched, found.mismatched, found.unknown, found.waiting) == (0, 0, 1, 0)
 
@@ -121,11 +127,11 @@ def test_what_a_check_answers_must_be_a_verdict_and_an_assertion_is_one(still: S
     build(still, odd)
     run(still, "a@b.c")
     still.clock.advance(60)
-    still.parts.verifier.tick()
+    verify_all(still)
     assert verdict(still).waiting == 1
     answers[0] = "assert"
     still.clock.advance(60)
-    still.parts.verifier.tick()
+    verify_all(still)
     assert verdict(still).mismatched == 1
 
 
@@ -137,7 +143,7 @@ def test_an_async_check_runs_on_the_loop_of_the_jobs(still: Still) -> None:
     run(still, "a@b.c")
     run(still, "x@y.z")
     still.clock.advance(60)
-    still.parts.verifier.tick()
+    verify_all(still)
     found = verdict(still)
     assert (found.matched, found.mismatched) == (1, 1)
 
@@ -149,10 +155,10 @@ def test_a_verifier_that_was_killed_is_followed_by_the_next(still: Still) -> Non
     still.clock.advance(60)
     # What a worker leaves behind that is killed between taking and telling.
     assert still.store.take_checks(["mail"], limit=1, again=timedelta(minutes=5))
-    still.parts.verifier.tick()
+    verify_all(still)
     assert verdict(still).waiting == 1
     still.clock.advance(timedelta(minutes=5))
-    still.parts.verifier.tick()
+    verify_all(still)
     assert verdict(still).matched == 1
 
 
@@ -163,8 +169,33 @@ def test_a_check_that_has_taken_five_workers_with_it_is_not_made_any_more(still:
     still.clock.advance(60)
     for _ in range(5):
         still.store.take_checks(["mail"], limit=1, again=timedelta(0))
-    still.parts.verifier.tick()
+    verify_all(still)
     assert (mailbox.asked, verdict(still).unknown) == (0, 1)
+
+
+def test_one_is_taken_at_a_time_and_no_type_waits_for_all_of_another(still: Still) -> None:
+    asked: list[str] = []
+
+    def check(job: Job) -> bool:
+        asked.append(job.type)
+        # Whoever looks meanwhile finds the rest untaken.
+        return len(still.store.take_checks(["mail", "post"], limit=9, again=timedelta(0))) == 4 - len(asked)
+
+    for name in ("mail", "post"):
+        still.handler(lambda: None, name, verify=check, sample=1)
+    still.build(threads=4)
+    for name in ("mail", "post"):
+        still.put(2, job_type=name)
+    still.parts.claimer.hint()
+    still.parts.claimer.tick()
+    still.until(still.parts.idle)
+    still.settle()
+    still.clock.advance(60)
+    verify_all(still)
+    assert asked == ["mail", "post", "mail", "post"]
+    totals = still.store.totals()
+    # Counted with the verdicts: who is killed after them has not forgotten any.
+    assert [totals[name, "matched"] for name in ("mail", "post")] == [2, 2]
 
 
 # --- which jobs ---------------------------------------------------------------------------------

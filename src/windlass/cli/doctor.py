@@ -28,7 +28,7 @@ _NO_STORE = 3
 )
 @click.option("--quiet", "-q", is_flag=True, help="Only what is not well.")
 def doctor(quiet: bool) -> None:
-    """Look at everything: configuration, store, clocks, disk, workers, leases, dead letters.
+    """Look at everything: store, clocks, disk, workers, upkeep, leases, what waits, what was verified.
 
     What is not well comes with the command that mends it. Exit code 0: nothing is bad (warnings aside); 1:
     something is; 3: the store cannot be reached.

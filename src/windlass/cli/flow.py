@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from windlass.cli.commands import Command
+from windlass.cli.screen import one_line
 from windlass.cli.session import session
 from windlass.ops.document import encode
 from windlass.policy.limit import told
@@ -127,8 +128,8 @@ def _breaker_told(found: Breaker | None) -> str:
     if found is None:
         return "closed"
     parts = [f"{'open' if found.open else 'closed'} since {found.at:%Y-%m-%d %H:%M:%S} UTC"]
-    parts += [f"by {found.by}"] if found.by else []
-    parts += [f"({found.why})"] if found.why else []
+    parts += [f"by {one_line(found.by)}"] if found.by else []
+    parts += [f"({one_line(found.why)})"] if found.why else []
     parts += ["until outcomes decide again: auto"] if found.by_hand else []
     return " ".join(parts)
 

@@ -42,7 +42,7 @@ def status() -> None:
     click.echo(f"{here.place}: {_fleet(seen)}")
     if seen.verdict is not None and seen.verdict.state == "trouble":
         since = "" if seen.verdict.since is None else f", for {age(seen.now - seen.verdict.since)}"
-        click.echo(here.screen.paint(f"{seen.verdict.sentence}{since}", "red"))
+        click.echo(here.screen.paint(f"{one_line(seen.verdict.sentence)}{since}", "red"))
     if seen.types:
         click.echo()
         click.echo("\n".join(_status_table(seen, here.screen)))
@@ -53,7 +53,7 @@ def status() -> None:
     if seen.warnings:
         click.echo()
     for warning in seen.warnings:
-        click.echo(here.screen.paint(f"! {warning}", "yellow"))
+        click.echo(here.screen.paint(f"! {one_line(warning)}", "yellow"))
 
 
 @click.command(

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import click
 
+from windlass.ops import words
+
 
 class Cell(NamedTuple):
     """A text on the screen with its colour, if it may have one."""
@@ -69,12 +71,12 @@ class Screen(NamedTuple):
 
 def one_line(text: str) -> str:
     """A text from a job, safe for a table: no line breaks, nothing that steers the terminal."""
-    return "".join(_shown(char) for char in " ".join(text.split()))
+    return _harmless(" ".join(text.split()))
 
 
 def block(text: str) -> list[str]:
     """The lines of a text from a job, with nothing in them that steers the terminal."""
-    return ["".join(_shown(char) for char in line.expandtabs()) for line in text.splitlines()]
+    return [_harmless(line.expandtabs()) for line in text.splitlines()]
 
 
 def cut(text: str, width: int) -> str:
@@ -91,14 +93,7 @@ def cut(text: str, width: int) -> str:
 
 def age(span: timedelta) -> str:
     """A span in one unit: 850ms, 12s, 3m, 5h, 2d."""
-    seconds = abs(span.total_seconds())
-    if seconds < 1:
-        return f"{seconds * 1000:.0f}ms"
-    for length, unit in _UNITS:
-        # From twice the unit on: 90s says more than 1m.
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f}{unit}"
-    return f"{seconds:.0f}s"
+    return words.span(abs(span))
 
 
 def ago(moment: datetime, now: datetime) -> str:
@@ -148,9 +143,14 @@ def size(count: int) -> str:
 
 
 def _cell(value: Cell | str | int) -> Cell:
+    """What a table shows. Whoever filled it in, nothing in it steers the terminal."""
     if isinstance(value, Cell):
-        return value
-    return Cell(number(value) if isinstance(value, int) else value)
+        return Cell(_harmless(value.text), value.colour)
+    return Cell(number(value) if isinstance(value, int) else _harmless(value))
+
+
+def _harmless(text: str) -> str:
+    return text if text.isprintable() else "".join(_shown(char) for char in text)
 
 
 def _is_number(value: Cell | str | int) -> bool:

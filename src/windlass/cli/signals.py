@@ -48,7 +48,7 @@ def _told(found: Signals, screen: Screen) -> Iterator[str]:
     yield from _section(screen, "Verified", _CHECKED, [_checked(each) for each in found.checked])
     yield from _section(screen, "Last succeeded", _TICKS, [_tick(each) for each in found.ticks])
     for warning in found.warnings:
-        yield screen.paint(f"! {warning}", "yellow")
+        yield screen.paint(f"! {one_line(warning)}", "yellow")
 
 
 def _section(screen: Screen, title: str, head: tuple[str, ...], rows: list[Row]) -> Iterator[str]:

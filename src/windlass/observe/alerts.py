@@ -354,7 +354,7 @@ ALERTS: tuple[Alert, ...] = (
         expression="increase(windlass_checks_mismatched_total[10m]) > 0",
         severity=Severity.PAGE,
         summary="{type}: completed jobs had not done what they should",
-        anchor="roll-out-and-roll-back",
+        anchor="completed-but-wrong",
     ),
     Alert(
         name="WindlassRecordsNotPruned",

@@ -11,6 +11,7 @@ import msgspec
 
 from windlass.clock import Clock, from_micros
 from windlass.job import JobState, View
+from windlass.ops import signals
 from windlass.ops.overview import Overview, WorkerHealth
 from windlass.settings import ALL, Settings, read
 from windlass.store.examining import DatabaseHealth
@@ -47,6 +48,7 @@ class Checkup(msgspec.Struct, frozen=True, kw_only=True):
     database: DatabaseHealth
     settings: Settings
     orphans: int
+    signals: signals.Signals
     # This machine's time when the store told its own.
     here: datetime
 
@@ -63,21 +65,24 @@ _MOST_ORPHANS = 1_000
 
 def checkup(ops: Ops, clock: Clock) -> Checkup:
     """Look at everything that a finding may come from."""
-    seen = ops.status()
+    seen, workers = ops.status(), ops.workers()
     return Checkup(
         seen=seen,
-        workers=ops.workers(),
+        workers=workers,
         status=ops.db_status(),
         database=ops.database(),
         settings=read(ops.store.settings()),
         orphans=len(ops.store.orphans(limit=_MOST_ORPHANS)),
+        # Nothing is written: a store whose disk is full, or that is sealed, is looked at as well.
+        signals=signals.gather(ops.store, seen, workers, anew=False),
         here=from_micros(clock.micros()) - (ops.now() - seen.now),
     )
 
 
 def findings(found: Checkup) -> list[Finding]:
     """Every thing that was looked at, in the order in which a person should read them."""
-    parts = (_settings, _schema, _clock, _room, _database, _transaction, _fleet, _leases, _listening, _jobs)
+    store = (_settings, _schema, _clock, _room, _database, _transaction)
+    parts = (*store, _fleet, _upkeep, _leases, _listening, _jobs, _untaken, _starved, _verified)
     return [each for part in parts for each in part(found)]
 
 
@@ -216,6 +221,19 @@ def _fleet(found: Checkup) -> Iterator[Finding]:
         yield _ok("workers", f"{_count(len(alive), 'worker')} alive")
 
 
+def _upkeep(found: Checkup) -> Iterator[Finding]:
+    late = [each for each in found.signals.ticks if each.late]
+    for each in late:
+        yield _bad(
+            "upkeep",
+            f"{signals.tick_in_words(each)}: a thread of the workers stands still",
+            "windlass worker drain ID, one after the other, and start them anew",
+        )
+    if not late and any(each.alive for each in found.workers):
+        told = ", ".join(each.name for each in found.signals.ticks)
+        yield _ok("upkeep", f"{told}: each succeeds as often as it should")
+
+
 def _leases(found: Checkup) -> Iterator[Finding]:
     alive = any(each.alive for each in found.workers)
     soon = "a running worker takes them back within seconds" if alive else "no worker is there to take them"
@@ -269,6 +287,31 @@ def _jobs(found: Checkup) -> Iterator[Finding]:
         yield _warn("dead letters", f"{_count(dead, 'job')} in the dead letters", "windlass dlq list --group")
     else:
         yield _ok("dead letters", "there are none")
+
+
+def _untaken(found: Checkup) -> Iterator[Finding]:
+    for each in found.signals.untaken:
+        # Those that nobody serves, or that are held back, have findings of their own.
+        if each.why in signals.UNTAKEN:
+            mend = f"windlass list --type {each.type} --state due --limit 1, then windlass explain ID"
+            yield _bad("untaken", signals.untaken_in_words(each), mend)
+
+
+def _starved(found: Checkup) -> Iterator[Finding]:
+    for band in found.signals.bands:
+        if band.starved:
+            yield _bad("priorities", signals.band_in_words(band), signals.SHARE)
+
+
+def _verified(found: Checkup) -> Iterator[Finding]:
+    seen = found.signals
+    for each in seen.checked:
+        if signals.wrong_lately(each, seen.now):
+            mend = f"windlass show {each.last_mismatch_job}" if each.last_mismatch_job else "windlass signals"
+            yield _bad("verification", signals.mismatch_in_words(each), mend)
+        if signals.unverified(each):
+            told = signals.overdue_in_words(each)
+            yield _warn("verification", told, f"windlass worker start --types {each.type}")
 
 
 def _count(count: int, what: str) -> str:

@@ -1,44 +1,63 @@
-"""Why do a type's jobs fail? A few of the newest failures tell; no more are read, however many jobs wait."""
+"""Why do a type's jobs fail? The newest failures tell, whatever else waits; no more are read."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from msgspec import structs
 
 from windlass.job import Job, JobState, View
+from windlass.observe import names
 from windlass.ops.findings import findings
 from windlass.ops.overview import Overview
-from windlass.ops.verdict import MOST_SAMPLED, SAMPLE, SEVERAL, Failures, verdict, worth_a_sample
-from windlass.store.protocol import Filter
+from windlass.ops.signals import Signals
+from windlass.ops.verdict import LATELY_DONE, Failures, verdict, worth_a_sample
+from windlass.store.protocol import Filter, Store
 
-if TYPE_CHECKING:
-    from windlass.ops.signals import Signals
-    from windlass.store.protocol import Store
+# So many failures are looked at, of all types together, and so many of a type that is not among them.
+_NEWEST = 100
+_OTHERS = 20
+# Those of one type that are tried again are searched for behind its due jobs, and this is done every second.
+_FEW_ENOUGH = 50_000
 
 
 def judged(seen: Overview, store: Store, signals: Signals) -> Overview:
     """One look at everything, with the verdict."""
-    wanted = worth_a_sample(seen.types)
-    newest = store.failures(limit=MOST_SAMPLED * SAMPLE) if wanted else []
-    failures = {name: _failures(seen, store, name, newest) for name in wanted}
+    worst = worth_a_sample(seen.types)
+    failures = _failures(seen, store, worst) if worst else {}
     told = verdict(seen.now, seen.types, seen.fleet, failures, tuple(findings(signals)))
     return structs.replace(seen, verdict=told)
 
 
-def _failures(seen: Overview, store: Store, name: str, newest: Sequence[Job]) -> Failures:
+def _failures(seen: Overview, store: Store, worst: Sequence[str]) -> Mapping[str, Failures]:
+    """By time and not by type: a few that fail among a million that wait are found at once."""
+    newest, completed = store.failures(limit=_NEWEST), _completed(store)
+    found: dict[str, list[Job]] = {}
+    for job in newest:
+        found.setdefault(job.type, []).append(job)
+    for name in worst:
+        # One that fails more than all others must not hide what they fail of.
+        if name not in found:
+            found[name] = _others(seen, store, name)
+    return {
+        name: Failures(
+            retrying=[job for job in jobs if job.view(seen.now) is View.RETRYING],
+            dead=[job for job in jobs if job.state is JobState.DEAD],
+            completed=completed.get(name, 0),
+        )
+        for name, jobs in found.items()
+    }
+
+
+def _others(seen: Overview, store: Store, name: str) -> list[Job]:
     [counts] = [each.counts for each in seen.types if each.name == name]
-    mine = [job for job in newest if job.type == name]
-    retrying = [job for job in mine if job.view(seen.now) is View.RETRYING]
-    dead = [job for job in mine if job.state is JobState.DEAD]
-    # Others may fail so much faster that none of this type's failures is among the newest.
-    if len(retrying) < min(SEVERAL, counts[View.RETRYING]) and counts[View.DUE] <= _FEW_ENOUGH:
-        retrying = list(store.find(Filter(types=(name,), view=View.RETRYING), limit=SAMPLE).jobs)
-    if len(dead) < min(SEVERAL, counts[JobState.DEAD]):
-        dead = list(store.find(Filter(types=(name,), states=(JobState.DEAD,)), limit=SAMPLE).jobs)
-    return Failures(retrying=retrying[:SAMPLE], dead=dead[:SAMPLE])
+    wanted = [Filter(types=(name,), states=(JobState.DEAD,))] if counts[JobState.DEAD] else []
+    if counts[View.RETRYING] and counts[View.DUE] <= _FEW_ENOUGH:
+        wanted.append(Filter(types=(name,), view=View.RETRYING))
+    return [job for where in wanted for job in store.find(where, limit=_OTHERS).jobs]
 
 
-# Those of one type are searched for behind its due jobs, and this is done every second.
-_FEW_ENOUGH = 50_000
+def _completed(store: Store) -> dict[str, int]:
+    """How many jobs of each type went well lately."""
+    happened = store.increases([LATELY_DONE])[LATELY_DONE]
+    return {job_type: count for (job_type, name), count in happened.items() if name == names.COMPLETED}

@@ -63,17 +63,18 @@ def _running(facts: Facts) -> Explanation:
     job = facts.job
     until = job.lease_until or facts.now
     worker = Link("worker", job.worker or "")
-    if job.request is not None:
+    silent = next((each for each in fleet(facts) if each.info.id == job.worker), None)
+    gone = silent is None or not silent.alive
+    if job.request is not None and not gone:
         words = f"running on {job.worker}, which was asked to {job.request.value} it: it does within seconds"
         return Explanation(
             sentence=words, cause=Cause.STOPPING, link=worker, since=job.started_at, until=until
         )
-    silent = next((each for each in fleet(facts) if each.info.id == job.worker), None)
-    gone = silent is None or not silent.alive
     if job.view(facts.now) is View.STUCK or gone:
         last = silent.info.beat_at if silent is not None else None
         seen = f"last seen {ago(last, facts.now)}" if last is not None else "of which nothing is known"
         how = seen if gone else "which is alive but has not renewed it"
+        how += "" if job.request is None else f" (it should {job.request.value} it)"
         end = "ran out" if until <= facts.now else "ends"
         words = f"its lease is held by {job.worker}, {how}, and {end} at {clock(until)}; " + (
             "another worker takes it back within seconds"

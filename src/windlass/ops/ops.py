@@ -33,6 +33,7 @@ from windlass.store.batches import BatchInfo
 from windlass.store.handling import Progress
 from windlass.store.protocol import (
     Acted,
+    Counts,
     Edit,
     Filter,
     Retention,
@@ -67,9 +68,16 @@ class Ops(OncallVerbs, FlowVerbs, ObservingVerbs):
     """
 
     def __init__(
-        self, store: Store, *, wakeup: Wakeup | None = None, by: str | None = None, clock: Clock | None = None
+        self,
+        store: Store,
+        *,
+        wakeup: Wakeup | None = None,
+        by: str | None = None,
+        clock: Clock | None = None,
+        counts: Callable[[], Counts] | None = None,
     ) -> None:
         self.store = store
+        self._counts = counts or store.counts
         self._wakeup = wakeup
         self._by = by
         self._clock = clock or SystemClock()
@@ -358,7 +366,7 @@ class Ops(OncallVerbs, FlowVerbs, ObservingVerbs):
 
     def _seen(self) -> tuple[Overview, list[WorkerHealth]]:
         held, fleet = settings.read(self.store.settings()), self._fleet()
-        seen = overview(self.store.counts(), self.store.types(), fleet, held, self.store.switches())
+        seen = overview(self._counts(), self.store.types(), fleet, held, self.store.switches())
         return seen, [health_of(worker, seen.now) for worker in fleet]
 
     def _fleet(self) -> list[WorkerInfo]:

@@ -29,6 +29,10 @@ class WorkerHealth(msgspec.Struct, frozen=True, kw_only=True):
     alive: bool
     silent_for: timedelta
 
+    def takes(self, job_type: str) -> bool:
+        """Whether it starts jobs of a type; one that drains finishes what it runs."""
+        return self.alive and self.info.state != _DRAINING and self.info.serves(job_type)
+
 
 class FleetSummary(msgspec.Struct, frozen=True, kw_only=True):
     """The workers that are alive, together."""
@@ -160,7 +164,7 @@ def _type_status(
         effective=_effective(name, info, settings),
         counts=columns,
         oldest_due=max((each.oldest for each in here if each.oldest is not None), default=None),
-        workers=sum(1 for worker in workers if worker.alive and serves(worker.info, name)),
+        workers=sum(1 for worker in workers if worker.takes(name)),
         limit=settings.limit(name, limit_from(info.options) if info else None),
         limit_key=info.options.get("limit_key") if info else None,
     )
@@ -264,4 +268,5 @@ def _jobs(count: int, job_type: str | None = None) -> str:
     return f"1 job{of} is" if count == 1 else f"{count:,} jobs{of} are"
 
 
-_LIVING = ("running", "draining")
+_DRAINING = "draining"
+_LIVING = ("running", _DRAINING)

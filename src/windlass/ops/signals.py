@@ -14,6 +14,7 @@ import msgspec
 from windlass.job import JobState, View
 from windlass.observe import names
 from windlass.ops.overview import SILENT_AFTER, Band, Overview, TypeStatus, WorkerHealth, serves
+from windlass.ops.words import span
 from windlass.store.observing import Sample, Standing
 from windlass.store.protocol import Store
 from windlass.store.signalling import Sighting, Stalled, Verdicts
@@ -273,58 +274,80 @@ def _ticks(sighting: Sighting, fleet: Sequence[WorkerHealth]) -> Iterator[Tick]:
 # --- in words -----------------------------------------------------------------------------------
 
 
+def untaken_in_words(each: Untaken) -> str:
+    """That nobody takes these."""
+    jobs = "1 job" if each.count == 1 else f"{each.count:,} jobs"
+    return f"{jobs} of type {each.type} due for {span(each.oldest)} and none runs: {UNTAKEN[each.why]}"
+
+
+def band_in_words(band: Band) -> str:
+    """That a priority starves."""
+    since = span(band.oldest)
+    told = f"priority {band.priority} starves: {band.due:,} due, the oldest for {since}"
+    return f"{told}, behind later jobs of higher priority"
+
+
+def mismatch_in_words(each: Checked) -> str:
+    """That completed jobs had not done what they should."""
+    made = each.matched + each.mismatched
+    last = f", the last one {each.last_mismatch_job}" if each.last_mismatch_job else ""
+    told = f"{each.mismatched:,} of {made:,} verified jobs of type {each.type}"
+    return f"{told} completed without doing what they should{last}"
+
+
+def overdue_in_words(each: Checked) -> str:
+    """That nobody verifies these."""
+    behind = span(each.overdue or timedelta(0))
+    told = f"{each.waiting:,} completed jobs of type {each.type} wait to be verified"
+    return f"{told}, {behind} past their time: no worker with that check is running"
+
+
+def tick_in_words(tick: Tick) -> str:
+    """That upkeep is late."""
+    since = "was never seen to succeed" if tick.age is None else f"last succeeded {span(tick.age)} ago"
+    return f"{tick.name} {since}, and should every {span(tick.within)}"
+
+
 def _of_untaken(untaken: Iterable[Untaken]) -> Iterator[str]:
     for each in untaken:
-        # Who sees nobody, a pause or a breaker is told so by `status`, which looks at those by itself.
-        if each.why in _UNTAKEN:
-            jobs = "1 job" if each.count == 1 else f"{each.count:,} jobs"
-            since = _span(each.oldest)
-            yield f"{jobs} of type {each.type} due for {since} and none runs: {_UNTAKEN[each.why]}"
-
-
-_UNTAKEN = {
-    "not_promoted": "their time has come, but nobody lets them into the queue; windlass doctor looks further",
-    "untaken": "workers serve that type and take none; windlass explain ID says why",
-}
+        if each.why in UNTAKEN:
+            yield f"{untaken_in_words(each)}; {_FURTHER[each.why]}"
 
 
 def _of_bands(bands: Iterable[Band]) -> Iterator[str]:
     for band in bands:
         if band.starved:
-            yield (
-                f"priority {band.priority} starves: {band.due:,} due, the oldest for {_span(band.oldest)}, "
-                "behind later jobs of higher priority; windlass config set low_share 0.1 gives it a share"
-            )
+            yield f"{band_in_words(band)}; {SHARE} gives it a share"
 
 
 def _of_checks(checked: Iterable[Checked], now: datetime) -> Iterator[str]:
     for each in checked:
-        if each.last_mismatch_at is not None and now - each.last_mismatch_at <= REMEMBERED:
-            made = each.matched + each.mismatched
-            last = f", the last one {each.last_mismatch_job}" if each.last_mismatch_job else ""
-            yield (
-                f"{each.mismatched:,} of {made:,} verified jobs of type {each.type} completed without doing "
-                f"what they should{last}"
-            )
-        if each.overdue is not None and each.overdue > CHECKED_WITHIN:
-            yield (
-                f"{each.waiting:,} completed jobs of type {each.type} wait to be verified, "
-                f"{_span(each.overdue)} past their time: no worker with that check is running"
-            )
+        if wrong_lately(each, now):
+            yield mismatch_in_words(each)
+        if unverified(each):
+            yield overdue_in_words(each)
 
 
 def _of_ticks(found: Iterable[Tick]) -> Iterator[str]:
     for tick in found:
         if tick.late:
-            since = (
-                "was never seen to succeed" if tick.age is None else f"last succeeded {_span(tick.age)} ago"
-            )
-            yield f"{tick.name} {since}, and should every {_span(tick.within)}: windlass doctor looks further"
+            yield f"{tick_in_words(tick)}: windlass doctor looks further"
 
 
-def _span(length: timedelta) -> str:
-    seconds = int(length.total_seconds())
-    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds // size}{unit}"
-    return f"{seconds}s"
+def wrong_lately(each: Checked, now: datetime) -> bool:
+    """Whether somebody should still hear of a mismatch."""
+    return each.last_mismatch_at is not None and now - each.last_mismatch_at <= REMEMBERED
+
+
+def unverified(each: Checked) -> bool:
+    """Whether nobody makes these checks."""
+    return each.overdue is not None and each.overdue > CHECKED_WITHIN
+
+
+# Who sees nobody, a pause or a breaker is told so by `status`, which looks at those by itself.
+UNTAKEN = {
+    "not_promoted": "their time has come, but nobody lets them into the queue",
+    "untaken": "workers serve that type and take none",
+}
+_FURTHER = {"not_promoted": "windlass doctor looks further", "untaken": "windlass explain ID says why"}
+SHARE = "windlass config set low_share 0.1"

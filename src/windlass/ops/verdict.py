@@ -26,9 +26,12 @@ LONG_WAIT = timedelta(seconds=60)
 LATELY = timedelta(minutes=15)
 # So many jobs must fail before it is more than bad luck.
 SEVERAL = 3
-# So many of a type's newest failures are looked at, of so many types.
-SAMPLE = 20
+# Of so many types it is asked why they fail, if they are not among the newest failures.
 MOST_SAMPLED = 5
+# Of whatever is done often some fail. That is no trouble while they are fewer than what goes well in half a
+# minute, which is this share of what went well within this time.
+LATELY_DONE = timedelta(minutes=10)
+_FEW = 1 / 20
 _BURST = 1_000
 
 
@@ -80,6 +83,8 @@ class Failures(msgspec.Struct, frozen=True, kw_only=True):
 
     retrying: Sequence[Job] = ()
     dead: Sequence[Job] = ()
+    # How many completed within `LATELY_DONE`.
+    completed: int = 0
 
 
 def worth_a_sample(types: Sequence[TypeStatus]) -> list[str]:
@@ -143,8 +148,10 @@ def _fleet_findings(now: datetime, types: Sequence[TypeStatus], fleet: FleetSumm
         found.append(
             Finding(
                 cause=Cause.SILENT,
-                grave=False,
-                sentence=f"{_count(fleet.silent, 'worker')} fell silent; what they ran is taken back",
+                # Nobody is left who could take it back.
+                grave=not fleet.alive and any(each.counts[JobState.PROCESSING] for each in types),
+                sentence=f"{_count(fleet.silent, 'worker')} fell silent; what they ran is taken back"
+                + ("" if fleet.alive else " when a worker runs"),
                 mend="windlass worker health",
             )
         )
@@ -168,10 +175,12 @@ def _type_findings(
         )
     if (held := _shut(each, failures)) is not None:
         found.append(held)
-    elif (failing := _failing(now, each, failures)) is not None:
-        found.append(failing)
-    elif each.counts[View.DUE] and fleet.alive and (slow := _slow(now, each, running)) is not None:
-        found.append(slow)
+    else:
+        failing = _failing(now, each, failures)
+        found += [] if failing is None else [failing]
+        served = each.counts[View.DUE] and fleet.alive and not (failing is not None and failing.grave)
+        if served and (slow := _slow(now, each, running)) is not None:
+            found.append(slow)
     told = any(finding.cause is Cause.POISON for finding in found)
     if (dead := each.counts[JobState.DEAD]) and not told:
         found.append(
@@ -225,13 +234,14 @@ def _shut(each: TypeStatus, failures: Failures) -> Finding | None:
 def _failing(now: datetime, each: TypeStatus, failures: Failures) -> Finding | None:
     """Attempts fail: by what is outside, or by the handler itself."""
     died = [job for job in failures.dead if job.finished_at is not None and now - job.finished_at <= LATELY]
+    grave = each.counts[View.RETRYING] + len(died) >= _FEW * failures.completed
     outside = [job for job in (*failures.retrying, *died) if job.error is not None and outage(job.error)]
     if len(outside) >= SEVERAL and 2 * len(outside) >= len(failures.retrying) + len(died):
         waiting = each.counts[View.RETRYING]
         behind = f": {_count(waiting, 'job')} {_wait(waiting)} for another attempt" if waiting else ""
         return Finding(
             cause=Cause.DEPENDENCY,
-            grave=True,
+            grave=grave,
             sentence=f"What {each.name} depends on seems to be down{_told(outside)}{behind}",
             since=_first_failure(outside),
             type=each.name,
@@ -244,7 +254,7 @@ def _failing(now: datetime, each: TypeStatus, failures: Failures) -> Finding | N
     failed = dying if len(died) >= SEVERAL else f"{_count(each.counts[View.RETRYING], 'job')} failed"
     return Finding(
         cause=Cause.POISON,
-        grave=True,
+        grave=grave,
         sentence=f"Jobs of {each.name} fail by themselves{_told(inside)}: {failed}",
         since=_first_failure(inside),
         type=each.name,

@@ -24,7 +24,7 @@ def pending(facts: Facts) -> Iterator[Explanation]:
     if view is not View.DUE:
         yield _later(facts, retrying=view is View.RETRYING)
     yield from _shut(facts)
-    serving = [each for each in fleet(facts) if each.alive and each.info.serves(facts.job.type)]
+    serving = [each for each in fleet(facts) if each.takes(facts.job.type)]
     able = [each for each in serving if each.info.knows(facts.job.type) >= facts.job.schema_version]
     if not serving:
         yield _no_worker(facts)
@@ -130,8 +130,13 @@ def _no_worker(facts: Facts) -> Explanation:
     if last is None or last.beat_at is None:
         seen, link = "none has been seen lately", Link("type", job.type)
     else:
-        seen = f"the last one, {last.id}, was seen {ago(last.beat_at, facts.now)}"
-        link = Link("worker", last.id)
+        drains = last.state == "draining" and health_of(last, facts.now).alive
+        how = (
+            "finishes what it runs and takes no more"
+            if drains
+            else f"was seen {ago(last.beat_at, facts.now)}"
+        )
+        seen, link = f"the last one, {last.id}, {how}", Link("worker", last.id)
     return Explanation(
         sentence=f"no running worker serves {job.type}; {seen}",
         cause=Cause.NO_WORKER,

@@ -23,7 +23,7 @@ log = logging.getLogger("windlass.admission")
 
 _REFRESH_SECONDS = 1.0
 _WARN_SECONDS = 60.0
-# Workers count more often; without them whoever enqueues does.
+# Workers look more often; without them whoever enqueues does.
 _OLD = timedelta(seconds=30)
 _SYSTEM = SystemClock()
 
@@ -107,7 +107,7 @@ class Admission:
             return False
         found = store.depths()
         if not guest and not found.elsewhere and (found.age is None or found.age > _OLD):
-            found = store.count_depths(_OLD)
+            found = store.take_sample(_OLD).depths()
         if place is not store or found.at != self._depths.at:
             # Counted since we looked: what we had added is in it.
             self._added.clear()

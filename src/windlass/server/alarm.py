@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
+import http.client
 import logging
+import socket
 import threading
 import urllib.error
 import urllib.request
@@ -54,6 +57,9 @@ class Alarm:
         self._secret = config.load().alerts_secret
         self._stopping = threading.Event()
         self._webhook: str | None = None
+        # How often a message is tried; less once the webhook has shown in this look that it is not well.
+        self._tries = _TRIES
+        self._unheard: tuple[str, str] | None = None
         # While the store is away nobody but this process can remember that.
         self._away: Noticed | None = None
         self.loop = Loop("alarm", self.tick, every=every)
@@ -73,8 +79,10 @@ class Alarm:
             self._tell_of_absence()
             return
         self._webhook = facts.settings.value("alerts.webhook")
+        self._tries = _TRIES
         self._tell_of_return()
-        for each in noticed:
+        # Whom nobody wanted to hear of comes last this time.
+        for each in sorted(noticed, key=lambda each: (each.name, each.labels) == self._unheard):
             if each.name != LOOKED and each.name in BY_NAME:
                 self._compare(each, facts.now, holds=(each.name, each.labels) in held)
 
@@ -82,16 +90,21 @@ class Alarm:
         """Tell of what began or ended since somebody was last told."""
         firing = judge(noticed, now)
         fires = holds and firing.fires
-        if fires == noticed.told or self._webhook is None:
+        if fires == noticed.told or (holds and not fires):
             return
-        if not holds or fires:
-            mine = self._store.tell(noticed.name, noticed.labels, fires=fires)
-            if mine and not self._send(firing, fires=fires):
-                # Nobody has heard of it: whoever looks next tries again.
-                self._store.tell(noticed.name, noticed.labels, fires=not fires)
+        if self._webhook is None:
+            if noticed.told:
+                # Nobody wants to hear that it is over; the next time it begins anew.
+                self._store.told(noticed.name, noticed.labels, fires=False)
+            return
+        # One that does not answer holds up nobody: the others are told at the next look.
+        if self._tries and self._store.may_tell(noticed.name, noticed.labels, fires=fires):
+            sent = self._send(firing, fires=fires)
+            self._unheard = self._unheard if sent else (noticed.name, noticed.labels)
+            self._store.told(noticed.name, noticed.labels, fires=fires if sent else None)
 
     def _tell_of_absence(self) -> None:
-        now = from_micros(self._clock.micros())
+        now, self._tries = from_micros(self._clock.micros()), _TRIES
         for of, value in holding(StoreSource(None, None)).items():
             if self._away is None:
                 self._away = first_noticed(of, value, now)
@@ -100,9 +113,13 @@ class Alarm:
                 self._away = msgspec.structs.replace(self._away, told=True)
 
     def _tell_of_return(self) -> None:
-        if self._away is not None and self._away.told:
-            self._send(judge(self._away, from_micros(self._clock.micros())), fires=False)
-        self._away = None
+        """Until somebody has heard it, who has heard of the absence."""
+        away = self._away
+        if away is not None and away.told and self._webhook is not None:
+            firing = judge(away, from_micros(self._clock.micros()))
+            self._away = None if self._send(firing, fires=False) else away
+        else:
+            self._away = None
 
     def _send(self, firing: Firing, *, fires: bool) -> bool:
         """Tell the webhook, a few times if need be; whether it has heard."""
@@ -114,15 +131,18 @@ class Alarm:
             return False
         body = msgspec.json.encode(plain(message(firing, fires=fires)))
         error: object = None
-        for number in range(_TRIES):
+        for number in range(self._tries):
             if number and self._stopping.wait(self._pause * 2**number):
-                return False
+                break
             try:
                 post(self._webhook, body, self._secret)
-            except (OSError, ValueError) as failed:
+            except (OSError, ValueError, http.client.HTTPException) as failed:
                 error = failed
             else:
                 return True
+        # Who answers may not want this one message, so each of the others is tried once; who does not answer
+        # would take its time for each of a hundred.
+        self._tries = 1 if isinstance(error, urllib.error.HTTPError) else 0
         log.warning("alert.not_told", extra={"alert": firing.alert.name, "error": str(error)})
         return False
 
@@ -133,7 +153,7 @@ def message(firing: Firing, *, fires: bool) -> dict[str, Any]:
 
 
 def post(url: str, body: bytes, secret: str | None) -> None:
-    """Send a message; an answer other than 2xx is an OSError. Redirects are not followed."""
+    """Send a message; an OSError if no 2xx comes in time. Redirects are not followed."""
     headers = {"Content-Type": "application/json", "User-Agent": "windlass"}
     if secret:
         digest = hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
@@ -153,4 +173,47 @@ class _Stay(urllib.request.HTTPRedirectHandler):
         return None
 
 
-_OPENER = urllib.request.build_opener(_Stay)
+class _InTime:
+    """A connection that is cut off after a while: a receiver that drips its answer keeps nobody waiting."""
+
+    sock: socket.socket
+    _cut: threading.Timer
+
+    def connect(self) -> None:
+        super().connect()  # type: ignore[misc] # of the connection that it is mixed with
+        self._cut = threading.Timer(_PATIENCE_SECONDS, _shut, [self.sock])
+        self._cut.daemon = True
+        self._cut.start()
+
+    def getresponse(self) -> http.client.HTTPResponse:
+        try:
+            answer: http.client.HTTPResponse = super().getresponse()  # type: ignore[misc]
+        finally:
+            self._cut.cancel()
+        return answer
+
+
+def _shut(sock: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)
+
+
+class _Plain(_InTime, http.client.HTTPConnection):
+    """By HTTP."""
+
+
+class _Secure(_InTime, http.client.HTTPSConnection):
+    """By HTTPS."""
+
+
+class _ByHTTP(urllib.request.HTTPHandler):
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_Plain, req)
+
+
+class _ByHTTPS(urllib.request.HTTPSHandler):
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_Secure, req)
+
+
+_OPENER = urllib.request.build_opener(_Stay, _ByHTTP, _ByHTTPS)

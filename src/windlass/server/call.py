@@ -86,6 +86,8 @@ class Call:
         here = exchange(self.scope)
         whole = None if here is None else here.body()
         if whole is not None:
+            if not whole and self.header(b"upgrade") is not None:
+                self._check_nothing_skipped(length)
             self._hold(len(whole), most)
             return whole
         try:
@@ -94,6 +96,12 @@ class Call:
         except TimeoutError:
             detail = f"the body was not complete within {_BODY_SECONDS:g} s"
             raise Problem(408, "too-slow", detail, headers={b"connection": b"close"}) from None
+
+    def _check_nothing_skipped(self, length: str | None) -> None:
+        """The body of a request that asks for another protocol never comes: it must not seem to be empty."""
+        if length not in (None, "0") or self.header(b"transfer-encoding") is not None:
+            detail = "there is no other protocol than HTTP/1.1 here: send a body without Upgrade"
+            raise Problem(400, "no-upgrade", detail, headers={b"connection": b"close"})
 
     async def _piece_by_piece(self, most: int) -> bytes:
         chunks: list[bytes] = []

@@ -76,6 +76,10 @@ class Door:
         """Who calls, if that is known."""
         return await self._known(self._sent(scope))
 
+    def knows(self, scope: Scope) -> bool:
+        """Whether who called is still known, as the keys of the last look tell."""
+        return self._keyring.known(self._sent(scope)) is not None
+
     async def opens(self, key: str) -> bool:
         """Whether an API key is good for anything."""
         return await self._known(key) is not None

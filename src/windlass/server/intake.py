@@ -90,17 +90,18 @@ class Intake:
 
     def _write(self, group: list[_Call]) -> StoreBusy | StoreUnavailable | None:
         """Write for all of them; answers the error if the store cannot be had."""
-        ready: list[_Call] = []
+        away = None
         try:
             ready = [call for call in group if self._drafted(call)]
             if ready:
                 self._store(ready)
         except (StoreBusy, StoreUnavailable) as error:
             _fail(group, error)
-            return error
-        if any(each.due for call in ready for each in call.answers):
+            away = error
+        # Some may have been stored before the store went away.
+        if any(each.due for call in group for each in call.answers):
             self._queue.wakeup.notify()
-        return None
+        return away
 
     def _drafted(self, call: _Call) -> bool:
         try:

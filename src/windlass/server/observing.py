@@ -13,9 +13,9 @@ from windlass.ops.document import plain
 from windlass.ops.observing import alerts_document
 from windlass.server.call import Call
 from windlass.server.identity import Need
-from windlass.server.observed import AlertsDocument, HistoryDocument, ScaleDocument, TotalsDocument
 from windlass.server.reply import Reply
 from windlass.server.routes import Route
+from windlass.server.schemas.observing import AlertsDocument, HistoryDocument, ScaleDocument, TotalsDocument
 from windlass.store.observing import Step
 
 # Requests that put jobs in: what comes of them is counted.

@@ -15,6 +15,7 @@ import msgspec
 from windlass.clock import SystemClock
 from windlass.errors import InvalidValue, Refused, StoreError, StoreUnavailable
 from windlass.ops import Ops
+from windlass.ops.counting import Counting
 from windlass.queue import Queue
 from windlass.server.alarm import Alarm
 from windlass.server.door import Door
@@ -28,7 +29,7 @@ from windlass.server.remote import Remote
 from windlass.server.stream import Stream
 from windlass.server.upkeep import Upkeep
 from windlass.server.waiting import Endings
-from windlass.store.protocol import Store
+from windlass.store.protocol import Counts, Store
 
 log = logging.getLogger("windlass.server")
 
@@ -91,6 +92,7 @@ class Parts:
         )
         self.endings = Endings(self)
         self.stream = Stream(self)
+        self._counting = Counting(self._count)
         self.remote = Remote()
         self.contract: dict[str, Any] = {}
         self.looking = asyncio.Semaphore(_LOOKING)
@@ -117,9 +119,12 @@ class Parts:
             raise StoreUnavailable("the server is not open yet")
         return self._flow
 
+    def _count(self) -> Counts:
+        return self.store.counts()
+
     def ops(self, who: Identity = LOCAL) -> Ops:
         """The operator's verbs, done in somebody's name."""
-        return Ops(self.store, wakeup=self.queue.wakeup, by=who.told)
+        return Ops(self.store, wakeup=self.queue.wakeup, by=who.told, counts=self._counting)
 
     def open(self) -> None:
         """Open the store, and refuse to stand open to other machines without keys. Waits for the store."""

@@ -62,7 +62,8 @@ def check_origin(scope: Scope) -> None:
 
 def _check_ours(scope: Scope, key: str) -> None:
     check_origin(scope)
-    if not hmac.compare_digest(_header(scope, TOKEN) or "", token_for(key)):
+    # In bytes: a text that is not ASCII cannot be compared so.
+    if not hmac.compare_digest((_header(scope, TOKEN) or "").encode(), token_for(key).encode()):
         detail = f"a request by cookie must carry the header {TOKEN.decode()}; load the page anew"
         raise Problem(403, "not-our-page", detail)
 

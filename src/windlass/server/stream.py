@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _EVERY_SECONDS = 1.0
 # Whoever was sent nothing for so long is told that the server is there: dashboard/js/live.js waits for 10 s.
 _SIGN_OF_LIFE_SECONDS = 3.0
-# Who reads so slowly that more is waiting is sent away; the browser comes again by itself.
+# Who reads so slowly that what so many looks told is waiting is sent away; the browser comes again by itself.
 _MOST_WAITING = 100
 _MOST_LISTENERS = 1_000
 _MOST_FAILURES = 100
@@ -42,14 +42,18 @@ class Stream:
         self._seen: dict[str, Any] = {}
         self._since: datetime | None = None
 
-    def listen(self, gone: Callable[[], Awaitable[None]]) -> AsyncGenerator[bytes, None]:
-        """Everything once, then what changes, until the listener is `gone`."""
+    def listen(
+        self, gone: Callable[[], Awaitable[None]], welcome: Callable[[], bool]
+    ) -> AsyncGenerator[bytes, None]:
+        """Everything once, then what changes, until the listener is `gone` or not `welcome` any more."""
         if len(self._listeners) >= _MOST_LISTENERS:
             detail = f"more than {_MOST_LISTENERS} listeners"
             raise Problem(503, "too-busy", detail, headers={b"retry-after": b"5"})
-        return self._events(gone)
+        return self._events(gone, welcome)
 
-    async def _events(self, gone: Callable[[], Awaitable[None]]) -> AsyncGenerator[bytes, None]:
+    async def _events(
+        self, gone: Callable[[], Awaitable[None]], welcome: Callable[[], bool]
+    ) -> AsyncGenerator[bytes, None]:
         mine: asyncio.Queue[bytes | None] = asyncio.Queue(_MOST_WAITING)
         if self._seen and self._looking is not None:
             mine.put_nowait(_event("stats", self._seen))
@@ -67,7 +71,8 @@ class Stream:
                         event = await mine.get()
                 except TimeoutError:
                     event = _event("beat", {})
-                if event is None:
+                # Who came with a key that was revoked since, or before there was one, is told no more.
+                if event is None or not welcome():
                     return
                 yield event
         finally:
@@ -92,10 +97,11 @@ class Stream:
         changed = {name: value for name, value in stats.items() if self._seen.get(name) != value}
         first = not self._seen
         self._seen, self._since = stats, now
-        if changed:
-            self._tell(_event("stats", stats if first else changed))
-        for failure in failures:
-            self._tell(_event("failure", failure))
+        told = [_event("stats", stats if first else changed)] if changed else []
+        told += [_event("failure", failure) for failure in failures]
+        if told:
+            # Together: a burst of failures must not look like a listener who does not read.
+            self._tell(b"".join(told))
 
     def _read(self) -> tuple[datetime, dict[str, Any], list[dict[str, Any]]]:
         status = self._parts.ops().status()
@@ -143,7 +149,8 @@ def _event(name: str, document: object) -> bytes:
 
 async def follow(call: Call) -> Reply:
     """Server-sent events: `stats` with what changed, once a second at most, and each `failure`."""
-    return Reply(200, b"", media_type=b"text/event-stream", stream=call.parts.stream.listen(call.gone))
+    events = call.parts.stream.listen(call.gone, lambda: call.parts.door.knows(call.scope))
+    return Reply(200, b"", media_type=b"text/event-stream", stream=events)
 
 
 ROUTES = (

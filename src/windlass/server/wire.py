@@ -70,6 +70,8 @@ class Wire(HttpToolsProtocol):
         self._in_headers = True
         self._in_body = False
         self._header_bytes = 0
+        # Nothing more is heard on this connection.
+        self._deaf = False
         self._late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -84,6 +86,8 @@ class Wire(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Count what comes before the headers are complete."""
+        if self._deaf:
+            return
         if self._in_headers:
             self._header_bytes += len(data)
         super().data_received(data)
@@ -109,6 +113,10 @@ class Wire(HttpToolsProtocol):
         super().on_headers_complete()
         scope: dict[str, Any] = self.scope  # type: ignore[assignment]
         scope[_EXCHANGE] = Exchange(self.cycle)
+        if self.parser.should_upgrade():
+            # The parser reads no body of such a request: what follows must not be taken for the next one.
+            self.cycle.keep_alive = False
+            self._deaf = True
 
     def on_message_complete(self) -> None:
         """All of it was sent; how long the answer takes is another matter."""

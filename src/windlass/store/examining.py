@@ -23,6 +23,7 @@ class DeadGroup(msgspec.Struct, frozen=True, kw_only=True):
     type: str
     # The error's class; without one, its reason. `=` and this is the filter that finds the group's jobs.
     error: str
+    # The newest one's.
     reason: str
     count: int
     first: datetime

@@ -102,10 +102,7 @@ class Flow(Protocol):
         """Tell what a worker saw; the breakers that were opened or closed by it."""
 
     def depths(self) -> Depths:
-        """How many jobs wait, by type, as last counted."""
-
-    def count_depths(self, older_than: timedelta) -> Depths:
-        """The same, counted anew if the last count is older than that."""
+        """How many jobs waited, by type, when the last sample was taken."""
 
     def adopt(self, restricted: Mapping[str, Restriction]) -> None:
         """Let running jobs that were claimed before a limit was known count under it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -9,12 +10,17 @@ from typing import Protocol
 
 import msgspec
 
+from windlass.job import View
+from windlass.store.flow import Depths
+
 # What the store itself counts, and how much waits; observe/names.py has all the names.
 ENQUEUED = "enqueued"
 DEAD = "dead"
 REPLAYED = "replayed"
 DEPTH = "depth"
 OLDEST = "oldest"
+# Views of jobs that wait.
+PENDING = frozenset({View.DUE, View.SCHEDULED, View.RETRYING, View.WAITING})
 # What happened, by type (empty: not of one type) and name.
 Happened = Mapping[tuple[str, str], int]
 
@@ -67,6 +73,14 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     # How long the look took.
     took: timedelta = timedelta(0)
     standing: tuple[Standing, ...] = ()
+
+    def depths(self) -> Depths:
+        """How many waited, by type."""
+        pending: Counter[str] = Counter()
+        for each in self.standing:
+            if each.view in PENDING:
+                pending[each.type] += each.count
+        return Depths(pending=pending, at=self.at, age=self.age)
 
 
 class Noticed(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,8 +137,11 @@ class Observing(Protocol):
         Answers all that hold, and those that hold no more while somebody thinks they do.
         """
 
-    def tell(self, name: str, labels: str, *, fires: bool) -> bool:
+    def may_tell(self, name: str, labels: str, *, fires: bool) -> bool:
         """Take it upon oneself to tell somebody that an alert fires, or that it is over.
 
-        True for one of those who ask; who then could not tell anybody takes it back by the opposite.
+        True for one of those who ask, who then says `told`; if it does not within a minute, others may.
         """
+
+    def told(self, name: str, labels: str, *, fires: bool | None) -> None:
+        """Somebody has been told that it fires, or is over; None: nobody could be reached, others may try."""

@@ -214,6 +214,8 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     # Whether a claim for the asked types would find anything.
     claimable: bool
     next_due: timedelta | None
+    # Until the next schedule fires; negative if it should have.
+    next_fire: timedelta | None = None
     # Rises with every change of what operators have set, paused or switched.
     revision: int = 0
 

@@ -7,10 +7,10 @@ from datetime import timedelta
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
+from windlass.store.observing import Sample
 from windlass.store.scheduling import REMEMBERED
 from windlass.store.verbs import (
     access,
-    admitting,
     alerting,
     breaking,
     chaining,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from windlass.store.explaining import Facts
     from windlass.store.flow import Breaker, BreakerState, Depths, Pause, Restriction, Runs, Switches
     from windlass.store.handling import Once, Progress
-    from windlass.store.observing import Happened, Noticed, Past, Sample, Step
+    from windlass.store.observing import Happened, Noticed, Past, Step
     from windlass.store.protocol import Acted, Counts, Edit, Enqueued, Filter, Page, WorkerInfo
     from windlass.store.scheduling import Fire, Fired, ScheduleInfo
     from windlass.store.signalling import Check, Sighting, Verdict
@@ -197,11 +197,7 @@ class SharedVerbs(ABC):
         self._rewrite(limiting.adopt, restricted)
 
     def depths(self) -> Depths:
-        return self._read(admitting.depths)
-
-    def count_depths(self, older_than: timedelta) -> Depths:
-        counts = self._read(admitting.pending, older_than)
-        return self.depths() if counts is None else self._rewrite(admitting.note, counts, older_than)
+        return self._read(sampling.depths)
 
     # --- signals ---
 
@@ -247,10 +243,16 @@ class SharedVerbs(ABC):
 
     def take_sample(self, older_than: timedelta) -> Sample:
         began = monotonic()
-        seen = self._read(sampling.look, older_than)
-        if seen is None:
-            return self.sample()
-        return self._write(sampling.note, seen, timedelta(seconds=monotonic() - began))
+        seen = self._look_around(older_than)
+        if isinstance(seen, Sample):
+            return seen
+        return self._note_sample(seen, timedelta(seconds=monotonic() - began)) or self.sample()
+
+    def _look_around(self, older_than: timedelta) -> sampling.Seen | Sample:
+        return self._read(sampling.look, older_than)
+
+    def _note_sample(self, seen: sampling.Seen, took: timedelta) -> Sample | None:
+        return self._write(sampling.note, seen, took)
 
     def oldest_record(self) -> datetime | None:
         return self._read(upkeep.oldest_record)
@@ -261,8 +263,11 @@ class SharedVerbs(ABC):
     def notice(self, holding: Mapping[tuple[str, str], float]) -> list[Noticed]:
         return self._rewrite(alerting.notice, holding)
 
-    def tell(self, name: str, labels: str, *, fires: bool) -> bool:
-        return self._write(alerting.tell, name, labels, fires)
+    def may_tell(self, name: str, labels: str, *, fires: bool) -> bool:
+        return self._write(alerting.may_tell, name, labels, fires)
+
+    def told(self, name: str, labels: str, *, fires: bool | None) -> None:
+        self._rewrite(alerting.told, name, labels, fires)
 
     # --- schedules ---
 

@@ -16,6 +16,10 @@ log = logging.getLogger("windlass.scheduler")
 
 # As soon as somebody's new schedule is noticed; a fire time that is known is met to the moment.
 _LOOK_EVERY = timedelta(seconds=5)
+# Whoever is told each second when the next one is need not look so often.
+_TOLD_LOOK_EVERY = timedelta(seconds=30)
+# A time that comes before it is told of the next time, or as good as that.
+_SOON = timedelta(seconds=1.5)
 _JITTER = 0.1
 # If a time has come and there was nothing to do: somebody else is at it, or it cannot be done now.
 _LET_OTHERS = 1.0
@@ -24,11 +28,24 @@ _LET_OTHERS = 1.0
 class Scheduler:
     """Looks at the schedules and sleeps until the next fire time, but not for long."""
 
-    def __init__(self, store: Store, wakeup: Wakeup, ticked: Callable[[str], None] = ticks.ignore) -> None:
+    def __init__(
+        self,
+        store: Store,
+        wakeup: Wakeup,
+        ticked: Callable[[str], None] = ticks.ignore,
+        *,
+        told: bool = False,
+    ) -> None:
         self._store = store
         self._ticked = ticked
         self._wakeup = wakeup
-        self.loop = Loop("scheduler", self.tick, every=_LOOK_EVERY, jitter=_JITTER)
+        self._every = _TOLD_LOOK_EVERY if told else _LOOK_EVERY
+        self.loop = Loop("scheduler", self.tick, every=self._every, jitter=_JITTER)
+
+    def saw(self, next_in: timedelta | None) -> None:
+        """A look tells when the next fire time comes: it may be one of a schedule that nobody knew of yet."""
+        if next_in is not None and next_in < _SOON:
+            self.loop.wake()
 
     def tick(self) -> float | None:
         """Deal with the fire times that have come; the seconds until the next look."""
@@ -41,7 +58,7 @@ class Scheduler:
             return None
         if fired.next_in <= timedelta(0):
             return 0.0 if fired.jobs else _LET_OTHERS
-        return min(fired.next_in, _LOOK_EVERY).total_seconds()
+        return min(fired.next_in, self._every).total_seconds()
 
 
 def declare(store: Store, registry: Registry, types: Collection[str]) -> None:

@@ -31,6 +31,8 @@ _DOUBT_SECONDS = 20.0
 _DOUBT_EVERY = 2.0
 # Jobs without limits shall not pay with each claim for those whose limit is used up.
 _LIMITS_AGAIN = 0.05
+# What is due and was not found is locked by somebody: asked for again soon, and not all the time.
+_LEAST_WAIT = 0.01
 # Looks come each `poll`; only when they stay away does the claimer ask unbidden.
 _POLLS_MISSED = 2.0
 
@@ -199,8 +201,10 @@ class Claimer:
         if want.restricted and len(claimed.leases) >= want.slots:
             # They take no more than can start at once: there may be more for the next free slot.
             feed.blocked = True
-        if claimed.next_due:
-            feed.due_at = min(feed.due_at, self._clock.monotonic() + claimed.next_due.total_seconds())
+        if claimed.next_due is not None:
+            # Some may be due that were not taken: only so many are promoted at once.
+            wait = max(claimed.next_due.total_seconds(), _LEAST_WAIT)
+            feed.due_at = min(feed.due_at, self._clock.monotonic() + wait)
 
     def _see_limits(
         self, feed: _Feed, want: Want, claimed: Claimed, received: float, news: tuple[int, int]

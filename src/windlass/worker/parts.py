@@ -92,8 +92,8 @@ class Parts:
         self.ticks = Ticks(store, lambda: self.standing.id, clock=clock)
         self.reaper = self._make_reaper()
         self.pruner = Pruner(store, self.ticks.note).loop()
-        self.scheduler = Scheduler(store, wakeup, self.ticks.note)
-        self.verifier = Verifier(store, self.handlers, self.caller.coroutines, ring, self.ledger)
+        self.scheduler = Scheduler(store, wakeup, self.ticks.note, told=True)
+        self.verifier = Verifier(store, self.handlers, self.caller.coroutines, ring)
 
     @property
     def loops(self) -> tuple[Loop, ...]:
@@ -205,6 +205,7 @@ class Parts:
         # Whoever looked has promoted what was due.
         self.ticks.note(PROMOTE)
         self.claimer.saw(look)
+        self.scheduler.saw(look.next_fire)
         self.reaper.saw(self.standing.id, look, self.standing.pulse)
         if self._leaks() or any(worker.drain and worker.id == self.standing.id for worker in look.workers):
             self._asked_to_drain()

@@ -100,11 +100,13 @@ class Settler:
         return written
 
     def tick(self) -> float | None:
-        """Write one batch of what has finished."""
-        if not self._queue:
-            # Never before what settled them.
-            self._let_go()
-            return None
+        """Write one batch of what has finished, and let go of what it had kept."""
+        if self._queue:
+            self._write_next()
+        self._let_go()
+        return 0.0 if self._queue else None
+
+    def _write_next(self) -> None:
         self._gather()
         self._writing = True
         batch = self._take()
@@ -117,15 +119,15 @@ class Settler:
             with self._written:
                 self._writing = False
                 self._written.notify_all()
-        return 0.0 if self._queue or self._over else None
 
     def _let_go(self) -> None:
-        tokens = list(self._over)
+        """Never before what settled them is written; but a busy worker's queue may never be empty."""
+        tokens = [token for token in tuple(self._over) if self._runs.get(token) is None]
         if not tokens:
             return
         self.store.let_go(tokens)
-        for _ in tokens:
-            self._over.popleft()
+        for token in tokens:
+            self._over.remove(token)
         with self._written:
             self._written.notify_all()
         self.on_permit()

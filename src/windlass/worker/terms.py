@@ -20,9 +20,9 @@ _TICK = timedelta(seconds=1)
 # Also without news; every look tells of those.
 _REFRESHED = 60
 _ADOPTIONS = 2
-# How many jobs wait is counted so often, by one of the workers; the others find that it was done.
-_DEPTHS = 15
-_COUNTED = timedelta(seconds=12)
+# Where live jobs stand is looked at so often, by one of the workers; the others find that it was done.
+_SAMPLED = 15
+_LOOKED = timedelta(seconds=12)
 
 
 class Terms:
@@ -59,9 +59,8 @@ class Terms:
         self._ticks += 1
         if self._noticed != self._read or self._ticks % self._refreshed == 0:
             self.refresh()
-        if self._ticks % _DEPTHS == 0:
-            self._store.count_depths(_COUNTED)
-            self._store.take_sample(_COUNTED)
+        if self._ticks % _SAMPLED == 0:
+            self._store.take_sample(_LOOKED)
         if self._tally is None or self._gates is None:
             return
         if self._tally.tell(self._settings, self._gates.switches):

@@ -16,8 +16,6 @@ import msgspec
 
 from windlass.job import Job, named
 from windlass.loop import Loop
-from windlass.observe import names
-from windlass.observe.ledger import Ledger
 from windlass.payload import Ring
 from windlass.registry import Handler
 from windlass.store.protocol import Store
@@ -28,12 +26,10 @@ log = logging.getLogger("windlass.verifier")
 
 _EVERY = timedelta(seconds=10)
 _JITTER = 0.2
-_AT_ONCE = 10
 # A check that brings no verdict is taken again after so long, or sooner if it raised; not more often than so.
 _TAKEN_FOR = timedelta(minutes=5)
 _AFTER_ERROR = timedelta(minutes=1)
 _MOST_TAKES = 5
-_COUNTED = {Verdict.MATCHED: names.MATCHED, Verdict.MISMATCHED: names.MISMATCHED}
 
 
 class Verifier:
@@ -45,11 +41,10 @@ class Verifier:
         handlers: Mapping[str, Handler],
         coroutines: Coroutines,
         ring: Callable[[], Ring],
-        ledger: Ledger,
     ) -> None:
         self._store = store
-        self._ledger = ledger
         self._handlers = {name: handler for name, handler in handlers.items() if handler.verify is not None}
+        self._next = tuple(self._handlers)
         self._coroutines = coroutines
         self._ring = ring
         self.loop = Loop("verifier", self.tick, every=_EVERY, jitter=_JITTER)
@@ -66,11 +61,17 @@ class Verifier:
         return any(each is not None and inspect.iscoroutinefunction(each.function) for each in checks)
 
     def tick(self) -> float | None:
-        """Check a few; at once again if there may be more."""
-        checks = self._store.take_checks(tuple(self._handlers), limit=_AT_ONCE, again=_TAKEN_FOR)
+        """Make one check; at once again if there may be more.
+
+        One at a time: what waits behind a slow check here would be taken by another worker meanwhile.
+        """
+        checks = self._store.take_checks(self._next, limit=1, again=_TAKEN_FOR)
         for check in checks:
+            # The next time it is the others' turn first, however much there is to check of this type.
+            behind = self._next.index(check.type) + 1
+            self._next = self._next[behind:] + self._next[:behind]
             self._check(check)
-        return 0.0 if len(checks) >= _AT_ONCE else None
+        return 0.0 if checks else None
 
     def _check(self, check: Check) -> None:
         job = self._store.get(check.job_id)
@@ -107,8 +108,6 @@ class Verifier:
         fields = {"job": check.job_id, "type": check.type} if job is None else named(job)
         if not self._store.end_check(check, verdict):
             return
-        if verdict in _COUNTED:
-            self._ledger.count_each([check.type], _COUNTED[verdict])
         if verdict is not Verdict.MATCHED:
             mismatched = verdict is Verdict.MISMATCHED
             log.warning("check.mismatched" if mismatched else "check.given_up", extra=fields)

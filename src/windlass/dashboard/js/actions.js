@@ -19,7 +19,7 @@ const EXPLAINED = {
   bury: "The job goes to the dead letters, from where it can be replayed.",
   discard: "The job is closed for good. Its record stays until its retention ends.",
 };
-const CONFIRM = { name: "confirm", label: "I have looked at them (needed for types marked as sensitive)", type: "checkbox" };
+const CONFIRM = { name: "confirm", label: "I have looked at them (needed for types marked as sensitive)", type: "checkbox", idle: true };
 
 // One verb for one job.
 export function actOn(job, verb, then) {
@@ -66,15 +66,21 @@ export function actOnMany({ verb, filter, title, limit = null, rate = "", then }
     },
     async run(values, { signal, progress }) {
       const before = await count(values);
-      const watch = setInterval(async () => {
+      // One count after the other, however long each takes.
+      let watch = null;
+      const watchOn = async () => {
         const left = await count({ ...values, limit: "" }).catch(() => null);
+        if (watch === null) return;
         if (left !== null) progress(`${number(left)} still match; closing this stops it`);
-      }, 1500);
+        watch = setTimeout(watchOn, 1500);
+      };
+      watch = setTimeout(watchOn, 1500);
       try {
         progress(`${plural(before, "job")} to go; closing this stops it`);
         return told(await api.post("/jobs/actions", form(values), signal), verb);
       } finally {
-        clearInterval(watch);
+        clearTimeout(watch);
+        watch = null;
         then?.();
       }
     },

@@ -1,6 +1,6 @@
 // How does the page speak with the server? By the same API as everybody else; a refusal is an error with its reason.
 
-import { parse } from "./exact.js";
+import { parse, write } from "./exact.js";
 
 const BASE = "/api/v1";
 // Whoever only looks is answered sooner than this, or not at all.
@@ -25,8 +25,8 @@ export function onLocked(handler) {
 }
 
 export const get = (path, query, signal) => call("GET", BASE + path + asQuery(query), undefined, inTime(signal));
-export const post = (path, body = {}, signal) => call("POST", BASE + path, JSON.stringify(body), signal);
-export const put = (path, body) => call("PUT", BASE + path, JSON.stringify(body));
+export const post = (path, body = {}, signal) => call("POST", BASE + path, write(body), signal);
+export const put = (path, body) => call("PUT", BASE + path, write(body));
 export const change = (path, text) => call("PATCH", BASE + path, text);
 export const sendText = (path, text) => call("POST", BASE + path, text);
 export const remove = (path, query) => call("DELETE", BASE + path + asQuery(query));

@@ -4,7 +4,7 @@ import * as api from "./api.js";
 import { el, patch } from "./dom.js";
 import { serverSays } from "./format.js";
 import { shortcuts } from "./keys.js";
-import { connect, disconnect, live, on, WORDS } from "./live.js";
+import { connect, disconnect, forget, live, on, WORDS } from "./live.js";
 import audit from "./pages/audit.js";
 import database from "./pages/database.js";
 import dead from "./pages/dead.js";
@@ -87,19 +87,22 @@ function context(main, here, signal) {
       tree = fresh;
       draw();
     },
-    // Ask now, every so often, and when the connection is back. One question after the other: an answer that was
-    // overtaken by a later one would show what is over.
+    // Ask now, every so often while somebody looks, and when the connection is back. What answers `false` has asked
+    // enough: it is not asked again by itself. One question after the other: an answer that was overtaken by a later
+    // one would show what is over.
     refresh(ask, seconds) {
       let timer = null;
       let asking = false;
       let wanted = false;
+      let enough = false;
+      let missed = false;
       const again = async () => {
         wanted = asking;
         if (asking || signal.aborted) return;
         asking = true;
         clearTimeout(timer);
         try {
-          if (!document.hidden || failed === null) await ask();
+          enough = (await ask()) === false;
           failed = null;
         } catch (error) {
           if (error.name === "AbortError" || signal.aborted) return;
@@ -111,9 +114,14 @@ function context(main, here, signal) {
           asking = false;
         }
         if (wanted) again();
-        else if (!signal.aborted && seconds) timer = setTimeout(again, seconds * 1000);
+        else if (!signal.aborted && seconds && !enough) timer = setTimeout(later, seconds * 1000);
       };
-      on("state", (state) => state === "live" && again(), signal);
+      const later = () => {
+        missed = document.hidden;
+        if (!missed) again();
+      };
+      document.addEventListener("visibilitychange", () => missed && later(), { signal });
+      on("state", (state) => state === "live" && !enough && again(), signal);
       signal.addEventListener("abort", () => clearTimeout(timer));
       again();
       return again;
@@ -150,7 +158,7 @@ function drawTop(found) {
       button("?", help, { kind: "quiet small", title: "Keys", "aria-label": "Keyboard shortcuts" }),
       button(isDark() ? "☀" : "☾", switchTheme, { kind: "quiet small", title: "Light or dark", "aria-label": "Switch between light and dark" }),
       api.session.locked && api.session.known &&
-        el.span({ class: "who" }, api.session.name, button("Log out", async () => { await api.logOut(); show(); }, { kind: "quiet small" })),
+        el.span({ class: "who" }, api.session.name, button("Log out", async () => { await api.logOut(); forget(); show(); }, { kind: "quiet small" })),
     ),
   );
   bringIntoSight(found, dead);

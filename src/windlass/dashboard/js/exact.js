@@ -23,7 +23,7 @@ export function write(value, indent = "") {
     return `[\n${value.map((each) => deeper + write(each, deeper)).join(",\n")}\n${indent}]`;
   }
   if (value !== null && typeof value === "object") {
-    const fields = Object.entries(value).map(([name, each]) => `${deeper}${JSON.stringify(name)}: ${write(each, deeper)}`);
+    const fields = Object.entries(value).filter(([, each]) => each !== undefined).map(([name, each]) => `${deeper}${JSON.stringify(name)}: ${write(each, deeper)}`);
     return fields.length ? `{\n${fields.join(",\n")}\n${indent}}` : "{}";
   }
   return JSON.stringify(value);

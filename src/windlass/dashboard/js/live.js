@@ -73,7 +73,16 @@ function heard() {
 function lose() {
   disconnect();
   become("lost");
-  timer = setTimeout(connect, PATIENCE[Math.min(tries++, PATIENCE.length - 1)]);
+  // Not all at once: a server that was started anew has many to answer.
+  timer = setTimeout(connect, PATIENCE[Math.min(tries++, PATIENCE.length - 1)] * (1 + Math.random() / 2));
+}
+
+// Whoever comes next may not see as much.
+export function forget() {
+  disconnect();
+  Object.assign(live, { stats: null, failures: [] });
+  tries = 0;
+  become("off");
 }
 
 export const WORDS = {

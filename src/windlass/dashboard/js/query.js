@@ -4,6 +4,8 @@
 //
 // A word without a name is an id or a key. Text with blanks stands in quotes.
 
+import { Exact, parse, write } from "./exact.js";
+
 export const NAMES = ["type", "state", "tenant", "key", "error", "older", "payload."];
 export const STATES = ["due", "scheduled", "retrying", "waiting", "processing", "stuck", "dead", "pending", "completed", "cancelled", "discarded"];
 
@@ -52,8 +54,8 @@ function unquoted(text) {
 function plain(value, written) {
   if (written.startsWith('"')) return value;
   try {
-    const read = JSON.parse(value);
-    return read !== null && typeof read === "object" ? value : read;
+    const read = parse(value);
+    return read !== null && typeof read === "object" && !(read instanceof Exact) ? value : read;
   } catch {
     return value;
   }

@@ -124,6 +124,8 @@ export function explainError(error) {
   return [error.message, ...fields.filter((each) => !error.message.includes(each.split(" must ")[1]))].join("; ");
 }
 
+const TYPED = 300;
+
 // --- dialogs ------------------------------------------------------------------------------------
 
 // Ask before something is done, do it, and tell what became of it.
@@ -145,7 +147,7 @@ export function ask({ title, text, fields = [], preview, run, yes = "Do it", dan
         { method: "dialog", onsubmit: submit },
         el.h2({ id: "dialog-title" }, title),
         text && el.p(text),
-        fields.map((field) => row(field, () => look())),
+        fields.map((field) => row(field, lookSoon)),
         state.shown && el.div({ class: "preview", role: "status" }, state.shown),
         state.progress && el.div({ class: "preview", role: "status" }, state.progress),
         state.error && el.p({ class: "error", role: "alert" }, state.error),
@@ -158,9 +160,16 @@ export function ask({ title, text, fields = [], preview, run, yes = "Do it", dan
     );
   }
 
+  // Whoever types has not finished: a count may have to look at many jobs.
+  let typing = null;
+  function lookSoon() {
+    clearTimeout(typing);
+    typing = setTimeout(look, TYPED);
+  }
+
   let asked = 0;
   async function look() {
-    if (!preview) return;
+    if (!preview || !dialog.isConnected || state.busy) return;
     const turn = ++asked;
     let shown;
     try {
@@ -194,6 +203,7 @@ export function ask({ title, text, fields = [], preview, run, yes = "Do it", dan
   }
 
   dialog.addEventListener("close", () => {
+    clearTimeout(typing);
     abort.abort();
     dialog.remove();
     before?.focus?.();
@@ -210,6 +220,7 @@ export function ask({ title, text, fields = [], preview, run, yes = "Do it", dan
 function row(field, changed) {
   const id = `field-${field.name}`;
   const common = { id, name: field.name, required: field.required, placeholder: field.hint ?? null, oninput: changed, "data-own": "" };
+  if (field.idle) delete common.oninput;
   let input;
   if (field.type === "select") {
     input = el.select(common, field.options.map(([value, label]) => el.option({ value, selected: value === field.value }, label)));
@@ -229,4 +240,5 @@ function read(input, field) {
   return field.type === "text-area" ? input.value : input.value.trim();
 }
 
-export const WHY = { name: "why", label: "Why (for the audit log)", hint: "optional" };
+// What is `idle` changes nothing about what is done, and is not looked at before.
+export const WHY = { name: "why", label: "Why (for the audit log)", hint: "optional", idle: true };

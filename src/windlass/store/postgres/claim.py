@@ -32,6 +32,7 @@ _FLOOR_SECONDS = 1.0
 _FEW = 16
 # Claims that find so many go one after the other; a smaller one would wait longer than it takes.
 _LARGE = 100
+_MOST_KINDS = 1_000
 _TURN_SECONDS = 0.004
 _TURN_TRIES = 25
 
@@ -75,6 +76,9 @@ class Lately:
 
     def learn(self, types: Iterable[str], found: int) -> None:
         """A claim of these types found so many."""
+        if len(self._found) >= _MOST_KINDS:
+            # Workers over HTTP name any types in any order.
+            self._found.clear()
         self._found[tuple(types)] = found
 
 
@@ -102,7 +106,8 @@ def _claim_few(tx: PostgresTx, want: Want, floors: Floors) -> Claimed | None:
         "claim_few",
         types=list(want.types),
         versions=list(want.types.values()),
-        few=_FEW,
+        # More than it wants is never locked: others would be kept from what it leaves.
+        few=min(_FEW, want.limit - 1),
         floor=floor,
         worker=want.worker,
         lease=span(want.lease),

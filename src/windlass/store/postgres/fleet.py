@@ -10,14 +10,14 @@ import msgspec
 from windlass.clock import from_micros, span
 from windlass.job import Lease, Request
 from windlass.store import rows
-from windlass.store.flow import Depths
 from windlass.store.postgres.arrays import numbers, words
 from windlass.store.protocol import Look, Vitals
-from windlass.store.verbs import admitting
+from windlass.store.verbs import sampling, signalling
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from windlass.store.observing import Sample
     from windlass.store.postgres.session import PostgresTx
 
 
@@ -29,7 +29,7 @@ def beat(tx: PostgresTx, worker: str, vitals: Vitals) -> bool:
 def look(tx: PostgresTx, worker: str, types: Mapping[str, int]) -> Look:
     """All that a worker must know each second."""
     [row] = tx.rows("look", worker=worker, types=list(types), versions=numbers(types.values()), now=tx.given)
-    later = row["later"]
+    later, fires = row["later"], row["fires"]
     return Look(
         now=from_micros(row["now"]),
         workers=[rows.worker_from(each) for each in msgspec.json.decode(row["workers"])],
@@ -38,8 +38,14 @@ def look(tx: PostgresTx, worker: str, types: Mapping[str, int]) -> Look:
         orphaned=row["orphaned"],
         claimable=row["claimable"],
         next_due=None if later is None else timedelta(microseconds=max(0, later - row["now"])),
+        next_fire=None if fires is None else timedelta(microseconds=fires - row["now"]),
         revision=row["revision"],
     )
+
+
+def note_ticks(tx: PostgresTx, ages: Mapping[str, timedelta], who: str) -> None:
+    """Keep when things last succeeded."""
+    signalling.note_ticks_at(tx, tx.given, ages, who)
 
 
 def extend(tx: PostgresTx, leases: Sequence[Lease], by: timedelta) -> tuple[list[Lease], list[Lease]]:
@@ -61,7 +67,12 @@ def extend(tx: PostgresTx, leases: Sequence[Lease], by: timedelta) -> tuple[list
     return kept, [lease for lease in leases if lease.token not in ends]
 
 
-def count_depths(tx: PostgresTx, older_than: timedelta) -> Depths:
-    """How many jobs wait, counted anew if the last count is older than that."""
-    found = tx.rows("count_depths", older_than=span(older_than), now=tx.given)
-    return admitting.told(found, found[0]["now"])
+def look_around(tx: PostgresTx, older_than: timedelta) -> sampling.Seen | Sample:
+    """Where live jobs stand, looked at anew if the last look is older than that.
+
+    In no one snapshot, and needs none: what has come in is counted up to a number, and what a transaction
+    commits below it meanwhile is counted the next time.
+    """
+    [last] = tx.rows("before_sample", now=tx.given)
+    tx.tell(last["now"])
+    return sampling.look_since(last, tx, older_than)

@@ -92,12 +92,19 @@ class Gathering:
 
     def _lead(self, call: _Call) -> None:
         """Write for all who wait, then hand over to the first of those who came meanwhile."""
+        group: list[_Call] = []
         try:
             if len(self._waiting) < self._company:
                 self._pause.wait(_GATHER_SECONDS)
             group = self._take()
             self._company = len(group)
             self._write(group)
+        except BaseException:  # wall: the leader is interrupted; the others must not wait for it for ever
+            for each in group:
+                if each.answer is None and each.error is None:
+                    # Nobody wakes them: they find it when they look.
+                    each.error = StoreUnavailable("who wrote for several was interrupted; try again")
+            raise
         finally:
             self._hand_over(call)
 
@@ -143,11 +150,6 @@ class Gathering:
         except Exception:  # noqa: BLE001 # wall: what one of them brought must not fail the others
             for call in group:
                 self._write_alone(call)
-        except BaseException:  # wall: the leader is interrupted; the others must not wait for it for ever
-            for call in group:
-                call.error = StoreUnavailable("the thread that wrote for several was interrupted; try again")
-                self._tell(call)
-            raise
         else:
             self._answer(group, answers)
 

@@ -27,7 +27,7 @@ from windlass.store.postgres.session import DIALECT, Connection, PostgresTx, Unc
 from windlass.store.postgres.unanswered import Unanswered
 from windlass.store.shared import SharedVerbs
 from windlass.store.verbs import fleet as shared_fleet
-from windlass.store.verbs import handling, running, scheduling, upkeep
+from windlass.store.verbs import handling, running, sampling, scheduling, upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from windlass.clock import Clock
     from windlass.job import Lease, NewJob
     from windlass.store.examining import DatabaseHealth
-    from windlass.store.flow import Depths
+    from windlass.store.observing import Sample
     from windlass.store.protocol import (
         Claimed,
         Enqueued,
@@ -165,14 +165,18 @@ class PostgresStore(SharedVerbs):
     def look(self, worker: str, types: Mapping[str, int]) -> Look:
         return self._hot("beat", fleet.look, worker, types)
 
-    def count_depths(self, older_than: timedelta) -> Depths:
+    def _look_around(self, older_than: timedelta) -> sampling.Seen | Sample:
         # Through the pool: it may count for long, and a beat must not wait for it.
-        self._check_open()
-        return self._again_if_broken(
-            lambda until: self._pooled(
-                lambda connection: fleet.count_depths(self._tx(connection), older_than), until
-            )
-        )
+        return self._again_if_broken(lambda until: self._single(fleet.look_around, older_than, until=until))
+
+    def _note_sample(self, seen: sampling.Seen, took: timedelta) -> Sample | None:
+        if seen.quiet:
+            return self._single(sampling.note, seen, took)
+        return super()._note_sample(seen, took)
+
+    def note_ticks(self, ages: Mapping[str, timedelta], who: str) -> None:
+        # One lost with the server is followed by the next, as with beats.
+        self._hot("beat", fleet.note_ticks, ages, who)
 
     # --- schedules ---
 
@@ -283,6 +287,11 @@ class PostgresStore(SharedVerbs):
             return self._with_day(connection, partial(self._within, connection, "pool", verb), args)
 
         return self._pooled(transaction, until)
+
+    def _single(self, verb: Callable[..., T], *args: object, until: float | None = None) -> T:
+        """Without a transaction around it: each statement is one."""
+        self._check_open()
+        return self._pooled(lambda connection: verb(self._tx(connection), *args), until)
 
     def _rewrite(self, verb: Callable[..., T], *args: object) -> T:
         """The same for what may be written twice: asked again when its connection broke."""

@@ -1,2 +1,6 @@
--- How many jobs wait, as last counted.
-select type, pending, counted_at from windlass.depths;
+-- How many jobs of each type waited when the last sample was taken; also when none did, there is a row that says when.
+select at.sampled_at, waiting.type, cast(sum(waiting.count) as bigint) as pending
+  from windlass.samplings as at
+       left join windlass.samples as waiting on waiting.view in ('due', 'scheduled', 'retrying', 'waiting')
+ where at.id = 1 and at.sampled_at > 0
+ group by at.sampled_at, waiting.type;

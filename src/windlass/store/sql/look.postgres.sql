@@ -43,5 +43,6 @@ select clock.now,
                                 limit 1) as j)
        or coalesce(later.run_at <= clock.now, false) as claimable,
        later.run_at as later,
+       (select min(s.next_at) from windlass.schedules as s where s.paused = 0 and s.withdrawn = 0) as fires,
        coalesce((select r.value from windlass.revisions as r where r.name = 'flow'), 0) as revision
   from clock, later;

@@ -1,2 +1,2 @@
--- Take it upon oneself to tell somebody of an alert: only one who asks may.
-update windlass.alerts set told = :told where name = :name and labels = :labels and told <> :told;
+-- Somebody has been told of an alert.
+update windlass.alerts set told = :told where name = :name and labels = :labels;

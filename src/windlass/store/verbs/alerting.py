@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from windlass.clock import from_micros
+from windlass.clock import from_micros, span
 from windlass.store.observing import LOOKED, Noticed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from windlass.store.transaction import Tx
+
+
+# Not an alert: the row of one who is about to tell somebody, with the alert's name and labels as its labels.
+_TELLING = "telling"
+# Longer than all tries to reach a webhook.
+_CLAIMED_FOR = timedelta(minutes=1)
 
 
 def noticed(tx: Tx) -> list[Noticed]:
@@ -24,12 +31,13 @@ def noticed(tx: Tx) -> list[Noticed]:
             value=row["value"],
             told=bool(row["told"]),
         )
-        for row in tx.rows("alerts")
+        for row in tx.rows("alerts", telling=_TELLING)
     ]
 
 
 def notice(tx: Tx, holding: Mapping[tuple[str, str], float]) -> list[Noticed]:
     """Keep which hold now. One that holds no more stays until whoever was told of it is told that."""
+    tx.change("forget_claims", telling=_TELLING, before=tx.now - span(_CLAIMED_FOR))
     held = {(LOOKED, ""): 0.0, **holding}
     for name, labels in sorted(held):
         tx.change("note_alert", name=name, labels=labels, value=held[name, labels], now=tx.now)
@@ -39,6 +47,18 @@ def notice(tx: Tx, holding: Mapping[tuple[str, str], float]) -> list[Noticed]:
     return noticed(tx)
 
 
-def tell(tx: Tx, name: str, labels: str, fires: bool) -> bool:  # noqa: FBT001 - passed on by position
-    """Only one of those who ask may tell."""
-    return bool(tx.change("tell_alert", name=name, labels=labels, told=int(fires)))
+def may_tell(tx: Tx, name: str, labels: str, fires: bool) -> bool:  # noqa: FBT001 - passed on by position
+    """Only one of those who ask may tell, until it says how that went or a minute is over."""
+    claim = {"telling": _TELLING, "of": _claim(name, labels), "now": tx.now}
+    return bool(tx.change("claim_alert", name=name, labels=labels, told=int(fires), **claim))
+
+
+def told(tx: Tx, name: str, labels: str, fires: bool | None) -> None:  # noqa: FBT001 - passed on by position
+    """Keep what somebody has been told; None: nobody could be reached."""
+    if fires is not None:
+        tx.change("tell_alert", name=name, labels=labels, told=int(fires))
+    tx.change("forget_alert", name=_TELLING, labels=_claim(name, labels))
+
+
+def _claim(name: str, labels: str) -> str:
+    return f"{name} {labels}"

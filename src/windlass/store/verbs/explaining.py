@@ -132,7 +132,7 @@ def _named(tx: Tx, name: str) -> tuple[str, ...]:
 
 
 def _token_at(tx: Tx, name: str, limit: Limit) -> datetime | None:
-    row = None if limit.rate is None else tx.row("limit_at", name=name)
+    row = None if limit.rate is None else tx.row("limit", name=name)
     if row is None or limit.rate is None or limit.rate.tokens(row["next_at"], tx.now):
         return None
     return from_micros(row["next_at"])
@@ -242,13 +242,13 @@ class _Line:
 
     def _tenants(self, lane: dict[str, object]) -> Iterator[str]:
         """The other tenants who have due jobs there, as far as they are worth counting."""
-        row = self._tx.row("lane_first_tenant", **lane)
-        for _ in range(_MOST_TENANTS):
-            if row is None:
-                return
+        first = self._tx.row("lane_first_tenant", **lane, now=self._tx.now)
+        if first is None:
+            return
+        after = {"after": first["tenant"], "limit": _MOST_TENANTS, "now": self._tx.now}
+        for row in (first, *self._tx.rows("lane_turn", **lane, **after)):
             if row["tenant"] != self._job.tenant:
                 yield row["tenant"]
-            row = self._tx.row("lane_tenant", **lane, after=row["tenant"])
 
     def _counted(self, statement: str, **values: object) -> int:
         row = self._tx.row(statement, **{"limit": self.room, **values})

@@ -10,7 +10,7 @@ from windlass.errors import WorkerNotFound
 from windlass.job import Request
 from windlass.store import rows
 from windlass.store.protocol import Look, Vitals, WorkerInfo
-from windlass.store.verbs import access, flow
+from windlass.store.verbs import access, flow, scheduling
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -87,6 +87,7 @@ def look(tx: Tx, worker: str, types: Mapping[str, int]) -> Look:
         orphaned=tx.row("any_orphan") is not None,
         claimable=claimable(tx, types),
         next_due=next_due(tx, types),
+        next_fire=scheduling.next_fire(tx),
         revision=flow.revision(tx),
     )
 

@@ -23,6 +23,7 @@ _MINUTE = 60_000_000
 class _Died(NamedTuple):
     at: int
     id: str
+    reason: str
     message: str
 
 
@@ -35,12 +36,14 @@ def failures(tx: Tx, since: datetime | None, limit: int) -> list[Job]:
 def dead_groups(tx: Tx, types: Sequence[str]) -> DeadGroups:
     """The newest dead jobs in groups, the largest first."""
     found = _newest(tx, types)
-    groups: defaultdict[tuple[str, str, str], list[_Died]] = defaultdict(list)
+    groups: defaultdict[tuple[str, str], list[_Died]] = defaultdict(list)
     for row in found:
         error = rows.error_from(row["error"])
         kind = (error.kind if error is not None else None) or row["reason"] or "unknown"
-        died = _Died(row["finished_at"], row["id"], "" if error is None else error.message)
-        groups[row["type"], kind, row["reason"] or ""].append(died)
+        message = "" if error is None else error.message
+        died = _Died(row["finished_at"], row["id"], row["reason"] or "", message)
+        # By what the filter for an error knows, so that whoever acts on a group acts on these jobs alone.
+        groups[row["type"], kind].append(died)
     told = [_group(key, died, tx.now) for key, died in groups.items()]
     told.sort(key=lambda each: (-each.count, each.type, each.error))
     return DeadGroups(groups=told, capped=len(found) >= MOST_DEAD)
@@ -55,8 +58,8 @@ def _newest(tx: Tx, types: Sequence[str]) -> Sequence[Row]:
     return found
 
 
-def _group(key: tuple[str, str, str], died: Sequence[_Died], now: int) -> DeadGroup:
-    job_type, error, reason = key
+def _group(key: tuple[str, str], died: Sequence[_Died], now: int) -> DeadGroup:
+    job_type, error = key
     first, last = min(each.at for each in died), max(died)
     # Whole minutes, as many as it takes to see the first of them.
     step = _MINUTE * max(1, -(-(now - first) // (POINTS * _MINUTE)))
@@ -67,7 +70,7 @@ def _group(key: tuple[str, str, str], died: Sequence[_Died], now: int) -> DeadGr
     return DeadGroup(
         type=job_type,
         error=error,
-        reason=reason,
+        reason=last.reason,
         count=len(died),
         first=from_micros(first),
         last=from_micros(last.at),

@@ -110,7 +110,10 @@ class Lanes:
     def _of_priority(self, version: int, priority: int, limit: int) -> list[Candidate]:
         """Jobs of one priority: the same share for each tenant, in rounds until enough are found."""
         lane = {"type": self._type, "version": version, "priority": priority}
-        room = self._room(lane, limit)
+        heads = self._heads(lane, limit)
+        room = {tenant: self._most(tenant, limit) for tenant in heads}
+        if len(heads) >= limit:
+            return [self._candidate(priority, seq, tenant) for tenant, seq in heads.items()]
         # The lanes that may hold more, with the last job taken from each.
         last = dict.fromkeys(room, 0)
         found: list[Candidate] = []
@@ -129,27 +132,40 @@ class Lanes:
                     last[tenant] = rows[-1]["seq"]
         return found
 
-    def _room(self, lane: dict[str, object], limit: int) -> dict[str, int]:
-        """The next tenants in turn of whom any more may start, and how many."""
-        room: dict[str, int] = {}
-        for tenant in self._tenants(lane):
-            spare = None if self._spare is None else self._spare(tenant)
-            if spare != 0:
-                room[tenant] = limit if spare is None else min(limit, spare)
-            if len(room) >= limit:
+    def _heads(self, lane: dict[str, object], limit: int) -> dict[str, int]:
+        """The next tenants in turn of whom any more may start, each with its first job."""
+        heads: dict[str, int] = {}
+        for tenant, seq in self._tenants(lane, limit):
+            if self._most(tenant, limit):
+                heads[tenant] = seq
+            if len(heads) >= limit:
                 break
-        return room
+        return heads
 
-    def _tenants(self, lane: dict[str, object]) -> Iterator[str]:
+    def _most(self, tenant: str, limit: int) -> int:
+        spare = None if self._spare is None else self._spare(tenant)
+        return limit if spare is None else min(limit, spare)
+
+    def _tenants(self, lane: dict[str, object], limit: int) -> Iterator[tuple[str, int]]:
         """The tenants that have due jobs, beginning after the one served last."""
-        row = self._tx.row("lane_tenant", **lane, after=self._after)
-        while row is not None:
-            yield row["tenant"]
-            row = self._tx.row("lane_tenant", **lane, after=row["tenant"])
-        row = self._tx.row("lane_first_tenant", **lane)
-        while row is not None and row["tenant"] <= self._after:
-            yield row["tenant"]
-            row = self._tx.row("lane_tenant", **lane, after=row["tenant"])
+        yield from self._turn(lane, self._after, limit)
+        first = self._tx.row("lane_first_tenant", **lane, now=self._tx.now)
+        if first is None or first["tenant"] > self._after:
+            return
+        yield first["tenant"], first["seq"]
+        for tenant, seq in self._turn(lane, first["tenant"], limit):
+            if tenant > self._after:
+                return
+            yield tenant, seq
+
+    def _turn(self, lane: dict[str, object], after: str, limit: int) -> Iterator[tuple[str, int]]:
+        """All tenants after one, some in each statement; not who has only what is due later."""
+        while True:
+            rows = self._tx.rows("lane_turn", **lane, after=after, limit=limit, now=self._tx.now)
+            yield from ((row["tenant"], row["seq"]) for row in rows if row["seq"] is not None)
+            if len(rows) < limit:
+                return
+            after = rows[-1]["tenant"]
 
     def _versions(self) -> Iterator[int]:
         """The schema versions that wait and are known. Each is a lane of its own: newer ones cost nothing."""

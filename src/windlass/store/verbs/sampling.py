@@ -10,7 +10,8 @@ import msgspec
 
 from windlass.clock import END_OF_TIME, from_micros, span
 from windlass.job import View
-from windlass.store.observing import DEPTH, ENQUEUED, OLDEST, Sample, Standing
+from windlass.store.flow import Depths
+from windlass.store.observing import DEPTH, ENQUEUED, OLDEST, PENDING, Sample, Standing
 from windlass.store.verbs import history
 
 if TYPE_CHECKING:
@@ -29,14 +30,27 @@ _Row = tuple[str, int, str, int, int | None]
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """What one look found: (type, priority, view, count, since), and how many jobs came in by type."""
 
+    now: int
     # When the look before it was taken: it must still be the last one when this is written.
     after: int
+    # Whether that one found anything.
+    held: bool
     rows: tuple[_Row, ...]
     settled_seq: int
     counted_seq: int
     horizon: int
     enqueued: Mapping[str, int]
     uncommitted: Mapping[str, int]
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing is to be written but that somebody has looked."""
+        return not (self.rows or self.held or self.enqueued or self.begins_minute)
+
+    @property
+    def begins_minute(self) -> bool:
+        """Whether it is the first look of its minute."""
+        return self.now // _MINUTE != self.after // _MINUTE
 
 
 def sample(tx: Tx) -> Sample:
@@ -47,22 +61,40 @@ def sample(tx: Tx) -> Sample:
     return _sample(tx.rows("samples"), last["sampled_at"], last["took"], tx.now)
 
 
-def look(tx: Tx, older_than: timedelta) -> Seen | None:
-    """Look anew; None if somebody has looked lately. A read: nobody who writes waits for it."""
-    [last] = tx.rows("before_sample")
+def depths(tx: Tx) -> Depths:
+    """How many jobs waited at the last look."""
+    found = tx.rows("depths")
+    if not found:
+        return Depths()
+    at = found[0]["sampled_at"]
+    return Depths(
+        pending={row["type"]: row["pending"] for row in found if row["type"] is not None},
+        at=from_micros(at),
+        age=_age(at, tx.now),
+    )
+
+
+def look(tx: Tx, older_than: timedelta) -> Seen | Sample:
+    """Look anew; what was seen if somebody has looked lately. A read: nobody who writes waits for it."""
+    [last] = tx.rows("before_sample", now=tx.now)
+    return look_since(last, tx, older_than)
+
+
+def look_since(last: Row, tx: Tx, older_than: timedelta) -> Seen | Sample:
+    """The same, by whoever knows of the last look."""
     # Whoever wants one of this very moment gets it, whatever it takes.
     if older_than:
         age = abs(tx.now - last["sampled_at"])
         if age <= max(span(older_than), last["took"] * _SHARE):
-            return None
+            return _sample(tx.rows("samples"), last["sampled_at"], last["took"], tx.now)
     return _came_in(tx, last, tuple(_rows(tx)))
 
 
-def note(tx: Tx, seen: Seen, took: timedelta) -> Sample:
-    """Keep what was seen, unless somebody else was faster."""
+def note(tx: Tx, seen: Seen, took: timedelta) -> Sample | None:
+    """Keep what was seen; None if somebody else was faster. One statement if it is quiet."""
     written = tx.change(
         "note_sampling",
-        now=tx.now,
+        now=seen.now,
         took=span(took),
         settled=seen.settled_seq,
         counted=seen.counted_seq,
@@ -70,15 +102,17 @@ def note(tx: Tx, seen: Seen, took: timedelta) -> Sample:
         seen=seen.after,
     )
     if not written:
-        return sample(tx)
+        return None
     if seen.enqueued:
         _keep_arrivals(tx, seen)
-    tx.change("forget_samples")
+    if seen.held:
+        tx.change("forget_samples")
     if seen.rows:
         tx.change("note_samples", rows=msgspec.json.encode(seen.rows).decode())
-    _keep_depths(tx, seen)
+    if seen.rows or seen.begins_minute:
+        _keep_depths(tx, seen)
     found = [dict(zip(_COLUMNS, row, strict=True)) for row in seen.rows]
-    return _sample(found, tx.now, span(took), tx.now)
+    return _sample(found, seen.now, span(took), seen.now)
 
 
 # --- where they stand ---------------------------------------------------------------------------
@@ -100,8 +134,7 @@ def _rows(tx: Tx) -> Iterator[_Row]:
 def _sample(rows: Iterable[Row], at: int, took: int, now: int) -> Sample:
     return Sample(
         at=from_micros(at),
-        # A look of the future was taken before the clock was set back.
-        age=timedelta(microseconds=abs(now - at)),
+        age=_age(at, now),
         took=timedelta(microseconds=took),
         standing=tuple(
             Standing(
@@ -117,15 +150,20 @@ def _sample(rows: Iterable[Row], at: int, took: int, now: int) -> Sample:
     )
 
 
+def _age(at: int, now: int) -> timedelta:
+    # A look of the future was taken before the clock was set back.
+    return timedelta(microseconds=abs(now - at))
+
+
 def _keep_depths(tx: Tx, seen: Seen) -> None:
     """How much waited, and how long the first had, for charts; once a minute also that nothing does."""
     amounts: Counter[tuple[str, str]] = Counter()
     for name, _, view, count, since in seen.rows:
-        if view in _PENDING:
+        if view in PENDING:
             amounts[name, DEPTH] += count
         if view == View.DUE and since is not None:
-            amounts[name, OLDEST] = max(amounts[name, OLDEST], tx.now - since)
-    if tx.now // _MINUTE != seen.after // _MINUTE:
+            amounts[name, OLDEST] = max(amounts[name, OLDEST], seen.now - since)
+    if seen.begins_minute:
         for row in tx.rows("types"):
             amounts[row["name"], DEPTH] += 0
             amounts[row["name"], OLDEST] += 0
@@ -153,7 +191,9 @@ def _came_in(tx: Tx, last: Row, rows: tuple[_Row, ...]) -> Seen:
             if not row["settled"]:
                 ahead[row["type"]] = row["count"]
     return Seen(
+        now=tx.now,
         after=last["sampled_at"],
+        held=bool(last["held"]),
         rows=rows,
         settled_seq=certain,
         counted_seq=until,
@@ -175,4 +215,3 @@ def _keep_arrivals(tx: Tx, seen: Seen) -> None:
 
 _MINUTE = 60_000_000
 _COLUMNS = ("type", "priority", "view", "count", "since")
-_PENDING = frozenset({View.DUE, View.SCHEDULED, View.RETRYING, View.WAITING})

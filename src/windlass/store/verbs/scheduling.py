@@ -34,7 +34,7 @@ _KIND = "schedule"
 
 def idle(tx: Tx) -> Fired | None:
     """When the next fire time comes; None if one has come, and something is to be done."""
-    next_in = _next_in(tx)
+    next_in = next_fire(tx)
     return None if next_in is not None and next_in <= timedelta(0) else Fired((), next_in)
 
 
@@ -49,7 +49,7 @@ def fire(tx: Tx, store: Storing) -> Fired:
                 _trim(tx, row["name"])
         except (InvalidValue, Refused) as error:
             _note_problem(tx, row, str(error))
-    return Fired(tuple(jobs), _next_in(tx))
+    return Fired(tuple(jobs), next_fire(tx))
 
 
 def _trim(tx: Tx, name: str) -> None:
@@ -145,7 +145,8 @@ def _note_problem(tx: Tx, row: Row, problem: str) -> None:
         tx.change("note_problem", name=row["name"], problem=problem)
 
 
-def _next_in(tx: Tx) -> timedelta | None:
+def next_fire(tx: Tx) -> timedelta | None:
+    """How long until the next schedule fires."""
     row = tx.row("next_fire")
     return None if row is None or row["next_at"] is None else timedelta(microseconds=row["next_at"] - tx.now)
 

@@ -9,6 +9,7 @@ import msgspec
 from windlass.clock import from_micros, span
 from windlass.store import rows
 from windlass.store.signalling import Check, Sighting, Stalled, Verdict, Verdicts
+from windlass.store.verbs import history
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -60,8 +61,13 @@ def _verdict(row: Row) -> Verdicts:
 
 def note_ticks(tx: Tx, ages: Mapping[str, timedelta], who: str) -> None:
     """Keep when things last succeeded."""
-    moments = {name: tx.now - span(age) for name, age in ages.items()}
-    tx.change("note_ticks", ticks=rows.json_text(moments), who=who)
+    note_ticks_at(tx, tx.now, ages, who)
+
+
+def note_ticks_at(tx: Tx, now: int | None, ages: Mapping[str, timedelta], who: str) -> None:
+    """The same, seen from that moment; None: the server's own time, where there is a server."""
+    spans = {name: span(age) for name, age in ages.items()}
+    tx.change("note_ticks", ages=rows.json_text(spans), now=now, who=who)
 
 
 # --- checks -------------------------------------------------------------------------------------
@@ -109,4 +115,5 @@ def end_check(tx: Tx, check: Check, verdict: Verdict) -> bool:
         mismatch_at=tx.now if wrong else None,
         mismatch_job=check.job_id if wrong else None,
     )
+    history.add(tx, {(check.type, verdict.value): 1})
     return True

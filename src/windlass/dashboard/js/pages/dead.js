@@ -13,15 +13,11 @@ const A_FEW = 5;
 export default function dead(context) {
   const only = context.query.get("type");
   const state = { groups: null, capped: false };
+  // Every few seconds, and not with every job that dies: to group them is to read thousands.
   const look = context.refresh(async () => {
     Object.assign(state, await api.get("/dlq/groups", only ? { type: only } : {}, context.signal));
     draw();
-  }, 5);
-  let count = null;
-  context.on("stats", ({ counts }) => {
-    if (count !== null && counts.dead !== count) look();
-    count = counts.dead;
-  });
+  }, 3);
   // What finds exactly the jobs of a group, for actions and as a line for the list.
   const filterOf = (group) => ({ state: ["dead"], type: [group.type], error: group.match });
   const lineOf = (group) => `state:dead type:${group.type} error:${quoted(group.match)}`;

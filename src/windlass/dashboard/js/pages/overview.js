@@ -35,7 +35,14 @@ export default function overview(context) {
     state.stats = { ...state.stats, ...told, types, oldest_due: state.stats.oldest_due };
     draw();
   });
-  context.on("failure", draw);
+  // A hundred of them may come at once.
+  let drawing = null;
+  context.on("failure", () => {
+    drawing ??= requestAnimationFrame(() => {
+      drawing = null;
+      draw();
+    });
+  });
 }
 
 function view(state, choose) {

@@ -52,13 +52,6 @@ create table windlass.failures (
     primary key (name, job_id)
 );
 
--- How many jobs of a type wait, as counted every few seconds.
-create table windlass.depths (
-    type text collate "C" primary key,
-    pending bigint not null,
-    counted_at bigint not null
-);
-
 -- A job that is unique until it starts holds its name as long as its claims stand where they stood when it took it.
 alter table windlass.jobs add column unique_claims integer not null default 0;
 

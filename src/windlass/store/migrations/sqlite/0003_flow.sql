@@ -52,13 +52,6 @@ create table windlass.failures (
     primary key (name, job_id)
 ) strict, without rowid;
 
--- How many jobs of a type wait, as counted every few seconds.
-create table windlass.depths (
-    type text primary key,
-    pending integer not null,
-    counted_at integer not null
-) strict, without rowid;
-
 -- A job that is unique until it starts holds its name as long as its claims stand where they stood when it took it.
 alter table windlass.jobs add column unique_claims integer not null default 0;
 
