@@ -6,12 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
 from tests.browser.stage import Shop, opened
 from tests.server.conftest import House, serving
 from tests.servers import chromium
 from tests.servers.postgres import missing
+
+# Pages ask again every 5 s: whatever is only seen then needs longer than that.
+PATIENCE_MS = 15_000
+expect.set_options(timeout=PATIENCE_MS)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +51,7 @@ class Watched:
         # What a test brings about itself, and expects to be complained about.
         self.expected: tuple[str, ...] = ()
         self.complaints: list[str] = []
-        page.set_default_timeout(15_000)
+        page.set_default_timeout(PATIENCE_MS)
         page.on("console", self._said)
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
 

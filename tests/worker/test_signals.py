@@ -12,10 +12,10 @@ import pytest
 from tests.worker.scene import Still, another_worker
 from windlass.clock import uuid7
 from windlass.job import Error, NewJob, Reason
-from windlass.ops import Ops, doctor
-from windlass.ops.doctor import Level, checkup
+from windlass.ops import Ops, verdict
+from windlass.ops.doctor import Finding, Level, checkup, findings
 from windlass.ops.signals import Signals
-from windlass.ops.verdict import Cause, Finding
+from windlass.ops.verdict import Cause
 from windlass.outcome import Again
 from windlass.store.protocol import Settlement, Vitals, Want
 from windlass.upkeep.pruner import Pruner
@@ -33,18 +33,17 @@ def look(still: Still, ops: Ops) -> Signals:
     return ops.signals()
 
 
-def doctored(still: Still, ops: Ops) -> dict[str, doctor.Finding]:
+def told(ops: Ops, *, grave: bool) -> list[verdict.Finding]:
+    """What the verdict says."""
+    found = ops.status().verdict
+    assert found is not None
+    return [each for each in found.findings if each.grave is grave]
+
+
+def doctored(still: Still, ops: Ops) -> dict[str, Finding]:
     """What the doctor finds bad."""
     look(still, ops)
-    found = doctor.findings(checkup(ops, still.clock))
-    return {each.name: each for each in found if each.level is not Level.OK}
-
-
-def findings(ops: Ops, *, grave: bool) -> list[Finding]:
-    """What the verdict says."""
-    told = ops.status().verdict
-    assert told is not None
-    return [each for each in told.findings if each.grave is grave]
+    return {each.name: each for each in findings(checkup(ops, still.clock)) if each.level is not Level.OK}
 
 
 def alive(still: Still) -> None:
@@ -86,9 +85,9 @@ def test_jobs_past_their_time_that_no_claim_can_find_are_seen_though_nothing_sta
     assert "3 jobs of type wait due for 70s and none runs" in found.warnings[0]
     assert found.warnings[0] in ops.status().warnings
     # Workers are there and idle; that they are too few, or that they dawdle, would be the wrong word.
-    told = {each.cause: each for each in findings(ops, grave=True)}
-    assert set(told) == {Cause.STOPPED, Cause.NOT_PROMOTED}
-    assert told[Cause.NOT_PROMOTED].since == found.now - untaken.oldest
+    graves = {each.cause: each for each in told(ops, grave=True)}
+    assert set(graves) == {Cause.STOPPED, Cause.NOT_PROMOTED}
+    assert graves[Cause.NOT_PROMOTED].since == found.now - untaken.oldest
     still.parts.heartbeat.tick()
     still.parts.claimer.hint()
     still.run_claimed(3)
@@ -159,7 +158,7 @@ def test_a_starved_band_is_seen_behind_young_jobs_of_higher_priority(still: Stil
     assert (low.priority, low.due, low.oldest, low.starved) == (0, 4, timedelta(seconds=300), True)
     assert any(each.startswith("priority 0 starves: 4 due") for each in ops.status().warnings)
     assert [each.starved for each in ops.status().bands] == [False, True]
-    assert Cause.STARVED in {each.cause for each in findings(ops, grave=False)}
+    assert Cause.STARVED in {each.cause for each in told(ops, grave=False)}
 
 
 def test_a_backlog_that_waits_in_turn_is_no_starvation(still: Still, ops: Ops) -> None:
@@ -217,11 +216,11 @@ def test_completed_but_wrong_is_seen_in_status(still: Still, ops: Ops) -> None:
     assert (checked.type, checked.mismatched, checked.last_mismatch_job) == ("mail", 1, job.id)
     warning = "1 of 1 verified jobs of type mail completed without doing what they should"
     assert any(each.startswith(warning) for each in ops.status().warnings)
-    [told] = findings(ops, grave=True)
-    assert (told.cause, told.mend) == (Cause.MISMATCH, f"windlass show {job.id}")
+    [finding] = told(ops, grave=True)
+    assert (finding.cause, finding.mend) == (Cause.MISMATCH, f"windlass show {job.id}")
     # It stays in sight for a day, but hides nothing that is worse now.
     still.clock.advance(timedelta(hours=1))
-    assert Cause.MISMATCH in {each.cause for each in findings(ops, grave=False)}
+    assert Cause.MISMATCH in {each.cause for each in told(ops, grave=False)}
 
 
 def test_samples_that_nobody_checks_are_seen(still: Still, ops: Ops) -> None:
@@ -233,7 +232,7 @@ def test_samples_that_nobody_checks_are_seen(still: Still, ops: Ops) -> None:
     [checked] = look(still, ops).checked
     assert (checked.waiting, checked.overdue) == (1, timedelta(minutes=16))
     assert any("wait to be verified" in each for each in ops.status().warnings)
-    assert Cause.UNVERIFIED in {each.cause for each in findings(ops, grave=False)}
+    assert Cause.UNVERIFIED in {each.cause for each in told(ops, grave=False)}
 
 
 # --- "all is running" ---------------------------------------------------------------------------
@@ -259,8 +258,8 @@ def test_upkeep_that_has_stopped_is_late_and_upkeep_that_goes_on_is_not(still: S
     late = {tick.name: tick.age for tick in found.ticks if tick.late}
     assert late == {"reap": timedelta(seconds=91)}
     assert any(each.startswith("reap last succeeded 91s ago") for each in ops.status().warnings)
-    [told] = findings(ops, grave=True)
-    assert (told.cause, told.since) == (Cause.STOPPED, found.now - timedelta(seconds=91))
+    [finding] = told(ops, grave=True)
+    assert (finding.cause, finding.since) == (Cause.STOPPED, found.now - timedelta(seconds=91))
 
 
 def test_where_nobody_works_nothing_is_late(still: Still, ops: Ops) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import structs
 
@@ -11,6 +10,7 @@ from windlass.job import Job, JobState, View
 from windlass.observe import names
 from windlass.ops.findings import findings
 from windlass.ops.overview import Overview
+from windlass.ops.signals import Signals
 from windlass.ops.verdict import LATELY_DONE, Failures, verdict, worth_a_sample
 from windlass.store.protocol import Filter, Store
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 # So many failures are looked at, of all types together, and so many of a type that is not among them.
 _NEWEST = 100
 _OTHERS = 20
+# Those of one type that are tried again are searched for behind its due jobs, and this is done every second.
+_FEW_ENOUGH = 50_000
 
 
 def judged(seen: Overview, store: Store, signals: Signals) -> Overview:
@@ -37,9 +39,9 @@ def _failures(seen: Overview, store: Store, worst: Sequence[str]) -> Mapping[str
     for job in newest:
         found.setdefault(job.type, []).append(job)
     for name in worst:
-        # One that fails more than all others must not hide what they died of.
+        # One that fails more than all others must not hide what they fail of.
         if name not in found:
-            found[name] = store.find(Filter(types=(name,), states=(JobState.DEAD,)), limit=_OTHERS).jobs
+            found[name] = _others(seen, store, name)
     return {
         name: Failures(
             retrying=[job for job in jobs if job.view(seen.now) is View.RETRYING],
@@ -48,6 +50,14 @@ def _failures(seen: Overview, store: Store, worst: Sequence[str]) -> Mapping[str
         )
         for name, jobs in found.items()
     }
+
+
+def _others(seen: Overview, store: Store, name: str) -> list[Job]:
+    [counts] = [each.counts for each in seen.types if each.name == name]
+    wanted = [Filter(types=(name,), states=(JobState.DEAD,))] if counts[JobState.DEAD] else []
+    if counts[View.RETRYING] and counts[View.DUE] <= _FEW_ENOUGH:
+        wanted.append(Filter(types=(name,), view=View.RETRYING))
+    return [job for where in wanted for job in store.find(where, limit=_OTHERS).jobs]
 
 
 def _completed(store: Store) -> dict[str, int]:

@@ -3,6 +3,8 @@
 import { parse, write } from "./exact.js";
 
 const BASE = "/api/v1";
+// Whoever only looks is answered sooner than this, or not at all.
+const PATIENCE = 20_000;
 
 // Who looks, and what they may do.
 export const session = { locked: false, known: true, name: null, may: [], token: null, version: "" };
@@ -22,13 +24,14 @@ export function onLocked(handler) {
   whenLocked = handler;
 }
 
-export const get = (path, query, signal) => call("GET", BASE + path + asQuery(query), undefined, signal);
+export const get = (path, query, signal) => call("GET", BASE + path + asQuery(query), undefined, inTime(signal));
 export const post = (path, body = {}, signal) => call("POST", BASE + path, write(body), signal);
 export const put = (path, body) => call("PUT", BASE + path, write(body));
 export const change = (path, text) => call("PATCH", BASE + path, text);
 export const sendText = (path, text) => call("POST", BASE + path, text);
 export const remove = (path, query) => call("DELETE", BASE + path + asQuery(query));
 
+const inTime = (signal) => AbortSignal.any([signal, AbortSignal.timeout(PATIENCE)].filter(Boolean));
 export const at = (...parts) => "/" + parts.map(encodeURIComponent).join("/");
 
 export async function openSession() {

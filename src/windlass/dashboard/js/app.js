@@ -88,14 +88,19 @@ function context(main, here, signal) {
       draw();
     },
     // Ask now, every so often while somebody looks, and when the connection is back. What answers `false` has asked
-    // enough: it is not asked again by itself.
+    // enough: it is not asked again by itself. One question after the other: an answer that was overtaken by a later
+    // one would show what is over.
     refresh(ask, seconds) {
       let timer = null;
+      let asking = false;
+      let wanted = false;
       let enough = false;
       let missed = false;
       const again = async () => {
+        wanted = asking;
+        if (asking || signal.aborted) return;
+        asking = true;
         clearTimeout(timer);
-        if (signal.aborted) return;
         try {
           enough = (await ask()) === false;
           failed = null;
@@ -105,10 +110,11 @@ function context(main, here, signal) {
           failed = explainError(error);
           if (!tree.length) tree = [el.h1("Not to be had just now")];
           draw();
+        } finally {
+          asking = false;
         }
-        // Of several that were asked at once, one goes on.
-        clearTimeout(timer);
-        if (!signal.aborted && seconds && !enough) timer = setTimeout(later, seconds * 1000);
+        if (wanted) again();
+        else if (!signal.aborted && seconds && !enough) timer = setTimeout(later, seconds * 1000);
       };
       const later = () => {
         missed = document.hidden;

@@ -65,14 +65,6 @@ export function disconnect() {
   source = null;
 }
 
-// Whoever comes next may not see as much.
-export function forget() {
-  disconnect();
-  Object.assign(live, { stats: null, failures: [] });
-  tries = 0;
-  become("off");
-}
-
 function heard() {
   clearTimeout(watch);
   watch = setTimeout(lose, SILENCE);
@@ -83,6 +75,14 @@ function lose() {
   become("lost");
   // Not all at once: a server that was started anew has many to answer.
   timer = setTimeout(connect, PATIENCE[Math.min(tries++, PATIENCE.length - 1)] * (1 + Math.random() / 2));
+}
+
+// Whoever comes next may not see as much.
+export function forget() {
+  disconnect();
+  Object.assign(live, { stats: null, failures: [] });
+  tries = 0;
+  become("off");
 }
 
 export const WORDS = {
