@@ -14,9 +14,6 @@ from windlass.ops.signals import Signals
 from windlass.ops.verdict import LATELY_DONE, Failures, verdict, worth_a_sample
 from windlass.store.protocol import Filter, Store
 
-if TYPE_CHECKING:
-    from windlass.ops.signals import Signals
-
 # So many failures are looked at, of all types together, and so many of a type that is not among them.
 _NEWEST = 100
 _OTHERS = 20
