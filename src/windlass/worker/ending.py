@@ -24,6 +24,8 @@ _SHARE_TO_LEAVE = 0.9
 _LEAST_MARGIN = 1.0
 _LOOK_SECONDS = 0.05
 _CLAIM_SECONDS = 1.0
+# So long is waited for each that only tells what was seen: jobs and their results do not depend on it.
+_TELLING_SECONDS = 1.0
 
 
 class Ending:
@@ -63,11 +65,13 @@ class Ending:
         """Stop every part and leave the fleet, as far as the time allows."""
         for loop in self._parts.loops:
             loop.stop(self.left())
+        for loop in self._parts.telling:
+            loop.stop(min(self.left(), _TELLING_SECONDS))
         self._parts.caller.threads.close()
         self._parts.caller.coroutines.close(self.left())
         within(self.left(), self._parts.children.close, "children")
         self._parts.guard.close()
-        within(self.left(), self._tell_the_rest, "ledger")
+        within(min(self.left(), _TELLING_SECONDS), self._tell_the_rest, "ledger")
         within(self.left(), self._leave, "leave")
 
     def _interrupt(self, patience: float) -> None:

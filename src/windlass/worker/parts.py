@@ -100,7 +100,6 @@ class Parts:
         """The threads that repeat themselves, in the order in which they stop; the claimer's stops before."""
         return (
             *((self.verifier.loop,) if self.verifier.wanted else ()),
-            self.ticks.loop,
             self.pruner,
             self.scheduler.loop,
             self.terms.loop,
@@ -108,8 +107,12 @@ class Parts:
             self.heartbeat.loop,
             self.settler.loop,
             self.warden.loop,
-            self.ledger.loop,
         )
+
+    @property
+    def telling(self) -> tuple[Loop, ...]:
+        """Those that only tell the store what was seen here; they stop last."""
+        return (self.ticks.loop, self.ledger.loop)
 
     def idle(self) -> bool:
         """Whether nothing runs and nothing waits for a slot."""

@@ -101,7 +101,7 @@ class Worker:
             parts.caller.coroutines.close(_LOOK_SECONDS)
             raise
         self._wakeup.subscribe(parts.claimer.hint)
-        for loop in (*parts.loops, parts.claimer.loop):
+        for loop in (*parts.loops, *parts.telling, parts.claimer.loop):
             loop.start()
         self.begun = True
         log.info("worker.started", extra={"worker": self.id, "types": list(self.types)})
