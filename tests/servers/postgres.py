@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import quote
 
+import psutil
 import psycopg
 import pytest
 
@@ -167,8 +168,12 @@ class Server(Cluster):
 
     def kill(self) -> None:
         """End it as a loss of power does."""
-        os.kill(self.pid, signal.SIGKILL)
+        postmaster = psutil.Process(self.pid)
+        others = postmaster.children()
+        os.kill(postmaster.pid, signal.SIGKILL)
         self.stop()
+        # A next one refuses to start while any of them still holds the shared memory.
+        psutil.wait_procs(others, timeout=_READY_SECONDS)
 
     def close(self) -> None:
         """Stop it and throw everything away."""
