@@ -135,7 +135,7 @@ def command(options: argparse.Namespace, rest: list[str]) -> int:
         "setup": components,
         "check": check,
         "format": lambda: tool("ruff", "check", "--fix-only") or tool("ruff", "format"),
-        "test": lambda: servers() or components() or check() or tool("pytest", "-n", "2", *rest),
+        "test": lambda: servers() or components() or check() or tool("pytest", "-n", "3", *rest),
         "run": lambda: up(*rest),
         "bench": lambda: bench(*rest),
         "exec": lambda: become(*rest),
