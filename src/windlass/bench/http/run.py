@@ -74,7 +74,7 @@ def _prepare(url: str, waiting: int = 0) -> None:
         queue.publish()
         # What is measured would soon be a full queue.
         for setting in ("soft_depth", "hard_depth"):
-            for whose in ("*", noop.name):
+            for whose in ("*", "noop"):
                 queue.store.set_setting(f"{whose}.{setting}", str(_DEEP))
         queue.enqueue_many(noop.draft(n, "someone") for n in range(waiting))
 
