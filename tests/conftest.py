@@ -1,5 +1,6 @@
-"""How does Hypothesis search, here and in CI?"""
+"""How does Hypothesis search, here and in CI? And what does no test leave to the next?"""
 
+import logging
 import os
 
 from hypothesis import settings
@@ -9,3 +10,8 @@ settings.register_profile("home", deadline=None)
 # CI tries the same examples each time, so that a change is blamed only for what it did.
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "home")
+
+
+def pytest_runtest_teardown() -> None:
+    """A command that was run in this process sets how much is logged, which is not for the next test."""
+    logging.getLogger("windlass").setLevel(logging.NOTSET)
