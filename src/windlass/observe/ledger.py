@@ -78,7 +78,7 @@ class Ledger:
             return
         try:
             self._store.add_history(happened)
-        except BaseException:
+        except BaseException:  # wall: whatever kept the store from it, the counts are kept for the next time
             with self._lock:
                 self._others.update(happened)
             raise

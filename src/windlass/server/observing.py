@@ -14,7 +14,7 @@ from windlass.ops.observing import alerts_document
 from windlass.server.call import Call
 from windlass.server.identity import Need
 from windlass.server.reply import Reply
-from windlass.server.routes import Route
+from windlass.server.routes import Route, look
 from windlass.server.schemas.observing import AlertsDocument, HistoryDocument, ScaleDocument, TotalsDocument
 from windlass.store.observing import Step
 
@@ -99,46 +99,19 @@ ROUTES = (
         media_type=MEDIA_TYPE,
         whole=True,
     ),
-    Route(
-        method="GET",
-        path="/api/v1/metrics",
-        answer=totals,
-        need=Need.SEE,
-        summary="Event counts, average durations and the last events",
-        gives={200: TotalsDocument},
-        whole=True,
-    ),
-    Route(
-        method="GET",
-        path="/api/v1/stats/history",
-        answer=history,
-        need=Need.SEE,
-        summary="What happened over time, by type",
-        gives={200: HistoryDocument},
+    look("metrics", totals, "Event counts, average durations and the last events", TotalsDocument),
+    look(
+        "stats/history",
+        history,
+        "What happened over time, by type",
+        HistoryDocument,
         query={
             "type": "these types only; may be repeated",
             "from": "ISO 8601; without it 3 hours, 2 days or 30 days before `to`, by the step",
             "to": "ISO 8601; without it now",
             "step": "minute, hour or day; minute if left out",
         },
-        whole=True,
     ),
-    Route(
-        method="GET",
-        path="/api/v1/alerts",
-        answer=alerts,
-        need=Need.SEE,
-        summary="The alerts that hold",
-        gives={200: AlertsDocument},
-        whole=True,
-    ),
-    Route(
-        method="GET",
-        path="/api/v1/autoscale",
-        answer=autoscale,
-        need=Need.SEE,
-        summary="How many workers the load asks for",
-        gives={200: ScaleDocument},
-        whole=True,
-    ),
+    look("alerts", alerts, "The alerts that hold", AlertsDocument),
+    look("autoscale", autoscale, "How many workers the load asks for", ScaleDocument),
 )

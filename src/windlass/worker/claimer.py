@@ -189,7 +189,7 @@ class Claimer:
             if claimed.leases:
                 self._ledger.measure(names.CLAIM, len(claimed.leases))
                 self._take(feed.pool, want, claimed.leases, received)
-        except BaseException:
+        except BaseException:  # wall: whatever lost the answer, leases may have been made
             feed.hungry = True
             self._doubt.begin()
             raise

@@ -93,7 +93,7 @@ class Command:
                 env=self._environment,
                 start_new_session=True,
             )
-        except BaseException:
+        except BaseException:  # wall: whatever kept it from starting, no pipe is left open
             os.close(go)
             raise
         finally:

@@ -354,7 +354,7 @@ class Writer:
                 for operation in group:
                     if not operation.joins:
                         operation.result = operation.verb(tx, *operation.args)
-        except Exception:
+        except Exception:  # wall: one operation's failure is its own, and each is tried apart
             # Not one operation, but the transaction has failed: a full disk, say.
             if not connection.in_transaction:
                 raise

@@ -63,7 +63,7 @@ class Children:
             child = self._take(suspect=run.suspect)
             try:
                 yield child
-            except BaseException:
+            except BaseException:  # wall: a child that was left in the middle of a job is fit for no other
                 self._end(child)
                 raise
             self._give_back(child, suspect=run.suspect)
@@ -146,7 +146,7 @@ class Children:
         self._all.add(child)
         try:
             child.meet(self._hello())
-        except BaseException:
+        except BaseException:  # wall: whatever broke off the greeting, no child is left behind
             self._end(child)
             raise
         log.info("child.started", extra={"pid": child.pid})
