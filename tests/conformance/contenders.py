@@ -14,7 +14,8 @@ from windlass import connect
 from windlass.clock import uuid7
 from windlass.job import NewJob
 from windlass.outcome import Done
-from windlass.store.protocol import Retention, Settlement, Store, Want
+from windlass.store.keeping import Retention
+from windlass.store.protocol import Settlement, Store, Want
 
 T = TypeVar("T")
 PATIENCE = 60.0

@@ -39,12 +39,13 @@ from windlass.clock import ManualClock
 from windlass.errors import InvalidValue, StoreMismatch, StoreUnavailable
 from windlass.job import JobState
 from windlass.store import migration
+from windlass.store.keeping import Retention
 from windlass.store.postgres import address, retention
 from windlass.store.postgres.guard import Guard
 from windlass.store.postgres.listener import Listener
 from windlass.store.postgres.session import PostgresTx
 from windlass.store.postgres.store import PostgresStore
-from windlass.store.protocol import Filter, Retention, Store, Vitals
+from windlass.store.protocol import Filter, Store, Vitals
 from windlass.store.transaction import Row
 from windlass.wakeup.listen import Listen
 

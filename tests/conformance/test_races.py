@@ -41,7 +41,8 @@ from windlass import connect
 from windlass.clock import ManualClock
 from windlass.errors import WrongState
 from windlass.job import JobState
-from windlass.store.protocol import Acted, Edit, Filter, Retention, Store, Vitals
+from windlass.store.keeping import Retention
+from windlass.store.protocol import Acted, Edit, Filter, Store, Vitals
 
 ROUNDS = 60
 

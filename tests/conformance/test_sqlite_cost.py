@@ -26,7 +26,8 @@ from tests.conformance.watching import Watched, path, store, watched
 from windlass.policy.limit import Limit
 from windlass.store import statements
 from windlass.store.flow import Restriction
-from windlass.store.protocol import Filter, Retention, Store, Vitals, Want
+from windlass.store.keeping import Retention
+from windlass.store.protocol import Filter, Store, Vitals, Want
 
 __all__ = ["path", "store", "watched"]
 

@@ -15,7 +15,8 @@ import pytest
 from windlass import Job, JobHandle, JobNotFound, JobState, JobType, JobUnsuccessful, Queue, WaitTimeout
 from windlass.errors import FatalError, InvalidValue
 from windlass.outcome import Dead, Done, Outcome, describe
-from windlass.store.protocol import Retention, Settlement, Want
+from windlass.store.keeping import Retention
+from windlass.store.protocol import Settlement, Want
 
 LONG = 30.0
 

@@ -31,16 +31,8 @@ from windlass.payload import pack, seal, validate
 from windlass.store.access import ApiKey, AuditPage
 from windlass.store.batches import BatchInfo
 from windlass.store.handling import Progress
-from windlass.store.protocol import (
-    Acted,
-    Counts,
-    Edit,
-    Filter,
-    Retention,
-    Store,
-    StoreStatus,
-    WorkerInfo,
-)
+from windlass.store.keeping import Retention, StoreStatus
+from windlass.store.protocol import Acted, Counts, Edit, Filter, Store, WorkerInfo
 from windlass.upkeep import ticks
 from windlass.wakeup.protocol import Wakeup
 

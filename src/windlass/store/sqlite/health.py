@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from windlass.errors import InvalidValue, StoreUnavailable
 from windlass.store import statements
 from windlass.store.examining import DatabaseHealth, DatabaseSetting, TableHealth
-from windlass.store.protocol import StoreStatus
+from windlass.store.keeping import StoreStatus
 from windlass.store.sqlite import schema, seal
 from windlass.store.sqlite.connection import MEMORY, SqliteTx, open_connection, translated
 from windlass.store.sqlite.library import has_wal_reset_bug, sqlite3, version_text
