@@ -10,6 +10,7 @@ from multiprocessing.queues import Queue as ProcessQueue
 from multiprocessing.synchronize import Barrier
 from typing import Any, TypeVar
 
+from tests.waiting import PATIENCE
 from windlass import connect
 from windlass.clock import uuid7
 from windlass.job import NewJob
@@ -18,7 +19,6 @@ from windlass.store.keeping import Retention
 from windlass.store.protocol import Settlement, Store, Want
 
 T = TypeVar("T")
-PATIENCE = 60.0
 
 
 def at_once(*calls: Callable[[], T]) -> list[T | Exception]:

@@ -29,6 +29,7 @@ from tests.conformance.scene import (
     take_new,
     take_one,
 )
+from tests.waiting import PATIENCE
 from windlass import connect
 from windlass.clock import ManualClock, uuid7
 from windlass.errors import JobNotFound
@@ -38,7 +39,6 @@ from windlass.store.batches import NewBatch
 from windlass.store.keeping import Retention
 from windlass.store.protocol import Edit, Filter, Settlement, Store
 
-PATIENCE = 30
 NEVER = Retention(ended=timedelta(days=9999), dead=timedelta(days=9999))
 
 

@@ -34,6 +34,7 @@ from tests.conformance.scene import (
     take_one,
 )
 from tests.servers import pgbouncer, postgres
+from tests.waiting import PATIENCE, WHOLE_RUN
 from windlass import connect
 from windlass.clock import ManualClock
 from windlass.errors import InvalidValue, StoreMismatch, StoreUnavailable
@@ -344,7 +345,7 @@ def test_a_connection_whose_other_end_stands_still_is_noticed_and_replaced(
         assert isinstance(there.wakeup, Listen)
         told = threading.Event()
         there.wakeup.subscribe(told.set)
-        assert told.wait(10)
+        assert told.wait(PATIENCE)
         listening = "query = 'listen windlass' and datname = current_database()"
         [(pid,)] = run(url, f"select pid from pg_stat_activity where {listening}")
         os.kill(pid, signal.SIGSTOP)
@@ -354,7 +355,7 @@ def test_a_connection_whose_other_end_stands_still_is_noticed_and_replaced(
             assert "wakeup.deaf" in caplog.messages
             told.clear()
             here.wakeup.notify()
-            assert told.wait(10)
+            assert told.wait(PATIENCE)
         finally:
             os.kill(pid, signal.SIGCONT)
 
@@ -463,7 +464,7 @@ queue.close()
 
 def test_what_a_forked_process_inherited_is_neither_used_nor_closed_by_it(url: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", FORK, url], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", FORK, url], capture_output=True, text=True, timeout=WHOLE_RUN, check=False
     )
     assert (done.returncode, done.stdout.strip()) == (0, "3"), done.stderr
 
@@ -477,10 +478,10 @@ def test_another_process_is_told_of_new_jobs(url: str) -> None:
         told = threading.Event()
         there.wakeup.subscribe(told.set)
         # Beginning to listen is itself a hint.
-        assert told.wait(10)
+        assert told.wait(PATIENCE)
         told.clear()
         here.wakeup.notify()
-        assert told.wait(10)
+        assert told.wait(PATIENCE)
 
 
 def test_a_listener_that_lost_its_connection_listens_again(url: str) -> None:
@@ -488,14 +489,14 @@ def test_a_listener_that_lost_its_connection_listens_again(url: str) -> None:
     with closing(here), closing(there):
         told = threading.Event()
         there.wakeup.subscribe(told.set)
-        assert told.wait(10)
+        assert told.wait(PATIENCE)
         told.clear()
         run(url, "select pg_terminate_backend(pid) from pg_stat_activity where query = 'listen windlass'")
         # It tells of what it may have missed.
-        assert told.wait(10)
+        assert told.wait(PATIENCE)
         told.clear()
         here.wakeup.notify()
-        assert told.wait(10)
+        assert told.wait(PATIENCE)
 
 
 def test_a_job_within_the_callers_transaction_is_told_of_at_its_commit(url: str, store: Store) -> None:
@@ -503,12 +504,12 @@ def test_a_job_within_the_callers_transaction_is_told_of_at_its_commit(url: str,
     with closing(there), psycopg.connect(url) as caller:
         told = threading.Event()
         there.wakeup.subscribe(told.set)
-        assert told.wait(10)
+        assert told.wait(PATIENCE)
         told.clear()
         store.enqueue_on(caller, [a_job()])
         assert not told.wait(0.3)
         caller.commit()
-        assert told.wait(10)
+        assert told.wait(PATIENCE)
 
 
 # --- the archive's days -------------------------------------------------------------------------

@@ -160,7 +160,6 @@ def crowd(store: Store, watched: Watched, path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_the_work_of_hot_verbs_does_not_grow_with_what_they_are_not_about(
     store: Store, watched: Watched, path: Path
 ) -> None:
