@@ -11,8 +11,8 @@ import psycopg
 import pytest
 
 from tests.conformance.scene import put_one
+from tests.conformance.server import run
 from tests.conformance.shelves import FIRST, OURS, shelf
-from tests.conformance.test_postgres_store import run
 from tests.servers import postgres
 from tests.waiting import PATIENCE, until
 from windlass import connect
