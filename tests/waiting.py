@@ -8,7 +8,11 @@ from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
-PATIENCE = 60.0
+# Far longer than anything takes, also on a machine that is busy with ten other things. What has come to a
+# standstill fails by this, and not by pytest's own limit, which would say less.
+PATIENCE = 120.0
+# The same for a program that does much before it ends.
+WHOLE_RUN = 500.0
 _LOOK_SECONDS = 0.02
 
 

@@ -8,11 +8,13 @@ import threading
 from collections.abc import Callable
 from datetime import timedelta
 
-from windlass.errors import StoreError
+from windlass.errors import StoreError, StoreUnavailable
 
 log = logging.getLogger("windlass.loop")
 
 _FIRST_PAUSE = 1.0
+# A lost connection can mostly be made anew at once; who is down is soon asked no more often than before.
+_FIRST_PAUSE_AWAY = 0.05
 _LONGEST_PAUSE = timedelta(seconds=4)
 _AT_ONCE = timedelta(0)
 
@@ -20,8 +22,8 @@ _AT_ONCE = timedelta(0)
 class Loop:
     """Calls `tick` every so often and when woken, until stopped; outlives whatever a tick raises.
 
-    A tick may answer with the seconds until the next one; None means `every`. After a failure the pauses
-    are 1 s, 2 s, 4 s, up to `longest_pause`, and a wake-up does not shorten them.
+    A tick may answer with the seconds until the next one; None means `every`. After a failure it pauses, the
+    longer the more there were in a row (`pause_after`), and a wake-up does not shorten that.
     """
 
     def __init__(
@@ -81,7 +83,7 @@ class Loop:
                 failures = 0
             except Exception as error:  # noqa: BLE001 # wall: a loop outlives its tick
                 failures += 1
-                pause = pause_after(failures, self._longest_pause)
+                pause = self._pause(error, failures)
                 self._report(error, pause)
                 self._stopped.wait(pause)
                 wait = 0.0
@@ -91,6 +93,13 @@ class Loop:
             return max(0.0, answer)
         return self._every * (1.0 + self._jitter * self._chance())
 
+    def _pause(self, error: Exception, failures: int) -> float:
+        if not isinstance(error, StoreUnavailable):
+            return pause_after(failures, self._longest_pause)
+        # A fleet loses its server at one moment, and shall not ask for it at one moment.
+        part = 0.5 + 0.5 * self._chance()
+        return part * pause_after(failures, self._longest_pause, first=_FIRST_PAUSE_AWAY)
+
     def _report(self, error: Exception, pause: float) -> None:
         fields = {"loop": self.name, "error": str(error), "again_in": pause}
         # A store that is away is no bug of ours: its message says all, and it comes every few seconds.
@@ -98,9 +107,9 @@ class Loop:
         log.warning("loop.tick_failed", extra=fields, exc_info=trace)
 
 
-def pause_after(failures: int, longest: float) -> float:
-    """Seconds to wait after so many failures in a row: 1, 2, 4 and so on, up to `longest`."""
-    return min(_FIRST_PAUSE * 2.0 ** (min(failures, _MOST_DOUBLINGS) - 1), longest)
+def pause_after(failures: int, longest: float, *, first: float = _FIRST_PAUSE) -> float:
+    """Seconds to wait after so many failures in a row: `first`, twice that and so on, up to `longest`."""
+    return min(first * 2.0 ** (min(failures, _MOST_DOUBLINGS) - 1), longest)
 
 
 _MOST_DOUBLINGS = 10

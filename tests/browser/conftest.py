@@ -12,9 +12,9 @@ from tests.browser.stage import Shop, opened
 from tests.server.conftest import House, serving
 from tests.servers import chromium
 from tests.servers.postgres import missing
+from tests.waiting import PATIENCE
 
-# Pages ask again every 5 s: whatever is only seen then needs longer than that.
-PATIENCE_MS = 15_000
+PATIENCE_MS = int(PATIENCE * 1000)
 expect.set_options(timeout=PATIENCE_MS)
 
 

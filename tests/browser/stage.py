@@ -14,14 +14,13 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 from windlass import Context, FatalError, Queue, Retry
 from windlass.clock import to_micros
 from windlass.observe import names
 from windlass.ops import Ops, ScheduleWish
 from windlass.schedule.timing import TimingOptions
 
-LONGEST = 60.0
 SCRIPT = "<script>document.title = 'stolen'</script><img src=x onerror=\"document.title='stolen'\">"
 
 
@@ -30,7 +29,7 @@ class Shop:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.queue = Queue(url, patience=5)
+        self.queue = Queue(url, patience=PATIENCE)
         self.crm_is_down = False
         self.address_is_needed = True
         # Reports do not end before this is set.
@@ -138,7 +137,7 @@ class Shop:
 
     def until(self, met: Callable[[], bool]) -> None:
         """Wait for what workers do."""
-        until(met, "the workers come that far", LONGEST)
+        until(met, "the workers come that far")
 
     def counts(self) -> dict[str, int]:
         """How many jobs stand where."""

@@ -8,6 +8,7 @@ import httpx2
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from tests.browser.conftest import PATIENCE_MS
 from tests.browser.stage import Shop
 from tests.server.conftest import House, serving
 
@@ -24,7 +25,7 @@ def house(shop: Shop) -> Iterator[House]:
 
 def log_in(browser: Browser, house: House, key: str) -> Page:
     page = browser.new_context().new_page()
-    page.set_default_timeout(15_000)
+    page.set_default_timeout(PATIENCE_MS)
     page.goto(house.url)
     page.get_by_label("API key").fill(key)
     page.get_by_role("button", name="Log in").click()

@@ -10,14 +10,15 @@ from multiprocessing.queues import Queue as ProcessQueue
 from multiprocessing.synchronize import Barrier
 from typing import Any, TypeVar
 
+from tests.waiting import PATIENCE
 from windlass import connect
 from windlass.clock import uuid7
 from windlass.job import NewJob
 from windlass.outcome import Done
-from windlass.store.protocol import Retention, Settlement, Store, Want
+from windlass.store.keeping import Retention
+from windlass.store.protocol import Settlement, Store, Want
 
 T = TypeVar("T")
-PATIENCE = 60.0
 
 
 def at_once(*calls: Callable[[], T]) -> list[T | Exception]:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from windlass.job import Job, JobState, Reason
 from windlass.outcome import Again, Cancelled, Dead, Done, Outcome, Released, Snoozed
-from windlass.store.protocol import Retention
+from windlass.store.keeping import Retention
 
 LOST = {Reason.WORKER_LOST, Reason.LEASE_EXPIRED}
 ENDED = {JobState.COMPLETED, JobState.CANCELLED, JobState.DISCARDED}

@@ -29,15 +29,16 @@ from tests.conformance.scene import (
     take_new,
     take_one,
 )
+from tests.waiting import PATIENCE
 from windlass import connect
 from windlass.clock import ManualClock, uuid7
 from windlass.errors import JobNotFound
 from windlass.job import Job, JobState, Lease, View
 from windlass.outcome import Outcome
 from windlass.store.batches import NewBatch
-from windlass.store.protocol import Edit, Filter, Retention, Settlement, Store
+from windlass.store.keeping import Retention
+from windlass.store.protocol import Edit, Filter, Settlement, Store
 
-PATIENCE = 30
 NEVER = Retention(ended=timedelta(days=9999), dead=timedelta(days=9999))
 
 

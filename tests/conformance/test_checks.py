@@ -24,7 +24,8 @@ from tests.conformance.scene import (
 from windlass.clock import ManualClock
 from windlass.job import Lease
 from windlass.outcome import Outcome
-from windlass.store.protocol import Retention, Settlement, Store
+from windlass.store.keeping import Retention
+from windlass.store.protocol import Settlement, Store
 from windlass.store.signalling import Verdict, Verdicts
 
 SOON = timedelta(seconds=60)

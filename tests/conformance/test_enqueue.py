@@ -26,7 +26,8 @@ from tests.conformance.scene import (
 from windlass.clock import ManualClock, uuid7
 from windlass.errors import Conflict, IdConflict, KeyConflict
 from windlass.job import JobState, NewJob, TypeInfo
-from windlass.store.protocol import Edit, Filter, Retention, Store
+from windlass.store.keeping import Retention
+from windlass.store.protocol import Edit, Filter, Store
 
 
 def everything(store: Store) -> list[str]:

@@ -175,6 +175,16 @@ def test_a_job_that_waits_for_others_names_them(store: Store) -> None:
     assert (found.mend, "(dead)" in found.sentence) == (f"windlass replay {parents[1].id}", True)
 
 
+def test_a_dead_one_is_seen_among_hundreds_that_a_job_waits_for(store: Store) -> None:
+    parents = put(store, *(a_job() for _ in range(150)))
+    child = put_one(store, depends_on=tuple(ids(parents)))
+    last = max(ids(parents))
+    store.bury(last)
+    found = why(store, child.id)
+    assert (found.link, len(found.blockers)) == (Link("job", last), 150)
+    assert "and 149 other jobs" in found.sentence
+
+
 def test_what_is_shut_says_by_whom_and_until_when(store: Store, clock: ManualClock) -> None:
     served(store)
     job = put_one(store)

@@ -25,7 +25,8 @@ from tests.conformance.scene import (
 from windlass.clock import ManualClock
 from windlass.errors import WorkerNotFound
 from windlass.job import Request
-from windlass.store.protocol import Retention, Store, Vitals
+from windlass.store.keeping import Retention
+from windlass.store.protocol import Store, Vitals
 
 
 def states(store: Store) -> dict[str, str]:

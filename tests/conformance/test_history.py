@@ -31,8 +31,9 @@ from windlass.job import JobState
 from windlass.observe import names
 from windlass.observe.ledger import Ledger
 from windlass.outcome import Outcome
+from windlass.store.keeping import Retention
 from windlass.store.observing import LOOKED, Sample, Step
-from windlass.store.protocol import Filter, Retention, Settlement, Store
+from windlass.store.protocol import Filter, Settlement, Store
 
 NOW = timedelta(0)
 

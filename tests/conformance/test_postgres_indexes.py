@@ -11,15 +11,14 @@ import psycopg
 import pytest
 
 from tests.conformance.scene import put_one
+from tests.conformance.server import run
 from tests.conformance.shelves import FIRST, OURS, shelf
-from tests.conformance.test_postgres_store import run
 from tests.servers import postgres
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 from windlass import connect
 from windlass.errors import StoreError
 
 MAJOR = 16
-PATIENCE = 30.0
 BUILD = (
     "-- expand, statement by statement\n"
     "create index concurrently if not exists jobs_tenant on windlass.jobs (tenant);\n"

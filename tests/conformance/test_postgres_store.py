@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from datetime import timedelta
 from functools import partial
-from typing import Any
 
 import psycopg
 import pytest
@@ -26,49 +23,25 @@ from tests.conformance.scene import (
     a_worker,
     ids,
     look_up,
-    put,
     put_one,
     settle,
-    state_of,
     take,
     take_one,
 )
+from tests.conformance.server import MAJOR, run, store, url
 from tests.servers import pgbouncer, postgres
+from tests.waiting import WHOLE_RUN
 from windlass import connect
-from windlass.clock import ManualClock
 from windlass.errors import InvalidValue, StoreMismatch, StoreUnavailable
 from windlass.job import JobState
 from windlass.store import migration
-from windlass.store.postgres import address, retention
-from windlass.store.postgres.guard import Guard
-from windlass.store.postgres.listener import Listener
+from windlass.store.keeping import Retention
 from windlass.store.postgres.session import PostgresTx
 from windlass.store.postgres.store import PostgresStore
-from windlass.store.protocol import Filter, Retention, Store, Vitals
+from windlass.store.protocol import Filter, Store, Vitals
 from windlass.store.transaction import Row
-from windlass.wakeup.listen import Listen
 
-MAJOR = 15
-WEEK = timedelta(days=7)
-
-
-@pytest.fixture
-def url() -> Iterator[str]:
-    with postgres.fresh(MAJOR) as url:
-        yield url
-
-
-@pytest.fixture
-def store(url: str) -> Iterator[Store]:
-    opened = connect.open(url)
-    yield opened.store
-    opened.close()
-
-
-def run(url: str, statement: str) -> list[tuple[Any, ...]]:
-    with psycopg.connect(url, autocommit=True) as connection:
-        cursor = connection.execute(statement.encode())
-        return cursor.fetchall() if cursor.description else []
+__all__ = ["store", "url"]
 
 
 # --- who may connect ----------------------------------------------------------------------------
@@ -308,96 +281,6 @@ def test_a_claim_never_locks_more_than_it_wants(url: str, monkeypatch: pytest.Mo
         assert len(take(store, 16)) + len(beside[1:]) == 17
 
 
-# --- a listener that hears nothing ----------------------------------------------------------------
-
-
-@pytest.fixture
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("windlass.wakeup.listen._ASK_SECONDS", 0.2)
-    monkeypatch.setattr("windlass.wakeup.listen._ANSWER_SECONDS", 1.0)
-
-
-def come_to(holds: Callable[[], bool]) -> bool:
-    """Whether it becomes what it should be, within a time that no machine needs."""
-    pause = threading.Event()
-    return any(holds() or pause.wait(0.05) for _ in range(600))
-
-
-@pytest.mark.usefixtures("_impatient")
-def test_a_pooler_that_swallows_notifications_is_noticed(url: str) -> None:
-    with pgbouncer.before(postgres.shared(MAJOR), url, lenient=True) as through:
-        guard = Guard()
-        listen = Listen(Listener(address.read(through), guard))
-        listen.subscribe(lambda: None)
-        assert come_to(lambda: listen.deaf)
-        listen.close()
-        guard.close()
-
-
-@pytest.mark.usefixtures("_impatient")
-def test_a_connection_whose_other_end_stands_still_is_noticed_and_replaced(
-    url: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    here, there = connect.open(url), connect.open(url)
-    with closing(here), closing(there):
-        assert isinstance(there.wakeup, Listen)
-        told = threading.Event()
-        there.wakeup.subscribe(told.set)
-        assert told.wait(10)
-        listening = "query = 'listen windlass' and datname = current_database()"
-        [(pid,)] = run(url, f"select pid from pg_stat_activity where {listening}")
-        os.kill(pid, signal.SIGSTOP)
-        try:
-            # It is replaced in less time than a look at it takes: the log has both.
-            assert come_to(lambda: "wakeup.hears_again" in caplog.messages)
-            assert "wakeup.deaf" in caplog.messages
-            told.clear()
-            here.wakeup.notify()
-            assert told.wait(10)
-        finally:
-            os.kill(pid, signal.SIGCONT)
-
-
-def test_a_listener_with_nothing_between_hears_itself(url: str) -> None:
-    opened = connect.open(url)
-    with closing(opened):
-        assert isinstance(opened.store, PostgresStore)
-        listener = opened.store.listener
-        assert listener is not None
-        listener.hear(0)
-        listener.ask()
-        assert listener.hear(10) == (False, True)
-        listener.tell()
-        assert listener.hear(0.2) == (False, False)
-
-
-def test_a_hint_is_sent_without_waiting_and_told_again_if_its_connection_broke(url: str) -> None:
-    here, there = connect.open(url), connect.open(url)
-    with closing(here), closing(there):
-        assert isinstance(here.store, PostgresStore)
-        assert isinstance(there.store, PostgresStore)
-        teller, hearer = here.store.listener, there.store.listener
-        assert teller is not None
-        assert hearer is not None
-        hearer.hear(0)
-        assert not teller.begin_to_tell(), "there is no connection yet"
-        teller.tell()
-        assert hearer.hear(10) == (True, False)
-        assert teller.begin_to_tell()
-        assert hearer.hear(10) == (True, False)
-        assert not teller.begin_to_tell(), "one at a time"
-        teller.end_telling()
-        telling = (
-            "from pg_stat_activity where query like 'select pg_notify%' and datname = current_database()"
-        )
-        [(ended,)] = run(url, f"select pg_terminate_backend(pid, 5000) {telling}")
-        assert ended
-        teller.begin_to_tell()
-        teller.end_telling()
-        teller.tell()
-        assert hearer.hear(10) == (True, False)
-
-
 # --- forks --------------------------------------------------------------------------------------
 
 FORK = """
@@ -462,117 +345,6 @@ queue.close()
 
 def test_what_a_forked_process_inherited_is_neither_used_nor_closed_by_it(url: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", FORK, url], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", FORK, url], capture_output=True, text=True, timeout=WHOLE_RUN, check=False
     )
     assert (done.returncode, done.stdout.strip()) == (0, "3"), done.stderr
-
-
-# --- wake-ups -----------------------------------------------------------------------------------
-
-
-def test_another_process_is_told_of_new_jobs(url: str) -> None:
-    here, there = connect.open(url), connect.open(url)
-    with closing(here), closing(there):
-        told = threading.Event()
-        there.wakeup.subscribe(told.set)
-        # Beginning to listen is itself a hint.
-        assert told.wait(10)
-        told.clear()
-        here.wakeup.notify()
-        assert told.wait(10)
-
-
-def test_a_listener_that_lost_its_connection_listens_again(url: str) -> None:
-    here, there = connect.open(url), connect.open(url)
-    with closing(here), closing(there):
-        told = threading.Event()
-        there.wakeup.subscribe(told.set)
-        assert told.wait(10)
-        told.clear()
-        run(url, "select pg_terminate_backend(pid) from pg_stat_activity where query = 'listen windlass'")
-        # It tells of what it may have missed.
-        assert told.wait(10)
-        told.clear()
-        here.wakeup.notify()
-        assert told.wait(10)
-
-
-def test_a_job_within_the_callers_transaction_is_told_of_at_its_commit(url: str, store: Store) -> None:
-    there = connect.open(url)
-    with closing(there), psycopg.connect(url) as caller:
-        told = threading.Event()
-        there.wakeup.subscribe(told.set)
-        assert told.wait(10)
-        told.clear()
-        store.enqueue_on(caller, [a_job()])
-        assert not told.wait(0.3)
-        caller.commit()
-        assert told.wait(10)
-
-
-# --- the archive's days -------------------------------------------------------------------------
-
-
-def days(url: str) -> list[str]:
-    found = run(
-        url, "select inhrelid::regclass::text from pg_inherits where inhparent = 'windlass.archive'::regclass"
-    )
-    return sorted(name for (name,) in found)
-
-
-def test_days_are_made_a_week_ahead_and_when_one_is_missing(url: str) -> None:
-    clock = ManualClock()
-    opened = connect.open(url, clock=clock)
-    with closing(opened):
-        assert days(url)[0] == "windlass.archive_20260101"
-        assert len(days(url)) == 8
-        clock.advance(timedelta(days=20))
-        job = put_one(opened.store)
-        assert settle(opened.store, take_one(opened.store), DONE)
-        assert state_of(opened.store, job.id) is JobState.COMPLETED
-        assert "windlass.archive_20260121" in days(url)
-        clock.advance(timedelta(days=20))
-        opened.store.cancel(put_one(opened.store).id)
-        assert "windlass.archive_20260210" in days(url)
-
-
-def test_a_large_day_goes_whole_with_its_keys_first(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "_LARGE_DAY", 0)
-    clock = ManualClock()
-    opened = connect.open(url, clock=clock)
-    with closing(opened):
-        store = opened.store
-        put(store, *(a_job(key=f"k{number}") for number in range(20)), *(a_job() for _ in range(5)))
-        for lease in take(store, limit=25):
-            assert settle(store, lease, DONE)
-        clock.advance(WEEK + timedelta(hours=23))
-        assert store.prune(Retention(), limit=8) == 0
-        clock.advance(timedelta(hours=2))
-        batches = []
-        while pruned := store.prune(Retention(), limit=8):
-            batches.append(pruned)
-        assert max(batches) <= 8
-        assert sum(batches[:3]) == 20
-        assert "windlass.archive_20260101" not in days(url)
-        assert store.count(Filter(), limit=100) == 0
-        assert store.check() == []
-        assert put_one(store, key="k1").key == "k1"
-
-
-def test_a_detach_that_was_left_half_way_is_finished(url: str) -> None:
-    clock = ManualClock()
-    opened = connect.open(url, clock=clock)
-    with closing(opened):
-        day = "windlass.archive_20260101"
-        with psycopg.connect(url) as reader:
-            reader.execute("select count(*) from windlass.archive")
-            with psycopg.connect(url, autocommit=True) as other:
-                other.execute("set lock_timeout = '200ms'")
-                with pytest.raises(psycopg.Error):
-                    other.execute(
-                        f"alter table windlass.archive detach partition {day} concurrently".encode()
-                    )
-        clock.advance(timedelta(days=30))
-        opened.store.prune(Retention())
-        assert day not in days(url)
-        assert run(url, f"select to_regclass('{day}')") == [(None,)]

@@ -8,8 +8,6 @@ from collections import Counter
 from datetime import timedelta
 from functools import partial
 
-import pytest
-
 from tests.conformance.conftest import Place
 from tests.conformance.contenders import (
     at_once,
@@ -37,11 +35,13 @@ from tests.conformance.scene import (
     take_new,
     take_one,
 )
+from tests.waiting import PATIENCE
 from windlass import connect
 from windlass.clock import ManualClock
 from windlass.errors import WrongState
 from windlass.job import JobState
-from windlass.store.protocol import Acted, Edit, Filter, Retention, Store, Vitals
+from windlass.store.keeping import Retention
+from windlass.store.protocol import Acted, Edit, Filter, Store, Vitals
 
 ROUNDS = 60
 
@@ -71,7 +71,6 @@ def test_ten_claimers_want_one_job_and_one_gets_it(store: Store, other: Store) -
 # --- the same running job -----------------------------------------------------------------------
 
 
-@pytest.mark.timeout(300)
 def test_complete_cancel_and_reap_of_one_job_at_one_instant(store: Store, other: Store, place: Place) -> None:
     third = place.open()
     seen: Counter[tuple[JobState, str]] = Counter()
@@ -260,7 +259,7 @@ def test_whoever_looks_while_jobs_end_sees_each_job_once(store: Store, other: St
             assert settle(store, lease, DONE)
     finally:
         stop.set()
-        onlooker.join(60)
+        onlooker.join(PATIENCE)
     assert seen
     assert all(look == made for look in seen)
     assert set(counted) == {300}

@@ -33,7 +33,8 @@ from tests.conformance.scene import (
 from windlass.clock import ManualClock
 from windlass.job import Error, JobState, Lease, Output, Reason
 from windlass.outcome import Again, Dead, Done, Outcome
-from windlass.store.protocol import Filter, Retention, Settlement, Store
+from windlass.store.keeping import Retention
+from windlass.store.protocol import Filter, Settlement, Store
 
 
 def test_nothing_to_settle_is_no_error(store: Store) -> None:

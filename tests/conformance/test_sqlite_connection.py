@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.conformance.scene import a_job, a_payload, ids, put_one, take
+from tests.waiting import PATIENCE
 from windlass import connect
 from windlass.errors import InvalidValue, KeyConflict, StoreBusy
 from windlass.store.protocol import Filter, Store
@@ -253,5 +254,5 @@ def test_the_store_waits_for_a_caller_that_commits_in_time(store: Store, mine: s
     waiting = threading.Thread(target=lambda: answers.append(len(store.enqueue([a_job()]))))
     waiting.start()
     mine.commit()
-    waiting.join(30)
+    waiting.join(PATIENCE)
     assert answers == [1]

@@ -26,7 +26,8 @@ from tests.conformance.watching import Watched, path, store, watched
 from windlass.policy.limit import Limit
 from windlass.store import statements
 from windlass.store.flow import Restriction
-from windlass.store.protocol import Filter, Retention, Store, Vitals, Want
+from windlass.store.keeping import Retention
+from windlass.store.protocol import Filter, Store, Vitals, Want
 
 __all__ = ["path", "store", "watched"]
 
@@ -159,7 +160,6 @@ def crowd(store: Store, watched: Watched, path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_the_work_of_hot_verbs_does_not_grow_with_what_they_are_not_about(
     store: Store, watched: Watched, path: Path
 ) -> None:

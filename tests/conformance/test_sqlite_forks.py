@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.scene import a_job, put_one
+from tests.waiting import PATIENCE
 from windlass import connect
 from windlass.errors import StoreError, StoreUnavailable
 from windlass.store.protocol import Filter, Store
@@ -124,11 +125,11 @@ def test_a_child_that_was_forked_in_the_midst_of_a_write_is_told(
 
     def slow(_: object) -> None:
         writing.set()
-        assert go_on.wait(30)
+        assert go_on.wait(PATIENCE)
 
     writer = threading.Thread(target=store._writer.run, args=(slow,))  # type: ignore[attr-defined]  # noqa: SLF001
     writer.start()
-    assert writing.wait(30)
+    assert writing.wait(PATIENCE)
 
     def work() -> None:
         with pytest.raises(StoreUnavailable, match="forked while"):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tests.conformance.scene import DONE, a_job, a_payload, put, put_one, settle, take
 from tests.conformance.watching import Watched, path, store, watched
+from tests.waiting import PATIENCE
 from windlass import connect
 from windlass.errors import WindlassError
 from windlass.store.protocol import Store
@@ -122,7 +123,7 @@ class Seizing:
         self._free.set()
 
     def close(self) -> None:
-        assert self._free.wait(30)
+        assert self._free.wait(PATIENCE)
         self._outsider.close()
 
 

@@ -15,6 +15,7 @@ import pytest
 from tests.conformance.contenders import at_once
 from tests.conformance.scene import DONE, a_job, put_one, take, take_new
 from tests.conformance.watching import Watched, watched
+from tests.waiting import PATIENCE
 from windlass import connect
 from windlass.errors import KeyConflict, StoreError, WindlassError
 from windlass.job import NewJob
@@ -112,7 +113,7 @@ def test_a_caller_that_waits_for_a_long_write_of_ours_is_not_told_that_it_blocks
     def linger(_: sqlite3.Connection, statement: str) -> None:
         if "insert into windlass_jobs" in statement and not slow.is_set():
             slow.set()
-            go_on.wait(30)
+            go_on.wait(PATIENCE)
 
     watched.before_each(linger)
     answers: list[object] = []
@@ -125,14 +126,14 @@ def test_a_caller_that_waits_for_a_long_write_of_ours_is_not_told_that_it_blocks
 
     first = threading.Thread(target=enqueue)
     first.start()
-    assert slow.wait(30)
+    assert slow.wait(PATIENCE)
     second = threading.Thread(target=enqueue)
     second.start()
     # Longer than it takes to suspect the caller, shorter than anybody's patience.
     second.join(1.5)
     go_on.set()
     for thread in (first, second):
-        thread.join(30)
+        thread.join(PATIENCE)
     assert [type(answer) for answer in answers] == [Enqueued, Enqueued]
 
 

@@ -31,7 +31,8 @@ from windlass.clock import ManualClock
 from windlass.errors import UniqueConflict
 from windlass.job import JobState, Lease, NewJob
 from windlass.outcome import Outcome
-from windlass.store.protocol import Enqueued, Retention, Store
+from windlass.store.keeping import Retention
+from windlass.store.protocol import Enqueued, Store
 
 NAME = "sync:42"
 

@@ -25,7 +25,8 @@ from tests.conformance.scene import (
 )
 from windlass.clock import ManualClock
 from windlass.job import JobState
-from windlass.store.protocol import Filter, Retention, Store
+from windlass.store.keeping import Retention
+from windlass.store.protocol import Filter, Store
 
 WEEK, MONTH = timedelta(days=7), timedelta(days=30)
 MOMENT = timedelta(seconds=1)

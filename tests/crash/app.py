@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 from windlass import Context, Queue, Retry
 
@@ -38,6 +39,25 @@ def work(ctx: Context, seconds: float) -> str:
 async def work_async(ctx: Context, seconds: float) -> str:
     note(ctx, "start")
     await asyncio.sleep(seconds)
+    note(ctx, "end")
+    return f"attempt {ctx.attempt}"
+
+
+@queue.job(max_attempts=5, retry=AT_ONCE)
+def hold(ctx: Context, until: str) -> str:
+    """Runs until the test makes that file, however long the test takes for what it does meanwhile."""
+    return _held(ctx, until)
+
+
+@queue.job(max_attempts=5, retry=AT_ONCE, executor="process")
+def hold_apart(ctx: Context, until: str) -> str:
+    return _held(ctx, until)
+
+
+def _held(ctx: Context, until: str) -> str:
+    note(ctx, "start")
+    while not Path(until).exists():
+        time.sleep(0.02)
     note(ctx, "end")
     return f"attempt {ctx.attempt}"
 

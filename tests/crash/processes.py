@@ -9,13 +9,12 @@ import sys
 from pathlib import Path
 from typing import NamedTuple, Self, TypeVar
 
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 from windlass import connect
 from windlass.job import NewJob
 from windlass.store.protocol import Store
 
 T = TypeVar("T")
-PATIENCE = 60.0
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -34,6 +33,7 @@ class Site:
     def __init__(self, folder: Path, url: str | None = None) -> None:
         self.url = url or f"sqlite:///{folder / 'jobs.db'}"
         self._log = folder / "executions.log"
+        self._gate = folder / "gate"
         self._errors = folder / "workers.log"
         self._processes: list[subprocess.Popen[bytes]] = []
         self._opened = connect.open(self.url)
@@ -80,6 +80,15 @@ class Site:
     def enqueue(self, *jobs: NewJob) -> list[str]:
         """Store jobs; their ids."""
         return [answer.id for answer in self.store.enqueue(jobs)]
+
+    @property
+    def gate(self) -> str:
+        """The file that jobs which are held wait for."""
+        return str(self._gate)
+
+    def let_go(self) -> None:
+        """Let every job go on that is held, now or later."""
+        self._gate.touch()
 
     def events(self) -> list[Event]:
         """What handlers wrote down so far."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.unit.cron_oracle import fire_times
+from tests.waiting import PATIENCE
 from windlass import connect
 from windlass.clock import to_micros
 from windlass.schedule import NewSchedule, Timing
@@ -27,7 +28,6 @@ from windlass.wakeup.local import LocalWakeup
 ROOT = Path(__file__).parents[2]
 AROUND = timedelta(hours=20)
 _BYTES = 8
-_PATIENCE = 60.0
 _OFTEN = "*/10 * * * *"
 
 
@@ -113,7 +113,7 @@ class Fleet:
 
     def await_one(self) -> None:
         """Wait until one of them is at work."""
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + PATIENCE
         while all(self._doing(each).told() == Doing.STARTING for each in self._processes):
             if time.monotonic() > deadline:
                 raise TimeoutError("no scheduler has started")
@@ -208,7 +208,7 @@ def _schedules(night: Night) -> Iterator[tuple[str, str]]:
 
 
 def _until_dealt_with(store: Store, end: datetime) -> None:
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + PATIENCE
     while any(each.next_at is None or each.next_at <= end for each in store.schedules()):
         if time.monotonic() > deadline:
             raise TimeoutError("the schedulers have not dealt with every fire time")

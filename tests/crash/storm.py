@@ -16,11 +16,11 @@ from urllib.parse import urlsplit
 
 from tests.server.process import ServerProcess
 from tests.servers import postgres
+from tests.waiting import PATIENCE
 from windlass import Client, Queue
 from windlass.store.protocol import Filter
 
 LINES = 8
-PATIENCE = 90
 _PAGE = 1000
 _CREATED = 201
 _SOME = 100
@@ -36,10 +36,17 @@ def post_while_killed(
     with ExitStack() as closing:
         houses = [ServerProcess(url, folder) for _ in range(servers)]
         over = threading.Event()
+        # By server: how many it has accepted, and how many when it was killed last.
+        done: Counter[ServerProcess] = Counter()
+        before: dict[ServerProcess, int] = {}
 
         def kill_now_and_then() -> None:
             while not over.wait(random.uniform(*pause)):
-                random.choice(houses).kill()
+                house = random.choice(houses)
+                # One that is still starting has nothing to lose; and on a busy machine none would ever be up.
+                if done[house] > before.get(house, 0):
+                    before[house] = done[house]
+                    house.kill()
 
         killer = threading.Thread(target=kill_now_and_then)
         killer.start()
@@ -47,8 +54,10 @@ def post_while_killed(
 
         def send(number: int) -> str:
             over.wait(random.uniform(0, spread))
-            client = clients[number % len(clients)]
-            return client.enqueue("add", {"a": number}, key=f"k{number}").id
+            place = number % len(clients)
+            accepted = clients[place].enqueue("add", {"a": number}, key=f"k{number}").id
+            done[houses[place]] += 1
+            return accepted
 
         try:
             with ThreadPoolExecutor(LINES * servers) as lines:
@@ -104,7 +113,7 @@ class Crowd:
 
     def _ask_once(self, key: str) -> None:
         body = f'{{"type": "add", "payload": {{"a": 1}}, "key": "{key}"}}'
-        line = http.client.HTTPConnection(self._address, timeout=60)
+        line = http.client.HTTPConnection(self._address, timeout=PATIENCE)
         with contextlib.closing(line):
             line.request("POST", "/api/v1/jobs", body, {"Content-Type": "application/json"})
             answer = line.getresponse()

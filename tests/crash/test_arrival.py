@@ -10,8 +10,9 @@ import pytest
 
 from tests.crash.app import work
 from tests.crash.processes import PATIENCE, ROOT, Site
-from tests.crash.test_fleet import answer, free_port
+from tests.crash.test_fleet import answer
 from tests.servers import postgres, standby
+from tests.servers.ports import free_port
 from tests.waiting import until
 from windlass.job import JobState
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.servers import postgres
+from tests.waiting import WHOLE_RUN
 
 SCRIPT = Path(__file__).parents[2] / "scripts/kill_commit.py"
 
@@ -21,7 +22,7 @@ SCRIPT = Path(__file__).parents[2] / "scripts/kill_commit.py"
 def test_both_or_neither(engine: str, options: tuple[str, ...], tmp_path: Path) -> None:
     with fresh(engine, tmp_path) as url:
         words = [sys.executable, str(SCRIPT), "--rounds", "6", "--database", url, *options]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=110, check=False)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=WHOLE_RUN, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "6 rounds" in done.stdout
 

@@ -6,7 +6,6 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -16,17 +15,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.crash.app import breed, hang, work, work_apart
+from tests.crash.app import breed, hang, hold, hold_apart, work, work_apart
 from tests.crash.processes import ROOT, Site
 from tests.servers import postgres
-from tests.waiting import until
+from tests.servers.ports import free_port
+from tests.waiting import PATIENCE, until
 from windlass.job import JobState, Reason
 from windlass.store.protocol import Filter
 
-pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
-    pytest.mark.timeout(180),
-]
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
 def below(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
@@ -45,15 +42,9 @@ def bred(site: Site) -> list[psutil.Process]:
     return [each for each in living(found) if each.name() == "sleep"]
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def answer(port: int) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as told:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=PATIENCE) as told:
             return told.status, told.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -64,67 +55,67 @@ def answer(port: int) -> tuple[int, str]:
 def test_f01_nothing_survives_a_killed_supervisor_and_its_jobs_run_elsewhere(
     engine: str, tmp_path: Path
 ) -> None:
-    """Four workers and eight children under load; the times are those of the record."""
+    """Four workers and eight children under load."""
     with contextlib.ExitStack() as stack:
         url = None if engine == "sqlite" else stack.enter_context(postgres.fresh(15))
         kill_supervisor(stack.enter_context(Site(tmp_path, url)))
 
 
 def kill_supervisor(site: Site) -> None:
-    supervisor = site.fleet(4, "--pool", "apart=work_apart,breed:2", "--pool", "light=work:4")
-    apart = site.enqueue(*(work_apart.draft(6.0) for _ in range(7)))
-    [bred_by] = site.enqueue(breed.draft(60))
-    light = site.enqueue(*(work.draft(6.0) for _ in range(16)))
+    supervisor = site.fleet(4, "--pool", "apart=hold_apart,breed:2", "--pool", "light=hold,work:4")
+    apart = site.enqueue(*(hold_apart.draft(site.gate) for _ in range(7)))
+    [bred_by] = site.enqueue(breed.draft(1000))
+    light = site.enqueue(*(hold.draft(site.gate) for _ in range(16)))
     waiting = site.enqueue(*(work.draft(0.01) for _ in range(200)))
     until(lambda: all(site.starts(job_id) for job_id in (*apart, bred_by, *light)), "everything runs")
     everybody = [*below(supervisor), *bred(site)]
     # Four workers, a guard each, eight children and what one of them bred.
     assert len(everybody) >= 4 + 4 + 8 + 2
-    running = [job_id for job_id in (*apart, *light) if _state(site, job_id) is JobState.PROCESSING]
+    running = [*apart, *light]
     supervisor.kill()
-    supervisor.wait(60)
-    until(lambda: not living(everybody), "nobody is left", within=10)
+    supervisor.wait(PATIENCE)
+    until(lambda: not living(everybody), "nobody is left")
     assert bred(site) == []
+    site.let_go()
     elsewhere = site.worker(slots=30)
-    # The rest of the 15 s that it may take are the workers' own: they count from here, see the record.
-    begun = site.store.now()
     until(lambda: all(_state(site, each) is JobState.COMPLETED for each in (*running, *waiting)), "all end")
     for job_id in running:
         job = site.store.get(job_id)
         assert job is not None
-        lost, done = job.history
-        assert lost.error is not None
-        assert lost.error.reason is Reason.WORKER_LOST
-        assert (done.started_at - begun).total_seconds() < 15
+        # Seen to be gone, rather than waited for until their leases ran out.
+        assert [entry.error and entry.error.reason for entry in job.history] == [Reason.WORKER_LOST, None]
     elsewhere.terminate()
-    assert elsewhere.wait(60) == 0
+    assert elsewhere.wait(PATIENCE) == 0
 
 
 def test_children_and_their_descendants_end_with_a_killed_worker(site: Site) -> None:
     worker = site.worker()
-    [job_id] = site.enqueue(breed.draft(60))
+    [job_id] = site.enqueue(breed.draft(1000))
     until(lambda: site.starts(job_id), "the job runs")
     everybody = [*below(worker), *bred(site)]
     assert len(bred(site)) == 2
     worker.kill()
-    worker.wait(60)
-    until(lambda: not living(everybody), "nobody is left", within=10)
+    worker.wait(PATIENCE)
+    until(lambda: not living(everybody), "nobody is left")
+    assert bred(site) == []
+    assert _state(site, job_id) is JobState.PROCESSING, "of which the store has not heard"
 
 
 def test_f11_a_worker_that_is_killed_is_replaced_and_its_jobs_are_handed_back_at_once(site: Site) -> None:
     supervisor = site.fleet(2)
     first = {worker.pid for worker in site.store.workers()}
-    jobs = site.enqueue(*(work.draft(3.0) for _ in range(12)))
+    jobs = site.enqueue(*(hold.draft(site.gate) for _ in range(12)))
     until(lambda: all(site.starts(job_id) for job_id in jobs), "all jobs run")
     victim = site.starts(jobs[0])[0].pid
     os.kill(victim, signal.SIGKILL)
     lost = [job_id for job_id in jobs if site.starts(job_id)[0].pid == victim]
-    until(lambda: all(len(site.starts(job_id)) == 2 for job_id in lost), "they run again", within=5)
+    until(lambda: all(len(site.starts(job_id)) == 2 for job_id in lost), "they run again")
+    site.let_go()
     until(lambda: {each.pid for each in site.store.workers()} - first, "another one takes its place")
     until(lambda: all(_state(site, each) is JobState.COMPLETED for each in jobs), "all complete")
     assert "worker.restarting" in site.said()
     supervisor.terminate()
-    assert supervisor.wait(60) == 0
+    assert supervisor.wait(PATIENCE) == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -134,8 +125,8 @@ def test_f26_a_signal_to_the_supervisor_ends_all_gently(site: Site, number: sign
     until(lambda: all(site.starts(job_id) for job_id in jobs), "they run")
     everybody = below(supervisor)
     supervisor.send_signal(number)
-    assert supervisor.wait(60) == 0
-    until(lambda: not living(everybody), "nobody is left", within=5)
+    assert supervisor.wait(PATIENCE) == 0
+    until(lambda: not living(everybody), "nobody is left")
     assert {_state(site, job_id) for job_id in jobs} == {JobState.COMPLETED}
     assert {worker.state for worker in site.store.workers()} == {"stopped"}
 
@@ -144,9 +135,9 @@ def test_worker_stop_ends_a_fleet_with_its_supervisor(site: Site) -> None:
     supervisor = site.fleet(2)
     windlass = Path(sys.executable).with_name("windlass")
     subprocess.run(
-        [windlass, "--db", site.url, "worker", "stop"], check=True, capture_output=True, timeout=60
+        [windlass, "--db", site.url, "worker", "stop"], check=True, capture_output=True, timeout=PATIENCE
     )
-    assert supervisor.wait(30) == 0
+    assert supervisor.wait(PATIENCE) == 0
 
 
 def test_a_fleet_that_dies_at_once_again_and_again_is_given_up(site: Site, tmp_path: Path) -> None:
@@ -156,7 +147,7 @@ def test_a_fleet_that_dies_at_once_again_and_again_is_given_up(site: Site, tmp_p
         "@queue.on_worker_start\ndef die() -> None: os._exit(9)\n"
     )
     supervisor = site.start("doomed:queue", "--count", "3", joining=0, folder=tmp_path)
-    assert supervisor.wait(60) == 1
+    assert supervisor.wait(PATIENCE) == 1
     assert "supervisor.gives_up" in site.said()
 
 
@@ -167,7 +158,7 @@ def test_the_probe_fails_for_a_worker_that_is_alive_but_stands_still(site: Site)
     frozen = site.store.workers()[0].pid
     os.kill(frozen, signal.SIGSTOP)
     try:
-        until(lambda: answer(port)[0] == 503, "the probe says so", within=20)
+        until(lambda: answer(port)[0] == 503, "the probe says so")
         assert "has said nothing" in answer(port)[1]
     finally:
         os.kill(frozen, signal.SIGCONT)
@@ -186,7 +177,7 @@ def test_files_that_change_start_the_workers_anew(site: Site, tmp_path: Path) ->
     [job_id] = site.enqueue(work.draft(0))
     until(lambda: _state(site, job_id) is JobState.COMPLETED, "it works")
     supervisor.terminate()
-    assert supervisor.wait(60) == 0
+    assert supervisor.wait(PATIENCE) == 0
 
 
 @pytest.mark.parametrize("count", ["1", "2"])
@@ -204,6 +195,9 @@ def test_a_worker_whose_threads_do_not_end_is_started_anew(site: Site, count: st
     [job_id] = site.enqueue(work.draft(0))
     until(lambda: _state(site, job_id) is JobState.COMPLETED, "it works again")
     until(lambda: site.said().count("worker.started") > int(count), "another one takes its place")
+    assert "stopped" in {worker.state for worker in site.store.workers()}
+    hung = site.store.find(Filter(types=("hang",), states=(JobState.DEAD,)), limit=100).jobs
+    assert {job.error and job.error.reason for job in hung} == {Reason.TIMEOUT}
 
 
 def _state(site: Site, job_id: str) -> JobState | None:
@@ -213,13 +207,14 @@ def _state(site: Site, job_id: str) -> JobState | None:
 
 def test_f43_a_worker_that_gets_two_seconds_loses_nothing(site: Site) -> None:
     victim = site.worker()
-    jobs = site.enqueue(*(each.draft(3.0) for each in (work, work_apart) for _ in range(3)))
+    jobs = site.enqueue(*(each.draft(site.gate) for each in (hold, hold_apart) for _ in range(3)))
     until(lambda: len([each for each in jobs if site.starts(each)]) >= 5, "they run")
     victim.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
         victim.wait(2)
     victim.kill()
-    victim.wait(60)
+    victim.wait(PATIENCE)
+    site.let_go()
     site.worker()
     until(lambda: all(_state(site, each) is JobState.COMPLETED for each in jobs), "all complete elsewhere")
     for job_id in jobs:

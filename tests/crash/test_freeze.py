@@ -7,16 +7,13 @@ import time
 
 import pytest
 
-from tests.crash.app import work, work_async
+from tests.crash.app import hold, work, work_async
 from tests.crash.processes import Site, freeze, thaw
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 from windlass.job import JobState, Reason
 from windlass.upkeep.watchman import DEAD_AFTER
 
-pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
-    pytest.mark.timeout(180),
-]
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 # Longer than the silence after which others are declared dead.
 FROZEN_SECONDS = DEAD_AFTER + 2
@@ -27,16 +24,17 @@ def test_f03_f39_a_frozen_worker_is_declared_dead_comes_too_late_and_works_again
 ) -> None:
     frozen = site.worker()
     [name] = [worker.id for worker in site.store.workers()]
-    [job_id] = site.enqueue(work.draft(1.5))
+    [job_id] = site.enqueue(hold.draft(site.gate))
     until(lambda: site.starts(job_id), "the job begins")
     freeze(frozen)
+    site.let_go()
     healthy = site.worker()
     until(lambda: _worker_state(site, name) == "dead", "the frozen worker is declared dead")
     until(lambda: _state(site, job_id) is JobState.COMPLETED, "another worker runs and completes the job")
     before = site.store.get(job_id)
     assert before is not None
     healthy.terminate()
-    assert healthy.wait(60) == 0
+    assert healthy.wait(PATIENCE) == 0
 
     thaw(frozen)
     until(lambda: "lease.lost" in site.said(), "the late result is logged")

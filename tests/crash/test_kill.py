@@ -14,20 +14,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.app import poison, send, work
-from tests.crash.processes import ROOT, Site, freeze
-from tests.waiting import until
+from tests.crash.app import hold, poison, send, work
+from tests.crash.processes import ROOT, Site, freeze, thaw
+from tests.waiting import PATIENCE, WHOLE_RUN, until
 from windlass.job import JobState, Reason
 from windlass.store.protocol import Filter
 
-pytestmark = pytest.mark.timeout(240)
+JOBS = 1000
 
 
 def test_f01_a_short_run_of_random_kills_under_load_keeps_every_promise() -> None:
     script = ROOT / "scripts" / "kill_run.py"
     sizes = ["--workers", "3", "--slots", "8", "--producers", "3", "--jobs", "900", "--seconds", "8"]
+    # How long things take is for the long run, on a machine that has nothing else to do.
+    sizes += ["--slack", "8"]
     done = subprocess.run(
-        [sys.executable, script, *sizes], capture_output=True, text=True, check=False, timeout=200
+        [sys.executable, script, *sizes], capture_output=True, text=True, check=False, timeout=WHOLE_RUN
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "every promise held" in done.stdout
@@ -40,14 +42,11 @@ def test_the_jobs_of_a_killed_worker_run_again_at_once(site: Site) -> None:
     jobs = _begun(site)
     site.worker()
     victim.kill()
-    until(
-        lambda: all(len(site.starts(job_id)) == 2 for job_id in jobs), "what was cut off runs again", within=8
-    )
     _assert_recovered(site, jobs)
 
 
 @pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="a namespace of its own needs root")
-def test_the_jobs_of_a_worker_killed_out_of_sight_run_again_within_fifteen_seconds(site: Site) -> None:
+def test_the_jobs_of_a_worker_killed_out_of_sight_run_again(site: Site) -> None:
     """As on another machine: that the process is gone can only be known from its silence."""
     apart = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
     if subprocess.run([*apart, "true"], check=False, capture_output=True).returncode:
@@ -56,21 +55,18 @@ def test_the_jobs_of_a_worker_killed_out_of_sight_run_again_within_fifteen_secon
     jobs = _begun(site)
     site.worker()
     victim.kill()
-    until(
-        lambda: all(len(site.starts(job_id)) == 2 for job_id in jobs),
-        "what was cut off runs again",
-        within=15,
-    )
     _assert_recovered(site, jobs)
 
 
 def _begun(site: Site) -> list[str]:
-    jobs = site.enqueue(*(work.draft(3.0) for _ in range(6)))
+    jobs = site.enqueue(*(hold.draft(site.gate) for _ in range(6)))
     until(lambda: all(site.starts(job_id) for job_id in jobs), "the victim runs all jobs")
     return jobs
 
 
 def _assert_recovered(site: Site, jobs: list[str]) -> None:
+    until(lambda: all(len(site.starts(job_id)) == 2 for job_id in jobs), "what was cut off runs again")
+    site.let_go()
     until(lambda: _all_completed(site, jobs), "all jobs complete")
     for job_id in jobs:
         job = site.store.get(job_id)
@@ -100,17 +96,25 @@ def test_f02_a_job_that_kills_its_worker_ends_in_the_dead_letters(site: Site) ->
 
 def test_f40_what_a_killed_worker_had_claimed_and_not_begun_runs_elsewhere(site: Site) -> None:
     victim = site.worker(slots=1)
-    site.enqueue(*(work.draft(0.005) for _ in range(400)))
-    until(lambda: len(site.events()) > 60, "it claims ahead")
-    freeze(victim)
-    claimed = site.store.find(Filter(states=(JobState.PROCESSING,)), limit=1000).jobs
-    begun = {event.job for event in site.events()}
-    waiting = [job.id for job in claimed if job.id not in begun]
-    assert waiting
+    site.enqueue(*(work.draft(0.002) for _ in range(JOBS)))
+
+    def frozen_ahead() -> list[str]:
+        """What it has claimed and not begun, once it stands still while there is any."""
+        freeze(victim)
+        claimed = site.store.find(Filter(states=(JobState.PROCESSING,)), limit=1000).jobs
+        begun = {event.job for event in site.events()}
+        waiting = [job.id for job in claimed if job.id not in begun]
+        if not waiting:
+            thaw(victim)
+        return waiting
+
+    until(lambda: len(site.events()) > 60, "it works")
+    waiting = until(frozen_ahead, "it claims ahead")
     victim.kill()
-    victim.wait(60)
+    victim.wait(PATIENCE)
     site.worker()
-    until(lambda: site.store.count(Filter(states=(JobState.COMPLETED,)), limit=400) == 400, "all complete")
+    done = Filter(states=(JobState.COMPLETED,))
+    until(lambda: site.store.count(done, limit=JOBS) == JOBS, "all complete")
     starts = Counter(event.job for event in site.events() if event.kind == "start")
     assert {starts[job_id] for job_id in waiting} == {1}
 
@@ -120,7 +124,7 @@ def test_f28_what_was_done_outside_before_the_kill_is_not_done_again(site: Site)
     [job_id] = site.enqueue(send.draft())
     until(lambda: "waits" in [event.kind for event in site.events()], "the effect is made")
     victim.kill()
-    victim.wait(60)
+    victim.wait(PATIENCE)
     site.worker()
     until(lambda: _all_completed(site, [job_id]), "it runs again")
     assert [event.kind for event in site.events()] == ["start", "sent", "waits", "start"]
@@ -156,7 +160,7 @@ def test_what_a_killed_producer_was_answered_is_there_and_no_batch_is_torn(
         until(lambda said=said: said.stat().st_size > 0, "the producer is answered")  # type: ignore[misc] # bound early
         time.sleep(chance.uniform(0, 0.05))
         os.kill(producer.pid, signal.SIGKILL)
-        producer.wait(60)
+        producer.wait(PATIENCE)
         answered += [line for line in said.read_text().split("\n") if len(line) == 36]
     stored: dict[str, str] = {}
     cursor = None

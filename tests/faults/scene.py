@@ -6,7 +6,7 @@ import threading
 from collections import Counter
 from typing import TypeVar
 
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 from windlass import connect
 from windlass.clock import uuid7
 from windlass.job import Job, JobState, NewJob
@@ -14,7 +14,6 @@ from windlass.queue import Queue
 from windlass.store.protocol import Filter, Store
 
 T = TypeVar("T")
-PATIENCE = 60.0
 UNFINISHED = (JobState.PENDING, JobState.PROCESSING)
 
 # Words by which the proxy knows a statement: each stands in one file of store/sql only.

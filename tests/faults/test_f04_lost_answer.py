@@ -13,8 +13,6 @@ from windlass.errors import StoreUnavailable
 from windlass.job import JobState
 from windlass.store.protocol import Filter
 
-pytestmark = pytest.mark.timeout(90)
-
 
 @pytest.mark.parametrize("where", Where)
 def test_f04_a_settle_that_is_cut_off_is_repeated_and_nothing_runs_twice(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Sequence
 
+from tests.waiting import PATIENCE, until
 from tests.worker.stores import on_both
 from windlass import Queue, Retry
 
 url = on_both
-PATIENCE = 60
 SETTINGS = {"breaker.window": "5s", "breaker.probe": "1s"}
 
 
@@ -30,27 +32,18 @@ def test_a_dependency_goes_down_and_comes_back(url: str) -> None:
         queue.store.set_setting(name, value)
     jobs = [sync.enqueue(number) for number in range(40)]
     with queue, queue.worker(), queue.worker():
-        _until(lambda: any(each.open for each in queue.store.switches().breakers.values()))
+        until(lambda: any(each.open for each in queue.store.switches().breakers.values()), "it opens")
         other.enqueue().wait(PATIENCE)
-        # What was claimed by who had not heard of it yet has ended; from now on there are probes only.
-        _pause(1.5)
-        spent = len(calls)
-        _pause(3)
-        assert len(calls) - spent <= 4
+        until(lambda: _only_probed(calls), "nothing but probes are made")
         up.set()
         for job in jobs:
             job.wait(PATIENCE)
-        _until(lambda: not queue.store.switches().breakers["sync"].open)
+        until(lambda: not queue.store.switches().breakers["sync"].open, "it closes")
         assert {queue.get(job.id).state.value for job in jobs} == {"completed"}
 
 
-def _until(holds: object) -> None:
-    for _ in range(PATIENCE * 20):
-        if callable(holds) and holds():
-            return
-        _pause(0.05)
-    raise AssertionError("it never came to that")
-
-
-def _pause(seconds: float) -> None:
-    threading.Event().wait(seconds)
+def _only_probed(calls: Sequence[int]) -> bool:
+    """Whether a call a second is made, while forty jobs would each like to make one."""
+    begun, before = time.monotonic(), len(calls)
+    threading.Event().wait(2)
+    return len(calls) - before <= time.monotonic() - begun + 1

@@ -16,8 +16,6 @@ from tests.waiting import until
 from windlass.errors import StoreUnavailable
 from windlass.store.protocol import Filter
 
-pytestmark = pytest.mark.timeout(120)
-
 # As long as a watchful operator or a failover manager takes.
 GAP_SECONDS = 8.0
 

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import time
 
-import pytest
-
 from tests.faults.scene import Yard
 from tests.servers.proxy import Proxy
 from tests.waiting import until
 from windlass.store.protocol import Filter
-
-pytestmark = pytest.mark.timeout(120)
 
 
 def test_f10_slow_answers_slow_things_down_and_break_nothing(yard: Yard, proxy: Proxy) -> None:

@@ -7,15 +7,11 @@ from contextlib import ExitStack
 from datetime import datetime, timedelta
 from pathlib import Path
 
-import pytest
-
 from tests.crash.app import work
 from tests.crash.processes import PATIENCE, Site
 from tests.servers import postgres
 from tests.waiting import until
 from windlass.job import JobState
-
-pytestmark = pytest.mark.timeout(120)
 
 HOUR = 3600
 SKEWED = str(Path(__file__).with_name("skewed.py"))

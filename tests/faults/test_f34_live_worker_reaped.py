@@ -7,7 +7,7 @@ from collections.abc import Callable
 from tests.faults.scene import BEAT, Yard
 from tests.servers import postgres
 from tests.servers.proxy import Proxy, Where
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 from windlass.job import JobState, Reason
 
 _ALWAYS = 1_000_000
@@ -32,7 +32,7 @@ def test_f34_a_live_worker_whose_beats_are_lost_is_reaped_and_its_late_result_ch
             assert yard.job(job_id) == before
             assert other.parts.settler.late == 0
         until(lambda: worker.id != name, "it lives on under a new name")
-        yard.work.enqueue(1).wait(60)
+        yard.work.enqueue(1).wait(PATIENCE)
     assert [(entry.number, entry.error and entry.error.reason) for entry in before.history] == [
         (1, Reason.WORKER_LOST),
         (2, None),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from contextlib import ExitStack
 
+from tests.waiting import PATIENCE
 from tests.worker.stores import on_both
 from windlass import Queue
 
@@ -32,5 +33,5 @@ def test_more_workers_do_not_mean_more_calls_at_once(url: str) -> None:
             for _ in range(3):
                 workers.enter_context(queue.worker(concurrency=5))
             for job in jobs:
-                job.wait(60)
-        assert most[0] == 2
+                job.wait(PATIENCE)
+        assert 1 <= most[0] <= 2

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.faults.scene import CLAIM, Yard
 from tests.servers import postgres
 from tests.servers.proxy import Proxy, Where
 from tests.waiting import until
 from windlass.job import JobState
-
-pytestmark = pytest.mark.timeout(90)
 
 
 def test_f50_a_claim_whose_session_is_killed_is_rolled_back_and_costs_no_attempt(

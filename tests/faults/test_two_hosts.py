@@ -9,8 +9,7 @@ import pytest
 
 from tests.crash.processes import ROOT
 from tests.servers import netns, standby
-
-pytestmark = pytest.mark.timeout(120)
+from tests.waiting import WHOLE_RUN
 
 
 def test_two_hosts_in_namespaces_of_their_own_claim_no_job_twice() -> None:
@@ -23,7 +22,7 @@ def test_two_hosts_in_namespaces_of_their_own_claim_no_job_twice() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=WHOLE_RUN,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "no job was claimed twice" in done.stdout

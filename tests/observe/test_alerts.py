@@ -16,7 +16,8 @@ from windlass.observe.promql import evaluate
 from windlass.observe.sources import StoreSource
 from windlass.server.observing import note_enqueue
 from windlass.store.flow import BreakerState
-from windlass.store.protocol import Filter, Retention
+from windlass.store.keeping import Retention
+from windlass.store.protocol import Filter
 
 Step = Callable[[Stage], object]
 

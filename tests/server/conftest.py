@@ -11,16 +11,15 @@ import httpx2
 import pytest
 
 from tests.conformance.conftest import NEW
+from tests.waiting import PATIENCE
 from windlass import FatalError, Queue
 from windlass.ops import Ops
 from windlass.ops.keys import KeyWish
 from windlass.server.parts import ServerConfig
 from windlass.server.run import Server
 
-LONGEST = 60
 
-
-def shop(url: str, patience: float = 5) -> Queue:
+def shop(url: str, patience: float = 30) -> Queue:
     """An application's queue, with handlers for the tests."""
     queue = Queue(url, patience=patience)
 
@@ -55,7 +54,7 @@ class House:
         if key is not None:
             headers["Authorization"] = f"Bearer {key}"
         client = httpx2.Client(
-            base_url=f"{self.url}/api/v1", headers=headers, timeout=LONGEST, trust_env=False
+            base_url=f"{self.url}/api/v1", headers=headers, timeout=PATIENCE, trust_env=False
         )
         return self._closing.enter_context(client)
 
@@ -88,13 +87,13 @@ def serving(queue: Queue, **options: Any) -> Iterator[House]:
     thread = threading.Thread(target=run, name="server")
     thread.start()
     try:
-        assert up.wait(LONGEST)
+        assert up.wait(PATIENCE)
         assert address, "the server did not start"
         with contextlib.closing(House(queue, address[0], server.request_stop)) as house:
             yield house
     finally:
         server.request_stop()
-        thread.join(LONGEST)
+        thread.join(PATIENCE)
         assert not thread.is_alive()
 
 

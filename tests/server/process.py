@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
+
+from tests.servers.ports import free_port
+from tests.waiting import PATIENCE
 
 
 class ServerProcess:
     """A server process on one port, started anew whenever it is killed."""
 
     def __init__(self, url: str, folder: Path) -> None:
-        self.port = _free_port()
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._words = [sys.executable, "-m", "windlass", "serve", "--port", str(self.port), "--db", url]
         self._folder = folder
@@ -41,10 +43,4 @@ class ServerProcess:
     def stop(self) -> int:
         """As an operator does; the exit code."""
         self._process.terminate()
-        return self._process.wait(40)
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
-        return port
+        return self._process.wait(PATIENCE)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import House, serving
+from tests.waiting import PATIENCE
 from windlass import (
     Client,
     IdConflict,
@@ -52,7 +53,7 @@ def test_jobs_are_enqueued_found_awaited_and_cancelled(house: House, client: Cli
         client.wait(job.id, 0.00005)
     with house.queue.worker():
         assert client.wait(job.id, 30).state is JobState.COMPLETED
-        assert job.result(30) == 3
+        assert job.result(PATIENCE) == 3
     late = client.enqueue("add", {"a": 1}, delay="1h")
     assert client.cancel(late.id).state is JobState.CANCELLED
 
@@ -291,4 +292,4 @@ def test_secrets_are_sealed_by_the_server_and_a_repeated_request_is_known(
             with pytest.raises(IdConflict):
                 client.enqueue("hide", {"secret": "another"}, id=job.id)
             with queue.worker():
-                assert job.result(30) == "hsifdrows"
+                assert job.result(PATIENCE) == "hsifdrows"

@@ -12,6 +12,7 @@ import pytest
 
 from tests.server.conftest import House
 from tests.server.contract import words
+from tests.waiting import WHOLE_RUN
 from windlass.ops.document import told_document
 from windlass.server.schemas.jobs import ToldJob
 
@@ -26,7 +27,7 @@ def test_generated_requests_find_nothing_that_the_contract_does_not_tell(
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=WHOLE_RUN,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

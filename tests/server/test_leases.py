@@ -10,6 +10,7 @@ import httpx2
 import pytest
 
 from tests.server.conftest import House, serving, shop
+from tests.waiting import PATIENCE, until
 from windlass.job import JobState, Reason
 from windlass.ops import Ops
 
@@ -39,7 +40,7 @@ def test_a_job_is_claimed_and_completed(house: House, api: httpx2.Client) -> Non
     assert state(house, job.id) == "processing"
     done = api.post(f"/leases/{lease['lease']}/complete", json={"result": {"sum": 3}})
     assert done.json() == {"id": job.id, "outcome": "done", "delay": None}
-    assert job.result(5) == {"sum": 3}
+    assert job.result(PATIENCE) == {"sum": 3}
     again = api.post(f"/leases/{lease['lease']}/complete", json={"result": {"sum": 3}})
     assert again.json()["outcome"] == "repeated"
     assert claim(api) == []
@@ -84,7 +85,7 @@ def test_who_has_lost_a_lease_writes_nothing(house: House, api: httpx2.Client) -
     [old] = claim(api)
     [row] = [worker for worker in house.queue.store.workers() if worker.id.startswith("~w1~")]
     assert house.queue.store.declare_dead(row.id, row.beat)
-    [new] = claim(api, worker="w2", wait="30s")
+    [new] = claim(api, worker="w2", wait="60s")
     for verb in ("complete", "fail", "release", "extend"):
         late = api.post(f"/leases/{old['lease']}/{verb}")
         assert (late.status_code, late.json()["type"]) == (409, "urn:windlass:problem:lease-lost"), verb
@@ -96,13 +97,11 @@ def test_who_has_lost_a_lease_writes_nothing(house: House, api: httpx2.Client) -
 
 def test_a_claim_waits_for_a_job(house: House) -> None:
     with ThreadPoolExecutor(1) as threads:
-        waiting = threads.submit(claim, house.caller(), wait="30s")
+        waiting = threads.submit(claim, house.caller(), wait="60s")
         # The worker's row says that it is there and waits.
-        seen = threading.Event()
-        while not any(worker.id.startswith("~w1~") for worker in house.queue.store.workers()):
-            seen.wait(0.01)
+        until(lambda: any(worker.id.startswith("~w1~") for worker in house.queue.store.workers()))
         job = house.queue.enqueue("add", {"a": 1})
-        [lease] = waiting.result(30)
+        [lease] = waiting.result(PATIENCE)
     assert lease["job"]["id"] == job.id
 
 
@@ -197,13 +196,13 @@ def test_pauses_and_limits_hold_for_remote_workers(store_url: str) -> None:
             assert claim(api, wait="100ms") == []
             assert {state(house, job.id) for job in jobs} == {"pending"}
             ops.resume("add")
-            [lease] = claim(api, limit=3, wait="30s")
+            [lease] = claim(api, limit=3, wait="60s")
             assert claim(api, worker="w2", limit=3) == []
             # The end of one lets the next one start.
             with ThreadPoolExecutor(1) as threads:
-                waiting = threads.submit(claim, house.caller(), worker="w3", limit=3, wait="30s")
+                waiting = threads.submit(claim, house.caller(), worker="w3", limit=3, wait="60s")
                 assert api.post(f"/leases/{lease['lease']}/complete").status_code == 200
-                assert len(waiting.result(30)) == 1
+                assert len(waiting.result(PATIENCE)) == 1
 
 
 def test_failures_of_remote_workers_open_the_breaker(house: House, api: httpx2.Client) -> None:
@@ -213,9 +212,11 @@ def test_failures_of_remote_workers_open_the_breaker(house: House, api: httpx2.C
         house.queue.enqueue("add", {"a": n})
     for lease in claim(api, limit=10):
         api.post(f"/leases/{lease['lease']}/fail", json={"message": "down"})
-    pause = threading.Event()
-    while not any(breaker.open for breaker in house.ops.breakers()):
-        pause.wait(0.05)
+    [breaker] = until(lambda: [each for each in house.ops.breakers() if each.open], "the breaker opens")
+    assert (breaker.name, breaker.by_hand) == ("add", False)
+    house.queue.enqueue("add", {"a": 10})
+    house.queue.enqueue("add", {"a": 11})
+    assert len(claim(api, limit=10)) <= 1, "a probe at most"
 
 
 def test_tenants_are_served_in_turn(house: House, api: httpx2.Client) -> None:
@@ -279,23 +280,21 @@ def test_the_lowest_priority_has_its_share(store_url: str) -> None:
 def test_workers_that_wait_leave_the_server_to_others(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     many = 30
     with ThreadPoolExecutor(many) as threads:
-        waiting = [threads.submit(claim, house.caller(), f"w{n}", wait="20s") for n in range(many)]
-        pause = threading.Event()
-        while len(house.queue.store.workers()) < many:
-            pause.wait(0.01)
+        waiting = [threads.submit(claim, house.caller(), f"w{n}", wait="60s") for n in range(many)]
+        until(lambda: len(house.queue.store.workers()) >= many, "all wait")
         store, looked, go = house.queue.store, threading.Semaphore(0), threading.Event()
         real = store.claim
 
         def slow(want: Any) -> Any:
             looked.release()
-            go.wait(30)
+            go.wait(PATIENCE)
             return real(want)
 
         monkeypatch.setattr(store, "claim", slow)
         house.queue.enqueue("add", {"a": 1})
         for _ in range(4):
-            assert looked.acquire(timeout=30)
+            assert looked.acquire(timeout=PATIENCE)
         assert house.caller().get("/stats").status_code == 200
         go.set()
         house.queue.enqueue_many(house.queue.draft("add", {"a": n}) for n in range(many - 1))
-        assert sorted(len(each.result(30)) for each in waiting) == [1] * many
+        assert sorted(len(each.result(PATIENCE)) for each in waiting) == [1] * many

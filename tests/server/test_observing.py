@@ -20,7 +20,7 @@ import pytest
 from tests.conformance.scene import MAIL, REPORT
 from tests.observe.scene import DEAD, Stage, parsed, staged
 from tests.server.conftest import House, serving, shop
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 from windlass import connect
 from windlass.errors import InvalidValue
 from windlass.observe.alerts import labels_text
@@ -161,7 +161,7 @@ def in_thread(work: Callable[[], None]) -> Iterator[None]:
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     yield
-    thread.join(10)
+    thread.join(PATIENCE)
     assert not thread.is_alive()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -14,6 +15,7 @@ import msgspec
 import pytest
 
 from tests.server.conftest import House, serving, shop
+from tests.waiting import PATIENCE, until
 from windlass import JobState
 from windlass.ops import Overview, TypeStatus
 from windlass.ops.schedules import schedule_document
@@ -103,7 +105,7 @@ def test_a_type_is_paused_and_resumed(house: House, api: httpx2.Client) -> None:
     assert the_type(api, "add")["paused"] == paused
     job = api.post("/jobs", json={"type": "add", "payload": {"a": 1}}).json()
     with house.queue.worker():
-        house.queue.enqueue("mail.send", {"to": "a"}).wait(30)
+        house.queue.enqueue("mail.send", {"to": "a"}).wait(PATIENCE)
         assert api.get(f"/jobs/{job['id']}").json()["state"] == "pending"
         assert api.post("/types/add/resume").json() == {"type": "add", "resumed": True}
         assert api.get(f"/jobs/{job['id']}?wait=30s").json()["state"] == "completed"
@@ -253,13 +255,16 @@ def test_many_onlookers_cost_one_look(house: House, monkeypatch: Any) -> None:
         return read(self)
 
     monkeypatch.setattr(stream.Stream, "_read", counted)
+    begun = time.monotonic()
     clients = [house.caller() for _ in range(30)]
     answers = [client.stream("GET", "/stream") for client in clients]
     told = [events(answer.__enter__()) for answer in answers]
     assert {next(each)[0] for each in told} == {"stats"}
     house.queue.enqueue("add", {"a": 1})
-    assert all(next(each)[1]["counts"]["due"] == 1 for each in told)
-    assert len(looks) < 10
+    for each in told:
+        assert next(change for _, change in each if change.get("counts", {}).get("due"))
+    # One a second for all of them together, however long all of that took.
+    assert len(looks) < 10 + 2 * (time.monotonic() - begun)
     for answer in answers:
         answer.__exit__(None, None, None)
 
@@ -293,13 +298,15 @@ def test_who_follows_with_a_key_is_told_no_more_when_it_is_revoked(
         root = house.caller(house.key("root", "admin"))
         assert root.get("/keys").status_code == 200
         # Whoever came in before there was a key needs one now.
-        assert len(list(events(without))) < 5
+        list(events(without))
+        assert without.is_stream_consumed
     eve = root.post("/keys", json={"name": "eve", "roles": ["viewer"]}).json()
     with house.caller(eve["key"]).stream("GET", "/stream") as answer:
         told = events(answer)
         next(told)
         assert root.delete(f"/keys/{eve['id']}").status_code == 200
-        assert len(list(told)) < 5
+        list(told)
+        assert answer.is_stream_consumed
 
 
 def test_whoever_follows_and_hangs_up_is_forgotten(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,9 +323,8 @@ def test_whoever_follows_and_hangs_up_is_forgotten(house: House, monkeypatch: py
             lines = answer.iter_lines()
             next(lines)
             assert listening[0]._listeners  # noqa: SLF001 - nobody else can see it
-    pause = threading.Event()
-    while listening[0]._listeners:  # noqa: SLF001
-        pause.wait(0.01)
+    until(lambda: not listening[0]._listeners, "all are forgotten")  # noqa: SLF001
+    assert len(listening) == 3
 
 
 def test_a_slow_action_holds_up_nobody_and_ends_with_its_caller_or_the_server(store_url: str) -> None:
@@ -327,10 +333,8 @@ def test_a_slow_action_holds_up_nobody_and_ends_with_its_caller_or_the_server(st
         with serving(queue) as house, ThreadPoolExecutor(20) as threads:
             slow = {"action": "cancel", "filter": {"type": ["add"]}, "rate": 0.01}
             asked = [threads.submit(house.caller().post, "/jobs/actions", json=slow) for _ in range(20)]
-            pause = threading.Event()
-            while not any(job.state is JobState.CANCELLED for job in jobs):
-                pause.wait(0.01)
+            until(lambda: any(job.state is JobState.CANCELLED for job in jobs), "it begins")
             assert house.caller().get("/jobs").status_code == 200
             house.stop()
-            assert {answer.result(30).status_code for answer in asked} == {503}
+            assert {answer.result(PATIENCE).status_code for answer in asked} == {503}
         assert sum(job.state is JobState.CANCELLED for job in jobs) < 20

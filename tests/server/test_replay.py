@@ -8,6 +8,7 @@ import httpx2
 import pytest
 
 from tests.server.conftest import House, serving, shop
+from tests.waiting import PATIENCE
 from windlass import Context, FatalError, JobState
 
 
@@ -34,7 +35,7 @@ class Bank:
         """The id of a payment that was made, and is dead all the same."""
         job = self.house.queue.enqueue("pay", {"cents": 5}, key=key)
         with self.house.queue.worker():
-            assert job.wait(30).state is JobState.DEAD
+            assert job.wait(PATIENCE).state is JobState.DEAD
         return job.id
 
 

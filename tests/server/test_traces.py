@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -15,6 +14,9 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from tests.servers.ports import free_port
+from tests.waiting import PATIENCE
 
 APP = "tests.server.tracedapp:queue"
 TYPES = ("charge", "render", "render_async")
@@ -38,26 +40,20 @@ def recorded(folder: Path) -> list[dict[str, Any]]:
     try:
         until_it_answers(f"http://127.0.0.1:{port}/health", server)
         producer = begin("tests.server.tracedapp", f"http://127.0.0.1:{port}", *TYPES)
-        assert producer.wait(60) == 0
+        assert producer.wait(PATIENCE) == 0
     finally:
         for process in (worker, server):
             process.send_signal(signal.SIGTERM)
-        codes = [process.wait(30) for process in (worker, server)]
+        codes = [process.wait(PATIENCE) for process in (worker, server)]
     assert codes == [0, 0]
     return [json.loads(line) for line in file.read_text().splitlines()]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
-        return port
 
 
 def until_it_answers(address: str, server: subprocess.Popen[bytes]) -> None:
     pause = threading.Event()
     while server.poll() is None:
         try:
-            urllib.request.urlopen(address, timeout=1).close()  # noqa: S310 - our own address
+            urllib.request.urlopen(address, timeout=PATIENCE).close()  # noqa: S310 - our own address
         except (OSError, urllib.error.URLError):
             pause.wait(0.05)
         else:

@@ -12,6 +12,7 @@ import pytest
 
 from tests.conformance.conftest import NEW
 from tests.server.conftest import House, serving, shop
+from tests.waiting import PATIENCE, until
 
 Pair = tuple[House, House]
 
@@ -101,7 +102,7 @@ def test_one_waits_there_for_what_ends_here(pair: Pair, there: httpx2.Client) ->
     )
     waiting.start()
     here.ops.cancel(job.id)
-    waiting.join(30)
+    waiting.join(PATIENCE)
     assert found[0]["state"] == "cancelled"
 
 
@@ -129,7 +130,5 @@ def test_a_key_that_is_made_here_opens_there_and_one_that_ends_here_is_soon_refu
         billing = one.caller(billed["key"])
         assert billing.get("/jobs").status_code == 200
         assert root.delete(f"/keys/{billed['id']}").status_code == 200
-        seen = threading.Event()
-        while (status := billing.get("/jobs").status_code) == 200:
-            seen.wait(0.05)
-        assert status == 401
+        until(lambda: billing.get("/jobs").status_code != 200, "the key is refused")
+        assert billing.get("/jobs").status_code == 401

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 from tests.server.conftest import House
+from tests.waiting import WHOLE_RUN
 
 PAGE = Path(__file__).parents[2] / "docs/http.md"
 # What each curl answers with, in order: a status, and a word of it.
@@ -67,7 +68,7 @@ def test_every_line_of_the_walk_answers_as_it_should(house: House, tmp_path: Pat
     curl.chmod(0o755)
     script = f'curl() {{ "{curl}" "$@"; }}\n{walk}'
     done = subprocess.run(
-        ["sh", "-eu", "-c", script], capture_output=True, text=True, timeout=100, check=False
+        ["sh", "-eu", "-c", script], capture_output=True, text=True, timeout=WHOLE_RUN, check=False
     )
     assert done.returncode == 0, done.stderr
     said = [path.read_text() for path in sorted(tmp_path.glob("said-*"))]

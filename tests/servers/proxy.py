@@ -17,9 +17,10 @@ from enum import Enum
 from typing import Self
 from urllib.parse import quote
 
+from tests.waiting import PATIENCE
+
 _CHUNK = 65536
 _CANCEL = 80877102
-_PATIENCE = 30.0
 
 
 class Where(Enum):
@@ -43,7 +44,7 @@ class Failpoint:
 
     def wait(self) -> None:
         """Wait until a connection stands there."""
-        assert self.reached.wait(_PATIENCE), f"nobody came to {self.marker!r}"
+        assert self.reached.wait(PATIENCE), f"nobody came to {self.marker!r}"
 
 
 class Proxy:
@@ -268,7 +269,7 @@ class _Talk:
 
     def _stand(self, point: Failpoint) -> None:
         point.reached.set()
-        point.go_on.wait(_PATIENCE)
+        point.go_on.wait(PATIENCE)
 
     def _pass(self, to: socket.socket, data: bytes) -> None:
         self.flowing.wait()

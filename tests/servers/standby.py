@@ -14,8 +14,7 @@ from urllib.parse import quote
 import psutil
 
 from tests.servers import postgres
-
-_PATIENCE = 60.0
+from tests.waiting import PATIENCE
 
 
 def required(major: int) -> Path:
@@ -63,7 +62,7 @@ def _end(server: postgres.Server, number: signal.Signals, victims: list[psutil.P
             process.send_signal(number)
     server.stop()
     # Those too who only notice that the postmaster is gone: they hold memory that a new one would claim.
-    _, left = psutil.wait_procs(everybody, timeout=_PATIENCE)
+    _, left = psutil.wait_procs(everybody, timeout=PATIENCE)
     assert not left, left
 
 
@@ -117,7 +116,7 @@ class Pair:
     def wait_until_in_step(self) -> None:
         """Wait until the standby confirms what the primary commits."""
         pause = threading.Event()
-        for _ in range(int(_PATIENCE / 0.05)):
+        for _ in range(int(PATIENCE / 0.05)):
             if self.primary.run("select sync_state from pg_stat_replication") == [("sync",)]:
                 return
             pause.wait(0.05)

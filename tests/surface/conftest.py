@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.servers import postgres
+from tests.waiting import PATIENCE
 from windlass.cli.main import run
 
 
@@ -62,7 +63,7 @@ class Terminal:
     def apart(self, *args: str, text: str | None = None) -> Answer:
         """Run a command line in a process of its own, to its end."""
         with self.start(*args, stdin=subprocess.PIPE) as process:
-            out, err = process.communicate(text, timeout=_LONGEST)
+            out, err = process.communicate(text, timeout=PATIENCE)
         return Answer(process.returncode, out, err)
 
     def jobs(self, *args: str) -> list[dict[str, Any]]:
@@ -127,6 +128,3 @@ def poison(n: int) -> None:
 """,
     )
     return "shop:queue"
-
-
-_LONGEST = 60

@@ -15,6 +15,7 @@ from bench.client import Client, Failed
 from bench.drive.contract import Cannot
 from bench.drive.processes import Heard
 from bench.drive.verbs import _verdict
+from tests.waiting import PATIENCE
 
 
 def client(driver: str, folder: Path) -> Client:
@@ -22,7 +23,7 @@ def client(driver: str, folder: Path) -> Client:
 
 
 def ask(one: Client, verb: str, **arguments: Any) -> dict[str, Any]:
-    return one.ask(verb, within=60, **arguments)
+    return one.ask(verb, within=PATIENCE, **arguments)
 
 
 def test_a_driver_answers_every_kind_of_case(tmp_path: Path) -> None:
@@ -42,7 +43,7 @@ def test_the_runner_hears_when_an_idle_worker_is_measured(tmp_path: Path) -> Non
     news: list[str] = []
     with client("windlass", tmp_path) as ours:
         ask(ours, "setup")
-        figures = ours.ask("idle", within=60, news=news.append, seconds=0.5, settle=0.5)
+        figures = ours.ask("idle", within=PATIENCE, news=news.append, seconds=0.5, settle=0.5)
     assert news == ["begin", "end"]
     assert figures["memory"] > 5
 
@@ -71,7 +72,7 @@ def test_a_driver_that_takes_too_long_is_ended_with_its_workers(tmp_path: Path) 
         with pytest.raises(Failed, match="did not end within 2 s"):
             ours.ask("idle", within=2, seconds=60)
         group = ours._process.pid  # noqa: SLF001 - driver and workers are one group
-    _, left = psutil.wait_procs(members(group), timeout=10)
+    _, left = psutil.wait_procs(members(group), timeout=PATIENCE)
     assert left == []
 
 

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from tests.surface.conftest import Terminal
+from tests.waiting import PATIENCE
 from windlass import connect
 from windlass.queue import Queue
 
@@ -150,7 +151,7 @@ def test_a_store_that_has_seen_nothing_has_no_plan(windlass: Terminal) -> None:
 def test_signals_are_told_and_given_as_json(windlass: Terminal, shop: Queue) -> None:
     shop.enqueue("plain", {})
     with shop.worker() as worker:
-        shop.enqueue("plain", {}).wait(20)
+        shop.enqueue("plain", {}).wait(PATIENCE)
         worker.parts.ticks.tell()
         told = windlass.ok("signals", "--db", "sqlite:///jobs.db").out
         found = windlass.ok("signals", "--db", "sqlite:///jobs.db", "--json").json

@@ -13,6 +13,7 @@ import sys
 import pytest
 
 from tests.surface.conftest import Terminal
+from tests.waiting import PATIENCE
 
 
 def _wait(windlass: Terminal, *keys: str) -> None:
@@ -113,7 +114,7 @@ def test_a_tail_tells_of_a_job_while_it_happens(windlass: Terminal) -> None:
             told = told if told["what"] != "started" else json.loads(tail.stdout.readline())
             assert (told["what"], told["attempt"], told["error"]["reason"]) == ("retrying", 1, "exception")
             tail.send_signal(signal.SIGINT)
-            assert (tail.wait(60), tail.stderr.read()) == (0, "")
+            assert (tail.wait(PATIENCE), tail.stderr.read()) == (0, "")
         finally:
             tail.kill()
 

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from tests.surface.conftest import Terminal
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture(autouse=True)
@@ -84,7 +85,7 @@ def test_a_command_is_followed_to_its_end(windlass: Terminal) -> None:
             assert [each["pid"] for each in health] == [worker.pid]
             assert "1 worker is running" in windlass.ok("status").out
             assert windlass.ok("worker", "stop").out.endswith(": stopped\n")
-            assert worker.wait(60) == 0
+            assert worker.wait(PATIENCE) == 0
         finally:
             worker.kill()
     assert (followed.code, followed.out) == (0, "out\n")

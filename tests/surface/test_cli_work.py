@@ -15,10 +15,9 @@ import httpx2
 import pytest
 
 from tests.surface.conftest import Terminal
+from tests.waiting import PATIENCE
 from windlass import Queue
 from windlass.cli import serve
-
-LONGEST = 60
 
 
 @contextmanager
@@ -53,7 +52,7 @@ def test_a_worker_is_started_seen_and_stopped(windlass: Terminal) -> None:
         assert (seen["state"], seen["alive"], seen["slots"], seen["pid"]) == ("running", True, 3, process.pid)
         assert "running" in windlass.ok("worker", "health").out
         assert windlass.ok("worker", "stop").out == f"{seen['id']}: stopped\n"
-        assert process.wait(LONGEST) == 0
+        assert process.wait(PATIENCE) == 0
     assert windlass("worker", "health").code == 1
     assert windlass.ok("worker", "stop").out == "no worker of this store runs on this machine\n"
 
@@ -61,7 +60,7 @@ def test_a_worker_is_started_seen_and_stopped(windlass: Terminal) -> None:
 def test_a_worker_that_was_killed_is_seen_to_be_dead_at_once(windlass: Terminal) -> None:
     with _worker(windlass) as process:
         process.kill()
-        process.wait(LONGEST)
+        process.wait(PATIENCE)
         answer = windlass("worker", "health", "--json")
         assert answer.code == 1
         [seen] = answer.json["workers"]
@@ -76,22 +75,26 @@ def test_a_signal_lets_running_jobs_finish(windlass: Terminal, number: signal.Si
         windlass.ok(
             "run", "--key", "k", "--", "sh", "-c", "touch began; while [ ! -e go ]; do sleep 0.02; done"
         )
-        subprocess.run(["sh", "-c", "while [ ! -e began ]; do sleep 0.02; done"], check=True, timeout=LONGEST)
+        subprocess.run(
+            ["sh", "-c", "while [ ! -e began ]; do sleep 0.02; done"], check=True, timeout=PATIENCE
+        )
         process.send_signal(number)
         _read_until(process, "worker.draining")
         windlass.write("go", "")
-        assert process.wait(LONGEST) == 0
+        assert process.wait(PATIENCE) == 0
     assert windlass.jobs()[0]["state"] == "completed"
 
 
 def test_a_second_signal_ends_it_at_once(windlass: Terminal) -> None:
     with _worker(windlass) as process:
         windlass.ok("run", "--", "sh", "-c", "touch began; sleep 1000")
-        subprocess.run(["sh", "-c", "while [ ! -e began ]; do sleep 0.02; done"], check=True, timeout=LONGEST)
+        subprocess.run(
+            ["sh", "-c", "while [ ! -e began ]; do sleep 0.02; done"], check=True, timeout=PATIENCE
+        )
         process.terminate()
         _read_until(process, "worker.draining")
         process.terminate()
-        assert process.wait(LONGEST) == 128 + signal.SIGTERM
+        assert process.wait(PATIENCE) == 128 + signal.SIGTERM
 
 
 def test_until_empty_ends_when_nothing_is_left_and_counts_what_waits(windlass: Terminal, shop: str) -> None:
@@ -142,7 +145,7 @@ def test_a_drained_worker_finishes_and_exits(windlass: Terminal) -> None:
         unknown = windlass("worker", "drain", "nobody")
         assert (unknown.code, "no worker has the id 'nobody'" in unknown.err) == (1, True)
         windlass.ok("worker", "drain", seen["id"][:-2])
-        assert process.wait(LONGEST) == 0
+        assert process.wait(PATIENCE) == 0
 
 
 def test_following_a_command_shows_its_output_and_its_end(windlass: Terminal) -> None:
@@ -182,7 +185,7 @@ def test_leaving_while_following_leaves_the_job(windlass: Terminal) -> None:
     with windlass.start("run", "--wait", "--key", "k", "--", "true") as process:
         _read_until(process, "no worker is running: start one with windlass worker start")
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=LONGEST)
+        _, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, err.strip()) == (130, "windlass: interrupted")
     assert windlass.jobs()[0]["state"] == "pending"
 
@@ -207,7 +210,7 @@ def test_up_runs_the_demo_until_it_is_interrupted(windlass: Terminal) -> None:
         try:
             said = _read_until(process, "queue.counts")
             process.send_signal(signal.SIGINT)
-            process.communicate(timeout=LONGEST)
+            process.communicate(timeout=PATIENCE)
         finally:
             process.kill()
     assert process.returncode == 0
@@ -223,14 +226,14 @@ def test_up_serves_the_http_api_and_says_where(windlass: Terminal, shop: str) ->
         try:
             said = _read_until(process, "worker.started")
             [url] = re.findall(r"The HTTP API is at (\S+/api/v1), and described at \S+/docs", said)
-            with httpx2.Client(base_url=url, timeout=LONGEST, trust_env=False) as api:
+            with httpx2.Client(base_url=url, timeout=PATIENCE, trust_env=False) as api:
                 job = api.post("/jobs", json={"type": "add", "payload": {"a": 1, "b": 2}}).json()
                 assert api.get(f"/jobs/{job['id']}?wait=30s").json()["result"] == 3
                 # Whoever listens on does not hold up the end.
                 with api.stream("GET", "/stream") as stream:
                     assert next(stream.iter_lines())
                     process.terminate()
-                    assert process.wait(LONGEST) == 0
+                    assert process.wait(PATIENCE) == 0
         finally:
             process.kill()
 
@@ -243,7 +246,7 @@ def test_up_goes_on_without_a_server_where_its_packages_are_missing(windlass: Te
             try:
                 said = _read_until(process, "worker.started")
                 process.terminate()
-                assert process.wait(LONGEST) == 0
+                assert process.wait(PATIENCE) == 0
             finally:
                 process.kill()
         assert (note in said) is told
@@ -263,7 +266,7 @@ def test_up_serves_elsewhere_where_its_usual_port_is_taken(
         server.start(threading.Event())
         try:
             assert not url.endswith(f":{serve.PORT}")
-            with httpx2.Client(base_url=url, timeout=LONGEST, trust_env=False) as api:
+            with httpx2.Client(base_url=url, timeout=PATIENCE, trust_env=False) as api:
                 assert api.get("/health").json()["ok"]
         finally:
             server.stop()
@@ -284,7 +287,7 @@ def test_up_runs_the_jobs_of_an_app(windlass: Terminal, shop: str) -> None:
         try:
             said = _read_until(process, "completed=1")
             process.terminate()
-            process.communicate(timeout=LONGEST)
+            process.communicate(timeout=PATIENCE)
         finally:
             process.kill()
     assert process.returncode == 0

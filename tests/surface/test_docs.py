@@ -12,6 +12,7 @@ import pytest
 
 import windlass
 import windlass.testing
+from tests.waiting import WHOLE_RUN
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -80,7 +81,7 @@ def _run(folder: Path, *words: str) -> str:
         env=clean,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=WHOLE_RUN,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

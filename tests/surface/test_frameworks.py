@@ -20,11 +20,10 @@ from typing import Any
 
 import pytest
 
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 BIN = Path(sys.executable).parent
-PATIENCE = 60
 
 
 class Project:

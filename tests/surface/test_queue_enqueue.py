@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import PATIENCE
 from windlass import (
     Context,
     IdConflict,
@@ -307,7 +308,7 @@ def test_the_next_drafts_are_made_while_those_before_them_are_stored(
     enqueue = store.enqueue
 
     def waiting(drafts: Any) -> Any:
-        assert made_more.wait(10)
+        assert made_more.wait(PATIENCE)
         return enqueue(drafts)
 
     def drafts() -> Iterator[Any]:

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.waiting import WHOLE_RUN
+
 START = """
 import os, sys, threading
 from windlass import Queue
@@ -41,7 +43,7 @@ def run(script: str, folder: Path) -> str:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=WHOLE_RUN,
         check=False,
     )
     assert done.returncode == 0, done.stderr

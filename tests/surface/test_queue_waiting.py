@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import PATIENCE
 from windlass import Job, JobHandle, JobNotFound, JobState, JobType, JobUnsuccessful, Queue, WaitTimeout
 from windlass.errors import FatalError, InvalidValue
 from windlass.outcome import Dead, Done, Outcome, describe
-from windlass.store.protocol import Retention, Settlement, Want
-
-LONG = 30.0
+from windlass.store.keeping import Retention
+from windlass.store.protocol import Settlement, Want
 
 
 @pytest.fixture
@@ -59,18 +59,18 @@ def test_a_handler_that_returned_nothing_has_the_result_none(queue: Queue, noop:
 def test_a_wait_ends_with_the_job(queue: Queue, noop: Noop) -> None:
     handle = noop.enqueue()
     with ThreadPoolExecutor(2) as pool:
-        by_handle = pool.submit(handle.wait, LONG)
-        by_name = pool.submit(queue.wait, handle.id, LONG)
+        by_handle = pool.submit(handle.wait, PATIENCE)
+        by_name = pool.submit(queue.wait, handle.id, PATIENCE)
         settle(queue, Done())
-        assert by_handle.result(LONG).state is by_name.result(LONG).state is JobState.COMPLETED
+        assert by_handle.result(PATIENCE).state is by_name.result(PATIENCE).state is JobState.COMPLETED
 
 
 def test_a_job_that_another_process_finished_ends_the_wait(tmp_path: Path, queue: Queue, noop: Noop) -> None:
     handle = noop.enqueue()
     with Queue(f"sqlite:///{tmp_path}/jobs.db") as other, ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(handle.wait, LONG)
+        waiting = pool.submit(handle.wait, PATIENCE)
         settle(other, Done())
-        assert waiting.result(LONG).ended
+        assert waiting.result(PATIENCE).ended
 
 
 def test_a_wait_that_is_over_says_where_the_job_stands_and_leaves_it_alone(noop: Noop) -> None:
@@ -105,7 +105,7 @@ def test_a_cancelled_job_is_unsuccessful(queue: Queue, noop: Noop) -> None:
     handle = noop.enqueue()
     queue.cancel(handle.id)
     with pytest.raises(JobUnsuccessful, match="ended as cancelled"):
-        handle.result(timeout=LONG)
+        handle.result(timeout=PATIENCE)
 
 
 def test_a_job_whose_record_is_gone_is_not_found(queue: Queue, noop: Noop) -> None:
@@ -119,7 +119,7 @@ def test_a_job_whose_record_is_gone_is_not_found(queue: Queue, noop: Noop) -> No
 def test_async_callers_wait_together_on_one_loop(queue: Queue, noop: Noop) -> None:
     async def main() -> list[Any]:
         handles = [noop.enqueue() for _ in range(20)]
-        waiting = asyncio.gather(*(handle.result_async(timeout=LONG) for handle in handles))
+        waiting = asyncio.gather(*(handle.result_async(timeout=PATIENCE) for handle in handles))
         for _ in handles:
             await asyncio.to_thread(settle, queue, Done(b"7"))
         return await waiting

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import WHOLE_RUN
+
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 
@@ -18,7 +20,7 @@ def typed(command: str, folder: Path) -> str:
     """What a command prints to a person in that folder."""
     words = shlex.split(command)
     words[0] = str(BIN / words[0])
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=WHOLE_RUN, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

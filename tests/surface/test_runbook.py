@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.surface.conftest import Answer, Terminal
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 from windlass import Queue
 from windlass.cli.main import cli
 from windlass.ops import Ops
@@ -71,7 +71,7 @@ def ended(started: list[subprocess.Popen[str]]) -> Iterator[None]:
         for process in started:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
-            process.communicate(timeout=60)
+            process.communicate(timeout=PATIENCE)
 
 
 def test_every_line_of_the_runbook_does_what_it_says(windlass: Terminal) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.surface.conftest import Terminal
+from tests.waiting import PATIENCE
 from windlass import Context, InvalidPayload, InvalidValue, JobState, Queue, UnknownType
 from windlass.testing import override
 
@@ -222,7 +223,7 @@ def test_workers_enter_what_code_declares_and_fire_it(windlass: Terminal, clockw
         assert (refused.code, "declared in code" in refused.err) == (1, True)
     finally:
         worker.terminate()
-        worker.communicate(timeout=60)
+        worker.communicate(timeout=PATIENCE)
     assert worker.returncode == 0
     assert {job["type"] for job in windlass.jobs()} == {"tick"}
 
@@ -249,7 +250,7 @@ def test_a_scheduler_alone_makes_jobs_and_ends_when_told(windlass: Terminal, clo
         assert any("schedule.fired" in line for line in scheduler.stderr)
     finally:
         scheduler.terminate()
-        scheduler.communicate(timeout=60)
+        scheduler.communicate(timeout=PATIENCE)
     assert scheduler.returncode == 0
     assert {job["state"] for job in windlass.jobs("--type", "tick")} == {"pending"}
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from tests.waiting import PATIENCE, WHOLE_RUN
 from windlass import Cancel, Context, FatalError, JobState, JobUnsuccessful, Queue, Retry, Snooze
 from windlass.testing import Kit, override
 from windlass.testing.kit import MOST_RUNS
@@ -64,7 +65,7 @@ def test_after_the_block_the_queue_is_where_it_was(queue: Queue) -> None:
         assert len(kit.jobs()) == 1
     assert before.state is JobState.PENDING
     with queue.worker():
-        assert add.enqueue(3, 3).result(timeout=20) == 6
+        assert add.enqueue(3, 3).result(timeout=PATIENCE) == 6
     queue.close()
 
 
@@ -456,7 +457,7 @@ def _pytest(folder: Path, *wanted: str) -> tuple[int, str]:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=WHOLE_RUN,
         check=False,
     )
     for text in wanted:

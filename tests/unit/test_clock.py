@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.waiting import PATIENCE
 from windlass.clock import ManualClock, SystemClock, from_micros, span, to_micros, uuid7
 
 MANY = 20_000
@@ -101,14 +102,14 @@ def test_ids_of_many_threads_never_repeat() -> None:
     made: list[list[str]] = []
 
     def make() -> None:
-        start.wait(30)
+        start.wait(PATIENCE)
         made.append([uuid7() for _ in range(MANY // 8)])
 
     threads = [threading.Thread(target=make) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE)
     assert len({one for ids in made for one in ids}) == MANY
     assert all(ids == sorted(ids) for ids in made)
 
@@ -121,7 +122,7 @@ def test_ids_made_after_a_fork_differ_from_the_parents() -> None:
     child.start()
     mine = [uuid7() for _ in range(1000)]
     theirs = receiver.recv()
-    child.join(30)
+    child.join(PATIENCE)
     assert not set(mine) & set(theirs)
 
 
@@ -140,12 +141,12 @@ def test_a_fork_while_another_thread_makes_ids_leaves_the_child_able_to() -> Non
             receiver, sender = fork.Pipe(duplex=False)
             child = fork.Process(target=_send_ids, args=(sender,))
             child.start()
-            assert receiver.poll(30), "the child waits for a lock that its parent held"
+            assert receiver.poll(PATIENCE), "the child waits for a lock that its parent held"
             receiver.recv()
-            child.join(30)
+            child.join(PATIENCE)
     finally:
         stop.set()
-        busy.join(30)
+        busy.join(PATIENCE)
 
 
 def _send_ids(sender: Connection) -> None:

@@ -9,12 +9,12 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
+from tests.waiting import PATIENCE
 from windlass.clock import ManualClock
 from windlass.context import Context, Notice
 from windlass.job import Job, JobState
 
 THEN = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
-PATIENCE = 10
 
 
 def a_job(**fields: object) -> Job:

@@ -9,14 +9,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
+from tests.waiting import PATIENCE
 from windlass.clock import uuid7
 from windlass.errors import StoreUnavailable
 from windlass.job import NewJob
 from windlass.store.postgres import gather
 from windlass.store.postgres.gather import Gathering
 from windlass.store.protocol import Enqueued
-
-PATIENCE = 10
 
 
 class Interrupted(BaseException):
@@ -56,7 +55,18 @@ class Crowd:
     def waiting(self, count: int) -> bool:
         """Whether so many wait for the one who writes, as soon as they do."""
         pause = threading.Event()
-        return any(len(self.gathering._waiting) == count or pause.wait(0.01) for _ in range(1000))  # noqa: SLF001
+        return any(len(self.gathering._waiting) == count or pause.wait(0.01) for _ in range(10_000))  # noqa: SLF001
+
+    def written_together(self, count: int) -> list[tuple[NewJob, Future[list[Enqueued]]]]:
+        """So many who waited while one wrote, and whose writing has begun."""
+        first = self.enqueue()
+        assert self.writer.entered.acquire(timeout=PATIENCE)
+        others = [self.enqueue() for _ in range(count)]
+        assert self.waiting(count)
+        self.writer.go_on.release()
+        assert first[1].result(PATIENCE)
+        assert self.writer.entered.acquire(timeout=PATIENCE)
+        return others
 
     def interrupt(self, call: Callable[[], object]) -> threading.Thread:
         """A thread that calls, and is interrupted as soon as it comes back from its wait."""
@@ -132,13 +142,7 @@ def test_one_of_a_group_who_is_interrupted_keeps_nobody_behind_it_waiting() -> N
 
 def test_when_the_one_who_writes_is_interrupted_the_others_are_told_to_try_again() -> None:
     crowd = Crowd()
-    first = crowd.enqueue()
-    assert crowd.writer.entered.acquire(timeout=PATIENCE)
-    others = [crowd.enqueue() for _ in range(3)]
-    assert crowd.waiting(3)
-    crowd.writer.go_on.release()
-    assert first[1].result(PATIENCE)
-    assert crowd.writer.entered.acquire(timeout=PATIENCE)
+    others = crowd.written_together(3)
     crowd.writer.broken = Interrupted()
     crowd.writer.go_on.release()
     errors = [type(answer.exception(PATIENCE)) for _, answer in others]
@@ -150,13 +154,7 @@ def test_when_the_one_who_writes_is_interrupted_the_others_are_told_to_try_again
 
 def test_nobody_waits_for_one_who_is_interrupted_while_it_writes_for_each_alone() -> None:
     crowd = Crowd()
-    first = crowd.enqueue()
-    assert crowd.writer.entered.acquire(timeout=PATIENCE)
-    others = [crowd.enqueue() for _ in range(3)]
-    assert crowd.waiting(3)
-    crowd.writer.go_on.release()
-    assert first[1].result(PATIENCE)
-    assert crowd.writer.entered.acquire(timeout=PATIENCE)
+    others = crowd.written_together(3)
     # Together they are refused, so each is written by itself; at the first of them the writer is struck.
     crowd.writer.broken = ValueError("one of them is known")
     crowd.writer.go_on.release()

@@ -10,12 +10,13 @@ from datetime import timedelta
 
 import pytest
 
-from windlass.errors import StoreBusy
+from tests.waiting import PATIENCE
+from windlass.errors import StoreBusy, StoreUnavailable
 from windlass.loop import Loop, pause_after
 
 NEVER = timedelta(hours=1)
 SOON = timedelta(milliseconds=5)
-PATIENCE = 10
+LOST = StoreUnavailable("the connection was lost")
 
 
 class Ticks:
@@ -102,6 +103,47 @@ def test_the_pauses_after_failures_double_up_to_their_bound(failures: int, secon
     assert pause_after(failures, 4.0) == seconds
 
 
+def test_pauses_may_begin_with_less() -> None:
+    assert [pause_after(failures, 4.0, first=0.05) for failures in (1, 2, 3, 7, 8, 5000)] == [
+        0.05,
+        0.1,
+        0.2,
+        3.2,
+        4.0,
+        4.0,
+    ]
+
+
+def pauses(caplog: pytest.LogCaptureFixture) -> list[float]:
+    """How long the loop said that it would pause, each time."""
+    return [record.__dict__["again_in"] for record in caplog.records]
+
+
+@pytest.mark.parametrize(("chance", "expected"), [(0.0, [0.025, 0.05, 0.075]), (1.0, [0.05, 0.1, 0.15])])
+def test_what_lost_its_connection_is_tried_again_soon_and_not_by_all_at_one_moment(
+    chance: float,
+    expected: list[float],
+    started: Callable[[Loop], Loop],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ticks = Ticks(LOST, LOST, LOST)
+    longest = timedelta(seconds=0.15)
+    with caplog.at_level(logging.WARNING, "windlass.loop"):
+        started(Loop("test", ticks, every=NEVER, longest_pause=longest, chance=lambda: chance))
+        ticks.reach(4)
+    assert pauses(caplog) == pytest.approx(expected)
+
+
+def test_the_pauses_begin_anew_after_a_tick_that_succeeds(
+    started: Callable[[Loop], Loop], caplog: pytest.LogCaptureFixture
+) -> None:
+    ticks = Ticks(LOST, LOST, 0.0, LOST)
+    with caplog.at_level(logging.WARNING, "windlass.loop"):
+        started(Loop("test", ticks, every=NEVER, chance=lambda: 1.0))
+        ticks.reach(5)
+    assert pauses(caplog) == pytest.approx([0.05, 0.1, 0.05])
+
+
 def test_a_wake_up_does_not_shorten_the_pause_after_a_failure(started: Callable[[Loop], Loop]) -> None:
     ticks = Ticks(ValueError("broken"))
     loop = started(Loop("test", ticks, every=NEVER, longest_pause=timedelta(seconds=0.3)))
@@ -111,11 +153,13 @@ def test_a_wake_up_does_not_shorten_the_pause_after_a_failure(started: Callable[
     assert ticks.at[1] - ticks.at[0] >= 0.3
 
 
-def test_a_stop_ends_the_pause_after_a_failure(started: Callable[[Loop], Loop]) -> None:
+def test_a_stop_ends_the_pause_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("windlass.loop.pause_after", lambda *_: NEVER.total_seconds())
     ticks = Ticks(ValueError("broken"))
-    loop = started(Loop("test", ticks, every=NEVER, longest_pause=NEVER))
+    loop = Loop("test", ticks, every=NEVER)
+    loop.start()
     ticks.reach(1)
-    assert loop.stop(0.9), "the pause lasts a second"
+    assert loop.stop(PATIENCE), "it goes on pausing"
 
 
 @pytest.mark.parametrize(

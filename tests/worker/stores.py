@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from tests.servers import postgres
+from windlass.queue import Queue
 
 
 @pytest.fixture(params=["sqlite", "postgres-15"])
@@ -32,3 +33,17 @@ def sql(url: str, text: str) -> list[tuple[Any, ...]]:
     with psycopg.connect(url, autocommit=True) as session:
         cursor = session.execute(text.encode())
         return cursor.fetchall() if cursor.description else []
+
+
+@pytest.fixture
+def beside_a_table(url: str) -> Iterator[Queue]:
+    """A queue in whose database the application has a table of its own, for what it has sent."""
+    with Queue(url) as queue:
+        queue.store.now()
+        sql(url, "create table sent (name text)")
+        yield queue
+
+
+def sent(url: str) -> list[str]:
+    """What stands in that table."""
+    return sorted(name for (name,) in sql(url, "select name from sent"))

@@ -5,36 +5,24 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 from tests.worker import transactionjobs
-from tests.worker.stores import on_both, sql
+from tests.worker.stores import beside_a_table, on_both, sent
 from tests.worker.test_children import AT_ONCE, error, lose_twice, result, run
 from windlass.job import JobState, Reason
 from windlass.queue import Queue
 from windlass.store.protocol import Filter
 
-PATIENCE = 30
 url = on_both
+queue = beside_a_table
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-
-
-@pytest.fixture
-def queue(url: str) -> Iterator[Queue]:
-    with Queue(url) as queue:
-        queue.store.now()
-        sql(url, "create table sent (name text)")
-        yield queue
-
-
-def sent(url: str) -> list[str]:
-    return sorted(name for (name,) in sql(url, "select name from sent"))
 
 
 def test_its_writes_its_result_and_what_it_enqueues_commit_with_the_completion(

@@ -7,7 +7,6 @@ import logging
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -17,8 +16,9 @@ import msgspec
 import psutil
 import pytest
 
-from tests.waiting import until
+from tests.waiting import PATIENCE, WHOLE_RUN, until
 from tests.worker import childjobs
+from tests.worker.scene import let_time_be_over
 from tests.worker.stores import on_both
 from windlass.errors import InvalidValue
 from windlass.job import Job, JobState, Reason
@@ -28,7 +28,6 @@ from windlass.queue import Queue
 from windlass.store.protocol import Settlement, Want
 from windlass.worker.children.tree import descendants
 
-PATIENCE = 30
 url = on_both
 AT_ONCE = Retry(kind="fixed", base=0, jitter=0)
 
@@ -208,7 +207,9 @@ def test_handlers_of_the_main_file_are_found(tmp_path: Path) -> None:
         "        doubled, pid = double.enqueue(21).result(30)\n"
         "    print(doubled, pid != os.getpid())\n"
     )
-    done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, program], capture_output=True, text=True, check=False, timeout=WHOLE_RUN
+    )
     assert (done.stdout, done.stderr) == ("42 True\n", "")
 
 
@@ -316,11 +317,8 @@ def test_cpu_time_is_bounded_for_all_descendants(queue: Queue, function: Callabl
 
 @pytest.mark.parametrize("function", [childjobs.spin, childjobs.deaf])
 def test_f31_a_timeout_stops_whatever_the_handler_does(queue: Queue, function: Callable[[], None]) -> None:
-    begun = time.monotonic()
     job = run(queue, function, timeout=0.5)
-    assert error(job)[0] is Reason.TIMEOUT
-    assert (job.history[0].seconds or 99) < 3
-    assert time.monotonic() - begun < PATIENCE
+    assert error(job) == (Reason.TIMEOUT, "stopped after its timeout of 0.5 s")
 
 
 # --- stopping ---
@@ -335,17 +333,18 @@ def test_f31_a_timeout_stops_whatever_the_handler_does(queue: Queue, function: C
     ],
 )
 def test_a_cancelled_job_may_tidy_up(
-    queue: Queue, tmp_path: Path, function: Callable[..., Any], word: str
+    queue: Queue, tmp_path: Path, function: Callable[..., Any], word: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Less than a second is enough for that on a machine that has nothing else to do.
+    for name in ("children.errand.LOOK_SECONDS", "children.errand.TERM_SECONDS", "warden.COMMAND_PATIENCE"):
+        monkeypatch.setattr(f"windlass.worker.{name}", PATIENCE)
     job_type = queue.job(executor="process")(function)
     note = tmp_path / "note"
     with queue.worker():
         handle = job_type.enqueue(str(note))
         until(note.exists, "it begins")
-        asked = time.monotonic()
         queue.cancel(handle.id)
         assert handle.wait(PATIENCE).state is JobState.CANCELLED
-        assert time.monotonic() - asked < 5
     assert note.read_text() == word
 
 
@@ -353,20 +352,23 @@ def test_a_cancelled_job_may_tidy_up(
 def test_grandchildren_end_with_their_job_wherever_they_went(
     queue: Queue, tmp_path: Path, *, crash: bool
 ) -> None:
-    breed = queue.job(executor="process", max_attempts=1, timeout=2)(childjobs.breed)
+    breed = queue.job(executor="process", max_attempts=1)(childjobs.breed)
     note = tmp_path / "pids"
-    with queue.worker():
-        job = breed.enqueue(str(note), crash=crash).wait(PATIENCE)
+    with queue.worker() as worker:
+        handle = breed.enqueue(str(note), crash=crash)
+        until(lambda: note.exists() and len(note.read_text().split()) == 3, "they are bred")
+        if not crash:
+            let_time_be_over(worker.parts)
+        job = handle.wait(PATIENCE)
         pids = [int(each) for each in note.read_text().split()]
         until(lambda: all(gone(pid) for pid in pids), "every grandchild is gone")
-    assert len(pids) == 3
     assert error(job)[0] is (Reason.CHILD_CRASHED if crash else Reason.TIMEOUT)
 
 
 def test_a_worker_that_stops_leaves_no_child_and_gives_the_job_back(queue: Queue, tmp_path: Path) -> None:
     tidy = queue.job(executor="process")(childjobs.tidy)
     note, before = tmp_path / "note", descendants(os.getpid())
-    with queue.worker(grace=0, exit_after=5):
+    with queue.worker(grace=0, exit_after=60):
         handle = tidy.enqueue(str(note))
         until(note.exists, "it begins")
     job = queue.get(handle.id)
@@ -412,7 +414,7 @@ def test_suspects_that_wait_for_a_child_are_given_back_when_the_worker_stops(
     tidy = queue.job(max_attempts=5)(childjobs.tidy)
     handles = [tidy.enqueue(str(tmp_path / f"note{number}")) for number in range(6)]
     lose_twice(queue, handles[0].id, count=len(handles))
-    with queue.worker(threads=6, processes=1, grace=0, exit_after=5) as worker:
+    with queue.worker(threads=6, processes=1, grace=0, exit_after=60) as worker:
         until(lambda: worker.parts.pools[0].busy == 6, "all have slots")
         until(lambda: len(list(tmp_path.glob("note*"))) == 2, "two run")
     ended = [queue.get(handle.id) for handle in handles]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from windlass.clock import ManualClock
 from windlass.errors import StoreBusy
 from windlass.job import Job, JobState
 from windlass.store.protocol import Want
+from windlass.worker.claimer import _Doubt
 from windlass.worker.settler import MOST_UNSETTLED
 
 
@@ -209,6 +212,22 @@ def test_a_drain_gives_back_what_has_not_started_and_lets_the_rest_run(still: St
 
 
 # --- rule 5: leases in our name that we do not know ---
+
+
+def test_a_claim_whose_answer_was_lost_is_looked_for_at_once_and_then_ever_less_often() -> None:
+    clock = ManualClock()
+    doubt = _Doubt(clock)
+    assert not doubt.due()
+    doubt.begin()
+    looks = []
+    while doubt.wait() < math.inf:
+        clock.advance(doubt.wait())
+        assert doubt.due()
+        looks.append(clock.monotonic())
+        doubt.looked()
+    assert looks[:5] == [0.0, 0.25, 0.75, 1.75, 3.75]
+    assert {later - sooner for sooner, later in pairwise(looks[4:])} == {2.0}
+    assert looks[-1] >= 20, "so long a claim may still be written"
 
 
 def test_after_a_failed_claim_unknown_leases_in_our_name_are_given_back(tmp_path: Path) -> None:

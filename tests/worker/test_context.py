@@ -8,7 +8,6 @@ import inspect
 import logging
 import sqlite3
 import threading
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -16,7 +15,8 @@ import psycopg
 import pytest
 
 from tests.servers import pgbouncer, postgres
-from tests.worker.stores import on_both, sql
+from tests.waiting import PATIENCE
+from tests.worker.stores import beside_a_table, on_both, sent, sql
 from windlass import Context, FatalError, InvalidValue, JobHandle, JobState, LeaseLost, Queue, Refused
 from windlass.errors import TransactionTooLong
 from windlass.job import Error, Lease, Reason
@@ -25,22 +25,8 @@ from windlass.store.protocol import Filter, Settlement, Want
 from windlass.store.sqlite import handling
 from windlass.store.sqlite.store import SqliteStore
 
-PATIENCE = 30
-
-
 url = on_both
-
-
-@pytest.fixture
-def queue(url: str) -> Iterator[Queue]:
-    with Queue(url) as queue:
-        queue.store.now()
-        sql(url, "create table sent (name text)")
-        yield queue
-
-
-def sent(url: str) -> list[str]:
-    return sorted(name for (name,) in sql(url, "select name from sent"))
+queue = beside_a_table
 
 
 def done(queue: Queue, *handles: JobHandle) -> list[JobState]:
@@ -304,15 +290,24 @@ def test_progress_is_seen_while_the_job_runs(queue: Queue) -> None:
 
 
 def test_more_time_can_be_asked_for(queue: Queue) -> None:
-    @queue.job(timeout=0.5, max_attempts=1)
+    asked, seen = threading.Event(), threading.Event()
+
+    @queue.job(max_attempts=1)
     def slow(ctx: Context) -> bool:
         before = ctx.deadline
-        assert ctx.extend(30)
+        assert ctx.extend(3600)
         assert ctx.deadline > before
-        return not ctx.wait_cancelled(1.0) and ctx.time_left() > 20
+        asked.set()
+        seen.wait(PATIENCE)
+        return ctx.time_left() > 3000
 
     handle = slow.enqueue()
-    assert done(queue, handle) == [JobState.COMPLETED]
+    with queue.worker() as worker:
+        assert asked.wait(PATIENCE)
+        [run] = worker.parts.runs.all()
+        assert run.ran(run.ends) > 3000, "the worker goes by it, too"
+        seen.set()
+        assert handle.wait(PATIENCE).state is JobState.COMPLETED
     assert handle.result() is True
 
 

@@ -7,7 +7,6 @@ import multiprocessing
 import socket
 import sqlite3
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
@@ -16,15 +15,13 @@ from typing import Any
 
 import pytest
 
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 from tests.worker.scene import Still, claim_ahead
 from windlass import Context, connect
 from windlass.job import JobState, Reason
 from windlass.policy.retry import Retry
 from windlass.queue import Queue
 from windlass.store.protocol import Edit, Want
-
-PATIENCE = 30
 
 
 @contextlib.contextmanager
@@ -47,9 +44,8 @@ def test_f06_a_slow_type_keeps_to_its_pool_and_the_others_keep_their_pace(queue:
 
     with queue.worker(threads=2, pools=["slow=slow:2"]) as worker:
         waiting = [slow.enqueue() for _ in range(20)]
-        begun = time.monotonic()
         assert [quick.enqueue().result(PATIENCE) for _ in range(10)] == ["done"] * 10
-        assert time.monotonic() - begun < PATIENCE / 2
+        assert sum(each.state is JobState.COMPLETED for each in waiting) == 0, "the slow ones still run"
         assert {pool.name: pool.slots for pool in worker.parts.pools} == {"pool slow": 2, "threads": 2}
         assert max(pool.busy for pool in worker.parts.pools if pool.name == "pool slow") <= 2
         released.set()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import PATIENCE
 from tests.worker import childjobs
 from tests.worker.scene import Still
 from windlass.config import PoolConfig, parse_pool
@@ -19,8 +20,6 @@ from windlass.queue import Queue
 from windlass.worker.budget import Budget, machine_memory
 from windlass.worker.health import SILENT_SECONDS, examine
 from windlass.worker.probe import Probe, parse_address
-
-PATIENCE = 30
 
 
 def test_a_pool_is_read_from_words() -> None:
@@ -90,7 +89,7 @@ def test_no_more_jobs_are_claimed_than_fit_the_memory(queue: Queue) -> None:
             pause.wait(0.002)
         assert all(handle.wait(PATIENCE).state is JobState.COMPLETED for handle in others)
         assert pool.shares_memory
-    assert [handle.result(1) for handle in handles] == [each + 1 for each in range(6)]
+    assert [handle.result(PATIENCE) for handle in handles] == [each + 1 for each in range(6)]
     assert most <= 1
 
 
@@ -162,7 +161,7 @@ def test_the_probe_says_what_it_is_told() -> None:
 
 def ask(port: int, path: str) -> tuple[int, Any]:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE) as answer:
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         with error:

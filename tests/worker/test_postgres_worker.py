@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import pytest
 
 from tests.servers import postgres
+from tests.waiting import PATIENCE
 from windlass.job import JobState
 from windlass.queue import Queue
 from windlass.store.protocol import Filter
 
-PATIENCE = 60.0
 UNFINISHED = (JobState.PENDING, JobState.PROCESSING)
 
 

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import PATIENCE
 from windlass import Context, FatalError, InvalidValue, JobState, JobUnsuccessful, Queue
-
-LONG = 30.0
 
 
 @pytest.fixture
@@ -35,11 +34,11 @@ def test_jobs_run_as_long_as_the_block_lasts(queue: Queue) -> None:
 
     early = add.enqueue(1, 2)
     with queue.worker(concurrency=4):
-        assert early.result(timeout=LONG) == 3
+        assert early.result(timeout=PATIENCE) == 3
         late = repeat.enqueue("ab")
-        assert late.result(timeout=LONG) == {"id": late.id, "text": "abab"}
+        assert late.result(timeout=PATIENCE) == {"id": late.id, "text": "abab"}
         with pytest.raises(JobUnsuccessful, match=r"dead \(exception\).*FatalError: no"):
-            fail.enqueue().result(timeout=LONG)
+            fail.enqueue().result(timeout=PATIENCE)
     assert add.enqueue(1, 2).state is JobState.PENDING
 
 
@@ -55,7 +54,7 @@ def test_a_handler_enqueues_further_jobs(queue: Queue) -> None:
 
     with queue.worker():
         count_down.enqueue(3)
-        assert last.wait(LONG)
+        assert last.wait(PATIENCE)
 
 
 def test_hooks_are_called_around_the_work(queue: Queue) -> None:
@@ -74,7 +73,7 @@ def test_hooks_are_called_around_the_work(queue: Queue) -> None:
         said.append("work")
 
     with queue.worker():
-        work.enqueue().wait(timeout=LONG)
+        work.enqueue().wait(timeout=PATIENCE)
     assert said == ["start", "work", "stop"]
 
 
@@ -88,7 +87,7 @@ def test_types_are_in_the_catalogue_once_a_worker_has_started(queue: Queue) -> N
 
 def test_shell_commands_run_where_they_are_switched_on(tmp_path: Path) -> None:
     with Queue(f"sqlite:///{tmp_path}/jobs.db", shell=True) as queue, queue.worker():  # noqa: S604
-        result = queue.enqueue("shell", {"command": ["echo", "hi"]}).result(timeout=LONG)
+        result = queue.enqueue("shell", {"command": ["echo", "hi"]}).result(timeout=PATIENCE)
     assert result["stdout"] == "hi\n"
 
 
@@ -132,5 +131,5 @@ def test_a_worker_serves_only_the_types_that_it_was_given(queue: Queue) -> None:
     unserved = report.enqueue()
     with queue.worker(types=["mail.*"]) as worker:
         assert worker.types == ("mail.send",)
-        send.enqueue().wait(timeout=LONG)
+        send.enqueue().wait(timeout=PATIENCE)
     assert unserved.state is JobState.PENDING

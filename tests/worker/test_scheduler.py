@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 
+from tests.waiting import PATIENCE
 from windlass import connect
 from windlass.clock import ManualClock
 from windlass.connect import Opened
@@ -71,7 +72,7 @@ def test_a_worker_is_told_by_its_look_when_the_next_fire_time_comes(
         seen = opened.store.look("me", {})
         assert seen.next_fire == timedelta(seconds=-1)
         scheduler.saw(seen.next_fire)
-        assert ticked.wait(10)
+        assert ticked.wait(PATIENCE)
     finally:
         scheduler.loop.stop()
 

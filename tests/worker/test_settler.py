@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import PATIENCE
 from tests.worker.scene import Still
 from windlass import connect
 from windlass.clock import ManualClock
@@ -21,8 +22,6 @@ from windlass.job import Error, JobState, Reason
 from windlass.outcome import Again
 from windlass.queue import Queue
 from windlass.store.protocol import Settlement
-
-PATIENCE = 30
 
 
 @contextlib.contextmanager

@@ -13,7 +13,8 @@ import msgspec
 import psutil
 import pytest
 
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
+from tests.worker.scene import let_time_be_over
 from windlass.job import MAX_RESULT, Job, JobState, Output, Reason
 from windlass.outcome import Raised, Returned
 from windlass.queue import Queue
@@ -22,13 +23,20 @@ from windlass.worker.guard import Guard
 from windlass.worker.shell import CommandFailed, _result
 from windlass.worker.tail import KEPT
 
-PATIENCE = 20
-
 
 def run(queue: Queue, command: str | list[str], **fields: Any) -> Job:
     """Run a command once, to its end."""
     handle = queue.enqueue("shell", {"command": command, **fields}, max_attempts=1)
     with queue.worker():
+        return handle.wait(PATIENCE)
+
+
+def run_past_its_time(queue: Queue, command: str, begun: Path) -> Job:
+    """Run a command whose time is over once it has made a file."""
+    handle = queue.enqueue("shell", {"command": command}, max_attempts=1)
+    with queue.worker() as worker:
+        until(begun.exists, "the command begins")
+        let_time_be_over(worker.parts)
         return handle.wait(PATIENCE)
 
 
@@ -141,18 +149,19 @@ def test_a_failure_carries_its_output() -> None:
 
 def test_a_command_past_its_timeout_is_killed_with_its_whole_group(queue: Queue, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
-    command = f"sleep 100 & echo $! $$ > {pids}; echo began; sleep 100"
-    job = run(queue, command, timeout=0.5)
+    command = f"sleep 100 & echo $! $$ > {pids}.new; echo began; mv {pids}.new {pids}; sleep 100"
+    job = run_past_its_time(queue, command, pids)
     assert job.state is JobState.DEAD
     assert job.error is not None
-    assert (job.error.reason, job.error.message) == (Reason.TIMEOUT, "Command timed out after 0.5s")
+    assert (job.error.reason, job.error.message) == (Reason.TIMEOUT, "Command timed out after 300s")
     assert job.history[0].output is not None
     assert job.history[0].output.stdout == "began\n"
     assert all(gone(int(pid)) for pid in pids.read_text().split())
 
 
-def test_a_command_that_ignores_the_request_to_end_is_killed(queue: Queue) -> None:
-    job = run(queue, "trap '' TERM; while :; do sleep 0.05; done", timeout=0.2)
+def test_a_command_that_ignores_the_request_to_end_is_killed(queue: Queue, tmp_path: Path) -> None:
+    deaf = tmp_path / "deaf"
+    job = run_past_its_time(queue, f"trap '' TERM; touch {deaf}; while :; do sleep 0.05; done", deaf)
     assert job.error is not None
     assert job.error.reason is Reason.TIMEOUT
     assert job.history[0].output is not None

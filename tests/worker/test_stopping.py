@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from tests.waiting import until
-from tests.worker.scene import Still
+from tests.waiting import PATIENCE, until
+from tests.worker.scene import Still, let_time_be_over
 from tests.worker.stores import on_both
 from windlass.context import Context, Stopping
-from windlass.job import JobState, Reason
+from windlass.job import Job, JobState, Reason
 from windlass.queue import Queue
+from windlass.queue.jobtype import Enqueueable
 from windlass.worker import Worker
 
-PATIENCE = 20
 url = on_both
 
 
@@ -26,15 +26,25 @@ def held(worker: Worker) -> int:
     return sum(pool.held for pool in worker.parts.pools)
 
 
+def timed_out(job_type: Enqueueable[[]], worker: Worker, entered: threading.Event) -> Job:
+    """A job in the midst of which its time is over, once it has ended."""
+    handle = job_type.options(max_attempts=1).enqueue()
+    assert entered.wait(PATIENCE)
+    let_time_be_over(worker.parts)
+    return handle.wait(PATIENCE)
+
+
 # --- timeouts ---
 
 
 def test_a_thread_past_its_deadline_is_stopped_by_an_exception_that_finally_blocks_see(queue: Queue) -> None:
     seen: list[str] = []
+    entered = threading.Event()
 
-    @queue.job(timeout=0.2)
+    @queue.job(timeout=250)
     def spin() -> None:
         try:
+            entered.set()
             while True:
                 pass
         except Exception:
@@ -44,28 +54,29 @@ def test_a_thread_past_its_deadline_is_stopped_by_an_exception_that_finally_bloc
             seen.append("cleaned up")
 
     with queue.worker() as worker:
-        job = spin.options(max_attempts=1).enqueue().wait(PATIENCE)
+        job = timed_out(spin, worker, entered)
         until(lambda: held(worker) == 0)
     assert job.state is JobState.DEAD
     assert job.error is not None
-    assert job.error.reason is Reason.TIMEOUT
-    assert "0.2 s" in job.error.message
+    assert (job.error.reason, job.error.message) == (Reason.TIMEOUT, "stopped after its timeout of 250 s")
     assert seen == ["cleaned up"]
 
 
 def test_a_coroutine_past_its_deadline_is_cancelled(queue: Queue) -> None:
     seen: list[str] = []
+    entered = threading.Event()
 
-    @queue.job(timeout=0.1)
+    @queue.job
     async def wait() -> None:
         try:
+            entered.set()
             await asyncio.sleep(PATIENCE)
         except asyncio.CancelledError:
             seen.append("cancelled")
             raise
 
     with queue.worker() as worker:
-        job = wait.options(max_attempts=1).enqueue().wait(PATIENCE)
+        job = timed_out(wait, worker, entered)
         until(lambda: held(worker) == 0)
     assert job.error is not None
     assert job.error.reason is Reason.TIMEOUT
@@ -75,7 +86,7 @@ def test_a_coroutine_past_its_deadline_is_cancelled(queue: Queue) -> None:
 def test_a_stuck_thread_is_settled_at_once_and_keeps_its_slot_until_it_ends(queue: Queue) -> None:
     stuck, entered = threading.Event(), threading.Event()
 
-    @queue.job(timeout=0.1)
+    @queue.job
     def hang() -> str:
         entered.set()
         stuck.wait(PATIENCE)
@@ -86,8 +97,7 @@ def test_a_stuck_thread_is_settled_at_once_and_keeps_its_slot_until_it_ends(queu
         return "done"
 
     with queue.worker(threads=2) as worker:
-        job = hang.options(max_attempts=1).enqueue().wait(PATIENCE)
-        assert entered.is_set()
+        job = timed_out(hang, worker, entered)
         assert job.state is JobState.DEAD
         assert (held(worker), worker.parts.pools[0].room(time.monotonic())) == (1, 1)
         assert other.enqueue().result(PATIENCE) == "done", "the other slot works on"
@@ -99,19 +109,20 @@ def test_a_stuck_thread_is_settled_at_once_and_keeps_its_slot_until_it_ends(queu
 
 def test_a_coroutine_that_swallows_its_cancellation_is_settled_and_held_too(queue: Queue) -> None:
     release: list[asyncio.Event] = []
-    swallowed = threading.Event()
+    entered, swallowed = threading.Event(), threading.Event()
 
-    @queue.job(timeout=0.1)
+    @queue.job
     async def stubborn() -> None:
         release.append(asyncio.Event())
         try:
+            entered.set()
             await release[0].wait()
         except asyncio.CancelledError:
             swallowed.set()
             await release[0].wait()
 
     with queue.worker() as worker:
-        job = stubborn.options(max_attempts=1).enqueue().wait(PATIENCE)
+        job = timed_out(stubborn, worker, entered)
         assert job.state is JobState.DEAD
         assert swallowed.wait(PATIENCE)
         assert held(worker) == 1
@@ -121,31 +132,38 @@ def test_a_coroutine_that_swallows_its_cancellation_is_settled_and_held_too(queu
 
 def test_a_timed_out_attempt_is_retried_like_any_failure(queue: Queue) -> None:
     calls: list[int] = []
+    entered = threading.Event()
 
-    @queue.job(timeout=0.1, name="slow")
+    @queue.job(name="slow")
     async def slow(ctx: Context) -> str:
         calls.append(ctx.attempt)
         if ctx.attempt == 1:
+            entered.set()
             await asyncio.sleep(PATIENCE)
         return "second time lucky"
 
     queue.store.set_setting("slow.retry.base", "0s")
     queue.store.set_setting("slow.retry.jitter", "0s")
-    with queue.worker():
+    with queue.worker() as worker:
         handle = slow.enqueue()
+        assert entered.wait(PATIENCE)
+        let_time_be_over(worker.parts)
         assert handle.result(PATIENCE) == "second time lucky"
     assert calls == [1, 2]
     assert [attempt.outcome for attempt in handle.get().history] == ["retry", "completed"]
 
 
 def test_a_handler_that_returns_early_because_its_time_is_over_has_not_succeeded(queue: Queue) -> None:
-    @queue.job(timeout=0.1)
+    entered = threading.Event()
+
+    @queue.job
     def obedient(ctx: Context) -> str:
+        entered.set()
         ctx.wait_cancelled(PATIENCE)
         return "half of it"
 
-    with queue.worker():
-        job = obedient.options(max_attempts=1).enqueue().wait(PATIENCE)
+    with queue.worker() as worker:
+        job = timed_out(obedient, worker, entered)
     assert job.state is JobState.DEAD
     assert job.result is None
 
@@ -153,7 +171,7 @@ def test_a_handler_that_returns_early_because_its_time_is_over_has_not_succeeded
 # --- cancel while running ---
 
 
-def test_a_running_thread_is_cancelled_within_the_heartbeat(queue: Queue) -> None:
+def test_a_running_thread_is_cancelled(queue: Queue) -> None:
     entered = threading.Event()
 
     @queue.job
@@ -165,10 +183,8 @@ def test_a_running_thread_is_cancelled_within_the_heartbeat(queue: Queue) -> Non
     with queue.worker():
         handle = loop_for_ever.enqueue()
         assert entered.wait(PATIENCE)
-        began = time.monotonic()
         assert queue.cancel(handle.id).done is False
         assert handle.wait(PATIENCE).state is JobState.CANCELLED
-        assert time.monotonic() - began < 5
 
 
 def test_a_running_coroutine_is_cancelled(queue: Queue) -> None:
@@ -247,7 +263,7 @@ def test_the_exception_never_strikes_the_next_job_or_our_own_code(queue: Queue) 
         handles.append(close_call.options(max_attempts=1).enqueue(number))
         handles.append(bystander.options(max_attempts=1).enqueue(number))
     with queue.worker(threads=2) as worker:
-        jobs = [handle.wait(60) for handle in handles]
+        jobs = [handle.wait(PATIENCE) for handle in handles]
         until(lambda: held(worker) == 0)
     assert all(job.state is JobState.COMPLETED for job in jobs[1::2]), "a bystander was struck"
     assert all(
@@ -259,18 +275,20 @@ def test_the_exception_never_strikes_the_next_job_or_our_own_code(queue: Queue) 
 
 def test_the_exception_passes_through_a_handlers_except_exception(queue: Queue) -> None:
     caught: list[str] = []
+    entered = threading.Event()
 
-    @queue.job(timeout=0.1)
+    @queue.job
     def greedy() -> None:
         while True:
             try:
+                entered.set()
                 while True:
                     pass
             except Exception:  # noqa: BLE001 - what many handlers do
                 caught.append("oops")
 
     with queue.worker() as worker:
-        job = greedy.options(max_attempts=1).enqueue().wait(PATIENCE)
+        job = timed_out(greedy, worker, entered)
         until(lambda: held(worker) == 0)
     assert job.state is JobState.DEAD
     assert caught == []
@@ -298,7 +316,7 @@ def test_the_exception_never_strikes_where_it_would_leave_a_lock_taken(queue: Qu
     logger = logging.getLogger("tests.stopping")
     logger.addHandler(log)
 
-    @queue.job(timeout=0.3)
+    @queue.job
     def talks() -> None:
         logger.warning("one")
         while True:
@@ -306,8 +324,13 @@ def test_the_exception_never_strikes_where_it_would_leave_a_lock_taken(queue: Qu
 
     log.acquire()
     with queue.worker() as worker:
-        job = talks.options(max_attempts=1).enqueue().wait(PATIENCE)
-        assert (job.state, held(worker), log.entered.is_set()) == (JobState.DEAD, 1, True)
+        handle = talks.options(max_attempts=1).enqueue()
+        assert log.entered.wait(PATIENCE)
+        # From there it is a step to where it waits for the lock.
+        threading.Event().wait(0.5)
+        let_time_be_over(worker.parts)
+        job = handle.wait(PATIENCE)
+        assert (job.state, held(worker)) == (JobState.DEAD, 1)
         # Now the thread gets the lock; an exception waiting for it would strike before it could let go again.
         log.release()
         until(lambda: held(worker) == 0)
@@ -319,8 +342,11 @@ def test_the_exception_never_strikes_where_it_would_leave_a_lock_taken(queue: Qu
 
 @pytest.mark.parametrize("wait", ["event", "loop"])
 def test_a_thread_that_only_waits_is_broken_off_all_the_same(queue: Queue, wait: str) -> None:
-    @queue.job(timeout=0.1)
+    entered = threading.Event()
+
+    @queue.job
     def waits() -> None:
+        entered.set()
         while True:
             if wait == "event":
                 threading.Event().wait(0.05)
@@ -328,7 +354,7 @@ def test_a_thread_that_only_waits_is_broken_off_all_the_same(queue: Queue, wait:
                 asyncio.run(asyncio.sleep(0.05))
 
     with queue.worker() as worker:
-        waits.options(max_attempts=1).enqueue().wait(PATIENCE)
+        assert timed_out(waits, worker, entered).state is JobState.DEAD
         until(lambda: held(worker) == 0)
 
 

@@ -12,12 +12,12 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from tests.waiting import PATIENCE
 from windlass import Context, FatalError, Queue
 from windlass.observe import tracing
 from windlass.store.protocol import Filter
 
 CALLERS = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-PATIENCE = 20
 
 
 class Spans:

@@ -1,9 +1,10 @@
 """What can an operator do? Every verb once; the command line and all other surfaces translate it."""
 
 from windlass.ops.bulk import Bulk, Verb
-from windlass.ops.ops import Ops, SettingValue, Ties
+from windlass.ops.ops import Ops, Ties
 from windlass.ops.overview import FleetSummary, Overview, TypeStatus, WorkerHealth
 from windlass.ops.schedules import Schedules, ScheduleStatus, ScheduleWish
+from windlass.ops.tuning import SettingValue
 from windlass.pace import Pace
 
 __all__ = [

@@ -15,7 +15,7 @@ from windlass.ops import signals
 from windlass.ops.overview import Overview, WorkerHealth
 from windlass.settings import ALL, Settings, read
 from windlass.store.examining import DatabaseHealth
-from windlass.store.protocol import StoreStatus
+from windlass.store.keeping import StoreStatus
 
 if TYPE_CHECKING:
     from windlass.ops.ops import Ops

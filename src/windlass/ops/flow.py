@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from windlass import settings
 from windlass.checks import check_limit_key, check_type
 from windlass.errors import InvalidValue, Refused, UnknownType
+from windlass.ops.tuning import TuningVerbs
 from windlass.policy.limit import Limit, key_limits, limit_from
 from windlass.registry import SHELL
 from windlass.settings import ALL, KEY
@@ -15,25 +16,10 @@ from windlass.settings import ALL, KEY
 if TYPE_CHECKING:
     from windlass.job import TypeInfo
     from windlass.store.flow import Breaker, BreakerState, Pause
-    from windlass.store.protocol import Store
 
 
-class FlowVerbs:
+class FlowVerbs(TuningVerbs):
     """The verbs about types rather than jobs. Workers follow within a second."""
-
-    store: Store
-
-    def _who(self, by: str | None) -> str:
-        raise NotImplementedError
-
-    def _wake(self) -> None:
-        raise NotImplementedError
-
-    def set_settings(
-        self, changes: Mapping[str, str | None], *, by: str | None = None, why: str = ""
-    ) -> None:
-        """Set several settings, all or none."""
-        raise NotImplementedError
 
     def pause(self, job_type: str, *, by: str | None = None, why: str = "") -> Pause:
         """Start no more jobs of a type; they are still accepted, and those that run go on."""

@@ -15,11 +15,10 @@ from windlass.clock import Clock, SystemClock
 from windlass.config import ring
 from windlass.errors import ConfirmationNeeded, InvalidValue, JobNotFound, WorkerNotFound
 from windlass.job import HIGHEST_PRIORITY, Job, TypeInfo, View
-from windlass.ops import keys
+from windlass.ops.access import AccessVerbs
 from windlass.ops.bulk import Bulk, Verb, act_on_all, matching, narrowed
 from windlass.ops.evidence import judged
 from windlass.ops.flow import FlowVerbs
-from windlass.ops.keys import KeyWish
 from windlass.ops.local import Stop, local_workers, stop, with_the_gone_dead
 from windlass.ops.observing import ObservingVerbs
 from windlass.ops.oncall import OncallVerbs
@@ -28,29 +27,12 @@ from windlass.ops.schedules import Schedules, with_schedules
 from windlass.ops.signals import Signals, gather
 from windlass.pace import Pace
 from windlass.payload import pack, seal, validate
-from windlass.store.access import ApiKey, AuditPage
 from windlass.store.batches import BatchInfo
 from windlass.store.handling import Progress
-from windlass.store.protocol import (
-    Acted,
-    Counts,
-    Edit,
-    Filter,
-    Retention,
-    Store,
-    StoreStatus,
-    WorkerInfo,
-)
+from windlass.store.keeping import Retention, StoreStatus
+from windlass.store.protocol import Acted, Counts, Edit, Filter, Store, WorkerInfo
 from windlass.upkeep import ticks
 from windlass.wakeup.protocol import Wakeup
-
-
-class SettingValue(msgspec.Struct, frozen=True):
-    """A run-time setting: its effective value, and whether an operator stored it."""
-
-    name: str
-    value: Any
-    stored: bool
 
 
 class Ties(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +43,7 @@ class Ties(msgspec.Struct, frozen=True, kw_only=True):
     waits_for: tuple[str, ...] = ()
 
 
-class Ops(OncallVerbs, FlowVerbs, ObservingVerbs):
+class Ops(OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
     """Every operator verb. `by` names who acts in the records; without one it is the operating system's user.
 
     Jobs are named by id or key. Verbs that change one raise JobNotFound and WrongState.
@@ -263,67 +245,6 @@ class Ops(OncallVerbs, FlowVerbs, ObservingVerbs):
         """Stop this store's workers on this machine, each as gently as a shutdown is, and wait for them."""
         return stop(local_workers(self.workers()), within=within, clock=self._clock)
 
-    # --- settings -------------------------------------------------------------------------------
-
-    def settings(self) -> list[SettingValue]:
-        """Every run-time setting with its effective value: the general ones, then those for single types."""
-        stored = self.store.settings()
-        effective = settings.read(stored).values
-        general = [
-            SettingValue(name, effective.get(name, default), name in stored) for name, default in _DEFAULTS
-        ]
-        special = sorted(name for name in effective if name not in settings.DEFAULTS)
-        return general + [SettingValue(name, effective[name], stored=True) for name in special]
-
-    def setting_problems(self) -> list[str]:
-        """Stored settings that cannot be used, in words."""
-        return list(settings.read(self.store.settings()).problems)
-
-    def set_setting(self, name: str, value: str, *, by: str | None = None, why: str = "") -> None:
-        """Set a run-time setting; it holds until it is set again or reset."""
-        self.set_settings({name: value}, by=by, why=why)
-
-    def reset_setting(self, name: str, *, by: str | None = None, why: str = "") -> None:
-        """Forget what was set: code or default hold again."""
-        self.set_settings({name: None}, by=by, why=why)
-
-    def set_settings(
-        self, changes: Mapping[str, str | None], *, by: str | None = None, why: str = ""
-    ) -> None:
-        """Set several, all or none; None resets one."""
-        settled = settings.check_changes(self.store.settings(), changes)
-        self._refuse_idle(settled)
-        if settled:
-            self.store.set_settings(settled, by=self._who(by), why=why)
-            self._wake()
-
-    # --- who may, and who did -------------------------------------------------------------------
-
-    def create_key(self, wish: KeyWish, *, by: str | None = None, why: str = "") -> tuple[ApiKey, str]:
-        """Make an API key; its secret is told now and never again."""
-        new, secret = keys.made(wish)
-        return self.store.add_api_key(new, by=self._who(by), why=why), secret
-
-    def keys(self) -> list[ApiKey]:
-        """Every API key, the newest first, ended ones too."""
-        return self.store.api_keys()
-
-    def revoke_key(
-        self, key_id: str, *, after: timedelta = timedelta(0), by: str | None = None, why: str = ""
-    ) -> ApiKey:
-        """End an API key, now or after a time in which another one takes over."""
-        if after > keys.LONGEST:
-            raise InvalidValue("after", f"{after.days}d", f"at most {keys.LONGEST.days}d")
-        return self.store.revoke_api_key(key_id, after, by=self._who(by), why=why)
-
-    def audit(
-        self, *, target: str = "", who: str = "", verb: str = "", limit: int = 50, cursor: str | None = None
-    ) -> AuditPage:
-        """Who did what, newest first; a job may be named by its key."""
-        job = self.store.get(target) if target else None
-        name = target if job is None else job.id
-        return self.store.audit(target=name, who=who, verb=verb, limit=limit, cursor=cursor)
-
     # --- the store ------------------------------------------------------------------------------
 
     def retention(self) -> Retention:
@@ -431,4 +352,3 @@ def _system_user() -> str:
 
 MOST_COUNTED = 1_000_000
 _QUOTED = 5
-_DEFAULTS = tuple(settings.DEFAULTS.items())

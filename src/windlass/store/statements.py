@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 _HERE = Path(__file__).parent
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_][a-z0-9_]*)")
 
 
-def load(dialect: str) -> dict[str, str]:
+@cache
+def load(dialect: str) -> Mapping[str, str]:
     """The statements of one dialect by name."""
     statements: dict[str, str] = {}
     for path in sorted((_HERE / "sql").glob("*.sql"), key=lambda path: path.name.count(".")):

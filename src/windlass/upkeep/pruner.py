@@ -9,7 +9,8 @@ from datetime import timedelta
 
 from windlass import settings
 from windlass.loop import Loop
-from windlass.store.protocol import Retention, Store
+from windlass.store.keeping import Retention
+from windlass.store.protocol import Store
 from windlass.upkeep import ticks
 
 log = logging.getLogger("windlass.pruner")

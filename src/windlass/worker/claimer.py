@@ -28,6 +28,8 @@ log = logging.getLogger("windlass.claimer")
 GIVEN_BACK_AFTER = 1.0
 # A claim whose answer was lost may be written as long after: a server that stood still ends what it began.
 _DOUBT_SECONDS = 20.0
+# Most are written in a moment, and then jobs wait for us: the looks are close together at first.
+_DOUBT_FIRST = 0.25
 _DOUBT_EVERY = 2.0
 # Jobs without limits shall not pay with each claim for those whose limit is used up.
 _LIMITS_AGAIN = 0.05
@@ -309,11 +311,13 @@ class _Doubt:
         self._clock = clock
         self._until: float | None = None
         self._next = math.inf
+        self._gap = _DOUBT_FIRST
 
     def begin(self) -> None:
         """A claim was sent and not answered: look at once, and again for as long as it may be written."""
         self._next = self._clock.monotonic()
         self._until = None
+        self._gap = _DOUBT_FIRST
 
     def due(self) -> bool:
         """Whether it is time to look."""
@@ -324,7 +328,8 @@ class _Doubt:
         now = self._clock.monotonic()
         if self._until is None:
             self._until = now + _DOUBT_SECONDS
-        self._next = now + _DOUBT_EVERY if now < self._until else math.inf
+        self._next = now + self._gap if now < self._until else math.inf
+        self._gap = min(2 * self._gap, _DOUBT_EVERY)
 
     def wait(self) -> float:
         """Seconds until the next look."""

@@ -16,7 +16,8 @@ from windlass.payload.reference import split_reference
 from windlass.store.batches import BatchInfo, NewBatch
 from windlass.store.flow import Depths
 from windlass.store.http.wire import Wire
-from windlass.store.protocol import Acted, Enqueued, Filter, Page, StoreStatus
+from windlass.store.keeping import StoreStatus
+from windlass.store.protocol import Acted, Enqueued, Filter, Page
 
 T = TypeVar("T")
 _MOST_AT_ONCE = 100

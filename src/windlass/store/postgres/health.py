@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from windlass.clock import from_micros
 from windlass.errors import InvalidValue, StoreUnavailable
 from windlass.store.examining import DatabaseHealth, DatabaseSetting, OpenTransaction, TableHealth
+from windlass.store.keeping import StoreStatus
 from windlass.store.moving import State
 from windlass.store.postgres import schema
 from windlass.store.postgres.address import MARK
-from windlass.store.protocol import StoreStatus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

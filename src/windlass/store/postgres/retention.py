@@ -17,8 +17,8 @@ from windlass.store.verbs import chaining, upkeep
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from windlass.store.keeping import Retention
     from windlass.store.postgres.session import Connection, PostgresTx
-    from windlass.store.protocol import Retention
     from windlass.store.transaction import Row
 
 DAY = 86_400_000_000

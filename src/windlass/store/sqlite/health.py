@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windlass.errors import InvalidValue, StoreUnavailable
-from windlass.store import statements
 from windlass.store.examining import DatabaseHealth, DatabaseSetting, TableHealth
-from windlass.store.protocol import StoreStatus
+from windlass.store.keeping import StoreStatus
 from windlass.store.sqlite import schema, seal
-from windlass.store.sqlite.connection import MEMORY, SqliteTx, open_connection, translated
+from windlass.store.sqlite.connection import MEMORY, open_connection, translated
 from windlass.store.sqlite.library import has_wal_reset_bug, sqlite3, version_text
 
 if TYPE_CHECKING:
@@ -36,10 +35,11 @@ def status(
     connection: sqlite3.Connection, path: str, known: Sequence[Migration], most: int = _MOST_COUNTED
 ) -> StoreStatus:
     """Size, versions and warnings; jobs are counted up to `most`."""
-    sizes = SqliteTx(connection, statements.load(schema.DIALECT), 0).row("sizes", limit=most)
+    tx = schema.transaction(connection)
+    sizes = tx.row("sizes", limit=most)
     assert sizes is not None  # noqa: S101 - an aggregate has a row
     found = schema.look(connection, known)
-    moved = connection.execute("select state, place from windlass_moves").fetchone()
+    moved = tx.row("move")
     return StoreStatus(
         url=f"sqlite:///{path}",
         kind="sqlite",
@@ -50,7 +50,7 @@ def status(
         live=sizes["live"],
         archived=sizes["archived"],
         moved_to=moved["place"] if moved else None,
-        notes=tuple(_notes(path) + ([seal.note(*moved)] if moved else [])),
+        notes=tuple(_notes(path) + ([seal.note(moved["state"], moved["place"])] if moved else [])),
     )
 
 
@@ -113,7 +113,7 @@ def backup(source: str, path: str) -> None:
 def check(connection: sqlite3.Connection) -> list[str]:
     """What is wrong with the stored data."""
     problems = [row[0] for row in connection.execute("pragma integrity_check") if row[0] != "ok"]
-    tx = SqliteTx(connection, statements.load(schema.DIALECT), 0)
+    tx = schema.transaction(connection)
     problems += [f"job {row['id']} is both live and archived" for row in tx.rows("check_twice")]
     problems += [
         f"key {row['key']!r} belongs to job {row['job_id']}, which is gone" for row in tx.rows("check_keys")

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from windlass.errors import StoreMismatch, StoreUnavailable
-from windlass.store import migration
-from windlass.store.sqlite.connection import MEMORY
+from windlass.store import migration, statements
+from windlass.store.sqlite.connection import MEMORY, SqliteTx
 from windlass.store.sqlite.library import sqlite3
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def look(connection: sqlite3.Connection, known: Sequence[Migration]) -> Schema:
 
 def is_there(connection: sqlite3.Connection) -> bool:
     """Whether the file has tables of ours."""
-    return _has_table(connection, "windlass_schema")
+    return _says(connection, "has_schema")
 
 
 def prepare(
@@ -35,7 +35,7 @@ def prepare(
     """Bring a new file up to the newest schema; refuse one that this code must not touch."""
     if is_there(connection):
         migration.check(look(connection, known), path)
-    elif create or _is_empty(connection):
+    elif create or _says(connection, "is_empty"):
         bring_up(connection, path, clock, known)
     else:
         raise StoreMismatch(
@@ -65,7 +65,7 @@ def bring_up(
 
 def _set_up(connection: sqlite3.Connection, path: str) -> None:
     """What can only be chosen while a file is new: room that is given back, and the write-ahead log."""
-    if _is_empty(connection):
+    if _says(connection, "is_empty"):
         connection.execute("pragma auto_vacuum = incremental")
     mode = connection.execute("pragma journal_mode = wal").fetchone()[0]
     if path != MEMORY and mode != "wal":
@@ -111,10 +111,8 @@ def _exclusive(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def _note(connection: sqlite3.Connection, each: Migration, clock: Clock) -> None:
-    connection.execute(
-        "insert or ignore into windlass_schema (number, name, kind, applied_at) values (?, ?, ?, ?)",
-        (each.number, each.name, each.kind.value, clock.micros()),
-    )
+    tx = transaction(connection, clock.micros())
+    tx.change("note_migration", number=each.number, name=each.name, kind=each.kind.value, now=tx.now)
 
 
 def _each(text: str) -> Iterator[str]:
@@ -129,15 +127,14 @@ def _each(text: str) -> Iterator[str]:
 def _applied(connection: sqlite3.Connection) -> dict[int, str] | None:
     if not is_there(connection):
         return None
-    return {
-        row["number"]: row["kind"] for row in connection.execute("select number, kind from windlass_schema")
-    }
+    return {row["number"]: row["kind"] for row in transaction(connection).rows("applied")}
 
 
-def _has_table(connection: sqlite3.Connection, name: str) -> bool:
-    found = connection.execute("select 1 from sqlite_master where type = 'table' and name = ?", (name,))
-    return found.fetchone() is not None
+def _says(connection: sqlite3.Connection, question: str) -> bool:
+    [(answer,)] = (row.values() for row in transaction(connection).rows(question))
+    return bool(answer)
 
 
-def _is_empty(connection: sqlite3.Connection) -> bool:
-    return connection.execute("select 1 from sqlite_master limit 1").fetchone() is None
+def transaction(connection: sqlite3.Connection, now: int = 0) -> SqliteTx:
+    """Our statements on a connection, for who looks at a file without a store."""
+    return SqliteTx(connection, statements.load(DIALECT), now)

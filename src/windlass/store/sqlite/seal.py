@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from windlass.errors import StoreMoved, StoreUnavailable
+from windlass.store import statements
 from windlass.store.moving import State
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def refusal(connection: sqlite3.Connection, error: Exception) -> StoreError | No
     """What an error means if it was the seal that stopped a write, in words; None if it was not."""
     if getattr(error, "sqlite_errorcode", None) != _RAISED:
         return None
-    found = connection.execute("select state, place from windlass_moves").fetchone()
+    found = connection.execute(statements.load("sqlite")["move"]).fetchone()
     if found is None:
         return None
     [path] = [row["file"] for row in connection.execute("pragma database_list") if row["name"] == "main"]

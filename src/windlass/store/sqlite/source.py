@@ -38,6 +38,7 @@ class SqliteSource:
         if not Path(self._path).is_file():
             raise StoreUnavailable(f"there is no store at {self._path}; only a file can be moved")
         self._connection = open_connection(self._path)
+        self._tx = schema.transaction(self._connection)
         try:
             with translated(self._path):
                 migration.check(schema.look(self._connection, migration.load(schema.DIALECT)), self._path)
@@ -47,35 +48,28 @@ class SqliteSource:
 
     def mark(self) -> Mark | None:
         with translated(self._path):
-            row = self._connection.execute("select id, state, place, began_at from windlass_moves").fetchone()
+            row = self._tx.row("move")
         return None if row is None else msgspec.convert(dict(row), Mark)
 
     def begin(self, mark: Mark) -> None:
         with self._writing() as connection:
             if self.mark() is not None:
                 raise Refused(f"{self._path} is being moved by somebody else")
-            connection.execute(
-                "insert into windlass_moves (id, state, place, began_at) values (?, ?, ?, ?)",
-                (mark.id, mark.state.value, mark.place, mark.began_at),
+            self._tx.change(
+                "begin_move", id=mark.id, state=mark.state.value, place=mark.place, began_at=mark.began_at
             )
             for statement in seal.put_on():
                 connection.execute(statement)
 
     def change(self, move: str, before: State, after: State) -> None:
-        with self._writing() as connection:
-            done = connection.execute(
-                "update windlass_moves set state = ? where id = ? and state = ?",
-                (after.value, move, before.value),
-            )
-            if done.rowcount != 1:
+        with self._writing():
+            done = self._tx.change("change_move", id=move, before=before.value, after=after.value)
+            if done != 1:
                 raise Refused(f"the move of {self._path} was taken back, or is carried on by somebody else")
 
     def take_back(self, move: str) -> None:
         with self._writing() as connection:
-            gone = connection.execute(
-                "delete from windlass_moves where id = ? and state in ('closing', 'closed')", (move,)
-            )
-            if gone.rowcount != 1:
+            if self._tx.change("take_back_move", id=move) != 1:
                 raise Refused(f"the move of {self._path} is over: it cannot be taken back")
             for statement in seal.take_off():
                 connection.execute(statement)
@@ -113,12 +107,8 @@ class SqliteSource:
 
     def highest(self) -> int:
         with translated(self._path):
-            [highest] = self._connection.execute(
-                "select max(seq) from (select max(seq) as seq from windlass_jobs"
-                " union all select max(seq) from windlass_archive"
-                " union all select value from windlass_numbers where name = 'seq')"
-            ).fetchone()
-        return int(highest or 0)
+            [row] = self._tx.rows("highest_seq")
+        return int(row["seq"] or 0)
 
     def close(self) -> None:
         self._connection.close()

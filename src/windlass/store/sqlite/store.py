@@ -10,7 +10,8 @@ from windlass.clock import SystemClock, from_micros
 from windlass.errors import Refused, StoreUnavailable
 from windlass.store import migration, statements
 from windlass.store.bridge import across
-from windlass.store.protocol import Claimed, StoreStatus
+from windlass.store.keeping import StoreStatus
+from windlass.store.protocol import Claimed
 from windlass.store.shared import SharedVerbs
 from windlass.store.sqlite import files, forks, guest, health, schema
 from windlass.store.sqlite import handling as own
@@ -35,14 +36,8 @@ if TYPE_CHECKING:
     from windlass.clock import Clock
     from windlass.job import Lease, NewJob
     from windlass.store.examining import DatabaseHealth
-    from windlass.store.protocol import (
-        Enqueued,
-        Look,
-        Retention,
-        Settlement,
-        Vitals,
-        Want,
-    )
+    from windlass.store.keeping import Retention
+    from windlass.store.protocol import Enqueued, Look, Settlement, Vitals, Want
 
 T = TypeVar("T")
 

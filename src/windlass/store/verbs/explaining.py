@@ -15,7 +15,7 @@ from windlass.settings import ALL, KEY
 from windlass.store import rows
 from windlass.store.explaining import MOST_AHEAD, MOST_NAMED, Ahead, Facts, Held, Pace, Parent
 from windlass.store.protocol import ALIVE_WITHIN, NEWEST_VERSION
-from windlass.store.verbs import chaining, fleet, flow, operating, permits, producing, upkeep
+from windlass.store.verbs import fleet, flow, operating, permits, producing, upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 _LIVING = ("running", "draining")
 _MOST_TENANTS = 50
-_MOST_PARENTS = 100
 _NO_END = 2**62
 _MOST_TYPES = 50
 # How fast jobs end is seen from so many of the newest, within this time.
@@ -158,11 +157,10 @@ def _unique(tx: Tx, job: Job) -> tuple[str | None, str | None]:
 
 
 def _parents(tx: Tx, job: Job) -> tuple[Parent, ...]:
-    found = []
-    for parent_id in chaining.waits_for(tx, job.id)[:_MOST_PARENTS]:
-        parent = operating.get_by_id(tx, parent_id)
-        found.append(Parent(id=parent_id, state=None if parent is None else parent.state))
-    return tuple(found)
+    return tuple(
+        Parent(id=row["parent_id"], state=None if row["state"] is None else JobState(row["state"]))
+        for row in tx.rows("parents_states", child_id=job.id)
+    )
 
 
 # --- the line -----------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from windlass.store.protocol import Retention
+    from windlass.store.keeping import Retention
     from windlass.store.transaction import Tx
 
 WORKER_ROWS = timedelta(days=1)

@@ -1,0 +1,86 @@
+"""The archive's days: made ahead, cleared whole."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+from tests.conformance.scene import DONE, a_job, put, put_one, settle, state_of, take, take_one
+from tests.conformance.server import run, store, url
+from windlass import connect
+from windlass.clock import ManualClock
+from windlass.job import JobState
+from windlass.store.keeping import Retention
+from windlass.store.postgres import retention
+from windlass.store.protocol import Filter
+
+__all__ = ["store", "url"]
+WEEK = timedelta(days=7)
+
+
+def days(url: str) -> list[str]:
+    found = run(
+        url, "select inhrelid::regclass::text from pg_inherits where inhparent = 'windlass.archive'::regclass"
+    )
+    return sorted(name for (name,) in found)
+
+
+def test_days_are_made_a_week_ahead_and_when_one_is_missing(url: str) -> None:
+    clock = ManualClock()
+    opened = connect.open(url, clock=clock)
+    with closing(opened):
+        assert days(url)[0] == "windlass.archive_20260101"
+        assert len(days(url)) == 8
+        clock.advance(timedelta(days=20))
+        job = put_one(opened.store)
+        assert settle(opened.store, take_one(opened.store), DONE)
+        assert state_of(opened.store, job.id) is JobState.COMPLETED
+        assert "windlass.archive_20260121" in days(url)
+        clock.advance(timedelta(days=20))
+        opened.store.cancel(put_one(opened.store).id)
+        assert "windlass.archive_20260210" in days(url)
+
+
+def test_a_large_day_goes_whole_with_its_keys_first(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "_LARGE_DAY", 0)
+    clock = ManualClock()
+    opened = connect.open(url, clock=clock)
+    with closing(opened):
+        store = opened.store
+        put(store, *(a_job(key=f"k{number}") for number in range(20)), *(a_job() for _ in range(5)))
+        for lease in take(store, limit=25):
+            assert settle(store, lease, DONE)
+        clock.advance(WEEK + timedelta(hours=23))
+        assert store.prune(Retention(), limit=8) == 0
+        clock.advance(timedelta(hours=2))
+        batches = []
+        while pruned := store.prune(Retention(), limit=8):
+            batches.append(pruned)
+        assert max(batches) <= 8
+        assert sum(batches[:3]) == 20
+        assert "windlass.archive_20260101" not in days(url)
+        assert store.count(Filter(), limit=100) == 0
+        assert store.check() == []
+        assert put_one(store, key="k1").key == "k1"
+
+
+def test_a_detach_that_was_left_half_way_is_finished(url: str) -> None:
+    clock = ManualClock()
+    opened = connect.open(url, clock=clock)
+    with closing(opened):
+        day = "windlass.archive_20260101"
+        with psycopg.connect(url) as reader:
+            reader.execute("select count(*) from windlass.archive")
+            with psycopg.connect(url, autocommit=True) as other:
+                other.execute("set lock_timeout = '200ms'")
+                with pytest.raises(psycopg.Error):
+                    other.execute(
+                        f"alter table windlass.archive detach partition {day} concurrently".encode()
+                    )
+        clock.advance(timedelta(days=30))
+        opened.store.prune(Retention())
+        assert day not in days(url)
+        assert run(url, f"select to_regclass('{day}')") == [(None,)]

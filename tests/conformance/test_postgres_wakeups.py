@@ -1,0 +1,149 @@
+"""How one process tells another of new jobs over PostgreSQL, and how it is noticed that it does not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from contextlib import closing
+
+import psycopg
+import pytest
+
+from tests.conformance.scene import a_job
+from tests.conformance.server import MAJOR, run, store, url
+from tests.servers import pgbouncer, postgres
+from tests.waiting import PATIENCE, until
+from windlass import connect
+from windlass.store.postgres import address
+from windlass.store.postgres.guard import Guard
+from windlass.store.postgres.listener import Listener
+from windlass.store.postgres.store import PostgresStore
+from windlass.store.protocol import Store
+from windlass.wakeup.listen import Listen
+
+__all__ = ["store", "url"]
+
+
+def test_another_process_is_told_of_new_jobs(url: str) -> None:
+    here, there = connect.open(url), connect.open(url)
+    with closing(here), closing(there):
+        told = threading.Event()
+        there.wakeup.subscribe(told.set)
+        # Beginning to listen is itself a hint.
+        assert told.wait(PATIENCE)
+        told.clear()
+        here.wakeup.notify()
+        assert told.wait(PATIENCE)
+
+
+def test_a_listener_that_lost_its_connection_listens_again(url: str) -> None:
+    here, there = connect.open(url), connect.open(url)
+    with closing(here), closing(there):
+        told = threading.Event()
+        there.wakeup.subscribe(told.set)
+        assert told.wait(PATIENCE)
+        told.clear()
+        run(url, "select pg_terminate_backend(pid) from pg_stat_activity where query = 'listen windlass'")
+        # It tells of what it may have missed.
+        assert told.wait(PATIENCE)
+        told.clear()
+        here.wakeup.notify()
+        assert told.wait(PATIENCE)
+
+
+def test_a_job_within_the_callers_transaction_is_told_of_at_its_commit(url: str, store: Store) -> None:
+    there = connect.open(url)
+    with closing(there), psycopg.connect(url) as caller:
+        told = threading.Event()
+        there.wakeup.subscribe(told.set)
+        assert told.wait(PATIENCE)
+        told.clear()
+        store.enqueue_on(caller, [a_job()])
+        assert not told.wait(0.3)
+        caller.commit()
+        assert told.wait(PATIENCE)
+
+
+# --- a listener that hears nothing ----------------------------------------------------------------
+
+
+@pytest.fixture
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("windlass.wakeup.listen._ASK_SECONDS", 0.2)
+    monkeypatch.setattr("windlass.wakeup.listen._ANSWER_SECONDS", 1.0)
+
+
+@pytest.mark.usefixtures("_impatient")
+def test_a_pooler_that_swallows_notifications_is_noticed(url: str) -> None:
+    with pgbouncer.before(postgres.shared(MAJOR), url, lenient=True) as through:
+        guard = Guard()
+        listen = Listen(Listener(address.read(through), guard))
+        listen.subscribe(lambda: None)
+        until(lambda: listen.deaf)
+        listen.close()
+        guard.close()
+
+
+@pytest.mark.usefixtures("_impatient")
+def test_a_connection_whose_other_end_stands_still_is_noticed_and_replaced(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    here, there = connect.open(url), connect.open(url)
+    with closing(here), closing(there):
+        assert isinstance(there.wakeup, Listen)
+        told = threading.Event()
+        there.wakeup.subscribe(told.set)
+        assert told.wait(PATIENCE)
+        listening = "query = 'listen windlass' and datname = current_database()"
+        [(pid,)] = run(url, f"select pid from pg_stat_activity where {listening}")
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            # It is replaced in less time than a look at it takes: the log has both.
+            until(lambda: "wakeup.hears_again" in caplog.messages)
+            assert "wakeup.deaf" in caplog.messages
+            told.clear()
+            here.wakeup.notify()
+            assert told.wait(PATIENCE)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+
+def test_a_listener_with_nothing_between_hears_itself(url: str) -> None:
+    opened = connect.open(url)
+    with closing(opened):
+        assert isinstance(opened.store, PostgresStore)
+        listener = opened.store.listener
+        assert listener is not None
+        listener.hear(0)
+        listener.ask()
+        assert listener.hear(10) == (False, True)
+        listener.tell()
+        assert listener.hear(0.2) == (False, False)
+
+
+def test_a_hint_is_sent_without_waiting_and_told_again_if_its_connection_broke(url: str) -> None:
+    here, there = connect.open(url), connect.open(url)
+    with closing(here), closing(there):
+        assert isinstance(here.store, PostgresStore)
+        assert isinstance(there.store, PostgresStore)
+        teller, hearer = here.store.listener, there.store.listener
+        assert teller is not None
+        assert hearer is not None
+        hearer.hear(0)
+        assert not teller.begin_to_tell(), "there is no connection yet"
+        teller.tell()
+        assert hearer.hear(10) == (True, False)
+        assert teller.begin_to_tell()
+        assert hearer.hear(10) == (True, False)
+        assert not teller.begin_to_tell(), "one at a time"
+        teller.end_telling()
+        telling = (
+            "from pg_stat_activity where query like 'select pg_notify%' and datname = current_database()"
+        )
+        [(ended,)] = run(url, f"select pg_terminate_backend(pid, 5000) {telling}")
+        assert ended
+        teller.begin_to_tell()
+        teller.end_telling()
+        teller.tell()
+        assert hearer.hear(10) == (True, False)
