@@ -4,8 +4,8 @@ One worker runs good jobs, 1,000 at a time: alone; beside a segfault, a hoarder 
 endless loop, a breeder of grandchildren and a coroutine that blocks the loop; and beside strangers: processes
 that have nothing to do with it and take as many of the cores as the bad company did. What a `while True`
 takes of the machine until its timeout is gone for everybody; what this worker adds to it is the difference
-between company and strangers. Printed with it: each story as `windlass show` tells it, and what is left in
-the process table.
+between company and strangers. Printed with it: what became of each of the bad ones, and what is left in the
+process table. Exit 1 if a good job had to wait for more than the processor.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def show() -> int:
     print(f"good jobs beside strangers   {strange}; they took {strange.taken:.2f} of {cores()} cores")
     print(f"good jobs alone again        {again}")
     share = beside.rate / strange.rate
-    print(f"in bad company, of what the machine has left for anybody: {share:.0%}")
+    print(f"in bad company, of what strangers leave: {share:.0%} ({UNDISTURBED:.0%} is undisturbed)")
     for job in ended:
         told = f"{job.error.reason}: {job.error.message}" if job.error else ""
         print(f"  {job.type:10} {job.state:10} after {job.attempts} attempts  {told}")
@@ -143,9 +143,9 @@ def _for(seconds: float) -> Callable[[], bool]:
 
 @contextlib.contextmanager
 def _strangers(taken: float) -> Iterator[None]:
-    """Processes that take so many cores: whole ones, and one that rests in between."""
-    shares = [1.0] * int(taken) + [taken % 1]
-    processes = [subprocess.Popen([sys.executable, "-c", BURN, str(share)]) for share in shares]
+    """Processes that take so many cores together: one a core, which rests whenever it has had its share."""
+    line = [sys.executable, "-c", BURN, str(taken / cores())]
+    processes = [subprocess.Popen(line) for _ in range(cores())]
     try:
         yield
     finally:

@@ -5,17 +5,23 @@
 
 from __future__ import annotations
 
+import _sqlite3
 import asyncio
 import ctypes
+import json
 import os
 import random
 import signal
 import subprocess
 import sys
+import threading
 import time
+from pathlib import Path
+from uuid import uuid4
 
 from windlass import Context, Queue, Retry
 from windlass.worker import run
+from windlass.worker.children.tree import MARK
 
 if os.environ.get("FLEET_SUSPECTS") == "off":
     # To see what it would be like without: no job is ever a suspect.
@@ -127,6 +133,44 @@ def churn_child(number: int) -> None:
         time.sleep(30)
     elif kind < _DIES:
         os._exit(number % 7 + 1)
+
+
+# --- what a worker's process says of its own memory, where it is asked to ---
+
+
+class _Malloc(ctypes.Structure):
+    """As the C library tells it."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t) for name in ("arena", "b", "c", "d", "mapped", "f", "g", "used", "free", "j")
+    )
+
+
+def memory_told() -> dict[str, float]:
+    """Bytes in use and bytes kept for later by the C library, SQLite's part of them, and Python's blocks."""
+    library = ctypes.CDLL(None)
+    library.mallinfo2.restype = _Malloc
+    sqlite = ctypes.CDLL(_sqlite3.__file__)
+    sqlite.sqlite3_memory_used.restype = ctypes.c_int64
+    told = library.mallinfo2()
+    return {
+        "used": told.used + told.mapped,
+        "free": told.free,
+        "sqlite": sqlite.sqlite3_memory_used(),
+        "blocks": sys.getallocatedblocks(),
+    }
+
+
+def _tell_memory(path: Path) -> None:
+    life, fresh = uuid4().hex, path.with_suffix(".new")
+    while True:
+        fresh.write_text(json.dumps(memory_told() | {"life": life}), encoding="utf-8")
+        fresh.replace(path)
+        time.sleep(0.5)
+
+
+if "FLEET_MEMORY" in os.environ and MARK not in os.environ:
+    threading.Thread(target=_tell_memory, args=(Path(os.environ["FLEET_MEMORY"]),), daemon=True).start()
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.crash.app import breed, hang, hold, hold_apart, work, work_apart
+from tests.crash.app import breed, hang, hold, hold_apart, poison, work, work_apart
 from tests.crash.processes import ROOT, Site
 from tests.servers import postgres
 from tests.servers.ports import free_port
@@ -151,6 +151,16 @@ def test_a_fleet_that_dies_at_once_again_and_again_is_given_up(site: Site, tmp_p
     assert "supervisor.gives_up" in site.said()
 
 
+def test_a_fleet_outlives_jobs_that_kill_one_worker_after_the_other(site: Site) -> None:
+    supervisor = site.fleet(3)
+    # Each takes two workers with it before it is a suspect: more than a fleet that cannot begin is given.
+    deadly = site.enqueue(*(poison.draft() for _ in range(3)))
+    until(lambda: all(_state(site, each) is JobState.DEAD for each in deadly), "they have done their worst")
+    assert supervisor.poll() is None
+    [job_id] = site.enqueue(work.draft(0))
+    until(lambda: _state(site, job_id) is JobState.COMPLETED, "it works")
+
+
 def test_the_probe_fails_for_a_worker_that_is_alive_but_stands_still(site: Site) -> None:
     port = free_port()
     site.fleet(2, "--probe", str(port))
@@ -176,6 +186,13 @@ def test_files_that_change_start_the_workers_anew(site: Site, tmp_path: Path) ->
     until(lambda: {worker.pid for worker in site.store.workers()} - {first}, "a new worker joins")
     [job_id] = site.enqueue(work.draft(0))
     until(lambda: _state(site, job_id) is JobState.COMPLETED, "it works")
+    # Half a line was saved: nothing is given up, the next change may mend it.
+    whole = watched.read_text()
+    watched.write_text(whole + "def half(:\n")
+    until(lambda: "supervisor.waits_for_change" in site.said(), "it cannot be loaded")
+    watched.write_text(whole)
+    [job_id] = site.enqueue(work.draft(0))
+    until(lambda: _state(site, job_id) is JobState.COMPLETED, "it works again")
     supervisor.terminate()
     assert supervisor.wait(PATIENCE) == 0
 

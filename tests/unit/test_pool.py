@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from windlass.worker.budget import Budget
 from windlass.worker.pace import ENOUGH_RUNS, FORGOTTEN_AFTER, MOST_AHEAD, Pace
 from windlass.worker.pool import Pool
 from windlass.worker.run import Run
@@ -191,3 +192,38 @@ def test_long_limited_jobs_do_not_keep_short_ones_from_being_claimed_ahead() -> 
     pool.free(a_run(), NOW, was_held=False)
     pool.free(long, NOW, was_held=False)
     assert pool.room(NOW) == before + 1
+
+
+def test_what_was_claimed_ahead_in_vain_makes_it_claim_less_ahead_for_a_while() -> None:
+    pace = Pace()
+    for _ in range(ENOUGH_RUNS):
+        pace.note("t", 0.001, NOW)
+    whole = pace.ahead(1, NOW)
+    pace.miss(NOW)
+    # What one tick gives back in pieces counts once.
+    pace.miss(NOW + 0.5)
+    assert pace.ahead(1, NOW) == whole // 2
+    for second in range(1, 31):
+        pace.miss(NOW + second)
+    assert pace.ahead(1, NOW + 30) < whole / 50
+    pace.note("t", 0.001, NOW + 60)
+    assert pace.ahead(1, NOW + 60) == whole
+
+
+def test_what_fits_the_memory_is_asked_for_together_and_only_the_rest_ahead() -> None:
+    budget = Budget(1000)
+    pool = Pool("all", {"t": 1, "big": 1, "huge": 1}, 4, budget=budget, memory={"big": 300, "huge": 900})
+    assert list(pool.portions(NOW)) == [({"t": 1, "big": 1, "huge": 1}, 1), ({"t": 1}, 4)]
+    budget.take(200)
+    assert list(pool.portions(NOW)) == [({"t": 1, "big": 1}, 2), ({"t": 1}, 4), ({"huge": 1}, 0)]
+    budget.take(800)
+    assert list(pool.portions(NOW)) == [({"t": 1}, 4), ({"big": 1, "huge": 1}, 0)]
+
+
+def test_a_job_that_keeps_memory_while_it_waits_goes_before_those_that_keep_nothing() -> None:
+    pool = Pool("all", {"t": 1, "big": 1}, 1, budget=Budget(1000), memory={"big": 300})
+    [last] = pool.offer([a_run()])
+    usual, big = a_run(), a_run("big")
+    assert pool.offer([usual, big]) == []
+    assert pool.free(last, NOW, was_held=False) == [big]
+    assert pool.free(big, NOW, was_held=False) == [usual]

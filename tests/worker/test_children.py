@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import errno
+import gc
 import logging
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -26,6 +29,8 @@ from windlass.outcome import Lost, Policy, decide
 from windlass.policy.retry import Retry
 from windlass.queue import Queue
 from windlass.store.protocol import Settlement, Want
+from windlass.worker.children.child import Child
+from windlass.worker.children.errand import Errand
 from windlass.worker.children.tree import descendants
 
 url = on_both
@@ -277,6 +282,50 @@ def test_neighbours_of_a_crash_never_notice(queue: Queue) -> None:
         good = [add.enqueue(each, 1) for each in range(60)]
         assert [each.result(PATIENCE) for each in good] == [each + 1 for each in range(60)]
         assert {each.wait(PATIENCE).state for each in crashes} == {JobState.DEAD}
+
+
+def test_a_dead_child_is_let_go_without_a_search_for_garbage(queue: Queue) -> None:
+    crash = queue.job(executor="process", max_attempts=1)(childjobs.segfault)
+    with queue.worker(processes=1):
+        gc.collect()
+        gc.disable()
+        try:
+            crash.enqueue().wait(PATIENCE)
+            until(lambda: not any(type(each) in (Errand, Child) for each in gc.get_objects()), "all are gone")
+        finally:
+            gc.enable()
+
+
+def test_a_child_that_dies_between_two_jobs_leaves_nothing_behind(queue: Queue) -> None:
+    pid = queue.job(executor="process", max_attempts=1)(childjobs.pid)
+    here = psutil.Process()
+    with queue.worker(processes=1):
+        first = pid.enqueue().result(PATIENCE)
+        files = here.num_fds()
+        os.kill(first, signal.SIGKILL)
+        until(lambda: gone(first), "it is dead")
+        assert pid.enqueue().result(PATIENCE) != first
+        assert not psutil.pid_exists(first)
+        assert here.num_fds() == files
+
+
+def test_a_child_that_cannot_be_taken_up_is_not_left_behind(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add = queue.job(executor="process", max_attempts=1)(childjobs.add)
+    begun: list[int] = []
+
+    def no_more(pid: int) -> int:
+        begun.append(pid)
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "pidfd_open", no_more)
+    with queue.worker(processes=1):
+        reason, message = error(add.enqueue(1, 2).wait(PATIENCE))
+        assert (reason, "Too many open files" in message) == (Reason.CHILD_CRASHED, True)
+        assert not psutil.pid_exists(begun[0])
+        monkeypatch.undo()
+        assert add.enqueue(1, 2).result(PATIENCE) == 3
 
 
 def test_an_application_that_cannot_be_imported_is_told(

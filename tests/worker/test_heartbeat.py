@@ -11,6 +11,7 @@ from tests.worker.scene import LEASE, Still, another_worker, claim_ahead
 from windlass.job import Job, JobState, Reason
 from windlass.outcome import Done
 from windlass.store.protocol import Settlement, WorkerInfo
+from windlass.worker.parts import ENDLESS_SECONDS
 
 
 def row(still: Still, name: str | None = None) -> WorkerInfo:
@@ -153,6 +154,22 @@ def test_a_job_that_does_not_end_when_asked_is_settled_without_it(still: Still) 
     still.settle()
     assert still.job(job).state is JobState.CANCELLED
     assert still.parts.pools[0].held == 1
+
+
+def test_threads_that_do_not_end_are_a_leak_only_when_they_have_gone_on_for_a_while(still: Still) -> None:
+    still.build(most_held=1)
+    jobs = still.put(2)
+    still.run_claimed(2)
+    for job in jobs:
+        still.store.cancel(job.id)
+    still.pass_time(4)
+    still.parts.warden.tick()
+    assert still.parts.pools[0].held == 2
+    still.pass_time(ENDLESS_SECONDS)
+    assert still.drains == 0, "they may be late"
+    still.pass_time(1)
+    assert still.drains == 1
+    assert still.parts.held_too_much
 
 
 def test_a_request_to_a_job_that_waits_for_a_slot_keeps_it_from_running(still: Still) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import struct
 import threading
 import urllib.error
 import urllib.request
@@ -60,12 +62,13 @@ def test_a_full_pool_leaves_its_jobs_to_others(still: Still) -> None:
 
 def test_a_budget_is_what_its_jobs_have_promised() -> None:
     budget = Budget(1000)
-    assert budget.fits(300) == 3
     budget.take(300)
     budget.take(None)
-    assert (budget.fits(300), budget.fits(800)) == (2, 0)
+    assert budget.left == 700
+    budget.take(800)
+    assert budget.left == 0
     budget.give_back(300)
-    assert budget.fits(800) == 1
+    assert budget.left == 200
 
 
 def test_the_machine_has_memory() -> None:
@@ -91,6 +94,17 @@ def test_no_more_jobs_are_claimed_than_fit_the_memory(queue: Queue) -> None:
         assert pool.shares_memory
     assert [handle.result(PATIENCE) for handle in handles] == [each + 1 for each in range(6)]
     assert most <= 1
+
+
+def test_a_type_that_declares_memory_waits_for_its_turn_and_no_longer(queue: Queue) -> None:
+    big = queue.job(executor="process", memory="100MB", name="big")(childjobs.pid)
+    small = queue.job(name="small")(lambda: threading.Event().wait(0.002))
+    with queue.worker(concurrency=1):
+        others = [small.enqueue() for _ in range(300)]
+        urgent = big.options(priority=9).enqueue()
+        urgent.wait(PATIENCE)
+        waiting = [handle for handle in others if queue.get(handle.id).state is JobState.PENDING]
+        assert waiting, "it was not the last"
 
 
 def test_a_type_that_could_never_fit_is_refused_when_the_worker_starts(queue: Queue) -> None:
@@ -142,6 +156,33 @@ def test_an_address_is_read(text: str, address: tuple[str, int]) -> None:
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(InvalidValue, match="--probe"):
         parse_address(text)
+
+
+def test_the_probe_listens_on_ipv6_and_minds_nobody_who_does_not_wait(
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    entered, left = threading.Event(), threading.Event()
+
+    def answer() -> tuple[bool, Any]:
+        entered.set()
+        left.wait(PATIENCE)
+        return True, {"ok": "x" * 1_000_000}
+
+    probe = Probe(("::1", 0), answer, lambda: "")
+    probe.start()
+    try:
+        with socket.create_connection(("::1", probe.port)) as caller:
+            caller.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+            entered.wait(PATIENCE)
+            # Gone, with a reset instead of a farewell.
+            caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        left.set()
+        with urllib.request.urlopen(f"http://[::1]:{probe.port}/health", timeout=PATIENCE) as told:
+            assert told.status == 200
+    finally:
+        probe.close()
+    assert caplog.messages == []
+    assert capfd.readouterr().err == ""
 
 
 def test_the_probe_says_what_it_is_told() -> None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from tests.worker.scene import Still
+from tests.worker.scene import PATIENCE, Still
+from windlass.config import ring
 from windlass.errors import InvalidValue
 from windlass.job import Job
 from windlass.policy.verify import make_verify
 from windlass.store.signalling import Verdicts
+from windlass.worker.verifier import Verifier
 
 
 class Mailbox:
@@ -148,6 +152,73 @@ def test_an_async_check_runs_on_the_loop_of_the_jobs(still: Still) -> None:
     assert (found.matched, found.mismatched) == (1, 1)
 
 
+def impatient(still: Still, patience: float) -> Verifier:
+    """A verifier that waits for so many seconds."""
+    parts, loop = still.parts, still.parts.caller.coroutines
+    return Verifier(still.store, parts.handlers, loop, ring, parts.ledger, patience=patience)
+
+
+def test_a_check_that_does_not_end_holds_up_nobody_and_is_counted(
+    still: Still, caplog: pytest.LogCaptureFixture
+) -> None:
+    ends, asked = threading.Event(), list[str]()
+
+    def hang(job: Job) -> bool:
+        asked.append(job.type)
+        return ends.wait(60) and job.type == "mail"
+
+    still.handler(lambda: None, "mail", verify=hang, sample=1)
+    still.handler(lambda: None, "post", verify=lambda: True, sample=1)
+    still.build()
+    for name in ("mail", "mail", "post"):
+        still.put(job_type=name)
+    still.parts.claimer.hint()
+    still.parts.claimer.tick()
+    still.until(still.parts.idle)
+    still.settle()
+    still.clock.advance(60)
+    verifier = impatient(still, 0.1)
+    with caplog.at_level(logging.WARNING, "windlass"):
+        while verifier.tick() is not None:
+            pass
+    # One of its type hangs; the other one is not asked meanwhile, and other types are.
+    assert asked == ["mail"]
+    found = {each.type: each for each in still.store.sight(timedelta(0)).verdicts}
+    assert (found["mail"].waiting, found["post"].matched) == (2, 1)
+    [record] = [each for each in caplog.records if each.getMessage() == "check.hung"]
+    assert "in hang" in vars(record)["stack"]
+    still.parts.ledger.tick()
+    assert still.store.totals()["mail", "checks_hung"] == 1
+    # When it has ended, its type is checked again.
+    ends.set()
+    still.clock.advance(60)
+
+    def all_matched() -> bool:
+        verifier.tick()
+        return {each.type: each for each in still.store.sight(timedelta(0)).verdicts}["mail"].matched == 2
+
+    still.until(all_matched)
+
+
+def test_an_async_check_that_does_not_end_is_cancelled(still: Still) -> None:
+    cancelled = threading.Event()
+
+    async def hang() -> bool:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+        return True
+
+    build(still, hang)
+    run(still, "a@b.c")
+    still.clock.advance(60)
+    impatient(still, 1.0).tick()
+    assert cancelled.wait(PATIENCE)
+    assert verdict(still).waiting == 1
+
+
 def test_a_verifier_that_was_killed_is_followed_by_the_next(still: Still) -> None:
     mailbox = Mailbox()
     build(still, mailbox.arrived)
@@ -213,7 +284,7 @@ def test_the_share_is_met_and_always_alike() -> None:
 def test_a_type_without_a_check_has_no_verifier(still: Still) -> None:
     still.build()
     assert not still.parts.verifier.wanted
-    assert still.parts.verifier.loop not in still.parts.loops
+    assert still.parts.verifier.loop not in (*still.parts.loops, *still.parts.telling)
 
 
 @pytest.mark.parametrize(

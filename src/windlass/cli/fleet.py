@@ -42,7 +42,7 @@ def supervise_here(
         count,
         exit_after=config.exit_after.total_seconds(),
         died=_HandBack(here.queue).after,
-        changed=Changes(Path.cwd(), clock.monotonic) if watch else lambda: None,
+        changed=Changes(Path.cwd(), clock.monotonic) if watch else None,
         environment=_shares(here, count),
         clock=clock,
     )
@@ -75,11 +75,16 @@ class _HandBack:
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
 
-    def after(self, pid: int) -> None:
-        """Hand back what the worker with this number held; if the store is away, the others do it later."""
-        within(_HAND_BACK_SECONDS, lambda: self._try(pid), "hand-back")
+    def after(self, pid: int) -> bool:
+        """Hand back what the worker with this number held; if the store is away, the others do it later.
 
-    def _try(self, pid: int) -> None:
+        Answers whether it had entered the fleet, as far as the store can tell.
+        """
+        found: list[bool] = []
+        within(_HAND_BACK_SECONDS, lambda: found.append(self._try(pid)), "hand-back")
+        return not found or found[0]
+
+    def _try(self, pid: int) -> bool:
         queue, place = self._queue, this_place()
         try:
             gone = [
@@ -98,3 +103,5 @@ class _HandBack:
             ledger.tick()
         except StoreError as error:
             log.warning("supervisor.not_handed_back", extra={"pid": pid, "error": str(error)})
+            return True
+        return bool(gone)

@@ -53,6 +53,7 @@ EVENTS = (
         "check.mismatched", "warning", "A completed job had not done what it should, says its type's check"
     ),
     Event("check.failed", "warning", "A check raised, and is made again"),
+    Event("check.hung", "warning", "A check does not end; until it does, its type is not checked here"),
     Event("check.given_up", "warning", "A check was tried often enough, or the job's record is gone"),
     # Workers.
     Event("worker.started", "info", "A worker is in the fleet and claims its `types`"),
@@ -82,6 +83,7 @@ EVENTS = (
     Event("claim.released_unknown", "warning", "A claim's answer was lost; its jobs were given back"),
     Event("child.started", "info", 'A process for jobs with `executor="process"` is there'),
     Event("guard.lost", "warning", "The process that would end children after a kill is gone"),
+    Event("probe.failed", "error", "The answer to a probe could not be made"),
     Event("thread.failed", "error", "A thread of ours raised"),
     Event("thread.refused", "warning", "The system gives no more threads"),
     Event("loop.blocked", "warning", "A handler blocks the event loop; `stack` shows where"),
@@ -91,8 +93,12 @@ EVENTS = (
     # Fleets.
     Event("supervisor.started", "info", "So many `workers` are kept running"),
     Event("worker.restarting", "info or warning", "A worker has ended (`ending`), and is started anew"),
+    Event("worker.not_started", "warning", "The machine has no room for a worker just now; tried again"),
     Event("worker.ended", "info", "A worker has ended because it was asked to"),
     Event("supervisor.reloads", "info", "A file has `changed`: workers are started anew"),
+    Event(
+        "supervisor.waits_for_change", "warning", "Workers cannot begin; the next changed file may mend it"
+    ),
     Event("supervisor.kills", "error", "Workers did not end in time"),
     Event("supervisor.gives_up", "error", "Workers die as soon as they begin"),
     Event(

@@ -70,6 +70,7 @@ COUNTED: tuple[Metric, ...] = (
         names.MISMATCHED,
         "Completed jobs that had not done what they should",
     ),
+    _of_type("windlass_checks_hung_total", names.CHECKS_HUNG, "Checks that did not end in time"),
     _of_all("windlass_leases_renewed_total", names.RENEWED, "Leases of long jobs that were renewed"),
     _of_all("windlass_leases_lost_total", names.LOST, "Leases that were lost while their job ran"),
     _of_all("windlass_workers_lost_total", names.WORKERS_LOST, "Workers that were declared dead"),

@@ -27,6 +27,7 @@ LATE = "late"
 # What came of verification samples.
 MATCHED = "matched"
 MISMATCHED = "mismatched"
+CHECKS_HUNG = "checks_hung"
 # Of all of them together.
 RENEWED = "renewed"
 LOST = "lost"

@@ -18,10 +18,11 @@ class Budget:
         self._lock = threading.Lock()
         self._taken = 0
 
-    def fits(self, memory: int) -> int:
-        """How many more jobs that declare so much would fit."""
+    @property
+    def left(self) -> int:
+        """What is promised to nobody."""
         with self._lock:
-            return max(0, self.size - self._taken) // memory
+            return max(0, self.size - self._taken)
 
     def take(self, memory: int | None) -> None:
         """A job that declares so much was claimed."""

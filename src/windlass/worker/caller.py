@@ -34,8 +34,14 @@ class Caller:
         if on_loop:
             self.coroutines.start(on_loop)
 
+    def carried(self) -> list[Run]:
+        """Those whose work goes on at this moment, settled or not."""
+        return [*self.threads.carried(), *self.coroutines.carried()]
+
     def _done(self, run: Run, result: Result) -> None:
         """A run's work has really ended."""
+        # An errand knows its run: the two would keep each other, and with them a dead child's buffers.
+        run.carrier = None
         first = self._runner.finish(run, result)
         was_held = not first and run.started is not None
         if was_held:

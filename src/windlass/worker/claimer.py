@@ -257,8 +257,11 @@ class Claimer:
 
     def _give_back(self, received_before: float) -> None:
         for feed in self._feeds.values():
-            for run in feed.pool.take_back(received_before):
+            stale = feed.pool.take_back(received_before)
+            for run in stale:
                 self._runner.give_back(run)
+            if stale:
+                feed.pool.pace.miss(self._clock.monotonic())
 
     def _release_unknown(self) -> None:
         """Give back leases in our name that we never learned of; no claim is under way on this thread."""

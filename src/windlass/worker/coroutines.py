@@ -58,6 +58,10 @@ class Coroutines:
         self._inbox.extend(runs)
         self._loop.call_soon_threadsafe(self._take)
 
+    def carried(self) -> list[Run]:
+        """Those whose work goes on at this moment, settled or not."""
+        return list(self._tasks)
+
     def halt(self, run: Run) -> bool:
         """Cancel the run's task; if that is swallowed, it is the warden who settles the run."""
         if not self._closed:
@@ -66,7 +70,12 @@ class Coroutines:
 
     def wait(self, coroutine: Coroutine[Any, Any, object], timeout: float | None = None) -> None:
         """Run a coroutine that is no job on the loop, to its end; TimeoutError if that does not come."""
-        asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(timeout)
+        asked = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            asked.result(timeout)
+        finally:
+            # Nobody waits for it any more.
+            asked.cancel()
 
     def check(self) -> None:
         """Ask the loop for a sign of life; name the handler that blocks it, once each time."""

@@ -97,6 +97,8 @@ class Guard:
     def forget(self) -> None:
         """In a child made by fork: let go of the pipe, or the guard would wait for the child's end too."""
         if self._process is not None:
+            # It is the parent's to wait for.
+            self._process.returncode = 0
             self._process = None
             with contextlib.suppress(OSError):
                 os.close(self._pipe)

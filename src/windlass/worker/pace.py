@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 MOST_AHEAD = 500
 SHORT_RUN = 0.020
 LIGHT_RUN = 1.0
@@ -10,6 +12,11 @@ FORGOTTEN_AFTER = 60.0
 # As many as should be through well before they are given back.
 _AHEAD_SECONDS = 0.25
 _WEIGHT_OF_NEWEST = 0.1
+# What was claimed ahead in vain halves what is next, once in so long; it doubles again when that stays away.
+_MISS_SECONDS = 1.0
+_RECOVERY_SECONDS = 5.0
+_MOST_DOUBLINGS = 6
+_SMALLEST_SHARE = 2.0**-_MOST_DOUBLINGS
 _SHORTEST_COUNTED = 0.0001
 
 
@@ -22,6 +29,9 @@ class Pace:
 
     def __init__(self) -> None:
         self._types: dict[str, _Average] = {}
+        # How much of what the averages promise is believed, and since when.
+        self._share = 1.0
+        self._missed = -math.inf
 
     def note(self, job_type: str, seconds: float, now: float) -> None:
         """A job of that type took so long."""
@@ -29,6 +39,15 @@ class Pace:
         if average is None:
             average = self._types[job_type] = _Average()
         average.add(seconds, now)
+
+    def miss(self, now: float) -> None:
+        """Jobs that were claimed ahead have waited in vain: slots come free more slowly than runs are long.
+
+        A child that must be started first, or one long run among many short ones, is in no average.
+        """
+        if now - self._missed >= _MISS_SECONDS:
+            self._share = max(_SMALLEST_SHARE, self._believed(now) / 2)
+            self._missed = now
 
     def is_light(self, job_type: str) -> bool:
         """Whether the jobs of a type are known to take less than a second."""
@@ -43,7 +62,12 @@ class Pace:
         slowest = max((average.careful() for average in self._types.values()), default=SHORT_RUN)
         if slowest >= SHORT_RUN:
             return 0
-        return min(MOST_AHEAD, int(slots * _AHEAD_SECONDS / max(slowest, _SHORTEST_COUNTED)))
+        ahead = min(MOST_AHEAD, int(slots * _AHEAD_SECONDS / max(slowest, _SHORTEST_COUNTED)))
+        return ahead if self._share == 1.0 else int(ahead * self._believed(now))
+
+    def _believed(self, now: float) -> float:
+        doublings = min(_MOST_DOUBLINGS, (now - self._missed) / _RECOVERY_SECONDS)
+        return min(1.0, self._share * 2.0**doublings)
 
 
 class _Average:

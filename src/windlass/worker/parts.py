@@ -33,7 +33,7 @@ from windlass.worker.gates import Gates
 from windlass.worker.guard import Guard
 from windlass.worker.heartbeat import LOOK_EVERY, Heartbeat
 from windlass.worker.pool import Pool
-from windlass.worker.run import Runs
+from windlass.worker.run import Run, Runs
 from windlass.worker.runner import Runner
 from windlass.worker.settler import Settler
 from windlass.worker.shell import Shell
@@ -44,6 +44,9 @@ from windlass.worker.verifier import Verifier
 from windlass.worker.warden import Warden
 
 log = logging.getLogger("windlass.worker")
+
+# Work that has gone on for so long after its job was settled will not end by itself.
+ENDLESS_SECONDS = 10.0
 
 
 class Parts:
@@ -70,6 +73,8 @@ class Parts:
         self.types = {name: handler.version for name, handler in self.handlers.items()}
         self.pools = make_pools(self.handlers, config)
         self.held_too_much = False
+        # Work that goes on although it was settled, and since when it is seen to do so.
+        self._late: dict[Run, float] = {}
         self.app = app_version() or registry.app_version
         self.runs = Runs()
         self.standing = Standing(place.here(), clock)
@@ -93,13 +98,12 @@ class Parts:
         self.reaper = self._make_reaper()
         self.pruner = Pruner(store, self.ticks.note).loop()
         self.scheduler = Scheduler(store, wakeup, self.ticks.note, told=True)
-        self.verifier = Verifier(store, self.handlers, self.caller.coroutines, ring)
+        self.verifier = Verifier(store, self.handlers, self.caller.coroutines, ring, self.ledger)
 
     @property
     def loops(self) -> tuple[Loop, ...]:
         """The threads that repeat themselves, in the order in which they stop; the claimer's stops before."""
         return (
-            *((self.verifier.loop,) if self.verifier.wanted else ()),
             self.pruner,
             self.scheduler.loop,
             self.terms.loop,
@@ -111,8 +115,9 @@ class Parts:
 
     @property
     def telling(self) -> tuple[Loop, ...]:
-        """Those that only tell the store what was seen here; they stop last."""
-        return (self.ticks.loop, self.ledger.loop)
+        """Those that only tell the store what was seen here: nobody waits long for them; they stop last."""
+        checks = (self.verifier.loop,) if self.verifier.wanted else ()
+        return (*checks, self.ticks.loop, self.ledger.loop)
 
     def idle(self) -> bool:
         """Whether nothing runs and nothing waits for a slot."""
@@ -214,11 +219,15 @@ class Parts:
             self._asked_to_drain()
 
     def _leaks(self) -> bool:
-        """Whether so many threads do not end that only a new process helps."""
-        most, held = self._config.most_held, sum(pool.held for pool in self.pools)
-        if most is not None and held > most and not self.held_too_much:
-            self.held_too_much = True
-            log.error("worker.leaks", extra={"held": held, "note": "drains, then is started anew"})
+        """Whether so many threads do not end that only a new process helps. A late end is none yet."""
+        most, now = self._config.most_held, self._clock.monotonic()
+        if most is not None and not self.held_too_much:
+            late = [run for run in self.caller.carried() if not run.open]
+            self._late = {run: self._late.get(run, now) for run in late}
+            held = sum(now - since >= ENDLESS_SECONDS for since in self._late.values())
+            if held > most:
+                self.held_too_much = True
+                log.error("worker.leaks", extra={"held": held, "note": "drains, then is started anew"})
         return self.held_too_much
 
     def _vitals(self) -> Vitals:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from windlass.worker.budget import Budget
 from windlass.worker.pace import Pace
@@ -35,7 +35,7 @@ class Pool:
         self._taken = 0
         self._held = 0
         self._ahead = 0
-        # Of limited types: those that have a slot, and those that wait for one.
+        # Of types that are limited or declare memory: those that have a slot, and those that wait for one.
         self._limited = 0
         self._limited_waiting = 0
 
@@ -67,20 +67,29 @@ class Pool:
             return max(0, self.slots - self._taken - len(self._waiting) + self._ahead)
 
     def portions(self, now: float) -> Iterator[tuple[dict[str, int], int]]:
-        """What to claim: types and how many. Each that declares its memory is asked for by itself."""
+        """What to claim: types and how many. Whatever mix of them comes, it fits the memory that is left."""
+        room = self.room(now)
         if self._budget is None or not self._memory:
-            yield self.types, self.room(now)
+            yield self.types, room
             return
-        plain = {name: version for name, version in self.types.items() if name not in self._memory}
-        if plain:
-            yield plain, self.room(now)
-        for name, memory in self._memory.items():
-            room = min(self.slots - self._taken - len(self._waiting), self._budget.fits(memory))
-            yield {name: self.types[name]}, max(0, room)
+        left = self._budget.left
+        needs = {name: memory for name, memory in self._memory.items() if memory <= left}
+        too_large = self._memory.keys() - needs.keys()
+        if needs:
+            # All that fits at once, so that the store's order decides who is first.
+            yield self._but(too_large), min(self.vacant, left // max(needs.values()))
+        # Only what declares nothing is claimed ahead: the others would keep memory while they wait.
+        if (room := self.room(now)) > 0 and (plain := self._but(self._memory.keys())):
+            yield plain, room
+        if too_large:
+            yield {name: self.types[name] for name in too_large}, 0
+
+    def _but(self, names: Collection[str]) -> dict[str, int]:
+        return {name: version for name, version in self.types.items() if name not in names}
 
     @property
     def vacant(self) -> int:
-        """How many limited jobs could start at once, or nearly.
+        """How many jobs could start at once, or nearly, that are limited or declare memory.
 
         While others are claimed ahead no slot is ever vacant, but many are soon: then limited ones have a
         share, and go before those that wait.
@@ -104,7 +113,7 @@ class Pool:
         with self._lock:
             for run in runs:
                 self._promise(run)
-                if run.limited:
+                if self._is_scarce(run):
                     self._put_before_others(run)
                 else:
                     self._waiting.append(run)
@@ -116,9 +125,10 @@ class Pool:
         with self._lock:
             self._release(run)
             self._taken -= 1
-            self._limited -= run.limited
+            scarce = self._is_scarce(run)
+            self._limited -= scarce
             self._held -= was_held
-            if seconds is not None and not run.limited:
+            if seconds is not None and not scarce:
                 self.pace.note(run.handler.name, seconds, now)
             return self._next()
 
@@ -145,23 +155,27 @@ class Pool:
         return stale
 
     def _put_before_others(self, run: Run) -> None:
-        """A limited job keeps a permit from others while it waits: only more urgent ones go before it."""
+        """It keeps a permit or memory from others while it waits: only more urgent ones go before it."""
         priority = run.lease.job.priority
         place = next(
             (
                 number
                 for number, each in enumerate(self._waiting)
                 if each.lease.job.priority < priority
-                or (each.lease.job.priority == priority and not each.limited)
+                or (each.lease.job.priority == priority and not self._is_scarce(each))
             ),
             len(self._waiting),
         )
         self._waiting.insert(place, run)
         self._limited_waiting += 1
 
+    def _is_scarce(self, run: Run) -> bool:
+        """Whether it takes something from its claim on that others wait for."""
+        return run.limited or run.handler.name in self._memory
+
     def _drop(self, run: Run) -> None:
         self._waiting.remove(run)
-        self._limited_waiting -= run.limited
+        self._limited_waiting -= self._is_scarce(run)
         self._release(run)
 
     def _promise(self, run: Run) -> None:
@@ -177,8 +191,9 @@ class Pool:
         while self._waiting and self._taken < self.slots:
             run = self._waiting.popleft()
             self._taken += 1
-            self._limited += run.limited
-            self._limited_waiting -= run.limited
+            scarce = self._is_scarce(run)
+            self._limited += scarce
+            self._limited_waiting -= scarce
             starting.append(run)
         return starting
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import socket
+import sys
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,6 +14,8 @@ import msgspec
 
 from windlass.errors import InvalidValue
 from windlass.observe.expose import MEDIA_TYPE
+
+log = logging.getLogger("windlass.probe")
 
 _PATHS = frozenset({"/", "/health", "/health/live", "/health/ready"})
 _METRICS = "/metrics"
@@ -55,7 +60,14 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], answer: Answer, exposed: Callable[[], str]) -> None:
         self.answer = answer
         self.exposed = exposed
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, _Asked)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - as the base class has it
+        """Whoever asked did not wait for the answer; a traceback in the log would help nobody."""
+        error = sys.exception()
+        if not isinstance(error, OSError):
+            log.error("probe.failed", exc_info=error)
 
 
 class _Asked(BaseHTTPRequestHandler):

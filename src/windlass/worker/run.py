@@ -174,7 +174,8 @@ class Run:
     def halt(self) -> bool:
         """Break the work off; False if that must be tried again."""
         self.halt_at = math.inf
-        return self.carrier is None or self.carrier.halt(self)
+        carrier = self.carrier
+        return carrier is None or carrier.halt(self)
 
     def close(self, result: Result) -> Result | None:
         """The result to settle, for the first who asks; None for everybody after."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import secrets
 import signal
@@ -28,7 +29,8 @@ log = logging.getLogger("windlass.supervisor")
 RESTART = 75
 WRONG_COMMAND_LINE = 2
 NO_STORE = 3
-# One that died sooner than this after its start died young; so many in a row, and nothing will mend it.
+# One that died sooner than this after its start died young; so many in a row that never came to work, and
+# nothing will mend it. Those that did work may have died of a job, which the store keeps count of.
 YOUNG_SECONDS = 10.0
 MOST_YOUNG_DEATHS = 5
 _LONGEST_PAUSE = 30.0
@@ -48,12 +50,15 @@ class Supervisor:
         count: int,
         *,
         exit_after: float,
-        died: Callable[[int], None],
-        changed: Callable[[], str | None] = lambda: None,
+        died: Callable[[int], bool],
+        changed: Callable[[], str | None] | None = None,
         environment: Mapping[str, str] | None = None,
         clock: Clock,
     ) -> None:
-        """`died` is told the number of a worker that died; `changed` tells of a file to start anew for."""
+        """`died` is told the number of a worker that died, and answers whether it had come to work.
+
+        `changed` tells of a file to start anew for; with it nothing is given up: the next one may mend it.
+        """
         self._command = list(command)
         self._places = [_Place(number) for number in range(1, count + 1)]
         self._exit_after = exit_after
@@ -116,18 +121,28 @@ class Supervisor:
         for place in self._places:
             place.listen(now)
             if place.process is None and not place.done and not self._asked and now >= place.start_at:
-                place.start(self._command, self._environment, now)
+                self._start(place, now)
         if self._asked:
             self._see_them_off(now)
-        elif (path := self._changed()) is not None:
+        elif self._changed is not None and (path := self._changed()) is not None:
             self._start_anew(path)
+
+    def _start(self, place: _Place, now: float) -> None:
+        try:
+            place.start(self._command, self._environment, now)
+        except OSError as error:
+            # The machine has no room for another process just now; those that run go on.
+            place.failures += 1
+            place.start_at = now + pause_after(place.failures, _LONGEST_PAUSE)
+            fields = {"place": place.number, "error": str(error), "again_in": place.start_at - now}
+            log.warning("worker.not_started", extra=fields)
 
     def _bury(self, place: _Place, code: int, now: float) -> None:
         """A worker ended: was that its own will, and when shall another take its place?"""
         process, lived = place.process, now - place.started
-        place.bury()
         if process is None:
             return
+        place.bury(code)
         fields = {
             "pid": process.pid,
             "place": place.number,
@@ -139,25 +154,32 @@ class Supervisor:
             place.done = True
             log.info("worker.ended", extra=fields)
             return
+        worked = True
         if code not in (0, RESTART):
             # What it left running ends first: then its jobs may run elsewhere.
             tree.end_marked(place.mark)
-            self._died(process.pid)
+            worked = self._died(process.pid)
         if not self._asked:
-            self._plan(place, code, lived, now, fields)
+            self._plan(place, code, lived, now, fields, hopeless=not worked and code != NO_STORE)
 
-    def _plan(self, place: _Place, code: int, lived: float, now: float, fields: dict[str, Any]) -> None:
+    def _plan(
+        self, place: _Place, code: int, lived: float, now: float, fields: dict[str, Any], *, hopeless: bool
+    ) -> None:
         young = lived < YOUNG_SECONDS and code not in (0, RESTART)
         place.failures = place.failures + 1 if young else 0
-        self._young_deaths = 0 if not young or code == NO_STORE else self._young_deaths + 1
+        self._young_deaths = self._young_deaths + 1 if young and hopeless else 0
+        place.anew = False
         if code == WRONG_COMMAND_LINE or self._young_deaths >= MOST_YOUNG_DEATHS:
+            if self._changed is not None:
+                place.start_at = math.inf
+                log.warning("supervisor.waits_for_change", extra=fields)
+                return
             log.error("supervisor.gives_up", extra=fields | {"deaths": self._young_deaths})
             self._code = WRONG_COMMAND_LINE if code == WRONG_COMMAND_LINE else 1
             self.request_stop()
             return
         pause = pause_after(place.failures, _LONGEST_PAUSE) if young else 0.0
         place.start_at = now + pause
-        place.anew = False
         self.restarts += 1
         level = logging.INFO if code in (0, RESTART) else logging.WARNING
         log.log(level, "worker.restarting", extra=fields | {"again_in": pause, "restarts": self.restarts})
@@ -168,6 +190,7 @@ class Supervisor:
             for place in self._places:
                 place.signal(signal.SIGTERM)
         elif now >= self._kill_at:
+            self._kill_at = now + _MARGIN_SECONDS
             log.error("supervisor.kills", extra={"places": [each.number for each in self._places]})
             self.abandon()
 
@@ -178,6 +201,8 @@ class Supervisor:
                 place.anew = True
                 place.signal(signal.SIGTERM)
             place.done = False
+            place.start_at, place.failures = 0.0, 0
+        self._young_deaths = 0
 
 
 class _Place:
@@ -198,8 +223,8 @@ class _Place:
         self._last: tuple[float, Health] | None = None
 
     def start(self, command: Sequence[str], environment: Mapping[str, str], now: float) -> None:
-        self._reports, theirs = os.pipe()
-        os.set_blocking(self._reports, False)
+        reports, theirs = os.pipe()
+        os.set_blocking(reports, False)
         # The mark is the beginning of all marks of its processes.
         self.mark = secrets.token_hex(8)
         told = Supervised(os.getpid(), self.mark, theirs).told()
@@ -208,12 +233,19 @@ class _Place:
             self.process = subprocess.Popen(
                 command, env={**environment, VARIABLE: told}, pass_fds=(theirs,), process_group=0
             )
+        except BaseException:  # wall: whatever kept it from starting, no pipe is left open
+            os.close(reports)
+            raise
         finally:
             os.close(theirs)
+        self._reports = reports
         self.started = now
         self._last = None
 
-    def bury(self) -> None:
+    def bury(self, code: int) -> None:
+        if self.process is not None:
+            # Reaped by us and not by it: else it would be missed.
+            self.process.returncode = code
         self.process = None
         os.close(self._reports)
         self._heard = b""

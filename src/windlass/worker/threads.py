@@ -27,7 +27,7 @@ class Threads:
         # What the starter of the worker has set is seen by every job; what a job sets, by that job alone.
         self._base = contextvars.copy_context()
         self._lock = threading.Lock()
-        self._hands = 0
+        self._hands: list[_Hand] = []
         self._open = 0
         self.inbox: SimpleQueue[Run | None] = SimpleQueue()
 
@@ -35,7 +35,7 @@ class Threads:
         """Hand a run to a thread. Only for runs that have a slot."""
         with self._lock:
             self._open += 1
-            able = self._open <= self._hands or self._grow()
+            able = self._open <= len(self._hands) or self._grow()
         if able:
             self.inbox.put(run)
         else:
@@ -54,17 +54,23 @@ class Threads:
     def close(self) -> None:
         """Let the threads end as they come free."""
         with self._lock:
-            for _ in range(self._hands):
+            for _ in self._hands:
                 self.inbox.put(None)
+
+    def carried(self) -> list[Run]:
+        """Those whose work goes on at this moment, settled or not."""
+        with self._lock:
+            return [run for hand in self._hands if (run := hand.carried) is not None]
 
     def _grow(self) -> bool:
         """One more thread; if the system gives none, those that are there must do, if there are any."""
+        hand = _Hand(self, f"windlass-job-{len(self._hands) + 1}")
         try:
-            _Hand(self, f"windlass-job-{self._hands + 1}").start()
+            hand.start()
         except RuntimeError as error:
-            log.warning("thread.refused", extra={"threads": self._hands, "error": str(error)})
-            return self._hands > 0
-        self._hands += 1
+            log.warning("thread.refused", extra={"threads": len(self._hands), "error": str(error)})
+            return bool(self._hands)
+        self._hands.append(hand)
         return True
 
 
@@ -77,6 +83,8 @@ class _Hand:
         self._lock = threading.Lock()
         self._run: Run | None = None
         self._thrown = False
+        # From the moment on at which it is taken up until everything about it is done.
+        self.carried: Run | None = None
 
     def start(self) -> None:
         self._thread.start()
@@ -104,11 +112,13 @@ class _Hand:
     def _work(self) -> None:
         while (run := self._threads.inbox.get()) is not None:
             try:
+                self.carried = run
                 run.carrier = self
                 self._threads.end(run, self._guarded(run))
             except Exception:  # wall: a slot outlives any job
                 log.exception("thread.failed", extra=run.lease.fields)
             # An idle thread must not keep the last job's payload alive.
+            self.carried = None
             del run
 
     def _guarded(self, run: Run) -> Result:

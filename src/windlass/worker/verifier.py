@@ -1,13 +1,17 @@
 """Did completed jobs do what they should? Samples of them are checked here, some time after their end.
 
 The sample was written with the completion, so none is forgotten: whoever takes it has five minutes, and if no
-verdict has come by then, the next one takes it.
+verdict has come by then, the next one takes it. A check that does not end is left to itself on its thread;
+until it does end, nothing of its type is checked here, so there is at most one such thread for each type.
 """
 
 from __future__ import annotations
 
 import inspect
 import logging
+import sys
+import threading
+import traceback
 from collections.abc import Callable, Coroutine, Mapping
 from datetime import timedelta
 from typing import Any
@@ -16,6 +20,8 @@ import msgspec
 
 from windlass.job import Job, named
 from windlass.loop import Loop
+from windlass.observe import names
+from windlass.observe.ledger import Ledger
 from windlass.payload import Ring
 from windlass.registry import Handler
 from windlass.store.protocol import Store
@@ -30,6 +36,10 @@ _JITTER = 0.2
 _TAKEN_FOR = timedelta(minutes=5)
 _AFTER_ERROR = timedelta(minutes=1)
 _MOST_TAKES = 5
+# So long is waited for one, which is much less than the time for which it is ours.
+PATIENCE_SECONDS = 60.0
+# One on the loop is cancelled a little sooner, so that its thread ends in time.
+_SHARE_ON_LOOP = 0.9
 
 
 class Verifier:
@@ -41,12 +51,19 @@ class Verifier:
         handlers: Mapping[str, Handler],
         coroutines: Coroutines,
         ring: Callable[[], Ring],
+        ledger: Ledger,
+        *,
+        patience: float = PATIENCE_SECONDS,
     ) -> None:
         self._store = store
         self._handlers = {name: handler for name, handler in handlers.items() if handler.verify is not None}
         self._next = tuple(self._handlers)
         self._coroutines = coroutines
         self._ring = ring
+        self._ledger = ledger
+        self._patience = patience
+        # Checks that have not ended in time, by type.
+        self._hung: dict[str, _Asked] = {}
         self.loop = Loop("verifier", self.tick, every=_EVERY, jitter=_JITTER)
 
     @property
@@ -65,7 +82,9 @@ class Verifier:
 
         One at a time: what waits behind a slow check here would be taken by another worker meanwhile.
         """
-        checks = self._store.take_checks(self._next, limit=1, again=_TAKEN_FOR)
+        self._hung = {name: asked for name, asked in self._hung.items() if not asked.ended}
+        open_types = tuple(name for name in self._next if name not in self._hung)
+        checks = self._store.take_checks(open_types, limit=1, again=_TAKEN_FOR) if open_types else []
         for check in checks:
             # The next time it is the others' turn first, however much there is to check of this type.
             behind = self._next.index(check.type) + 1
@@ -79,12 +98,19 @@ class Verifier:
             # Its record is gone, or it has taken so many workers with it.
             self._end(check, job, Verdict.UNKNOWN)
             return
-        try:
-            matched = ask(self._handlers[check.type], job, self._ring, self._awaited)
-        except Exception as error:  # noqa: BLE001 # wall: the application's own code, which may raise anything
-            self._failed(check, job, error)
+        asked = _Asked(lambda: ask(self._handlers[check.type], job, self._ring, self._awaited))
+        if not asked.wait(self._patience):
+            self._hang(check, job, asked)
+        elif asked.error is not None:
+            self._failed(check, job, asked.error)
         else:
-            self._end(check, job, Verdict.MATCHED if matched else Verdict.MISMATCHED)
+            self._end(check, job, Verdict.MATCHED if asked.matched else Verdict.MISMATCHED)
+
+    def _hang(self, check: Check, job: Job, asked: _Asked) -> None:
+        self._hung[check.type] = asked
+        self._ledger.count_each([check.type], names.CHECKS_HUNG)
+        log.warning("check.hung", extra=named(job) | {"seconds": self._patience, "stack": asked.stack()})
+        self._failed(check, job, TimeoutError(f"it has not ended after {self._patience:g} s"))
 
     def _awaited(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """On the loop that the jobs share, whose clients and connections it may use."""
@@ -93,10 +119,10 @@ class Verifier:
         async def keep() -> None:
             answers.append(await coroutine)
 
-        self._coroutines.wait(keep(), _TAKEN_FOR.total_seconds())
+        self._coroutines.wait(keep(), _SHARE_ON_LOOP * self._patience)
         return answers[0]
 
-    def _failed(self, check: Check, job: Job, error: Exception) -> None:
+    def _failed(self, check: Check, job: Job, error: BaseException) -> None:
         told = {"error": f"{type(error).__name__}: {error}", "tries": check.takes}
         log.warning("check.failed", extra=named(job) | told)
         if check.takes >= _MOST_TAKES:
@@ -111,6 +137,37 @@ class Verifier:
         if verdict is not Verdict.MATCHED:
             mismatched = verdict is Verdict.MISMATCHED
             log.warning("check.mismatched" if mismatched else "check.given_up", extra=fields)
+
+
+class _Asked:
+    """One question to the application, on a thread that keeps nobody waiting or alive."""
+
+    def __init__(self, question: Callable[[], bool]) -> None:
+        self._question = question
+        self.matched = False
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._ask, name="windlass-check", daemon=True)
+        self._thread.start()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it has ended within that time."""
+        self._thread.join(seconds)
+        return self.ended
+
+    @property
+    def ended(self) -> bool:
+        return not self._thread.is_alive()
+
+    def stack(self) -> str:
+        """Where it stands."""
+        frame = sys._current_frames().get(self._thread.ident or 0)  # noqa: SLF001 - the only way to see it
+        return "".join(traceback.format_stack(frame)) if frame else ""
+
+    def _ask(self) -> None:
+        try:
+            self.matched = self._question()
+        except BaseException as error:  # noqa: BLE001 # wall: the application's own code may raise anything
+            self.error = error
 
 
 def ask(

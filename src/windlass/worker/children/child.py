@@ -58,6 +58,14 @@ class Child:
     def start(self) -> None:
         """Begin the process, on a thread that lives as long as the worker: the child dies with it."""
         ours, theirs = socket.socketpair()
+        try:
+            self._begin(theirs)
+            self._take_up(ours)
+        except BaseException:  # wall: whatever there is none of, such as a file's number, nothing stays open
+            ours.close()
+            raise
+
+    def _begin(self, theirs: socket.socket) -> None:
         with theirs:
             for_it = json.dumps([os.getpid(), theirs.fileno(), sys.path])
             flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined] # noqa: SLF001 - there is no public way
@@ -70,8 +78,19 @@ class Child:
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
             )
-        self._guard.add(self.pid, self._mark)
-        self._attend(ours)
+
+    def _take_up(self, ours: socket.socket) -> None:
+        try:
+            self._guard.add(self.pid, self._mark)
+            self._attend(ours)
+        except BaseException:  # wall: a process that nobody could hear must not stay
+            tree.end(self.pid, self._mark)
+            self._reap()
+            self._guard.remove(self.pid)
+            for pipe in (self._process.stdout, self._process.stderr):
+                if pipe is not None:
+                    pipe.close()
+            raise
 
     def meet(self, hello: words.Hello) -> None:
         """Wait until it has imported the application; ChildFailed if it cannot."""

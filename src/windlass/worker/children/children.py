@@ -128,18 +128,21 @@ class Children:
                 self._suspect_left.notify()
 
     def _take(self, *, suspect: bool) -> Child:
-        idle = self._idle_after_suspects if suspect else self._idle
-        with self._lock:
-            while idle:
-                child = idle.pop()
-                if not child.has_ended():
-                    return child
-                self._all.discard(child)
+        while (child := self._pop(suspect=suspect)) is not None:
+            if not child.has_ended():
+                return child
+            # It died between two jobs: what it left running is ended, its number and its pipes are given up.
+            self._end(child)
         return self._start()
 
+    def _pop(self, *, suspect: bool) -> Child | None:
+        idle = self._idle_after_suspects if suspect else self._idle
+        with self._lock:
+            return idle.pop() if idle else None
+
     def _start(self) -> Child:
-        child = Child(self._marks.next(), guard=self._guard, clock=self._clock)
         try:
+            child = Child(self._marks.next(), guard=self._guard, clock=self._clock)
             self._spawner.do(child.start)
         except OSError as error:
             raise ChildFailed(str(error)) from None
@@ -182,21 +185,26 @@ class _Spawner:
     def __init__(self) -> None:
         self._inbox: SimpleQueue[tuple[Callable[[], None], Future[None]] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._closed = False
         self._lock = threading.Lock()
 
     def do(self, start: Callable[[], None]) -> None:
         """Call `start` there, and wait for it."""
+        done: Future[None] = Future()
         with self._lock:
+            if self._closed:
+                raise OSError("this worker stops")
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="windlass-spawner", daemon=True)
                 self._thread.start()
-        done: Future[None] = Future()
-        self._inbox.put((start, done))
+            self._inbox.put((start, done))
         done.result()
 
     def close(self) -> None:
         """Begin no more; by now nobody is left who would die of it."""
-        self._inbox.put(None)
+        with self._lock:
+            self._closed = True
+            self._inbox.put(None)
 
     def _work(self) -> None:
         while (asked := self._inbox.get()) is not None:
