@@ -90,6 +90,7 @@ class Measured:
             "slack": 1.0,
             "promoted": False,
             "floor": 0,
+            "turn": None,
             "worker": "growth",
             "lease": 60_000_000,
             "mark": None,

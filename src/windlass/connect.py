@@ -156,8 +156,12 @@ def sqlite_path(url: str) -> str:
 def _open_postgres(url: str, **options: Any) -> Opened:
     store = _postgres().store.PostgresStore(url, **options)
     listener = store.listener
-    wakeup = LocalWakeup() if listener is None else Listen(listener)
-    store.wake_with(wakeup.notify)
+    if listener is None:
+        local = LocalWakeup()
+        store.wake_with(local.notify)
+        return Opened(store, local)
+    wakeup = Listen(listener)
+    store.wake_with(wakeup.notify, lead=wakeup.lead, here=wakeup.tell_here)
     return Opened(store, wakeup)
 
 

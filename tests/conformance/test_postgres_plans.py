@@ -28,6 +28,7 @@ VALUES: dict[str, tuple[str, dict[str, Any]]] = {
             "slack": 1.0,
             "promoted": False,
             "floor": 0,
+            "turn": None,
             "worker": "w",
             "mark": None,
             "lease": 60,

@@ -21,7 +21,7 @@ from windlass.store import statements
 
 _BATCH = 500
 # Where the claim's answer has them.
-_SEQ, _TOKEN = 6, 31
+_SEQ, _TOKEN = 7, 32
 _LEASE = span(timedelta(seconds=60))
 _HISTORY = (
     '[{"number":1,"claim":1,"worker":"raw","started_at":"2026-01-01T00:00:00.000001Z",'
@@ -121,6 +121,7 @@ class _Raw:
                 "slack": 1.0,
                 "promoted": True,
                 "floor": 0,
+                "turn": None,
                 "worker": "raw",
                 "mark": None,
                 "lease": _LEASE,
@@ -153,7 +154,7 @@ class _Raw:
 
     def _run(self, name: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
         text, names = self._texts[name]
-        given = {"now": None, **values}
+        given = {"now": None, "channel": None, "hint": None, **values}
         cursor = self._connection.execute(text.encode(), [given[each] for each in names])
         return cursor.fetchall() if cursor.description else []
 

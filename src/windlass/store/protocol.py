@@ -25,7 +25,7 @@ from windlass.store.signalling import Signalling
 
 
 class Enqueued(msgspec.Struct, frozen=True):
-    """The answer to one enqueue: which job it is, whether this call made it, and whether it may run now."""
+    """The answer to one enqueue: which job it is, whether this call made it, and whether workers must be told."""
 
     id: str
     key: str | None

@@ -80,6 +80,21 @@ class Listen:
             self._tell_at_once()
             self._telling.wake()
 
+    def lead(self) -> bool:
+        """Whether a hint of what is about to be committed may go with the commit; then it counts as told.
+
+        Only after a while in which there was nothing to tell: of many commits one tells of all.
+        """
+        now = time.monotonic()
+        if self._pending or now - self._told < _SPAN:
+            return False
+        self._told = now
+        return True
+
+    def tell_here(self) -> None:
+        """Tell whoever waits in this process; the others have been told."""
+        self._local.notify()
+
     def subscribe(self, callback: Callable[[], None]) -> None:
         """Call `callback` at each hint, on any thread; it must be quick, such as an event's `set`."""
         with self._lock:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from contextlib import contextmanager, nullcontext, suppress
 from datetime import timedelta
 from time import monotonic
 from typing import TYPE_CHECKING, Any
-
-import psycopg
 
 from windlass.clock import span
 from windlass.store import rows
 from windlass.store.protocol import Claimed, Want
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from windlass.job import Lease
     from windlass.store.postgres.session import PostgresTx
@@ -93,8 +90,7 @@ def claim_fitting(tx: PostgresTx, want: Want, floors: Floors, *, lately: Lately)
     # The short statement makes no marked tokens.
     claimed = _claim_few(tx, want, floors) if want.mark is None and lately.few(want) else None
     if claimed is None:
-        with _turn(tx, ",".join(sorted(want.types))) if lately.many(want) else nullcontext():
-            claimed = claim(tx, want, floors)
+        claimed = claim(tx, want, floors, turn=",".join(sorted(want.types)) if lately.many(want) else None)
     lately.learn(want.types, len(claimed.leases))
     return claimed
 
@@ -134,36 +130,28 @@ def _in_order(taken: Iterable[Row], turns: Mapping[str, str]) -> list[Row]:
     return [row for _, row in sorted(placed, key=lambda each: each[0])]
 
 
-@contextmanager
-def _turn(tx: PostgresTx, types: str) -> Iterator[None]:
-    pause = threading.Event()
-    ours = any(_is_ours(tx, types) or pause.wait(_TURN_SECONDS) for _ in range(_TURN_TRIES))
-    try:
-        yield
-    finally:
-        if ours:
-            # If that fails the session is at its end, and the turn with it.
-            with suppress(psycopg.Error):
-                tx.rows("pass_turn", types=types)
+def claim(tx: PostgresTx, want: Want, floors: Floors, *, turn: str | None = None) -> Claimed:
+    """Take up to `want.limit` jobs: one statement, and another where the first had to stop early.
 
-
-def _is_ours(tx: PostgresTx, types: str) -> bool:
-    [row] = tx.rows("take_turn", types=types)
-    return bool(row["ours"])
-
-
-def claim(tx: PostgresTx, want: Want, floors: Floors) -> Claimed:
-    """Take up to `want.limit` jobs: one statement, and another where the first had to stop early."""
+    The turn is part of the statement. Asked for by one of its own, its answer would wait here until the
+    event loop lets go of the interpreter, and so would the claim.
+    """
     if want.limit <= 0 or not want.types:
         return Claimed([], _next_due(_ask(tx, want, 0, slack=1.0, promoted=True, floor=0)[0]))
     leases: list[Lease] = []
     promoted = False
-    hindered = 0
+    hindered = waited = 0
     while True:
         slack = _SLACKS[min(hindered, len(_SLACKS) - 1)]
         floor = floors.get(want.types)
-        found = _ask(tx, want, want.limit - len(leases), slack=slack, promoted=promoted, floor=floor)
+        left = want.limit - len(leases)
+        found = _ask(tx, want, left, slack=slack, promoted=promoted, floor=floor, turn=turn)
         state = found[0]
+        if not state["ours"]:
+            threading.Event().wait(_TURN_SECONDS)
+            waited += 1
+            turn = turn if waited < _TURN_TRIES else None
+            continue
         if not floor:
             floors.learn(want.types, state["head"], state["dead"])
         if not promoted and state["later"] is not None and state["later"] <= state["clock"]:
@@ -177,8 +165,15 @@ def claim(tx: PostgresTx, want: Want, floors: Floors) -> Claimed:
             return Claimed(leases, _next_due(state))
 
 
-def _ask(
-    tx: PostgresTx, want: Want, limit: int, *, slack: float, promoted: bool, floor: int
+def _ask(  # noqa: PLR0913 - the statement's own
+    tx: PostgresTx,
+    want: Want,
+    limit: int,
+    *,
+    slack: float,
+    promoted: bool,
+    floor: int,
+    turn: str | None = None,
 ) -> Sequence[Row]:
     return tx.rows(
         "claim_batch",
@@ -189,6 +184,7 @@ def _ask(
         slack=slack,
         promoted=promoted,
         floor=floor,
+        turn=turn,
         worker=want.worker,
         mark=want.mark,
         lease=span(want.lease),

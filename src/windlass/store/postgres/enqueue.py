@@ -8,6 +8,7 @@ from windlass.clock import END_OF_TIME, SystemClock, span, to_micros
 from windlass.errors import InvalidValue, KeyConflict
 from windlass.store import rows
 from windlass.store.postgres.arrays import numbers, sparse, texts, words
+from windlass.store.postgres.listener import CHANNEL
 from windlass.store.protocol import Enqueued
 from windlass.store.verbs import chaining, unique
 from windlass.store.verbs.producing import existing, found
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 _TRIES = 5
 _STRETCH = 2_000
+_FEW = 10
+_UNTOLD = {"channel": None, "hint": None}
 
 _Key = tuple[str, str]
 
@@ -29,12 +32,33 @@ def is_plain(jobs: Sequence[NewJob]) -> bool:
     return not any(new.own_id or new.depends_on or new.unique for new in jobs)
 
 
+def may_lead(jobs: Sequence[NewJob]) -> bool:
+    """Whether a worker may be told of these before they are durable.
+
+    It may even claim them: its claim then waits for the disk, and they stand there before it. But nobody else
+    may be answered with them, so they have no keys; and it is only worth while for few.
+    """
+    return len(jobs) <= _FEW and all(new.key is None and _is_due(new) for new in jobs)
+
+
+def enqueue_first(tx: PostgresTx, jobs: Sequence[NewJob], hint: str) -> list[Enqueued]:
+    """Insert jobs that may lead, and tell whoever listens with the commit. Not durable before a flush."""
+    tx.change("enqueue_new", now=tx.given, channel=CHANNEL, hint=hint, **_columns(jobs))
+    # Nobody has to be told any more.
+    return [Enqueued(new.id, None, created=True, due=False) for new in jobs]
+
+
+def flush(tx: PostgresTx) -> None:
+    """Wait until all that was committed before is durable."""
+    tx.rows("flush")
+
+
 def enqueue_new(tx: PostgresTx, jobs: Sequence[NewJob]) -> list[Enqueued]:
     """Insert jobs whose keys and ids are new; the statement fails if one is not."""
     if any(new.key is not None for new in jobs):
         tx.change("enqueue_keyed", now=tx.given, **_columns(jobs))
     elif len(jobs) <= _STRETCH:
-        tx.change("enqueue_new", now=tx.given, **_columns(jobs))
+        tx.change("enqueue_new", now=tx.given, **_UNTOLD, **_columns(jobs))
     else:
         _enqueue_stretches(tx, jobs)
     return [_created(new) for new in jobs]
@@ -44,7 +68,7 @@ def _enqueue_stretches(tx: PostgresTx, jobs: Sequence[NewJob]) -> None:
     """All in one transaction; while the server inserts one stretch, the next is written down here."""
     with tx.pipeline(), tx.part():
         for start in range(0, len(jobs), _STRETCH):
-            tx.sent("enqueue_new", {"now": tx.given, **_columns(jobs[start : start + _STRETCH])})
+            tx.sent("enqueue_new", {"now": tx.given, **_UNTOLD, **_columns(jobs[start : start + _STRETCH])})
 
 
 def enqueue(tx: PostgresTx, jobs: Sequence[NewJob], *, repeated: bool) -> list[Enqueued]:
@@ -63,8 +87,9 @@ def enqueue(tx: PostgresTx, jobs: Sequence[NewJob], *, repeated: bool) -> list[E
         tx.change("remove_new", id=job_id)
     known = _jobs(tx, [new.id for new in fresh if new.id not in inserted]) | ended
     if known or len(fresh) < len(jobs):
-        # Known is not yet safe: what is answered with must be on the replica as well.
-        tx.rows("confirm")
+        # Known is not yet safe: what is answered with must be on the replica as well, and what we ourselves
+        # wrote before may not even be on the disk.
+        tx.rows("flush" if repeated else "confirm")
     for new in fresh:
         made = new.id in inserted and new.id not in known
         answers[id(new)] = _created(new) if made else existing(new, known.get(new.id))
@@ -194,7 +219,11 @@ def _ended(tx: PostgresTx, ids: Sequence[str]) -> dict[str, Job]:
 
 def _created(new: NewJob) -> Enqueued:
     # Whether a time that was named has come is the server's to say; its next look finds out.
-    return Enqueued(new.id, new.key, created=True, due=new.run_at is None and not new.delay)
+    return Enqueued(new.id, new.key, created=True, due=_is_due(new))
+
+
+def _is_due(new: NewJob) -> bool:
+    return new.run_at is None and not new.delay
 
 
 def _columns(jobs: Sequence[NewJob]) -> dict[str, Any]:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from windlass.store.postgres.address import Address
     from windlass.store.postgres.guard import Guard
 
+
 CHANNEL = "windlass"
-_HINT = f"select pg_notify('{CHANNEL}', '')".encode()
 
 
 class Listener:
@@ -34,9 +34,11 @@ class Listener:
         # On which a hint was sent whose answer has not been taken.
         self._begun: Connection | None = None
         self._hearing: Connection | None = None
-        self._teller = 0
+        # Stands in our hints, which we need not hear.
+        self.name = secrets.token_hex(8)
+        self._hint = f"select pg_notify('{CHANNEL}', '{self.name}')".encode()
         # On a channel that nobody else hears.
-        self._own = f"{CHANNEL}_{secrets.token_hex(8)}"
+        self._own = f"{CHANNEL}_{self.name}"
 
     def begin_to_tell(self) -> bool:
         """Send a hint and do not wait for the answer; False if that is not possible now."""
@@ -70,7 +72,7 @@ class Listener:
         except psycopg.Error as error:
             self.begin_anew()
             raise explain(error, self._address.shown) from error
-        hint = any(each.channel == CHANNEL and each.pid != self._teller for each in heard)
+        hint = any(each.channel == CHANNEL and each.payload != self.name for each in heard)
         return hint, any(each.channel == self._own for each in heard)
 
     def begin_anew(self) -> None:
@@ -92,8 +94,7 @@ class Listener:
 
         def send(connection: Connection) -> None:
             self._answered(connection)
-            connection.execute("select pg_notify($1, '')", [channel])
-            self._teller = connection.info.backend_pid
+            connection.execute("select pg_notify($1, $2)", [channel, self.name])
 
         self._telling.run(send)
 
@@ -101,8 +102,7 @@ class Listener:
         if self._begun is connection:
             raise psycopg.OperationalError("the last hint is not answered yet")
         self._begun = connection
-        self._teller = connection.info.backend_pid
-        connection.pgconn.send_query(_HINT)
+        connection.pgconn.send_query(self._hint)
         # So short a text goes out whole unless the way is blocked; then the rest goes with the wait.
         connection.pgconn.flush()
 
@@ -116,7 +116,7 @@ class Listener:
 
     def _answered_or_told(self, connection: Connection) -> None:
         if not self._answered(connection):
-            connection.execute(_HINT)
+            connection.execute(self._hint)
 
     def _check_ours(self) -> None:
         if os.getpid() != self._opened_by:

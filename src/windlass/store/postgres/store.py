@@ -82,6 +82,8 @@ class PostgresStore(SharedVerbs):
         self._gathering = Gathering(self._enqueue_new, self._enqueue_alone)
         self._unanswered = Unanswered()
         self._wake: Callable[[], None] = lambda: None
+        self._wake_here: Callable[[], None] = lambda: None
+        self._lead: Callable[[], bool] = lambda: False
         try:
             self._prepare(create=create)
         except BaseException:  # wall: nothing stays open behind a failed opening; the error goes on
@@ -207,9 +209,18 @@ class PostgresStore(SharedVerbs):
         """How other processes are notified and heard; None if the URL or a pooler forbids it."""
         return self._listener if self.address.notify else None
 
-    def wake_with(self, notify: Callable[[], None]) -> None:
-        """Say how whoever waits is told of jobs that the end of others has released."""
-        self._wake = notify
+    def wake_with(
+        self,
+        notify: Callable[[], None],
+        *,
+        lead: Callable[[], bool] = lambda: False,
+        here: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Say how whoever waits is told of jobs that the end of others has released.
+
+        `lead` says whether a commit may tell other processes of what it makes; then `here` tells this one.
+        """
+        self._wake, self._lead, self._wake_here = notify, lead, here
 
     def close(self) -> None:
         if self._closed or os.getpid() != self._opened_by:
@@ -375,7 +386,16 @@ class PostgresStore(SharedVerbs):
         return enqueue.is_plain(jobs) and not self._unanswered.has(jobs)
 
     def _insert(self, jobs: Sequence[NewJob], until: float) -> list[Enqueued]:
-        return self._pooled(lambda connection: enqueue.enqueue_new(self._tx(connection), jobs), until)
+        leads = enqueue.may_lead(jobs) and self._lead()
+        insert = self._insert_first if leads else enqueue.enqueue_new
+        return self._pooled(lambda connection: insert(self._tx(connection), jobs), until)
+
+    def _insert_first(self, tx: PostgresTx, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """The first after a pause: while its commit goes to the disk, workers claim it already."""
+        done = enqueue.enqueue_first(tx, jobs, self._listener.name)
+        self._wake_here()
+        enqueue.flush(tx)
+        return done
 
     def _enqueue_closely(self, jobs: Sequence[NewJob], until: float, *, repeated: bool) -> list[Enqueued]:
         """With a look at what is known; `repeated`: it may have been written, and may even have ended."""

@@ -5,7 +5,10 @@
 -- a larger share. What is locked is then found by its place on the page rather than by the index once more. Jobs below the floor are not looked for: it is 0 unless dead
 -- entries in front of the lanes cannot be cleaned up, and then they are at least not looked at one by one.
 with recursive clock as materialized (
-    select coalesce(cast(:now as bigint), windlass.now()) as now
+    select coalesce(cast(:now as bigint), windlass.now()) as now,
+           -- Where a turn is named, it is ours until this is committed; or another's, and then nothing is taken.
+           cast(:turn as text) is null
+           or pg_try_advisory_xact_lock(hashtextextended('windlass.claim ' || cast(:turn as text), 0)) as ours
 ),
 later as materialized (
     select min(first.run_at) as run_at
@@ -20,7 +23,7 @@ wanted as materialized (
     select w.type, w.known, w.after
       from later, clock,
            unnest(cast(:types as text[]), cast(:versions as integer[]), cast(:afters as text[])) as w (type, known, after)
-     where cast(:promoted as boolean) or later.run_at is null or later.run_at > clock.now
+     where clock.ours and (cast(:promoted as boolean) or later.run_at is null or later.run_at > clock.now)
 ),
 version (type, after, version) as (
     select w.type, w.after, first.version
@@ -153,7 +156,7 @@ taken as (
               j.created_at, j.enqueued_at, j.updated_at, j.run_at, j.started_at, j.finished_at, j.worker, j.token,
               j.lease_until, j.request, j.error, j.history, j.changes
 )
-select clock.now as clock, later.run_at as later,
+select clock.now as clock, clock.ours, later.run_at as later,
        exists (select 1 from cut)
        or (select count(*) from taken) < least(cast(:limit as integer), (select count(*) from placed))
        or exists (select 1 from lane, top

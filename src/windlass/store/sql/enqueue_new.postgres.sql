@@ -1,7 +1,12 @@
 -- Accept jobs that are new and have no key, all or none; an id that is known fails the statement, and the caller then
 -- looks closer. They are numbered in the order in which the arrays are read: sorting them again would cost a tenth.
+-- With a hint, whoever listens is told by this very commit, which then does not wait for the disk: else all who tell would
+-- wait for each other's. The caller flushes before it answers.
 with clock as materialized (
-    select coalesce(cast(:now as bigint), windlass.now()) as now
+    select coalesce(cast(:now as bigint), windlass.now()) as now,
+           case when cast(:hint as text) is not null
+                then set_config('synchronous_commit', 'off', true) || cast(pg_notify(:channel, cast(:hint as text)) as text)
+           end as told
 ),
 given as not materialized (
     select *, greatest(coalesce(g.at, clock.now + coalesce(g.delay, 0)), clock.now) as run_at
