@@ -11,8 +11,11 @@ import pytest
 
 from tests.server.conftest import House, serving, shop
 from tests.waiting import PATIENCE, until
+from windlass import Queue
 from windlass.job import JobState, Reason
 from windlass.ops import Ops
+from windlass.server import remote
+from windlass.server.identity import LOCAL
 
 
 def claim(
@@ -115,6 +118,48 @@ def test_a_repeated_request_is_given_the_same_jobs(house: House, api: httpx2.Cli
     # The answer to that was lost, and the worker says what it knows.
     found = claim(api, limit=5, holding=[each["lease"] for each in first])
     assert [each["lease"] for each in found] == [each["lease"] for each in other]
+
+
+def test_a_request_that_is_repeated_before_it_is_answered_is_given_the_same_jobs(house: House) -> None:
+    for n in range(8):
+        house.queue.enqueue("add", {"a": n})
+    start = threading.Barrier(3)
+
+    def ask(api: httpx2.Client) -> list[str]:
+        start.wait()
+        return [each["lease"] for each in claim(api, limit=2, request="r1")]
+
+    with ThreadPoolExecutor(3) as threads:
+        told = list(threads.map(ask, [house.caller() for _ in range(3)]))
+    assert len(told[0]) == 2
+    assert told == [told[0]] * 3
+
+
+def test_a_repeated_request_does_not_wait_longer_than_it_says(house: House) -> None:
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(claim, house.caller(), request="r1", wait="20s")
+        seen = threading.Event()
+        while not any(worker.id.startswith("~w1~") for worker in house.queue.store.workers()):
+            seen.wait(0.01)
+        assert claim(house.caller(), request="r1", wait="0s") == []
+        house.queue.enqueue("add", {"a": 1})
+        assert len(first.result(30)) == 1
+
+
+def test_of_many_workers_the_last_are_remembered_and_the_others_found_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(remote, "_MOST_REMEMBERED", 2)
+    with Queue("sqlite:///:memory:") as queue:
+        known = remote.Remote()
+
+        def attend(name: str) -> str:
+            return known.attend(queue.store, LOCAL, name, ("add",), slots=1, host="here")
+
+        names = ["a", "b", "c", "d"]
+        rows = [attend(name) for name in names]
+        assert len(known._rows) == 2  # noqa: SLF001 - its size is what this is about
+        assert [attend(name) for name in names] == rows
 
 
 def test_beats_keep_a_worker_and_its_leases_and_tell_what_is_asked(house: House, api: httpx2.Client) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -179,6 +180,22 @@ def test_a_batch_with_one_key_can_be_sent_again(api: httpx2.Client) -> None:
     first, again = (api.post("/jobs/batch", **send) for _ in range(2))  # type: ignore[arg-type]
     assert (first.status_code, again.status_code) == (201, 200)
     assert [job["id"] for job in first.json()["jobs"]] == [job["id"] for job in again.json()["jobs"]]
+
+
+@pytest.mark.parametrize("keyed", ["request", "jobs"])
+def test_a_named_batch_that_is_sent_again_is_the_same_batch(api: httpx2.Client, keyed: str) -> None:
+    own = keyed == "jobs"
+    jobs = [{"type": "add", "payload": {"a": n}} | ({"key": f"k{n}"} if own else {}) for n in range(3)]
+    headers = {} if own else {"Idempotency-Key": "night"}
+    first, again = (
+        api.post("/jobs/batch", json={"jobs": jobs, "batch": "b"}, headers=headers) for _ in range(2)
+    )
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert again.json()["batch"] == first.json()["batch"]
+    assert api.get(f"/batches/{again.json()['batch']}").json()["total"] == 3
+    # Without any key it is another one.
+    plain = {"jobs": [{"type": "add", "payload": {"a": 1}}], "batch": "b"}
+    assert len({api.post("/jobs/batch", json=plain).json()["batch"] for _ in range(2)}) == 2
 
 
 def test_the_progress_of_a_named_batch_can_be_asked(house: House, api: httpx2.Client) -> None:
@@ -382,3 +399,69 @@ def test_a_page_of_large_jobs_is_shorter_and_nothing_is_left_out(house: House, a
     rest = api.get("/jobs", params={"limit": 1000, "cursor": first["next"]}).json()
     assert [job["id"] for job in first["jobs"] + rest["jobs"]] == ids[::-1]
     assert rest["next"] is None
+
+
+def spoken(house: House, *pieces: bytes) -> tuple[int, dict[str, Any]]:
+    """The answer to a request as it stands on the wire, sent in these pieces."""
+    host, _, port = house.url.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=30) as line:
+        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for piece in pieces:
+            line.sendall(piece)
+            if piece is not pieces[-1]:
+                # So that it is read alone; the answer is the same if it is not.
+                threading.Event().wait(0.02)
+        with line.makefile("rb") as answer:
+            status = int(answer.readline().split()[1])
+            lines = iter(answer.readline, b"\r\n")
+            headers = {
+                name.lower(): value.strip() for name, _, value in (line.partition(b":") for line in lines)
+            }
+            return status, json.loads(answer.read(int(headers[b"content-length"])))
+
+
+@pytest.mark.parametrize(
+    ("status", "path", "more", "body"),
+    [
+        (201, "", "", '{"type": "add", "payload": {"a": 1}, "priority": 7, "tenant": "acme"}'),
+        (200, "", "Idempotency-Key: known\r\n", '{"type": "add", "payload": {"a": 1}}'),
+        (409, "", "Idempotency-Key: known\r\n", '{"type": "add", "payload": {"a": 2}}'),
+        (400, "", "", '{"type": "add", "payload": {"a": "x"}}'),
+        (400, "", "", '{"type": "add", "payload": {"a": 1}, "priority": 99}'),
+        (400, "", "", '{"type": "add"'),
+        (400, "", "", ""),
+        (400, "?x=1", "", '{"type": "add", "payload": {"a": 1}}'),
+        (413, "", "", '{"type": "add", "payload": {"a": 1, "x": "' + "x" * 140_000 + '"}}'),
+        (401, "", "Authorization: Bearer wl_00000000_nobody\r\n", '{"type": "add", "payload": {"a": 1}}'),
+        (403, "", "Origin: http://elsewhere\r\n", '{"type": "add", "payload": {"a": 1}}'),
+    ],
+)
+def test_a_post_that_comes_whole_is_answered_as_one_in_pieces(
+    house: House, api: httpx2.Client, status: int, path: str, more: str, body: str
+) -> None:
+    add(api, key="known")
+    head = f"POST /api/v1/jobs{path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{more}"
+    whole = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body.encode()
+    told = [spoken(house, whole), spoken(house, whole[:-5], whole[-5:])]
+    assert [answer[0] for answer in told] == [status, status]
+    first, second = (answer[1] for answer in told)
+    if status == 201:
+        assert first.pop("id") != second.pop("id")
+    assert first == second
+
+
+def test_posts_that_come_in_one_piece_are_answered_in_their_order(house: House, api: httpx2.Client) -> None:
+    one = '{"type": "add", "payload": {"a": %d}, "key": "k%d"}'
+    bodies = [one % (n, n) for n in range(3)]
+    head = "POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    pieces = "".join(f"{head}Content-Length: {len(body)}\r\n\r\n{body}" for body in bodies)
+    host, _, port = house.url.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=30) as line:
+        line.sendall(pieces.encode())
+        read = b""
+        while read.count(b'"created":true') < 3:
+            read += line.recv(65536)
+    assert [read.index(f'"key":"k{n}"'.encode()) for n in range(3)] == sorted(
+        read.index(f'"key":"k{n}"'.encode()) for n in range(3)
+    )
+    assert stored(api) == 3

@@ -109,7 +109,7 @@ def measure_http(url: str, *, scale: float, folder: Path | None, step: Step) -> 
 
 def http_steps() -> int:
     """How often `step` will be called for the server."""
-    return _HTTP_ROUNDS * 2 + 4
+    return _HTTP_ROUNDS * 3 + 3
 
 
 def steps(*, on_server: bool) -> int:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from windlass.cli.commands import Command
+from windlass.cli.garbage import collect_rarely
 from windlass.cli.logs import log_to_stderr
 from windlass.cli.process import leave, obey, obey_signals
 from windlass.cli.session import session
@@ -75,7 +76,12 @@ def serve(
     server = server_module.Server(queue, config)
     obey(server)
     here.works = True
-    server.run(started=lambda url: click.echo(f"serves {here.place} at {url}; {url}/docs", err=True))
+
+    def started(url: str) -> None:
+        collect_rarely()
+        click.echo(f"serves {here.place} at {url}; {url}/docs", err=True)
+
+    server.run(started)
     leave(here)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -13,6 +14,7 @@ from starlette.routing import Route as Path
 from starlette.routing import Router
 
 from windlass.errors import StoreError, WindlassError
+from windlass.observe import tracing
 from windlass.server import problems
 from windlass.server.call import Call, HungUp
 from windlass.server.dashboard import ROUTES as PAGES
@@ -22,7 +24,7 @@ from windlass.server.openapi import contract
 from windlass.server.problems import Problem
 from windlass.server.reply import Reply
 from windlass.server.table import ROUTES
-from windlass.server.wire import exchange
+from windlass.server.wire import EXCHANGE, exchange
 
 if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
@@ -76,7 +78,11 @@ class App:
             reply = await self._reply(methods, scope, receive)
             if scope["method"] == "POST" and scope["path"] in ENQUEUES:
                 note_enqueue(self.parts.flow.ledger, reply.status, monotonic() - began)
-            await _send(reply, scope, send)
+            here = exchange(scope)
+            if here is not None and here.ready and reply.stream is None:
+                _send_whole(reply, scope)
+            else:
+                await _send(reply, scope, send)
         except HungUp:
             return
         finally:
@@ -84,30 +90,65 @@ class App:
 
     async def _reply(self, methods: Mapping[str, Route], scope: Scope, receive: Receive) -> Reply:
         try:
-            self.parts.door.check(scope)
-            route = _choose(methods, scope["method"])
-            self._check_busy(route)
-            identity = await self.parts.door.identify(scope, route)
-            call = Call(scope, receive, route, _names(scope), identity, self.parts)
-            if not route.query and scope["query_string"]:
-                call.query  # noqa: B018 - refuses what the route does not know
+            call = self._call(methods, scope, receive)
+            if call is None:
+                await self.parts.door.look()
+                call = self._call(methods, scope, receive, looked=True)
+            assert call is not None  # noqa: S101 - refused, or known by now
             try:
-                return await route.answer(call)
+                return await call.route.answer(call)
             finally:
                 call.let_go()
-        except Problem as problem:
-            return problem.reply()
         except HungUp:
             raise
-        except WindlassError as error:
-            if isinstance(error, StoreError):
-                log.warning("server.store_failed", extra={"error": str(error)})
-            return problems.of(error).reply()
-        except (
-            Exception
-        ):  # wall: the server outlives a mistake in a handler, and the caller learns nothing of it
-            log.exception("server.failed", extra={"path": scope["path"]})
-            return Problem(500, "internal", "the server made a mistake; its log tells which").reply()
+        except Exception as error:  # noqa: BLE001 # wall: the server outlives a mistake in a handler
+            return _refused(error, scope)
+
+    def at_once(self, scope: Scope) -> bool:
+        """Take a request that is here as a whole, if it is one that needs no task to wait for its answer."""
+        methods = self._plain.get(scope["path"])
+        route = None if methods is None else methods.get(scope["method"])
+        if methods is None or route is None or route.at_once is None or tracing.on():
+            return False
+        self._busy += 1
+        began = monotonic()
+        call: Call | None = None
+        try:
+            call = self._call(methods, scope, _nothing_more)
+            if call is None:
+                self._busy -= 1
+                return False
+            route.at_once(call, partial(self._answered, call, scope, began))
+        except Exception as error:  # noqa: BLE001 # wall: as above
+            self._answered(call, scope, began, None, error)
+        return True
+
+    def _answered(
+        self, call: Call | None, scope: Scope, began: float, reply: Reply | None, error: Exception | None
+    ) -> None:
+        """What was taken at once has its answer."""
+        self._busy -= 1
+        if call is not None:
+            call.let_go()
+        if reply is None:
+            reply = _refused(error or RuntimeError("no answer"), scope)
+        note_enqueue(self.parts.flow.ledger, reply.status, monotonic() - began)
+        _send_whole(reply, scope)
+
+    def _call(
+        self, methods: Mapping[str, Route], scope: Scope, receive: Receive, *, looked: bool = False
+    ) -> Call | None:
+        """The request, if it may be answered; None if it has a key that may be new."""
+        self.parts.door.check(scope)
+        route = _choose(methods, scope["method"])
+        self._check_busy(route)
+        identity = self.parts.door.identify(scope, route, looked=looked)
+        if identity is None:
+            return None
+        call = Call(scope, receive, route, _names(scope), identity, self.parts)
+        if not route.query and scope["query_string"]:
+            call.query  # noqa: B018 - refuses what the route does not know
+        return call
 
     def _check_busy(self, route: Route) -> None:
         """Probes are answered all the same: a server with much to do must not be started anew for it."""
@@ -158,17 +199,31 @@ def _choose(methods: Mapping[str, Route], method: str) -> Route:
     return route
 
 
+async def _nothing_more() -> Message:
+    raise RuntimeError("all of it was here")
+
+
+def _refused(error: Exception, scope: Scope) -> Reply:
+    """What is answered to what was refused, or failed: of a mistake of ours the caller learns nothing."""
+    if isinstance(error, Problem):
+        return error.reply()
+    if isinstance(error, WindlassError):
+        if isinstance(error, StoreError):
+            log.warning("server.store_failed", extra={"error": str(error)})
+        return problems.of(error).reply()
+    log.error("server.failed", extra={"path": scope["path"]}, exc_info=error)
+    return Problem(500, "internal", "the server made a mistake; its log tells which").reply()
+
+
+def _send_whole(reply: Reply, scope: Scope) -> None:
+    """Send an answer in one piece, on our own wire."""
+    body = b"" if scope["method"] == "HEAD" else reply.body
+    last = reply.headers.get(b"connection") == b"close"
+    scope[EXCHANGE].answer(reply.status, reply.header_lines(), body, last=last)
+
+
 async def _send(reply: Reply, scope: Scope, send: Send) -> None:
-    headers: list[tuple[bytes, bytes]] = [(b"content-type", reply.media_type)]
-    headers += _ALWAYS if not reply.headers else [each for each in _ALWAYS if each[0] not in reply.headers]
-    headers += reply.headers.items()
-    if reply.stream is None:
-        headers.append((b"content-length", b"%d" % len(reply.body)))
-        here = exchange(scope)
-        if here is not None and here.ready:
-            here.answer(reply.status, headers, b"" if scope["method"] == "HEAD" else reply.body)
-            return
-    start: Message = {"type": "http.response.start", "status": reply.status, "headers": headers}
+    start: Message = {"type": "http.response.start", "status": reply.status, "headers": reply.all_headers()}
     await send(start)
     if reply.stream is None or scope["method"] == "HEAD":
         await send({"type": "http.response.body", "body": reply.body})
@@ -186,11 +241,3 @@ def _readable(path: str) -> str:
 _LONGEST_PATH = 200
 # Stands for a slash within a name while the route is looked for; text from outside has none of these.
 _SLASH = "\udc2f"
-# No page may frame, sniff, cache or extend what is answered here, unless the answer says otherwise.
-_ALWAYS = (
-    (b"cache-control", b"no-store"),
-    (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"),
-)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
 
+_JSON = "application/json"
 # A body that comes slower than this is nobody's work.
 _BODY_SECONDS = 20.0
 _LONGEST_WAIT = 60.0
@@ -69,30 +70,41 @@ class Call:
 
     async def body(self, kind: type[S]) -> S:
         """The body, decoded strictly; an empty one stands for `{}`."""
-        data = await self._read()
+        data = self._whole()
+        return self._decoded(kind, await self._read() if data is None else data)
+
+    def body_here(self, kind: type[S]) -> S:
+        """The same of a request that is here as a whole."""
+        return self._decoded(kind, self._whole() or b"")
+
+    def _decoded(self, kind: type[S], data: bytes) -> S:
         content = self.header(b"content-type") or ""
-        if data and content.partition(";")[0].strip().lower() != "application/json":
+        if data and content != _JSON and content.partition(";")[0].strip().lower() != _JSON:
             raise Problem(
                 415, "not-json", f"Content-Type must be application/json, got {content or 'none'!r}"
             )
         return decode(kind, data or b"{}")
 
-    async def _read(self) -> bytes:
-        """At most as much as the route takes, within a time: who sends more, or too slowly, is cut off."""
+    def _whole(self) -> bytes | None:
+        """The body if all of it is here, and not more than the route takes."""
         most = self.route.body_limit
         length = self.header(b"content-length")
         if length is not None and length.isdecimal() and int(length) > most:
             raise _too_large(most)
         here = exchange(self.scope)
         whole = None if here is None else here.body()
-        if whole is not None:
-            if not whole and self.header(b"upgrade") is not None:
-                self._check_nothing_skipped(length)
-            self._hold(len(whole), most)
-            return whole
+        if whole is None:
+            return None
+        if not whole and self.header(b"upgrade") is not None:
+            self._check_nothing_skipped(length)
+        self._hold(len(whole), most)
+        return whole
+
+    async def _read(self) -> bytes:
+        """At most as much as the route takes, within a time: who sends more, or too slowly, is cut off."""
         try:
             async with asyncio.timeout(_BODY_SECONDS):
-                return await self._piece_by_piece(most)
+                return await self._piece_by_piece(self.route.body_limit)
         except TimeoutError:
             detail = f"the body was not complete within {_BODY_SECONDS:g} s"
             raise Problem(408, "too-slow", detail, headers={b"connection": b"close"}) from None

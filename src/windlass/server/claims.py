@@ -54,10 +54,12 @@ async def claim(call: Call) -> Reply:
         host=host,
     )
     want = partial(_want, call, types, row, form, lease)
-    leases = await call.run(_known_before, call, form, row)
     drain = await call.run(call.parts.remote.is_draining, call.parts.store, row)
-    if not leases and not drain:
-        leases = await _wait_for_jobs(call, form.worker, want, wait)
+    end = monotonic() + wait
+    async with call.parts.remote.turn(row, form.request, max(wait, _LOOK_SECONDS)) as ours:
+        leases = await call.run(_known_before, call, form, row) if ours else []
+        if ours and not leases and not drain:
+            leases = await _wait_for_jobs(call, form.worker, want, end)
     told = await call.run(_told, call, leases, catalogue)
     return Reply(200, {"worker": row, "drain": drain, "leases": told})
 
@@ -104,14 +106,14 @@ def _bare(token: str) -> str:
     return token.replace("-", "")
 
 
-async def _wait_for_jobs(call: Call, worker: str, want: _Wanting, wait: float) -> list[Lease]:
+async def _wait_for_jobs(call: Call, worker: str, want: _Wanting, end: float) -> list[Lease]:
     found = await _look(call, want)
-    if found.leases or wait <= 0:
+    if found.leases or monotonic() >= end:
         return found.leases
     gone = asyncio.create_task(call.gone())
     try:
         async with hints(call.parts) as hint:
-            return await _look_again(call, worker, want, monotonic() + wait, hint, gone, found)
+            return await _look_again(call, worker, want, end, hint, gone, found)
     finally:
         gone.cancel()
 

@@ -28,7 +28,7 @@ class Door:
 
     def __init__(self, keyring: Keyring, look: Callable[[], Awaitable[None]], *, loopback: bool) -> None:
         self._keyring = keyring
-        self._look = look
+        self._read = look
         self._looked = 0.0
         self._next_look: asyncio.Future[None] | None = None
         self._loopback = loopback
@@ -54,7 +54,7 @@ class Door:
         if origin and origin.partition("://")[2] != host:
             raise Problem(403, "foreign-origin", f"requests of other sites ({origin!r}) are not taken")
 
-    async def _look_soon(self) -> None:
+    async def look(self) -> None:
         """Whoever comes with an unknown key shares the next look with all others who do."""
         if self._next_look is None:
             self._next_look = asyncio.ensure_future(self._look_once())
@@ -65,7 +65,7 @@ class Door:
         # Who comes from now on may have a key that this look does not see yet.
         self._next_look = None
         self._looked = monotonic()
-        await self._look()
+        await self._read()
 
     def _sent(self, scope: Scope) -> str | None:
         """The key that came with a request: in its header or, where keys are needed, in a cookie."""
@@ -87,26 +87,34 @@ class Door:
     async def _known(self, sent: str | None) -> Identity | None:
         identity = self._keyring.known(sent)
         if identity is None and self._keyring.may_be_new(sent):
-            await self._look_soon()
+            await self.look()
             identity = self._keyring.known(sent)
         return identity
 
-    async def identify(self, scope: Scope, route: Route) -> Identity:
-        """Who calls, if they may do what the route needs."""
-        need = route.need
-        if need is Need.NOTHING:
+    def identify(self, scope: Scope, route: Route, *, looked: bool = False) -> Identity | None:
+        """Who calls, if they may do what the route needs.
+
+        None if their key may be newer than our last look: then `look` once, and ask again.
+        """
+        if route.need is Need.NOTHING:
             return LOCAL
         sent = self._sent(scope)
-        identity = await self._known(sent)
+        identity = self._keyring.known(sent)
         if identity is None:
-            raise refusal(sent)
-        if not identity.may(need):
-            roles = ", ".join(sorted(identity.roles))
-            raise Problem(403, "not-allowed", f"this needs the right to {need}; the key's roles: {roles}")
-        if route.whole and identity.tenant is not None:
-            detail = f"this is about all tenants, and the key is bound to {identity.tenant!r}"
-            raise Problem(403, "not-allowed", detail)
+            if looked or not self._keyring.may_be_new(sent):
+                raise refusal(sent)
+            return None
+        _check_rights(identity, route)
         return identity
+
+
+def _check_rights(identity: Identity, route: Route) -> None:
+    if not identity.may(route.need):
+        roles = ", ".join(sorted(identity.roles))
+        raise Problem(403, "not-allowed", f"this needs the right to {route.need}; the key's roles: {roles}")
+    if route.whole and identity.tenant is not None:
+        detail = f"this is about all tenants, and the key is bound to {identity.tenant!r}"
+        raise Problem(403, "not-allowed", detail)
 
 
 def _bearer(scope: Scope) -> str | None:

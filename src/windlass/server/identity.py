@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from fnmatch import fnmatchcase
+from functools import cache
 
 import msgspec
 
@@ -41,6 +42,12 @@ _MAY: dict[Role, frozenset[Need]] = {
 }
 
 
+@cache
+def _allowed(roles: frozenset[Role]) -> frozenset[Need]:
+    """What somebody with these roles may do. Asked with every request, and there are few sets of roles."""
+    return frozenset().union(*(_MAY[role] for role in roles))
+
+
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
     """A caller: its name, its roles, and what it is held to."""
 
@@ -63,7 +70,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
     def may(self, need: Need) -> bool:
         """Whether a role of its allows that."""
-        return need is Need.NOTHING or any(need in _MAY[role] for role in self.roles)
+        return need is Need.NOTHING or need in _allowed(self.roles)
 
     def takes(self, job_type: str) -> bool:
         """Whether jobs of a type are its business."""

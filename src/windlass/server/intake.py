@@ -9,30 +9,46 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import NamedTuple
 
 from windlass.errors import StoreBusy, StoreUnavailable
-from windlass.job import NewJob
+from windlass.job import Job, NewJob
 from windlass.queue import Queue
-from windlass.store.protocol import Enqueued
+from windlass.store.protocol import Enqueued, Filter, Store
+
+log = logging.getLogger("windlass.server")
 
 Make = Callable[[], Sequence[NewJob]]
 _MOST_CALLS = 500
 _MOST_JOBS = 2_000
 
 
+class Stored(NamedTuple):
+    """What became of the jobs of one call; and those that were there before, by id, as they stand now."""
+
+    done: Sequence[Enqueued]
+    before: Mapping[str, Job]
+
+
+# What hears of a call's end: what is stored, or the error.
+Told = Callable[[Stored, Exception | None], None]
+
+
 class _Call:
     """The jobs of one request, and what became of them."""
 
-    __slots__ = ("answer", "answers", "drafts", "error", "make", "weight")
+    __slots__ = ("drafts", "error", "make", "stored", "told", "weight")
 
-    def __init__(self, make: Make, weight: int, answer: asyncio.Future[list[Enqueued]]) -> None:
+    def __init__(self, make: Make, told: Told, weight: int) -> None:
         self.make = make
         self.weight = weight
-        self.answer = answer
+        self.told = told
         self.drafts: Sequence[NewJob] = ()
-        self.answers: list[Enqueued] = []
+        self.stored = _NOTHING
         self.error: Exception | None = None
 
 
@@ -45,14 +61,20 @@ class Intake:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="windlass-intake")
         self._writing: asyncio.Task[None] | None = None
 
-    async def accept(self, make: Make, weight: int = 1) -> list[Enqueued]:
-        """Store what `make` drafts, all or none; comes back after the durable commit."""
-        loop = asyncio.get_running_loop()
-        call = _Call(make, weight, loop.create_future())
-        self._waiting.append(call)
+    def put(self, make: Make, told: Told, weight: int = 1) -> None:
+        """Store what `make` drafts, all or none; `told` hears of it on the loop, after the durable commit.
+
+        `make` runs where the store may be waited for.
+        """
+        self._waiting.append(_Call(make, told, weight))
         if self._writing is None:
-            self._writing = loop.create_task(self._write_all())
-        return await call.answer
+            self._writing = asyncio.get_running_loop().create_task(self._write_all())
+
+    async def accept(self, make: Make, weight: int = 1) -> Stored:
+        """The same for who waits."""
+        answer: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
+        self.put(make, partial(_settle, answer), weight)
+        return await answer
 
     def close(self) -> None:
         """Let go of the thread; what it writes is written to the end."""
@@ -60,22 +82,33 @@ class Intake:
 
     async def _write_all(self) -> None:
         loop = asyncio.get_running_loop()
+        written: list[_Call] = []
         try:
-            while self._waiting:
+            while self._waiting or written:
                 group = self._take()
-                try:
-                    away = await loop.run_in_executor(self._thread, self._write, group)
-                except Exception as error:  # noqa: BLE001 # wall: nobody waits for an answer that never comes
-                    away = StoreUnavailable(f"the jobs could not be stored: {error!r}")
-                    _fail(group, away)
-                if away is not None:
-                    # They waited for the same store, which has just been found away.
-                    _fail(self._waiting, away)
-                    group, self._waiting = group + self._waiting, []
-                for call in group:
+                writing = loop.run_in_executor(self._thread, self._write, group) if group else None
+                # While these are written, those before them hear what became of them.
+                for call in written:
                     _tell(call)
+                written = [] if writing is None else await self._outcome(group, writing)
         finally:
             self._writing = None
+
+    async def _outcome(
+        self, group: list[_Call], writing: asyncio.Future[StoreBusy | StoreUnavailable | None]
+    ) -> list[_Call]:
+        """Those whose fate is known when a group has been written."""
+        try:
+            away = await writing
+        except Exception as error:  # noqa: BLE001 # wall: nobody waits for an answer that never comes
+            away = StoreUnavailable(f"the jobs could not be stored: {error!r}")
+            _fail(group, away)
+        if away is None:
+            return group
+        # The others waited for the same store, which has just been found away.
+        _fail(self._waiting, away)
+        fallen, self._waiting = self._waiting, []
+        return group + fallen
 
     def _take(self) -> list[_Call]:
         """The first calls of the line, as many as one transaction takes well."""
@@ -95,11 +128,12 @@ class Intake:
             ready = [call for call in group if self._drafted(call)]
             if ready:
                 self._store(ready)
+                self._look_at_known(ready)
         except (StoreBusy, StoreUnavailable) as error:
             _fail(group, error)
             away = error
         # Some may have been stored before the store went away.
-        if any(each.due for call in group for each in call.answers):
+        if any(each.due for call in group for each in call.stored.done):
             self._queue.wakeup.notify()
         return away
 
@@ -129,22 +163,52 @@ class Intake:
             return
         place = 0
         for call in calls:
-            call.answers = answers[place : place + len(call.drafts)]
+            call.stored = Stored(answers[place : place + len(call.drafts)], {})
             place += len(call.drafts)
+
+    def _look_at_known(self, calls: list[_Call]) -> None:
+        """How those jobs stand that were there before: all of the group in one look."""
+        known = [call for call in calls if not all(each.created for each in call.stored.done)]
+        if not known:
+            return
+        try:
+            before = standing(self._queue.store, [each for call in known for each in call.stored.done])
+        except Exception as error:  # noqa: BLE001 # wall: it is about these calls alone
+            for call in known:
+                call.error = error
+            return
+        for call in known:
+            call.stored = Stored(call.stored.done, before)
+
+
+def standing(store: Store, done: Sequence[Enqueued]) -> dict[str, Job]:
+    """How those jobs stand that were there before."""
+    ids = tuple({each.id for each in done if not each.created})
+    return {job.id: job for job in store.find(Filter(ids=ids), limit=len(ids)).jobs} if ids else {}
 
 
 def _fail(calls: Sequence[_Call], error: StoreBusy | StoreUnavailable) -> None:
     """What has neither been stored nor refused shares the fate of the store."""
     for call in calls:
-        if not call.answers and call.error is None:
+        if not call.stored.done and call.error is None:
             call.error = copy.copy(error)
 
 
 def _tell(call: _Call) -> None:
+    try:
+        call.told(call.stored, call.error)
+    except Exception:  # wall: an answer that cannot be sent must not keep back the others
+        log.exception("server.untold")
+
+
+def _settle(answer: asyncio.Future[Stored], stored: Stored, error: Exception | None) -> None:
     # A caller that hung up has cancelled its future; its job is stored all the same.
-    if call.answer.done():
+    if answer.done():
         return
-    if call.error is not None:
-        call.answer.set_exception(call.error)
+    if error is not None:
+        answer.set_exception(error)
     else:
-        call.answer.set_result(call.answers)
+        answer.set_result(stored)
+
+
+_NOTHING = Stored((), {})

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from typing import Any, TypeVar
+from uuid import UUID, uuid5
 
 import msgspec
 
@@ -16,13 +18,16 @@ from windlass.observe import tracing
 from windlass.server import problems
 from windlass.server.call import Call
 from windlass.server.identity import Need
+from windlass.server.intake import Make, Stored, standing
 from windlass.server.problems import Problem
 from windlass.server.reply import Reply
 from windlass.server.rights import check_type_allowed
 from windlass.server.routes import BATCH_LIMIT, verb
 from windlass.server.schemas.jobs import Accepted, AcceptedBatch, BatchForm, JobForm
 from windlass.store.batches import NewBatch
-from windlass.store.protocol import Enqueued, Filter
+from windlass.store.protocol import Enqueued
+
+D = TypeVar("D", NewJob, NewJob | None)
 
 
 async def enqueue(call: Call) -> Reply:
@@ -30,10 +35,30 @@ async def enqueue(call: Call) -> Reply:
     form = await call.body(JobForm)
     call.parts.rates.spend(call.identity, 1)
     with _span(call, [form]) as trace:
-        [done] = await call.parts.intake.accept(partial(_drafts, call, [form], trace=trace))
-    [told] = await _told(call, [form.type], [done])
-    headers = {b"location": f"/api/v1/jobs/{done.id}".encode()}
-    return Reply(201 if done.created else 200, told, headers=headers)
+        stored = await call.parts.intake.accept(partial(_drafts, call, [form], trace=trace))
+    return _accepted(form, stored)
+
+
+def enqueue_at_once(call: Call, told: Callable[[Reply | None, Exception | None], None]) -> None:
+    """The same without a task that waits, for a request that is here as a whole: most jobs come so.
+
+    The draft is made here, if nothing must be asked for it: what one thread does for all is to write.
+    """
+    form = call.body_here(JobForm)
+    call.parts.rates.spend(call.identity, 1)
+    draft = _at_hand(call, form)
+    make = partial(_drafts, call, [form]) if draft is None else partial(_admitted, call, [draft])
+
+    def stored(stored: Stored, error: Exception | None) -> None:
+        told(None if error else _accepted(form, stored), error)
+
+    call.parts.intake.put(make, stored)
+
+
+def _accepted(form: JobForm, stored: Stored) -> Reply:
+    [told] = _told([form], stored)
+    headers = {b"location": f"/api/v1/jobs/{told.id}".encode()}
+    return Reply(201 if told.created else 200, told, headers=headers)
 
 
 async def enqueue_batch(call: Call) -> Reply:
@@ -41,24 +66,28 @@ async def enqueue_batch(call: Call) -> Reply:
     form = await call.body(BatchForm)
     count = len(form.jobs)
     call.parts.rates.spend(call.identity, count)
-    batch_id = None
     if form.batch is None and form.batch_id is not None:
         raise InvalidValue("batch_id", form.batch_id, "given together with batch, the name")
     with _span(call, form.jobs) as trace:
         make = partial(_drafts, call, form.jobs, batch=True, trace=trace)
         if form.batch is None:
-            done = await call.parts.intake.accept(make, count)
-        else:
-            batch = NewBatch(id=form.batch_id or uuid7(), name=_batch_name(form.batch))
-            batch_id = batch.id
-            done = await call.run(_store_batch, call, batch, make)
-    told = await _told(call, [job.type for job in form.jobs], done)
-    status = 201 if any(each.created for each in done) else 200
-    return Reply(status, AcceptedBatch(jobs=told, batch=batch_id))
+            return _all_accepted(form, None, await call.parts.intake.accept(make, count))
+        batch = NewBatch(id=_batch_id(call, form), name=_batch_name(form.batch))
+        return _all_accepted(form, batch.id, await call.run(_store_batch, call, batch, make))
 
 
-def _store_batch(call: Call, batch: NewBatch, make: Callable[[], Sequence[NewJob]]) -> list[Enqueued]:
-    store, drafts = call.parts.store, make()
+def _all_accepted(form: BatchForm, batch_id: str | None, stored: Stored) -> Reply:
+    status = 201 if any(each.created for each in stored.done) else 200
+    return Reply(status, AcceptedBatch(jobs=_told(form.jobs, stored), batch=batch_id))
+
+
+def _store_batch(call: Call, batch: NewBatch, make: Make) -> Stored:
+    done = _stored_as_batch(call, batch, make())
+    return Stored(done, standing(call.parts.store, done))
+
+
+def _stored_as_batch(call: Call, batch: NewBatch, drafts: Sequence[NewJob]) -> list[Enqueued]:
+    store = call.parts.store
     if store.batch(batch.id) is not None:
         return _sent_again(call, batch, drafts)
     try:
@@ -83,6 +112,17 @@ def _sent_again(call: Call, batch: NewBatch, drafts: Sequence[NewJob]) -> list[E
     return store.enqueue(drafts)
 
 
+def _batch_id(call: Call, form: BatchForm) -> str:
+    """The batch's own id, or one made of the keys: whoever sends the same again means the same batch."""
+    if form.batch_id is not None:
+        return form.batch_id
+    header = call.header(b"idempotency-key")
+    keys = [job.key for job in form.jobs] if header is None else [header]
+    if None in keys:
+        return uuid7()
+    return str(uuid5(_BATCHES, msgspec.json.encode([call.identity.name, *keys]).decode()))
+
+
 def _batch_name(name: str) -> str:
     if "\0" in name:
         raise InvalidValue("batch", name, "without NUL")
@@ -91,6 +131,8 @@ def _batch_name(name: str) -> str:
 
 def _span(call: Call, forms: Sequence[JobForm]) -> AbstractContextManager[str | None]:
     """A span for the request, if this server traces: part of the producer's trace."""
+    if not tracing.on():
+        return _NO_SPAN
     given = next((form.traceparent for form in forms if form.traceparent), None)
     parent = given if given is not None and _TRACEPARENT.fullmatch(given) else _traceparent(call)
     return tracing.serving(call.route.method, call.route.path, parent)
@@ -98,14 +140,30 @@ def _span(call: Call, forms: Sequence[JobForm]) -> AbstractContextManager[str | 
 
 def _drafts(
     call: Call, forms: Sequence[JobForm], *, batch: bool = False, trace: str | None = None
-) -> list[NewJob]:
+) -> Sequence[NewJob]:
     """The jobs as they will be stored. Runs where the store may be waited for: a type may be news."""
+    draft = call.parts.queue.draft_sent
     drafts: list[NewJob] = []
     for index, form in enumerate(forms):
+        place = index if batch else None
         try:
-            drafts.append(_draft(call, form, index if batch else None, trace))
+            drafts.append(_draft(call, form, draft, place, trace))
         except WindlassError as error:
-            raise problems.of(_as_sent(error), index=index if batch else None) from error
+            raise problems.of(_as_sent(error), index=place) from error
+    return _admitted(call, drafts)
+
+
+def _at_hand(call: Call, form: JobForm) -> NewJob | None:
+    """The job as it will be stored, if all is known that it takes; None if the store must be asked."""
+    if form.depends_on is not None:
+        return None
+    try:
+        return _draft(call, form, call.parts.queue.draft_at_hand, None, None)
+    except WindlassError as error:
+        raise problems.of(_as_sent(error)) from error
+
+
+def _admitted(call: Call, drafts: Sequence[NewJob]) -> Sequence[NewJob]:
     call.parts.queue.admit(drafts)
     return drafts
 
@@ -117,25 +175,35 @@ def _as_sent(error: WindlassError) -> WindlassError:
     return error
 
 
-def _draft(call: Call, form: JobForm, index: int | None, trace: str | None) -> NewJob:
+def _draft(
+    call: Call, form: JobForm, draft: Callable[..., D], index: int | None, trace: str | None
+) -> NewJob | D:
     who = call.identity
     check_type_allowed(call, form.type, index)
-    tenant = form.tenant
-    if who.tenant is not None:
-        if tenant not in (None, who.tenant):
-            raise Problem(
-                403, "not-allowed", f"tenant must be {who.tenant!r} for this key, got {tenant!r}", index=index
-            )
-        tenant = who.tenant
-    options = {name: value for name in _ALIKE if (value := getattr(form, name)) is not None}
-    options["at"] = form.run_at
-    options["key"] = _key(call, form, index)
-    options["tenant"] = tenant
-    options["traceparent"] = form.traceparent or trace or _traceparent(call)
+    options = _options(form)
+    for name, value in (
+        ("key", _key(call, form, index)),
+        ("tenant", _tenant(call, form, index)),
+        ("traceparent", form.traceparent or trace or _traceparent(call)),
+    ):
+        if value is not None:
+            options[name] = value
     if form.depends_on is not None:
         options["depends_on"] = _parents(call, form)
-    draft = call.parts.queue.draft_sent(form.type, bytes(form.payload), options)
-    return msgspec.structs.replace(draft, caller=who.name) if who.name else draft
+    made = draft(form.type, bytes(form.payload), options)
+    return msgspec.structs.replace(made, caller=who.name) if who.name and made is not None else made
+
+
+def _options(form: JobForm) -> dict[str, Any]:
+    """What a form says, in the words of the library. Most say nothing, and that is seen in one look."""
+    said = msgspec.structs.astuple(form)[_OPTIONS]
+    if said == _UNSAID:
+        return {}
+    names = zip(JobForm.__struct_fields__[_OPTIONS], said, _UNSAID, strict=True)
+    options = {name: value for name, value, unsaid in names if value != unsaid}
+    if "run_at" in options:
+        options["at"] = options.pop("run_at")
+    return options
 
 
 def _key(call: Call, form: JobForm, index: int | None) -> str | None:
@@ -148,6 +216,17 @@ def _key(call: Call, form: JobForm, index: int | None) -> str | None:
     if form.key not in (None, header):
         raise InvalidValue("key", form.key, f"the same as Idempotency-Key, which is {header!r}")
     return header
+
+
+def _tenant(call: Call, form: JobForm, index: int | None) -> str | None:
+    """The job's tenant: the one that the caller is bound to, or else any."""
+    bound = call.identity.tenant
+    if bound is None:
+        return form.tenant
+    if form.tenant not in (None, bound):
+        detail = f"tenant must be {bound!r} for this key, got {form.tenant!r}"
+        raise Problem(403, "not-allowed", detail, index=index)
+    return bound
 
 
 def _parents(call: Call, form: JobForm) -> tuple[str, ...] | None:
@@ -168,36 +247,23 @@ def _traceparent(call: Call) -> str | None:
     return header if header is not None and _TRACEPARENT.fullmatch(header) else None
 
 
-async def _told(call: Call, types: Sequence[str], done: Sequence[Enqueued]) -> list[Accepted]:
+def _told(forms: Sequence[JobForm], stored: Stored) -> list[Accepted]:
     """What is stored; of what was there before, how it stands now."""
-    known = {} if all(each.created for each in done) else await _standing(call, done)
     told: list[Accepted] = []
-    for sent, each in zip(types, done, strict=True):
-        kind, state = known.get(each.id, (sent, JobState.PENDING))
+    for form, each in zip(forms, stored.done, strict=True):
+        job = stored.before.get(each.id)
+        kind, state = (form.type, JobState.PENDING) if job is None else (job.type, job.state)
         told.append(Accepted(id=each.id, type=kind, state=state, key=each.key, created=each.created))
     return told
 
 
-async def _standing(call: Call, done: Sequence[Enqueued]) -> dict[str, tuple[str, JobState]]:
-    before = tuple({each.id for each in done if not each.created})
-    page = await call.run(call.parts.store.find, Filter(ids=before), limit=len(before))
-    return {job.id: (job.type, job.state) for job in page.jobs}
-
-
-# What the form and the library call by one name.
-_ALIKE = (
-    "priority",
-    "delay",
-    "max_attempts",
-    "id",
-    "on_conflict",
-    "payload_ref",
-    "on_dead",
-    "unique",
-    "until",
-    "on_unique",
-)
+# Of a form's fields, those behind type and payload; and what stands there if nothing is said.
+_OPTIONS = slice(2, None)
+_UNSAID = msgspec.structs.astuple(JobForm(type="any"))[_OPTIONS]
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+# Where the ids of batches come from that are named by keys.
+_BATCHES = UUID("6c1f1f0e-8f0b-4f8e-9d57-2b7d9a1c5e42")
+_NO_SPAN = nullcontext()
 _REFUSES = (404, 409, 413, 415, 429)
 ROUTES = (
     verb(
@@ -206,6 +272,7 @@ ROUTES = (
         "Enqueue a job",
         JobForm,
         {201: Accepted, 200: Accepted},
+        at_once=enqueue_at_once,
         need=Need.PRODUCE,
         refuses=_REFUSES,
         whole=False,

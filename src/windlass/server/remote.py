@@ -6,15 +6,20 @@ dead gets a new row: what ran in the old one's name is others' by then.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import TypeVar
 
 from windlass.job import Lease
 from windlass.server.identity import Identity
 from windlass.store.protocol import Store, Vitals, WorkerInfo
 
+K = TypeVar("K")
+V = TypeVar("V")
 _LIVING = ("running", "draining")
 _MOST_REMEMBERED = 10_000
 # Whoever asks for the same lease more often than this dies of its job each time.
@@ -27,9 +32,12 @@ class Remote:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._joining = threading.Lock()
-        self._rows: dict[tuple[str, str], str] = {}
+        # By caller and name, the last used last; a row that is forgotten is looked for in the store.
+        self._rows: OrderedDict[tuple[str, str], str] = OrderedDict()
         # By token: how often a lease was told of after the first time.
         self._told_again: OrderedDict[str, int] = OrderedDict()
+        # By row and request: claims under way, and how many are there or wait for their turn.
+        self._asking: dict[tuple[str, str], tuple[asyncio.Lock, int]] = {}
 
     def attend(
         self, store: Store, who: Identity, name: str, types: Sequence[str], *, slots: int, host: str
@@ -67,7 +75,7 @@ class Remote:
         with self._lock:
             known = self._rows.get((who.name, name))
         if known is not None and self._alive(store, known, busy):
-            return known
+            return self._remember(who, name, known)
         prefix = f"{who.name}~{name}~"
         for worker in store.workers():
             # Another server may have met it.
@@ -88,19 +96,50 @@ class Remote:
         with self._lock:
             self._rows.pop((who.name, name), None)
 
+    @asynccontextmanager
+    async def turn(self, row: str, request: str | None, patience: float) -> AsyncIterator[bool]:
+        """Of claims that are one and the same request, one at a time: the next finds what the last one took.
+
+        Whether it is this one's turn, within so many seconds.
+        """
+        if request is None:
+            yield True
+            return
+        place = (row, request)
+        lock, count = self._asking.get(place, (asyncio.Lock(), 0))
+        self._asking[place] = (lock, count + 1)
+        ours = False
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(patience):
+                    ours = await lock.acquire()
+            yield ours
+        finally:
+            if ours:
+                lock.release()
+            lock, count = self._asking.pop(place)
+            if count > 1:
+                self._asking[place] = (lock, count - 1)
+
     def tell_again(self, lease: Lease) -> bool:
         """Whether a lease of a lost answer may be told of once more.
 
         A worker that died of its job and comes again under the same name looks like one that lost an answer.
         """
         with self._lock:
-            times = self._told_again.pop(lease.token, 0) + 1
-            self._told_again[lease.token] = times
-            while len(self._told_again) > _MOST_REMEMBERED:
-                self._told_again.popitem(last=False)
+            times = self._told_again.get(lease.token, 0) + 1
+            _put_last(self._told_again, lease.token, times)
         return times <= _MOST_TOLD_AGAIN
 
     def _remember(self, who: Identity, name: str, row: str) -> str:
         with self._lock:
-            self._rows[who.name, name] = row
+            _put_last(self._rows, (who.name, name), row)
         return row
+
+
+def _put_last(known: OrderedDict[K, V], key: K, value: V) -> None:
+    """Remember something as used last; what was not used for longest is forgotten."""
+    known[key] = value
+    known.move_to_end(key)
+    while len(known) > _MOST_REMEMBERED:
+        known.popitem(last=False)

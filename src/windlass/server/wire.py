@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
@@ -32,22 +32,19 @@ class Exchange:
         """Whether an answer can be sent without waiting for a slow reader."""
         return not self._cycle.flow.write_paused
 
-    def answer(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
+    def answer(self, status: int, headers: bytes, body: bytes, *, last: bool) -> None:
         """The whole answer in one write; uvicorn's own way is made for answers in parts, and takes longer."""
         cycle = self._cycle
         if cycle.disconnected:
             return
-        if (b"connection", b"close") in headers:
+        if last:
             cycle.keep_alive = False
         elif not cycle.keep_alive:
-            headers = [*headers, (b"connection", b"close")]
-        lines = [b"%b: %b\r\n" % header for header in (*cycle.default_headers, *headers)]
-        head = b"".join((STATUS_LINE[status], *lines, b"\r\n"))
-        if not head.count(b"\r") == head.count(b"\n") == len(lines) + 2:
-            raise ValueError("a header has a line break in it")
+            headers += b"connection: close\r\n"
+        always = b"".join([b"%b: %b\r\n" % header for header in cycle.default_headers])
         cycle.response_started = cycle.response_complete = True
         cycle.waiting_for_100_continue = False
-        cycle.transport.write(head + body)
+        cycle.transport.write(b"".join((STATUS_LINE[status], always, headers, b"\r\n", body)))
         cycle.message_event.set()
         if not cycle.keep_alive:
             cycle.transport.close()
@@ -56,10 +53,10 @@ class Exchange:
 
 def exchange(scope: Mapping[str, Any]) -> Exchange | None:
     """The exchange behind a request, if it came on our own wire."""
-    return scope.get(_EXCHANGE)
+    return scope.get(EXCHANGE)
 
 
-_EXCHANGE = "windlass.exchange"
+EXCHANGE = "windlass.exchange"
 
 
 class Wire(HttpToolsProtocol):
@@ -73,6 +70,9 @@ class Wire(HttpToolsProtocol):
         # Nothing more is heard on this connection.
         self._deaf = False
         self._late: asyncio.TimerHandle | None = None
+        # While what came is being read: a request that has begun.
+        self._reading = False
+        self._begun: RequestResponseCycle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Whoever connects says what it wants soon."""
@@ -90,7 +90,11 @@ class Wire(HttpToolsProtocol):
             return
         if self._in_headers:
             self._header_bytes += len(data)
+        self._reading = True
         super().data_received(data)
+        self._reading = False
+        if self._begun is not None:
+            self._start(self._begun)
         # A request that came whole, as most do, needs no clock.
         if self._late is None and self._in_body:
             self._late = self.loop.call_later(BODY_SECONDS, self._never_complete)
@@ -98,6 +102,19 @@ class Wire(HttpToolsProtocol):
             self._await_headers()
         if self._in_headers and self._header_bytes > HEADER_LIMIT:
             self._refuse(431, f"headers must be at most {HEADER_LIMIT} bytes")
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """Not before all that came is read: a request that came whole may need no task."""
+        if self._reading:
+            self._begun = cycle
+        else:
+            super()._start_asgi_task(cycle, app)
+
+    def _start(self, cycle: RequestResponseCycle) -> None:
+        self._begun = None
+        app: Any = self.app
+        if cycle.more_body or not app.at_once(cycle.scope):
+            super()._start_asgi_task(cycle, app)
 
     def on_message_begin(self) -> None:
         """The next request of this connection begins."""
@@ -112,7 +129,7 @@ class Wire(HttpToolsProtocol):
         self._relax()
         super().on_headers_complete()
         scope: dict[str, Any] = self.scope  # type: ignore[assignment]
-        scope[_EXCHANGE] = Exchange(self.cycle)
+        scope[EXCHANGE] = Exchange(self.cycle)
         if self.parser.should_upgrade():
             # The parser reads no body of such a request: what follows must not be taken for the next one.
             self.cycle.keep_alive = False

@@ -1,11 +1,15 @@
 """What could a server do at most? One Starlette route, the same shared commits, no checks of any kind.
 
+Everything else is as `windlass serve` has it: the loop, the parser, uvicorn's settings, and how often garbage
+is searched for.
+
 Run as a program: `python -m windlass.bench.http.bare DATABASE_URL` prints its port.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import socket
 import sys
@@ -30,7 +34,7 @@ def make(url: str) -> Starlette:
     async def post(request: Request) -> JSONResponse:
         sent = await request.json()
         new = NewJob(id=uuid7(), type=sent["type"], payload=json.dumps(sent["payload"]).encode())
-        [done] = await intake.accept(lambda: [new])
+        [done] = (await intake.accept(lambda: [new])).done
         return JSONResponse({"id": done.id}, status_code=201)
 
     return Starlette(routes=[Route("/api/v1/jobs", post, methods=["POST"])])
@@ -41,8 +45,19 @@ def main() -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     print(listener.getsockname()[1], flush=True)  # noqa: T201 - whoever started it reads the port
     config = uvicorn.Config(
-        make(sys.argv[1]), http="httptools", loop="uvloop", lifespan="off", log_config=None
+        make(sys.argv[1]),
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=30,
     )
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(5_000)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(uvicorn.Server(config).serve(sockets=[listener]))
 
