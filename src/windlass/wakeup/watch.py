@@ -11,7 +11,7 @@ from windlass.wakeup.local import LocalWakeup
 
 _EVERY = timedelta(milliseconds=20)
 # Looking costs little, waking up for it costs more: after so many looks in vain every second one is left out.
-_PATIENCE = 25
+_PATIENCE = 10
 
 
 class Watch:

@@ -8,7 +8,8 @@ import weakref
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from windlass.store.sqlite.connection import Connection, open_connection, translated
+from windlass.store.sqlite.connection import Connection, explain, open_connection, translated
+from windlass.store.sqlite.library import sqlite3
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,11 +53,18 @@ class Readers:
             self._idle.append(connection)
 
     def data_version(self) -> int:
-        """A number that moves when another connection has committed."""
-        with self._gate, translated(self._path):
-            if self._watching is None:
-                self._watching = self._open()
-            return int(self._watching.execute("pragma data_version").fetchone()[0])
+        """A number that moves when another connection has committed.
+
+        Asked many times a second by a process that is idle, whose caches are cold: little is called here.
+        """
+        with self._gate:
+            try:
+                if self._watching is None:
+                    self._watching = self._open()
+                version: int = self._watching.execute("pragma data_version").fetchone()[0]
+            except sqlite3.Error as error:
+                raise explain(error, self._path) from error
+        return version
 
     def pause(self) -> bool:
         """Wait until nobody reads, and close every file; False if somebody goes on reading."""
