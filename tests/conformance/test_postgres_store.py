@@ -482,6 +482,41 @@ def test_another_process_is_told_of_new_jobs(url: str) -> None:
         assert told.wait(10)
 
 
+def test_the_first_job_after_a_pause_is_told_of_by_its_commit_and_durable_before_it_is_answered(
+    url: str,
+) -> None:
+    store, there = PostgresStore(url), connect.open(url)
+    with closing(store), closing(there):
+        told = threading.Event()
+        there.wakeup.subscribe(told.set)
+        assert told.wait(10)
+        told.clear()
+        claimed: list[str] = []
+        written: list[str] = []
+
+        def claim_at_once() -> None:
+            [(place,)] = run(url, "select pg_current_wal_insert_lsn()::text")
+            written.append(place)
+            claimed.append(take_one(there.store).id)
+
+        store.wake_with(lambda: None, lead=lambda: True, here=claim_at_once)
+        [answer] = store.enqueue([a_job()])
+        [(durable,)] = run(url, f"select pg_current_wal_flush_lsn() >= '{written[0]}'")
+        assert (claimed, answer.due, durable) == ([answer.id], False, True)
+        assert told.wait(10), "its commit told"
+
+
+def test_a_first_job_whose_connection_breaks_before_it_is_durable_is_stored_once(url: str) -> None:
+    with closing(PostgresStore(url)) as store:
+        cut = "select pg_terminate_backend(pid) from pg_stat_activity where query like '-- Accept jobs that%'"
+        cuts: list[int] = []
+        store.wake_with(lambda: None, lead=lambda: not cuts, here=lambda: cuts.append(len(run(url, cut))))
+        [answer] = store.enqueue([a_job()])
+        assert cuts == [1]
+        assert not answer.created, "the repeat found it"
+        assert store.count(Filter(), limit=10) == 1
+
+
 def test_a_listener_that_lost_its_connection_listens_again(url: str) -> None:
     here, there = connect.open(url), connect.open(url)
     with closing(here), closing(there):
