@@ -10,7 +10,7 @@ from contextlib import closing
 import psycopg
 import pytest
 
-from tests.conformance.scene import a_job
+from tests.conformance.scene import a_job, take_one
 from tests.conformance.server import MAJOR, run, store, url
 from tests.servers import pgbouncer, postgres
 from tests.waiting import PATIENCE, until
@@ -19,7 +19,7 @@ from windlass.store.postgres import address
 from windlass.store.postgres.guard import Guard
 from windlass.store.postgres.listener import Listener
 from windlass.store.postgres.store import PostgresStore
-from windlass.store.protocol import Store
+from windlass.store.protocol import Filter, Store
 from windlass.wakeup.listen import Listen
 
 __all__ = ["store", "url"]
@@ -35,6 +35,41 @@ def test_another_process_is_told_of_new_jobs(url: str) -> None:
         told.clear()
         here.wakeup.notify()
         assert told.wait(PATIENCE)
+
+
+def test_the_first_job_after_a_pause_is_told_of_by_its_commit_and_durable_before_it_is_answered(
+    url: str,
+) -> None:
+    store, there = PostgresStore(url), connect.open(url)
+    with closing(store), closing(there):
+        told = threading.Event()
+        there.wakeup.subscribe(told.set)
+        assert told.wait(PATIENCE)
+        told.clear()
+        claimed: list[str] = []
+        written: list[str] = []
+
+        def claim_at_once() -> None:
+            [(place,)] = run(url, "select pg_current_wal_insert_lsn()::text")
+            written.append(place)
+            claimed.append(take_one(there.store).id)
+
+        store.wake_with(lambda: None, lead=lambda: True, here=claim_at_once)
+        [answer] = store.enqueue([a_job()])
+        [(durable,)] = run(url, f"select pg_current_wal_flush_lsn() >= '{written[0]}'")
+        assert (claimed, answer.due, durable) == ([answer.id], False, True)
+        assert told.wait(PATIENCE), "its commit told"
+
+
+def test_a_first_job_whose_connection_breaks_before_it_is_durable_is_stored_once(url: str) -> None:
+    with closing(PostgresStore(url)) as store:
+        cut = "select pg_terminate_backend(pid) from pg_stat_activity where query like '-- Accept jobs that%'"
+        cuts: list[int] = []
+        store.wake_with(lambda: None, lead=lambda: not cuts, here=lambda: cuts.append(len(run(url, cut))))
+        [answer] = store.enqueue([a_job()])
+        assert cuts == [1]
+        assert not answer.created, "the repeat found it"
+        assert store.count(Filter(), limit=10) == 1
 
 
 def test_a_listener_that_lost_its_connection_listens_again(url: str) -> None:

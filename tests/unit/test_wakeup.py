@@ -175,6 +175,23 @@ def test_the_first_hint_is_sent_by_whoever_notifies_and_those_that_follow_closel
     assert channel.told == 2
 
 
+def test_only_after_a_pause_a_commit_may_tell_by_itself() -> None:
+    channel = Channel()
+    listen = Listen(channel)
+    listen._telling = Loop("still", lambda: None, every=timedelta(hours=1))  # noqa: SLF001 - ticked by hand
+    assert listen.lead()
+    assert not listen.lead(), "it counts as told"
+    listen.notify()
+    listen._told -= 1.0  # noqa: SLF001 - a second later
+    assert not listen.lead(), "something is yet to be told, of which the commit says nothing"
+    listen.tell()
+    assert channel.told == 1
+    listen._told -= 1.0  # noqa: SLF001 - a second later
+    assert listen.lead()
+    listen.close()
+    assert channel.told == 1
+
+
 def test_what_is_heard_is_passed_on_and_a_broken_channel_is_known() -> None:
     channel = Channel()
     listen = Listen(channel)

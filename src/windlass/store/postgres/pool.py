@@ -70,13 +70,18 @@ class Pool:
         return monotonic() + self._patience
 
     @contextmanager
-    def connection(self, until: float | None = None, *, seconds: float | None = None) -> Iterator[Connection]:
-        """A connection for one use, which is short unless it is said to take so many seconds."""
+    def connection(
+        self, until: float | None = None, *, seconds: float | None = None, checked: bool = True
+    ) -> Iterator[Connection]:
+        """A connection for one use, which is short unless it is said to take so many seconds.
+
+        Whoever asks again anyway if it is broken, and keeps nobody waiting, need not have it `checked`.
+        """
         until = self.deadline() if until is None else max(until, monotonic() + _LEAST_SECONDS)
         self._enter(until)
         connection: Connection | None = None
         try:
-            connection = self._usable(until)
+            connection = self._usable(until, checked=checked)
             if seconds is None:
                 seconds = max(until - monotonic(), _LEAST_SECONDS_TO_RUN)
             with self._guard.watching(connection, seconds):
@@ -146,8 +151,8 @@ class Pool:
 
     # --- a connection that is one ---
 
-    def _usable(self, until: float) -> Connection:
-        connection = self._rested()
+    def _usable(self, until: float, *, checked: bool) -> Connection:
+        connection = self._rested(checked=checked)
         if connection is not None:
             return connection
         # One tries while the others wait: a server that comes back is not met by all at once.
@@ -179,21 +184,21 @@ class Pool:
             self._pause.wait(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def _rested(self) -> Connection | None:
+    def _rested(self, *, checked: bool = True) -> Connection | None:
         """One that is there already and still works."""
         while True:
             with self._changed:
                 if not self._idle:
                     return None
                 connection, used = self._idle.pop()
-            if self._works(connection, used):
+            if self._works(connection, used, checked=checked):
                 return connection
             _close(connection)
 
-    def _works(self, connection: Connection, used: float) -> bool:
+    def _works(self, connection: Connection, used: float, *, checked: bool) -> bool:
         if connection.closed or self._guard.is_elsewhere(connection):
             return False
-        if used > self._doubted and monotonic() - used <= _FRESH_SECONDS:
+        if used > self._doubted and (not checked or monotonic() - used <= _FRESH_SECONDS):
             return True
         try:
             with self._guard.watching(connection, _CHECK_SECONDS):

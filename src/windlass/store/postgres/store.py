@@ -161,7 +161,11 @@ class PostgresStore(SharedVerbs):
 
     def _look_around(self, older_than: timedelta) -> sampling.Seen | Sample:
         # Through the pool: it may count for long, and a beat must not wait for it.
-        return self._again_if_broken(lambda until: self._single(fleet.look_around, older_than, until=until))
+        def look(until: float) -> sampling.Seen | Sample:
+            # Unchecked: it is asked again, and at rest each statement counts.
+            return self._single(fleet.look_around, older_than, until=until, checked=False)
+
+        return self._again_if_broken(look)
 
     def _note_sample(self, seen: sampling.Seen, took: timedelta) -> Sample | None:
         if seen.quiet:
@@ -291,10 +295,12 @@ class PostgresStore(SharedVerbs):
 
         return self._pooled(transaction, until)
 
-    def _single(self, verb: Callable[..., T], *args: object, until: float | None = None) -> T:
+    def _single(
+        self, verb: Callable[..., T], *args: object, until: float | None = None, checked: bool = True
+    ) -> T:
         """Without a transaction around it: each statement is one."""
         self._check_open()
-        return self._pooled(lambda connection: verb(self._tx(connection), *args), until)
+        return self._pooled(lambda connection: verb(self._tx(connection), *args), until, checked=checked)
 
     def _rewrite(self, verb: Callable[..., T], *args: object) -> T:
         """The same for what may be written twice: asked again when its connection broke."""
@@ -339,9 +345,11 @@ class PostgresStore(SharedVerbs):
                 raise
         return call(until)
 
-    def _pooled(self, call: Callable[[Connection], T], until: float | None = None) -> T:
+    def _pooled(
+        self, call: Callable[[Connection], T], until: float | None = None, *, checked: bool = True
+    ) -> T:
         try:
-            with self._pool.connection(until) as connection:
+            with self._pool.connection(until, checked=checked) as connection:
                 return call(connection)
         except psycopg.Error as error:
             raise explain(error, self.address.shown) from error

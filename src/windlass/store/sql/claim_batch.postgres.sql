@@ -119,12 +119,19 @@ cut as materialized (
      order by 1, 2, 3
      limit 1
 ),
+-- One lane alone stands in its order already.
 placed as materialized (
-    select r.seq, row_number() over (order by r.round, r.wrapped, r.tenant, r.seq) as place
-      from ranked as r
-     where not exists (select 1 from cut where (r.round, r.wrapped, r.tenant) >= (cut.round, cut.wrapped, cut.tenant))
-     order by place
-     limit ceil(cast(:limit as integer) * cast(:slack as double precision))
+    (select job.seq, job.place
+       from stretch as s, unnest(s.seqs) with ordinality as job (seq, place)
+      where (select count(*) from turn) = 1
+      limit ceil(cast(:limit as integer) * cast(:slack as double precision)))
+     union all
+    (select r.seq, row_number() over (order by r.round, r.wrapped, r.tenant, r.seq) as place
+       from ranked as r
+      where (select count(*) from turn) > 1
+        and not exists (select 1 from cut where (r.round, r.wrapped, r.tenant) >= (cut.round, cut.wrapped, cut.tenant))
+      order by place
+      limit ceil(cast(:limit as integer) * cast(:slack as double precision)))
 ),
 -- Still due? Asked for each by its number, and not in the words of the claim index: where few jobs are alive among many
 -- dead, the planner takes an index for small and would read all of it.
@@ -157,7 +164,7 @@ taken as (
               j.lease_until, j.request, j.error, j.history, j.changes
 )
 select clock.now as clock, clock.ours, later.run_at as later,
-       exists (select 1 from cut)
+       exists (select 1 from stretch, share where stretch.seqs[share.jobs] is not null)
        or (select count(*) from taken) < least(cast(:limit as integer), (select count(*) from placed))
        or exists (select 1 from lane, top
                    where lane.priority < top.priority
