@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,12 +45,9 @@ def target() -> Iterator[str]:
         yield url
 
 
-@contextmanager
-def fresh() -> Iterator[str]:
+def fresh() -> AbstractContextManager[str]:
     """A new database with our schema in it."""
-    with postgres.fresh(MAJOR) as url:
-        connect.open(url).close()
-        yield url
+    return postgres.prepared(MAJOR)
 
 
 def copied(path: Path, folder: Path) -> str:

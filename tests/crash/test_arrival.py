@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.crash.app import work
-from tests.crash.processes import PATIENCE, ROOT, Site
+from tests.crash.processes import ROOT, Site
 from tests.crash.test_fleet import answer
 from tests.servers import postgres, standby
 from tests.servers.ports import free_port
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 from windlass.job import JobState
 
 

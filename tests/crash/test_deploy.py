@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.processes import PATIENCE, Site
-from tests.waiting import until
+from tests.crash.processes import Site
+from tests.waiting import PATIENCE, until
 from windlass.job import JobState
 from windlass.store.protocol import Filter
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.crash.processes import PATIENCE
+from tests.waiting import PATIENCE
 from tests.worker.stores import on_both
 from windlass import connect
 from windlass.job import JobState

@@ -29,8 +29,8 @@ def closing() -> Iterator[ExitStack]:
 
 @pytest.fixture
 def database() -> Iterator[str]:
-    """The name of a fresh database of the shared server."""
-    with postgres.fresh(MAJOR) as url:
+    """The name of a new store's database in the shared server."""
+    with postgres.prepared(MAJOR) as url:
         yield standby.name_of(url)
 
 

@@ -13,7 +13,7 @@ from tests.waiting import until
 from windlass.job import JobState
 from windlass.store.protocol import Filter
 
-JOBS = 300
+JOBS = 150
 THREADS = 8
 ROUNDS = 6
 ERRANDS = 5 * THREADS

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from tests.crash.app import work
-from tests.crash.processes import PATIENCE, Site
+from tests.crash.processes import Site
 from tests.servers import postgres
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 from windlass.job import JobState
 
 HOUR = 3600

@@ -11,6 +11,7 @@ import httpx2
 import pytest
 
 from tests.conformance.conftest import NEW
+from tests.servers import postgres
 from tests.waiting import PATIENCE
 from windlass import FatalError, Queue
 from windlass.ops import Ops
@@ -100,8 +101,7 @@ def serving(queue: Queue, **options: Any) -> Iterator[House]:
 @pytest.fixture(params=["sqlite", "postgres"])
 def store_url(request: pytest.FixtureRequest) -> Iterator[str]:
     """A new store of each kind."""
-    engine = "sqlite" if request.param == "sqlite" else next(name for name in NEW if name != "sqlite")
-    with NEW[engine]() as url:
+    with NEW["sqlite"]() if request.param == "sqlite" else postgres.prepared(postgres.MAJORS[0]) as url:
         yield url
 
 

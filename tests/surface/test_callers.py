@@ -62,7 +62,7 @@ def place(name: str, folder: Path) -> Iterator[str]:
     if name.startswith("sqlite"):
         yield f"sqlite:///{folder}/jobs.db"
     else:
-        with postgres.fresh(15) as url:
+        with postgres.prepared(15) as url:
             yield url
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -16,6 +18,7 @@ from msgspec import structs
 
 from tests.waiting import PATIENCE, WHOLE_RUN
 from windlass import Cancel, Context, FatalError, JobState, JobUnsuccessful, Queue, Retry, Snooze
+from windlass.job import Job
 from windlass.testing import Kit, override
 from windlass.testing.kit import MOST_RUNS
 
@@ -181,8 +184,6 @@ def test_jobs_run_in_the_order_of_a_claim(queue: Queue, kit: Kit) -> None:
 
 
 def test_async_handlers_run_on_one_loop(queue: Queue, kit: Kit) -> None:
-    import asyncio  # noqa: PLC0415 - for this one handler
-
     loops: list[object] = []
 
     @queue.job
@@ -193,6 +194,24 @@ def test_async_handlers_run_on_one_loop(queue: Queue, kit: Kit) -> None:
 
     assert [kit.run(think.draft(n)) for n in range(3)] == [0, 1, 2]
     assert len(set(map(id, loops))) == 1
+
+
+def test_an_async_test_drains_while_its_loop_goes_on(queue: Queue, kit: Kit) -> None:
+    went_on = threading.Event()
+
+    @queue.job
+    def needs_the_loop() -> bool:
+        return went_on.wait(PATIENCE)
+
+    async def drained() -> list[Job]:
+        needs_the_loop.enqueue()
+        draining = asyncio.ensure_future(kit.drain_async())
+        await asyncio.sleep(0)
+        went_on.set()
+        return await draining
+
+    [job] = asyncio.run(drained())
+    assert bytes(job.result or b"") == b"true"
 
 
 def test_drain_raises_what_a_handler_raised_and_the_record_is_kept(queue: Queue, kit: Kit) -> None:

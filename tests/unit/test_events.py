@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import windlass
@@ -15,8 +16,13 @@ PAGE = Path(__file__).parents[2] / "docs" / "observability.md"
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
 
 
-def _logged() -> Iterator[tuple[str, str, str]]:
+@cache
+def _logged() -> list[tuple[str, str, str]]:
     """(event, level, place) of every call of a logger in the package."""
+    return list(_calls())
+
+
+def _calls() -> Iterator[tuple[str, str, str]]:
     for path in sorted(HERE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _is_logger(node.func):

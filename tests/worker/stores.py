@@ -21,7 +21,7 @@ def on_both(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path}/jobs.db"
     else:
-        with postgres.fresh(15) as url:
+        with postgres.prepared(15) as url:
             yield url
 
 

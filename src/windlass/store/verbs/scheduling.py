@@ -298,13 +298,6 @@ def _pass_over(tx: Tx, row: Row, timing: Timing) -> int | None:
 # --- rows ---------------------------------------------------------------------------------------
 
 
-def _outline(new: NewSchedule) -> dict[str, Any]:
-    """A schedule in the audit log: its type and its times. Payloads stay out of it."""
-    timing = new.timing
-    times = {"cron": timing.cron, "tz": timing.tz} if timing.every is None else {"every": str(timing.every)}
-    return {"type": new.type, **times}
-
-
 def _columns(tx: Tx, new: NewSchedule, origin: Origin) -> dict[str, Any]:
     timing = new.timing
     return {
