@@ -174,6 +174,12 @@ class Server(Cluster):
         if process is not None:
             process.wait(timeout=PATIENCE)
 
+    def leave_to_others(self) -> None:
+        """From now on it ends with the last process that holds it, which need not be this one."""
+        assert self._process is not None
+        # Else Python would warn at our end of a process that nobody has waited for.
+        self._process.returncode = 0
+
     def kill(self) -> None:
         """End it as a loss of power does."""
         postmaster = psutil.Process(self.pid)
@@ -274,6 +280,7 @@ def _started(folder: Path, major: int) -> Cluster | None:
         return None
     server = Server(majors()[major], folder)
     server.start()
+    server.leave_to_others()
     (folder / _READY).touch()
     return server
 

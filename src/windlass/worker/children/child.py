@@ -42,7 +42,9 @@ class Child:
         self._guard = guard
         self._clock = clock
         self._lock = threading.Lock()
-        self._selector = selectors.DefaultSelector()
+        # Whatever is open for it, closed together.
+        self._opened = contextlib.ExitStack()
+        self._selector = self._opened.enter_context(selectors.DefaultSelector())
         self._pid_fd = -1
         self._heard: deque[words.FromChild] = deque()
         self._first_size = 0
@@ -58,11 +60,12 @@ class Child:
     def start(self) -> None:
         """Begin the process, on a thread that lives as long as the worker: the child dies with it."""
         ours, theirs = socket.socketpair()
+        self._opened.enter_context(ours)
         try:
             self._begin(theirs)
             self._take_up(ours)
         except BaseException:  # wall: whatever there is none of, such as a file's number, nothing stays open
-            ours.close()
+            self._opened.close()
             raise
 
     def _begin(self, theirs: socket.socket) -> None:
@@ -87,9 +90,6 @@ class Child:
             tree.end(self.pid, self._mark)
             self._reap()
             self._guard.remove(self.pid)
-            for pipe in (self._process.stdout, self._process.stderr):
-                if pipe is not None:
-                    pipe.close()
             raise
 
     def meet(self, hello: words.Hello) -> None:
@@ -135,13 +135,7 @@ class Child:
         self._guard.remove(self.pid)
         with contextlib.suppress(OSError):
             self._drain()
-        self._selector.close()
-        for link in (self._link, *self._bell):
-            link.close()
-        for tail in self._tails:
-            tail.pipe.close()
-        if self._pid_fd >= 0:
-            os.close(self._pid_fd)
+        self._opened.close()
 
     def kill(self) -> None:
         """End its group at once; takes no lock, so that a signal's handler may ask."""
@@ -230,15 +224,19 @@ class Child:
         self._link = link
         self._mouth, self._ear = words.Mouth(link), words.Ear(link)
         self._bell = socket.socketpair()
+        for end in self._bell:
+            self._opened.enter_context(end)
         assert self._process.stdout is not None  # noqa: S101 - asked for in start
         assert self._process.stderr is not None  # noqa: S101 - asked for in start
         self._tails = (Tail(self._process.stdout), Tail(self._process.stderr))
         for tail in self._tails:
+            self._opened.enter_context(tail.pipe)
             self._selector.register(tail.pipe, selectors.EVENT_READ, tail)
         self._selector.register(link, selectors.EVENT_READ)
         self._selector.register(self._bell[0], selectors.EVENT_READ)
         if hasattr(os, "pidfd_open"):
             self._pid_fd = os.pidfd_open(self.pid)
+            self._opened.callback(os.close, self._pid_fd)
             self._selector.register(self._pid_fd, selectors.EVENT_READ)
 
     def _take(self, key: selectors.SelectorKey) -> None:

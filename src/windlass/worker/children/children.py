@@ -214,3 +214,5 @@ class _Spawner:
                 done.set_result(None)
             except BaseException as error:  # noqa: BLE001 # wall: whoever asked is told
                 done.set_exception(error)
+            # An idle thread must not keep the last child alive.
+            del asked, start, done
