@@ -6,6 +6,7 @@ queue, and the writer's thread then writes for all who wait, in one transaction 
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
 import math
@@ -35,8 +36,7 @@ _MOST_AT_ONCE = 256
 _OWN_LOCK_SECONDS = 5.0
 # How often we look whether an outsider has let go of the write lock.
 _OUTSIDER_SECONDS = 0.01
-_GATHER_STEPS = 4
-_GATHER_STEP_SECONDS = 0.0001
+_GATHER_SECONDS = 0.0006
 _LOOK_SECONDS = 0.05
 # Longer than any transaction of ours: whoever has not come back by then waits for somebody frozen.
 _ENDING_SECONDS = 2.0
@@ -121,9 +121,10 @@ class Writer:
         self._crowd = 1
         self._guard = threading.Lock()
         self._pause = threading.Event()
-        # Never let go of: to wait for it in vain is the cheapest pause.
-        self._moment = threading.Lock()
-        self._moment.acquire()
+        # While the writer's thread waits for company: how many in the queue are all, and what the last lets go of.
+        self._complete_at: float = math.inf
+        self._complete = threading.Lock()
+        self._complete.acquire()
         self._closed = False
         # Whether the write lock, if this process holds it, is held by us rather than by the caller.
         self._writing = False
@@ -145,6 +146,8 @@ class Writer:
         operation = _Operation(verb, args, urgent=urgent, joins=joins)
         self._waiting.put(operation)
         try:
+            if self._waiting.qsize() >= self._complete_at:
+                self._tell_complete()
             self._wait_for(operation)
         finally:
             operation.wake_next()
@@ -245,6 +248,11 @@ class Writer:
                     turn.give()
         return True, result
 
+    def _tell_complete(self) -> None:
+        """All have come; two may say so at once."""
+        with contextlib.suppress(RuntimeError):
+            self._complete.release()
+
     def _wait_for(self, operation: _Operation) -> None:
         """The writer's thread writes it, as long as our patience lasts."""
         if operation.wait(min(_OWN_LOCK_SECONDS, self._patience)):
@@ -301,10 +309,15 @@ class Writer:
 
     def _gather(self) -> None:
         """Those of the last group come again in a moment: one commit for all is worth a short wait."""
-        for _ in range(_GATHER_STEPS):
-            if self._waiting.qsize() + 1 >= self._crowd:
-                return
-            self._moment.acquire(timeout=_GATHER_STEP_SECONDS)
+        others = self._crowd - 1
+        if self._waiting.qsize() >= others:
+            return
+        # Somebody may have told when nobody waited any more.
+        self._complete.acquire(blocking=False)
+        self._complete_at = others
+        if self._waiting.qsize() < others:
+            self._complete.acquire(timeout=_GATHER_SECONDS)
+        self._complete_at = math.inf
 
     def _others(self) -> Iterator[_Operation]:
         """Whoever else waits by now."""
