@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from pathlib import Path
 from time import perf_counter, time_ns
@@ -88,10 +89,9 @@ class _Raw:
         }
         picked = ",".join(str(row[0]) for row in self.execute(self._texts["lane_jobs"], lane))
         values = {"picked": f"[{picked}]", "worker": "raw", "mark": None, "until": now, "now": now}
-        cursor = self.execute(self._texts["claim"], values)
-        names = [column[0] for column in cursor.description]
-        seq, token = names.index("seq"), names.index("token")
-        return [(row[seq], row[token]) for row in cursor]
+        self.execute(self._texts["claim"], values)
+        [[taken]] = self.execute(self._texts["claimed"], {"picked": values["picked"]})
+        return [(each[0], each[-1]) for each in json.loads(taken)]
 
     def complete(self, seq: int, token: str) -> None:
         values = {

@@ -10,5 +10,4 @@ update windlass.jobs
        lease_until = :until,
        started_at = :now,
        updated_at = :now
- where seq in (select value from json_each(:picked))
-returning *;
+ where seq in (select value from json_each(:picked));

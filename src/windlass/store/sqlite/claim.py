@@ -30,16 +30,13 @@ def claim(tx: Tx, want: Want) -> Claimed:
     picked = in_order(each for found in lanes for each in found)[: want.limit]
     if not picked:
         return Claimed([], next_due(tx, want.types))
-    taken = tx.rows(
-        "claim",
-        picked=rows.json_text([candidate.seq for candidate in picked]),
-        worker=want.worker,
-        mark=want.mark,
-        until=tx.now + span(want.lease),
-        now=tx.now,
-    )
+    seqs = rows.json_text([candidate.seq for candidate in picked])
+    until = tx.now + span(want.lease)
+    tx.change("claim", picked=seqs, worker=want.worker, mark=want.mark, until=until, now=tx.now)
+    [told] = tx.rows("claimed", picked=seqs)
     place = {candidate.seq: number for number, candidate in enumerate(picked)}
-    leases = sorted((rows.lease_from(row) for row in taken), key=lambda lease: place[lease.job.seq])
+    leases = rows.leases_from(told["taken"], worker=want.worker, now=tx.now, until=until)
+    leases.sort(key=lambda lease: place[lease.job.seq])
     return Claimed(leases, next_due(tx, want.types))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from enum import Enum
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
 
 import msgspec
 
@@ -17,7 +17,7 @@ from windlass.store.transaction import Unstorable
 from windlass.store.verbs import chaining, limiting, producing, signalling
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from datetime import datetime
 
     from windlass.store.protocol import Settlement
@@ -27,10 +27,13 @@ if TYPE_CHECKING:
 _UNSTORABLE = (Unstorable, UnicodeError, msgspec.MsgspecError)
 # Also jobs to be enqueued with a completion that stand against what exists.
 _REFUSED = (*_UNSTORABLE, Refused)
-# So few are written faster one by one; and so many at once, that nobody needs much memory for them.
+# So few are written faster one by one; and what many leave behind is written so much at a time, to save memory.
 _FEWEST_TOGETHER = 3
-_STRETCH = 100
+_MOST_BYTES_TOGETHER = 1_000_000
 _LOST = frozenset({Reason.WORKER_LOST, Reason.LEASE_EXPIRED})
+
+# What is told of an attempt: when it ended, under which lease, how long it ran, by which release.
+Told: TypeAlias = "tuple[datetime, Lease, timedelta | None, str]"
 
 
 def settle(tx: Tx, settlements: Sequence[Settlement]) -> list[Lease]:
@@ -50,25 +53,49 @@ def _complete_together(tx: Tx, settlements: Sequence[Settlement]) -> list[Settle
     if len(plain) < _FEWEST_TOGETHER:
         return list(settlements)
     settled: set[str] = set()
-    for start in range(0, len(plain), _STRETCH):
-        settled |= _completed(tx, plain[start : start + _STRETCH])
+    for stretch in _stretches(plain):
+        settled |= _completed(tx, stretch)
     return [each for each in settlements if each.lease.token not in settled]
+
+
+def _stretches(settlements: Sequence[Settlement]) -> Iterator[Sequence[Settlement]]:
+    begun = left = 0
+    for number, each in enumerate(settlements):
+        left += _size(each.outcome)
+        if left > _MOST_BYTES_TOGETHER:
+            yield settlements[begun : number + 1]
+            begun, left = number + 1, 0
+    if begun < len(settlements):
+        yield settlements[begun:]
+
+
+def _size(done: Outcome) -> int:
+    """About how many bytes a handler left behind."""
+    assert isinstance(done, Done)  # noqa: S101 - the others are written one by one
+    said = 0 if done.output is None else len(done.output.stdout) + len(done.output.stderr)
+    return said if done.value is None else said + len(done.value)
 
 
 def _completed(tx: Tx, settlements: Sequence[Settlement]) -> set[str]:
     """The tokens of those that are completed, now or before; not of jobs whose end concerns others."""
     moment = from_micros(tx.now)
-    writes = [
-        (each.lease, written(each.lease, each.outcome, each.ran, moment, each.app)) for each in settlements
-    ]
-    done = rows.json_text(
-        [(lease.job.seq, lease.token, write.result, write.history) for lease, write in writes]
-    )
-    moved = tx.change("finish_together", done=done, now=tx.now)
-    tx.change("remove_finished_together", done=done)
+    tokens = [(each.lease.job.seq, each.lease.token) for each in settlements]
+    done = [(*fence, *_kept(each, moment)) for fence, each in zip(tokens, settlements, strict=True)]
+    moved = tx.change("finish_together", done=rows.json_text(done), now=tx.now)
+    ended = rows.json_text(tokens)
+    tx.change("remove_finished_together", done=ended)
     if moved == len(settlements):
-        return {lease.token for lease, _ in writes}
-    return {row["last_token"] for row in tx.rows("finished_among", done=done)}
+        return {token for _, token in tokens}
+    return {row["last_token"] for row in tx.rows("finished_among", done=ended)}
+
+
+def _kept(settlement: Settlement, moment: datetime) -> tuple[str | None, tuple[Attempt, ...]]:
+    """What a completion leaves behind: its result, as text, and the attempts."""
+    done = settlement.outcome
+    assert isinstance(done, Done)  # noqa: S101 - the others are written one by one
+    told = (moment, settlement.lease, settlement.ran, settlement.app)
+    result = None if done.value is None else done.value.decode()
+    return result, _attempts(told, "completed", output=done.output)
 
 
 def complete(tx: Tx, settlement: Settlement) -> None:
@@ -223,7 +250,7 @@ def _returned(lease: Lease, *, delay: timedelta = timedelta(0), snoozed: bool = 
     before = lease.job.history
     return Write(
         kind=Kind.PUT_BACK,
-        history=rows.history_text(before) if before else None,
+        history=rows.json_text(before) if before else None,
         last_token=lease.token,
         delay=delay,
         given_back=True,
@@ -309,12 +336,13 @@ def _put_back(tx: Tx, lease: Lease, write: Write) -> bool:
     )
 
 
-def _history(
-    told: tuple[datetime, Lease, timedelta | None, str],
-    outcome: str,
-    error: Error | None = None,
-    output: Output | None = None,
-) -> str:
+def _history(told: Told, outcome: str, error: Error | None = None, output: Output | None = None) -> str:
+    return rows.json_text(_attempts(told, outcome, error, output))
+
+
+def _attempts(
+    told: Told, outcome: str, error: Error | None = None, output: Output | None = None
+) -> tuple[Attempt, ...]:
     """The job's attempts with this one behind them; only a lease's holder can have added any meanwhile."""
     finished, lease, ran, app = told
     job = lease.job
@@ -330,7 +358,7 @@ def _history(
         output=output,
         app=app,
     )
-    return rows.history_text((*job.history, attempt))
+    return rows.newest((*job.history, attempt))
 
 
 def extend(tx: Tx, leases: Sequence[Lease], by: timedelta) -> tuple[list[Lease], list[Lease]]:
