@@ -8,6 +8,8 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from windlass.server.reply import Reply
+
 HEADER_LIMIT = 32 * 1024
 HEADER_SECONDS = 10.0
 # Longer than whoever reads a body waits for it: a body that nobody reads ends its connection.
@@ -32,19 +34,26 @@ class Exchange:
         """Whether an answer can be sent without waiting for a slow reader."""
         return not self._cycle.flow.write_paused
 
-    def answer(self, status: int, headers: bytes, body: bytes, *, last: bool) -> None:
-        """The whole answer in one write; uvicorn's own way is made for answers in parts, and takes longer."""
+    def answer(self, reply: Reply, *, whole: bool) -> None:
+        """The answer in one write, with its body or without.
+
+        Uvicorn's own way is made for answers in parts, and takes longer.
+        """
         cycle = self._cycle
         if cycle.disconnected:
             return
-        if last:
+        parts = [STATUS_LINE[reply.status], *[b"%b: %b\r\n" % each for each in cycle.default_headers]]
+        parts.append(reply.header_lines())
+        if reply.headers.get(b"connection") == b"close":
             cycle.keep_alive = False
         elif not cycle.keep_alive:
-            headers += b"connection: close\r\n"
-        always = b"".join([b"%b: %b\r\n" % header for header in cycle.default_headers])
+            parts.append(b"connection: close\r\n")
+        parts.append(b"\r\n")
+        if whole:
+            parts.append(reply.body)
         cycle.response_started = cycle.response_complete = True
         cycle.waiting_for_100_continue = False
-        cycle.transport.write(b"".join((STATUS_LINE[status], always, headers, b"\r\n", body)))
+        cycle.transport.write(b"".join(parts))
         cycle.message_event.set()
         if not cycle.keep_alive:
             cycle.transport.close()
@@ -53,10 +62,10 @@ class Exchange:
 
 def exchange(scope: Mapping[str, Any]) -> Exchange | None:
     """The exchange behind a request, if it came on our own wire."""
-    return scope.get(EXCHANGE)
+    return scope.get(_EXCHANGE)
 
 
-EXCHANGE = "windlass.exchange"
+_EXCHANGE = "windlass.exchange"
 
 
 class Wire(HttpToolsProtocol):
@@ -70,9 +79,6 @@ class Wire(HttpToolsProtocol):
         # Nothing more is heard on this connection.
         self._deaf = False
         self._late: asyncio.TimerHandle | None = None
-        # While what came is being read: a request that has begun.
-        self._reading = False
-        self._begun: RequestResponseCycle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Whoever connects says what it wants soon."""
@@ -90,11 +96,7 @@ class Wire(HttpToolsProtocol):
             return
         if self._in_headers:
             self._header_bytes += len(data)
-        self._reading = True
         super().data_received(data)
-        self._reading = False
-        if self._begun is not None:
-            self._start(self._begun)
         # A request that came whole, as most do, needs no clock.
         if self._late is None and self._in_body:
             self._late = self.loop.call_later(BODY_SECONDS, self._never_complete)
@@ -102,19 +104,6 @@ class Wire(HttpToolsProtocol):
             self._await_headers()
         if self._in_headers and self._header_bytes > HEADER_LIMIT:
             self._refuse(431, f"headers must be at most {HEADER_LIMIT} bytes")
-
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """Not before all that came is read: a request that came whole may need no task."""
-        if self._reading:
-            self._begun = cycle
-        else:
-            super()._start_asgi_task(cycle, app)
-
-    def _start(self, cycle: RequestResponseCycle) -> None:
-        self._begun = None
-        app: Any = self.app
-        if cycle.more_body or not app.at_once(cycle.scope):
-            super()._start_asgi_task(cycle, app)
 
     def on_message_begin(self) -> None:
         """The next request of this connection begins."""
@@ -129,7 +118,7 @@ class Wire(HttpToolsProtocol):
         self._relax()
         super().on_headers_complete()
         scope: dict[str, Any] = self.scope  # type: ignore[assignment]
-        scope[EXCHANGE] = Exchange(self.cycle)
+        scope[_EXCHANGE] = Exchange(self.cycle)
         if self.parser.should_upgrade():
             # The parser reads no body of such a request: what follows must not be taken for the next one.
             self.cycle.keep_alive = False
