@@ -6,7 +6,12 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
+from threading import Event
+from time import monotonic
+
+_LONGEST = 40
 
 
 class ServerProcess:
@@ -39,9 +44,18 @@ class ServerProcess:
         self._process.send_signal(signal.SIGCONT)
 
     def stop(self) -> int:
-        """As an operator does; the exit code."""
+        """As an operator does, who sees that it serves; the exit code."""
+        self._await_start()
         self._process.terminate()
-        return self._process.wait(40)
+        return self._process.wait(_LONGEST)
+
+    def _await_start(self) -> None:
+        """One that has just taken another's place may not obey yet, and would end by the signal itself."""
+        end = monotonic() + _LONGEST
+        while self._process.poll() is None and monotonic() < end:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+                return
+            Event().wait(0.05)
 
 
 def _free_port() -> int:

@@ -117,11 +117,11 @@ class Intake:
             ready = [call for call in group if self._drafted(call)]
             if ready:
                 self._store(ready)
-                self._look_at_known(ready)
         except (StoreBusy, StoreUnavailable) as error:
             _fail(group, error)
             away = error
         # Some may have been stored before the store went away.
+        self._look_at_known(group)
         if any(each.due for call in group for each in call.stored.done):
             self._queue.wakeup.notify()
         return away
@@ -157,14 +157,14 @@ class Intake:
 
     def _look_at_known(self, calls: list[_Call]) -> None:
         """How those jobs stand that were there before: all of the group in one look."""
-        known = [call for call in calls if not all(each.created for each in call.stored.done)]
+        known = [call for call in calls for each in call.stored.done if not each.created]
         if not known:
             return
         try:
             before = standing(self._queue.store, [each for call in known for each in call.stored.done])
         except Exception as error:  # noqa: BLE001 # wall: it is about these calls alone
             for call in known:
-                call.error = error
+                call.error = copy.copy(error)
             return
         for call in known:
             call.stored = Stored(call.stored.done, before)
