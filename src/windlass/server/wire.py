@@ -79,6 +79,9 @@ class Wire(HttpToolsProtocol):
         # Nothing more is heard on this connection.
         self._deaf = False
         self._late: asyncio.TimerHandle | None = None
+        # When the last answer was given, while nothing has come since; and the clock that looks at it.
+        self._idle_since: float | None = None
+        self._idle: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Whoever connects says what it wants soon."""
@@ -88,6 +91,8 @@ class Wire(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Nothing is waited for any more."""
         self._relax()
+        if self._idle is not None:
+            self._idle.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -129,6 +134,37 @@ class Wire(HttpToolsProtocol):
         self._in_body = False
         self._relax()
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """The next request may come.
+
+        Uvicorn sets a clock after each answer and stops it when something comes. Ours runs on, and looks when
+        it is time: that costs a request nothing.
+        """
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+            return
+        self._idle_since = self.loop.time()
+        if self._idle is None:
+            self._idle = self.loop.call_later(self.timeout_keep_alive, self._look_whether_idle)
+
+    def _unset_keepalive_if_required(self) -> None:
+        self._idle_since = None
+
+    def _look_whether_idle(self) -> None:
+        self._idle = None
+        if self._idle_since is None:
+            # The next answer sets the clock again.
+            return
+        left = self._idle_since + self.timeout_keep_alive - self.loop.time()
+        if left > 0:
+            self._idle = self.loop.call_later(left, self._look_whether_idle)
+        else:
+            self.timeout_keep_alive_handler()
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - ours is a problem, as every refusal
         """What came is no request at all."""
