@@ -66,7 +66,7 @@ def post_while_killed(
             over.set()
             killer.join()
             codes = [each.stop() for each in houses]
-        assert set(codes) == {0}
+        assert set(codes) == {0}, codes
         return accepted, sum(each.kills for each in houses)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from tests.servers.ports import free_port
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 
 class ServerProcess:
@@ -41,6 +43,16 @@ class ServerProcess:
         self._process.send_signal(signal.SIGCONT)
 
     def stop(self) -> int:
-        """As an operator does; the exit code."""
+        """As an operator does, who sees that it serves; the exit code."""
+        self._await_start()
         self._process.terminate()
         return self._process.wait(PATIENCE)
+
+    def _await_start(self) -> None:
+        """One that has just taken another's place may not obey yet, and would end by the signal itself."""
+        until(lambda: self._process.poll() is not None or self._serves(), "it serves or has ended")
+
+    def _serves(self) -> bool:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+            return True
+        return False

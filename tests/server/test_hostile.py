@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tests.conformance.conftest import NEW
 from tests.server.conftest import House, serving, shop
-from windlass.server import app, call, wire
+from windlass.server import app, call, run, wire
 
 
 @pytest.fixture(scope="module")
@@ -259,3 +259,16 @@ def test_a_thousand_wrong_keys_do_not_wear_the_server_out(house: House, api: htt
     for thread in threads:
         thread.join()
     assert done.is_set()
+
+
+def test_a_connection_on_which_nothing_comes_is_closed_and_one_in_use_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(run, "_IDLE_SECONDS", 0.5)
+    with NEW["sqlite"]() as url, shop(url) as queue, serving(queue) as house, connect(house) as line:
+        for _ in range(3):
+            line.sendall(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert line.recv(65536).startswith(b"HTTP/1.1 200")
+            # Together longer than an idle connection lives.
+            threading.Event().wait(0.2)
+        assert line.recv(65536) == b""

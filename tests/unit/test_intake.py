@@ -10,7 +10,7 @@ from windlass.clock import uuid7
 from windlass.errors import StoreUnavailable
 from windlass.job import NewJob
 from windlass.queue import Queue
-from windlass.server.intake import Intake, Stored
+from windlass.server.intake import Intake
 from windlass.store.protocol import Enqueued
 
 
@@ -47,45 +47,3 @@ def test_workers_are_told_of_what_was_stored_before_the_store_went_away() -> Non
     intake.close()
     assert ([each.id for each in first.done], type(second)) == (queue.taken, StoreUnavailable)
     assert queue.notified == 1
-
-
-class Taking(Failing):
-    """Stands for a queue whose store takes everything."""
-
-    def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        return [Enqueued(job.id, None, created=True, due=False) for job in jobs]
-
-
-def a_job() -> list[NewJob]:
-    return [NewJob(id=uuid7(), type="a", payload=b"{}")]
-
-
-def test_an_answer_that_cannot_be_told_keeps_nobody_waiting() -> None:
-    intake = Intake(cast("Queue", Taking()))
-
-    def broken(*_: object) -> None:
-        raise OSError("nobody is there")
-
-    async def send() -> Stored:
-        intake.put(a_job, broken)
-        return await intake.accept(a_job)
-
-    assert [each.created for each in asyncio.run(send()).done] == [True]
-    intake.close()
-
-
-def test_who_comes_while_answers_are_told_is_written_for_as_well() -> None:
-    intake = Intake(cast("Queue", Taking()))
-
-    async def send() -> Stored:
-        later: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
-
-        def put_another(*_: object) -> None:
-            intake.put(a_job, lambda stored, _: later.set_result(stored))
-
-        intake.put(a_job, put_another)
-        async with asyncio.timeout(30):
-            return await later
-
-    assert [each.created for each in asyncio.run(send()).done] == [True]
-    intake.close()

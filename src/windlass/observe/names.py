@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from windlass.job import Reason
 from windlass.store import observing
 
@@ -67,11 +69,13 @@ def failed_because(reason: Reason) -> str:
     return f"{FAILED}.{reason.value}"
 
 
+@cache
 def bucket(measure: str, number: int) -> str:
     """The name of one bucket."""
     return f"{measure}.{number}"
 
 
+@cache
 def total(measure: str) -> str:
     """The name of the sum of what was measured, in millionths."""
     return f"{measure}.sum"

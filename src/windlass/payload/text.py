@@ -29,7 +29,7 @@ def parse_value(text: str | bytes, field: str) -> Any:
     try:
         if isinstance(text, bytes):
             text = text.decode()
-        value = _STRICT.decode(text)
+        value = _decode(text)
     except RecursionError:
         raise InvalidValue(field, text, f"nested at most {DEEPEST} deep") from None
     except UnicodeDecodeError as error:
@@ -42,6 +42,15 @@ def parse_value(text: str | bytes, field: str) -> Any:
     if not (came_in_bytes and _is_harmless(text)):
         _refuse_unstorable(value, field)
     return value
+
+
+def _decode(text: str) -> Any:
+    """A text as JSON. One without spaces around it, as most are, need not be searched for them."""
+    try:
+        value, end = _STRICT.scan_once(text, 0)
+    except StopIteration:
+        end = -1
+    return value if end == len(text) else _STRICT.decode(text)
 
 
 def pack(payload: Mapping[str, Any], job_type: str) -> bytes:

@@ -89,26 +89,6 @@ class Producer:
             info = self._judged(name, packed)
         return self._of_type(info, packed, choice, fresh=True)
 
-    def draft_at_hand(self, name: str, text: bytes, choice: Choice) -> NewJob | None:
-        """The same if the store need not be asked; None if the type, or what holds for it, may be news."""
-        info = self._catalogue.get(name)
-        if (
-            info is None
-            or name == SHELL
-            or self._registry.get(name) is not None
-            or info.options.get("encrypt")
-        ):
-            return None
-        defaults = self._defaults.at_hand(info)
-        if defaults is None:
-            return None
-        payload = parse(text)
-        if not self._fits(info)(payload):
-            return None
-        draft = choice.draft(name, encode(payload, name), defaults, fresh=True)
-        refuse_lookalikes(draft.payload, name)
-        return draft
-
     def _of_type(self, info: TypeInfo, packed: bytes, choice: Choice, *, fresh: bool) -> NewJob:
         draft = choice.draft(info.name, packed, self._defaults.of_type(info), fresh=fresh)
         return self._sealed(draft, info.options.get("encrypt", ()))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Mapping, Sequence
-from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -14,7 +13,6 @@ from starlette.routing import Route as Path
 from starlette.routing import Router
 
 from windlass.errors import StoreError, WindlassError
-from windlass.observe import tracing
 from windlass.server import problems
 from windlass.server.call import Call, HungUp
 from windlass.server.dashboard import ROUTES as PAGES
@@ -24,7 +22,7 @@ from windlass.server.openapi import contract
 from windlass.server.problems import Problem
 from windlass.server.reply import Reply
 from windlass.server.table import ROUTES
-from windlass.server.wire import EXCHANGE, exchange
+from windlass.server.wire import exchange
 
 if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
@@ -80,7 +78,7 @@ class App:
                 note_enqueue(self.parts.flow.ledger, reply.status, monotonic() - began)
             here = exchange(scope)
             if here is not None and here.ready and reply.stream is None:
-                _send_whole(reply, scope)
+                here.answer(reply, whole=scope["method"] != "HEAD")
             else:
                 await _send(reply, scope, send)
         except HungUp:
@@ -103,37 +101,6 @@ class App:
             raise
         except Exception as error:  # noqa: BLE001 # wall: the server outlives a mistake in a handler
             return _refused(error, scope)
-
-    def at_once(self, scope: Scope) -> bool:
-        """Take a request that is here as a whole, if it is one that needs no task to wait for its answer."""
-        methods = self._plain.get(scope["path"])
-        route = None if methods is None else methods.get(scope["method"])
-        if methods is None or route is None or route.at_once is None or tracing.on():
-            return False
-        self._busy += 1
-        began = monotonic()
-        call: Call | None = None
-        try:
-            call = self._call(methods, scope, _nothing_more)
-            if call is None:
-                self._busy -= 1
-                return False
-            route.at_once(call, partial(self._answered, call, scope, began))
-        except Exception as error:  # noqa: BLE001 # wall: as above
-            self._answered(call, scope, began, None, error)
-        return True
-
-    def _answered(
-        self, call: Call | None, scope: Scope, began: float, reply: Reply | None, error: Exception | None
-    ) -> None:
-        """What was taken at once has its answer."""
-        self._busy -= 1
-        if call is not None:
-            call.let_go()
-        if reply is None:
-            reply = _refused(error or RuntimeError("no answer"), scope)
-        note_enqueue(self.parts.flow.ledger, reply.status, monotonic() - began)
-        _send_whole(reply, scope)
 
     def _call(
         self, methods: Mapping[str, Route], scope: Scope, receive: Receive, *, looked: bool = False
@@ -199,10 +166,6 @@ def _choose(methods: Mapping[str, Route], method: str) -> Route:
     return route
 
 
-async def _nothing_more() -> Message:
-    raise RuntimeError("all of it was here")
-
-
 def _refused(error: Exception, scope: Scope) -> Reply:
     """What is answered to what was refused, or failed: of a mistake of ours the caller learns nothing."""
     if isinstance(error, Problem):
@@ -213,13 +176,6 @@ def _refused(error: Exception, scope: Scope) -> Reply:
         return problems.of(error).reply()
     log.error("server.failed", extra={"path": scope["path"]}, exc_info=error)
     return Problem(500, "internal", "the server made a mistake; its log tells which").reply()
-
-
-def _send_whole(reply: Reply, scope: Scope) -> None:
-    """Send an answer in one piece, on our own wire."""
-    body = b"" if scope["method"] == "HEAD" else reply.body
-    last = reply.headers.get(b"connection") == b"close"
-    scope[EXCHANGE].answer(reply.status, reply.header_lines(), body, last=last)
 
 
 async def _send(reply: Reply, scope: Scope, send: Send) -> None:

@@ -8,19 +8,17 @@ whatever one of them brought does not fail the others.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
-import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import NamedTuple
 
 from windlass.errors import StoreBusy, StoreUnavailable
 from windlass.job import Job, NewJob
 from windlass.queue import Queue
 from windlass.store.protocol import Enqueued, Filter, Store
-
-log = logging.getLogger("windlass.server")
 
 Make = Callable[[], Sequence[NewJob]]
 _MOST_CALLS = 500
@@ -34,19 +32,15 @@ class Stored(NamedTuple):
     before: Mapping[str, Job]
 
 
-# What hears of a call's end: what is stored, or the error.
-Told = Callable[[Stored, Exception | None], None]
-
-
 class _Call:
     """The jobs of one request, and what became of them."""
 
-    __slots__ = ("drafts", "error", "make", "stored", "told", "weight")
+    __slots__ = ("answer", "drafts", "error", "make", "stored", "weight")
 
-    def __init__(self, make: Make, told: Told, weight: int) -> None:
+    def __init__(self, make: Make, weight: int, answer: asyncio.Future[Stored]) -> None:
         self.make = make
         self.weight = weight
-        self.told = told
+        self.answer = answer
         self.drafts: Sequence[NewJob] = ()
         self.stored = _NOTHING
         self.error: Exception | None = None
@@ -57,69 +51,64 @@ class Intake:
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
+        self._lock = threading.Lock()
         self._waiting: list[_Call] = []
+        # Whether the thread writes, or is about to.
+        self._busy = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="windlass-intake")
-        self._writing: asyncio.Task[None] | None = None
 
-    def put(self, make: Make, told: Told, weight: int = 1) -> None:
-        """Store what `make` drafts, all or none; `told` hears of it on the loop, after the durable commit.
+    async def accept(self, make: Make, weight: int = 1) -> Stored:
+        """Store what `make` drafts, all or none; comes back after the durable commit.
 
         `make` runs where the store may be waited for.
         """
-        self._waiting.append(_Call(make, told, weight))
-        if self._writing is None:
-            self._writing = asyncio.get_running_loop().create_task(self._write_all())
-
-    async def accept(self, make: Make, weight: int = 1) -> Stored:
-        """The same for who waits."""
-        answer: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
-        self.put(make, partial(_settle, answer), weight)
-        return await answer
+        loop = asyncio.get_running_loop()
+        call = _Call(make, weight, loop.create_future())
+        with self._lock:
+            self._waiting.append(call)
+            begins, self._busy = not self._busy, True
+        if begins:
+            # Not at once: others come at the same moment.
+            loop.call_soon(self._thread.submit, self._write_all, loop)
+        return await call.answer
 
     def close(self) -> None:
         """Let go of the thread; what it writes is written to the end."""
         self._thread.shutdown()
 
-    async def _write_all(self) -> None:
-        loop = asyncio.get_running_loop()
-        written: list[_Call] = []
-        try:
-            while self._waiting or written:
-                group = self._take()
-                writing = loop.run_in_executor(self._thread, self._write, group) if group else None
-                # While these are written, those before them hear what became of them.
-                for call in written:
-                    _tell(call)
-                written = [] if writing is None else await self._outcome(group, writing)
-        finally:
-            self._writing = None
+    # --- on the thread ---
 
-    async def _outcome(
-        self, group: list[_Call], writing: asyncio.Future[StoreBusy | StoreUnavailable | None]
-    ) -> list[_Call]:
-        """Those whose fate is known when a group has been written."""
-        try:
-            away = await writing
-        except Exception as error:  # noqa: BLE001 # wall: nobody waits for an answer that never comes
-            away = StoreUnavailable(f"the jobs could not be stored: {error!r}")
-            _fail(group, away)
-        if away is None:
-            return group
-        # The others waited for the same store, which has just been found away.
-        _fail(self._waiting, away)
-        fallen, self._waiting = self._waiting, []
-        return group + fallen
+    def _write_all(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Write for group after group, until nobody waits; the loop tells each of them what became of it."""
+        while group := self._take():
+            try:
+                away = self._write(group)
+            except Exception as error:  # noqa: BLE001 # wall: nobody waits for an answer that never comes
+                away = StoreUnavailable(f"the jobs could not be stored: {error!r}")
+                _fail(group, away)
+            if away is not None:
+                group += self._all_who_wait()
+                # They waited for the same store, which has just been found away.
+                _fail(group, away)
+            # A loop that has ended waits for nothing.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(_tell, group)
 
     def _take(self) -> list[_Call]:
         """The first calls of the line, as many as one transaction takes well."""
         jobs = count = 0
-        while count < len(self._waiting) and count < _MOST_CALLS and jobs < _MOST_JOBS:
-            jobs += self._waiting[count].weight
-            count += 1
-        group, self._waiting = self._waiting[:count], self._waiting[count:]
+        with self._lock:
+            while count < len(self._waiting) and count < _MOST_CALLS and jobs < _MOST_JOBS:
+                jobs += self._waiting[count].weight
+                count += 1
+            group, self._waiting = self._waiting[:count], self._waiting[count:]
+            self._busy = bool(group)
         return group
 
-    # --- on the thread ---
+    def _all_who_wait(self) -> list[_Call]:
+        with self._lock:
+            fallen, self._waiting = self._waiting, []
+        return fallen
 
     def _write(self, group: list[_Call]) -> StoreBusy | StoreUnavailable | None:
         """Write for all of them; answers the error if the store cannot be had."""
@@ -128,11 +117,11 @@ class Intake:
             ready = [call for call in group if self._drafted(call)]
             if ready:
                 self._store(ready)
-                self._look_at_known(ready)
         except (StoreBusy, StoreUnavailable) as error:
             _fail(group, error)
             away = error
         # Some may have been stored before the store went away.
+        self._look_at_known(group)
         if any(each.due for call in group for each in call.stored.done):
             self._queue.wakeup.notify()
         return away
@@ -168,14 +157,14 @@ class Intake:
 
     def _look_at_known(self, calls: list[_Call]) -> None:
         """How those jobs stand that were there before: all of the group in one look."""
-        known = [call for call in calls if not all(each.created for each in call.stored.done)]
+        known = [call for call in calls for each in call.stored.done if not each.created]
         if not known:
             return
         try:
             before = standing(self._queue.store, [each for call in known for each in call.stored.done])
         except Exception as error:  # noqa: BLE001 # wall: it is about these calls alone
             for call in known:
-                call.error = error
+                call.error = copy.copy(error)
             return
         for call in known:
             call.stored = Stored(call.stored.done, before)
@@ -194,21 +183,15 @@ def _fail(calls: Sequence[_Call], error: StoreBusy | StoreUnavailable) -> None:
             call.error = copy.copy(error)
 
 
-def _tell(call: _Call) -> None:
-    try:
-        call.told(call.stored, call.error)
-    except Exception:  # wall: an answer that cannot be sent must not keep back the others
-        log.exception("server.untold")
-
-
-def _settle(answer: asyncio.Future[Stored], stored: Stored, error: Exception | None) -> None:
-    # A caller that hung up has cancelled its future; its job is stored all the same.
-    if answer.done():
-        return
-    if error is not None:
-        answer.set_exception(error)
-    else:
-        answer.set_result(stored)
+def _tell(group: Sequence[_Call]) -> None:
+    for call in group:
+        # A caller that hung up has cancelled its future; its job is stored all the same.
+        if call.answer.done():
+            continue
+        if call.error is not None:
+            call.answer.set_exception(call.error)
+        else:
+            call.answer.set_result(call.stored)
 
 
 _NOTHING = Stored((), {})

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID, uuid5
 
 import msgspec
@@ -27,8 +27,6 @@ from windlass.server.schemas.jobs import Accepted, AcceptedBatch, BatchForm, Job
 from windlass.store.batches import NewBatch
 from windlass.store.protocol import Enqueued
 
-D = TypeVar("D", NewJob, NewJob | None)
-
 
 async def enqueue(call: Call) -> Reply:
     """Store one job; the answer leaves after the durable commit."""
@@ -37,22 +35,6 @@ async def enqueue(call: Call) -> Reply:
     with _span(call, [form]) as trace:
         stored = await call.parts.intake.accept(partial(_drafts, call, [form], trace=trace))
     return _accepted(form, stored)
-
-
-def enqueue_at_once(call: Call, told: Callable[[Reply | None, Exception | None], None]) -> None:
-    """The same without a task that waits, for a request that is here as a whole: most jobs come so.
-
-    The draft is made here, if nothing must be asked for it: what one thread does for all is to write.
-    """
-    form = call.body_here(JobForm)
-    call.parts.rates.spend(call.identity, 1)
-    draft = _at_hand(call, form)
-    make = partial(_drafts, call, [form]) if draft is None else partial(_admitted, call, [draft])
-
-    def stored(stored: Stored, error: Exception | None) -> None:
-        told(None if error else _accepted(form, stored), error)
-
-    call.parts.intake.put(make, stored)
 
 
 def _accepted(form: JobForm, stored: Stored) -> Reply:
@@ -142,28 +124,13 @@ def _drafts(
     call: Call, forms: Sequence[JobForm], *, batch: bool = False, trace: str | None = None
 ) -> Sequence[NewJob]:
     """The jobs as they will be stored. Runs where the store may be waited for: a type may be news."""
-    draft = call.parts.queue.draft_sent
     drafts: list[NewJob] = []
     for index, form in enumerate(forms):
         place = index if batch else None
         try:
-            drafts.append(_draft(call, form, draft, place, trace))
+            drafts.append(_draft(call, form, place, trace))
         except WindlassError as error:
             raise problems.of(_as_sent(error), index=place) from error
-    return _admitted(call, drafts)
-
-
-def _at_hand(call: Call, form: JobForm) -> NewJob | None:
-    """The job as it will be stored, if all is known that it takes; None if the store must be asked."""
-    if form.depends_on is not None:
-        return None
-    try:
-        return _draft(call, form, call.parts.queue.draft_at_hand, None, None)
-    except WindlassError as error:
-        raise problems.of(_as_sent(error)) from error
-
-
-def _admitted(call: Call, drafts: Sequence[NewJob]) -> Sequence[NewJob]:
     call.parts.queue.admit(drafts)
     return drafts
 
@@ -175,23 +142,22 @@ def _as_sent(error: WindlassError) -> WindlassError:
     return error
 
 
-def _draft(
-    call: Call, form: JobForm, draft: Callable[..., D], index: int | None, trace: str | None
-) -> NewJob | D:
+def _draft(call: Call, form: JobForm, index: int | None, trace: str | None) -> NewJob:
     who = call.identity
     check_type_allowed(call, form.type, index)
     options = _options(form)
-    for name, value in (
-        ("key", _key(call, form, index)),
-        ("tenant", _tenant(call, form, index)),
-        ("traceparent", form.traceparent or trace or _traceparent(call)),
-    ):
-        if value is not None:
-            options[name] = value
+    key, tenant = _key(call, form, index), _tenant(call, form, index)
+    trace = form.traceparent or trace or _traceparent(call)
+    if key is not None:
+        options["key"] = key
+    if tenant is not None:
+        options["tenant"] = tenant
+    if trace is not None:
+        options["traceparent"] = trace
     if form.depends_on is not None:
         options["depends_on"] = _parents(call, form)
-    made = draft(form.type, bytes(form.payload), options)
-    return msgspec.structs.replace(made, caller=who.name) if who.name and made is not None else made
+    draft = call.parts.queue.draft_sent(form.type, bytes(form.payload), options)
+    return msgspec.structs.replace(draft, caller=who.name) if who.name else draft
 
 
 def _options(form: JobForm) -> dict[str, Any]:
@@ -272,7 +238,6 @@ ROUTES = (
         "Enqueue a job",
         JobForm,
         {201: Accepted, 200: Accepted},
-        at_once=enqueue_at_once,
         need=Need.PRODUCE,
         refuses=_REFUSES,
         whole=False,

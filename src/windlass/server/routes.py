@@ -15,8 +15,6 @@ from windlass.server.schemas import WhyForm
 from windlass.server.schemas.jobs import MOST_JOBS
 
 Answer = Callable[[Call], Awaitable[Reply]]
-# The same for what hears of the answer, or of the error.
-AtOnce = Callable[[Call, Callable[[Reply | None, Exception | None], None]], None]
 
 # What one request takes at most as it is sent: a payload, and as much again for the words around it.
 BODY_LIMIT = 2 * MAX_PAYLOAD
@@ -34,8 +32,6 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     method: str
     path: str
     answer: Answer
-    # The same without waiting, for a request that is here as a whole.
-    at_once: AtOnce | None = None
     need: Need
     # What it does, in a line.
     summary: str

@@ -21,6 +21,8 @@ log = logging.getLogger("windlass.server")
 
 # Requests that run may finish for so long.
 _GRACE_SECONDS = 25
+# So long a connection may stay open on which nothing comes.
+_IDLE_SECONDS = 30
 _BACKLOG = 2048
 
 
@@ -84,7 +86,7 @@ class Server:
             server_header=False,
             proxy_headers=False,
             backlog=_BACKLOG,
-            timeout_keep_alive=30,
+            timeout_keep_alive=_IDLE_SECONDS,
             timeout_graceful_shutdown=_GRACE_SECONDS,
             ssl_certfile=self._config.tls_cert,
             ssl_keyfile=self._config.tls_key,

@@ -8,6 +8,8 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from windlass.server.reply import Reply
+
 HEADER_LIMIT = 32 * 1024
 HEADER_SECONDS = 10.0
 # Longer than whoever reads a body waits for it: a body that nobody reads ends its connection.
@@ -32,19 +34,26 @@ class Exchange:
         """Whether an answer can be sent without waiting for a slow reader."""
         return not self._cycle.flow.write_paused
 
-    def answer(self, status: int, headers: bytes, body: bytes, *, last: bool) -> None:
-        """The whole answer in one write; uvicorn's own way is made for answers in parts, and takes longer."""
+    def answer(self, reply: Reply, *, whole: bool) -> None:
+        """The answer in one write, with its body or without.
+
+        Uvicorn's own way is made for answers in parts, and takes longer.
+        """
         cycle = self._cycle
         if cycle.disconnected:
             return
-        if last:
+        parts = [STATUS_LINE[reply.status], *[b"%b: %b\r\n" % each for each in cycle.default_headers]]
+        parts.append(reply.header_lines())
+        if reply.headers.get(b"connection") == b"close":
             cycle.keep_alive = False
         elif not cycle.keep_alive:
-            headers += b"connection: close\r\n"
-        always = b"".join([b"%b: %b\r\n" % header for header in cycle.default_headers])
+            parts.append(b"connection: close\r\n")
+        parts.append(b"\r\n")
+        if whole:
+            parts.append(reply.body)
         cycle.response_started = cycle.response_complete = True
         cycle.waiting_for_100_continue = False
-        cycle.transport.write(b"".join((STATUS_LINE[status], always, headers, b"\r\n", body)))
+        cycle.transport.write(b"".join(parts))
         cycle.message_event.set()
         if not cycle.keep_alive:
             cycle.transport.close()
@@ -53,10 +62,10 @@ class Exchange:
 
 def exchange(scope: Mapping[str, Any]) -> Exchange | None:
     """The exchange behind a request, if it came on our own wire."""
-    return scope.get(EXCHANGE)
+    return scope.get(_EXCHANGE)
 
 
-EXCHANGE = "windlass.exchange"
+_EXCHANGE = "windlass.exchange"
 
 
 class Wire(HttpToolsProtocol):
@@ -70,9 +79,9 @@ class Wire(HttpToolsProtocol):
         # Nothing more is heard on this connection.
         self._deaf = False
         self._late: asyncio.TimerHandle | None = None
-        # While what came is being read: a request that has begun.
-        self._reading = False
-        self._begun: RequestResponseCycle | None = None
+        # When the last answer was given, while nothing has come since; and the clock that looks at it.
+        self._idle_since: float | None = None
+        self._idle: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Whoever connects says what it wants soon."""
@@ -82,6 +91,8 @@ class Wire(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Nothing is waited for any more."""
         self._relax()
+        if self._idle is not None:
+            self._idle.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -90,11 +101,7 @@ class Wire(HttpToolsProtocol):
             return
         if self._in_headers:
             self._header_bytes += len(data)
-        self._reading = True
         super().data_received(data)
-        self._reading = False
-        if self._begun is not None:
-            self._start(self._begun)
         # A request that came whole, as most do, needs no clock.
         if self._late is None and self._in_body:
             self._late = self.loop.call_later(BODY_SECONDS, self._never_complete)
@@ -102,19 +109,6 @@ class Wire(HttpToolsProtocol):
             self._await_headers()
         if self._in_headers and self._header_bytes > HEADER_LIMIT:
             self._refuse(431, f"headers must be at most {HEADER_LIMIT} bytes")
-
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """Not before all that came is read: a request that came whole may need no task."""
-        if self._reading:
-            self._begun = cycle
-        else:
-            super()._start_asgi_task(cycle, app)
-
-    def _start(self, cycle: RequestResponseCycle) -> None:
-        self._begun = None
-        app: Any = self.app
-        if cycle.more_body or not app.at_once(cycle.scope):
-            super()._start_asgi_task(cycle, app)
 
     def on_message_begin(self) -> None:
         """The next request of this connection begins."""
@@ -129,7 +123,7 @@ class Wire(HttpToolsProtocol):
         self._relax()
         super().on_headers_complete()
         scope: dict[str, Any] = self.scope  # type: ignore[assignment]
-        scope[EXCHANGE] = Exchange(self.cycle)
+        scope[_EXCHANGE] = Exchange(self.cycle)
         if self.parser.should_upgrade():
             # The parser reads no body of such a request: what follows must not be taken for the next one.
             self.cycle.keep_alive = False
@@ -140,6 +134,37 @@ class Wire(HttpToolsProtocol):
         self._in_body = False
         self._relax()
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """The next request may come.
+
+        Uvicorn sets a clock after each answer and stops it when something comes. Ours runs on, and looks when
+        it is time: that costs a request nothing.
+        """
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+            return
+        self._idle_since = self.loop.time()
+        if self._idle is None:
+            self._idle = self.loop.call_later(self.timeout_keep_alive, self._look_whether_idle)
+
+    def _unset_keepalive_if_required(self) -> None:
+        self._idle_since = None
+
+    def _look_whether_idle(self) -> None:
+        self._idle = None
+        if self._idle_since is None:
+            # The next answer sets the clock again.
+            return
+        left = self._idle_since + self.timeout_keep_alive - self.loop.time()
+        if left > 0:
+            self._idle = self.loop.call_later(left, self._look_whether_idle)
+        else:
+            self.timeout_keep_alive_handler()
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - ours is a problem, as every refusal
         """What came is no request at all."""

@@ -1,7 +1,7 @@
 """What could a server do at most? One Starlette route, the same shared commits, no checks of any kind.
 
-Everything else is as `windlass serve` has it: the loop, the parser, uvicorn's settings, and how often garbage
-is searched for.
+The loop, the parser and uvicorn's settings are those of `windlass serve`. How often Python looks for garbage
+is left as it is, as by whoever writes such a route; `windlass serve` lets it look less often.
 
 Run as a program: `python -m windlass.bench.http.bare DATABASE_URL` prints its port.
 """
@@ -9,7 +9,6 @@ Run as a program: `python -m windlass.bench.http.bare DATABASE_URL` prints its p
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import socket
 import sys
@@ -55,9 +54,6 @@ def main() -> None:
         proxy_headers=False,
         timeout_keep_alive=30,
     )
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(5_000)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(uvicorn.Server(config).serve(sockets=[listener]))
 
