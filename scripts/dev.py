@@ -41,6 +41,7 @@ TESTED = {
     **POSTGRES,
     "pgbouncer": Path("/usr/sbin/pgbouncer"),
     "chromium-headless-shell": Path("/usr/bin/chromium-headless-shell"),
+    "prometheus": Path("/usr/bin/prometheus"),
 }
 MEASURED = {**POSTGRES, "redis-server": Path("/usr/bin/redis-server")}
 HANDS_ON = ("test", "run", "exec", "bench")
@@ -60,7 +61,7 @@ import platform, sqlite3, sys
 from importlib.metadata import version
 
 sys.path.insert(0, ".")
-from tests.servers import chromium, pgbouncer, postgres
+from tests.servers import chromium, pgbouncer, postgres, prometheus
 
 release = sqlite3.sqlite_version_info
 mended = release >= (3, 51, 3) or (3, 50, 7) <= release < (3, 51) or (3, 44, 6) <= release < (3, 45)
@@ -82,6 +83,9 @@ rows.append(("PgBouncer", "", str(bouncer) if bouncer else missing))
 browser = chromium.program()
 missing = "missing: its tests are skipped; " + chromium.INSTALL
 rows.append(("Chromium", "", str(browser) if browser else missing))
+watcher = prometheus.program()
+missing = "missing: its tests are skipped; " + prometheus.INSTALL
+rows.append(("Prometheus", "", str(watcher) if watcher else missing))
 for row in rows:
     print("  {:<12} {:<10} {}".format(*row))
 """

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from windlass.observe.alerts import ALERTS
 from windlass.observe.grafana import dashboard
-from windlass.observe.metrics import COUNTED, FAILURES, OWN, REQUESTS, STANDING, Metric
+from windlass.observe.metrics import COUNTED, FAILURES, OF_RELEASE, OWN, REQUESTS, STANDING, TENANTS, Metric
 from windlass.observe.rules import rules
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -33,7 +33,8 @@ def files() -> dict[Path, str]:
 def tables() -> dict[str, str]:
     """The tables of the page, by name, with the marks around them."""
     found = {
-        "counted metrics": _metrics((*COUNTED, FAILURES, REQUESTS)),
+        "counted metrics": _metrics((*COUNTED, FAILURES, REQUESTS, *OF_RELEASE)),
+        "tenant metrics": _metrics(TENANTS),
         "standing metrics": _metrics(STANDING),
         "worker metrics": _metrics(OWN),
         "alerts": _alerts(),

@@ -124,6 +124,7 @@ class Handler:
             options["sensitive"] = True
         if self.verify is not None:
             options["sample"] = self.verify.share
+            options["verify_after"] = self.verify.after.total_seconds()
         if self.smoke is not None and not self.encrypt:
             options["smoke"] = msgspec.json.decode(self.signature.encode(self.smoke))
         schema = self.signature.schema

@@ -17,7 +17,7 @@ import msgspec
 
 from windlass.duration import parse_duration
 from windlass.errors import InvalidValue
-from windlass.job import DEFAULT_MAX_ATTEMPTS, HIGHEST_PRIORITY, MAX_ATTEMPTS, MAX_TYPE
+from windlass.job import DEFAULT_MAX_ATTEMPTS, HIGHEST_PRIORITY, MAX_ATTEMPTS, MAX_TENANT, MAX_TYPE
 from windlass.policy.breaker import MOST_JOBS, BreakerTerms
 from windlass.policy.limit import MOST_AT_ONCE, Limit, Rate, parse_rate
 from windlass.policy.retry import KINDS, Retry
@@ -29,6 +29,8 @@ LONGEST_KEEP = timedelta(days=3650)
 # Whose limits hold for all jobs together, and for those that share a key.
 ALL = "*"
 KEY = "key:"
+# Whose jobs are counted apart in metrics.
+TENANTS = "metrics.tenants"
 
 
 class Effective(msgspec.Struct, frozen=True, kw_only=True):
@@ -293,6 +295,20 @@ def _webhook(text: str) -> str:
     raise InvalidValue("", text, "a URL that begins with http:// or https://, without a user")
 
 
+def _tenants(text: str) -> tuple[str, ...]:
+    """Named one by one: a label for each of ten thousand tenants would be the end of any Prometheus."""
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    if len(names) <= _MOST_TENANTS and all(_is_tenant(name) for name in names):
+        return names
+    raise InvalidValue(
+        "", text, f"the names of up to {_MOST_TENANTS} tenants (not {_OTHERS!r}) such as acme, globex"
+    )
+
+
+def _is_tenant(name: str) -> bool:
+    return 0 < len(name) <= MAX_TENANT and name.isprintable() and name != _OTHERS
+
+
 def _kind(text: str) -> str:
     if text in KINDS:
         return text
@@ -338,6 +354,9 @@ _MOST_DIGITS = 18
 _LARGEST_LOW_SHARE = 0.5
 _DEEPEST = 10**12
 _MOST_WORKERS = 10_000
+_MOST_TENANTS = 50
+# What all tenants that are not named are called there.
+_OTHERS = "other"
 _READERS: dict[str, Callable[[str], Any]] = {
     "max_attempts": _whole(1, MAX_ATTEMPTS),
     "timeout": _timeout,
@@ -365,6 +384,7 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "autoscale.least": _whole(0, _MOST_WORKERS),
     "autoscale.most": _whole(1, _MOST_WORKERS),
     "autoscale.cooldown": _moments,
+    TENANTS: _or_none(_tenants),
 }
 _STANDARD = Retry()
 _BREAKER = BreakerTerms()
@@ -396,8 +416,9 @@ DEFAULTS: dict[str, Any] = {
     "autoscale.least": 1,
     "autoscale.most": 100,
     "autoscale.cooldown": timedelta(minutes=5),
+    TENANTS: None,
 }
 # Whoever knows such an address can write to it: only who may set it is shown it.
 SECRET = frozenset({"alerts.webhook"})
-_ABOUT_ALL = ("keep_", "low_share", "alerts.", "autoscale.")
+_ABOUT_ALL = ("keep_", "low_share", "alerts.", "autoscale.", "metrics.")
 PER_TYPE = tuple(name for name in DEFAULTS if not name.startswith(_ABOUT_ALL))

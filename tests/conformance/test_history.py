@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections import Counter
 from datetime import datetime, timedelta
+from typing import cast
 
 import psycopg
 import pytest
@@ -27,12 +29,13 @@ from tests.conformance.scene import (
     take,
 )
 from windlass.clock import ManualClock
+from windlass.errors import StoreUnavailable
 from windlass.job import JobState
 from windlass.observe import names
 from windlass.observe.ledger import Ledger
 from windlass.outcome import Outcome
 from windlass.store.keeping import Retention
-from windlass.store.observing import LOOKED, Sample, Step
+from windlass.store.observing import LOOKED, Flush, Happened, Sample, Step, counted_of_release
 from windlass.store.protocol import Filter, Settlement, Store
 
 NOW = timedelta(0)
@@ -49,7 +52,7 @@ def test_what_happened_adds_up_in_every_step_and_ever(store: Store, clock: Manua
     store.add_history({(MAIL, "completed"): 3})
     assert store.totals() == {(MAIL, "completed"): 5, ("", "renewed"): 1}
     since, now = store.now() - timedelta(days=1), store.now() + timedelta(seconds=1)
-    values = {step: [each.value for each in store.history(step, since, now, type=MAIL)] for step in Step}
+    values = {step: [each.value for each in store.history(step, since, now, types=[MAIL])] for step in Step}
     assert values == {Step.MINUTE: [2, 3], Step.HOUR: [5], Step.DAY: [5]}
     assert store.history(Step.MINUTE, now - timedelta(seconds=31), now)[0].value == 3
 
@@ -59,6 +62,77 @@ def test_two_who_count_at_once_lose_nothing(store: Store, other: Store) -> None:
         store.add_history({(MAIL, "completed"): 1, (REPORT, "completed"): 1})
         other.add_history({(REPORT, "completed"): 1, (MAIL, "completed"): 1})
     assert store.totals() == {(MAIL, "completed"): 10, (REPORT, "completed"): 10}
+
+
+def test_a_flush_that_is_told_again_counts_once(store: Store, other: Store) -> None:
+    happened = {(MAIL, "completed"): 2}
+    for number, told in ((1, happened), (1, happened), (2, happened), (1, happened), (2, happened)):
+        store.add_history(told, Flush("a", number))
+    other.add_history(happened, Flush("b", 1))
+    assert store.totals() == {(MAIL, "completed"): 6}
+
+
+def test_a_flush_without_an_answer_is_told_again_as_it_was(store: Store) -> None:
+    class Deaf:
+        """A store that writes, and whose answer is lost as often as the test wants."""
+
+        lost = 2
+
+        def add_history(self, happened: Happened, flush: Flush) -> None:
+            store.add_history(happened, flush)
+            if self.lost:
+                self.lost -= 1
+                raise StoreUnavailable("the answer was lost")
+
+    ledger = Ledger(cast("Store", Deaf()), "1.0")
+    for _ in range(4):
+        ledger.count("renewed")
+        with contextlib.suppress(StoreUnavailable):
+            ledger.tick()
+    assert store.totals() == {("", "renewed"): 4}
+
+
+def test_who_has_told_nothing_for_a_day_is_forgotten(store: Store, clock: ManualClock) -> None:
+    store.add_history({(MAIL, "completed"): 1}, Flush("a", 7))
+    clock.advance(86_401)
+    store.prune(Retention())
+    store.add_history({(MAIL, "completed"): 1}, Flush("a", 1))
+    assert store.totals() == {(MAIL, "completed"): 2}
+
+
+def test_releases_are_known_by_when_they_came_and_the_oldest_are_forgotten(
+    store: Store, clock: ManualClock
+) -> None:
+    for number in range(12):
+        version = f"2.{number}"
+        amounts = {(MAIL, name): 1 for name in counted_of_release(version)}
+        store.add_history({**amounts, (MAIL, "started"): 1}, Flush("a", number + 1, frozenset({version})))
+        clock.advance(1)
+    # Heard of before.
+    store.add_history({(MAIL, "started"): 1}, Flush("b", 1, frozenset({"2.0"})))
+    assert [each.version for each in store.releases()] == [f"2.{number}" for number in range(11, -1, -1)]
+    store.prune(Retention())
+    kept = [each.version for each in store.releases()]
+    assert kept == [f"2.{number}" for number in range(11, 1, -1)]
+    totals = store.totals()
+    assert {name for _, name in totals} == {
+        "started",
+        *(n for each in kept for n in counted_of_release(each)),
+    }
+    assert totals[MAIL, "started"] == 13
+
+
+def test_all_types_but_some_are_read_as_one(store: Store, clock: ManualClock) -> None:
+    since = store.now()
+    store.add_history({(f"t{number}", "completed"): number for number in range(5)} | {("", "renewed"): 9})
+    store.add_history({("t1", "run.3"): 7, ("t2", "run.sum"): 5, ("t3", "run.sum"): 6})
+    clock.advance(1)
+    for step in Step:
+        found = store.history_of_others(step, since, store.now(), types=["t4"])
+        assert [(each.type, each.name, each.value) for each in found] == [
+            ("other", "completed", 0 + 1 + 2 + 3),
+            ("other", "run.sum", 11),
+        ]
 
 
 def test_an_increase_is_what_was_counted_since(store: Store, clock: ManualClock) -> None:
@@ -82,8 +156,8 @@ def test_an_increase_over_hours_is_exact_to_the_minute(store: Store, clock: Manu
 def test_a_chart_does_not_read_the_buckets(store: Store) -> None:
     store.add_history({(MAIL, "run.3"): 1, (MAIL, "run.sum"): 5, (MAIL, "started"): 1, (MAIL, "failed.x"): 1})
     since, before = store.now() - timedelta(hours=1), store.now() + timedelta(hours=1)
-    for job_type in (None, MAIL):
-        found = store.history(Step.MINUTE, since, before, type=job_type)
+    for types in (None, [MAIL]):
+        found = store.history(Step.MINUTE, since, before, types=types)
         assert [each.name for each in found] == ["run.sum", "started"]
 
 
@@ -121,6 +195,31 @@ def test_a_sample_tells_where_every_live_job_stands(store: Store, other: Store, 
     assert oldest["due"] == timedelta(seconds=20)
     assert set(map(repr, other.sample().standing)) == set(map(repr, sample.standing))
     assert running.token
+
+
+def test_a_sample_tells_of_tenants_if_operators_name_them(store: Store, clock: ManualClock) -> None:
+    put(store, *(a_job(tenant=tenant) for tenant in ("acme", "acme", "globex", "initech", "")))
+    put_one(store, tenant="acme", type=REPORT, delay=timedelta(hours=1))
+    [running] = take(store, 1)
+    clock.advance(20)
+    assert store.take_sample(NOW).tenants == ()
+    before = store.take_sample(NOW).standing
+    store.set_setting("metrics.tenants", "acme, globex")
+    sample = store.take_sample(NOW)
+    expected: Counter[tuple[str, str]] = Counter(
+        {("acme", "due"): 2, ("acme", "scheduled"): 1, ("globex", "due"): 1, ("other", "due"): 2}
+    )
+    tenant = running.job.tenant if running.job.tenant in ("acme", "globex") else "other"
+    expected[tenant, "due"] -= 1
+    expected[tenant, "processing"] += 1
+    assert {(each.tenant, each.view): each.count for each in sample.tenants} == +expected
+    assert {each.oldest for each in sample.tenants if each.view == "due"} == {timedelta(seconds=20)}
+    # Nothing else changes by it.
+    assert set(map(repr, sample.standing)) == set(map(repr, before))
+    assert store.depths().pending == {MAIL: 4, REPORT: 1}
+    assert set(map(repr, store.sample().tenants)) == set(map(repr, sample.tenants))
+    store.set_setting("metrics.tenants", None)
+    assert store.take_sample(NOW).tenants == store.sample().tenants == ()
 
 
 def test_a_sample_that_is_fresh_is_not_taken_again(store: Store, other: Store, clock: ManualClock) -> None:

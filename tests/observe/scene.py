@@ -11,9 +11,9 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.conformance.scene import BOOM, LEASE, MAIL, REPORT, TYPES, a_job
-from windlass import connect
+from windlass import connect, settings
 from windlass.clock import ManualClock
-from windlass.job import Error, JobState, Lease, Reason
+from windlass.job import Error, JobState, Lease, Reason, TypeInfo
 from windlass.observe.ledger import Ledger
 from windlass.observe.promql import Series
 from windlass.ops import Ops
@@ -24,6 +24,8 @@ from windlass.upkeep.watchman import Watchman
 
 Scrape = dict[str, list[tuple[Mapping[str, str], float]]]
 NOW = timedelta(0)
+# Seconds between two scrapes, at least.
+APART = 10
 
 
 def parsed(text: str) -> Scrape:
@@ -41,7 +43,18 @@ class Scrapes:
     def __init__(self) -> None:
         self._scrapes: list[tuple[float, Scrape]] = []
 
+    @property
+    def all(self) -> list[tuple[float, Scrape]]:
+        return list(self._scrapes)
+
+    @property
+    def last(self) -> float:
+        """When the last one was made."""
+        return self._scrapes[-1][0]
+
     def add(self, at: float, text: str) -> None:
+        # Nobody scrapes twice within a few seconds.
+        at = max(at, self.last + APART) if self._scrapes else at
         self._scrapes.append((at, parsed(text)))
 
     def instant(self, name: str) -> Series:
@@ -69,10 +82,19 @@ class Stage:
         self.store: Store = self._opened.store
         self.ops = Ops(self.store)
         self.ledger = Ledger(self.store)
+        # Of workers of other releases.
+        self._ledgers: dict[str, Ledger] = {}
         self.scrapes = Scrapes()
         self.worker("worker-1")
+        # As a worker does when it starts: from then on every count is there, as 0.
+        self.store.register([TypeInfo(name=name, schema={}) for name in TYPES])
 
-    def worker(self, name: str, types: tuple[str, ...] = (*TYPES,)) -> WorkerInfo:
+    def follow(self) -> None:
+        """Hear what operators have set, as a worker does."""
+        for ledger in (self.ledger, *self._ledgers.values()):
+            ledger.follow(settings.read(self.store.settings()))
+
+    def worker(self, name: str, types: tuple[str, ...] = (*TYPES,), app: str = "") -> WorkerInfo:
         """Another worker that takes jobs of these types."""
         info = WorkerInfo(
             id=name,
@@ -82,6 +104,7 @@ class Stage:
             pid=1,
             pid_started=1,
             version="1.0",
+            app=app,
             types=types,
             slots=10,
         )
@@ -97,19 +120,36 @@ class Stage:
     def claim(self, count: int = 1, worker: str = "worker-1") -> list[Lease]:
         return self.store.claim(Want(worker=worker, types=TYPES, limit=count, lease=LEASE)).leases
 
-    def settle(self, leases: list[Lease], outcome: Outcome, ran: float = 1.0) -> None:
+    def settle(
+        self,
+        leases: list[Lease],
+        outcome: Outcome,
+        ran: float | None = 1.0,
+        *,
+        check_in: timedelta | None = None,
+        release: str = "",
+    ) -> None:
         """What a settler does."""
-        settlements = [Settlement(lease, outcome, timedelta(seconds=ran)) for lease in leases]
+        spent = None if ran is None else timedelta(seconds=ran)
+        settlements = [Settlement(lease, outcome, spent, check_in=check_in, app=release) for lease in leases]
         late = self.store.settle(settlements)
         gone = {lease.token for lease in late}
-        self.ledger.settled(each for each in settlements if each.lease.token not in gone)
-        self.ledger.late(late)
+        ledger = self._ledger_of(release)
+        ledger.settled(each for each in settlements if each.lease.token not in gone)
+        ledger.late(late)
 
-    def work(self, count: int = 1, outcome: Outcome | None = None, ran: float = 1.0) -> None:
+    def _ledger_of(self, release: str) -> Ledger:
+        if not release:
+            return self.ledger
+        ledger = self._ledgers.setdefault(release, Ledger(self.store, release))
+        self.follow()
+        return ledger
+
+    def work(self, count: int = 1, outcome: Outcome | None = None, ran: float = 1.0, **how: Any) -> None:
         """Claim that many jobs, and let all of them end alike."""
         left = count
         while left and (leases := self.claim(min(left, 500))):
-            self.settle(leases, outcome or Done(), ran)
+            self.settle(leases, outcome or Done(), ran, **how)
             left -= len(leases)
 
     def reap(self, *workers: str) -> None:
@@ -124,7 +164,8 @@ class Stage:
     def look(self) -> None:
         """A sample, a flush and a scrape, as happens every few seconds."""
         self.beat()
-        self.ledger.tick()
+        for ledger in (self.ledger, *self._ledgers.values()):
+            ledger.tick()
         self.store.take_sample(NOW)
         self.scrape()
 
@@ -142,6 +183,12 @@ class Stage:
     def hide(self) -> None:
         """The store is away."""
         self._opened.close()
+
+    def find_again(self) -> None:
+        """It is back."""
+        self._opened = connect.open(self.url, clock=self.clock)
+        self.store = self._opened.store
+        self.ops, self.ledger = Ops(self.store), Ledger(self.store)
 
     def close(self) -> None:
         self._opened.close()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx2
 import pytest
@@ -21,10 +21,13 @@ from tests.conformance.scene import MAIL, REPORT
 from tests.observe.scene import DEAD, Stage, parsed, staged
 from tests.server.conftest import House, serving, shop
 from tests.waiting import PATIENCE, until
-from windlass import connect
+from windlass import Queue, connect
 from windlass.errors import InvalidValue
 from windlass.observe.alerts import labels_text
+from windlass.payload import Ring
 from windlass.server.alarm import SIGNATURE, Alarm
+from windlass.worker.coroutines import Coroutines
+from windlass.worker.verifier import Verifier
 
 NOW = timedelta(0)
 
@@ -45,8 +48,9 @@ def test_what_came_of_jobs_and_requests_is_counted_shown_and_kept_over_a_restart
             assert sent == [201] * 3
             assert api.post("/jobs", json={"type": "add", "payload": {}}).status_code == 400
             leases = api.post("/leases", json={"worker": "w", "types": ["add"], "limit": 2}).json()["leases"]
-            api.post(f"/leases/{leases[0]['lease']}/complete", json={})
-            api.post(f"/leases/{leases[1]['lease']}/fail", json={"message": "no", "retryable": False})
+            api.post(f"/leases/{leases[0]['lease']}/complete", json={"version": "1.0"})
+            failed = {"message": "no", "retryable": False, "version": "1.1"}
+            api.post(f"/leases/{leases[1]['lease']}/fail", json=failed)
             until(lambda: values(house, "windlass_jobs_dead_total") != {})
             queue.store.take_sample(NOW)
             seen = {
@@ -62,10 +66,47 @@ def test_what_came_of_jobs_and_requests_is_counted_shown_and_kept_over_a_restart
             assert values(house, "windlass_queue_depth") == {("add", "5", "due"): 1}
             assert values(house, "windlass_enqueue_requests_total") == {("accepted",): 3, ("invalid",): 1}
             assert values(house, "windlass_enqueue_seconds_count") == {(): 4}
+            assert values(house, "windlass_release_attempts_total") == {("add", "1.0"): 1, ("add", "1.1"): 1}
+            assert values(house, "windlass_release_failures_total") == {("add", "1.1"): 1}
+            releases = api.get("/metrics").json()["releases"]
+            assert [(each["version"], each["failed"]) for each in releases] == [("1.1", 1), ("1.0", 0)]
+            attempts = api.get(f"/jobs/{leases[1]['job']['id']}").json()["history"]
+            assert [each["app"] for each in attempts] == ["1.1"]
             [add] = api.get("/metrics").json()["types"]
             assert (add["type"], add["enqueued"], add["started"], add["failed"]) == ("add", 3, 2, 1)
         with serving(queue) as house:
             assert {name: values(house, f"windlass_{name}") for name in seen} == seen
+
+
+def test_what_a_foreign_worker_completes_is_checked_by_one_that_knows_the_type(store_url: str) -> None:
+    with Queue(store_url) as queue:
+
+        @queue.job(verify=lambda: False, sample=1, verify_after="1ms")
+        def lie() -> None:
+            """Says that it is done."""
+
+        @queue.job(verify=lambda: False, sample=0.0000001)
+        def rarely() -> None:
+            """Is hardly ever checked."""
+
+        with serving(queue) as house:
+            api, ids = house.caller(), dict[str, str]()
+            for name in ("lie", "rarely"):
+                job = api.post("/jobs", json={"type": name, "payload": {}}).json()
+                [lease] = api.post("/leases", json={"worker": "sh", "types": [name]}).json()["leases"]
+                # The answer is lost and it says so again: it is checked once.
+                for _ in range(2):
+                    assert api.post(f"/leases/{lease['lease']}/complete", json={}).status_code == 200
+                ids[name] = job["id"]
+            [waiting] = queue.store.sight(NOW).verdicts
+            assert (waiting.type, waiting.waiting) == ("lie", 1)
+            handler = queue.registry.get("lie")
+            assert handler is not None
+            verifier = Verifier(queue.store, {"lie": handler}, cast("Coroutines", None), Ring)
+            until(lambda: verifier.tick() is not None, "the check is due")
+            [verdict] = queue.store.sight(NOW).verdicts
+            assert (verdict.mismatched, verdict.waiting, verdict.mismatch_job) == (1, 0, ids["lie"])
+            assert values(house, "windlass_checks_mismatched_total") == {("lie",): 1}
 
 
 def test_history_alerts_and_scale_have_their_documents(house: House, api: httpx2.Client) -> None:

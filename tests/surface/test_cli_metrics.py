@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 from datetime import timedelta
 
+import pytest
+
 from tests.observe.scene import parsed
 from tests.surface.conftest import Terminal
 from windlass import connect
@@ -15,7 +17,10 @@ def _sampled() -> None:
         opened.store.take_sample(timedelta(0))
 
 
-def test_metrics_show_counts_durations_and_the_last_events(windlass: Terminal) -> None:
+def test_metrics_show_counts_durations_and_the_last_events(
+    windlass: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WINDLASS_APP_VERSION", "2.4.1")
     assert windlass("metrics").code == 3
     windlass.ok("run", "--", "true")
     windlass.ok("run", "--max-attempts", "1", "--", "false")
@@ -32,6 +37,11 @@ def test_metrics_show_counts_durations_and_the_last_events(windlass: Terminal) -
         *("TYPE", "ENQUEUED", "STARTED", "COMPLETED", "FAILED", "DEAD", "AVG", "WAIT", "AVG", "RUN")
     ]
     assert "LAST EVENTS" in out
+    [release] = report["releases"]
+    assert (release["version"], release["attempts"], release["failed"]) == ("2.4.1", 2, 1)
+    assert [each["type"] for each in release["types"]] == ["shell"]
+    [line] = [line for line in out.splitlines() if line.startswith("2.4.1")]
+    assert "shell 50 %" in line
     scrape = parsed(windlass.ok("metrics", "--prometheus").out)
     assert ({"type": "shell"}, 1.0) in scrape["windlass_jobs_completed_total"]
 

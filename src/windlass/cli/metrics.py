@@ -13,7 +13,7 @@ from windlass.observe.alerts import Firing, Severity
 from windlass.observe.grafana import dashboard as grafana_dashboard
 from windlass.observe.rules import rules as rule_file
 from windlass.ops.document import encode
-from windlass.ops.observing import AlertReport, MetricsReport, alerts_document
+from windlass.ops.observing import AlertReport, MetricsReport, ReleaseTotals, alerts_document
 
 
 @click.command(
@@ -26,7 +26,7 @@ from windlass.ops.observing import AlertReport, MetricsReport, alerts_document
 )
 @click.option("--prometheus", is_flag=True, help="As Prometheus reads it, without a server.")
 def metrics(prometheus: bool) -> None:
-    """Event counts and average durations by type, and the last events."""
+    """Event counts and average durations by type and release, and the last events."""
     here = session()
     ops = here.ops()
     if prometheus:
@@ -59,6 +59,8 @@ def _show(report: MetricsReport) -> None:
             for each in report.types
         ]
         click.echo("\n".join(screen.table(head, rows)))
+    if report.releases:
+        _show_releases(report)
     if report.events:
         click.echo()
         events: list[list[Cell | str | int]] = [
@@ -66,6 +68,36 @@ def _show(report: MetricsReport) -> None:
             for each in report.events
         ]
         click.echo("\n".join(screen.table(("LAST EVENTS", "EVENT", "TYPE", "JOB", "ERROR"), events)))
+
+
+def _show_releases(report: MetricsReport) -> None:
+    head = ("RELEASE", "FIRST SEEN", "ATTEMPTS", "FAILED", "SHARE", "AVG RUN", "FAILS MOST")
+    rows: list[list[Cell | str | int]] = [
+        [
+            each.version,
+            ago(each.first_at, report.now),
+            each.attempts,
+            Cell(number(each.failed), "red" if each.failed else None),
+            _share(each.failed, each.attempts),
+            _average(each.run_ms),
+            _worst(each),
+        ]
+        for each in report.releases
+    ]
+    click.echo()
+    click.echo("\n".join(session().screen.table(head, rows)))
+
+
+def _worst(release: ReleaseTotals) -> str:
+    """The type of which most attempts fail."""
+    if not release.failed:
+        return "-"
+    worst = release.types[0]
+    return f"{worst.type} {_share(worst.failed, worst.attempts)}"
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.0f} %" if whole else "-"
 
 
 def _average(milliseconds: float | None) -> str:

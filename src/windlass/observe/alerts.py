@@ -124,6 +124,10 @@ _FAILING = (
 )
 
 
+# The share of attempts that fail, by type and release.
+_RELEASE_FAILS = "rate(windlass_release_failures_total[10m]) / rate(windlass_release_attempts_total[10m])"
+
+
 def _burning(name: str, share: str, what: str, anchor: str) -> tuple[Alert, Alert]:
     fast = Alert(
         name=f"Windlass{name}BurnsFast",
@@ -295,6 +299,18 @@ ALERTS: tuple[Alert, ...] = (
         lasting=5 * _MINUTE,
         severity=Severity.PAGE,
         summary="{type}: more than half of all attempts fail",
+        anchor="roll-out-and-roll-back",
+    ),
+    Alert(
+        name="WindlassReleaseFails",
+        # Only beside another release that does well: if all of them fail, it is not the release.
+        expression=(
+            f"{_RELEASE_FAILS} > 0.2 and increase(windlass_release_attempts_total[10m]) > 10 "
+            f"and on (type) {_RELEASE_FAILS} < 0.05"
+        ),
+        lasting=_MINUTE,
+        severity=Severity.PAGE,
+        summary="{type}: release {version} fails in more than a fifth of its attempts, and another does not",
         anchor="roll-out-and-roll-back",
     ),
     Alert(

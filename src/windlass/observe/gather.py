@@ -9,28 +9,25 @@ from datetime import datetime, timedelta
 import msgspec
 
 from windlass import settings
-from windlass.job import JobState, Reason, TypeInfo, View
+from windlass.job import JobState, TypeInfo, View
 from windlass.observe import metrics, names
 from windlass.observe.autoscale import Load, Terms, after_cooldown, desired
-from windlass.observe.expose import Family, family, histogram
+from windlass.observe.counted import MOST_RELEASES, MOST_TYPES, Counts, Shown, counted
+from windlass.observe.expose import Family, family
 from windlass.observe.fleet import seen
-from windlass.observe.metrics import COUNTED, FAILURES, REQUESTS, Kind, Metric
+from windlass.observe.metrics import Metric
 from windlass.policy.limit import limit_from
 from windlass.settings import KEY, Settings
 from windlass.store.flow import Switches
-from windlass.store.observing import Past, Sample, Standing, Step
+from windlass.store.observing import OTHER, Past, Release, Sample, Standing, Step
 from windlass.store.protocol import Store, WorkerInfo
 from windlass.store.signalling import Sighting
 
-# More types than this have their counts under the last label together: a scrape stays small.
-MOST_TYPES = 200
-OTHER = "other"
 _MILLION = 1_000_000
 # The stretch by which it is judged how fast jobs come in, and how long they take.
 RATES = timedelta(minutes=10)
 _USUAL_SLOTS = 10
-
-Counts = Mapping[tuple[str, str], int]
+_MOST_VERSIONS = 20
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +45,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings
     oldest_record: datetime | None
     sighting: Sighting
+    # The newest first.
+    releases: list[Release]
 
 
 def read_facts(store: Store) -> Facts:
@@ -66,19 +65,21 @@ def read_facts(store: Store) -> Facts:
         settings=held,
         oldest_record=store.oldest_record(),
         sighting=store.sight(RATES),
+        releases=store.releases(),
     )
 
 
 def families(facts: Facts) -> list[Family]:
     """Everything that a server exports."""
-    types = known_types(facts)
+    labels = shown(facts)
     return [
-        *counted(facts.totals, types),
-        *_standing(facts, _Types(types)),
-        *_fleet(facts, _Types(types)),
-        *_flow(facts, _Types(types)),
+        *counted(facts.totals, labels),
+        *_standing(facts, labels),
+        *_tenants(facts, labels),
+        *_fleet(facts, labels),
+        *_flow(facts, labels),
         *_archive(facts),
-        *_signals(facts, _Types(types)),
+        *_signals(facts, labels),
         family(metrics.DESIRED, [((), desired_workers(facts))]),
         family(metrics.STORE_UP, [((), 1)]),
     ]
@@ -99,71 +100,22 @@ def known_types(facts: Facts) -> list[str]:
     return sorted(found - {""})
 
 
-# --- what was counted ---------------------------------------------------------------------------
+def shown(facts: Facts) -> Shown:
+    """Which types, releases and tenants have labels."""
+    return Shown(known_types(facts), shown_releases(facts), facts.settings.value(settings.TENANTS) or ())
 
 
-def counted(amounts: Counts, types: Sequence[str]) -> list[Family]:
-    """Counters and histograms, of every known type, from what was counted ever or in a stretch of time."""
-    shown = _Types(types)
-    held: Counter[tuple[str, str]] = Counter()
-    for (job_type, name), value in amounts.items():
-        held[shown.label(job_type), name] += value
-    found = [_counted(metric, held, shown.labels) for metric in COUNTED]
-    failures = (
-        ((job_type, reason.value), held[job_type, names.failed_because(reason)])
-        for job_type in shown.labels
-        for reason in Reason
-    )
-    results = (names.ACCEPTED, names.EXISTING, names.INVALID, names.REFUSED, names.BROKEN)
-    return [
-        *found,
-        family(FAILURES, failures),
-        family(REQUESTS, (((result,), held["", result]) for result in results)),
-    ]
-
-
-def _counted(metric: Metric, held: Counter[tuple[str, str]], types: Sequence[str]) -> Family:
-    of = [(name,) for name in types] if metric.labels else [()]
-    if metric.kind is Kind.HISTOGRAM:
-        return _histogram(metric, held, of)
-    name = metric.counted or ""
-    return family(metric, [(labels, held["".join(labels), name]) for labels in of])
-
-
-def _histogram(metric: Metric, held: Counter[tuple[str, str]], of: Sequence[tuple[str, ...]]) -> Family:
-    measure = metric.counted or ""
-    bounds = names.BOUNDS[measure]
-    numbers = [names.bucket(measure, number) for number in range(len(bounds) + 1)]
-    total = names.total(measure)
-    return histogram(
-        metric,
-        bounds,
-        (
-            (
-                labels,
-                [held["".join(labels), number] for number in numbers],
-                held["".join(labels), total] / _MILLION,
-            )
-            for labels in of
-        ),
-    )
-
-
-class _Types:
-    """Which label each type has: its name, or for those beyond the bound one for all of them."""
-
-    def __init__(self, types: Sequence[str]) -> None:
-        self._named = frozenset(types[:MOST_TYPES])
-        self.labels = [*types[:MOST_TYPES], *([OTHER] if len(types) > MOST_TYPES else [])]
-
-    def label(self, job_type: str) -> str:
-        return job_type if not job_type or job_type in self._named else OTHER
+def shown_releases(facts: Facts) -> list[str]:
+    """The newest, and those that run somewhere: a fleet may have gone back to an old one."""
+    known = [release.version for release in facts.releases]
+    running = {worker.app for worker in seen(facts.workers, facts.now).alive}
+    return known[:MOST_RELEASES] + [each for each in known[MOST_RELEASES:] if each in running]
 
 
 # --- how things stand ---------------------------------------------------------------------------
 
 
-def _standing(facts: Facts, types: _Types) -> list[Family]:
+def _standing(facts: Facts, types: Shown) -> list[Family]:
     sample = facts.sample
     depth: Counter[tuple[str, str, str]] = Counter()
     oldest: dict[tuple[str, str], float] = {}
@@ -173,7 +125,7 @@ def _standing(facts: Facts, types: _Types) -> list[Family]:
         if each.view == View.DUE and each.oldest is not None:
             of = (types.label(each.type), str(each.priority))
             oldest[of] = max(oldest.get(of, 0.0), each.oldest.total_seconds())
-    for name in types.labels:
+    for name in types.types:
         # A type of which nothing waits says so: a series that is not there fires no alert, and clears none.
         depth[name, _USUAL_PRIORITY, View.DUE.value] += 0
     return [
@@ -191,13 +143,13 @@ def _standing(facts: Facts, types: _Types) -> list[Family]:
 def _by_type(
     metric: Metric,
     standing: Iterable[Standing],
-    types: _Types,
+    types: Shown,
     views: Sequence[str],
     value: Callable[[Standing], float],
     *,
     fold: Callable[[list[float]], float] = sum,
 ) -> Family:
-    found: dict[str, list[float]] = {name: [0.0] for name in types.labels}
+    found: dict[str, list[float]] = {name: [0.0] for name in types.types}
     for each in standing:
         if each.view in views:
             found.setdefault(types.label(each.type), [0.0]).append(value(each))
@@ -216,15 +168,30 @@ def _known(span: timedelta | None) -> list[tuple[tuple[str, ...], float]]:
     return [] if span is None else [((), span.total_seconds())]
 
 
-def _fleet(facts: Facts, types: _Types) -> list[Family]:
+def _tenants(facts: Facts, labels: Shown) -> list[Family]:
+    """Where the jobs of those tenants stand that operators name, and of all others together."""
+    jobs: Counter[tuple[str, str]] = Counter({(tenant, View.DUE.value): 0 for tenant in labels.tenants})
+    oldest: dict[str, float] = dict.fromkeys(labels.tenants, 0.0)
+    for each in facts.sample.tenants:
+        if each.tenant in labels.tenants:
+            jobs[each.tenant, each.view] += each.count
+            if each.view == View.DUE and each.oldest is not None:
+                oldest[each.tenant] = max(oldest[each.tenant], each.oldest.total_seconds())
+    return [
+        family(metrics.TENANT_JOBS, sorted(jobs.items())),
+        family(metrics.TENANT_OLDEST, [((name,), age) for name, age in sorted(oldest.items())]),
+    ]
+
+
+def _fleet(facts: Facts, types: Shown) -> list[Family]:
     fleet = seen(facts.workers, facts.now)
-    versions = Counter(worker.app or worker.version for worker in fleet.alive)
+    versions = _bounded(Counter(worker.app or worker.version for worker in fleet.alive))
     slots = {
         "all": sum(worker.slots for worker in fleet.alive),
         "busy": sum(worker.busy for worker in fleet.alive),
         "held": sum(worker.held for worker in fleet.alive),
     }
-    serving: Counter[str] = Counter(dict.fromkeys(types.labels, 0))
+    serving: Counter[str] = Counter(dict.fromkeys(types.types, 0))
     for name in known_types(facts):
         serving[types.label(name)] += fleet.serving(name)
     return [
@@ -235,8 +202,15 @@ def _fleet(facts: Facts, types: _Types) -> list[Family]:
     ]
 
 
-def _flow(facts: Facts, types: _Types) -> list[Family]:
-    paused: dict[str, int] = dict.fromkeys(types.labels, 0)
+def _bounded(versions: Counter[str]) -> Counter[str]:
+    """The commonest; a fleet in which each worker says something else must not fill a Prometheus."""
+    found = Counter(dict(versions.most_common(_MOST_VERSIONS)))
+    rest = versions.total() - found.total()
+    return found + Counter({OTHER: rest})
+
+
+def _flow(facts: Facts, types: Shown) -> list[Family]:
+    paused: dict[str, int] = dict.fromkeys(types.types, 0)
     for name in facts.switches.pauses:
         paused[types.label(name)] = 1
     breakers = [((name,), int(each.open)) for name, each in sorted(facts.switches.breakers.items())]
@@ -254,7 +228,7 @@ def _archive(facts: Facts) -> list[Family]:
     ]
 
 
-def _signals(facts: Facts, types: _Types) -> list[Family]:
+def _signals(facts: Facts, types: Shown) -> list[Family]:
     """When upkeep last succeeded, and what is still to be verified."""
     waiting: Counter[str] = Counter()
     for each in facts.sighting.verdicts:

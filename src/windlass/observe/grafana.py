@@ -22,7 +22,17 @@ _TYPE = 'type=~"$type"'
 
 
 def _rate(metric: str) -> str:
-    return f"sum by (type) (rate({metric}{{{_TYPE}}}[$__rate_interval]))"
+    # The largest of what several servers say, which all say the same.
+    return f"max by (type) (rate({metric}{{{_TYPE}}}[$__rate_interval]))"
+
+
+def _of_attempts(metric: str) -> str:
+    """So much for each attempt, by release."""
+    of, each = (
+        f"sum by (version) (rate({name}{{{_TYPE}}}[$__rate_interval]))"
+        for name in (metric, "windlass_release_attempts_total")
+    )
+    return f"{of} / {each}"
 
 
 def _quantile(share: str, measure: str) -> str:
@@ -93,10 +103,20 @@ PANELS: tuple[Panel, ...] = (
         "ops",
         (
             (
-                f"sum by (type, reason) (rate(windlass_job_failures_total{{{_TYPE}}}[$__rate_interval])) > 0",
+                f"max by (type, reason) (rate(windlass_job_failures_total{{{_TYPE}}}[$__rate_interval])) > 0",
                 "{{type}} {{reason}}",
             ),
         ),
+    ),
+    Panel(
+        "Share of attempts that fail, by release",
+        "percentunit",
+        ((_of_attempts("windlass_release_failures_total"), "{{version}}"),),
+    ),
+    Panel(
+        "Average run, by release",
+        "s",
+        ((_of_attempts("windlass_release_run_seconds_total"), "{{version}}"),),
     ),
     Panel(
         "Slots",
@@ -116,7 +136,7 @@ PANELS: tuple[Panel, ...] = (
     Panel(
         "Enqueue requests over HTTP",
         "ops",
-        (("sum by (result) (rate(windlass_enqueue_requests_total[$__rate_interval]))", "{{result}}"),),
+        (("max by (result) (rate(windlass_enqueue_requests_total[$__rate_interval]))", "{{result}}"),),
     ),
     Panel(
         "Held back",
@@ -125,6 +145,11 @@ PANELS: tuple[Panel, ...] = (
             (f"max by (type) (windlass_type_paused{{{_TYPE}}}) > 0", "{{type}} paused"),
             ("max by (breaker) (windlass_breaker_open) > 0", "{{breaker}} open"),
         ),
+    ),
+    Panel(
+        "Waiting, of the tenants that are named",
+        "short",
+        (('max by (tenant) (windlass_tenant_jobs{view="due"})', "{{tenant}}"),),
     ),
 )
 

@@ -19,6 +19,8 @@ USUAL: dict[Step, timedelta] = {
     Step.DAY: timedelta(days=30),
 }
 MOST_POINTS = 3_000
+# And so many of all types together; those with the fewest jobs are then shown as one.
+MOST_IN_ALL = 20_000
 _MILLION = 1_000_000
 _THOUSAND = 1_000
 
@@ -65,6 +67,12 @@ def bounds(
     if (until - since) / LENGTH[step] > MOST_POINTS:
         raise InvalidValue("from", since.isoformat(), f"at most {MOST_POINTS} {step.value}s before to")
     return since, until
+
+
+def most_types(step: Step, since: datetime, until: datetime) -> int:
+    """How many types can be shown one by one."""
+    points = max(1, int((until - since) / LENGTH[step]))
+    return max(1, MOST_IN_ALL // points)
 
 
 def chart(step: Step, since: datetime, until: datetime, rows: Iterable[Past]) -> Chart:

@@ -7,46 +7,89 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable
 from datetime import timedelta
+from typing import NamedTuple
 
+from windlass import settings
+from windlass.clock import uuid7
 from windlass.job import Lease
 from windlass.loop import Loop
 from windlass.observe import names
 from windlass.outcome import Again, Cancelled, Dead, Done, Outcome, Released, Snoozed
-from windlass.store.observing import Happened
+from windlass.settings import Settings
+from windlass.store.observing import OTHER, Flush, Happened
 from windlass.store.protocol import Settlement, Store
 
 _EVERY = timedelta(seconds=1)
 _MILLION = 1_000_000
+# So many are told apart in one flush.
+_MOST_RELEASES = 10
 
 
 class Ledger:
     """Counts what happens and tells the store of it.
 
-    What a process that is killed had not told is lost: at most what happened in its last second.
+    What a process that is killed had not told is lost: at most what happened in its last second. What got no
+    answer is told again as it was, under the same number, so that it counts once.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, app: str = "") -> None:
+        """`app`: the release that runs here, if the application says."""
         self._store = store
+        self._app = app
         self._lock = threading.Lock()
-        self._types: dict[str, _OfType] = {}
+        # By release, then by type; and by tenant, of those that operators name.
+        self._books: dict[str, dict[str, _Book]] = {}
+        self._tenants: dict[str, _Book] = {}
+        self._named: frozenset[str] = frozenset()
         self._others: Counter[tuple[str, str]] = Counter()
+        self._telling = threading.Lock()
+        self._teller = uuid7()
+        self._flushes = 0
+        self._unanswered: _Told | None = None
         self.loop = Loop("ledger", self.tick, every=_EVERY, first=_EVERY)
 
+    def follow(self, held: Settings) -> None:
+        """Count apart the tenants that operators name."""
+        self._named = frozenset(held.value(settings.TENANTS) or ())
+
     def settled(self, settlements: Iterable[Settlement]) -> None:
-        """Count what came of runs; once for a whole batch."""
-        with self._lock:
-            for each in settlements:
-                job = each.lease.job
-                of = self._types.get(job.type)
-                if of is None:
-                    of = self._types[job.type] = _OfType()
-                of.note(each)
+        """Count what came of runs here; once for a whole batch."""
+        self._note(settlements, self._app)
+
+    def settled_by(self, app: str, settlements: Iterable[Settlement]) -> None:
+        """Count what came of runs elsewhere, under the release that ran them."""
+        self._note(settlements, app)
 
     def reaped(self, settlements: Iterable[Settlement]) -> None:
-        """Count what was taken from workers that are gone."""
+        """Count what was taken from workers that are gone, each under the release that it ran."""
         listed = list(settlements)
-        self.settled(listed)
+        for app in {each.app for each in listed}:
+            self._note([each for each in listed if each.app == app], app)
         self.count_each((each.lease.job.type for each in listed), names.REAPED)
+
+    def _note(self, settlements: Iterable[Settlement], app: str) -> None:
+        named = self._named
+        settlements = list(settlements) if named else settlements
+        with self._lock:
+            # Whoever calls each run another release is not believed: that would be a row for each of them.
+            few = app in self._books or len(self._books) < _MOST_RELEASES
+            book = self._books.setdefault(app if few else "", {})
+            for each in settlements:
+                job = each.lease.job
+                of = book.get(job.type)
+                if of is None:
+                    of = book[job.type] = _Book()
+                of.note(each)
+            if named:
+                self._note_tenants(settlements, named)
+
+    def _note_tenants(self, settlements: Iterable[Settlement], named: frozenset[str]) -> None:
+        for each in settlements:
+            tenant = each.lease.job.tenant if each.lease.job.tenant in named else OTHER
+            of = self._tenants.get(tenant)
+            if of is None:
+                of = self._tenants[tenant] = _Book()
+            of.note(each)
 
     def late(self, leases: Iterable[Lease]) -> None:
         """Count results that came too late."""
@@ -72,35 +115,53 @@ class Ledger:
             self._others["", names.total(measure)] += int(value * _MILLION)
 
     def tick(self) -> None:
-        """Tell the store; what it does not take is told the next time."""
-        happened = self._take()
-        if not happened:
-            return
-        try:
-            self._store.add_history(happened)
-        except BaseException:  # wall: whatever kept the store from it, the counts are kept for the next time
-            with self._lock:
-                self._others.update(happened)
-            raise
+        """Tell the store; what it does not take is told the next time, and never as anything else."""
+        with self._telling:
+            if self._unanswered is not None:
+                self._tell(self._unanswered)
+            told = self._take()
+            if told is not None:
+                self._tell(told)
 
-    def _take(self) -> Happened:
+    def _tell(self, told: _Told) -> None:
+        self._unanswered = told
+        self._store.add_history(told.happened, told.flush)
+        self._unanswered = None
+
+    def _take(self) -> _Told | None:
         with self._lock:
-            types, self._types = self._types, {}
+            books, self._books = self._books, {}
+            tenants, self._tenants = self._tenants, {}
             happened, self._others = self._others, Counter()
-        for job_type, of in types.items():
-            for name, value in of.told().items():
-                happened[job_type, name] += value
-        return happened
+        for app, types in books.items():
+            for job_type, book in types.items():
+                happened.update({(job_type, name): value for name, value in book.told(app).items()})
+        for tenant, book in tenants.items():
+            happened.update({("", name): value for name, value in book.told_of(tenant).items()})
+        if not happened:
+            return None
+        self._flushes += 1
+        flush = Flush(self._teller, self._flushes, frozenset(app for app in books if app))
+        return _Told(happened, flush)
 
 
-class _OfType:
-    """What happened to the jobs of one type. Every settled job passes here, so little is called."""
+class _Told(NamedTuple):
+    """What happened, and under which name and number it is told."""
 
-    __slots__ = ("completed", "ended", "ends", "others", "ran", "runs", "waited", "waits")
+    happened: Happened
+    flush: Flush
+
+
+class _Book:
+    """What happened to jobs of one type. Every settled job passes here, so little is called."""
+
+    __slots__ = ("completed", "ended", "ends", "lost", "others", "ran", "runs", "waited", "waits")
 
     def __init__(self) -> None:
         size = len(names.SECONDS) + 1
         self.completed = 0
+        # Attempts that failed of which nobody knows how long they ran.
+        self.lost = 0
         self.others: Counter[str] = Counter()
         # How many fell into each bucket, and the seconds of all together.
         self.waits, self.waited = [0] * size, 0.0
@@ -116,6 +177,7 @@ class _OfType:
             self.others.update(_names_of(outcome))
         started = job.started_at
         if ran is None or started is None:
+            self.lost += isinstance(outcome, Again | Dead)
             return
         seconds = ran.total_seconds()
         self.runs[bisect_left(names.SECONDS, seconds)] += 1
@@ -128,7 +190,8 @@ class _OfType:
             self.ends[bisect_left(names.SECONDS, whole)] += 1
             self.ended += whole
 
-    def told(self) -> dict[str, int]:
+    def told(self, app: str) -> dict[str, int]:
+        """Everything; what a release did also under its name, if it has one."""
         happened = dict(self.others) | {names.COMPLETED: self.completed, names.STARTED: sum(self.runs)}
         for measure, buckets, seconds in (
             (names.WAIT, self.waits, self.waited),
@@ -137,7 +200,19 @@ class _OfType:
         ):
             happened |= {names.bucket(measure, number): value for number, value in enumerate(buckets)}
             happened[names.total(measure)] = round(seconds * _MILLION)
+        if app:
+            happened |= {names.of_release(app, name): value for name, value in self._summary().items()}
         return {name: value for name, value in happened.items() if value}
+
+    def told_of(self, tenant: str) -> dict[str, int]:
+        """A summary under a tenant's name."""
+        more = {names.COMPLETED: self.completed, names.WAITED: round(self.waited * _MILLION)}
+        summary = self._summary() | more
+        return {names.of_tenant(tenant, name): value for name, value in summary.items() if value}
+
+    def _summary(self) -> dict[str, int]:
+        attempts, failed = sum(self.runs) + self.lost, self.others[names.FAILED]
+        return {names.ATTEMPTS: attempts, names.FAILED: failed, names.RAN: round(self.ran * _MILLION)}
 
 
 def _names_of(outcome: Outcome) -> tuple[str, ...]:

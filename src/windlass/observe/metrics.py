@@ -95,6 +95,33 @@ REQUESTS = Metric(
     labels=("result",),
 )
 
+# Of attempts by the release that ran them, if the application names its releases.
+OF_RELEASE: tuple[Metric, ...] = tuple(
+    Metric(name=name, kind=Kind.COUNTER, help=help_, labels=("type", "version"), counted=counted)
+    for name, counted, help_ in (
+        ("windlass_release_attempts_total", names.ATTEMPTS, "Attempts, by the release that ran them"),
+        ("windlass_release_failures_total", names.FAILED, "Those that failed"),
+        ("windlass_release_run_seconds_total", names.RAN, "How long they ran together"),
+    )
+)
+
+# Of the tenants that operators name (the setting metrics.tenants), and of all others together.
+OF_TENANT: tuple[Metric, ...] = tuple(
+    Metric(name=name, kind=Kind.COUNTER, help=help_, labels=("tenant",), counted=counted)
+    for name, counted, help_ in (
+        ("windlass_tenant_attempts_total", names.ATTEMPTS, "Attempts at the tenant's jobs"),
+        ("windlass_tenant_failures_total", names.FAILED, "Those that failed"),
+        ("windlass_tenant_completed_total", names.COMPLETED, "Jobs that completed"),
+        ("windlass_tenant_wait_seconds_total", names.WAITED, "How long those that ran had waited"),
+        ("windlass_tenant_run_seconds_total", names.RAN, "How long they ran"),
+    )
+)
+TENANT_JOBS = _gauge("windlass_tenant_jobs", "The tenant's live jobs, by view", "tenant", "view")
+TENANT_OLDEST = _gauge(
+    "windlass_tenant_oldest_due_age_seconds", "For how long its first due job has been due", "tenant"
+)
+TENANTS: tuple[Metric, ...] = (*OF_TENANT, TENANT_JOBS, TENANT_OLDEST)
+
 # How things stand, from the store.
 QUEUE_DEPTH = _gauge(
     "windlass_queue_depth",
@@ -153,4 +180,4 @@ OWN: tuple[Metric, ...] = (
     *(OWN_SLOTS, OWN_HEALTH, OWN_UNSETTLED, OWN_BEAT, OWN_DONE, OWN_FAILED, OWN_LATE, OWN_INFO),
 )
 
-METRICS: tuple[Metric, ...] = (*COUNTED, FAILURES, REQUESTS, *STANDING, *OWN)
+METRICS: tuple[Metric, ...] = (*COUNTED, FAILURES, REQUESTS, *OF_RELEASE, *TENANTS, *STANDING, *OWN)

@@ -14,10 +14,15 @@ DEPTH = observing.DEPTH
 # In microseconds.
 OLDEST = observing.OLDEST
 
+# Of a release and type, or of a tenant; RAN and WAITED in microseconds.
+ATTEMPTS = observing.ATTEMPTS
+RAN = observing.RAN
+WAITED = "waited"
+of_release = observing.of_release
 # Of one type each.
 STARTED = "started"
 COMPLETED = "completed"
-FAILED = "failed"
+FAILED = observing.FAILED
 RETRIED = "retried"
 CANCELLED = "cancelled"
 DISCARDED = "discarded"
@@ -67,6 +72,11 @@ BOUNDS: dict[str, tuple[float, ...]] = {
 def failed_because(reason: Reason) -> str:
     """The name under which failures of one reason are counted."""
     return f"{FAILED}.{reason.value}"
+
+
+def of_tenant(tenant: str, name: str) -> str:
+    """The name under which something is counted of one tenant."""
+    return f"tenant.{tenant}.{name}"
 
 
 @cache

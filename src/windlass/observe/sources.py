@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
+from windlass.observe.counted import Shown, counted
 from windlass.observe.expose import Family
-from windlass.observe.gather import Facts, away, counted, families, known_types
+from windlass.observe.gather import Facts, away, families, shown
 from windlass.observe.promql import Series
 from windlass.store.protocol import Store
 
@@ -17,7 +18,7 @@ class StoreSource:
     def __init__(self, store: Store | None, facts: Facts | None) -> None:
         """Without facts the store is away, and that is all that can be said."""
         self._store = store
-        self._types = [] if facts is None else known_types(facts)
+        self._shown = Shown([]) if facts is None else shown(facts)
         self._now = _by_name(away() if facts is None else families(facts))
         self._before: dict[float, dict[str, Series]] = {}
 
@@ -32,7 +33,7 @@ class StoreSource:
         if seconds not in self._before:
             stretch = timedelta(seconds=seconds)
             amounts = self._store.increases([stretch])[stretch]
-            self._before[seconds] = _by_name(counted(amounts, self._types))
+            self._before[seconds] = _by_name(counted(amounts, self._shown))
         return self._before[seconds].get(name, ())
 
 

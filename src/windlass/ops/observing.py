@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from windlass.errors import StoreError
+from windlass.errors import InvalidValue, StoreError
 from windlass.observe import expose, gather, names
 from windlass.observe.alerts import RUNBOOK, Firing, first_noticed, holding, judge
 from windlass.observe.autoscale import desired, slots_for
-from windlass.observe.history import Chart, average_ms, bounds, chart
+from windlass.observe.counted import MOST_RELEASES
+from windlass.observe.history import Chart, average_ms, bounds, chart, most_types
 from windlass.observe.sources import StoreSource
-from windlass.store.observing import LOOKED, Step
+from windlass.store.observing import LOOKED, Release, Step, counted_of_release
 from windlass.store.protocol import Filter
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from windlass.store.protocol import Store
 
 _LAST_EVENTS = 10
+_THOUSAND = 1_000
 _UNKNOWN = datetime.max.replace(tzinfo=UTC)
 # Beyond this nobody can say for how long a condition has held.
 _WATCHED = timedelta(minutes=2)
@@ -44,6 +46,27 @@ class TypeTotals(msgspec.Struct, frozen=True, kw_only=True):
     run_ms: float | None
 
 
+class ReleaseOfType(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of the attempts at one type's jobs that one release ran."""
+
+    type: str
+    attempts: int
+    failed: int
+    run_ms: float | None
+
+
+class ReleaseTotals(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of all attempts that one release ran, and by type, the one that fails most first."""
+
+    version: str
+    # When it was first heard of.
+    first_at: datetime
+    attempts: int
+    failed: int
+    run_ms: float | None
+    types: list[ReleaseOfType]
+
+
 class Event(msgspec.Struct, frozen=True, kw_only=True):
     """What happened last to one of the newest jobs."""
 
@@ -55,10 +78,11 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MetricsReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Event counts, average durations and the last events."""
+    """Event counts, average durations and the last events; and the newest releases, if there are any."""
 
     now: datetime
     types: list[TypeTotals]
+    releases: list[ReleaseTotals]
     events: list[Event]
 
 
@@ -123,6 +147,7 @@ class ObservingVerbs:
         return MetricsReport(
             now=self.store.now(),
             types=[_totals(name, counts) for name, counts in sorted(held.items())],
+            releases=[_release(each, held) for each in self.store.releases()[:MOST_RELEASES]],
             events=_events(self.store.find(Filter(), limit=_LAST_EVENTS).jobs),
         )
 
@@ -136,9 +161,25 @@ class ObservingVerbs:
     ) -> Chart:
         """What happened over time, a point for each step and type; without types of all of them."""
         since, until = bounds(step, since, until, self.store.now())
-        only = types[0] if len(types) == 1 else None
-        rows = self.store.history(step, since, until, type=only)
-        return chart(step, since, until, (row for row in rows if not types or row.type in types))
+        most = most_types(step, since, until)
+        if len(set(types)) > most:
+            raise InvalidValue(
+                "type", f"{len(set(types))} of them", f"at most {most} for so many {step.value}s"
+            )
+        chosen = list(types) or self._busiest(most)
+        rows = self.store.history(step, since, until, types=chosen)
+        if not types and len(chosen) == most:
+            # Added up by the store: however many there are, they are read as one.
+            rows += self.store.history_of_others(step, since, until, types=chosen)
+        return chart(step, since, until, rows)
+
+    def _busiest(self, most: int) -> list[str]:
+        """The types with the most jobs ever, so many at most."""
+        came: Counter[str] = Counter()
+        for (job_type, name), value in self.store.totals().items():
+            if job_type:
+                came[job_type] += value if name in (names.ENQUEUED, names.STARTED) else 0
+        return [name for name, _ in came.most_common(most)]
 
     def alerts(self) -> AlertReport:
         """Which alerts hold now, judged by the same expressions as in the rule file."""
@@ -228,6 +269,33 @@ def _totals(name: str, counts: Counter[str]) -> TypeTotals:
         wait_ms=average_ms(counts, names.WAIT),
         run_ms=average_ms(counts, names.RUN),
     )
+
+
+def _release(release: Release, held: Mapping[str, Counter[str]]) -> ReleaseTotals:
+    attempts, failed, ran = counted_of_release(release.version)
+    types = [
+        ReleaseOfType(
+            type=name,
+            attempts=counts[attempts],
+            failed=counts[failed],
+            run_ms=_mean_ms(counts[ran], counts[attempts]),
+        )
+        for name, counts in held.items()
+        if counts[attempts]
+    ]
+    every = sum(each.attempts for each in types)
+    return ReleaseTotals(
+        version=release.version,
+        first_at=release.first_at,
+        attempts=every,
+        failed=sum(each.failed for each in types),
+        run_ms=_mean_ms(sum(counts[ran] for counts in held.values()), every),
+        types=sorted(types, key=lambda each: (-each.failed / each.attempts, each.type)),
+    )
+
+
+def _mean_ms(micros: int, number: int) -> float | None:
+    return round(micros / _THOUSAND / number, 3) if number else None
 
 
 def _events(jobs: Sequence[Job]) -> list[Event]:

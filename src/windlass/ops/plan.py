@@ -125,7 +125,8 @@ def plan(load: Load) -> Plan:
 def measured(store: Store) -> dict[str, Any]:
     """What this store has seen in the last week: the rate of its busiest hour, the mean run of all types."""
     now = store.now()
-    past = store.history(Step.HOUR, now - _LOOKED_BACK, now)
+    # Of all types together, added up by the store.
+    past = store.history_of_others(Step.HOUR, now - _LOOKED_BACK, now, types=())
     came = Counter({each.at: 0 for each in past})
     runs = micros = 0
     for each in past:

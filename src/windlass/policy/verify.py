@@ -31,11 +31,24 @@ class Verify:
 
     def samples(self, job_id: str) -> bool:
         """Whether this job is one of those that are checked: decided by its id, so always alike."""
-        return int(job_id[-_DIGITS:], 16) < self.share * _NUMBERS
+        return is_sampled(job_id, self.share)
 
     def call(self, arguments: Mapping[str, Any]) -> Any:
         """Ask, with those of the arguments that it takes; one that the payload left out is left out here."""
         return self.function(**{name: arguments[name] for name in self.wanted if name in arguments})
+
+
+def is_sampled(job_id: str, share: float) -> bool:
+    """Whether a job is one of so large a share."""
+    return int(job_id[-_DIGITS:], 16) < share * _NUMBERS
+
+
+def check_in(options: Mapping[str, Any], job_id: str) -> timedelta | None:
+    """When the outcome of a job is checked, by what the catalogue says of its type; None: not at all."""
+    share = options.get("sample")
+    if share is None or not is_sampled(job_id, share):
+        return None
+    return timedelta(seconds=options.get("verify_after", USUAL_DELAY.total_seconds()))
 
 
 def make_verify(

@@ -64,6 +64,7 @@ class Flow:
         self._clock = clock
         self.ledger = Ledger(store)
         self.terms = Terms(store, {}, self._gates, self._tally, told=told)
+        self.terms.on_settings = self.ledger.follow
         # The tenant served last, by type; and how many jobs of the lowest priority are owed their share.
         self._turns: dict[str, str] = {}
         self._owed = 0.0
@@ -115,13 +116,13 @@ class Flow:
         """Whether jobs of that type can become too old to run."""
         return self._catalogue.ages(job_type)
 
-    def settled(self, lease: Lease, outcome: Outcome) -> None:
-        """Count what came of a run."""
+    def settled(self, lease: Lease, outcome: Outcome, app: str = "") -> None:
+        """Count what came of a run, of a program of that release."""
         self._tally.note([(lease, outcome)])
         started, ran = lease.job.started_at, None
         if started is not None and not isinstance(outcome, Released):
             ran = max(timedelta(0), from_micros(self._clock.micros()) - started)
-        self.ledger.settled([Settlement(lease, outcome, ran)])
+        self.ledger.settled_by(app, [Settlement(lease, outcome, ran)])
 
     def limited(self, job_type: str) -> bool:
         """Whether the end of a job of that type lets another one start."""

@@ -53,7 +53,7 @@ async def complete(call: Call) -> Reply:
     data = None if form.result == NOTHING else msgspec.json.encode(value)
     if data is not None and len(data) > MAX_RESULT:
         raise InvalidValue("result", f"{len(data)} bytes", f"at most {MAX_RESULT} bytes as JSON")
-    return await _settle(call, Returned(data))
+    return await _settle(call, Returned(data), form.version)
 
 
 async def fail(call: Call) -> Reply:
@@ -66,7 +66,8 @@ async def fail(call: Call) -> Reply:
         None if form.traceback is None else clean_end(form.traceback, _LONGEST_TRACEBACK),
     )
     delay = None if form.delay is None else parse_duration(form.delay, "delay")
-    return await _settle(call, Failed(error, "retry" if form.retryable else "fatal", (), delay))
+    failed = Failed(error, "retry" if form.retryable else "fatal", (), delay)
+    return await _settle(call, failed, form.version)
 
 
 async def release(call: Call) -> Reply:
@@ -75,9 +76,9 @@ async def release(call: Call) -> Reply:
     return await _settle(call, Interrupted() if form.started else Unstarted())
 
 
-async def _settle(call: Call, result: Result) -> Reply:
+async def _settle(call: Call, result: Result, app: str = "") -> Reply:
     lease = await _lease(call)
-    outcome = await call.run(settle, call.parts, lease, result)
+    outcome = await call.run(settle, call.parts, lease, result, app)
     if outcome is None:
         return Reply(200, SettledDocument(id=lease.id, outcome="repeated"))
     delay = outcome.delay.total_seconds() if isinstance(outcome, Again) else None

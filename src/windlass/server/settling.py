@@ -14,6 +14,7 @@ from windlass.errors import LeaseLost
 from windlass.job import Job, JobState, Lease, TypeInfo
 from windlass.outcome import Done, Outcome, Policy, Result, Returned, Stopped, Unstarted, decide
 from windlass.policy.retry import Retry
+from windlass.policy.verify import check_in
 from windlass.settings import Effective
 from windlass.store.protocol import Settlement
 
@@ -21,8 +22,11 @@ if TYPE_CHECKING:
     from windlass.server.parts import Parts
 
 
-def settle(parts: Parts, lease: Lease, result: Result) -> Outcome | None:
-    """What it amounts to; None if this lease was settled before, and nothing is written now."""
+def settle(parts: Parts, lease: Lease, result: Result, app: str = "") -> Outcome | None:
+    """What it amounts to; None if this lease was settled before, and nothing is written now.
+
+    `app`: the release of the program that ran it, as far as it says.
+    """
     store = parts.store
     now, job = store.now(), lease.job
     held = job.state is JobState.PROCESSING and lease.token in {
@@ -31,13 +35,16 @@ def settle(parts: Parts, lease: Lease, result: Result) -> Outcome | None:
     if job.request is not None and not isinstance(result, Returned):
         # An operator's request stands: whatever ended the run, it is carried out.
         result = Stopped(job.request)
-    outcome = decide(job, result, policy(parts, job), now=now, chance=random.random)
+    known = store.types().get(job.type)
+    outcome = decide(job, result, _policy(parts, job, known), now=now, chance=random.random)
     ran = None if job.started_at is None or isinstance(result, Unstarted) else now - job.started_at
-    if store.settle([Settlement(lease, outcome, ran)]):
+    # Whoever ran it, a worker that knows the type checks what came of it.
+    check = check_in(known.options, job.id) if known is not None and isinstance(outcome, Done) else None
+    if store.settle([Settlement(lease, outcome, ran, check_in=check, app=app)]):
         raise LeaseLost(job.id)
     flow = parts.flow
     if held:
-        flow.settled(lease, outcome)
+        flow.settled(lease, outcome, app)
     if not isinstance(outcome, Done) or flow.limited(job.type):
         parts.queue.wakeup.notify()
     return outcome if held else None
@@ -55,7 +62,10 @@ def end_leases(parts: Parts, leases: Sequence[Lease], result: Result) -> None:
 
 def policy(parts: Parts, job: Job) -> Policy:
     """What the type's code has put into the catalogue, under what operators have set."""
-    known = parts.store.types().get(job.type)
+    return _policy(parts, job, parts.store.types().get(job.type))
+
+
+def _policy(parts: Parts, job: Job, known: TypeInfo | None) -> Policy:
     held = settings.read(parts.store.settings())
     max_age = None if known is None else known.options.get("max_age")
     return Policy(

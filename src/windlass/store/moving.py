@@ -27,6 +27,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "history": ("step", "at", "type", "name"),
     "samplings": ("id",),
     "uncommitted": ("type",),
+    "releases": ("version",),
     "keys": ("caller", "key"),
     "jobs": ("seq",),
     "archive": ("seq",),

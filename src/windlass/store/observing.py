@@ -19,6 +19,14 @@ DEAD = "dead"
 REPLAYED = "replayed"
 DEPTH = "depth"
 OLDEST = "oldest"
+# Of attempts by the release that ran them; each is a name of its own, with the release in it.
+RELEASE = "release."
+ATTEMPTS = "attempts"
+FAILED = "failed"
+# In microseconds.
+RAN = "ran"
+# What is not shown apart: types, tenants.
+OTHER = "other"
 # Views of jobs that wait.
 PENDING = frozenset({View.DUE, View.SCHEDULED, View.RETRYING, View.WAITING})
 # What happened, by type (empty: not of one type) and name.
@@ -46,6 +54,32 @@ LENGTH: dict[Step, timedelta] = {
 }
 
 
+class Flush(msgspec.Struct, frozen=True):
+    """Who tells what happened, and for the how many-th time: the same number again is the same flush."""
+
+    teller: str
+    number: int
+    # Of which releases it tells.
+    releases: frozenset[str] = frozenset()
+
+
+class Release(msgspec.Struct, frozen=True):
+    """A release of the application, and when it was first heard of."""
+
+    version: str
+    first_at: datetime
+
+
+def of_release(version: str, name: str) -> str:
+    """The name under which something is counted of one release."""
+    return f"{RELEASE}{version}.{name}"
+
+
+def counted_of_release(version: str) -> tuple[str, ...]:
+    """All names under which anything is counted of one release."""
+    return tuple(of_release(version, name) for name in (ATTEMPTS, FAILED, RAN))
+
+
 class Past(msgspec.Struct, frozen=True):
     """How often something happened within one step."""
 
@@ -65,6 +99,15 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     oldest: timedelta | None = None
 
 
+class TenantStanding(msgspec.Struct, frozen=True, kw_only=True):
+    """How many jobs of one tenant stood in one view, and how long the first of them has."""
+
+    tenant: str
+    view: str
+    count: int
+    oldest: timedelta | None = None
+
+
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """Where all live jobs stood at one moment; None: never looked."""
 
@@ -73,6 +116,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     # How long the look took.
     took: timedelta = timedelta(0)
     standing: tuple[Standing, ...] = ()
+    # The same by tenant, of those that operators name and of all others together.
+    tenants: tuple[TenantStanding, ...] = ()
 
     def depths(self) -> Depths:
         """How many waited, by type."""
@@ -102,16 +147,27 @@ LOOKED = ""
 class Observing(Protocol):
     """Looking at what happened. Nothing here grows with the number of jobs that ended."""
 
-    def add_history(self, happened: Happened) -> None:
-        """Count what happened, now."""
+    def add_history(self, happened: Happened, flush: Flush | None = None) -> None:
+        """Count what happened, now; a flush counts once, however often it is told."""
 
     def totals(self) -> dict[tuple[str, str], int]:
         """Everything that was ever counted, by type and name."""
 
     def history(
-        self, step: Step, since: datetime, before: datetime, *, type: str | None = None
+        self, step: Step, since: datetime, before: datetime, *, types: Sequence[str] | None = None
     ) -> list[Past]:
-        """What happened in each step, oldest first; of what was measured the sums alone."""
+        """What happened in each step, oldest first; of what was measured the sums alone.
+
+        Of all types and of what belongs to none, or of these types only.
+        """
+
+    def history_of_others(
+        self, step: Step, since: datetime, before: datetime, *, types: Sequence[str]
+    ) -> list[Past]:
+        """The same of all types but these, added up, as of one type `other`."""
+
+    def releases(self) -> list[Release]:
+        """The releases of the application whose attempts were counted apart, the newest first."""
 
     def increases(self, since: Sequence[timedelta]) -> dict[timedelta, dict[tuple[str, str], int]]:
         """What happened in the last so many minutes, for each of these."""

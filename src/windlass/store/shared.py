@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from windlass.store.explaining import Facts
     from windlass.store.flow import Breaker, BreakerState, Depths, Pause, Restriction, Runs, Switches
     from windlass.store.handling import Once, Progress
-    from windlass.store.observing import Happened, Noticed, Past, Step
+    from windlass.store.observing import Flush, Happened, Noticed, Past, Release, Step
     from windlass.store.protocol import Acted, Counts, Edit, Enqueued, Filter, Page, WorkerInfo
     from windlass.store.scheduling import Fire, Fired, ScheduleInfo
     from windlass.store.signalling import Check, Sighting, Verdict
@@ -220,17 +220,27 @@ class SharedVerbs(ABC):
 
     # --- looking at what happened ---
 
-    def add_history(self, happened: Happened) -> None:
-        if happened:
+    def add_history(self, happened: Happened, flush: Flush | None = None) -> None:
+        if happened and flush is None:
             self._write(history.add, happened)
+        elif happened:
+            self._rewrite(history.tell, happened, flush)
 
     def totals(self) -> dict[tuple[str, str], int]:
         return self._read(history.totals)
 
     def history(
-        self, step: Step, since: datetime, before: datetime, *, type: str | None = None
+        self, step: Step, since: datetime, before: datetime, *, types: Sequence[str] | None = None
     ) -> list[Past]:
-        return self._read(history.history, step, since, before, type)
+        return self._read(history.history, step, since, before, types)
+
+    def history_of_others(
+        self, step: Step, since: datetime, before: datetime, *, types: Sequence[str]
+    ) -> list[Past]:
+        return self._read(history.history_of_others, step, since, before, types)
+
+    def releases(self) -> list[Release]:
+        return self._read(history.releases)
 
     def increases(self, since: Sequence[timedelta]) -> dict[timedelta, dict[tuple[str, str], int]]:
         return self._read(history.increases, since)

@@ -109,7 +109,9 @@ class Reaper:
         """Record the loss of these leases; how many were still there to be lost."""
         if not leases:
             return 0
-        losses = [self._loss(each, reason, now) for each in leases]
+        # The release that was lost with its worker: a bad one must not look as if it had never run.
+        apps = {worker.id: worker.app for worker in self._store.workers()}
+        losses = [self._loss(each, reason, now, apps.get(each.worker, "")) for each in leases]
         lost = {lease.token for lease in self._store.settle(losses)}
         reaped = [lease for lease in leases if lease.token not in lost]
         self._ledger.reaped(each for each in losses if each.lease.token not in lost)
@@ -118,8 +120,8 @@ class Reaper:
         return len(reaped)
 
     def _loss(
-        self, lease: Lease, reason: Literal[Reason.WORKER_LOST, Reason.LEASE_EXPIRED], now: datetime
+        self, lease: Lease, reason: Literal[Reason.WORKER_LOST, Reason.LEASE_EXPIRED], now: datetime, app: str
     ) -> Settlement:
         job = lease.job
         outcome = decide(job, Lost(reason), self._policy(job.type), now=now, chance=self._chance)
-        return Settlement(lease, outcome, None)
+        return Settlement(lease, outcome, None, app=app)

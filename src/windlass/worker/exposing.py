@@ -18,7 +18,7 @@ def expose(workers: Sequence[Health]) -> str:
         for each in known
         for state, count in (("all", each.slots), ("busy", each.busy), ("held", each.held))
     ]
-    release = version("windlass")
+    ours = version("windlass")
     return render(
         [
             family(metrics.OWN_SLOTS, slots),
@@ -28,6 +28,6 @@ def expose(workers: Sequence[Health]) -> str:
             family(metrics.OWN_DONE, [((each.worker,), each.done) for each in known]),
             family(metrics.OWN_FAILED, [((each.worker,), each.failed) for each in known]),
             family(metrics.OWN_LATE, [((each.worker,), each.late) for each in known]),
-            family(metrics.OWN_INFO, [((each.worker, release), 1) for each in known]),
+            family(metrics.OWN_INFO, [((each.worker, each.app or ours), 1) for each in known]),
         ]
     )

@@ -17,6 +17,8 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     ok: bool
     why: str = ""
     worker: str = ""
+    # The release of the application, as far as it says.
+    app: str = ""
     busy: int = 0
     slots: int = 0
     held: int = 0
@@ -36,6 +38,7 @@ def examine(parts: Parts, clock: Clock, *, begun: bool) -> Health:
         ok=not why,
         why=why,
         worker=parts.standing.id,
+        app=parts.app,
         busy=sum(pool.busy for pool in parts.pools),
         slots=sum(pool.slots for pool in parts.pools),
         held=sum(pool.held for pool in parts.pools),

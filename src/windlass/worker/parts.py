@@ -81,7 +81,7 @@ class Parts:
         self.gates = Gates(registry, self.types)
         self.tally = Tally(store, self.gates.breaker_of, clock=clock)
         self.terms = Terms(store, self.handlers, self.gates, self.tally)
-        self.ledger = Ledger(store)
+        self.ledger = Ledger(store, self.app)
         self.guard = Guard()
         marks = Marks(config.mark)
         self.shell = Shell(marks, self.guard, clock)
@@ -92,6 +92,7 @@ class Parts:
         self.warden = self._make_warden()
         self.claimer = self._make_claimer()
         self.terms.on_switch = self.claimer.switched
+        self.terms.on_settings = self.ledger.follow
         self.settler.on_permit = self.claimer.permit
         self.heartbeat = self._make_heartbeat()
         self.ticks = Ticks(store, lambda: self.standing.id, clock=clock)

@@ -48,6 +48,8 @@ class Terms:
         self._ticks = 0
         # Told when something was shut or opened.
         self.on_switch: Callable[[], None] = lambda: None
+        # Told what operators have set, whenever that is read.
+        self.on_settings: Callable[[Settings], None] = lambda _: None
         self._noticed = self._read = 0
         self._adoptions = 0
         self._apply(Settings({}))
@@ -100,6 +102,7 @@ class Terms:
 
     def _apply(self, now: Settings) -> None:
         self._settings = now
+        self.on_settings(now)
         for name, handler in self._handlers.items():
             effective = self._effective(handler)
             self._timeouts[name] = effective.timeout

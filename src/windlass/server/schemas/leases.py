@@ -12,12 +12,21 @@ from msgspec import Meta
 from windlass.config import LONGEST_LEASE, SHORTEST_LEASE
 from windlass.duration import parse_duration
 from windlass.errors import InvalidValue
-from windlass.job import Request
+from windlass.job import MAX_APP_VERSION, Request
 from windlass.server.schemas import NOTHING, Anything, Form, Span
 from windlass.server.schemas.jobs import JobDocument
 
 _WORKER = "[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 _LEASE = re.compile(r"([0-9a-f-]{36})\.([0-9a-f-]{32,36})")
+_Version = Annotated[
+    str,
+    Meta(
+        max_length=MAX_APP_VERSION,
+        pattern="^[!-~]*$",
+        description="The release of the worker's program: attempts are counted by it.",
+        examples=["2.4.1"],
+    ),
+]
 _Worker = Annotated[str, Meta(pattern=f"^{_WORKER}$", examples=["gpu-box-1"])]
 
 
@@ -51,6 +60,7 @@ class CompleteForm(Form, frozen=True, kw_only=True):
     """A job is done."""
 
     result: Anything = msgspec.field(default_factory=lambda: NOTHING)
+    version: _Version = ""
 
 
 class FailForm(Form, frozen=True, kw_only=True):
@@ -63,6 +73,7 @@ class FailForm(Form, frozen=True, kw_only=True):
     traceback: str | None = None
     retryable: Annotated[bool, Meta(description="False: to the dead letters at once.")] = True
     delay: Annotated[Span, Meta(description="When to try again; else by the type's policy.")] | None = None
+    version: _Version = ""
 
 
 class ExtendForm(Form, frozen=True, kw_only=True):

@@ -53,6 +53,26 @@ class TypeTotalsDocument(msgspec.Struct, kw_only=True):
     run_ms: float | None
 
 
+class ReleaseOfTypeDocument(msgspec.Struct, kw_only=True):
+    """What came of the attempts at one type's jobs that one release ran."""
+
+    type: str
+    attempts: int
+    failed: int
+    run_ms: float | None
+
+
+class ReleaseDocument(msgspec.Struct, kw_only=True):
+    """What came of the attempts that one release ran; the type that fails most first."""
+
+    version: str
+    first_at: datetime
+    attempts: int
+    failed: int
+    run_ms: float | None
+    types: list[ReleaseOfTypeDocument]
+
+
 class EventDocument(msgspec.Struct, kw_only=True):
     """What happened last to one of the newest jobs."""
 
@@ -68,6 +88,7 @@ class TotalsDocument(msgspec.Struct, kw_only=True):
 
     now: datetime
     types: list[TypeTotalsDocument]
+    releases: list[ReleaseDocument]
     events: list[EventDocument]
 
 

@@ -8,6 +8,7 @@ select coalesce(cast(:now as bigint), windlass.now()) as now,
        coalesce(last.counted_seq, 0) as counted_seq,
        coalesce(last.horizon, 0) as horizon,
        exists (select 1 from windlass.samples) as held,
+       (select value from windlass.settings where name = 'metrics.tenants') as tenants,
        greatest((select max(seq) from windlass.jobs), (select max(seq) from windlass.archive), 0) as highest,
        cast(cast(pg_snapshot_xmin(pg_current_snapshot()) as text) as bigint) as oldest,
        cast(cast(pg_snapshot_xmax(pg_current_snapshot()) as text) as bigint) as following

@@ -7,6 +7,7 @@ select :now as now,
        coalesce(last.counted_seq, 0) as counted_seq,
        coalesce(last.horizon, 0) as horizon,
        exists (select 1 from windlass.samples) as held,
+       (select value from windlass.settings where name = 'metrics.tenants') as tenants,
        max(coalesce((select max(seq) from windlass.jobs), 0), coalesce((select max(seq) from windlass.archive), 0))
            as highest,
        0 as oldest,

@@ -2,5 +2,6 @@
 select at.sampled_at, waiting.type, cast(sum(waiting.count) as bigint) as pending
   from windlass.samplings as at
        left join windlass.samples as waiting on waiting.view in ('due', 'scheduled', 'retrying', 'waiting')
+                                              and waiting.type <> ''
  where at.id = 1 and at.sampled_at > 0
  group by at.sampled_at, waiting.type;

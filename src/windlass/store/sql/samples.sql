@@ -1,2 +1,2 @@
--- How many live jobs stood where at the last sample.
-select type, priority, view, count, since from windlass.samples order by type, priority, view;
+-- How many live jobs stood where at the last sample, by type, and of some tenants.
+select type, priority, view, tenant, count, since from windlass.samples order by type, priority, view, tenant;

@@ -8,19 +8,28 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from windlass.clock import from_micros, span, to_micros
-from windlass.store.observing import KEPT, LENGTH, Past, Step
+from windlass.store.observing import KEPT, LENGTH, OTHER, Past, Release, Step, counted_of_release
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from windlass.store.observing import Happened
+    from windlass.store.observing import Flush, Happened
     from windlass.store.transaction import Tx
 
 
 def add(tx: Tx, happened: Happened) -> None:
     """Count what happened, now."""
     _write(tx, "add_history", happened)
+
+
+def tell(tx: Tx, happened: Happened, flush: Flush) -> None:
+    """The same, once however often it is told."""
+    if not tx.change("note_flush", teller=flush.teller, number=flush.number, now=tx.now):
+        return
+    for version in sorted(flush.releases):
+        tx.change("note_release", version=version, now=tx.now)
+    add(tx, happened)
 
 
 def put(tx: Tx, amounts: Happened) -> None:
@@ -40,14 +49,36 @@ def totals(tx: Tx) -> dict[tuple[str, str], int]:
     return {(row["type"], row["name"]): row["value"] for row in tx.rows("totals")}
 
 
-def history(tx: Tx, step: Step, since: datetime, before: datetime, job_type: str | None) -> list[Past]:
+def history(tx: Tx, step: Step, since: datetime, before: datetime, types: Sequence[str] | None) -> list[Past]:
     """What happened in each step."""
-    bounds = {"step": step.value, "since": _begin(step, to_micros(since)), "before": to_micros(before)}
-    if job_type is None:
-        found = tx.rows("history", **bounds)
-    else:
-        found = tx.rows("history_of_type", type=job_type, **bounds)
+    bounds = _bounds(step, since, before)
+    found = (
+        tx.rows("history", **bounds)
+        if types is None
+        else tx.rows("history_of_types", types=_text(types), **bounds)
+    )
     return [Past(from_micros(row["at"]), row["type"], row["name"], row["value"]) for row in found]
+
+
+def history_of_others(
+    tx: Tx, step: Step, since: datetime, before: datetime, types: Sequence[str]
+) -> list[Past]:
+    """What happened in each step to the jobs of all types but these, together."""
+    found = tx.rows("history_of_others", types=_text(types), **_bounds(step, since, before))
+    return [Past(from_micros(row["at"]), OTHER, row["name"], row["value"]) for row in found]
+
+
+def _bounds(step: Step, since: datetime, before: datetime) -> dict[str, str | int]:
+    return {"step": step.value, "since": _begin(step, to_micros(since)), "before": to_micros(before)}
+
+
+def _text(types: Sequence[str]) -> str:
+    return msgspec.json.encode(types).decode()
+
+
+def releases(tx: Tx) -> list[Release]:
+    """The releases that are counted apart, the newest first."""
+    return [Release(row["version"], from_micros(row["first_at"])) for row in tx.rows("releases")]
 
 
 def increases(tx: Tx, since: Sequence[timedelta]) -> dict[timedelta, dict[tuple[str, str], int]]:
@@ -74,6 +105,11 @@ def prune(tx: Tx) -> None:
     """Forget steps that nobody keeps any longer."""
     for step, kept in KEPT.items():
         tx.change("prune_history", step=step.value, before=tx.now - span(kept))
+    tx.change("prune_flushes", before=tx.now - span(_REPEATED_WITHIN))
+    for release in releases(tx)[_MOST_RELEASES:]:
+        for name in counted_of_release(release.version):
+            tx.change("forget_counted", name=name)
+        tx.change("forget_release", version=release.version)
 
 
 def _begin(step: Step, micros: int) -> int:
@@ -82,3 +118,7 @@ def _begin(step: Step, micros: int) -> int:
 
 
 _AROUND = 2
+# Whoever waits longer than this for the answer to a flush may count it twice.
+_REPEATED_WITHIN = timedelta(days=1)
+# More than anybody shows; every release of the last years would make a scrape slow.
+_MOST_RELEASES = 10

@@ -8,10 +8,20 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from windlass import settings
 from windlass.clock import END_OF_TIME, from_micros, span
 from windlass.job import View
 from windlass.store.flow import Depths
-from windlass.store.observing import DEPTH, ENQUEUED, OLDEST, PENDING, Sample, Standing
+from windlass.store.observing import (
+    DEPTH,
+    ENQUEUED,
+    OLDEST,
+    OTHER,
+    PENDING,
+    Sample,
+    Standing,
+    TenantStanding,
+)
 from windlass.store.verbs import history
 
 if TYPE_CHECKING:
@@ -24,11 +34,14 @@ _SHARE = 20
 # So many numbers are counted again and again while a transaction stays open; then it is not waited for.
 _MOST_AHEAD = 2_000_000
 
-_Row = tuple[str, int, str, int, int | None]
+_Row = tuple[str, int, str, str, int, int | None]
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """What one look found: (type, priority, view, count, since), and how many jobs came in by type."""
+    """What one look found: (type, priority, view, tenant, count, since), and how many jobs came in by type.
+
+    A row has either a type or a tenant: live jobs are counted by both, if operators ask for that.
+    """
 
     now: int
     # When the look before it was taken: it must still be the last one when this is written.
@@ -87,7 +100,7 @@ def look_since(last: Row, tx: Tx, older_than: timedelta) -> Seen | Sample:
         age = abs(tx.now - last["sampled_at"])
         if age <= max(span(older_than), last["took"] * _SHARE):
             return _sample(tx.rows("samples"), last["sampled_at"], last["took"], tx.now)
-    return _came_in(tx, last, tuple(_rows(tx)))
+    return _came_in(tx, last, (*_rows(tx), *_tenants(tx, last["tenants"])))
 
 
 def note(tx: Tx, seen: Seen, took: timedelta) -> Sample | None:
@@ -128,25 +141,36 @@ def _rows(tx: Tx) -> Iterator[_Row]:
         if row["since"] is not None:
             first[of] = min(row["since"], first.get(of, row["since"]))
     for of, count in found.items():
-        yield *of, count, first.get(of)
+        yield *of, "", count, first.get(of)
+
+
+def _tenants(tx: Tx, named: str | None) -> Iterator[_Row]:
+    """The same of the tenants that operators name, if any: whoever names none pays nothing."""
+    tenants = settings.read({} if named is None else {settings.TENANTS: named}).value(settings.TENANTS)
+    if tenants:
+        told = msgspec.json.encode(tenants).decode()
+        for row in tx.rows("sample_tenants", tenants=told, other=OTHER, now=tx.now, never=END_OF_TIME):
+            yield "", 0, row["view"], row["tenant"], row["count"], row["since"]
 
 
 def _sample(rows: Iterable[Row], at: int, took: int, now: int) -> Sample:
+    standing: list[Standing] = []
+    tenants: list[TenantStanding] = []
+    for row in rows:
+        # As of the look: the first may have gone by now.
+        oldest = None if row["since"] is None else timedelta(microseconds=max(0, at - row["since"]))
+        view, count = row["view"], row["count"]
+        if row["type"]:
+            of = {"type": row["type"], "priority": row["priority"]}
+            standing.append(Standing(**of, view=view, count=count, oldest=oldest))
+        else:
+            tenants.append(TenantStanding(tenant=row["tenant"], view=view, count=count, oldest=oldest))
     return Sample(
         at=from_micros(at),
         age=_age(at, now),
         took=timedelta(microseconds=took),
-        standing=tuple(
-            Standing(
-                type=row["type"],
-                priority=row["priority"],
-                view=row["view"],
-                count=row["count"],
-                # As of the look: the first may have gone by now.
-                oldest=None if row["since"] is None else timedelta(microseconds=max(0, at - row["since"])),
-            )
-            for row in rows
-        ),
+        standing=tuple(standing),
+        tenants=tuple(tenants),
     )
 
 
@@ -158,10 +182,10 @@ def _age(at: int, now: int) -> timedelta:
 def _keep_depths(tx: Tx, seen: Seen) -> None:
     """How much waited, and how long the first had, for charts; once a minute also that nothing does."""
     amounts: Counter[tuple[str, str]] = Counter()
-    for name, _, view, count, since in seen.rows:
-        if view in PENDING:
+    for name, _, view, _, count, since in seen.rows:
+        if name and view in PENDING:
             amounts[name, DEPTH] += count
-        if view == View.DUE and since is not None:
+        if name and view == View.DUE and since is not None:
             amounts[name, OLDEST] = max(amounts[name, OLDEST], seen.now - since)
     if seen.begins_minute:
         for row in tx.rows("types"):
@@ -214,4 +238,4 @@ def _keep_arrivals(tx: Tx, seen: Seen) -> None:
 
 
 _MINUTE = 60_000_000
-_COLUMNS = ("type", "priority", "view", "count", "since")
+_COLUMNS = ("type", "priority", "view", "tenant", "count", "since")

@@ -1,0 +1,111 @@
+"""What has been counted, as metrics? Pure: from counts, ever or in a stretch of time, to families."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from windlass.job import Reason
+from windlass.observe import names
+from windlass.observe.expose import Family, family, histogram
+from windlass.observe.metrics import COUNTED, FAILURES, OF_RELEASE, OF_TENANT, REQUESTS, Kind, Metric
+from windlass.store.observing import OTHER
+
+# More types than this have their counts under the last label together: a scrape stays small.
+MOST_TYPES = 200
+# So many releases are shown, the newest, and as many more that run somewhere.
+MOST_RELEASES = 5
+_MILLION = 1_000_000
+_RESULTS = (names.ACCEPTED, names.EXISTING, names.INVALID, names.REFUSED, names.BROKEN)
+_MICROS = (names.RAN, names.WAITED)
+
+Counts = Mapping[tuple[str, str], int]
+_Held = Counter[tuple[str, str]]
+
+
+class Shown:
+    """Which values labels have: bounded, whatever there is."""
+
+    def __init__(
+        self, types: Sequence[str], releases: Sequence[str] = (), tenants: Sequence[str] = ()
+    ) -> None:
+        self._named = frozenset(types[:MOST_TYPES])
+        self.types = [*types[:MOST_TYPES], *([OTHER] if len(types) > MOST_TYPES else [])]
+        self.releases = tuple(releases[: 2 * MOST_RELEASES])
+        self.tenants = (*tenants, OTHER) if tenants else ()
+
+    def label(self, job_type: str) -> str:
+        """A type's name, or for those beyond the bound one for all of them."""
+        return job_type if not job_type or job_type in self._named else OTHER
+
+
+def counted(amounts: Counts, shown: Shown) -> list[Family]:
+    """Counters and histograms, of every type, from what was counted ever or in a stretch of time."""
+    held: _Held = Counter()
+    for (job_type, name), value in amounts.items():
+        held[shown.label(job_type), name] += value
+    failures = (
+        ((job_type, reason.value), held[job_type, names.failed_because(reason)])
+        for job_type in shown.types
+        for reason in Reason
+    )
+    return [
+        *(_counted(metric, held, shown.types) for metric in COUNTED),
+        family(FAILURES, failures),
+        family(REQUESTS, (((result,), held["", result]) for result in _RESULTS)),
+        *(_of_release(metric, held, shown) for metric in OF_RELEASE),
+        *(_of_tenant(metric, held, shown) for metric in OF_TENANT),
+    ]
+
+
+def _counted(metric: Metric, held: _Held, types: Sequence[str]) -> Family:
+    of = [(name,) for name in types] if metric.labels else [()]
+    if metric.kind is Kind.HISTOGRAM:
+        return _histogram(metric, held, of)
+    name = metric.counted or ""
+    return family(metric, [(labels, held["".join(labels), name]) for labels in of])
+
+
+def _histogram(metric: Metric, held: _Held, of: Sequence[tuple[str, ...]]) -> Family:
+    measure = metric.counted or ""
+    bounds = names.BOUNDS[measure]
+    numbers = [names.bucket(measure, number) for number in range(len(bounds) + 1)]
+    total = names.total(measure)
+    return histogram(
+        metric,
+        bounds,
+        (
+            (
+                labels,
+                [held["".join(labels), number] for number in numbers],
+                held["".join(labels), total] / _MILLION,
+            )
+            for labels in of
+        ),
+    )
+
+
+def _of_release(metric: Metric, held: _Held, shown: Shown) -> Family:
+    """Of each release those types alone of which it ran anything."""
+    name = metric.counted or ""
+    return family(
+        metric,
+        [
+            ((job_type, version), _value(name, held[job_type, names.of_release(version, name)]))
+            for job_type in shown.types
+            for version in shown.releases
+            if held[job_type, names.of_release(version, names.ATTEMPTS)]
+        ],
+    )
+
+
+def _of_tenant(metric: Metric, held: _Held, shown: Shown) -> Family:
+    name = metric.counted or ""
+    return family(
+        metric,
+        [((tenant,), _value(name, held["", names.of_tenant(tenant, name)])) for tenant in shown.tenants],
+    )
+
+
+def _value(name: str, value: int) -> float:
+    return value / _MILLION if name in _MICROS else value
