@@ -141,7 +141,8 @@ def _completed_but_wrong(stage: Stage) -> None:
         """Nothing is sent."""
 
     handler = make_handler(send, Options(name=MAIL, verify=lambda: False, sample=1))
-    verifier = Verifier(stage.store, {MAIL: handler}, cast("Coroutines", None), lambda: Ring(()))
+    loop = cast("Coroutines", None)
+    verifier = Verifier(stage.store, {MAIL: handler}, loop, lambda: Ring(()), stage.ledger)
     stage.enqueue(1)
     stage.work(1, check_in=timedelta(seconds=30))
     stage.minutes(1)

@@ -24,6 +24,7 @@ from tests.waiting import PATIENCE, until
 from windlass import Queue, connect
 from windlass.errors import InvalidValue
 from windlass.observe.alerts import labels_text
+from windlass.observe.ledger import Ledger
 from windlass.payload import Ring
 from windlass.server.alarm import SIGNATURE, Alarm
 from windlass.worker.coroutines import Coroutines
@@ -102,7 +103,8 @@ def test_what_a_foreign_worker_completes_is_checked_by_one_that_knows_the_type(s
             assert (waiting.type, waiting.waiting) == ("lie", 1)
             handler = queue.registry.get("lie")
             assert handler is not None
-            verifier = Verifier(queue.store, {"lie": handler}, cast("Coroutines", None), Ring)
+            ledger = Ledger(queue.store)
+            verifier = Verifier(queue.store, {"lie": handler}, cast("Coroutines", None), Ring, ledger)
             until(lambda: verifier.tick() is not None, "the check is due")
             [verdict] = queue.store.sight(NOW).verdicts
             assert (verdict.mismatched, verdict.waiting, verdict.mismatch_job) == (1, 0, ids["lie"])

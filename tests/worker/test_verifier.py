@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.worker.scene import PATIENCE, Still
+from tests.waiting import PATIENCE
+from tests.worker.scene import Still
 from windlass.config import ring
 from windlass.errors import InvalidValue
 from windlass.job import Job
