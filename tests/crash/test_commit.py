@@ -17,14 +17,14 @@ SCRIPT = Path(__file__).parents[2] / "scripts/kill_commit.py"
 
 @pytest.mark.crash
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [(), ("--process",)], ids=["thread", "process"])
+@pytest.mark.parametrize(("rounds", "options"), [(6, ()), (4, ("--process",))], ids=["thread", "process"])
 @pytest.mark.parametrize("engine", ["sqlite", "postgres-15"])
-def test_both_or_neither(engine: str, options: tuple[str, ...], tmp_path: Path) -> None:
+def test_both_or_neither(engine: str, rounds: int, options: tuple[str, ...], tmp_path: Path) -> None:
     with fresh(engine, tmp_path) as url:
-        words = [sys.executable, str(SCRIPT), "--rounds", "6", "--database", url, *options]
+        words = [sys.executable, str(SCRIPT), "--rounds", str(rounds), "--database", url, *options]
         done = subprocess.run(words, capture_output=True, text=True, timeout=WHOLE_RUN, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "6 rounds" in done.stdout
+    assert f"{rounds} rounds" in done.stdout
 
 
 def fresh(engine: str, folder: Path) -> AbstractContextManager[str]:

@@ -78,17 +78,20 @@ def test_the_first_enqueue_of_a_process_may_be_within_the_callers_transaction(
     assert set(queue.store.types()) == {"send"}
 
 
-def test_a_new_file_cannot_be_made_ready_within_the_callers_transaction(
-    queue: Queue, send: Send, path: Path
-) -> None:
-    caller = sqlite3.connect(path, isolation_level=None)
-    caller.execute("begin immediate")
-    caller.execute("create table users (name text)")
-    with pytest.raises(StoreBusy, match=r"use the queue once before it, such as queue\.store\.now\(\)"):
-        send.options(connection=caller).enqueue("a")
-    caller.execute("commit")
-    caller.close()
-    assert send.enqueue("a").state == "pending"
+def test_a_new_file_cannot_be_made_ready_within_the_callers_transaction(path: Path) -> None:
+    with Queue(f"sqlite:///{path}", patience=0.5) as queue:
+
+        @queue.job
+        def send(to: str) -> None: ...
+
+        caller = sqlite3.connect(path, isolation_level=None)
+        caller.execute("begin immediate")
+        caller.execute("create table users (name text)")
+        with pytest.raises(StoreBusy, match=r"use the queue once before it, such as queue\.store\.now\(\)"):
+            send.options(connection=caller).enqueue("a")
+        caller.execute("commit")
+        caller.close()
+        assert send.enqueue("a").state == "pending"
 
 
 def test_async_callers_use_their_connection_on_their_own_thread(
@@ -105,8 +108,9 @@ def test_async_callers_use_their_connection_on_their_own_thread(
 
 
 def test_who_holds_a_transaction_and_forgets_to_name_it_is_told(
-    path: Path, send: Send, caller: sqlite3.Connection
+    send: Send, caller: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("windlass.store.sqlite.writer._OWN_LOCK_SECONDS", 0.5)
     send.enqueue("a")
     caller.execute("begin immediate")
     with pytest.raises(StoreBusy, match="connection="):
