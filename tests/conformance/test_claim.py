@@ -18,6 +18,8 @@ from tests.conformance.scene import (
     SNOOZED,
     TYPES,
     a_job,
+    a_payload,
+    a_seasoned_lease,
     ids,
     in_state,
     look_up,
@@ -60,6 +62,24 @@ def test_a_claim_makes_a_job_processing_and_counts_an_attempt(
     assert held.started_at == held.updated_at == now
     assert held.lease_until == lease.until == now + LEASE
     assert held.created_at == job.created_at
+
+
+ODD = 'quotes " and \\ strokes, a \t tab, \x1f, ünïcode, \U0001f680 and [1, {"a": null}]'
+
+
+def test_a_claim_hands_out_the_job_as_the_store_shows_it(store: Store, clock: ManualClock) -> None:
+    lease = a_seasoned_lease(
+        store,
+        clock,
+        payload=a_payload(odd=ODD, number=1.5, large=2**53, nothing=None),
+        tenant=ODD[:20],
+        key=ODD[:20],
+        caller="somebody",
+        traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+    )
+    assert lease.job == look_up(store, lease.id)
+    assert bytes(lease.job.payload) == a_payload(odd=ODD, number=1.5, large=2**53, nothing=None)
+    assert lease.until == lease.job.lease_until
 
 
 def test_what_is_claimed_is_not_claimed_again(store: Store, other: Store) -> None:

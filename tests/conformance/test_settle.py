@@ -278,6 +278,32 @@ def test_the_same_lease_twice_in_one_batch_is_settled_once(store: Store) -> None
     assert (job.state, job.attempts, len(job.history)) == (JobState.PENDING, 1, 1)
 
 
+def test_many_completed_together_keep_what_their_attempts_left_behind(store: Store) -> None:
+    odd = 'quotes " and \\ strokes, a \n line, ünïcode, \U0001f680 and {"a": [null]}'
+    failed = Again(timedelta(0), Error(Reason.EXCEPTION, "ValueError", odd, odd))
+    done = Done(msgspec.json.encode({"said": odd}), Output(0, odd, odd))
+    put(store, *(a_job() for _ in range(4)))
+    assert store.settle([Settlement(lease, failed) for lease in take(store, 4)]) == []
+    leases = take(store, 4)
+    assert store.settle([Settlement(lease, done, timedelta(seconds=2), app="1.0") for lease in leases]) == []
+    for lease in leases:
+        job = look_up(store, lease.id)
+        first, second = job.history
+        assert (first.error, second.output) == (failed.error, done.output)
+        assert (second.outcome, second.seconds, second.app) == ("completed", 2.0, "1.0")
+        assert job.result is not None
+        assert bytes(job.result) == done.value
+
+
+def test_a_megabyte_of_results_is_completed_in_parts(store: Store) -> None:
+    put(store, *(a_job() for _ in range(40)))
+    leases = take(store, 40)
+    results = [msgspec.json.encode(f"{number:06}" * 10_000) for number in range(40)]
+    done = [Settlement(lease, Done(result)) for lease, result in zip(leases, results, strict=True)]
+    assert store.settle(done) == []
+    assert [look_up(store, lease.id).result for lease in leases] == [msgspec.Raw(each) for each in results]
+
+
 def test_a_completion_twice_among_many_is_written_once(store: Store) -> None:
     put(store, *(a_job() for _ in range(4)))
     leases = take(store, limit=4)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 # So many lost workers make a job suspect.
 SUSPECT_AFTER = 2
+_NONE_YET = timedelta(0)
 # What a run that was told to stop may end as.
 End = TimedOut | Interrupted | Stopped
 
@@ -80,7 +81,7 @@ class Run:
         self.notice = Notice()
         self.carrier: Carrier | None = None
         self.started: float | None = None
-        self.timeout = timedelta(0)
+        self.timeout = _NONE_YET
         # When its time is over; and, once told to stop, when the work is broken off, and when the run is
         # settled even though the work goes on.
         self.ends = math.inf

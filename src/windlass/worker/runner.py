@@ -82,7 +82,7 @@ class Runner:
 
     def call(self, run: Run) -> Result:
         """Run a `def` handler or a command on this thread."""
-        process = os.getpid()
+        forks = _forks.count
         if run.in_child:
             return self._call_in_child(run)
         try:
@@ -92,14 +92,14 @@ class Runner:
             try:
                 value = prepared() if run.trace is None else _traced(run.trace, prepared)
             finally:
-                _end_if_forked(process)
+                _forks.end_if_since(forks)
             return value if run.handler.kind == "shell" else returned(value)
         except BaseException as error:  # noqa: BLE001 # wall: nothing that a handler raises may end its thread
             return Raised(error)
 
     async def call_async(self, run: Run) -> Result:
         """Run an `async def` handler on this loop."""
-        process = os.getpid()
+        forks = _forks.count
         try:
             prepared = self.prepare(run)
             if not isinstance(prepared, partial):
@@ -107,7 +107,7 @@ class Runner:
             try:
                 value = await (prepared() if run.trace is None else _traced_async(run.trace, prepared))
             finally:
-                _end_if_forked(process)
+                _forks.end_if_since(forks)
             return returned(value)
         except BaseException as error:  # noqa: BLE001 # wall: nothing that a handler raises may end the loop
             return Raised(error)
@@ -261,10 +261,23 @@ async def _traced_async(trace: Trace, call: partial[Any]) -> Any:
         return await call()
 
 
-def _end_if_forked(process: int) -> None:
-    """A child that the handler forked off and let return would be a copy of the worker that nobody ends."""
-    if os.getpid() != process:
-        os._exit(0)
+class _Forks:
+    """How many forks have led to this process; to ask the system who we are would cost each job two calls."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        os.register_at_fork(after_in_child=self._note)
+
+    def _note(self) -> None:
+        self.count += 1
+
+    def end_if_since(self, count: int) -> None:
+        """A child that a handler forked off and let return would be a copy of the worker that nobody ends."""
+        if self.count != count:
+            os._exit(0)
+
+
+_forks = _Forks()
 
 
 def _ignore(_: float) -> None:

@@ -169,29 +169,27 @@ class Settler:
                 run.trace.settled(began)
 
     def _count(self, batch: Sequence[Settlement], lost: Sequence[Lease]) -> None:
-        gone = {lease.token for lease in lost}
         for lease in lost:
             self.note_lost(lease)
-        again, permits = any(settlement.enqueues for settlement in batch), False
-        telling = log.isEnabledFor(logging.DEBUG)
-        for settlement in batch:
-            if settlement.lease.token in gone:
-                continue
-            outcome = settlement.outcome
-            self.done += isinstance(outcome, Done)
-            self.failed += isinstance(outcome, (Again, Dead))
-            again |= isinstance(outcome, (Again, Released, Snoozed))
-            permits |= self.limited(settlement.lease.job.type)
-            if not isinstance(outcome, Done):
-                _tell(settlement)
-            elif telling:
-                _tell_done(settlement)
+        gone = {lease.token for lease in lost}
         kept = [each for each in batch if each.lease.token not in gone] if gone else batch
+        # Nearly all are completions; of those little is asked one by one.
+        others = [each for each in kept if not isinstance(each.outcome, Done)]
+        self.done += len(kept) - len(others)
+        self.failed += sum(isinstance(each.outcome, (Again, Dead)) for each in others)
+        for each in others:
+            _tell(each)
+        if log.isEnabledFor(logging.DEBUG):
+            for each in kept:
+                if isinstance(each.outcome, Done):
+                    _tell_done(each)
         self._settled((each.lease, each.outcome) for each in kept)
         self._ledger.settled(kept)
+        again = any(isinstance(each.outcome, (Again, Released, Snoozed)) for each in others)
+        permits = any(self.limited(name) for name in {each.lease.job.type for each in kept})
         if permits:
             self.on_permit()
-        if again or permits:
+        if again or permits or any(each.enqueues for each in batch):
             self._wakeup.notify()
 
     def note_completed(self, lease: Lease, result: Result, ran: timedelta | None = None) -> None:

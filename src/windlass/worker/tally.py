@@ -49,12 +49,17 @@ class Tally:
         """Count what was settled."""
         now = self._clock.monotonic()
         stretch = int(now / _STRETCH_SECONDS)
+        # Those of a batch are mostly of one type.
+        by_type: dict[str, _Seen] = {}
         with self._lock:
             for lease, outcome in outcomes:
+                seen = by_type.get(lease.job.type)
+                if seen is None:
+                    seen = by_type[lease.job.type] = self._of(lease)
                 if isinstance(outcome, Done):
-                    self._of(lease).succeed(stretch, lease.token)
+                    seen.succeed(stretch, lease.token)
                 elif _failed(outcome):
-                    self._of(lease).fail(stretch, lease.id, now)
+                    seen.fail(stretch, lease.id, now)
 
     def tell(self, settings: Settings, switches: Switches) -> bool:
         """Tell the store of names under which runs fail, here or elsewhere; whether a breaker changed."""

@@ -121,7 +121,7 @@ class Writer:
         self._crowd = 1
         self._guard = threading.Lock()
         self._pause = threading.Event()
-        # While the writer's thread waits for company: how many in the queue are all, and what the last lets go of.
+        # While the writer's thread waits for company: how many in the queue are all, and what the last frees.
         self._complete_at: float = math.inf
         self._complete = threading.Lock()
         self._complete.acquire()
