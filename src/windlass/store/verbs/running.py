@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _UNSTORABLE = (Unstorable, UnicodeError, msgspec.MsgspecError)
 # Also jobs to be enqueued with a completion that stand against what exists.
 _REFUSED = (*_UNSTORABLE, Refused)
-# So few are written faster one by one; and what many leave behind is written so much at a time, to save memory.
+# So few are written faster one by one; so much of what many leave behind is written at once, to save memory.
 _FEWEST_TOGETHER = 3
 _MOST_BYTES_TOGETHER = 1_000_000
 _LOST = frozenset({Reason.WORKER_LOST, Reason.LEASE_EXPIRED})
