@@ -35,7 +35,7 @@ _TURN_TRIES = 25
 
 
 class _State(NamedTuple):
-    """How it stands, as claim_batch tells it before the jobs that it took."""
+    """How it stands, as claim_batch tells it beside the jobs that it took."""
 
     clock: int
     # Whether it was our turn; if not, nothing was taken.
