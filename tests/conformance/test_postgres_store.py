@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from datetime import timedelta
@@ -39,7 +39,6 @@ from windlass.store.keeping import Retention
 from windlass.store.postgres.session import PostgresTx
 from windlass.store.postgres.store import PostgresStore
 from windlass.store.protocol import Filter, Store, Vitals
-from windlass.store.transaction import Row
 
 __all__ = ["store", "url"]
 
@@ -247,15 +246,15 @@ def test_a_claim_that_finds_few_is_one_statement_however_many_it_wants(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    rows = PostgresTx.rows
+    tuples = PostgresTx.tuples
 
-    def noting(tx: PostgresTx, statement: str, /, **values: object) -> Sequence[Row]:
+    def noting(tx: PostgresTx, statement: str, /, **values: object) -> list[tuple[Any, ...]]:
         asked.append(statement)
-        return rows(tx, statement, **values)
+        return tuples(tx, statement, **values)
 
     with closing(PostgresStore(url)) as store:
         store.enqueue([a_job()])
-        monkeypatch.setattr(PostgresTx, "rows", noting)
+        monkeypatch.setattr(PostgresTx, "tuples", noting)
         assert len(take(store, 600)) == 1
         assert take(store, 600) == []
     assert asked == ["claim_few", "claim_few"]
@@ -263,21 +262,21 @@ def test_a_claim_that_finds_few_is_one_statement_however_many_it_wants(
 
 def test_a_claim_never_locks_more_than_it_wants(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     beside: list[str] = []
-    rows = PostgresTx.rows
+    tuples = PostgresTx.tuples
 
-    def with_another(tx: PostgresTx, statement: str, /, **values: object) -> Sequence[Row]:
+    def with_another(tx: PostgresTx, statement: str, /, **values: object) -> list[tuple[Any, ...]]:
         if statement != "claim_few" or beside:
-            return rows(tx, statement, **values)
+            return tuples(tx, statement, **values)
         beside.append(statement)
         with tx.part():
-            found = rows(tx, statement, **values)
+            found = tuples(tx, statement, **values)
             # What the first one has looked at is still locked when the other asks.
             beside.extend(ids(take(other, 100)))
         return found
 
     with closing(PostgresStore(url)) as store, closing(PostgresStore(url)) as other:
         store.enqueue([a_job() for _ in range(17)])
-        monkeypatch.setattr(PostgresTx, "rows", with_another)
+        monkeypatch.setattr(PostgresTx, "tuples", with_another)
         assert len(take(store, 16)) + len(beside[1:]) == 17
 
 

@@ -72,6 +72,26 @@ def test_a_first_job_whose_connection_breaks_before_it_is_durable_is_stored_once
         assert store.count(Filter(), limit=10) == 1
 
 
+def test_a_job_is_stored_also_when_the_server_takes_no_more_notifications(url: str) -> None:
+    with closing(PostgresStore(url)) as store:
+        run(
+            url,
+            """
+            create function full_of_notifications() returns trigger language plpgsql as $$ begin
+                if current_setting('synchronous_commit') = 'off' then
+                    raise exception 'too many notifications in the NOTIFY queue' using errcode = '54000';
+                end if;
+                return new;
+            end $$;
+            create trigger full_of_notifications before insert on windlass.jobs
+                for each row execute function full_of_notifications();
+            """,
+        )
+        store.wake_with(lambda: None, lead=lambda: True)
+        [answer] = store.enqueue([a_job()])
+        assert (answer.created, answer.due, store.count(Filter(), limit=10)) == (True, True, 1)
+
+
 def test_a_listener_that_lost_its_connection_listens_again(url: str) -> None:
     here, there = connect.open(url), connect.open(url)
     with closing(here), closing(there):

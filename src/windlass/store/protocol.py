@@ -25,7 +25,7 @@ from windlass.store.signalling import Signalling
 
 
 class Enqueued(msgspec.Struct, frozen=True):
-    """The answer to one enqueue: which job it is, whether this call made it, and whether workers must be told."""
+    """The answer to one enqueue: which job, whether this call made it, whether workers must yet be told."""
 
     id: str
     key: str | None

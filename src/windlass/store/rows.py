@@ -12,7 +12,7 @@ from windlass.store.access import ApiKey, Entry
 from windlass.store.protocol import WorkerInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from datetime import datetime
 
     from windlass.store.transaction import Row
@@ -67,11 +67,13 @@ class Taken(msgspec.Struct, array_like=True, gc=False):
 
 def leases_from(text: str, *, worker: str, now: int, until: int) -> list[Lease]:
     """What a claim took, all at once: a busy worker spends more on reading jobs than on anything else."""
+    return leases_of(_taken.decode(text), worker=worker, now=now, until=until)
+
+
+def leases_of(taken: Iterable[Taken], *, worker: str, now: int, until: int) -> list[Lease]:
+    """The same where they came one by one."""
     moment, end = from_micros(now), from_micros(until)
-    return [
-        Lease(_taken_job(taken, worker, moment, end), taken.token, worker, end)
-        for taken in _taken.decode(text)
-    ]
+    return [Lease(_taken_job(each, worker, moment, end), each.token, worker, end) for each in taken]
 
 
 def _taken_job(taken: Taken, worker: str, moment: datetime, end: datetime) -> Job:

@@ -21,7 +21,7 @@ _SPAN = 0.02
 # No statement is sent meanwhile; so long a stop may have to wait for us.
 _HEAR_SECONDS = 0.25
 # So often we ask ourselves something by way of the server, and so long an answer may take.
-_ASK_SECONDS = 15.0
+_ASK_SECONDS = 30.0
 _ANSWER_SECONDS = 5.0
 _IDLE = timedelta(hours=1)
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from datetime import timedelta
+from operator import itemgetter
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from windlass.clock import span
 from windlass.store import rows
 from windlass.store.protocol import Claimed, Want
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     from windlass.job import Lease
     from windlass.store.postgres.session import PostgresTx
-    from windlass.store.transaction import Row
 
 _PROMOTED_AT_ONCE = 1000
 # How much further a lane is read than it must be: more when others were taking the same jobs.
@@ -32,6 +32,23 @@ _LARGE = 100
 _MOST_KINDS = 1_000
 _TURN_SECONDS = 0.004
 _TURN_TRIES = 25
+
+
+class _State(NamedTuple):
+    """How it stands, as claim_batch tells it beside the jobs that it took."""
+
+    clock: int
+    # Whether it was our turn; if not, nothing was taken.
+    ours: bool
+    later: int | None
+    more: bool
+    head: int | None
+    dead: int
+
+
+# Where a row of claim_batch has the job's place, behind which the job's own columns stand; and of claim_few.
+_PLACE = len(_State._fields)
+_FEW_STATE = 4
 
 
 class Floors:
@@ -98,7 +115,7 @@ def claim_fitting(tx: PostgresTx, want: Want, floors: Floors, *, lately: Lately)
 def _claim_few(tx: PostgresTx, want: Want, floors: Floors) -> Claimed | None:
     """All that is due; None, and nothing taken, if that is too much or some of it must be promoted first."""
     floor = floors.get(want.types)
-    found = tx.rows(
+    found = tx.tuples(
         "claim_few",
         types=list(want.types),
         versions=list(want.types.values()),
@@ -109,25 +126,29 @@ def _claim_few(tx: PostgresTx, want: Want, floors: Floors) -> Claimed | None:
         lease=span(want.lease),
         now=tx.given,
     )
-    state = found[0]
-    if state["more"]:
+    [(clock, later, dead, more)] = (row[:_FEW_STATE] for row in found if row[0] is not None)
+    if more:
         return None
-    taken = _in_order([row for row in found if row["seq"] is not None], want.turns)
+    taken = _in_order([rows.Taken(*row[_FEW_STATE:]) for row in found if row[0] is None], want.turns)
     if taken and not floor:
-        floors.learn(want.types, min(row["seq"] for row in taken), state["dead"])
-    return Claimed([rows.lease_from(row) for row in taken], _next_due(state))
+        floors.learn(want.types, min(each.seq for each in taken), dead)
+    return Claimed(_leases(taken, want, clock), _until(later, clock))
 
 
-def _in_order(taken: Iterable[Row], turns: Mapping[str, str]) -> list[Row]:
+def _in_order(taken: Iterable[rows.Taken], turns: Mapping[str, str]) -> list[rows.Taken]:
     """By priority, then tenants in turn beginning after the one served last, then by seq, as claim_batch."""
     rounds: Counter[tuple[int, str]] = Counter()
-    placed: list[tuple[tuple[Any, ...], Row]] = []
-    for row in sorted(taken, key=lambda row: int(row["seq"])):
-        priority, tenant = row["priority"], row["tenant"]
-        rounds[priority, tenant] += 1
-        wrapped = tenant <= turns.get(row["type"], "")
-        placed.append(((-priority, rounds[priority, tenant], wrapped, tenant, row["seq"]), row))
-    return [row for _, row in sorted(placed, key=lambda each: each[0])]
+    placed: list[tuple[tuple[Any, ...], rows.Taken]] = []
+    for each in sorted(taken, key=lambda each: each.seq):
+        lane = each.priority, each.tenant
+        rounds[lane] += 1
+        wrapped = each.tenant <= turns.get(each.type, "")
+        placed.append(((-each.priority, rounds[lane], wrapped, each.tenant, each.seq), each))
+    return [each for _, each in sorted(placed, key=lambda pair: pair[0])]
+
+
+def _leases(taken: Iterable[rows.Taken], want: Want, clock: int) -> list[Lease]:
+    return rows.leases_of(taken, worker=want.worker, now=clock, until=clock + span(want.lease))
 
 
 def claim(tx: PostgresTx, want: Want, floors: Floors, *, turn: str | None = None) -> Claimed:
@@ -137,7 +158,8 @@ def claim(tx: PostgresTx, want: Want, floors: Floors, *, turn: str | None = None
     event loop lets go of the interpreter, and so would the claim.
     """
     if want.limit <= 0 or not want.types:
-        return Claimed([], _next_due(_ask(tx, want, 0, slack=1.0, promoted=True, floor=0)[0]))
+        state, _ = _ask(tx, want, 0, slack=1.0, promoted=True, floor=0)
+        return Claimed([], _until(state.later, state.clock))
     leases: list[Lease] = []
     promoted = False
     hindered = waited = 0
@@ -145,27 +167,25 @@ def claim(tx: PostgresTx, want: Want, floors: Floors, *, turn: str | None = None
         slack = _SLACKS[min(hindered, len(_SLACKS) - 1)]
         floor = floors.get(want.types)
         left = want.limit - len(leases)
-        found = _ask(tx, want, left, slack=slack, promoted=promoted, floor=floor, turn=turn)
-        state = found[0]
-        if not state["ours"]:
+        state, taken = _ask(tx, want, left, slack=slack, promoted=promoted, floor=floor, turn=turn)
+        if not state.ours:
             threading.Event().wait(_TURN_SECONDS)
             waited += 1
             turn = turn if waited < _TURN_TRIES else None
             continue
         if not floor:
-            floors.learn(want.types, state["head"], state["dead"])
-        if not promoted and state["later"] is not None and state["later"] <= state["clock"]:
-            tx.change("promote_types", types=list(want.types), now=state["clock"], limit=_PROMOTED_AT_ONCE)
+            floors.learn(want.types, state.head, state.dead)
+        if not promoted and state.later is not None and state.later <= state.clock:
+            tx.change("promote_types", types=list(want.types), now=state.clock, limit=_PROMOTED_AT_ONCE)
             promoted = True
             continue
-        taken = sorted((row for row in found if row["seq"] is not None), key=_place)
-        leases += [rows.lease_from(row) for row in taken]
+        leases += _leases(taken, want, state.clock)
         hindered += 1
-        if len(leases) >= want.limit or not state["more"] or (not taken and hindered > len(_SLACKS)):
-            return Claimed(leases, _next_due(state))
+        if len(leases) >= want.limit or not state.more or (not taken and hindered > len(_SLACKS)):
+            return Claimed(leases, _until(state.later, state.clock))
 
 
-def _ask(  # noqa: PLR0913 - the statement's own
+def _ask(
     tx: PostgresTx,
     want: Want,
     limit: int,
@@ -174,8 +194,8 @@ def _ask(  # noqa: PLR0913 - the statement's own
     promoted: bool,
     floor: int,
     turn: str | None = None,
-) -> Sequence[Row]:
-    return tx.rows(
+) -> tuple[_State, list[rows.Taken]]:
+    found = tx.tuples(
         "claim_batch",
         types=list(want.types),
         versions=list(want.types.values()),
@@ -190,14 +210,10 @@ def _ask(  # noqa: PLR0913 - the statement's own
         lease=span(want.lease),
         now=tx.given,
     )
+    [state] = (_State(*row[:_PLACE]) for row in found if row[0] is not None)
+    taken = sorted((row for row in found if row[0] is None), key=itemgetter(_PLACE))
+    return state, [rows.Taken(*row[_PLACE + 1 :]) for row in taken]
 
 
-def _place(row: Row) -> int:
-    place: int = row["place"]
-    return place
-
-
-def _next_due(state: Row) -> timedelta | None:
-    if state["later"] is None:
-        return None
-    return timedelta(microseconds=max(0, state["later"] - state["clock"]))
+def _until(later: int | None, clock: int) -> timedelta | None:
+    return None if later is None else timedelta(microseconds=max(0, later - clock))

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from windlass.store.postgres.address import Address
     from windlass.store.postgres.guard import Guard
 
-
 CHANNEL = "windlass"
 
 

@@ -410,8 +410,14 @@ class PostgresStore(SharedVerbs):
         return self._write(partial(enqueue.enqueue, repeated=repeated), jobs, until=until)
 
 
-# What a plain insert meets that a closer look can tell apart.
-_LOOK_CLOSER = (errors.UniqueViolation, errors.DeadlockDetected, errors.SerializationFailure)
+# What a plain insert meets that a closer look can tell apart; that one tells nobody, so it also helps where a
+# listener that stands still has let the server's notifications fill up.
+_LOOK_CLOSER = (
+    errors.UniqueViolation,
+    errors.DeadlockDetected,
+    errors.SerializationFailure,
+    errors.ProgramLimitExceeded,
+)
 
 
 def _worth_repeating(error: StoreUnavailable, until: float) -> bool:

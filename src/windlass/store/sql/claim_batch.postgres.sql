@@ -158,20 +158,22 @@ taken as (
            updated_at = clock.now
       from picked, clock
      where j.ctid = picked.spot
-    returning picked.place, j.seq, j.id, j.type, j.state, j.priority, j.tenant, j.payload, j.schema_version, j.key, j.caller,
+    returning picked.place, j.seq, j.id, j.type, j.priority, j.payload, j.schema_version, j.key, j.caller, j.tenant,
               j.traceparent, j.max_attempts, j.attempts, j.claims, j.snoozes, j.interruptions, j.losses, j.replay_count,
-              j.created_at, j.enqueued_at, j.updated_at, j.run_at, j.started_at, j.finished_at, j.worker, j.token,
-              j.lease_until, j.request, j.error, j.history, j.changes
+              j.created_at, j.enqueued_at, j.run_at, j.finished_at, j.request, j.error, j.history, j.changes, j.token
+),
+state as (
+    select clock.now as clock, clock.ours, later.run_at as later,
+           exists (select 1 from stretch, share where stretch.seqs[share.jobs] is not null)
+           or (select count(*) from taken) < least(cast(:limit as integer), (select count(*) from placed))
+           or exists (select 1 from lane, top
+                       where lane.priority < top.priority
+                          or exists (select 1 from windlass.jobs as j
+                                      where j.due = 1 and j.type = lane.type and j.schema_version = lane.version
+                                        and j.priority < top.priority and j.seq >= cast(:floor as bigint))) as more,
+           case when (select max(number) from turn) < cast(:limit as integer) then (select min(seqs[1]) from stretch) end as head,
+           pg_stat_get_dead_tuples('windlass.jobs'::regclass) as dead
+      from clock cross join later
 )
-select clock.now as clock, clock.ours, later.run_at as later,
-       exists (select 1 from stretch, share where stretch.seqs[share.jobs] is not null)
-       or (select count(*) from taken) < least(cast(:limit as integer), (select count(*) from placed))
-       or exists (select 1 from lane, top
-                   where lane.priority < top.priority
-                      or exists (select 1 from windlass.jobs as j
-                                  where j.due = 1 and j.type = lane.type and j.schema_version = lane.version
-                                    and j.priority < top.priority and j.seq >= cast(:floor as bigint))) as more,
-       case when (select max(number) from turn) < cast(:limit as integer) then (select min(seqs[1]) from stretch) end as head,
-       pg_stat_get_dead_tuples('windlass.jobs'::regclass) as dead,
-       taken.*
-  from clock cross join later left join taken on true;
+-- Side by side, never together: one row says how it stands, the others are the jobs.
+select * from state full join taken on false;

@@ -29,7 +29,7 @@ due as materialized (
      limit cast(:few as integer) + 1
 ),
 state as materialized (
-    select clock.now as clock, later.run_at as later,
+    select clock.now as clock, later.run_at as later, pg_stat_get_dead_tuples('windlass.jobs'::regclass) as dead,
            (select count(*) from due) > cast(:few as integer) or coalesce(later.run_at <= clock.now, false) as more
       from clock, later
 ),
@@ -46,10 +46,9 @@ taken as (
            updated_at = state.clock
       from due, state
      where j.ctid = due.spot and not state.more
-    returning j.seq, j.id, j.type, j.state, j.priority, j.tenant, j.payload, j.schema_version, j.key, j.caller,
+    returning j.seq, j.id, j.type, j.priority, j.payload, j.schema_version, j.key, j.caller, j.tenant,
               j.traceparent, j.max_attempts, j.attempts, j.claims, j.snoozes, j.interruptions, j.losses, j.replay_count,
-              j.created_at, j.enqueued_at, j.updated_at, j.run_at, j.started_at, j.finished_at, j.worker, j.token,
-              j.lease_until, j.request, j.error, j.history, j.changes
+              j.created_at, j.enqueued_at, j.run_at, j.finished_at, j.request, j.error, j.history, j.changes, j.token
 )
-select s.clock, s.later, s.more, pg_stat_get_dead_tuples('windlass.jobs'::regclass) as dead, taken.*
-  from state as s left join taken on true;
+-- Side by side, never together: one row says how it stands, the others are the jobs.
+select * from state full join taken on false;
