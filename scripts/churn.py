@@ -35,8 +35,8 @@ PORTION = 1_000
 UNFINISHED = (JobState.PENDING, JobState.PROCESSING)
 WIDTH, HEIGHT, EDGE = 720, 120, 60
 MEGABYTE = 2**20
-# What the last quarter may have more than the one before. In use counts also what the C library keeps for each
-# thread, which fills up for a long time and is bounded; children come and go.
+# What the last quarter may have more than the one before. In use counts also what the C library keeps for
+# each thread, which fills up for a long time and is bounded; children come and go.
 ALLOWED = {
     "resident memory, MB": 1.03,
     "in use without SQLite, MB": 1.05,

@@ -87,11 +87,11 @@ class _HandBack:
     def _try(self, pid: int) -> bool:
         queue, place = self._queue, this_place()
         try:
-            gone = [
-                worker
-                for worker in queue.store.workers()
-                if worker.state in ("running", "draining") and worker.pid == pid and is_gone(worker, place)
+            known = [
+                worker for worker in queue.store.workers() if worker.pid == pid and is_gone(worker, place)
             ]
+            # Another worker may have been faster.
+            gone = [worker for worker in known if worker.state in ("running", "draining")]
             handlers = {handler.name: handler for handler in queue.registry.handlers()}
             terms = Terms(queue.store, handlers)
             watchman, ledger = Watchman(gone=lambda _: False), Ledger(queue.store)
@@ -104,4 +104,4 @@ class _HandBack:
         except StoreError as error:
             log.warning("supervisor.not_handed_back", extra={"pid": pid, "error": str(error)})
             return True
-        return bool(gone)
+        return bool(known)

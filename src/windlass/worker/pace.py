@@ -67,7 +67,7 @@ class Pace:
 
     def _believed(self, now: float) -> float:
         doublings = min(_MOST_DOUBLINGS, (now - self._missed) / _RECOVERY_SECONDS)
-        return min(1.0, self._share * 2.0**doublings)
+        return min(1.0, self._share * math.exp2(doublings))
 
 
 class _Average:
