@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -10,7 +11,7 @@ from windlass.clock import uuid7
 from windlass.errors import StoreUnavailable
 from windlass.job import NewJob
 from windlass.queue import Queue
-from windlass.server.intake import Intake
+from windlass.server.intake import Intake, Stored
 from windlass.store.protocol import Enqueued
 
 
@@ -47,3 +48,40 @@ def test_workers_are_told_of_what_was_stored_before_the_store_went_away() -> Non
     intake.close()
     assert ([each.id for each in first.done], type(second)) == (queue.taken, StoreUnavailable)
     assert queue.notified == 1
+
+
+class Held(Failing):
+    """Stands for a queue whose store takes its time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.go = threading.Event(), threading.Event()
+        self.sizes: list[int] = []
+
+    def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        self.begun.set()
+        assert self.go.wait(30)
+        self.sizes.append(len(jobs))
+        return [Enqueued(job.id, None, created=True, due=False) for job in jobs]
+
+
+def test_who_comes_while_others_are_written_for_shares_the_next_commit() -> None:
+    queue = Held()
+    intake = Intake(cast("Queue", queue))
+
+    async def send() -> list[Stored]:
+        first = asyncio.create_task(intake.accept(a_job))
+        await asyncio.to_thread(queue.begun.wait, 30)
+        others = [asyncio.create_task(intake.accept(a_job)) for _ in range(3)]
+        await asyncio.sleep(0)
+        queue.go.set()
+        return await asyncio.gather(first, *others)
+
+    stored = asyncio.run(send())
+    intake.close()
+    assert queue.sizes == [1, 3]
+    assert len({each.id for answer in stored for each in answer.done}) == 4
+
+
+def a_job() -> list[NewJob]:
+    return [NewJob(id=uuid7(), type="a", payload=b"{}")]

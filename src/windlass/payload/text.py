@@ -45,11 +45,8 @@ def parse_value(text: str | bytes, field: str) -> Any:
 
 
 def _decode(text: str) -> Any:
-    """A text as JSON. One without spaces around it, as most are, need not be searched for them."""
-    try:
-        value, end = _STRICT.scan_once(text, 0)
-    except StopIteration:
-        end = -1
+    """A text as JSON. An object without spaces around it, as most are, need not be searched for them."""
+    value, end = _STRICT.raw_decode(text) if text.startswith("{") else (None, -1)
     return value if end == len(text) else _STRICT.decode(text)
 
 
