@@ -63,6 +63,21 @@ def test_a_spike_is_seen_at_once_and_forgotten_after_the_cool_down(tmp_path: Pat
         assert stage.ops.autoscale().desired == 1
 
 
+def test_a_long_cool_down_is_looked_at_by_the_hour(tmp_path: Path) -> None:
+    with staged(tmp_path) as stage:
+        stage.ops.set_setting("autoscale.cooldown", "3h")
+        _a_load(stage)
+        stage.minutes(1)
+        stage.work(100, ran=30.0)
+        stage.clock.advance(7_200)
+        stage.look()
+        scale = stage.ops.autoscale()
+        assert (scale.now, scale.desired > 1) == (1, True)
+        stage.clock.advance(3 * 3_600)
+        stage.look()
+        assert stage.ops.autoscale().desired == 1
+
+
 def test_jobs_that_are_held_back_ask_for_nobody(tmp_path: Path) -> None:
     """More workers on a dependency that is down would only make it worse."""
     with staged(tmp_path) as stage:

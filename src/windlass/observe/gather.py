@@ -19,7 +19,7 @@ from windlass.observe.metrics import Metric
 from windlass.policy.limit import limit_from
 from windlass.settings import KEY, Settings
 from windlass.store.flow import Switches
-from windlass.store.observing import OTHER, Past, Release, Sample, Standing, Step
+from windlass.store.observing import LENGTH, OTHER, Past, Release, Sample, Standing, Step
 from windlass.store.protocol import Store, WorkerInfo
 from windlass.store.signalling import Sighting
 
@@ -36,8 +36,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     now: datetime
     totals: Counts
     lately: Counts
-    # Minute by minute, as far as a cool-down looks back.
-    minutes: list[Past]
+    # Step by step, as far as a cool-down looks back.
+    step: Step
+    past: list[Past]
     sample: Sample
     workers: list[WorkerInfo]
     switches: Switches
@@ -52,12 +53,15 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 def read_facts(store: Store) -> Facts:
     """Ask the store."""
     now, held = store.now(), settings.read(store.settings())
-    since = now - autoscale_terms(held).cooldown
+    cooldown = autoscale_terms(held).cooldown
+    # A day of minutes would make every scrape slow.
+    step = Step.MINUTE if cooldown <= LENGTH[Step.HOUR] else Step.HOUR
     return Facts(
         now=now,
         totals=store.totals(),
         lately=store.increases([RATES])[RATES],
-        minutes=store.history(Step.MINUTE, since, now),
+        step=step,
+        past=store.history(step, now - cooldown, now),
         sample=store.sample(),
         workers=store.workers(),
         switches=store.switches(),
@@ -297,23 +301,24 @@ def loads_now(facts: Facts) -> list[Load]:
 
 
 def _loads_before(facts: Facts) -> list[list[Load]]:
-    """The same for each minute of the cool-down that is over, from history."""
-    minutes: dict[datetime, dict[str, Counter[str]]] = {}
-    for each in facts.minutes:
-        minutes.setdefault(each.at, {}).setdefault(each.type, Counter())[each.name] = each.value
+    """The same for each step of the cool-down that is over, from history."""
+    steps: dict[datetime, dict[str, Counter[str]]] = {}
+    seconds = LENGTH[facts.step].total_seconds()
+    for each in facts.past:
+        steps.setdefault(each.at, {}).setdefault(each.type, Counter())[each.name] = each.value
     return [
         [
             Load(
                 type=name,
                 waiting=counts[names.DEPTH] if counts[names.OLDEST] else 0,
-                arrivals=counts[names.ENQUEUED] / _MINUTE,
+                arrivals=counts[names.ENQUEUED] / seconds,
                 service=_service(facts, name),
                 limit=_limit(facts, name),
             )
             for name, counts in types.items()
             if name and not _held_back(facts, name)
         ]
-        for _, types in sorted(minutes.items())[:-1]
+        for _, types in sorted(steps.items())[:-1]
     ]
 
 
@@ -339,7 +344,6 @@ def _held_back(facts: Facts, job_type: str) -> bool:
     return job_type in facts.switches.pauses or (breaker is not None and breaker.open)
 
 
-_MINUTE = 60
 _WAITING = frozenset({View.DUE, View.SCHEDULED, View.RETRYING, View.WAITING})
 _RUNNING = (JobState.PROCESSING, View.STUCK)
 _USUAL_PRIORITY = "5"
