@@ -233,7 +233,7 @@ def test_scheduled_jobs_of_a_limited_type_come_due(store: Store, clock: ManualCl
     put_one(store, delay=timedelta(seconds=10))
     asked = ask(store, under(concurrency=1), types={MAIL: 1})
     assert asked.leases == []
-    assert asked.next_due == timedelta(seconds=10)
+    assert asked.again == timedelta(seconds=10)
     clock.advance(10)
     assert len(claim(store, under(concurrency=1))) == 1
 
@@ -247,7 +247,7 @@ def test_a_rate_lets_one_after_another_start_and_says_when(store: Store, clock: 
     assert len(claim(store, slow)) == 1
     asked = ask(store, slow)
     assert asked.leases == []
-    assert asked.next_due == timedelta(seconds=5.9)
+    assert asked.again == timedelta(seconds=5.9)
     clock.advance(5.899)
     assert claim(store, slow) == []
     clock.advance(0.001)

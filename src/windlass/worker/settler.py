@@ -48,8 +48,8 @@ class Settler:
         self._working = working
         self.limited = limited
         self._settled = settled
-        # Told when the end of a limited job may let another one start.
-        self.on_permit: Callable[[], None] = lambda: None
+        # Told when the ends of so many limited jobs may let others start.
+        self.on_permit: Callable[[int], None] = lambda _: None
         self._ledger = ledger
         # Appended to by every thread that finishes a job; a deque needs no lock for that.
         self._queue: deque[Settlement] = deque()
@@ -130,8 +130,7 @@ class Settler:
             self._over.remove(token)
         with self._written:
             self._written.notify_all()
-        self.on_permit()
-        self._wakeup.notify()
+        self.on_permit(len(tokens))
 
     def _gather(self) -> None:
         """A short wait fills the batch while jobs are finishing; alone, it would only cost latency."""
@@ -172,7 +171,7 @@ class Settler:
         gone = {lease.token for lease in lost}
         for lease in lost:
             self.note_lost(lease)
-        again, permits = any(settlement.enqueues for settlement in batch), False
+        again, permits = any(settlement.enqueues for settlement in batch), 0
         telling = log.isEnabledFor(logging.DEBUG)
         for settlement in batch:
             if settlement.lease.token in gone:
@@ -181,7 +180,7 @@ class Settler:
             self.done += isinstance(outcome, Done)
             self.failed += isinstance(outcome, (Again, Dead))
             again |= isinstance(outcome, (Again, Released, Snoozed))
-            permits |= self.limited(settlement.lease.job.type)
+            permits += self.limited(settlement.lease.job.type)
             if not isinstance(outcome, Done):
                 _tell(settlement)
             elif telling:
@@ -190,8 +189,8 @@ class Settler:
         self._settled((each.lease, each.outcome) for each in kept)
         self._ledger.settled(kept)
         if permits:
-            self.on_permit()
-        if again or permits:
+            self.on_permit(permits)
+        if again:
             self._wakeup.notify()
 
     def note_completed(self, lease: Lease, result: Result, ran: timedelta | None = None) -> None:
