@@ -436,6 +436,17 @@ def test_who_finds_no_permit_is_told_that_jobs_are_held_back(store: Store) -> No
     assert ask(store, under(concurrency=1)).held_back
 
 
+def test_when_to_ask_again_is_told_apart_for_limited_types_and_for_others(store: Store) -> None:
+    put(store, *(a_job() for _ in range(2)), a_job(type=REPORT, delay=timedelta(seconds=30)))
+    slow = under(rate=Rate(1, 10))
+    claim(store, slow)
+    asked = ask(store, slow)
+    assert asked.next_due == timedelta(seconds=30)
+    assert asked.permit_due == asked.again == timedelta(seconds=9.9)
+    only = ask(store, slow, types={MAIL: 1})
+    assert (only.next_due, only.permit_due) == (None, timedelta(seconds=9.9))
+
+
 def test_several_limited_types_together_take_no_more_than_can_start(store: Store) -> None:
     put(store, *(a_job(type=each) for each in (MAIL, REPORT) * 5))
     limits = {name: Restriction(limits={name: Limit(concurrency=5)}) for name in (MAIL, REPORT)}

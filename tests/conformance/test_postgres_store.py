@@ -20,6 +20,7 @@ import pytest
 from tests.conformance.contenders import at_once, won
 from tests.conformance.scene import (
     DONE,
+    LEASE,
     MAIL,
     TYPES,
     a_job,
@@ -38,13 +39,15 @@ from windlass import connect
 from windlass.clock import ManualClock
 from windlass.errors import InvalidValue, StoreMismatch, StoreUnavailable
 from windlass.job import JobState
+from windlass.policy.limit import Limit
 from windlass.store import migration
+from windlass.store.flow import Restriction
 from windlass.store.postgres import address, retention
 from windlass.store.postgres.guard import Guard
 from windlass.store.postgres.listener import Listener
 from windlass.store.postgres.session import PostgresTx
 from windlass.store.postgres.store import PostgresStore
-from windlass.store.protocol import Filter, Retention, Store, Vitals
+from windlass.store.protocol import Filter, Retention, Store, Vitals, Want
 from windlass.store.transaction import Row
 from windlass.wakeup.listen import Listen
 
@@ -268,6 +271,31 @@ def test_a_turn_that_is_never_passed_on_holds_nobody_up_for_long(url: str) -> No
         assert len(take(store, 200)) == 100
         [(free,)] = frozen.execute(f"select pg_try_advisory_lock({turn})".encode())
         assert free
+
+
+def test_who_finds_a_limit_locked_waits_for_nothing_and_asks_again_soon(
+    url: str, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(store, *(a_job() for _ in range(3)))
+    limited = {MAIL: Restriction(limits={MAIL: Limit(concurrency=2)})}
+    want = Want(worker="w", types={MAIL: 1}, limit=1, slots=1, lease=LEASE, restricted=limited)
+    assert len(store.claim(want).leases) == 1
+    changed: list[str] = []
+    change = PostgresTx.change
+
+    def noting(tx: PostgresTx, statement: str, /, **values: object) -> int:
+        changed.append(statement)
+        return change(tx, statement, **values)
+
+    monkeypatch.setattr(PostgresTx, "change", noting)
+    with psycopg.connect(url) as counting:
+        counting.execute("select 1 from windlass.limits for update")
+        claimed = store.claim(want)
+    assert (claimed.leases, claimed.contended, claimed.held_back) == ([], True, True)
+    assert claimed.permit_due is not None
+    assert claimed.permit_due <= timedelta(milliseconds=25)
+    assert not changed, "its row is known to be there"
+    assert len(store.claim(want).leases) == 1
 
 
 def test_a_claim_that_finds_few_is_one_statement_however_many_it_wants(

@@ -94,6 +94,8 @@ class Claimed(msgspec.Struct, frozen=True):
     permit_due: timedelta | None = None
     # Jobs of restricted types are due, and no permit is there for them.
     held_back: bool = False
+    # Somebody else was counting under a limit at that moment: it is worth asking again in a few of them.
+    contended: bool = False
 
     @property
     def again(self) -> timedelta | None:

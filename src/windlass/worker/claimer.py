@@ -242,7 +242,8 @@ class Claimer:
             # They take no more than can start at once: there may be more for the next free slot.
             feed.limited.blocked = True
         if wait is not None:
-            later = 0.0 if found else random.uniform(0.5, 1.0) * _OTHERS_LATER
+            first = found or claimed.contended
+            later = 0.0 if first else random.uniform(0.5, 1.0) * _OTHERS_LATER
             feed.limited.due(self._clock.monotonic() + max(wait, _LEAST_WAIT) + later)
 
     def _want(self, pool: Pool, types: Mapping[str, int], limit: int, *, whole: bool) -> Want:
@@ -300,7 +301,8 @@ class Claimer:
         return pool.room(now) > 0 or (bool(self._gates.restricted) and pool.vacant > 0)
 
     def _may_start_limited(self, feed: Feed) -> bool:
-        return bool(self._gates.restricted) and feed.may_start_limited(self._clock.monotonic())
+        hungry = feed.limited.hungry and bool(self._gates.restricted)
+        return hungry and feed.may_start_limited(self._clock.monotonic())
 
     def _next(self, now: float) -> float:
         """Seconds until there is something to do without being woken."""

@@ -45,7 +45,8 @@ def claim(
         due = others.next_due
     elif free:
         due = next_due(tx, free)
-    return Claimed(leases, due, outlook.wait.time, held_back=outlook.held_back)
+    wait = outlook.wait
+    return Claimed(leases, due, wait.time, held_back=outlook.held_back, contended=wait.contended)
 
 
 def _take_restricted(

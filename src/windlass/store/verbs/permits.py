@@ -126,6 +126,7 @@ class Wait:
     def __init__(self, now: int) -> None:
         self._now = now
         self.time: timedelta | None = None
+        self.contended = False
 
     def until(self, moment: int) -> None:
         """At that moment, and not at once."""
@@ -133,6 +134,7 @@ class Wait:
 
     def a_moment(self) -> None:
         """Somebody else is counting now."""
+        self.contended = True
         self.for_(timedelta(seconds=random.uniform(0.2, 1) * _AGAIN_WITHIN))
 
     def for_(self, wait: timedelta | None) -> None:
