@@ -233,7 +233,7 @@ def test_scheduled_jobs_of_a_limited_type_come_due(store: Store, clock: ManualCl
     put_one(store, delay=timedelta(seconds=10))
     asked = ask(store, under(concurrency=1), types={MAIL: 1})
     assert asked.leases == []
-    assert asked.next_due == timedelta(seconds=10)
+    assert asked.again == timedelta(seconds=10)
     clock.advance(10)
     assert len(claim(store, under(concurrency=1))) == 1
 
@@ -247,7 +247,7 @@ def test_a_rate_lets_one_after_another_start_and_says_when(store: Store, clock: 
     assert len(claim(store, slow)) == 1
     asked = ask(store, slow)
     assert asked.leases == []
-    assert asked.next_due == timedelta(seconds=5.9)
+    assert asked.again == timedelta(seconds=5.9)
     clock.advance(5.899)
     assert claim(store, slow) == []
     clock.advance(0.001)
@@ -434,6 +434,17 @@ def test_who_finds_no_permit_is_told_that_jobs_are_held_back(store: Store) -> No
     put(store, *(a_job() for _ in range(2)))
     assert not ask(store, under(concurrency=1), limit=1).held_back
     assert ask(store, under(concurrency=1)).held_back
+
+
+def test_when_to_ask_again_is_told_apart_for_limited_types_and_for_others(store: Store) -> None:
+    put(store, *(a_job() for _ in range(2)), a_job(type=REPORT, delay=timedelta(seconds=30)))
+    slow = under(rate=Rate(1, 10))
+    claim(store, slow)
+    asked = ask(store, slow)
+    assert asked.next_due == timedelta(seconds=30)
+    assert asked.permit_due == asked.again == timedelta(seconds=9.9)
+    only = ask(store, slow, types={MAIL: 1})
+    assert (only.next_due, only.permit_due) == (None, timedelta(seconds=9.9))
 
 
 def test_several_limited_types_together_take_no_more_than_can_start(store: Store) -> None:

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from datetime import timedelta
 from functools import partial
+from typing import Any
 
 import psycopg
 import pytest
@@ -17,12 +18,14 @@ import pytest
 from tests.conformance.contenders import at_once, won
 from tests.conformance.scene import (
     DONE,
+    LEASE,
     MAIL,
     TYPES,
     a_job,
     a_worker,
     ids,
     look_up,
+    put,
     put_one,
     settle,
     take,
@@ -34,11 +37,13 @@ from tests.waiting import WHOLE_RUN
 from windlass import connect
 from windlass.errors import InvalidValue, StoreMismatch, StoreUnavailable
 from windlass.job import JobState
+from windlass.policy.limit import Limit
 from windlass.store import migration
+from windlass.store.flow import Restriction
 from windlass.store.keeping import Retention
 from windlass.store.postgres.session import PostgresTx
 from windlass.store.postgres.store import PostgresStore
-from windlass.store.protocol import Filter, Store, Vitals
+from windlass.store.protocol import Filter, Store, Vitals, Want
 
 __all__ = ["store", "url"]
 
@@ -240,6 +245,31 @@ def test_a_turn_that_is_never_passed_on_holds_nobody_up_for_long(url: str) -> No
         assert len(take(store, 200)) == 100
         [(free,)] = frozen.execute(f"select pg_try_advisory_lock({turn})".encode())
         assert free
+
+
+def test_who_finds_a_limit_locked_waits_for_nothing_and_asks_again_soon(
+    url: str, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(store, *(a_job() for _ in range(3)))
+    limited = {MAIL: Restriction(limits={MAIL: Limit(concurrency=2)})}
+    want = Want(worker="w", types={MAIL: 1}, limit=1, slots=1, lease=LEASE, restricted=limited)
+    assert len(store.claim(want).leases) == 1
+    changed: list[str] = []
+    change = PostgresTx.change
+
+    def noting(tx: PostgresTx, statement: str, /, **values: object) -> int:
+        changed.append(statement)
+        return change(tx, statement, **values)
+
+    monkeypatch.setattr(PostgresTx, "change", noting)
+    with psycopg.connect(url) as counting:
+        counting.execute("select 1 from windlass.limits for update")
+        claimed = store.claim(want)
+    assert (claimed.leases, claimed.contended, claimed.held_back) == ([], True, True)
+    assert claimed.permit_due is not None
+    assert claimed.permit_due <= timedelta(milliseconds=25)
+    assert not changed, "its row is known to be there"
+    assert len(store.claim(want).leases) == 1
 
 
 def test_a_claim_that_finds_few_is_one_statement_however_many_it_wants(

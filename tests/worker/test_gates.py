@@ -14,6 +14,7 @@ from windlass.policy.breaker import BreakerTerms
 from windlass.policy.limit import Limit
 from windlass.policy.retry import Retry
 from windlass.store.flow import Breaker, Runs, Switches
+from windlass.store.protocol import Claimed, Want
 
 
 def test_a_paused_type_is_not_claimed_and_others_are(still: Still) -> None:
@@ -369,6 +370,109 @@ def test_a_limited_job_is_not_starved_by_what_is_claimed_ahead(still: Still) -> 
     parts.claimer.tick()
     assert still.job(job).state is JobState.PROCESSING
     assert parts.pools[0].waiting == 57
+
+
+# --- whose is a permit that came free? ------------------------------------------------------------
+
+
+class Fleet:
+    """What one worker asks for, and how often it tells the others that there may be something for them."""
+
+    def __init__(self, still: Still, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked: list[set[str]] = []
+        self._told = 0
+        claim = still.store.claim
+
+        def asking(want: Want) -> Claimed:
+            self.asked.append(set(want.types))
+            return claim(want)
+
+        monkeypatch.setattr(still.store, "claim", asking)
+        monkeypatch.setattr(still.opened.wakeup, "notify", self._notify)
+
+    def told(self) -> int:
+        """How often so far."""
+        return self._told
+
+    def _notify(self) -> None:
+        self._told += 1
+
+
+def test_who_ended_a_limited_job_asks_for_the_next_one_alone_and_tells_nobody(
+    still: Still, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    still.handler(lambda: None, "few", concurrency=1)
+    fleet = Fleet(still, monkeypatch)
+    parts = still.build(threads=3)
+    parts.terms.refresh()
+    jobs = still.put(3, "few")
+    parts.claimer.tick()
+    fleet.asked.clear()
+
+    for _ in range(2):
+        still.until(parts.idle)
+        still.settle()
+        parts.claimer.tick()
+    still.until(parts.idle)
+
+    assert fleet.asked == [{"few"}] * 2, "nothing new is known of the others"
+    assert [still.job(job).claims for job in jobs] == [1, 1, 1]
+    assert not fleet.told(), "its permit was never free"
+
+
+def test_others_are_told_of_a_permit_that_is_not_used_here(
+    still: Still, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    still.handler(still.gate.pass_through, "few", concurrency=1)
+    fleet = Fleet(still, monkeypatch)
+    parts = still.build(threads=3)
+    parts.terms.refresh()
+    still.put(1, "few")
+    still.run_claimed(1)
+    parts.claimer.tick()
+    assert not fleet.told()
+
+    still.finish()
+    parts.claimer.tick()
+    assert fleet.told() == 1
+    parts.claimer.tick()
+    assert fleet.told() == 1, "once"
+
+
+def test_others_are_told_of_a_permit_that_comes_free_while_this_worker_stops(
+    still: Still, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    still.handler(still.gate.pass_through, "few", concurrency=1)
+    fleet = Fleet(still, monkeypatch)
+    parts = still.build(threads=3)
+    parts.terms.refresh()
+    still.put(2, "few")
+    still.run_claimed(1)
+    parts.claimer.close(timeout=1)
+    still.finish()
+    assert fleet.told() == 1
+
+
+def test_the_end_of_a_job_frees_nothing_where_only_the_rate_is_limited(still: Still) -> None:
+    still.handler(lambda: None, "often", rate="50/s")
+    still.handler(lambda: None, "few", concurrency=1)
+    parts = still.build()
+    parts.terms.refresh()
+    assert not parts.gates.limited("often")
+    assert parts.gates.limited("few")
+    assert not parts.gates.limited("wait")
+
+
+def test_who_took_the_last_token_of_a_rate_asks_first_for_the_next_one(still: Still) -> None:
+    still.handler(still.gate.pass_through, "slow", rate="1/s")
+    parts = still.build(threads=5)
+    parts.terms.refresh()
+    still.put(3, "slow")
+    first = parts.claimer.tick()
+    assert 0 < first <= 1
+    # As one that was not the last to take one.
+    parts.claimer.permit()
+    assert first + 0.024 <= parts.claimer.tick() <= first + 0.051
 
 
 # --- work that goes on after its time -----------------------------------------------------------

@@ -129,7 +129,7 @@ async def _look_again(
 ) -> list[Lease]:
     beaten = monotonic()
     while not gone.done() and not call.parts.stopping.is_set() and (left := end - monotonic()) > 0:
-        due = _LOOK_SECONDS if found.next_due is None else found.next_due.total_seconds()
+        due = _LOOK_SECONDS if found.again is None else found.again.total_seconds()
         await happens(hint, min(left, _LOOK_SECONDS, max(due, 0.01)))
         hint.clear()
         if monotonic() - beaten >= _BEAT_SECONDS:

@@ -83,6 +83,14 @@ class Restriction(msgspec.Struct, frozen=True, kw_only=True):
     breaker: str | None = None
     probe: timedelta = timedelta(minutes=1)
 
+    @property
+    def counts_running(self) -> bool:
+        """Whether the end of a job lets another one start; under a rate alone only time does."""
+        counted = (
+            limit.concurrency is not None or limit.per_tenant is not None for limit in self.limits.values()
+        )
+        return self.breaker is not None or any(counted)
+
 
 class Flow(Protocol):
     """Holding jobs back. Workers see every change with their next look; what `by` did is audited."""

@@ -86,12 +86,22 @@ class Want(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Claimed(msgspec.Struct, frozen=True):
-    """Leases in the order in which they should start, and when the next scheduled job is due."""
+    """Leases in the order in which they should start, and when it is worth asking again."""
 
     leases: list[Lease]
+    # When the next scheduled job of a type without restrictions is due.
     next_due: timedelta | None = None
+    # When a job of a restricted type may start: one is due, a rate has a token, a breaker a probe.
+    permit_due: timedelta | None = None
     # Jobs of restricted types are due, and no permit is there for them.
     held_back: bool = False
+    # Somebody else was counting under a limit at that moment: it is worth asking again in a few of them.
+    contended: bool = False
+
+    @property
+    def again(self) -> timedelta | None:
+        """The earlier of both, for who asks for all types alike."""
+        return min((each for each in (self.next_due, self.permit_due) if each is not None), default=None)
 
 
 class Settlement(msgspec.Struct, frozen=True):

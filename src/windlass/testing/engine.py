@@ -64,7 +64,7 @@ class Engine:
         claimed = self._queue.store.claim(want)
         runs = [self._run(lease, received) for lease in claimed.leases]
         parts.runs.add(runs)
-        return runs, claimed.next_due
+        return runs, claimed.again
 
     def fire(self) -> tuple[bool, timedelta | None]:
         """Make the jobs of schedules whose time has come: were there any, and when is the next?"""

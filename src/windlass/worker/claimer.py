@@ -16,6 +16,7 @@ from windlass.observe.ledger import Ledger
 from windlass.outcome import Policy, Unstarted, decide
 from windlass.registry import Handler
 from windlass.store.protocol import Claimed, Look, Settlement, Store, Want
+from windlass.worker.feed import Feed, Hunger
 from windlass.worker.gates import Gates
 from windlass.worker.pool import Pool
 from windlass.worker.run import Run, Runs
@@ -35,6 +36,9 @@ _DOUBT_EVERY = 2.0
 _LIMITS_AGAIN = 0.05
 # What is due and was not found is locked by somebody: asked for again soon, and not all the time.
 _LEAST_WAIT = 0.01
+# Who took the last token of a rate asks first for the next one. The others come up to so much later, and no
+# token is lost by that: rates make up for as much.
+_OTHERS_LATER = 0.05
 # Looks come each `poll`; only when they stay away does the claimer ask unbidden.
 _POLLS_MISSED = 2.0
 
@@ -54,13 +58,15 @@ class Claimer:
         standing: Standing,
         gates: Gates,
         start: Callable[[list[Run]], None],
+        tell: Callable[[], None],
         ledger: Ledger,
         lease: timedelta,
         poll: timedelta,
         clock: Clock,
     ) -> None:
+        """`tell` lets other workers know that there may be something for them."""
         self._store = store
-        self._feeds = {pool: _Feed(pool) for pool in pools}
+        self._feeds = {pool: Feed(pool) for pool in pools}
         # Only a pool whose types declare their memory is ever blocked by others.
         self._blocked = [feed for feed in self._feeds.values() if feed.pool.shares_memory]
         self._handlers = handlers
@@ -70,6 +76,7 @@ class Claimer:
         self._standing = standing
         self._gates = gates
         self._start = start
+        self._tell = tell
         self._ledger = ledger
         self._lease = lease
         # The longest that it goes without a tick when all is well; and when the last one was.
@@ -81,6 +88,9 @@ class Claimer:
         # How many jobs of the lowest priority are due their share.
         self._owed = 0.0
         self._hints = self._permits = 0
+        # Limited jobs that have ended here, of how many of them others know or their permits are used, and
+        # how many were claimed.
+        self._ended = self._answered = self._taken = 0
         self._looked = clock.monotonic()
         # Until when a claim may still be written whose answer never came, and when to look for it next.
         self._doubt = _Doubt(clock)
@@ -91,17 +101,22 @@ class Claimer:
         """Jobs may be there; or permits, of which others have had theirs first."""
         self._hints += 1
         for feed in self._feeds.values():
-            feed.hungry = True
-            if not feed.held_back:
-                feed.limits_at = 0.0
+            feed.hint()
         self.loop.wake()
 
-    def permit(self) -> None:
-        """A limited job has ended here: nobody is nearer to its permit."""
+    def permit(self, ended: int = 0) -> None:
+        """So many limited jobs have ended here: nobody is nearer to their permits.
+
+        The others are told only of what we do not use ourselves: else each end would send the whole fleet to
+        count, and to look for jobs of which nothing new is known.
+        """
         self._permits += 1
+        self._ended += ended
         for feed in self._feeds.values():
-            feed.held_back = False
-        self.hint()
+            feed.permit()
+        if ended and self._closed:
+            self._tell()
+        self.loop.wake()
 
     def saw(self, look: Look) -> None:
         """A look at the store tells whether a claim would find anything, now or soon."""
@@ -109,7 +124,7 @@ class Claimer:
         self._looked = now
         if look.next_due is not None:
             for feed in self._feeds.values():
-                feed.due_at = min(feed.due_at, now + look.next_due.total_seconds())
+                feed.due(now + look.next_due.total_seconds())
         if look.claimable:
             self.hint()
 
@@ -119,14 +134,15 @@ class Claimer:
             for run in feed.pool.take_back_those(self._gates.shut):
                 self._runner.give_back(run)
         self.permit()
+        self.hint()
 
     def freed(self, pool: Pool) -> None:
         """A slot came free."""
         for feed in self._blocked:
-            feed.hungry = feed.hungry or feed.blocked
-        if self._feeds[pool].blocked:
-            self._feeds[pool].hungry = True
-        if self._feeds[pool].hungry and pool.low:
+            feed.unblock()
+        feed = self._feeds[pool]
+        feed.unblock()
+        if (feed.others.hungry and pool.low) or self._may_start_limited(feed):
             self.loop.wake()
 
     def close(self, timeout: float) -> None:
@@ -138,6 +154,14 @@ class Claimer:
 
     def tick(self) -> float:
         """Claim for each pool that has room and may find something; answers when to ask again."""
+        ended, taken = self._ended, self._taken
+        wait = self._claim_all()
+        if ended - self._answered > self._taken - taken:
+            self._tell()
+        self._answered = ended
+        return wait
+
+    def _claim_all(self) -> float:
         now = self.ticked = self._clock.monotonic()
         self._give_back(received_before=math.inf if self._closed else now - GIVEN_BACK_AFTER)
         if self._closed or self._settler.overloaded or not self._standing.sure():
@@ -146,82 +170,85 @@ class Claimer:
             self._release_unknown()
         unasked = now - self._looked >= self._unasked
         for feed in self._feeds.values():
-            # Kept as hunger, so that a pool that is full now asks when a slot comes free.
-            feed.hungry = feed.hungry or unasked or feed.due_at <= now
-            if feed.hungry:
-                self._claim(feed)
+            feed.grow(now, unasked=unasked)
+            self._claim(feed)
         if unasked:
             self._looked = now
         return self._next(now)
 
-    def _claim(self, feed: _Feed) -> None:
+    def _claim(self, feed: Feed) -> None:
         now = self._clock.monotonic()
-        if not self._has_room(feed.pool, now) or not feed.pool.types:
+        if not feed.pool.types or not self._has_room(feed.pool, now):
             return
-        # A hint that comes while we ask sets hunger again: it may tell of what our claim did not see.
-        feed.blocked = False
-        feed.due_at = math.inf
         # Once for all portions: what one of them does not find says nothing about the others.
-        ask_limited = not self._gates.restricted or now >= feed.limits_at
-        if not ask_limited:
-            feed.due_at = feed.limits_at
+        limited = self._may_start_limited(feed)
         # Enough of the others wait: a permit that came free is no reason to ask for a few more of them.
-        only_limited = bool(self._gates.restricted) and not feed.pool.low
-        feed.hungry = only_limited
-        for wanted, room in feed.pool.portions(now):
-            types = self._gates.open(wanted)
-            if not ask_limited:
-                types = self._gates.unrestricted(types)
-            if only_limited:
-                types = self._gates.among(types)
-            if not types:
-                continue
-            limit = max(room, feed.pool.vacant) if only_limited and not feed.pool.shares_memory else room
-            if limit > 0:
-                self._claim_portion(feed, types, limit)
-            else:
+        others = feed.others.hungry and (feed.pool.low or not self._gates.restricted)
+        asked = [each for each, wanted in ((feed.limited, limited), (feed.others, others)) if wanted]
+        for each in asked:
+            each.ask()
+        for types, room in feed.pool.portions(now) if asked else ():
+            chosen = self._gates.open(types)
+            if self._gates.restricted and not limited:
+                chosen = self._gates.unrestricted(chosen)
+            if not others:
+                chosen = self._gates.among(chosen)
+            limit = room if others or feed.pool.shares_memory else max(room, feed.pool.vacant)
+            if chosen and limit > 0:
+                self._claim_portion(feed, asked, chosen, limit)
+            elif chosen:
                 # What does not fit now may fit when something ends.
-                feed.blocked = True
+                for each in asked:
+                    each.blocked = True
 
-    def _claim_portion(self, feed: _Feed, types: Mapping[str, int], limit: int) -> None:
+    def _claim_portion(
+        self, feed: Feed, asked: Sequence[Hunger], types: Mapping[str, int], limit: int
+    ) -> None:
         received, news = self._clock.monotonic(), (self._hints, self._permits)
         try:
-            want = self._want(feed.pool, types, limit)
+            want = self._want(feed.pool, types, limit, whole=feed.others in asked and feed.pool.low)
             claimed = self._store.claim(want)
             if claimed.leases:
                 self._ledger.measure(names.CLAIM, len(claimed.leases))
                 self._take(feed.pool, want, claimed.leases, received)
         except BaseException:  # wall: whatever lost the answer, leases may have been made
-            feed.hungry = True
+            for each in asked:
+                each.hungry = True
             self._doubt.begin()
             raise
         if want.restricted:
             self._see_limits(feed, want, claimed, received, news)
         self._owed += self._gates.low_share * len(claimed.leases) - min(want.lowest, len(claimed.leases))
         if len(claimed.leases) >= limit:
-            feed.hungry = True
-        if want.restricted and len(claimed.leases) >= want.slots:
-            # They take no more than can start at once: there may be more for the next free slot.
-            feed.blocked = True
+            for each in asked:
+                each.hungry = True
         if claimed.next_due is not None:
             # Some may be due that were not taken: only so many are promoted at once.
             wait = max(claimed.next_due.total_seconds(), _LEAST_WAIT)
-            feed.due_at = min(feed.due_at, self._clock.monotonic() + wait)
+            feed.others.due(self._clock.monotonic() + wait)
 
     def _see_limits(
-        self, feed: _Feed, want: Want, claimed: Claimed, received: float, news: tuple[int, int]
+        self, feed: Feed, want: Want, claimed: Claimed, received: float, news: tuple[int, int]
     ) -> None:
-        """When to ask for limited jobs again if none was found, unless there was news of them meanwhile."""
-        found = any(each.job.type in want.restricted for each in claimed.leases)
+        """When to ask for limited jobs again, unless there was news of them meanwhile."""
+        found = sum(each.job.type in want.restricted for each in claimed.leases)
+        self._taken += found
         hints, permits = news
         told = permits != self._permits if claimed.held_back else hints != self._hints
+        wait = None if claimed.permit_due is None else claimed.permit_due.total_seconds()
         # What filled every slot may have gone before limited jobs that have permits.
         if not found and not told and (claimed.held_back or len(claimed.leases) < want.slots):
-            wait = _LIMITS_AGAIN if claimed.next_due is None else claimed.next_due.total_seconds()
-            feed.limits_at = received + min(wait, _LIMITS_AGAIN)
+            feed.limits_at = received + min(_LIMITS_AGAIN, _LIMITS_AGAIN if wait is None else wait)
             feed.held_back = claimed.held_back
+        if len(claimed.leases) >= want.slots:
+            # They take no more than can start at once: there may be more for the next free slot.
+            feed.limited.blocked = True
+        if wait is not None:
+            first = found or claimed.contended
+            later = 0.0 if first else random.uniform(0.5, 1.0) * _OTHERS_LATER
+            feed.limited.due(self._clock.monotonic() + max(wait, _LEAST_WAIT) + later)
 
-    def _want(self, pool: Pool, types: Mapping[str, int], limit: int) -> Want:
+    def _want(self, pool: Pool, types: Mapping[str, int], limit: int, *, whole: bool) -> Want:
         return self._gates.want(
             types,
             worker=self._standing.id,
@@ -229,8 +256,8 @@ class Claimer:
             slots=min(limit, pool.vacant),
             lease=self._lease,
             turns=self._turns,
-            # While enough wait, only some of the types are asked for: the lowest of all is not known.
-            lowest=max(0, min(int(self._owed), limit)) if pool.low else 0,
+            # Where only some of the types are asked for, the lowest of all is not known.
+            lowest=max(0, min(int(self._owed), limit)) if whole else 0,
         )
 
     def _take(self, pool: Pool, want: Want, leases: Sequence[Lease], received: float) -> None:
@@ -278,33 +305,19 @@ class Claimer:
         """Whether there is anything to claim for; limited jobs need not wait for what is claimed ahead."""
         return pool.room(now) > 0 or (bool(self._gates.restricted) and pool.vacant > 0)
 
+    def _may_start_limited(self, feed: Feed) -> bool:
+        hungry = feed.limited.hungry and bool(self._gates.restricted)
+        return hungry and feed.may_start_limited(self._clock.monotonic())
+
     def _next(self, now: float) -> float:
         """Seconds until there is something to do without being woken."""
         wait = self._looked + self._unasked - now
         for feed in self._feeds.values():
             room = self._has_room(feed.pool, now)
-            if feed.hungry and room and feed.pool.low:
-                return 0.0
-            if room:
-                wait = min(wait, feed.due_at - now)
+            wait = min(wait, feed.wait(now, room=room, restricted=bool(self._gates.restricted)))
             if feed.pool.waiting:
                 wait = min(wait, GIVEN_BACK_AFTER / 2)
         return min(wait, self._doubt.wait())
-
-
-class _Feed:
-    """Whether to ask for a pool: something may be there, or will be at a known time."""
-
-    def __init__(self, pool: Pool) -> None:
-        self.pool = pool
-        self.hungry = True
-        # Something may be there, but there is no memory or no free slot for it now.
-        self.blocked = False
-        self.due_at = math.inf
-        # Not before this are types asked for whose limits had no permits or that had no jobs. A hint tells of
-        # new jobs; while jobs are held back, only the end of one here is worth asking for at once.
-        self.limits_at = 0.0
-        self.held_back = False
 
 
 class _Doubt:

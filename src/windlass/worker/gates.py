@@ -46,6 +46,8 @@ class Gates:
         self.low_share = 0.0
         # Paused, or behind a breaker that an operator opened.
         self._shut: frozenset[str] = frozenset()
+        # Whose restriction counts what runs; a rate alone does not.
+        self._counted: frozenset[str] = frozenset()
 
     def serve(self, types: Mapping[str, int]) -> None:
         """Hold back these types, from the next look on."""
@@ -60,6 +62,7 @@ class Gates:
         self.restricted = {
             name: found for name in self._types if (found := self._restriction(name, settings)) is not None
         }
+        self._counted = frozenset(name for name, each in self.restricted.items() if each.counts_running)
         return before != (self._shut, self.restricted)
 
     def open(self, types: Mapping[str, int]) -> Mapping[str, int]:
@@ -92,7 +95,7 @@ class Gates:
 
     def limited(self, job_type: str) -> bool:
         """Whether the end of a job of that type lets another one start."""
-        return job_type in self.restricted
+        return job_type in self._counted
 
     def want(
         self,

@@ -171,6 +171,7 @@ class Parts:
             standing=self.standing,
             gates=self.gates,
             start=self.caller.start,
+            tell=self._wakeup.notify,
             ledger=self.ledger,
             lease=self._config.lease,
             poll=self._config.poll,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from time import monotonic
@@ -48,8 +48,8 @@ class Settler:
         self._working = working
         self.limited = limited
         self._settled = settled
-        # Told when the end of a limited job may let another one start.
-        self.on_permit: Callable[[], None] = lambda: None
+        # Told when the ends of so many limited jobs may let others start.
+        self.on_permit: Callable[[int], None] = lambda _: None
         self._ledger = ledger
         # Appended to by every thread that finishes a job; a deque needs no lock for that.
         self._queue: deque[Settlement] = deque()
@@ -130,8 +130,7 @@ class Settler:
             self._over.remove(token)
         with self._written:
             self._written.notify_all()
-        self.on_permit()
-        self._wakeup.notify()
+        self.on_permit(len(tokens))
 
     def _gather(self) -> None:
         """A short wait fills the batch while jobs are finishing; alone, it would only cost latency."""
@@ -186,10 +185,11 @@ class Settler:
         self._settled((each.lease, each.outcome) for each in kept)
         self._ledger.settled(kept)
         again = any(isinstance(each.outcome, (Again, Released, Snoozed)) for each in others)
-        permits = any(self.limited(name) for name in {each.lease.job.type for each in kept})
+        types = Counter(each.lease.job.type for each in kept)
+        permits = sum(count for name, count in types.items() if self.limited(name))
         if permits:
-            self.on_permit()
-        if again or permits or any(each.enqueues for each in batch):
+            self.on_permit(permits)
+        if again or any(each.enqueues for each in batch):
             self._wakeup.notify()
 
     def note_completed(self, lease: Lease, result: Result, ran: timedelta | None = None) -> None:

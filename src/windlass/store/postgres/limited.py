@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from windlass.settings import ALL, KEY
+from windlass.store.postgres.arrays import numbers, texts
 from windlass.store.verbs import limiting
 from windlass.store.verbs.permits import NOTHING, Standing, can_start, limits_of
 
@@ -38,12 +39,12 @@ def _look(tx: PostgresTx, want: Want) -> Standing:
     limits = limits_of(want)
     found = tx.rows(
         "look_at_limits",
-        types=list(want.restricted),
-        versions=[want.types[name] for name in want.restricted],
-        names=list(limits),
-        kinds=[ALL if name == ALL else KEY if name.startswith(KEY) else "" for name in limits],
-        owners=[name.removeprefix(KEY) for name in limits],
-        mosts=[limit.concurrency or 0 for limit in limits.values()],
+        types=texts(want.restricted),
+        versions=numbers(want.types[name] for name in want.restricted),
+        names=texts(limits),
+        kinds=texts(ALL if name == ALL else KEY if name.startswith(KEY) else "" for name in limits),
+        owners=texts(name.removeprefix(KEY) for name in limits),
+        mosts=numbers(limit.concurrency or 0 for limit in limits.values()),
         now=tx.given,
     )
     tx.tell(found[0]["clock"])

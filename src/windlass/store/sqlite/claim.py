@@ -57,8 +57,7 @@ def nothing_within_limits(tx: Tx, want: Want) -> Claimed | Standing:
     outlook = permits.Outlook(want, standing, tx.now)
     if outlook.ready or claimable(tx, free):
         return standing
-    outlook.wait.for_(next_due(tx, free))
-    return Claimed([], outlook.wait.time, held_back=outlook.held_back)
+    return Claimed([], next_due(tx, free), outlook.wait.time, held_back=outlook.held_back)
 
 
 def _promote(tx: Tx, types: Iterable[str]) -> None:

@@ -38,13 +38,15 @@ def claim(
         with tx.part():
             leases = _take_restricted(tx, want, outlook, free, promote)
     rest = want.limit - len(leases)
+    due = None
     if free and rest > 0:
         others = plain(tx, msgspec.structs.replace(want, types=free, limit=rest, restricted={}, lowest=0))
         leases = _in_order([*leases, *others.leases])
-        outlook.wait.for_(others.next_due)
+        due = others.next_due
     elif free:
-        outlook.wait.for_(next_due(tx, free))
-    return Claimed(leases, outlook.wait.time, held_back=outlook.held_back)
+        due = next_due(tx, free)
+    wait = outlook.wait
+    return Claimed(leases, due, wait.time, held_back=outlook.held_back, contended=wait.contended)
 
 
 def _take_restricted(
@@ -58,7 +60,7 @@ def _take_restricted(
     if come:
         promote(tx, come)
         outlook.wait.for_(next_due(tx, outlook.overdue))
-    counter = Counter(tx, want, outlook.wait)
+    counter = Counter(tx, want, outlook)
     lowest = _lowest(tx, want, counter, outlook.ready, free) if want.lowest else []
     leases = _take(tx, want, lowest, counter)
     candidates = in_order(counter.first(outlook.ready))
@@ -94,15 +96,24 @@ def _chosen(
     chosen: list[Candidate] = []
     types = rows.json_text(dict(free))
     for priority in sorted({each.priority for each in candidates}, reverse=True):
-        row = tx.row("rivals", types=types, priority=priority, limit=slots)
-        ahead, head = (row["ahead"] or 0, row["head"]) if row is not None else (0, None)
-        room = slots - ahead - len(chosen)
         band = [each for each in candidates if each.priority == priority]
-        older = [each for each in band if head is None or each.seq < head][: max(0, room)]
+        room = max(0, slots - _rivals_above(tx, types, priority, slots) - len(chosen))
+        if 2 * len(band) <= room:
+            # The half that may go before older rivals is room for all of them.
+            chosen += band
+            continue
+        row = tx.row("rivals_first", types=types, priority=priority) if room else None
+        head = None if row is None else row["head"]
+        older = [each for each in band if head is None or each.seq < head][:room]
         # Of those that came after the first rival about half: neither kind waits for the other's end.
-        younger = [each for each in band if each not in older][: max(0, room - len(older)) // 2]
+        younger = [each for each in band if each not in older][: (room - len(older)) // 2]
         chosen += [*older, *younger]
     return chosen
+
+
+def _rivals_above(tx: Tx, types: str, priority: int, most: int) -> int:
+    row = tx.row("rivals_above", types=types, priority=priority, limit=most)
+    return 0 if row is None else row["ahead"] or 0
 
 
 def _lowest(

@@ -92,6 +92,8 @@ class Outlook:
         self._now = now
         self._standing = standing
         self._limits = limits_of(want)
+        # Limits under which somebody has counted before.
+        self.known = standing.next_at.keys()
         self.wait = Wait(now)
         self.overdue = [name for name, at in standing.later.items() if at <= now]
         for at in standing.later.values():
@@ -124,6 +126,7 @@ class Wait:
     def __init__(self, now: int) -> None:
         self._now = now
         self.time: timedelta | None = None
+        self.contended = False
 
     def until(self, moment: int) -> None:
         """At that moment, and not at once."""
@@ -131,6 +134,7 @@ class Wait:
 
     def a_moment(self) -> None:
         """Somebody else is counting now."""
+        self.contended = True
         self.for_(timedelta(seconds=random.uniform(0.2, 1) * _AGAIN_WITHIN))
 
     def for_(self, wait: timedelta | None) -> None:
@@ -142,10 +146,11 @@ class Wait:
 class Counter:
     """Counts permits, each limit under its lock and at most once a claim."""
 
-    def __init__(self, tx: Tx, want: Want, wait: Wait) -> None:
+    def __init__(self, tx: Tx, want: Want, outlook: Outlook) -> None:
         self._tx = tx
         self._want = want
-        self._wait = wait
+        self._wait = outlook.wait
+        self._known = outlook.known
         self._left: dict[str, int | None] = {}
         self._next_at: dict[str, int] = {}
         self._limits: dict[str, Limit] = {}
@@ -271,7 +276,7 @@ class Counter:
     def _lock(self, name: str) -> int | None:
         """When the limit's rate has a token; None if somebody else is counting under it."""
         row = self._tx.row("lock_limit", name=name)
-        if row is None:
+        if row is None and name not in self._known:
             self._tx.change("make_limit", name=name)
             row = self._tx.row("lock_limit", name=name)
         return None if row is None else int(row["next_at"])
