@@ -91,7 +91,7 @@ class PostgresStore(SharedVerbs):
         self._unanswered = Unanswered()
         self._wake: Callable[[], None] = lambda: None
         self._wake_here: Callable[[], None] = lambda: None
-        self._lead: Callable[[], bool] = lambda: False
+        self._first: Callable[[], bool] = lambda: False
         try:
             self._prepare(create=create)
         except BaseException:  # wall: nothing stays open behind a failed opening; the error goes on
@@ -225,14 +225,14 @@ class PostgresStore(SharedVerbs):
         self,
         notify: Callable[[], None],
         *,
-        lead: Callable[[], bool] = lambda: False,
+        first: Callable[[], bool] = lambda: False,
         here: Callable[[], None] = lambda: None,
     ) -> None:
         """Say how whoever waits is told of jobs that the end of others has released.
 
-        `lead` says whether a commit may tell other processes of what it makes; then `here` tells this one.
+        `first` says whether a commit may tell other processes of what it makes; then `here` tells this one.
         """
-        self._wake, self._lead, self._wake_here = notify, lead, here
+        self._wake, self._first, self._wake_here = notify, first, here
 
     def close(self) -> None:
         if self._closed or os.getpid() != self._opened_by:
@@ -402,8 +402,8 @@ class PostgresStore(SharedVerbs):
         return enqueue.is_plain(jobs) and not self._unanswered.has(jobs)
 
     def _insert(self, jobs: Sequence[NewJob], until: float) -> list[Enqueued]:
-        leads = enqueue.may_lead(jobs) and self._lead()
-        insert = self._insert_first if leads else enqueue.enqueue_new
+        first = enqueue.may_be_first(jobs) and self._first()
+        insert = self._insert_first if first else enqueue.enqueue_new
         return self._pooled(lambda connection: insert(self._tx(connection), jobs), until)
 
     def _insert_first(self, tx: PostgresTx, jobs: Sequence[NewJob]) -> list[Enqueued]:
