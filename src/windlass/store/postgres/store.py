@@ -56,6 +56,8 @@ T = TypeVar("T")
 _PATIENCE_SECONDS = 30.0
 # A transaction that met another one in the wrong moment is run again so often.
 _TRIES = 8
+# An enqueue whose answer was lost again and again is asked for so often, and once more.
+_REPEATS = 3
 
 
 class PostgresStore(SharedVerbs):
@@ -374,7 +376,7 @@ class PostgresStore(SharedVerbs):
         except StoreUnavailable as error:
             if not _worth_repeating(error, until):
                 raise
-        return self._enqueue_closely(jobs, until, repeated=True)
+        return self._enqueue_again(jobs, until)
 
     def _enqueue_alone(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """The jobs of one caller. Ids are ours to repeat, so a lost answer is asked for again."""
@@ -385,7 +387,7 @@ class PostgresStore(SharedVerbs):
             except StoreUnavailable as error:
                 if not _worth_repeating(error, until):
                     raise
-                return self._enqueue_closely(jobs, until, repeated=True)
+                return self._enqueue_again(jobs, until)
             except StoreError as error:
                 if not isinstance(error.__cause__, _LOOK_CLOSER):
                     raise
@@ -395,6 +397,16 @@ class PostgresStore(SharedVerbs):
             # A connection that broke says nothing about what was written: the repeat finds out.
             if not _worth_repeating(error, until):
                 raise
+        return self._enqueue_again(jobs, until)
+
+    def _enqueue_again(self, jobs: Sequence[NewJob], until: float) -> list[Enqueued]:
+        """After a lost answer. Where one connection breaks the next may as well: it is asked a few times."""
+        for _ in range(_REPEATS):
+            try:
+                return self._enqueue_closely(jobs, until, repeated=True)
+            except StoreUnavailable as error:
+                if not _worth_repeating(error, until):
+                    raise
         return self._enqueue_closely(jobs, until, repeated=True)
 
     def _is_new(self, jobs: Sequence[NewJob]) -> bool:
