@@ -161,7 +161,7 @@ def _open_postgres(url: str, **options: Any) -> Opened:
         store.wake_with(local.notify)
         return Opened(store, local)
     wakeup = Listen(listener)
-    store.wake_with(wakeup.notify, lead=wakeup.lead, here=wakeup.tell_here)
+    store.wake_with(wakeup.notify, first=wakeup.first, here=wakeup.tell_here)
     return Opened(store, wakeup)
 
 

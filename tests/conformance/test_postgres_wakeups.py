@@ -54,7 +54,7 @@ def test_the_first_job_after_a_pause_is_told_of_by_its_commit_and_durable_before
             written.append(place)
             claimed.append(take_one(there.store).id)
 
-        store.wake_with(lambda: None, lead=lambda: True, here=claim_at_once)
+        store.wake_with(lambda: None, first=lambda: True, here=claim_at_once)
         [answer] = store.enqueue([a_job()])
         [(durable,)] = run(url, f"select pg_current_wal_flush_lsn() >= '{written[0]}'")
         assert (claimed, answer.due, durable) == ([answer.id], False, True)
@@ -65,7 +65,7 @@ def test_a_first_job_whose_connection_breaks_before_it_is_durable_is_stored_once
     with closing(PostgresStore(url)) as store:
         cut = "select pg_terminate_backend(pid) from pg_stat_activity where query like '-- Accept jobs that%'"
         cuts: list[int] = []
-        store.wake_with(lambda: None, lead=lambda: not cuts, here=lambda: cuts.append(len(run(url, cut))))
+        store.wake_with(lambda: None, first=lambda: not cuts, here=lambda: cuts.append(len(run(url, cut))))
         [answer] = store.enqueue([a_job()])
         assert cuts == [1]
         assert not answer.created, "the repeat found it"
@@ -87,7 +87,7 @@ def test_a_job_is_stored_also_when_the_server_takes_no_more_notifications(url: s
                 for each row execute function full_of_notifications();
             """,
         )
-        store.wake_with(lambda: None, lead=lambda: True)
+        store.wake_with(lambda: None, first=lambda: True)
         [answer] = store.enqueue([a_job()])
         assert (answer.created, answer.due, store.count(Filter(), limit=10)) == (True, True, 1)
 

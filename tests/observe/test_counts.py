@@ -260,6 +260,7 @@ EXPECTED: dict[str, Expected] = {
 # No table has them: what was measured or refused in a process, limits of settings, what follows from others.
 ELSEWHERE = {
     "windlass_results_late_total",
+    "windlass_checks_hung_total",
     "windlass_leases_renewed_total",
     "windlass_leases_lost_total",
     "windlass_worker_restarts_total",

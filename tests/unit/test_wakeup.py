@@ -179,15 +179,15 @@ def test_only_after_a_pause_a_commit_may_tell_by_itself() -> None:
     channel = Channel()
     listen = Listen(channel)
     listen._telling = Loop("still", lambda: None, every=timedelta(hours=1))  # noqa: SLF001 - ticked by hand
-    assert listen.lead()
-    assert not listen.lead(), "it counts as told"
+    assert listen.first()
+    assert not listen.first(), "it counts as told"
     listen.notify()
     listen._told -= 1.0  # noqa: SLF001 - a second later
-    assert not listen.lead(), "something is yet to be told, of which the commit says nothing"
+    assert not listen.first(), "something is yet to be told, of which the commit says nothing"
     listen.tell()
     assert channel.told == 1
     listen._told -= 1.0  # noqa: SLF001 - a second later
-    assert listen.lead()
+    assert listen.first()
     listen.close()
     assert channel.told == 1
 

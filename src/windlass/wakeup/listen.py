@@ -80,8 +80,8 @@ class Listen:
             self._tell_at_once()
             self._telling.wake()
 
-    def lead(self) -> bool:
-        """Whether a hint of what is about to be committed may go with the commit; then it counts as told.
+    def first(self) -> bool:
+        """Whether what is about to be committed may tell by its commit; then it counts as told.
 
         Only after a while in which there was nothing to tell: of many commits one tells of all.
         """

@@ -32,7 +32,7 @@ def is_plain(jobs: Sequence[NewJob]) -> bool:
     return not any(new.own_id or new.depends_on or new.unique for new in jobs)
 
 
-def may_lead(jobs: Sequence[NewJob]) -> bool:
+def may_be_first(jobs: Sequence[NewJob]) -> bool:
     """Whether a worker may be told of these before they are durable.
 
     It may even claim them: its claim then waits for the disk, and they stand there before it. But nobody else
@@ -42,7 +42,7 @@ def may_lead(jobs: Sequence[NewJob]) -> bool:
 
 
 def enqueue_first(tx: PostgresTx, jobs: Sequence[NewJob], hint: str) -> list[Enqueued]:
-    """Insert jobs that may lead, and tell whoever listens with the commit. Not durable before a flush."""
+    """Insert jobs that may be first, and tell whoever listens with the commit. Not durable before a flush."""
     tx.change("enqueue_new", now=tx.given, channel=CHANNEL, hint=hint, **_columns(jobs))
     # Nobody has to be told any more.
     return [Enqueued(new.id, None, created=True, due=False) for new in jobs]

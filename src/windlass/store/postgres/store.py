@@ -48,6 +48,8 @@ T = TypeVar("T")
 _PATIENCE_SECONDS = 30.0
 # A transaction that met another one in the wrong moment is run again so often.
 _TRIES = 8
+# An enqueue whose answer was lost again and again is asked for so often, and once more.
+_REPEATS = 3
 
 
 class PostgresStore(SharedVerbs):
@@ -83,7 +85,7 @@ class PostgresStore(SharedVerbs):
         self._unanswered = Unanswered()
         self._wake: Callable[[], None] = lambda: None
         self._wake_here: Callable[[], None] = lambda: None
-        self._lead: Callable[[], bool] = lambda: False
+        self._first: Callable[[], bool] = lambda: False
         try:
             self._prepare(create=create)
         except BaseException:  # wall: nothing stays open behind a failed opening; the error goes on
@@ -217,14 +219,14 @@ class PostgresStore(SharedVerbs):
         self,
         notify: Callable[[], None],
         *,
-        lead: Callable[[], bool] = lambda: False,
+        first: Callable[[], bool] = lambda: False,
         here: Callable[[], None] = lambda: None,
     ) -> None:
         """Say how whoever waits is told of jobs that the end of others has released.
 
-        `lead` says whether a commit may tell other processes of what it makes; then `here` tells this one.
+        `first` says whether a commit may tell other processes of what it makes; then `here` tells this one.
         """
-        self._wake, self._lead, self._wake_here = notify, lead, here
+        self._wake, self._first, self._wake_here = notify, first, here
 
     def close(self) -> None:
         if self._closed or os.getpid() != self._opened_by:
@@ -366,7 +368,7 @@ class PostgresStore(SharedVerbs):
         except StoreUnavailable as error:
             if not _worth_repeating(error, until):
                 raise
-        return self._enqueue_closely(jobs, until, repeated=True)
+        return self._enqueue_again(jobs, until)
 
     def _enqueue_alone(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """The jobs of one caller. Ids are ours to repeat, so a lost answer is asked for again."""
@@ -377,7 +379,7 @@ class PostgresStore(SharedVerbs):
             except StoreUnavailable as error:
                 if not _worth_repeating(error, until):
                     raise
-                return self._enqueue_closely(jobs, until, repeated=True)
+                return self._enqueue_again(jobs, until)
             except StoreError as error:
                 if not isinstance(error.__cause__, _LOOK_CLOSER):
                     raise
@@ -387,6 +389,16 @@ class PostgresStore(SharedVerbs):
             # A connection that broke says nothing about what was written: the repeat finds out.
             if not _worth_repeating(error, until):
                 raise
+        return self._enqueue_again(jobs, until)
+
+    def _enqueue_again(self, jobs: Sequence[NewJob], until: float) -> list[Enqueued]:
+        """After a lost answer. Where one connection breaks the next may as well: it is asked a few times."""
+        for _ in range(_REPEATS):
+            try:
+                return self._enqueue_closely(jobs, until, repeated=True)
+            except StoreUnavailable as error:
+                if not _worth_repeating(error, until):
+                    raise
         return self._enqueue_closely(jobs, until, repeated=True)
 
     def _is_new(self, jobs: Sequence[NewJob]) -> bool:
@@ -394,8 +406,8 @@ class PostgresStore(SharedVerbs):
         return enqueue.is_plain(jobs) and not self._unanswered.has(jobs)
 
     def _insert(self, jobs: Sequence[NewJob], until: float) -> list[Enqueued]:
-        leads = enqueue.may_lead(jobs) and self._lead()
-        insert = self._insert_first if leads else enqueue.enqueue_new
+        first = enqueue.may_be_first(jobs) and self._first()
+        insert = self._insert_first if first else enqueue.enqueue_new
         return self._pooled(lambda connection: insert(self._tx(connection), jobs), until)
 
     def _insert_first(self, tx: PostgresTx, jobs: Sequence[NewJob]) -> list[Enqueued]:
