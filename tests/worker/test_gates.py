@@ -453,6 +453,21 @@ def test_others_are_told_of_a_permit_that_comes_free_while_this_worker_stops(
     assert fleet.told() == 1
 
 
+def test_others_are_told_of_a_permit_that_came_free_just_before_this_worker_stopped(
+    still: Still, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    still.handler(still.gate.pass_through, "few", concurrency=1)
+    fleet = Fleet(still, monkeypatch)
+    parts = still.build(threads=3)
+    parts.terms.refresh()
+    still.put(2, "few")
+    still.run_claimed(1)
+    still.finish()
+    assert not fleet.told()
+    parts.claimer.close(timeout=1)
+    assert fleet.told() == 1
+
+
 def test_the_end_of_a_job_frees_nothing_where_only_the_rate_is_limited(still: Still) -> None:
     still.handler(lambda: None, "often", rate="50/s")
     still.handler(lambda: None, "few", concurrency=1)
