@@ -130,6 +130,7 @@ class Parts:
             self.runs,
             working=lambda: not self.idle(),
             limited=self.gates.limited,
+            shared=self.gates.shared,
             settled=self.tally.note,
             ledger=self.ledger,
         )

@@ -39,14 +39,16 @@ class Settler:
         working: Callable[[], bool],
         ledger: Ledger,
         limited: Callable[[str], bool] = lambda _: False,
+        shared: Callable[[str], bool] = lambda _: False,
         settled: Callable[[Iterable[tuple[Lease, Outcome]]], None] = lambda _: None,
     ) -> None:
-        """`limited` tells of which types the end of a job lets another one start."""
+        """`limited`: the end of a job of that type lets another one start; `shared`: or one elsewhere."""
         self.store = store
         self._wakeup = wakeup
         self._runs = runs
         self._working = working
         self.limited = limited
+        self._shared = shared
         self._settled = settled
         # Told when the ends of so many limited jobs may let others start.
         self.on_permit: Callable[[int], None] = lambda _: None
@@ -180,7 +182,9 @@ class Settler:
             self.done += isinstance(outcome, Done)
             self.failed += isinstance(outcome, (Again, Dead))
             again |= isinstance(outcome, (Again, Released, Snoozed))
-            permits += self.limited(settlement.lease.job.type)
+            if self.limited(settlement.lease.job.type):
+                permits += 1
+                again |= self._shared(settlement.lease.job.type)
             if not isinstance(outcome, Done):
                 _tell(settlement)
             elif telling:
