@@ -439,6 +439,27 @@ def test_others_are_told_of_a_permit_that_is_not_used_here(
     assert fleet.told() == 1, "once"
 
 
+@pytest.mark.parametrize(("served", "told"), [(("one", "two"), 0), (("one",), 1)])
+def test_who_serves_only_some_of_the_types_that_share_a_limit_keeps_no_permit_to_itself(
+    still: Still, monkeypatch: pytest.MonkeyPatch, served: tuple[str, ...], told: int
+) -> None:
+    for name in ("one", "two"):
+        still.handler(lambda: None, name, limit_key="crm")
+    still.registry.limits["crm"] = Limit(concurrency=1)
+    infos = [handler.info() for name in ("one", "two") if (handler := still.registry.get(name)) is not None]
+    still.store.register(infos)
+    fleet = Fleet(still, monkeypatch)
+    parts = still.build(types=served)
+    parts.terms.refresh()
+    jobs = still.put(2, "one")
+    parts.claimer.tick()
+    still.until(parts.idle)
+    still.settle()
+    parts.claimer.tick()
+    assert [still.job(job).claims for job in jobs] == [1, 1]
+    assert fleet.told() == told
+
+
 def test_others_are_told_of_a_permit_that_comes_free_while_this_worker_stops(
     still: Still, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -450,6 +471,21 @@ def test_others_are_told_of_a_permit_that_comes_free_while_this_worker_stops(
     still.run_claimed(1)
     parts.claimer.close(timeout=1)
     still.finish()
+    assert fleet.told() == 1
+
+
+def test_others_are_told_of_a_permit_that_came_free_just_before_this_worker_stopped(
+    still: Still, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    still.handler(still.gate.pass_through, "few", concurrency=1)
+    fleet = Fleet(still, monkeypatch)
+    parts = still.build(threads=3)
+    parts.terms.refresh()
+    still.put(2, "few")
+    still.run_claimed(1)
+    still.finish()
+    assert not fleet.told()
+    parts.claimer.close(timeout=1)
     assert fleet.told() == 1
 
 

@@ -150,6 +150,9 @@ class Claimer:
         self._closed = True
         self._runner.closed = True
         self.loop.stop(timeout)
+        if self._ended > self._answered:
+            # They came free before we closed, and no tick came after.
+            self._tell()
         self._give_back(received_before=math.inf)
 
     def tick(self) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Protocol
 
+from windlass.job import TypeInfo
 from windlass.policy.limit import UNLIMITED, Limit
 from windlass.settings import ALL, KEY, Settings
 from windlass.store.flow import Restriction, Switches
@@ -48,6 +49,8 @@ class Gates:
         self._shut: frozenset[str] = frozenset()
         # Whose restriction counts what runs; a rate alone does not.
         self._counted: frozenset[str] = frozenset()
+        # Those that share a counted limit with types that are served elsewhere.
+        self._shared: frozenset[str] = frozenset()
 
     def serve(self, types: Mapping[str, int]) -> None:
         """Hold back these types, from the next look on."""
@@ -96,6 +99,26 @@ class Gates:
     def limited(self, job_type: str) -> bool:
         """Whether the end of a job of that type lets another one start."""
         return job_type in self._counted
+
+    def shared(self, job_type: str) -> bool:
+        """Whether a job of a type that is not served here may be waiting for such an end."""
+        return job_type in self._shared
+
+    @property
+    def shares(self) -> bool:
+        """Whether any limit is one of several types together."""
+        return any(
+            name == ALL or name.startswith(KEY) for each in self.restricted.values() for name in each.limits
+        )
+
+    def learn(self, types: Mapping[str, TypeInfo]) -> None:
+        """Which types there are in all: permits that types elsewhere share are theirs, too."""
+        elsewhere = [info for name, info in types.items() if name not in self._types]
+        names = {KEY + key for info in elsewhere if (key := info.options.get("limit_key")) is not None}
+        names |= {ALL} if elsewhere else set()
+        self._shared = frozenset(
+            name for name in self._counted if not names.isdisjoint(self.restricted[name].limits)
+        )
 
     def want(
         self,

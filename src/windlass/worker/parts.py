@@ -136,6 +136,7 @@ class Parts:
             self.runs,
             working=lambda: not self.idle(),
             limited=self.gates.limited,
+            shared=self.gates.shared,
             settled=self.tally.note,
             ledger=self.ledger,
         )

@@ -39,14 +39,16 @@ class Settler:
         working: Callable[[], bool],
         ledger: Ledger,
         limited: Callable[[str], bool] = lambda _: False,
+        shared: Callable[[str], bool] = lambda _: False,
         settled: Callable[[Iterable[tuple[Lease, Outcome]]], None] = lambda _: None,
     ) -> None:
-        """`limited` tells of which types the end of a job lets another one start."""
+        """`limited`: the end of a job of that type lets another one start; `shared`: or one elsewhere."""
         self.store = store
         self._wakeup = wakeup
         self._runs = runs
         self._working = working
         self.limited = limited
+        self._shared = shared
         self._settled = settled
         # Told when the ends of so many limited jobs may let others start.
         self.on_permit: Callable[[int], None] = lambda _: None
@@ -186,10 +188,10 @@ class Settler:
         self._ledger.settled(kept)
         again = any(isinstance(each.outcome, (Again, Released, Snoozed)) for each in others)
         types = Counter(each.lease.job.type for each in kept)
-        permits = sum(count for name, count in types.items() if self.limited(name))
-        if permits:
-            self.on_permit(permits)
-        if again or any(each.enqueues for each in batch):
+        limited = [name for name in types if self.limited(name)]
+        if limited:
+            self.on_permit(sum(types[name] for name in limited))
+        if again or any(map(self._shared, limited)) or any(each.enqueues for each in batch):
             self._wakeup.notify()
 
     def note_completed(self, lease: Lease, result: Result, ran: timedelta | None = None) -> None:

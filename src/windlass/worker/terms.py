@@ -80,6 +80,8 @@ class Terms:
         if gates.apply(self._settings, self._store.switches()):
             self._adoptions = _ADOPTIONS
             self.on_switch()
+        if gates.shares and self._handlers:
+            gates.learn(self._store.types())
         if gates.restricted and self._adoptions:
             # More than once: a claim may be under way that knew of no limit.
             self._store.adopt(gates.restricted)
