@@ -344,14 +344,26 @@ def test_the_exception_never_strikes_where_it_would_leave_a_lock_taken(queue: Qu
 def test_a_thread_that_only_waits_is_broken_off_all_the_same(queue: Queue, wait: str) -> None:
     entered = threading.Event()
 
+    async def nap() -> None:
+        entered.set()
+        await asyncio.sleep(0.05)
+
+    def in_a_loop() -> None:
+        napping = nap()
+        try:
+            asyncio.run(napping)
+        finally:
+            # Struck before it began it would complain, later, that nobody waited for it.
+            napping.close()
+
     @queue.job
     def waits() -> None:
-        entered.set()
         while True:
-            if wait == "event":
-                threading.Event().wait(0.05)
+            if wait == "loop":
+                in_a_loop()
             else:
-                asyncio.run(asyncio.sleep(0.05))
+                entered.set()
+                threading.Event().wait(0.05)
 
     with queue.worker() as worker:
         assert timed_out(waits, worker, entered).state is JobState.DEAD
