@@ -20,6 +20,7 @@ UNFINISHED = (JobState.PENDING, JobState.PROCESSING)
 CLAIM = "Take due jobs of the highest priority"
 SETTLE = "Jobs end: their records move to the archive"
 ENQUEUE = "Accept jobs that are new"
+COUNT = "Count what happened, in every step at once"
 BEAT = "A sign of life, at the server's own time"
 
 

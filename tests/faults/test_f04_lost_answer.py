@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 
 import pytest
 
-from tests.faults.scene import CLAIM, ENQUEUE, SETTLE, Yard
+from tests.faults.scene import CLAIM, COUNT, ENQUEUE, SETTLE, Yard
 from tests.servers.proxy import Proxy, Where
 from tests.waiting import until
 from windlass.errors import StoreUnavailable
 from windlass.job import JobState
+from windlass.observe.ledger import Ledger
 from windlass.store.protocol import Filter
 
 
@@ -86,3 +88,30 @@ def test_f04_a_draft_that_failed_and_is_sent_again_runs_once_even_if_it_has_ende
         assert not handle.created
         yard.finish()
     assert yard.ran == {0: 1, 7: 1}
+
+
+@pytest.mark.parametrize(
+    ("marker", "where"),
+    # Two statements in a transaction: the answer that counts is that of its commit.
+    [(COUNT, Where.BEFORE), (COUNT, Where.EXECUTED), ("COMMIT", Where.COMMITTED)],
+)
+def test_f04_counts_whose_answer_is_lost_are_counted_once(
+    yard: Yard, proxy: Proxy, marker: str, where: Where
+) -> None:
+    ledger = Ledger(yard.store, "1.0")
+    ledger.count("renewed", 3)
+    # Twice in a row, so that also the store's own repeat is cut off, and the ledger has to tell it again.
+    with proxy.failing(marker, where, times=2) as point:
+        with contextlib.suppress(StoreUnavailable):
+            ledger.tick()
+        assert point.reached.is_set()
+        ledger.count("renewed", 4)
+        until(lambda: _told(ledger))
+    assert yard.store.totals()["", "renewed"] == 7
+
+
+def _told(ledger: Ledger) -> bool:
+    with contextlib.suppress(StoreUnavailable):
+        ledger.tick()
+        return True
+    return False
