@@ -214,7 +214,7 @@ def test_failures_of_remote_workers_open_the_breaker(house: House, api: httpx2.C
     for lease in claim(api, limit=10):
         api.post(f"/leases/{lease['lease']}/fail", json={"message": "down"})
     pause = threading.Event()
-    while not any(breaker.open for breaker in house.ops.breakers()):
+    while not any(breaker.open for breaker in house.ops.store.switches().breakers.values()):
         pause.wait(0.05)
 
 

@@ -18,6 +18,7 @@ def expose(workers: Sequence[Health]) -> str:
         for each in known
         for state, count in (("all", each.slots), ("busy", each.busy), ("held", each.held))
     ]
+    resident = [((each.worker,), each.resident_bytes) for each in known if each.resident_bytes is not None]
     release = version("windlass")
     return render(
         [
@@ -28,6 +29,7 @@ def expose(workers: Sequence[Health]) -> str:
             family(metrics.OWN_DONE, [((each.worker,), each.done) for each in known]),
             family(metrics.OWN_FAILED, [((each.worker,), each.failed) for each in known]),
             family(metrics.OWN_LATE, [((each.worker,), each.late) for each in known]),
+            family(metrics.OWN_RESIDENT, resident),
             family(metrics.OWN_INFO, [((each.worker, release), 1) for each in known]),
         ]
     )
