@@ -27,7 +27,7 @@ from windlass import connect
 
 TRIES = 30
 PAGES = {
-    "overview": ("stats", "workers", "stats/history?step=minute"),
+    "overview": ("stats", "workers", "failures?limit=6", "stats/history?step=minute"),
     "jobs": ("jobs?limit=50",),
     "jobs of a state": ("jobs?q=state:dead&limit=50",),
     "job": ("jobs/{live}", "jobs/{live}/explain"),

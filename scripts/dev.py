@@ -35,13 +35,15 @@ PYPROJECT = ROOT / "pyproject.toml"
 REQUIREMENTS = ROOT / "requirements-dev.txt"
 REQUIREMENTS_HEADER = "# The development environment; `python3 scripts/dev.py lock` writes this file.\n"
 
-# Servers that we start for ourselves, and a program of each. The other majors are a pinned wheel's.
+# What we start for ourselves, and a program of each. PostgreSQL's other majors are a pinned wheel's.
 POSTGRES = {"postgresql-15": Path("/usr/lib/postgresql/15/bin/postgres")}
 TESTED = {
     **POSTGRES,
     "pgbouncer": Path("/usr/sbin/pgbouncer"),
     "chromium-headless-shell": Path("/usr/bin/chromium-headless-shell"),
     "prometheus": Path("/usr/bin/prometheus"),
+    "zsh": Path("/usr/bin/zsh"),
+    "fish": Path("/usr/bin/fish"),
 }
 MEASURED = {**POSTGRES, "redis-server": Path("/usr/bin/redis-server")}
 HANDS_ON = ("test", "run", "exec", "bench")
@@ -61,7 +63,7 @@ import platform, sqlite3, sys
 from importlib.metadata import version
 
 sys.path.insert(0, ".")
-from tests.servers import chromium, pgbouncer, postgres, prometheus
+from tests.servers import chromium, pgbouncer, postgres, prometheus, shells
 
 release = sqlite3.sqlite_version_info
 mended = release >= (3, 51, 3) or (3, 50, 7) <= release < (3, 51) or (3, 44, 6) <= release < (3, 45)
@@ -86,6 +88,9 @@ rows.append(("Chromium", "", str(browser) if browser else missing))
 watcher = prometheus.program()
 missing = "missing: its tests are skipped; " + prometheus.INSTALL
 rows.append(("Prometheus", "", str(watcher) if watcher else missing))
+for shell in ("zsh", "fish"):
+    missing = "missing: its tests are skipped; " + shells.INSTALL
+    rows.append((shell, "", str(shells.program(shell) or missing)))
 for row in rows:
     print("  {:<12} {:<10} {}".format(*row))
 """

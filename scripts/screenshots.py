@@ -73,10 +73,11 @@ def pages(browser: Browser, only: str) -> None:
 
 def incidents(browser: Browser, only: str) -> None:
     """What the overview says when something is wrong."""
-    for name, (stage, _) in INCIDENTS.items():
+    for name, (stage, job_type) in INCIDENTS.items():
         if only not in f"incident-{name}":
             continue
         with staged() as shop:
+            shop.an_hour_ago(but=job_type)
             stage(shop)
             with shop.queue.worker(concurrency=2), serving(shop.queue, upkeep=False) as house:
                 if name == "too_few_workers":

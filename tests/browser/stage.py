@@ -107,8 +107,8 @@ class Shop:
                     {"id": job_id, "micros": (20 + 37 * number) * 60_000_000},
                 )
 
-    def an_hour_ago(self, minutes: int = 62) -> None:
-        """As if the shop had been at work for so long, in a store that keeps a history."""
+    def an_hour_ago(self, minutes: int = 62, *, but: str = "") -> None:
+        """As if the shop, but for one type, had been at work for so long, in a store that keeps a history."""
         chance = random.Random(7)
         path = self.url.removeprefix("sqlite:///")
         with contextlib.closing(sqlite3.connect(path, timeout=10)) as file, file:
@@ -118,9 +118,16 @@ class Shop:
             for back in range(1, minutes):
                 at = to_micros((now - timedelta(minutes=back)).replace(second=0, microsecond=0))
                 for job_type, usual in {"email.send": 90, "crm.sync": 40, "image.resize": 12}.items():
+                    if job_type == but:
+                        continue
                     made = int(usual * chance.uniform(0.7, 1.3))
                     waiting = max(0, int(chance.gauss(usual / 9, 4)))
-                    row = {"enqueued": made, "completed": made - made // 20, "depth": waiting}
+                    row = {
+                        "enqueued": made,
+                        "started": made,
+                        "completed": made - made // 20,
+                        "depth": waiting,
+                    }
                     row |= {
                         "failed": made // 20,
                         "dead": int(chance.random() < 0.08),

@@ -113,12 +113,12 @@ def test_a_type_is_paused_and_resumed(look: Watched, shop: Shop) -> None:
     page.get_by_role("button", name="Pause", exact=True).click()
     expect(page.locator("#notes")).to_contain_text("cart.remind is paused")
     expect(page.locator("tr", has_text="cart.remind")).to_contain_text("paused")
-    [pause] = shop.ops.pauses()
+    [pause] = shop.ops.store.switches().pauses.values()
     assert (pause.type, pause.why) == ("cart.remind", "too many mails")
     page.get_by_role("button", name="Resume cart.remind").click()
     page.get_by_role("button", name="Resume", exact=True).click()
     expect(page.locator("tr", has_text="cart.remind").locator(".badge")).not_to_have_text("paused")
-    assert shop.ops.pauses() == []
+    assert not shop.ops.store.switches().pauses
 
 
 def test_a_group_of_dead_letters_is_replayed_at_a_rate(look: Watched, shop: Shop) -> None:
@@ -224,6 +224,33 @@ def test_light_and_dark_are_switched_and_remembered(look: Watched) -> None:
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
     page.reload()
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+
+
+def test_the_traceback_of_a_group_is_read_where_it_stands(look: Watched, shop: Shop) -> None:
+    dead_invoice(shop)
+    page = look.open("#/dead")
+    page.locator("tr", has_text="invoice.render").locator("summary").click()
+    expect(page.locator(".traceback")).to_contain_text("ValueError: order 1 has no address")
+
+
+def test_a_worker_tells_its_slots_and_its_memory(look: Watched, shop: Shop) -> None:
+    with shop.queue.worker(concurrency=3):
+        page = look.open("#/workers")
+        row = page.locator("tr", has_text="running")
+        expect(row.locator("[data-name=Memory]")).to_have_text(re.compile(r"^[\d.]+ [MG]B$"))
+        expect(row.locator("[data-name=Slots]")).to_have_text("0 / 3")
+        expect(page.locator("main > p")).to_contain_text(
+            re.compile(r"1 alive, 0 of 3 slots busy, [\d.]+ [MG]B")
+        )
+
+
+def test_a_chart_tells_what_it_was_under_the_pointer(look: Watched, shop: Shop) -> None:
+    shop.an_hour_ago()
+    page = look.open()
+    page.locator(".chart svg").first.hover()
+    expect(page.locator(".tip.shown")).to_contain_text("completed")
+    page.mouse.move(0, 0)
+    expect(page.locator(".tip.shown")).to_have_count(0)
 
 
 def test_a_job_that_waits_gets_another_priority(look: Watched, shop: Shop) -> None:

@@ -52,7 +52,7 @@ def test_what_is_done_by_cookie_stands_in_the_audit_log(browser: Browser, house:
     page.get_by_role("button", name="Pause cart.remind").click()
     page.get_by_role("button", name="Pause", exact=True).click()
     expect(page.locator("#notes")).to_contain_text("paused")
-    [pause] = house.ops.pauses()
+    [pause] = house.ops.store.switches().pauses.values()
     assert pause.by == "ann"
     house.ops.resume("cart.remind")
 

@@ -30,7 +30,7 @@ from tests.servers import postgres
 from windlass.clock import ManualClock
 from windlass.job import Error, JobState, Lease, NewJob, Reason, TypeInfo
 from windlass.ops import Ops
-from windlass.ops.explanation import Cause, Explanation, Link, explanation_document
+from windlass.ops.explanation import Cause, Explanation, Link
 from windlass.outcome import Dead
 from windlass.policy.breaker import BreakerTerms
 from windlass.policy.limit import Limit, Rate
@@ -357,9 +357,7 @@ def test_all_that_stands_in_the_way_is_told_the_first_thing_first(store: Store) 
     store.pause(MAIL, by="ann")
     found = why(store, job.id)
     assert (found.cause, len(found.also)) == (Cause.SCHEDULED, 2)
-    document = explanation_document(found)
-    assert list(document) == ["sentence", "cause", "link", "since", "until", "blockers", "mend", "also"]
-    assert document["link"] == {"kind": "job", "name": job.id}
+    assert found.link == Link("job", job.id)
     assert store.facts("nobody") is None
 
 

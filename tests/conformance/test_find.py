@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -208,7 +209,25 @@ def test_a_filter_finds_and_counts_the_same_jobs(
     where = Filter(**fields)
     assert [names[job.id] for job in store.find(where).jobs] == expected
     assert store.count(where, limit=1000) == len(expected)
+    assert sum(counted(store, where, window=3)) == len(expected)
     assert [names[one] for page in pages(store, where, 2) for one in page] == expected
+
+
+def counted(store: Store, where: Filter, window: int) -> Iterator[int]:
+    cursor: str | None = None
+    while True:
+        found = store.count_next(where, window=window, cursor=cursor)
+        yield found.count
+        cursor = found.next
+        if cursor is None:
+            return
+
+
+def test_a_count_goes_on_where_it_has_come_to_and_ends(store: Store) -> None:
+    assert list(counted(store, Filter(), window=3)) == [0]
+    put(store, *(a_job() for _ in range(8)))
+    parts = list(counted(store, Filter(), window=3))
+    assert (sum(parts), max(parts)) == (8, 3)
 
 
 def test_a_filter_of_ids_finds_those_live_or_archived(store: Store, crowd: dict[str, str]) -> None:

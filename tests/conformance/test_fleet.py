@@ -83,16 +83,18 @@ def test_leaving_unknown_or_dead_changes_nothing(store: Store) -> None:
 def test_a_beat_moves_and_carries_the_vitals(store: Store, other: Store, clock: ManualClock) -> None:
     store.join(a_worker("w"))
     clock.advance(2)
-    vitals = Vitals(state="draining", busy=1, held=2, done=3, failed=4, late=5, deaf=True)
+    counts = {"busy": 1, "held": 2, "done": 3, "failed": 4, "late": 5}
+    vitals = Vitals(state="draining", deaf=True, resident_bytes=2**33, **counts)
     assert store.beat("w", vitals)
     [worker] = other.workers()
     assert (worker.beat, worker.beat_at) == (1, store.now())
     assert (worker.state, worker.busy, worker.held, worker.done, worker.failed, worker.late) == (
         *("draining", 1, 2, 3, 4, 5),
     )
-    assert worker.deaf
+    assert (worker.deaf, worker.resident_bytes) == (True, 2**33)
+    assert [known.resident_bytes for known in other.look("onlooker", TYPES).workers] == [2**33]
     assert store.beat("w", Vitals())
-    assert [worker.beat for worker in other.workers()] == [2]
+    assert [(worker.beat, worker.resident_bytes) for worker in other.workers()] == [(2, None)]
 
 
 def test_the_beat_of_one_worker_moves_no_other(store: Store) -> None:

@@ -257,7 +257,10 @@ def test_failures_of_remote_workers_open_the_breaker(house: House, api: httpx2.C
         house.queue.enqueue("add", {"a": n})
     for lease in claim(api, limit=10):
         api.post(f"/leases/{lease['lease']}/fail", json={"message": "down"})
-    [breaker] = until(lambda: [each for each in house.ops.breakers() if each.open], "the breaker opens")
+    store = house.ops.store
+    [breaker] = until(
+        lambda: [each for each in store.switches().breakers.values() if each.open], "the breaker opens"
+    )
     assert (breaker.name, breaker.by_hand) == ("add", False)
     house.queue.enqueue("add", {"a": 10})
     house.queue.enqueue("add", {"a": 11})

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+
 import httpx2
+import pytest
 
 from tests.server.conftest import House
 from windlass import connect
+from windlass.cli.main import run
 from windlass.ops import Ops
 from windlass.ops.tail import Tail, listed_now
 from windlass.store.protocol import Filter
@@ -55,3 +60,81 @@ def test_a_tail_follows_a_server_as_it_follows_a_store(house: House) -> None:
         assert [event.what for event in tail.look()] == ["cancel", "cancelled"]
     finally:
         opened.close()
+
+
+@pytest.fixture
+def typed(
+    house: House, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., str]:
+    """Command lines of somebody who has the server's address and nothing else."""
+    monkeypatch.setenv("WINDLASS_DATABASE_URL", house.url)
+
+    def type_(*words: str, code: int = 0) -> str:
+        capsys.readouterr()
+        answered = run(words)
+        out, err = capsys.readouterr()
+        assert (answered, err if code else "") == (code, err if code else ""), err
+        return out + err
+
+    return type_
+
+
+def test_who_has_only_an_address_sees_what_is_wrong(house: House, typed: Callable[..., str]) -> None:
+    house.queue.enqueue("add", {"a": 1}, key="one")
+    house.queue.enqueue("add", {"a": 2}, key="two")
+    house.ops.bury("two")
+    assert "No worker is running: 1 job waits" in typed("status")
+    assert json.loads(typed("status", "--json"))["counts"] == house.ops.status().counts
+    assert typed("explain", "one").startswith("no running worker serves add")
+    assert "no running worker serves add" in typed("show", "one")
+    assert "add" in typed("types")
+    assert "cancelled" in typed("dlq", "list", "--group")
+    assert "no worker is running" in typed("worker", "health", code=1)
+    assert "Waiting, by priority" in typed("signals")
+    with house.queue.worker():
+        house.queue.enqueue("add", {"a": 3}).wait(30)
+        frame = typed("top", "--once")
+    assert "1 worker alive" in frame
+    assert "dead 1" in frame
+    assert json.loads(typed("top", "--json"))["failures"][0]["key"] == "two"
+
+
+def test_who_has_only_an_address_can_mend_it(house: House, typed: Callable[..., str]) -> None:
+    for name in ("one", "two", "three"):
+        house.queue.enqueue("add", {"a": 1}, key=name)
+    assert "paused" in typed("pause", "add", "--why", "it is down")
+    [pause] = house.ops.store.switches().pauses.values()
+    assert (pause.by, pause.why) == ("local", "it is down")
+    assert "runs again" in typed("resume", "add")
+    typed("bury", "one")
+    typed("replay", "one", "--payload", '{"a": 7}')
+    assert bytes(house.ops.show("one").payload) == b'{"a":7}'
+    assert typed("bury", "--type", "add", "--dry-run") == "would bury 3 jobs\n"
+    assert "3 jobs moved" in typed("bury", "--type", "add", "--yes")
+    assert typed("replay", "--where", "payload.a=7", "--dry-run") == "would replay 1 job\n"
+    assert "discarded" in typed("discard", "two")
+    house.queue.enqueue("add", {"a": 1}, key="later", delay=3600)
+    house.queue.enqueue("add", {"a": 1}, key="now")
+    assert "1 job cancelled" in typed("cancel", "--state", "scheduled", "--yes")
+    assert [house.ops.show(name).state for name in ("later", "now")] == ["cancelled", "pending"]
+    with house.queue.worker(types=("mail.send",)) as worker:
+        [row] = house.ops.workers()
+        assert row.info.id in typed("worker", "drain", row.info.id[:-2])
+        assert worker is not None
+
+
+def test_what_only_the_store_can_do_says_so_in_a_line(typed: Callable[..., str]) -> None:
+    for words in (("doctor",), ("worker", "stop"), ("db", "prune"), ("limit", "add", "--concurrency", "2")):
+        told = typed(*words, code=1)
+        assert "needs the store itself" in told
+        assert told.count("\n") == 1
+
+
+def test_who_may_only_produce_sees_their_job_and_is_not_told_why(
+    house: House, typed: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WINDLASS_API_KEY", house.key("shop", "producer"))
+    typed("enqueue", "add", '{"a": 1}', "--key", "mine")
+    assert "pending" in typed("show", "mine")
+    assert "why" not in typed("show", "mine")
+    assert typed("explain", "mine", code=1).count("\n") == 1

@@ -17,15 +17,10 @@ import pytest
 from tests.server.conftest import House, serving, shop
 from tests.waiting import PATIENCE, until
 from windlass import JobState
-from windlass.ops import Overview, TypeStatus
 from windlass.ops.schedules import schedule_document
-from windlass.policy.limit import Limit
 from windlass.registry import shell_handler
 from windlass.server import stream
 from windlass.server.schemas.schedules import ScheduleDocument
-from windlass.server.schemas.stats import StatsDocument
-from windlass.server.schemas.types import BreakerDocument, LimitDocument, TypeDocument
-from windlass.store.flow import Breaker
 
 
 def dead(house: House, count: int = 1) -> list[str]:
@@ -85,7 +80,7 @@ def test_types_settings_workers_and_stats_are_told(house: House, api: httpx2.Cli
     assert (values["keep_ended"]["value"], values["keep_ended"]["stored"]) == (86_400, True)
     stats = api.get("/stats").json()
     assert stats["counts"]["due"] == 1
-    assert "no worker is running" in stats["warnings"][0]
+    assert stats["warnings"][0].startswith("No worker is running")
     with house.queue.worker() as worker:
         [row] = api.get("/workers").json()["workers"]
         assert row["alive"]
@@ -207,13 +202,6 @@ def test_nobody_slips_a_shell_command_into_a_job_that_is_there(house: House, api
 
 
 def test_documents_are_what_the_contract_says(house: House, api: httpx2.Client) -> None:
-    for document, kind in (
-        (TypeDocument, TypeStatus),
-        (StatsDocument, Overview),
-        (LimitDocument, Limit),
-        (BreakerDocument, Breaker),
-    ):
-        assert document.__struct_fields__ == kind.__struct_fields__
     api.post("/schedules", json={"name": "tick", "type": "add", "payload": {"a": 1}, "every": "1h"})
     told = schedule_document(house.ops.schedules.show("tick"))
     assert set(told) == {field.encode_name for field in msgspec.structs.fields(ScheduleDocument)}

@@ -159,4 +159,4 @@ def test_signals_are_told_and_given_as_json(windlass: Terminal, shop: Queue) -> 
     ticks = {each["name"]: each for each in found["ticks"]}
     assert list(ticks) == ["beat", "reap", "promote", "schedule", "prune"]
     assert not any(each["late"] for each in ticks.values())
-    assert found["warnings"] == []
+    assert found["findings"] == []

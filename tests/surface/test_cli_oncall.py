@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
 import sqlite3
-import subprocess
-import sys
 
 import pytest
 
@@ -117,25 +114,6 @@ def test_a_tail_tells_of_a_job_while_it_happens(windlass: Terminal) -> None:
             assert (tail.wait(PATIENCE), tail.stderr.read()) == (0, "")
         finally:
             tail.kill()
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_completion_script_is_one_that_its_shell_understands(windlass: Terminal, shell: str) -> None:
-    script = windlass.ok("completion", shell).out
-    assert "_WINDLASS_COMPLETE" in script
-    assert windlass.ok("completion", shell, "--json").json["shell"] == shell
-    if shell == "bash":
-        ask = 'COMP_WORDS=(windlass dl); COMP_CWORD=1; _windlass_completion windlass; echo "${COMPREPLY[@]}"'
-        program = windlass.write("windlass", '#!/bin/sh\nexec "$PYTHON" -m windlass "$@"\n')
-        program.chmod(0o755)
-        done = subprocess.run(
-            ["bash", "-c", f"{script}\nPATH={windlass.folder}:$PATH\n{ask}"],
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**os.environ, "PYTHON": sys.executable},
-        )
-        assert (done.stdout, done.stderr) == ("dlq\n", "")
 
 
 def test_a_payload_that_does_not_fit_is_kept_for_another_try(

@@ -231,7 +231,7 @@ def test_workers_enter_what_code_declares_and_fire_it(windlass: Terminal, clockw
 def test_a_schedule_whose_code_or_worker_has_gone_says_so(windlass: Terminal, clockwork: str) -> None:
     windlass.apart("worker", "start", clockwork, "--until-empty")
     told = windlass.ok("status").out
-    assert "no worker is running, so nobody runs what 2 schedules bring" in told
+    assert "No worker is running, so nobody runs what 2 schedules bring" in told
     windlass.write(
         "clockwork.py", "from windlass import Queue\nqueue = Queue()\n@queue.job\ndef nightly(): ...\n"
     )

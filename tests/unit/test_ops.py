@@ -120,7 +120,9 @@ def test_a_dry_run_counts_and_changes_nothing(ops: Ops) -> None:
     _enqueue(ops, 5)
     answer = ops.bulk(Verb.CANCEL, Filter(types=("mail",)), dry_run=True)
     assert (answer.matched, answer.done, answer.dry_run) == (5, 0, True)
-    assert ops.bulk(Verb.CANCEL, Filter(types=("mail",)), limit=2, dry_run=True).matched == 2
+    assert not answer.at_least
+    some = ops.bulk(Verb.CANCEL, Filter(types=("mail",)), limit=2, dry_run=True)
+    assert (some.matched, some.at_least) == (2, False)
     assert ops.status().counts["due"] == 5
 
 
@@ -180,13 +182,15 @@ def test_status_counts_and_names_what_is_wrong(ops: Ops, clock: ManualClock) -> 
     seen = ops.status()
     assert (seen.counts["due"], seen.counts["scheduled"]) == (2, 1)
     assert seen.oldest_due == timedelta(seconds=30)
-    assert seen.warnings == ["2 jobs are due and no worker is running: windlass worker start"]
+    assert seen.warnings == ["No worker is running: 2 jobs wait, for 30s: windlass worker start"]
     ops.store.join(_worker_row("w-1", types=("other",)))
-    assert ops.status().warnings == ["2 jobs of type mail are due and no running worker serves that type"]
+    assert ops.status().warnings == [
+        "No running worker serves mail: 2 jobs wait, for 30s: windlass worker start --types mail"
+    ]
     ops.store.join(_worker_row("w-2", types=("mail",)))
     assert ops.status().warnings == []
     _kill(ops)
-    assert ops.status().warnings == ["1 job is in the dead letters: windlass dlq list"]
+    assert ops.status().warnings == ["1 dead letter of mail: windlass dlq list --type mail"]
 
 
 def _fail(ops: Ops, job_type: str, error: Error, count: int) -> None:
@@ -209,7 +213,7 @@ def _behind_a_million(seen: Overview, job_type: str) -> Overview:
 def test_an_outage_is_named_however_many_jobs_wait(ops: Ops) -> None:
     ops.store.join(_worker_row("w-1", types=("mail",)))
     _fail(ops, "mail", REFUSED, 4)
-    told = judged(_behind_a_million(ops.status(), "mail"), ops.store, ops.signals()).verdict
+    told = judged(_behind_a_million(ops.status(), "mail"), ops.store, ops.signals().findings).verdict
     assert told is not None
     assert (told.findings[0].cause, told.findings[0].type) == (Cause.DEPENDENCY, "mail")
 
@@ -232,7 +236,7 @@ def test_a_worker_that_is_not_told_of_jobs_is_named(ops: Ops) -> None:
         ops.store.join(_worker_row(name, host=host))
         ops.store.beat(name, Vitals(deaf=deaf))
     [warning] = ops.status().warnings
-    assert warning.startswith("2 workers are not notified of new jobs (one, three)")
+    assert warning.startswith("2 workers not notified of new jobs (one, three)")
     for name in ("w-1", "w-3"):
         ops.store.beat(name, Vitals())
     assert ops.status().warnings == []

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from windlass.clock import ManualClock, uuid7
 from windlass.errors import InvalidValue
 from windlass.job import JobState
-from windlass.ops.search import find_within, read_query
-from windlass.store.protocol import Filter, Page
+from windlass.ops.search import count_within, find_within, read_query
+from windlass.store.protocol import Counted, Filter, Page
 
 
 def quoted(text: str) -> str:
@@ -124,6 +124,29 @@ class _Slow:
         self.clock.advance(window / 100_000)
         self.left = max(0, self.left - window)
         return Page([], str(self.left) if self.left else None)
+
+    def count_next(self, where: Filter, *, window: int, cursor: str | None = None) -> Counted:
+        return Counted(window // 10, self.find(where, cursor=cursor, window=window).next)
+
+    def count(self, where: Filter, *, limit: int) -> int:
+        assert where.states == (JobState.DEAD,)
+        return min(limit, 700)
+
+
+def test_a_count_that_takes_long_ends_in_time_and_says_that_there_are_more() -> None:
+    clock = ManualClock()
+    where, within = Filter(tenant="acme"), timedelta(seconds=2)
+    store = _Slow(clock, 1_000_000)
+    found, every = count_within(store, where, limit=1_000_000, within=within, clock=clock)
+    assert (found, every) == (sum(store.windows) // 10, False)
+    assert clock.monotonic() < 3
+    few = _Slow(clock, 4_000)
+    assert count_within(few, where, limit=1_000_000, within=within, clock=clock) == (500, True)
+    assert count_within(_Slow(clock, 4_000), where, limit=300, within=within, clock=clock) == (300, False)
+    # What an index finds is counted at once.
+    dead = Filter(states=(JobState.DEAD,))
+    assert count_within(store, dead, limit=1_000, within=within, clock=clock) == (700, True)
+    assert count_within(store, dead, limit=500, within=within, clock=clock) == (500, False)
 
 
 def test_a_search_that_finds_nothing_ends_in_time_and_can_be_gone_on_with() -> None:

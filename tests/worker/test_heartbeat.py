@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -41,6 +44,25 @@ def test_a_beat_tells_how_the_worker_is(still: Still) -> None:
     still.finish()
     still.pass_time(2)
     assert (row(still).busy, row(still).done) == (0, 2)
+
+
+def test_a_beat_tells_what_memory_the_worker_and_its_children_take(still: Still) -> None:
+    still.build()
+    still.pass_time(2)
+    alone = row(still).resident_bytes
+    # Where the system does not tell, neither does the row.
+    assert (alone is not None) == Path("/proc/self/stat").exists()
+    if alone is None:
+        return
+    assert alone > 2**20
+    code = "held = b'x' * 2**26; print(1, flush=True); input()"
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline()
+        still.pass_time(2)
+        assert (row(still).resident_bytes or 0) > alone + 2**25
+        child.kill()
 
 
 def test_a_workers_row_says_where_it_runs(still: Still) -> None:

@@ -219,12 +219,13 @@ def _act_on_matches(verb: Verb, where: Filter, options: dict[str, Any]) -> None:
     here = session()
     ops = here.ops()
     count = ops.bulk(verb, where, limit=options["limit"], dry_run=True)
-    if options["dry_run"] or not count.matched:
-        said = f"would {verb} {so_many(count.matched)}" if options["dry_run"] else "no jobs match"
+    many = f"at least {so_many(count.matched)}" if count.at_least else so_many(count.matched)
+    if options["dry_run"] or not (count.matched or count.at_least):
+        said = f"would {verb} {many}" if options["dry_run"] else "no jobs match"
         click.echo(encode(count) if here.json else said)
         return
     if not options["yes"]:
-        click.confirm(f"{verb} {so_many(count.matched)}?", abort=True, err=True)
+        click.confirm(f"{verb} {many}?", abort=True, err=True)
     told = {name: options[name] for name in ("limit", "rate", "confirm", "why")}
     result = _with_progress(ops, verb, where, count.matched, **told)
     click.echo(encode(result) if here.json else _summary(result))

@@ -30,10 +30,12 @@ def completion(shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None  # noqa: S101 - the library knows all three
     root = click.get_current_context().find_root().command
-    script = kind(root, {}, "windlass", VARIABLE).source()
+    script = kind(root, {}, "windlass", VARIABLE).source().replace(_LOADED, _CALLED)
     click.echo(encode({"shell": shell, "script": script}) if session().json else script)
 
 
+# A file of zsh's fpath is run at each call, and loaded at the first alone: only that one would be answered.
+_LOADED, _CALLED = "$zsh_eval_context[-1] == loadautofunc", "$funcstack[1] == _windlass"
 # Where the script puts what it asks; the program then answers with words and does nothing else.
 VARIABLE = "_WINDLASS_COMPLETE"
 COMMANDS = (completion,)

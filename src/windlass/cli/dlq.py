@@ -22,7 +22,7 @@ from windlass.cli.session import Session, session
 from windlass.errors import InvalidPayload, InvalidValue, WindlassError, WrongState
 from windlass.job import Job, JobState
 from windlass.ops import Ops
-from windlass.ops.document import encode, groups_document
+from windlass.ops.document import encode
 from windlass.payload import parse, seal
 from windlass.store.examining import MOST_DEAD
 
@@ -116,7 +116,7 @@ def _show_groups(here: Session, types: tuple[str, ...]) -> None:
     ops = here.ops()
     found, now = ops.dead_groups(types), ops.now()
     if here.json:
-        click.echo(encode(groups_document(found)))
+        click.echo(encode(found))
         return
     if not found.groups:
         click.echo("There are no dead letters.", err=True)

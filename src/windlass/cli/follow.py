@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import click
 
 from windlass.cli.screen import ago, one_line
 from windlass.cli.session import session
 from windlass.cli.story import error_line
-from windlass.errors import WaitTimeout
+from windlass.errors import Refused, WaitTimeout
 from windlass.job import Attempt, Job, JobState
 from windlass.ops import Ops
 from windlass.ops.document import encode, job_document
@@ -17,9 +19,11 @@ from windlass.queue import JobHandle
 def follow(handle: JobHandle) -> None:
     """Tell each failed attempt as it happens; at the end show the output and exit 0 or 1."""
     here = session()
-    ops = Ops(here.queue.store)
-    if not any(worker.alive for worker in ops.workers()):
-        _say("no worker is running: start one with windlass worker start")
+    ops = here.queue_ops()
+    # A key that may only produce is not told who works.
+    with suppress(Refused):
+        if not any(worker.alive for worker in ops.workers()):
+            _say("no worker is running: start one with windlass worker start")
     job = _to_the_end(handle, ops)
     if here.json:
         click.echo(encode({**job_document(job, ops.now()), "created": handle.created}))

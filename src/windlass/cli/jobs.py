@@ -7,16 +7,15 @@ from typing import Any
 
 import click
 
-from windlass import connect
 from windlass.cli.commands import Command
 from windlass.cli.options import filter_options, names_any, read_filter
 from windlass.cli.screen import Cell, Screen, age, ago, duration, number, one_line
 from windlass.cli.session import session
 from windlass.cli.story import COLOURS, JOB_COLUMNS, job_row, tell, tell_batch
-from windlass.job import JobState
-from windlass.ops import Overview, TypeStatus
+from windlass.errors import Refused
+from windlass.job import Job, JobState
+from windlass.ops import Ops, Overview, TypeStatus
 from windlass.ops.document import batch_document, encode, page_document, told_document
-from windlass.ops.explanation import explanation_document
 from windlass.ops.overview import ScheduleSummary
 from windlass.ops.search import read_query
 from windlass.policy.limit import told as told_limit
@@ -40,9 +39,10 @@ def status() -> None:
         click.echo(encode(seen))
         return
     click.echo(f"{here.place}: {_fleet(seen)}")
+    warnings = list(seen.warnings)
     if seen.verdict is not None and seen.verdict.state == "trouble":
-        since = "" if seen.verdict.since is None else f", for {age(seen.now - seen.verdict.since)}"
-        click.echo(here.screen.paint(f"{one_line(seen.verdict.sentence)}{since}", "red"))
+        # The worst is the headline; the others stand below.
+        click.echo(here.screen.paint(one_line(warnings.pop(0)), "red"))
     if seen.types:
         click.echo()
         click.echo("\n".join(_status_table(seen, here.screen)))
@@ -50,9 +50,9 @@ def status() -> None:
         click.echo("\nNo jobs and no types yet. A first one: windlass run -- echo hello")
     if seen.schedules is not None:
         click.echo(f"\n{_schedules(seen.schedules, seen.now)}")
-    if seen.warnings:
+    if warnings:
         click.echo()
-    for warning in seen.warnings:
+    for warning in warnings:
         click.echo(here.screen.paint(f"! {one_line(warning)}", "yellow"))
 
 
@@ -104,9 +104,15 @@ def show(name: str) -> None:
     if here.json:
         click.echo(encode(told_document(job, ties, now)))
         return
-    # What has ended tells its own story; and over HTTP only the server knows what stands in the way.
-    why = None if job.ended or connect.is_http(here.config.database_url) else ops.explain(job.id).sentence
-    click.echo("\n".join(tell(job, now, here.screen, ties, why)))
+    click.echo("\n".join(tell(job, now, here.screen, ties, _why(ops, job))))
+
+
+def _why(ops: Ops, job: Job) -> str | None:
+    """What stands in its way. What has ended tells its own story; who may only produce is not told."""
+    try:
+        return None if job.ended else ops.explain(job.id).sentence
+    except Refused:
+        return None
 
 
 @click.command(
@@ -126,7 +132,7 @@ def explain(name: str) -> None:
     here = session()
     found = here.ops().explain(name)
     if here.json:
-        click.echo(encode(explanation_document(found)))
+        click.echo(encode(found))
         return
     click.echo(one_line(found.sentence))
     for sentence in found.also:

@@ -14,8 +14,11 @@ from windlass.cli.screen import Screen
 from windlass.config import Config, Source, variable, without_password
 from windlass.errors import InvalidValue
 from windlass.ops import Ops
+from windlass.ops.remote import RemoteOps
 from windlass.queue import Queue
 from windlass.registry import shell_handler
+from windlass.store.protocol import Store
+from windlass.wakeup.protocol import Wakeup
 
 _URL = "database_url"
 
@@ -59,10 +62,14 @@ class Session:
     def ops(self, *, create: bool = False) -> Ops:
         """The operator's verbs on the store; a missing one is only made when `create` says so."""
         if self.config.app:
-            return Ops(self.queue.store, wakeup=self.queue.wakeup)
+            return self.queue_ops()
         opened = connect.open(self.config.database_url, create=create)
         click.get_current_context().find_root().call_on_close(opened.close)
-        return Ops(opened.store, wakeup=opened.wakeup)
+        return _verbs(opened.store, opened.wakeup, served=opened.served)
+
+    def queue_ops(self) -> Ops:
+        """The same on the store that the queue has open."""
+        return _verbs(self.queue.store, self.queue.wakeup, served=connect.is_http(self.queue.url))
 
     def _app_queue(self, app: str) -> Queue:
         """The application's own queue, on its own store: on another one its jobs would never be seen.
@@ -84,6 +91,11 @@ class Session:
 def session() -> Session:
     """This run's session."""
     return click.get_current_context().ensure_object(Session)
+
+
+def _verbs(store: Store, wakeup: Wakeup, *, served: bool) -> Ops:
+    """The verbs on a store; behind a server, those that its API has."""
+    return RemoteOps(store) if served else Ops(store, wakeup=wakeup)
 
 
 def _lend_variable(name: str, value: str) -> None:

@@ -12,6 +12,7 @@ from windlass.cli.session import session
 from windlass.ops.document import encode
 from windlass.ops.overview import Band
 from windlass.ops.signals import Balance, Checked, Signals, Tick, Untaken
+from windlass.ops.verdict import in_a_line
 
 Row = list[Cell | str | int]
 
@@ -47,8 +48,8 @@ def _told(found: Signals, screen: Screen) -> Iterator[str]:
     yield from _section(screen, title, _BALANCES, [_balance(each) for each in found.balances])
     yield from _section(screen, "Verified", _CHECKED, [_checked(each) for each in found.checked])
     yield from _section(screen, "Last succeeded", _TICKS, [_tick(each) for each in found.ticks])
-    for warning in found.warnings:
-        yield screen.paint(f"! {one_line(warning)}", "yellow")
+    for each in found.findings:
+        yield screen.paint(f"! {one_line(in_a_line(each, found.now))}", "yellow")
 
 
 def _section(screen: Screen, title: str, head: tuple[str, ...], rows: list[Row]) -> Iterator[str]:

@@ -13,7 +13,7 @@ import click
 
 from windlass.cli.commands import Command
 from windlass.cli.keys import keys
-from windlass.cli.screen import Cell, Screen, age, ago, cut, number, one_line
+from windlass.cli.screen import Cell, Screen, age, ago, cut, number, one_line, size
 from windlass.cli.session import Session, session
 from windlass.cli.story import COLOURS, error_line
 from windlass.job import Job, JobState, View
@@ -173,6 +173,7 @@ def _workers(sight: Sight, pace: Rates | None, screen: Screen, room: int) -> lis
             "" if pace is None else f"{pace.by_worker.get(each.info.id, 0.0):,.1f}",
             each.info.failed,
             f"{age(each.silent_for)} ago",
+            "" if each.info.resident_bytes is None else size(each.info.resident_bytes),
         ]
         for each in shown
     ]
@@ -234,9 +235,9 @@ def _show_once(here: Session, ops: Ops) -> None:
         before = look(ops)
         wait(_ONE_BEAT_SECONDS)
     after = look(ops)
-    size = shutil.get_terminal_size((_WIDTH, _HEIGHT))
-    screen = Screen(size.columns, here.screen.colours)
-    click.echo("\n".join(frame(here.place, after, rates(before, after), screen, height=size.lines - 1)))
+    window = shutil.get_terminal_size((_WIDTH, _HEIGHT))
+    screen = Screen(window.columns, here.screen.colours)
+    click.echo("\n".join(frame(here.place, after, rates(before, after), screen, height=window.lines - 1)))
 
 
 def _live(here: Session, ops: Ops, every: float) -> None:
@@ -262,9 +263,9 @@ def _live(here: Session, ops: Ops, every: float) -> None:
 
 
 def _draw(here: Session, sight: Sight, pace: Rates | None, note: str) -> None:
-    size = shutil.get_terminal_size((_WIDTH, _HEIGHT))
-    screen = Screen(max(_NARROWEST, size.columns), here.screen.colours)
-    lines = frame(here.place, sight, pace, screen, height=size.lines - 1, note=note)
+    window = shutil.get_terminal_size((_WIDTH, _HEIGHT))
+    screen = Screen(max(_NARROWEST, window.columns), here.screen.colours)
+    lines = frame(here.place, sight, pace, screen, height=window.lines - 1, note=note)
     drawn = "".join(line + _TO_LINE_END + "\r\n" for line in lines)
     click.echo(_HOME + drawn + _TO_SCREEN_END, nl=False)
 
@@ -273,5 +274,5 @@ _LONGEST_NAME = 28
 _LIVING = ("running", "draining")
 _ALWAYS = {View.DUE, JobState.PROCESSING, JobState.DEAD}
 _TYPE_HEAD = ("TYPE", "DUE", "OLDEST", "LATER", "RUNNING", "DEAD", "WORKERS", "")
-_WORKER_HEAD = ("WORKER", "STATE", "BUSY", "DONE", "DONE/S", "FAILED", "BEAT")
+_WORKER_HEAD = ("WORKER", "STATE", "BUSY", "DONE", "DONE/S", "FAILED", "BEAT", "MEMORY")
 COMMANDS = (top,)

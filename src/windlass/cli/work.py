@@ -10,7 +10,7 @@ from windlass.cli.commands import Group
 from windlass.cli.fleet import supervise_here
 from windlass.cli.options import F, span
 from windlass.cli.process import leave, obey_signals, work_here
-from windlass.cli.screen import Cell, age, one_line
+from windlass.cli.screen import Cell, age, one_line, size
 from windlass.cli.session import session
 from windlass.ops import WorkerHealth
 from windlass.ops.document import encode, worker_document
@@ -165,7 +165,7 @@ def health(everything: bool) -> None:
     if here.json:
         click.echo(encode({"workers": [worker_document(each) for each in found]}))
     elif found:
-        head = ("WORKER", "STATE", "HEARTBEAT", "BUSY", "DONE", "FAILED", "LATE", "TYPES")
+        head = ("WORKER", "STATE", "HEARTBEAT", "BUSY", "MEMORY", "DONE", "FAILED", "LATE", "TYPES")
         click.echo("\n".join(here.screen.table(head, [_row(each) for each in found])))
     else:
         click.echo("no worker is running")
@@ -213,6 +213,7 @@ def _row(each: WorkerHealth) -> list[Cell | str | int]:
         Cell(state, colour),
         f"{age(each.silent_for)} ago",
         f"{info.busy}/{info.slots}" + (f" (+{info.held} held)" if info.held else ""),
+        "" if info.resident_bytes is None else size(info.resident_bytes),
         info.done,
         info.failed,
         info.late,

@@ -175,9 +175,11 @@ OWN_BEAT = _own(
 OWN_DONE = _own("windlass_worker_completed_total", Kind.COUNTER, "Jobs that it completed since it started")
 OWN_FAILED = _own("windlass_worker_failed_total", Kind.COUNTER, "Attempts that failed since it started")
 OWN_LATE = _own("windlass_worker_late_total", Kind.COUNTER, "Results that came too late since it started")
+OWN_RESIDENT = _own("windlass_worker_resident_bytes", Kind.GAUGE, "Memory of its process and those below it")
 OWN_INFO = _own("windlass_worker_info", Kind.GAUGE, "1; the release that it runs", "version")
 OWN: tuple[Metric, ...] = (
-    *(OWN_SLOTS, OWN_HEALTH, OWN_UNSETTLED, OWN_BEAT, OWN_DONE, OWN_FAILED, OWN_LATE, OWN_INFO),
+    *(OWN_SLOTS, OWN_HEALTH, OWN_UNSETTLED, OWN_BEAT, OWN_DONE, OWN_FAILED, OWN_LATE, OWN_RESIDENT),
+    OWN_INFO,
 )
 
 METRICS: tuple[Metric, ...] = (*COUNTED, FAILURES, REQUESTS, *OF_RELEASE, *TENANTS, *STANDING, *OWN)

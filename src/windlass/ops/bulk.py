@@ -44,6 +44,8 @@ class Bulk(msgspec.Struct, frozen=True, kw_only=True):
     verb: Verb
     dry_run: bool
     matched: int
+    # Of a dry run: there are more, which were not counted in time.
+    at_least: bool = False
     # The verb took effect.
     done: int = 0
     # The jobs were running: the verb waits for their workers.

@@ -13,6 +13,8 @@ from windlass.clock import Clock, from_micros
 from windlass.job import JobState, View
 from windlass.ops import signals
 from windlass.ops.overview import Overview, WorkerHealth
+from windlass.ops.verdict import Cause, lasting
+from windlass.ops.words import count, span
 from windlass.settings import ALL, Settings, read
 from windlass.store.examining import DatabaseHealth
 from windlass.store.keeping import StoreStatus
@@ -222,11 +224,11 @@ def _fleet(found: Checkup) -> Iterator[Finding]:
 
 
 def _upkeep(found: Checkup) -> Iterator[Finding]:
-    late = [each for each in found.signals.ticks if each.late]
-    for each in late:
+    late = list(_signalled(found, Cause.STOPPED))
+    for told, _ in late:
         yield _bad(
             "upkeep",
-            f"{signals.tick_in_words(each)}: a thread of the workers stands still",
+            f"{told}: a thread of the workers stands still",
             "windlass worker drain ID, one after the other, and start them anew",
         )
     if not late and any(each.alive for each in found.workers):
@@ -292,26 +294,30 @@ def _jobs(found: Checkup) -> Iterator[Finding]:
 def _untaken(found: Checkup) -> Iterator[Finding]:
     for each in found.signals.untaken:
         # Those that nobody serves, or that are held back, have findings of their own.
-        if each.why in signals.UNTAKEN:
+        if each.why in _UNTAKEN:
+            jobs, since = count(each.count, "job"), span(each.oldest)
+            told = f"{jobs} of {each.type} due for {since} and none runs: {_UNTAKEN[each.why]}"
             mend = f"windlass list --type {each.type} --state due --limit 1, then windlass explain ID"
-            yield _bad("untaken", signals.untaken_in_words(each), mend)
+            yield _bad("untaken", told, mend)
 
 
 def _starved(found: Checkup) -> Iterator[Finding]:
-    for band in found.signals.bands:
-        if band.starved:
-            yield _bad("priorities", signals.band_in_words(band), signals.SHARE)
+    for told, mend in _signalled(found, Cause.STARVED):
+        yield _bad("priorities", told, mend)
 
 
 def _verified(found: Checkup) -> Iterator[Finding]:
-    seen = found.signals
-    for each in seen.checked:
-        if signals.wrong_lately(each, seen.now):
-            mend = f"windlass show {each.last_mismatch_job}" if each.last_mismatch_job else "windlass signals"
-            yield _bad("verification", signals.mismatch_in_words(each), mend)
-        if signals.unverified(each):
-            told = signals.overdue_in_words(each)
-            yield _warn("verification", told, f"windlass worker start --types {each.type}")
+    for told, mend in _signalled(found, Cause.MISMATCH):
+        yield _bad("verification", told, mend)
+    for told, mend in _signalled(found, Cause.UNVERIFIED):
+        yield _warn("verification", told, mend)
+
+
+def _signalled(found: Checkup, cause: Cause) -> Iterator[tuple[str, str | None]]:
+    """What the signals say of one thing, and what mends it."""
+    for each in found.signals.findings:
+        if each.cause is cause:
+            yield lasting(each, found.signals.now), each.mend
 
 
 def _count(count: int, what: str) -> str:
@@ -327,6 +333,11 @@ def _size(count: int) -> str:
     return f"{amount:.1f} TB"
 
 
+# Who sees nobody, a pause or a breaker is told so by findings of their own.
+_UNTAKEN = {
+    "not_promoted": "their time has come, but nobody lets them into the queue",
+    "untaken": "workers serve that type and take none",
+}
 _STEP = 1024
 _A_DAY = timedelta(days=1)
 _LIVING = ("running", "draining")

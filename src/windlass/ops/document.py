@@ -13,7 +13,6 @@ from windlass.ops.overview import WorkerHealth
 from windlass.payload import seal
 from windlass.store.access import ApiKey, AuditPage
 from windlass.store.batches import BatchInfo
-from windlass.store.examining import DatabaseHealth, DeadGroups
 from windlass.store.protocol import Page
 
 if TYPE_CHECKING:
@@ -115,6 +114,7 @@ def worker_document(each: WorkerHealth) -> dict[str, Any]:
         "failed": info.failed,
         "late": info.late,
         "deaf": info.deaf,
+        "resident_bytes": info.resident_bytes,
     }
 
 
@@ -128,18 +128,6 @@ def api_key_document(key: ApiKey) -> dict[str, Any]:
 def audit_document(page: AuditPage) -> dict[str, Any]:
     """A page of the audit log and the cursor of the next one."""
     return {"entries": [structs.asdict(entry) for entry in page.entries], "next": page.next}
-
-
-def groups_document(found: DeadGroups) -> dict[str, Any]:
-    """Dead letters by type and error; `match` is the filter that finds exactly a group's jobs."""
-    groups = [{**plain(each), "match": f"={each.error}"} for each in found.groups]
-    return {"groups": groups, "capped": found.capped}
-
-
-def database_document(found: DatabaseHealth) -> dict[str, Any]:
-    """How the database is."""
-    document: dict[str, Any] = plain(found)
-    return document
 
 
 def page_document(page: Page, now: datetime) -> dict[str, Any]:

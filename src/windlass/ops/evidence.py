@@ -8,10 +8,8 @@ from msgspec import structs
 
 from windlass.job import Job, JobState, View
 from windlass.observe import names
-from windlass.ops.findings import findings
 from windlass.ops.overview import Overview
-from windlass.ops.signals import Signals
-from windlass.ops.verdict import LATELY_DONE, Failures, verdict, worth_a_sample
+from windlass.ops.verdict import LATELY_DONE, Failures, Finding, in_a_line, verdict, worth_a_sample
 from windlass.store.protocol import Filter, Store
 
 # So many failures are looked at, of all types together, and so many of a type that is not among them.
@@ -21,12 +19,13 @@ _OTHERS = 20
 _FEW_ENOUGH = 50_000
 
 
-def judged(seen: Overview, store: Store, signals: Signals) -> Overview:
-    """One look at everything, with the verdict."""
+def judged(seen: Overview, store: Store, signalled: Sequence[Finding]) -> Overview:
+    """One look at everything, with the verdict; of which signals and schedules tell of their own."""
     worst = worth_a_sample(seen.types)
     failures = _failures(seen, store, worst) if worst else {}
-    told = verdict(seen.now, seen.types, seen.fleet, failures, tuple(findings(signals)))
-    return structs.replace(seen, verdict=told)
+    told = verdict(seen.now, seen.types, seen.fleet, failures, signalled)
+    lines = [in_a_line(each, seen.now) for each in told.findings]
+    return structs.replace(seen, verdict=told, warnings=lines)
 
 
 def _failures(seen: Overview, store: Store, worst: Sequence[str]) -> Mapping[str, Failures]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Literal
 
 import msgspec
 
@@ -35,9 +35,9 @@ class Cause(StrEnum):
 
 
 class Link(msgspec.Struct, frozen=True):
-    """Where the cause can be looked at: a type, job, worker, limit or breaker."""
+    """Where the cause can be looked at."""
 
-    kind: str
+    kind: Literal["type", "job", "worker", "limit", "breaker"]
     name: str
 
 
@@ -54,17 +54,3 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     # What to type, if anything mends it.
     mend: str | None = None
     also: tuple[str, ...] = ()
-
-
-def explanation_document(found: Explanation) -> dict[str, Any]:
-    """The answer as plain values, on every surface."""
-    return {
-        "sentence": found.sentence,
-        "cause": found.cause.value,
-        "link": None if found.link is None else {"kind": found.link.kind, "name": found.link.name},
-        "since": found.since,
-        "until": found.until,
-        "blockers": list(found.blockers),
-        "mend": found.mend,
-        "also": list(found.also),
-    }

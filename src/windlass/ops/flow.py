@@ -31,14 +31,6 @@ class FlowVerbs(TuningVerbs):
         self._wake()
         return resumed
 
-    def pauses(self) -> list[Pause]:
-        """The types that are paused, by name."""
-        return list(self.store.switches().pauses.values())
-
-    def breakers(self) -> list[Breaker]:
-        """Every breaker that was opened before, or set by hand."""
-        return list(self.store.switches().breakers.values())
-
     def breaker(self, name: str) -> Breaker | None:
         """The breaker before a type, or of a key (`key:crm`); None if it was never anything but closed."""
         return self.store.switches().breakers.get(self._broken(name))

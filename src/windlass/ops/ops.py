@@ -23,7 +23,8 @@ from windlass.ops.local import Stop, local_workers, stop, with_the_gone_dead
 from windlass.ops.observing import ObservingVerbs
 from windlass.ops.oncall import OncallVerbs
 from windlass.ops.overview import Overview, TypeStatus, WorkerHealth, health_of, overview
-from windlass.ops.schedules import Schedules, with_schedules
+from windlass.ops.schedules import Schedules, schedule_findings, with_schedules
+from windlass.ops.search import WITHIN, count_within
 from windlass.ops.signals import Signals, gather
 from windlass.pace import Pace
 from windlass.payload import pack, seal, validate
@@ -70,9 +71,10 @@ class Ops(OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
     def status(self) -> Overview:
         """One look at jobs, types and workers, with what is wrong in words."""
         seen, fleet = self._seen()
-        found = gather(self.store, seen, fleet, anew=False)
-        told = msgspec.structs.replace(seen, warnings=[*seen.warnings, *found.warnings])
-        return with_schedules(judged(told, self.store, found), self.schedules.list())
+        signalled = gather(self.store, seen, fleet, anew=False).findings
+        schedules = self.schedules.list()
+        told = judged(seen, self.store, (*signalled, *schedule_findings(seen, schedules)))
+        return with_schedules(told, schedules)
 
     def signals(self) -> Signals:
         """What a depth does not tell: starved, untaken, done twice, completed without effect, stopped."""
@@ -197,15 +199,17 @@ class Ops(OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
     ) -> Bulk:
         """Do a verb to every job that matches, to the oldest `limit` of them, at most `rate` per second.
 
-        A dry run only counts. `progress` is told how many are through. `confirm` is for a replay.
-        A Pace that is stopped ends it early.
+        A dry run only counts, for as long as one waits at a screen. `progress` is told how many are through.
+        `confirm` is for a replay. A Pace that is stopped ends it early.
         """
         if limit is not None and limit < 1:
             raise InvalidValue("limit", limit, "at least 1")
         where = narrowed(verb, where)
         if dry_run:
-            matched = self.store.count(where, limit=limit or MOST_COUNTED)
-            return Bulk(verb=verb, dry_run=True, matched=matched)
+            matched, all_of_them = self._matching(where, limit or MOST_COUNTED)
+            # Whoever wants so many gets so many, however many more there are.
+            more = not all_of_them and matched != limit
+            return Bulk(verb=verb, dry_run=True, matched=matched, at_least=more)
         act = self._act(verb, confirm=confirm)
         pace = rate if isinstance(rate, Pace) else Pace(rate, clock=self._clock)
         ids = matching(self.store, where, limit)
@@ -219,6 +223,9 @@ class Ops(OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
             refused=len(refusals),
             refusals=tuple(refusals[:_QUOTED]),
         )
+
+    def _matching(self, where: Filter, limit: int) -> tuple[int, bool]:
+        return count_within(self.store, where, limit=limit, within=WITHIN, clock=self._clock)
 
     def _act(self, verb: Verb, *, confirm: bool) -> Callable[..., Acted]:
         act: dict[Verb, Callable[..., Acted]] = {

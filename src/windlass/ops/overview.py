@@ -41,6 +41,8 @@ class FleetSummary(msgspec.Struct, frozen=True, kw_only=True):
     silent: int
     slots: int
     busy: int
+    # The hosts of those that are not notified of new jobs.
+    deaf: list[str] = []
 
 
 class TypeStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +84,7 @@ class Band(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
-    """One look at everything. `warnings` are whole sentences for the person on call."""
+    """One look at everything. `warnings` are the verdict's findings, each in a line."""
 
     now: datetime
     counts: dict[str, int]
@@ -90,7 +92,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     oldest_due: timedelta | None
     fleet: FleetSummary
     types: list[TypeStatus]
-    warnings: list[str]
+    warnings: list[str] = []
     schedules: ScheduleSummary | None = None
     # The highest priority first.
     bands: list[Band] = []
@@ -137,7 +139,6 @@ def overview(
         oldest_due=max((each.oldest_due for each in types if each.oldest_due is not None), default=None),
         fleet=_fleet(health),
         types=types,
-        warnings=_warnings(types, health),
         bands=list(_bands(counts)),
     )
 
@@ -215,57 +216,13 @@ def _fleet(workers: Sequence[WorkerHealth]) -> FleetSummary:
         silent=sum(1 for worker in workers if not worker.alive and worker.info.state in _LIVING),
         slots=sum(worker.info.slots for worker in alive),
         busy=sum(worker.info.busy for worker in alive),
+        deaf=[worker.info.host for worker in alive if worker.info.deaf],
     )
-
-
-def _warnings(types: Sequence[TypeStatus], workers: Sequence[WorkerHealth]) -> list[str]:
-    warnings: list[str] = []
-    waiting = [each for each in types if each.counts[View.DUE] and not each.workers]
-    if waiting and not any(worker.alive for worker in workers):
-        total = sum(each.counts[View.DUE] for each in waiting)
-        warnings.append(f"{_jobs(total)} due and no worker is running: windlass worker start")
-    else:
-        warnings += [
-            f"{_jobs(each.counts[View.DUE], each.name)} due and no running worker serves that type"
-            for each in waiting
-        ]
-    warnings += [_paused(each.paused) for each in types if each.paused]
-    opened = {each.breaker.name: each.breaker for each in types if each.breaker and each.breaker.open}
-    warnings += [_opened(each) for each in opened.values()]
-    if dead := sum(each.counts[JobState.DEAD] for each in types):
-        warnings.append(f"{_jobs(dead)} in the dead letters: windlass dlq list")
-    if stuck := sum(each.counts[View.STUCK] for each in types):
-        warnings.append(f"{_jobs(stuck)} stuck, their leases have run out; a running worker takes them back")
-    if deaf := [worker.info for worker in workers if worker.alive and worker.info.deaf]:
-        who = "1 worker is" if len(deaf) == 1 else f"{len(deaf)} workers are"
-        named = ", ".join(sorted({each.host for each in deaf}))
-        warnings.append(
-            f"{who} not notified of new jobs ({named}), which start within a second and not at once; "
-            "behind a transaction pooler, say windlass_pooler=on in the database URL"
-        )
-    return warnings
 
 
 def _breaker(name: str, info: TypeInfo | None, switches: Switches) -> Breaker | None:
     key = info.options.get("limit_key") if info else None
     return switches.breakers.get(KEY + key if key else name)
-
-
-def _opened(breaker: Breaker) -> str:
-    who = f" by {breaker.by}" if breaker.by else ""
-    why = f" ({breaker.why})" if breaker.why else ""
-    return f"the circuit breaker of {breaker.name} is open since {breaker.at:%Y-%m-%d %H:%M} UTC{who}{why}"
-
-
-def _paused(pause: Pause) -> str:
-    why = f" ({pause.why})" if pause.why else ""
-    since = f"{pause.at:%Y-%m-%d %H:%M} UTC by {pause.by}{why}"
-    return f"{pause.type} is paused since {since}: windlass resume {pause.type}"
-
-
-def _jobs(count: int, job_type: str | None = None) -> str:
-    of = "" if job_type is None else f" of type {job_type}"
-    return f"1 job{of} is" if count == 1 else f"{count:,} jobs{of} are"
 
 
 _DRAINING = "draining"

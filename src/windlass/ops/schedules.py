@@ -11,6 +11,7 @@ import msgspec
 from windlass.errors import InvalidValue, UnknownType
 from windlass.job import HIGHEST_PRIORITY, MAX_ATTEMPTS, MAX_TENANT, TypeInfo
 from windlass.ops.overview import Overview, ScheduleSummary, WorkerHealth, serves
+from windlass.ops.verdict import Cause, Finding
 from windlass.payload import pack, validate
 from windlass.schedule import NewSchedule, TimingOptions, read_timing
 from windlass.schedule.timing import check_name
@@ -166,20 +167,28 @@ def with_schedules(seen: Overview, found: Sequence[ScheduleStatus]) -> Overview:
         next_name=None if first is None else first.name,
         next_at=None if first is None else first.next_at,
     )
-    return msgspec.structs.replace(
-        seen, schedules=summary, warnings=[*seen.warnings, *_warnings(seen, found)]
-    )
+    return msgspec.structs.replace(seen, schedules=summary)
 
 
-def _warnings(seen: Overview, found: Sequence[ScheduleStatus]) -> list[str]:
-    if not seen.fleet.alive:
+def schedule_findings(seen: Overview, found: Sequence[ScheduleStatus]) -> list[Finding]:
+    """What is wrong with schedules, for the verdict."""
+    if found and not seen.fleet.alive:
         # One line for all of them: each would say the same.
         many = "1 schedule brings" if len(found) == 1 else f"{len(found)} schedules bring"
-        return [f"no worker is running, so nobody runs what {many}"]
-    told = [f"schedule {each.info.name}: {each.notes[0]}" for each in found if each.notes]
-    if len(told) > _MOST_TOLD:
-        return [*told[:_MOST_TOLD], f"{len(told) - _MOST_TOLD} more schedules: windlass schedule list"]
+        return [_finding(f"No worker is running, so nobody runs what {many}", "windlass worker start")]
+    wrong = [each for each in found if each.notes]
+    told = [
+        _finding(f"Schedule {each.info.name}: {each.notes[0]}", f"windlass schedule show {each.info.name}")
+        for each in wrong[:_MOST_TOLD]
+    ]
+    if len(wrong) > _MOST_TOLD:
+        more = f"{len(wrong) - _MOST_TOLD} more schedules have something wrong"
+        told.append(_finding(more, "windlass schedule list"))
     return told
+
+
+def _finding(sentence: str, mend: str) -> Finding:
+    return Finding(cause=Cause.SCHEDULE, grave=False, sentence=sentence, mend=mend)
 
 
 def schedule_document(status: ScheduleStatus) -> dict[str, Any]:

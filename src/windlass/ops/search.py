@@ -14,7 +14,7 @@ from windlass.duration import parse_duration
 from windlass.errors import InvalidValue
 from windlass.job import Job, JobState
 from windlass.ops.filters import read_condition, read_filter
-from windlass.store.protocol import Filter, Page
+from windlass.store.protocol import Counted, Filter, Page
 
 # What may stand before a colon, with what it means; for who completes a line.
 WORDS = {
@@ -36,12 +36,18 @@ _QUICK_SECONDS = 0.1
 
 
 class Finding(Protocol):
-    """What can be searched window by window."""
+    """What can be searched and counted window by window."""
 
     def find(
         self, where: Filter, *, limit: int = 50, cursor: str | None = None, window: int | None = None
     ) -> Page:
         """A page of jobs, newest first."""
+
+    def count(self, where: Filter, *, limit: int) -> int:
+        """How many jobs match, counted up to `limit`."""
+
+    def count_next(self, where: Filter, *, window: int, cursor: str | None = None) -> Counted:
+        """How many of the next so many numbers match."""
 
 
 def read_query(text: str) -> Filter:
@@ -81,10 +87,34 @@ def find_within(
         ended = clock.monotonic()
         if cursor is None or len(jobs) >= limit or ended >= deadline:
             return Page(jobs, cursor)
-        if ended - began < _QUICK_SECONDS:
-            window = min(window * 4, _LARGEST_WINDOW)
-        elif ended - began > 2 * _QUICK_SECONDS:
-            window = max(window // 4, _FIRST_WINDOW)
+        window = _adapted(window, ended - began)
+
+
+def count_within(
+    store: Finding, where: Filter, *, limit: int, within: timedelta, clock: Clock
+) -> tuple[int, bool]:
+    """How many match, up to `limit`, and whether that is all: False if counting was not over in time."""
+    if _is_indexed(where):
+        found = store.count(where, limit=limit)
+        return found, found < limit
+    deadline = clock.monotonic() + within.total_seconds()
+    total, window = 0, _FIRST_WINDOW
+    cursor: str | None = None
+    while True:
+        began = clock.monotonic()
+        counted = store.count_next(where, window=window, cursor=cursor)
+        total, cursor = total + counted.count, counted.next
+        ended = clock.monotonic()
+        if cursor is None or total >= limit or ended >= deadline:
+            return min(total, limit), cursor is None and total < limit
+        window = _adapted(window, ended - began)
+
+
+def _adapted(window: int, took: float) -> int:
+    """How much to look through next, so that no statement is long and no time is lost between them."""
+    if took < _QUICK_SECONDS:
+        return min(window * 4, _LARGEST_WINDOW)
+    return max(window // 4, _FIRST_WINDOW) if took > 2 * _QUICK_SECONDS else window
 
 
 def _is_indexed(where: Filter) -> bool:

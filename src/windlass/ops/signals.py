@@ -6,15 +6,16 @@ done twice, and "completed" an outcome that never came. Each of these is a field
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
 
 from windlass.job import JobState, View
 from windlass.observe import names
+from windlass.ops import findings
 from windlass.ops.overview import SILENT_AFTER, Band, Overview, TypeStatus, WorkerHealth, serves
-from windlass.ops.words import span
+from windlass.ops.verdict import Finding
 from windlass.store.observing import Sample, Standing
 from windlass.store.protocol import Store
 from windlass.store.signalling import Sighting, Stalled, Verdicts
@@ -34,10 +35,6 @@ WITHIN: dict[str, timedelta] = {
     ticks.SCHEDULE: timedelta(seconds=90),
     ticks.PRUNE: timedelta(hours=1),
 }
-# A check that is so much behind its time is not made by anybody.
-CHECKED_WITHIN = timedelta(minutes=15)
-# Somebody is warned of a mismatch for so long.
-REMEMBERED = timedelta(days=1)
 WAITING = (View.DUE, View.SCHEDULED, View.RETRYING, View.WAITING)
 
 
@@ -107,7 +104,7 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Signals(msgspec.Struct, frozen=True, kw_only=True):
-    """All of them at one moment. `warnings` are whole sentences for the person on call."""
+    """All of them at one moment. `findings`: what of it the person on call should know."""
 
     now: datetime
     # How old the count of lanes is.
@@ -119,13 +116,13 @@ class Signals(msgspec.Struct, frozen=True, kw_only=True):
     balances: tuple[Balance, ...]
     checked: tuple[Checked, ...]
     ticks: tuple[Tick, ...]
-    warnings: tuple[str, ...]
+    findings: tuple[Finding, ...]
 
 
 def gather(store: Store, seen: Overview, fleet: Sequence[WorkerHealth], *, anew: bool = True) -> Signals:
     """One look; what costs much is looked at by one process for all.
 
-    Not `anew`: nothing is written, so that it can be asked of a store that is sealed, and only what warnings
+    Not `anew`: nothing is written, so that it can be asked of a store that is sealed, and only what findings
     need is read. Where jobs stand is then left out unless somebody has looked lately.
     """
     sighting = store.sight(TAKEN_WITHIN)
@@ -160,11 +157,11 @@ def judge(
         balances=tuple(_balances(happened)),
         checked=checked,
         ticks=beats,
-        warnings=(
-            *_of_untaken(untaken),
-            *_of_bands(bands),
-            *_of_checks(checked, sighting.now),
-            *_of_ticks(beats),
+        findings=(
+            *findings.of_ticks(beats),
+            *findings.of_untaken(untaken, sighting.now),
+            *findings.of_checks(checked, sighting.now),
+            *findings.of_bands(bands, sighting.now),
         ),
     )
 
@@ -269,85 +266,3 @@ def _ticks(sighting: Sighting, fleet: Sequence[WorkerHealth]) -> Iterator[Tick]:
             within=within,
             late=there and (age is None or age > within),
         )
-
-
-# --- in words -----------------------------------------------------------------------------------
-
-
-def untaken_in_words(each: Untaken) -> str:
-    """That nobody takes these."""
-    jobs = "1 job" if each.count == 1 else f"{each.count:,} jobs"
-    return f"{jobs} of type {each.type} due for {span(each.oldest)} and none runs: {UNTAKEN[each.why]}"
-
-
-def band_in_words(band: Band) -> str:
-    """That a priority starves."""
-    since = span(band.oldest)
-    told = f"priority {band.priority} starves: {band.due:,} due, the oldest for {since}"
-    return f"{told}, behind later jobs of higher priority"
-
-
-def mismatch_in_words(each: Checked) -> str:
-    """That completed jobs had not done what they should."""
-    made = each.matched + each.mismatched
-    last = f", the last one {each.last_mismatch_job}" if each.last_mismatch_job else ""
-    told = f"{each.mismatched:,} of {made:,} verified jobs of type {each.type}"
-    return f"{told} completed without doing what they should{last}"
-
-
-def overdue_in_words(each: Checked) -> str:
-    """That nobody verifies these."""
-    behind = span(each.overdue or timedelta(0))
-    told = f"{each.waiting:,} completed jobs of type {each.type} wait to be verified"
-    return f"{told}, {behind} past their time: no worker with that check is running"
-
-
-def tick_in_words(tick: Tick) -> str:
-    """That upkeep is late."""
-    since = "was never seen to succeed" if tick.age is None else f"last succeeded {span(tick.age)} ago"
-    return f"{tick.name} {since}, and should every {span(tick.within)}"
-
-
-def _of_untaken(untaken: Iterable[Untaken]) -> Iterator[str]:
-    for each in untaken:
-        if each.why in UNTAKEN:
-            yield f"{untaken_in_words(each)}; {_FURTHER[each.why]}"
-
-
-def _of_bands(bands: Iterable[Band]) -> Iterator[str]:
-    for band in bands:
-        if band.starved:
-            yield f"{band_in_words(band)}; {SHARE} gives it a share"
-
-
-def _of_checks(checked: Iterable[Checked], now: datetime) -> Iterator[str]:
-    for each in checked:
-        if wrong_lately(each, now):
-            yield mismatch_in_words(each)
-        if unverified(each):
-            yield overdue_in_words(each)
-
-
-def _of_ticks(found: Iterable[Tick]) -> Iterator[str]:
-    for tick in found:
-        if tick.late:
-            yield f"{tick_in_words(tick)}: windlass doctor looks further"
-
-
-def wrong_lately(each: Checked, now: datetime) -> bool:
-    """Whether somebody should still hear of a mismatch."""
-    return each.last_mismatch_at is not None and now - each.last_mismatch_at <= REMEMBERED
-
-
-def unverified(each: Checked) -> bool:
-    """Whether nobody makes these checks."""
-    return each.overdue is not None and each.overdue > CHECKED_WITHIN
-
-
-# Who sees nobody, a pause or a breaker is told so by `status`, which looks at those by itself.
-UNTAKEN = {
-    "not_promoted": "their time has come, but nobody lets them into the queue",
-    "untaken": "workers serve that type and take none",
-}
-_FURTHER = {"not_promoted": "windlass doctor looks further", "untaken": "windlass explain ID says why"}
-SHARE = "windlass config set low_share 0.1"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from windlass.job import Error, Job, JobState, Reason, View
+from windlass.ops.words import count as _count
+from windlass.ops.words import span
 
 if TYPE_CHECKING:
     from windlass.ops.overview import FleetSummary, TypeStatus
@@ -53,7 +55,9 @@ class Cause(StrEnum):
     BACKLOG = "backlog"
     STARVED = "starved"
     UNVERIFIED = "unverified"
+    SCHEDULE = "schedule"
     SILENT = "silent"
+    DEAF = "deaf"
     DEAD = "dead"
 
 
@@ -67,6 +71,16 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     # The type that it is about.
     type: str | None = None
     mend: str | None = None
+
+
+def lasting(found: Finding, now: datetime) -> str:
+    """What was found, and for how long it has been so."""
+    return found.sentence if found.since is None else f"{found.sentence}, for {span(now - found.since)}"
+
+
+def in_a_line(found: Finding, now: datetime) -> str:
+    """The same, and what to type."""
+    return lasting(found, now) if found.mend is None else f"{lasting(found, now)}: {found.mend}"
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +126,7 @@ def verdict(
     shut_out = {each.type for each in signalled if each.cause is Cause.NOT_PROMOTED}
     found = [each for each in found if each.type not in shut_out or each.cause not in _BY_THE_WAIT]
     found += signalled
+    found += _dead_letters(types, {each.type for each in found if each.cause is Cause.POISON})
     found.sort(key=lambda each: (not each.grave, list(Cause).index(each.cause), each.since or now))
     grave = [each for each in found if each.grave]
     if not found:
@@ -155,6 +170,17 @@ def _fleet_findings(now: datetime, types: Sequence[TypeStatus], fleet: FleetSumm
                 mend="windlass worker health",
             )
         )
+    if deaf := fleet.deaf:
+        found.append(
+            Finding(
+                cause=Cause.DEAF,
+                grave=False,
+                sentence=f"{_count(len(deaf), 'worker')} not notified of new jobs "
+                f"({', '.join(sorted(set(deaf)))}), which start within a second and not at once; behind a "
+                "transaction pooler, say windlass_pooler=on in the database URL",
+                mend="windlass worker health",
+            )
+        )
     return found
 
 
@@ -181,18 +207,26 @@ def _type_findings(
         served = each.counts[View.DUE] and fleet.alive and not (failing is not None and failing.grave)
         if served and (slow := _slow(now, each, running)) is not None:
             found.append(slow)
-    told = any(finding.cause is Cause.POISON for finding in found)
-    if (dead := each.counts[JobState.DEAD]) and not told:
-        found.append(
-            Finding(
-                cause=Cause.DEAD,
-                grave=False,
-                sentence=f"{_count(dead, 'dead letter')} of {each.name}",
-                type=each.name,
-                mend=f"windlass dlq list --type {each.name}",
-            )
-        )
     return found
+
+
+def _dead_letters(types: Sequence[TypeStatus], told: Collection[str | None]) -> Iterator[Finding]:
+    """Those that lie there, all types in one line; of which so many die now is told of by itself."""
+    dead = {each.name: each.counts[JobState.DEAD] for each in types if each.name not in told}
+    most = sorted((name for name, number in dead.items() if number), key=lambda name: (-dead[name], name))
+    if not most:
+        return
+    named = [f"{dead[name]:,} of {name}" for name in most[:_NAMED]]
+    more = [_count(len(most) - _NAMED, "more type")] if len(most) > _NAMED else []
+    only = most[0] if len(most) == 1 else None
+    letters = _count(sum(dead.values()), "dead letter")
+    yield Finding(
+        cause=Cause.DEAD,
+        grave=False,
+        sentence=f"{letters} of {only}" if only else f"{letters}: {', '.join([*named, *more])}",
+        type=only,
+        mend=f"windlass dlq list --type {only}" if only else "windlass dlq list --group",
+    )
 
 
 def _shut(each: TypeStatus, failures: Failures) -> Finding | None:
@@ -342,12 +376,8 @@ def _is_long(each: TypeStatus) -> bool:
     return each.oldest_due is not None and each.oldest_due > LONG_WAIT
 
 
-def _before(now: datetime, span: timedelta | None) -> datetime | None:
-    return None if span is None else now - span
-
-
-def _count(number: int, what: str) -> str:
-    return f"1 {what}" if number == 1 else f"{number:,} {what}s"
+def _before(now: datetime, waited: timedelta | None) -> datetime | None:
+    return None if waited is None else now - waited
 
 
 def _wait(number: int) -> str:
@@ -357,6 +387,7 @@ def _wait(number: int) -> str:
 # What is concluded from nothing but how long jobs have waited.
 _BY_THE_WAIT = (Cause.HELD, Cause.TOO_FEW_WORKERS, Cause.IDLE, Cause.BACKLOG)
 _LONGEST = 120
+_NAMED = 3
 _OUTSIDE = re.compile(
     r"connect|timeout|unavailable|gateway|socket|ssl|dns|gaierror|network|oserror", re.IGNORECASE
 )

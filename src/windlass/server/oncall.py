@@ -3,119 +3,24 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any, Literal
-
-import msgspec
+from typing import Any
 
 from windlass.errors import InvalidValue
-from windlass.ops.document import database_document, groups_document, page_document
-from windlass.ops.explanation import Cause, explanation_document
+from windlass.ops.document import page_document, plain
+from windlass.ops.explanation import Explanation
 from windlass.server.call import Call
 from windlass.server.identity import Need
 from windlass.server.reply import Reply
 from windlass.server.routes import Answer, Route
 from windlass.server.schemas.jobs import JobPage
+from windlass.store.examining import DatabaseHealth, DeadGroups
 from windlass.store.protocol import Page
-
-# --- what is answered ---------------------------------------------------------------------------
-
-
-class LinkDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a cause can be looked at."""
-
-    kind: Literal["type", "job", "worker", "schedule", "limit", "breaker"]
-    name: str
-
-
-class ExplanationDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a job does not run, or what became of it."""
-
-    sentence: str
-    cause: Cause
-    link: LinkDocument | None
-    since: datetime | None
-    until: datetime | None
-    blockers: list[str]
-    mend: str | None
-    also: list[str]
-
-
-class GroupDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """Dead jobs of one type that died of one kind of error."""
-
-    type: str
-    error: str
-    reason: str
-    count: int
-    first: datetime
-    last: datetime
-    sample: str
-    message: str
-    spark: list[int]
-    step: float
-    # The filter `error` that finds exactly these.
-    match: str
-
-
-class GroupsDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """The dead letters by type and error, the largest group first."""
-
-    groups: list[GroupDocument]
-    capped: bool
-
-
-class TableDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A table of ours."""
-
-    name: str
-    rows: int
-    dead_rows: int
-    size_bytes: int
-    vacuumed_at: datetime | None
-    analyzed_at: datetime | None
-
-
-class TransactionDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """Who has been in a transaction for longest."""
-
-    holder: str
-    pid: int
-    age: float
-
-
-class DatabaseSettingDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A setting of the database; `wanted`: what it should be, if it is not."""
-
-    name: str
-    value: str
-    wanted: str | None
-
-
-class DatabaseDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """How the database is."""
-
-    kind: str
-    version: str
-    size_bytes: int
-    tables: list[TableDocument]
-    settings: list[DatabaseSettingDocument]
-    notes: list[str]
-    oldest: TransactionDocument | None
-    sessions: int | None
-    most_sessions: int | None
-    listeners: int | None
-    wal_bytes: int | None
-    free_bytes: int | None
-    disk_free_bytes: int | None
-
-
-# --- how ----------------------------------------------------------------------------------------
 
 
 async def explain_job(call: Call) -> Reply:
     """Why a job does not run, in one sentence."""
     job = await call.job()
-    return Reply(200, explanation_document(await call.run(call.parts.ops().explain, job.id)))
+    return Reply(200, plain(await call.run(call.parts.ops().explain, job.id)))
 
 
 async def list_failures(call: Call) -> Reply:
@@ -131,12 +36,12 @@ async def list_failures(call: Call) -> Reply:
 async def list_dead_groups(call: Call) -> Reply:
     """The dead letters by type and error."""
     found = await call.run(call.parts.ops().dead_groups, call.many("type"))
-    return Reply(200, groups_document(found))
+    return Reply(200, plain(found))
 
 
 async def show_database(call: Call) -> Reply:
     """Sizes, dead rows and who keeps them, settings, room."""
-    return Reply(200, database_document(await call.run(call.parts.ops().database)))
+    return Reply(200, plain(await call.run(call.parts.ops().database)))
 
 
 def _moment(text: str) -> datetime:
@@ -166,7 +71,7 @@ ROUTES = (
         "jobs/{id}/explain",
         explain_job,
         "Explain why a job does not run",
-        ExplanationDocument,
+        Explanation,
         refuses=(404,),
     ),
     _look(
@@ -180,8 +85,8 @@ ROUTES = (
         "dlq/groups",
         list_dead_groups,
         "List dead letters by type and error",
-        GroupsDocument,
+        DeadGroups,
         query={"type": "Types; may be repeated."},
     ),
-    _look("database", show_database, "How the database is", DatabaseDocument),
+    _look("database", show_database, "How the database is", DatabaseHealth),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any
@@ -14,7 +14,8 @@ from windlass.server.identity import Need
 from windlass.server.problems import ProblemDocument
 from windlass.server.routes import Route
 
-_REFERENCE = "#/components/schemas/{name}"
+_PLACE = "#/components/schemas/"
+_REFERENCE = _PLACE + "{name}"
 # What any route may answer with.
 _ANY_ROUTE = (400, 421, 503)
 _WITH_KEYS = (401, 403)
@@ -34,6 +35,10 @@ def contract(routes: Sequence[Route]) -> dict[str, Any]:
     ordered: list[type[msgspec.Struct]] = sorted({*kinds, ProblemDocument}, key=_name)
     schemas, components = msgspec.json.schema_components(ordered, ref_template=_REFERENCE)
     by_kind: dict[type, dict[str, Any]] = dict(zip(ordered, schemas, strict=True))
+    given = [by_kind[kind] for route in routes for kind in route.gives.values() if kind is not None]
+    taken = [by_kind[route.takes] for route in routes if route.takes is not None]
+    for name in _named(given, components) - _named(taken, components):
+        components[name] = _as_sent(components[name])
     paths: dict[str, Any] = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, by_kind)
@@ -51,6 +56,36 @@ def contract(routes: Sequence[Route]) -> dict[str, Any]:
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "description": "An API key."}},
         },
     }
+
+
+def _named(schemas: Iterable[Any], components: dict[str, Any]) -> set[str]:
+    """The components that schemas lead to."""
+    found: set[str] = set()
+    waiting = list(schemas)
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, list):
+            waiting += each
+        elif isinstance(each, dict):
+            waiting += each.values()
+        elif isinstance(each, str) and each.startswith(_PLACE):
+            name = each.removeprefix(_PLACE)
+            if name not in found:
+                found.add(name)
+                waiting.append(components[name])
+    return found
+
+
+def _as_sent(schema: Any) -> Any:
+    """What is answered leaves no field out, and tells durations in seconds."""
+    if isinstance(schema, list):
+        return [_as_sent(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("format") == "duration":
+        return {"type": "number"}
+    told = {name: _as_sent(each) for name, each in schema.items() if name != "default"}
+    return told | ({"required": list(schema["properties"])} if schema.get("properties") else {})
 
 
 def _name(kind: type[msgspec.Struct]) -> str:

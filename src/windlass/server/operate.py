@@ -13,7 +13,7 @@ import msgspec
 from windlass.checks import check_limit_key, check_type
 from windlass.duration import parse_duration
 from windlass.errors import InvalidValue
-from windlass.ops import Verb
+from windlass.ops import Bulk, Overview, Verb
 from windlass.ops.document import audit_document, plain, worker_document
 from windlass.ops.filters import read_filter
 from windlass.pace import Pace
@@ -25,13 +25,11 @@ from windlass.server.rights import own, sent_payload
 from windlass.server.routes import PAGE, look, verb
 from windlass.server.schemas import WhyForm
 from windlass.server.schemas.access import AuditDocument
-from windlass.server.schemas.actions import ActionForm, BulkDocument, FilterForm, ReplayForm
+from windlass.server.schemas.actions import ActionForm, FilterForm, ReplayForm
 from windlass.server.schemas.jobs import ActedDocument
-from windlass.server.schemas.stats import DrainedDocument, StatsDocument, WorkersDocument
+from windlass.server.schemas.stats import DrainedDocument, WorkersDocument
 from windlass.server.schemas.types import (
-    BreakerDocument,
     BreakerForm,
-    PauseDocument,
     ResumedDocument,
     SettingsDocument,
     SettingsForm,
@@ -40,6 +38,7 @@ from windlass.server.schemas.types import (
     TypesDocument,
 )
 from windlass.settings import ALL, KEY, SECRET
+from windlass.store.flow import Breaker, Pause
 from windlass.store.protocol import Filter
 
 # --- jobs ---------------------------------------------------------------------------------------
@@ -244,13 +243,13 @@ ROUTES = (
         act_on_jobs,
         "Act on every job that a filter chooses",
         ActionForm,
-        {200: BulkDocument},
+        {200: Bulk},
         whole=False,
     ),
     verb("jobs/{id}/replay", replay_job, "Run a dead job again", ReplayForm, _ACTED, whole=False),
     verb("jobs/{id}/discard", discard_job, "Close a dead job for good", gives=_ACTED, whole=False),
     verb("jobs/{id}/bury", bury_job, "Move a job to the dead letters", gives=_ACTED, whole=False),
-    look("stats", show_stats, "How things stand", StatsDocument),
+    look("stats", show_stats, "How things stand", Overview),
     look("types", list_types, "List types", TypesDocument),
     verb(
         "types/{type}",
@@ -261,14 +260,14 @@ ROUTES = (
         method="PUT",
         refuses=(413, 415),
     ),
-    verb("types/{type}/pause", pause_type, "Pause a type", gives={200: PauseDocument}),
+    verb("types/{type}/pause", pause_type, "Pause a type", gives={200: Pause}),
     verb("types/{type}/resume", resume_type, "Resume a type", gives={200: ResumedDocument}),
     verb(
         "types/{type}/breaker",
         set_breaker,
         "Set the circuit breaker of a type",
         BreakerForm,
-        {200: BreakerDocument},
+        {200: Breaker},
     ),
     look("settings", show_settings, "List run-time settings", SettingsDocument),
     verb(

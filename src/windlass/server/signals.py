@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from windlass.ops.document import plain
+from windlass.ops.signals import Signals
 from windlass.server.call import Call
 from windlass.server.reply import Reply
 from windlass.server.routes import Route, look
-from windlass.server.schemas.signals import SignalsDocument
 
 
 async def show_signals(call: Call) -> Reply:
@@ -14,4 +14,4 @@ async def show_signals(call: Call) -> Reply:
     return Reply(200, plain(await call.run(call.parts.ops().signals)))
 
 
-ROUTES: tuple[Route, ...] = (look("signals", show_signals, "What a depth does not tell", SignalsDocument),)
+ROUTES: tuple[Route, ...] = (look("signals", show_signals, "What a depth does not tell", Signals),)

@@ -108,8 +108,8 @@ class Stream:
         stats: dict[str, Any] = plain(status)
         now = stats.pop("now")
         # Ages change with every look: they are for who asks, not for who listens.
-        stats.pop("oldest_due")
-        stats.pop("bands")
+        for name in ("oldest_due", "bands", "warnings"):
+            stats.pop(name)
         stats["types"] = {
             each.pop("name"): {name: each[name] for name in _TOLD_OF_TYPES} for each in stats["types"]
         }

@@ -21,7 +21,7 @@ class DeadGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Dead jobs of one type that died of one kind of error."""
 
     type: str
-    # The error's class; without one, its reason. `=` and this is the filter that finds the group's jobs.
+    # The error's class; without one, its reason.
     error: str
     # The newest one's.
     reason: str
@@ -34,6 +34,8 @@ class DeadGroup(msgspec.Struct, frozen=True, kw_only=True):
     # How many died in each step up to now, the oldest first.
     spark: tuple[int, ...]
     step: timedelta
+    # The filter `error` that finds exactly these.
+    match: str
 
 
 class DeadGroups(msgspec.Struct, frozen=True, kw_only=True):

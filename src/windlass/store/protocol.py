@@ -186,6 +186,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     late: int = 0
     # Not told of new jobs, though it should be: it finds them by looking each second.
     deaf: bool = False
+    # What its process and those below it take; None where nobody tells: over HTTP, or without /proc.
+    resident_bytes: int | None = None
     drain: bool = False
     # The schema versions that its code knows, by type; of older releases and over HTTP nothing is said.
     versions: Mapping[str, int] = {}
@@ -209,6 +211,7 @@ class Vitals(msgspec.Struct, frozen=True, kw_only=True):
     failed: int = 0
     late: int = 0
     deaf: bool = False
+    resident_bytes: int | None = None
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
@@ -285,6 +288,13 @@ class Page(msgspec.Struct, frozen=True):
     next: str | None
 
 
+class Counted(msgspec.Struct, frozen=True):
+    """How many jobs match among some numbers, and the cursor for those below them; None: there are none."""
+
+    count: int
+    next: str | None
+
+
 class Count(msgspec.Struct, frozen=True):
     """How many jobs of one type stand in one state (and view); of due ones, of one priority."""
 
@@ -342,6 +352,9 @@ class Operating(Protocol):
 
     def count(self, where: Filter, *, limit: int) -> int:
         """How many jobs match, counted up to `limit`."""
+
+    def count_next(self, where: Filter, *, window: int, cursor: str | None = None) -> Counted:
+        """How many of the next so many numbers match, from the newest down, and where to go on."""
 
     def counts(self) -> Counts:
         """How many jobs stand where."""

@@ -194,6 +194,7 @@ def worker_from(row: Row) -> WorkerInfo:
         failed=row["failed"],
         late=row["late"],
         deaf=bool(row["deaf"]),
+        resident_bytes=row["resident_bytes"],
         drain=bool(row["drain"]),
         versions=msgspec.json.decode(row["versions"], type=dict[str, int]),
     )

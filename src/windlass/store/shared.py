@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from windlass.store.flow import Breaker, BreakerState, Depths, Pause, Restriction, Runs, Switches
     from windlass.store.handling import Once, Progress
     from windlass.store.observing import Flush, Happened, Noticed, Past, Release, Step
-    from windlass.store.protocol import Acted, Counts, Edit, Enqueued, Filter, Page, WorkerInfo
+    from windlass.store.protocol import Acted, Counted, Counts, Edit, Enqueued, Filter, Page, WorkerInfo
     from windlass.store.scheduling import Fire, Fired, ScheduleInfo
     from windlass.store.signalling import Check, Sighting, Verdict
 
@@ -144,6 +144,9 @@ class SharedVerbs(ABC):
 
     def count(self, where: Filter, *, limit: int) -> int:
         return self._read(searching.count, where, limit)
+
+    def count_next(self, where: Filter, *, window: int, cursor: str | None = None) -> Counted:
+        return self._read(searching.count_next, where, cursor, window)
 
     def counts(self) -> Counts:
         return self._read(operating.counts)

@@ -19,6 +19,7 @@ def expose(workers: Sequence[Health]) -> str:
         for state, count in (("all", each.slots), ("busy", each.busy), ("held", each.held))
     ]
     ours = version("windlass")
+    resident = [((each.worker,), each.resident_bytes) for each in known if each.resident_bytes is not None]
     return render(
         [
             family(metrics.OWN_SLOTS, slots),
@@ -28,6 +29,7 @@ def expose(workers: Sequence[Health]) -> str:
             family(metrics.OWN_DONE, [((each.worker,), each.done) for each in known]),
             family(metrics.OWN_FAILED, [((each.worker,), each.failed) for each in known]),
             family(metrics.OWN_LATE, [((each.worker,), each.late) for each in known]),
+            family(metrics.OWN_RESIDENT, resident),
             family(metrics.OWN_INFO, [((each.worker, each.app or ours), 1) for each in known]),
         ]
     )

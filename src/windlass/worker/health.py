@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from windlass.clock import Clock
+from windlass.worker.children.tree import resident
 from windlass.worker.parts import Parts
 
 # So long may the store stay away, or a claim take, before somebody should know.
@@ -29,6 +30,8 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     # Outcomes that wait to be written, and seconds since the last beat that the store confirmed.
     unsettled: int = 0
     beat_age: float = 0.0
+    # Of its process and those below it, as far as the system tells.
+    resident_bytes: int | None = None
 
 
 def examine(parts: Parts, clock: Clock, *, begun: bool) -> Health:
@@ -47,6 +50,7 @@ def examine(parts: Parts, clock: Clock, *, begun: bool) -> Health:
         late=parts.settler.late,
         unsettled=parts.settler.backlog,
         beat_age=round(max(0.0, clock.uptime() - parts.standing.sent), 3),
+        resident_bytes=resident(parts.standing.place.pid),
     )
 
 

@@ -27,7 +27,7 @@ from windlass.wakeup.protocol import Wakeup
 from windlass.worker.budget import SHARE_OF_MACHINE, Budget, machine_memory
 from windlass.worker.caller import Caller
 from windlass.worker.children.children import Children
-from windlass.worker.children.tree import Marks
+from windlass.worker.children.tree import Marks, resident
 from windlass.worker.claimer import Claimer
 from windlass.worker.gates import Gates
 from windlass.worker.guard import Guard
@@ -242,6 +242,7 @@ class Parts:
             failed=self.settler.failed,
             late=self.settler.late,
             deaf=self._wakeup.deaf,
+            resident_bytes=resident(self.standing.place.pid),
         )
 
     def _info(self, worker: str) -> WorkerInfo:

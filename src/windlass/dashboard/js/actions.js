@@ -47,7 +47,7 @@ export function actOnMany({ verb, filter, title, limit = null, rate = "", then }
     ...(most && { limit: Number(most) }),
     ...(pace && { rate: Number(pace) }),
   });
-  const count = async (values) => (await api.post("/jobs/actions", { ...form(values), rate: undefined, dry_run: true })).matched;
+  const count = (values) => api.post("/jobs/actions", { ...form(values), rate: undefined, dry_run: true });
   ask({
     title: title ?? `${TITLES[verb]} all of these?`,
     text: EXPLAINED[verb].replace("The job is", "Jobs are").replace("The job goes", "They go").replace("The job runs", "They run"),
@@ -60,9 +60,9 @@ export function actOnMany({ verb, filter, title, limit = null, rate = "", then }
     yes: VERBS[verb].yes,
     danger: VERBS[verb].danger,
     async preview(values) {
-      const matched = await count(values);
-      const takes = values.rate && matched ? `, in about ${span(matched / Number(values.rate))}` : "";
-      return [el.b({ "data-count": matched }, plural(matched, "job")), ` will be ${VERBS[verb].done}${takes}`];
+      const found = await count(values);
+      const takes = values.rate && found.matched ? `, in ${found.at_least ? "more than" : "about"} ${span(found.matched / Number(values.rate))}` : "";
+      return [el.b({ "data-count": found.matched }, many(found)), ` will be ${VERBS[verb].done}${takes}`];
     },
     async run(values, { signal, progress }) {
       const before = await count(values);
@@ -71,12 +71,12 @@ export function actOnMany({ verb, filter, title, limit = null, rate = "", then }
       const watchOn = async () => {
         const left = await count({ ...values, limit: "" }).catch(() => null);
         if (watch === null) return;
-        if (left !== null) progress(`${number(left)} still match; closing this stops it`);
+        if (left !== null) progress(`${many(left)} still to go; closing this stops it`);
         watch = setTimeout(watchOn, 1500);
       };
       watch = setTimeout(watchOn, 1500);
       try {
-        progress(`${plural(before, "job")} to go; closing this stops it`);
+        progress(`${many(before)} to go; closing this stops it`);
         return told(await api.post("/jobs/actions", form(values), signal), verb);
       } finally {
         clearTimeout(watch);
@@ -86,6 +86,9 @@ export function actOnMany({ verb, filter, title, limit = null, rate = "", then }
     },
   });
 }
+
+// A count that was not over in time says so.
+const many = ({ matched, at_least: more }) => `${more ? "at least " : ""}${plural(matched, "job")}`;
 
 function told(done, verb) {
   const parts = [`${plural(done.done, "job")} ${VERBS[verb].done}`];

@@ -3,6 +3,7 @@
 import * as api from "./api.js";
 import { el, patch } from "./dom.js";
 import { serverSays } from "./format.js";
+import { icon } from "./icons.js";
 import { shortcuts } from "./keys.js";
 import { connect, disconnect, forget, live, on, WORDS } from "./live.js";
 import audit from "./pages/audit.js";
@@ -62,7 +63,6 @@ function show() {
   const here = where();
   const found = allowed().find((each) => each.path === here.path);
   drawTop(found);
-  document.title = found ? `${here.name ? `${here.name.slice(0, 13)} · ` : ""}${found.name} · Windlass` : "Windlass";
   patch(main, loading());
   window.scrollTo(0, 0);
   if (!found) {
@@ -135,8 +135,13 @@ function context(main, here, signal) {
 
 let shown = "";
 
+const troubled = () => live.stats?.verdict?.state === "trouble";
+
 function drawTop(found) {
   const [word, told] = WORDS[live.state];
+  const { name } = where();
+  // Whoever has the page in one of many tabs sees there that something is wrong.
+  document.title = `${troubled() ? "(!) " : ""}${found ? `${name ? `${name.slice(0, 13)} · ` : ""}${found.name} · ` : ""}Windlass`;
   const dead = live.stats?.counts?.dead;
   patch(
     document.getElementById("top"),
@@ -147,7 +152,9 @@ function drawTop(found) {
         allowed().map((each) =>
           el.a(
             { href: `#/${each.path}`, "aria-current": each === found ? "page" : null, title: `g ${each.key}` },
-            each.name,
+            icon(each.path),
+            el.span({ class: "name" }, each.name),
+            each.path === "overview" && troubled() ? el.span({ class: "count", title: live.stats.verdict.sentence }, "!") : null,
             each.path === "dead" && dead ? el.span({ class: "count", "data-live": "dead" }, dead > 999 ? "999+" : dead) : null,
           ),
         ),
@@ -155,8 +162,8 @@ function drawTop(found) {
     el.div(
       { class: "top-end" },
       found !== null && api.may("see") && el.span({ class: `connection ${live.state}`, role: "status", title: told }, el.i({ "aria-hidden": "true" }), word),
-      button("?", help, { kind: "quiet small", title: "Keys", "aria-label": "Keyboard shortcuts" }),
-      button(isDark() ? "☀" : "☾", switchTheme, { kind: "quiet small", title: "Light or dark", "aria-label": "Switch between light and dark" }),
+      button(icon("keys"), help, { kind: "quiet small", title: "Keys", "aria-label": "Keyboard shortcuts" }),
+      button(icon(isDark() ? "light" : "dark"), switchTheme, { kind: "quiet small", title: "Light or dark", "aria-label": "Switch between light and dark" }),
       api.session.locked && api.session.known &&
         el.span({ class: "who" }, api.session.name, button("Log out", async () => { await api.logOut(); forget(); show(); }, { kind: "quiet small" })),
     ),
@@ -166,7 +173,7 @@ function drawTop(found) {
 
 // On a phone the pages stand in a row: the open one is in sight, also when the count has made another one wider.
 function bringIntoSight(found, dead) {
-  const drawn = `${found?.path} ${Boolean(dead)}`;
+  const drawn = `${found?.path} ${Boolean(dead)} ${troubled()}`;
   const row = document.querySelector("nav");
   const link = row?.querySelector("[aria-current]");
   if (drawn === shown || !link) return;

@@ -1,11 +1,10 @@
 // How do numbers become pictures? SVG made by hand: lines over time, and sparklines.
 
-import { el, svg } from "./dom.js";
+import { el, patch, svg } from "./dom.js";
 import { clock, moment, short, span } from "./format.js";
 
 const WIDE = 640;
 const HIGH = 170;
-const LEFT = 44;
 const BOTTOM = 20;
 const TOP = 8;
 
@@ -22,13 +21,14 @@ const axisLabel = { count: short, rate: short, seconds: span };
 export function lineChart({ title, unit = "count", times, series, note }) {
   const most = Math.max(0, ...series.flatMap((each) => each.values.filter((value) => value !== null)));
   const top = roundUp(most);
-  const x = (index) => LEFT + ((WIDE - LEFT - 6) * index) / Math.max(1, times.length - 1);
+  const x = (index) => (WIDE * index) / Math.max(1, times.length - 1);
   const y = (value) => TOP + (HIGH - TOP - BOTTOM) * (1 - value / top);
   const label = axisLabel[unit];
   const empty = !series.some((each) => each.values.some((value) => value));
   const spoken = series.map((each) => `${each.name} ${label(latest(each.values))}`).join(", ");
+  const point = (event) => showTip(event, { times, series, label });
   return el.figure(
-    { class: "chart" },
+    { class: `chart${empty ? " nothing" : ""}` },
     el.figcaption(
       el.span({ class: "chart-title" }, title),
       el.span(
@@ -38,14 +38,14 @@ export function lineChart({ title, unit = "count", times, series, note }) {
     ),
     el.div(
       { class: "plot" },
-      svg.svg(
-        { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": `${title}: ${spoken}`, preserveAspectRatio: "none" },
-        [0, 0.5, 1].map((share) => svg.line({ class: "grid", x1: LEFT, x2: WIDE - 6, y1: y(top * share), y2: y(top * share) })),
-        series.map((each) => line(each, x, y)),
-      ),
       el.div(
         { class: "axis-y", "aria-hidden": "true" },
-        [1, 0.5, 0].map((share) => el.span(share && empty ? "" : label(top * share))),
+        [1, 0.5, 0].map((share) => el.span(empty ? "" : label(top * share))),
+      ),
+      svg.svg(
+        { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": `${title}: ${spoken}`, preserveAspectRatio: "none", onpointermove: empty ? undefined : point, onpointerleave: hideTip },
+        (empty ? [0] : [0, 0.5, 1]).map((share) => svg.line({ class: "grid", x1: 0, x2: WIDE, y1: y(top * share), y2: y(top * share) })),
+        !empty && series.map((each) => line(each, x, y)),
       ),
       el.div({ class: "axis-x", "aria-hidden": "true" }, axis(times).map((text) => el.span(text))),
     ),
@@ -56,7 +56,7 @@ export function lineChart({ title, unit = "count", times, series, note }) {
 function axis(times) {
   if (times.length < 2) return [];
   const long = Date.parse(last(times)) - Date.parse(times[0]) > 36 * 3600e3;
-  const tell = (iso) => (long ? moment(iso).slice(5, 16) : clock(iso).slice(0, 5));
+  const tell = (iso) => (long ? moment(iso).slice(5, 10) : clock(iso).slice(0, 5));
   return [times[0], times[Math.floor(times.length / 2)], last(times)].map(tell);
 }
 
@@ -86,6 +86,47 @@ function line({ kind, values }, x, y) {
 
 const last = (list) => list[list.length - 1];
 const latest = (values) => values.findLast((value) => value !== null) ?? 0;
+
+// --- what was it then? --------------------------------------------------------------------------
+
+const tip = { box: null, line: null };
+
+// The values at the moment under the pointer, beside it; not a part of the page, which is drawn anew all the time.
+function showTip(event, { times, series, label }) {
+  const area = event.currentTarget.getBoundingClientRect();
+  const index = Math.round(((event.clientX - area.left) / area.width) * (times.length - 1));
+  if (!(index >= 0 && index < times.length)) return hideTip();
+  tip.box ??= document.body.appendChild(el.div({ class: "tip", "aria-hidden": "true" }));
+  tip.line ??= document.body.appendChild(el.div({ class: "tip-line", "aria-hidden": "true" }));
+  patch(
+    tip.box,
+    el.b(moment(times[index]).slice(0, 16)),
+    series.map((each) => el.span({ class: `key series-${each.kind}` }, el.i(), each.name, " ", el.b(each.values[index] === null ? "–" : label(each.values[index])))),
+  );
+  const at = area.left + (area.width * index) / Math.max(1, times.length - 1);
+  const place = { "--x": at, "--y": area.top, "--high": area.height * (1 - BOTTOM / HIGH) };
+  for (const part of [tip.box, tip.line]) {
+    part.classList.toggle("left", at > innerWidth - 200);
+    part.classList.add("shown");
+    for (const [name, value] of Object.entries(place)) part.style.setProperty(name, `${value}px`);
+  }
+}
+
+function hideTip() {
+  tip.box?.classList.remove("shown");
+  tip.line?.classList.remove("shown");
+}
+addEventListener("hashchange", hideTip);
+addEventListener("scroll", hideTip, { passive: true });
+
+// How a number has come to where it is, behind it.
+export function trend(values) {
+  const known = values.map((value) => value ?? 0);
+  const most = Math.max(...known, 1e-9);
+  if (known.length < 2 || !known.some(Boolean)) return null;
+  const points = known.map((value, index) => `${((100 * index) / (known.length - 1)).toFixed(1)} ${(24 - (20 * value) / most).toFixed(1)}`);
+  return svg.svg({ class: "trend", viewBox: "0 0 100 24", "aria-hidden": "true", preserveAspectRatio: "none" }, svg.path({ d: `M0 24L${points.join("L")}L100 24Z` }));
+}
 
 // Bars without axes, for a row of a table.
 export function sparkline(values, label) {

@@ -65,3 +65,4 @@ export function bytes(value) {
 
 export const percent = (share) => (share === null || Number.isNaN(share) ? "–" : `${trim(share * 100)}%`);
 export const plural = (count, one, many = `${one}s`) => `${number(count)} ${count === 1 ? one : many}`;
+export const titled = (word) => word.charAt(0).toUpperCase() + word.slice(1);

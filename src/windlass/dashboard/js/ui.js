@@ -16,7 +16,8 @@ const TONES = {
 export const badge = (word, tone = TONES[word] ?? "calm") => el.span({ class: `badge ${tone}` }, word);
 export const stateOf = (job) => badge(job.view ?? job.state);
 export const time = (iso) => (iso ? el.time({ datetime: iso, title: moment(iso) }, ago(iso)) : "–");
-export const link = (href, ...what) => el.a({ href }, ...what);
+// A number of a table: what is not there stands back.
+export const count = (value) => (value ? number(value) : el.span({ class: "zero" }, number(value)));
 export const code = (text) => el.code(text);
 export const jobLink = (id, text = id.slice(0, 8) + "…" + id.slice(-4)) => el.a({ href: `#/jobs/${encodeURIComponent(id)}`, class: "mono", title: id }, text);
 export const typeLink = (name) => el.a({ href: `#/types/${encodeURIComponent(name)}` }, name);

@@ -61,15 +61,3 @@ class ActionForm(WhyForm, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=1_000_000_000)] | None = None
     rate: Annotated[float, Meta(ge=0.01, le=1_000_000, description="Jobs per second.")] | None = None
     confirm: _Confirm = False
-
-
-class BulkDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the jobs that a filter chose."""
-
-    verb: Verb
-    dry_run: bool
-    matched: int
-    done: int
-    asked: int
-    refused: int
-    refusals: list[str]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
+from windlass.ops import TypeStatus
 from windlass.server.schemas import WhyForm
 from windlass.store.flow import BreakerState
 
@@ -50,15 +50,6 @@ class SettingsDocument(msgspec.Struct, frozen=True, kw_only=True):
     settings: list[SettingDocument]
 
 
-class PauseDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A type that nobody claims from: by whom, why and since when."""
-
-    type: str
-    by: str
-    why: str
-    at: datetime
-
-
 class ResumedDocument(msgspec.Struct, frozen=True, kw_only=True):
     """A type whose jobs start again; not `resumed`: it was not paused."""
 
@@ -66,52 +57,7 @@ class ResumedDocument(msgspec.Struct, frozen=True, kw_only=True):
     resumed: bool
 
 
-class BreakerDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A circuit breaker: since when, by whom and why it is as it is, and when the next job may try."""
-
-    name: str
-    open: bool
-    by_hand: bool
-    at: datetime
-    by: str
-    why: str
-    probe_at: datetime | None
-
-
-class RateDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """So many starts in so many seconds; `burst`: so many at once (0: as the rate says)."""
-
-    count: int
-    seconds: int
-    burst: int
-
-
-class LimitDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What may run at once, and how often it may start, over all workers; null: any number."""
-
-    concurrency: int | None
-    rate: RateDocument | None
-    per_tenant: int | None
-
-
-class TypeDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A type: what its code says, what holds for its jobs, what holds them back, and where they stand."""
-
-    name: str
-    known: bool
-    schema_version: int
-    options: dict[str, Any]
-    effective: dict[str, Any]
-    counts: dict[str, int]
-    oldest_due: float | None
-    workers: int
-    paused: PauseDocument | None
-    breaker: BreakerDocument | None
-    limit: LimitDocument
-    limit_key: str | None
-
-
 class TypesDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Every type that is registered or has jobs."""
 
-    types: list[TypeDocument]
+    types: list[TypeStatus]

@@ -20,6 +20,7 @@ from windlass.store.keeping import StoreStatus
 from windlass.store.protocol import Acted, Enqueued, Filter, Page
 
 T = TypeVar("T")
+Query = Mapping[str, str | list[str]]
 _MOST_AT_ONCE = 100
 
 
@@ -185,7 +186,8 @@ class HttpStore:
             query["cursor"] = cursor
         if where.types:
             query["type"] = ",".join(where.types)
-        states = [state.value for state in where.states] or ([where.view] if where.view else [])
+        # A view is a part of its state, and stands for it.
+        states = [where.view] if where.view else [state.value for state in where.states]
         if states:
             query["state"] = ",".join(states)
         query |= {name: value for name in ("tenant", "key", "error") if (value := getattr(where, name))}
@@ -235,6 +237,10 @@ class HttpStore:
             archived=0,
         )
 
+    def ask(self, method: str, *path: str, query: Query | None = None, body: object = None) -> Any:
+        """What the server says to a question of the API, as plain values."""
+        return self._read(self._wire.ask(method, *path, query=query, body=body), Any)
+
     def close(self) -> None:
         """Let go of the connections."""
         self._wire.close()
@@ -257,7 +263,7 @@ class HttpStore:
 
 
 def _refuse(what: str) -> NoReturn:
-    raise Refused(f"{what} needs the store itself: over HTTP a queue produces, looks and cancels")
+    raise Refused(f"{what} needs the store itself, and this is a server: run it where the store is")
 
 
 def _form(new: NewJob) -> dict[str, Any]:

@@ -8,5 +8,6 @@ update windlass.workers
        done = :done,
        failed = :failed,
        late = :late,
-       deaf = :deaf
+       deaf = :deaf,
+       resident_bytes = :resident_bytes
  where id = :id and state in ('running', 'draining');

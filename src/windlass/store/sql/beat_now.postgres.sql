@@ -8,5 +8,6 @@ update windlass.workers
        done = :done,
        failed = :failed,
        late = :late,
-       deaf = cast(cast(:deaf as boolean) as integer)
+       deaf = cast(cast(:deaf as boolean) as integer),
+       resident_bytes = cast(:resident_bytes as bigint)
  where id = :id and state in ('running', 'draining');

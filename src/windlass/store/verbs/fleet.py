@@ -50,6 +50,7 @@ def beat(tx: Tx, worker: str, vitals: Vitals) -> bool:
             failed=vitals.failed,
             late=vitals.late,
             deaf=vitals.deaf,
+            resident_bytes=vitals.resident_bytes,
             now=tx.now,
         )
     )

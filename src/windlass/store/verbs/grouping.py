@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from windlass.clock import from_micros, to_micros
 from windlass.store import rows
 from windlass.store.examining import MOST_DEAD, POINTS, DeadGroup, DeadGroups
+from windlass.store.verbs.searching import EXACTLY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,4 +79,5 @@ def _group(key: tuple[str, str], died: Sequence[_Died], now: int) -> DeadGroup:
         message=last.message,
         spark=tuple(spark),
         step=timedelta(microseconds=step),
+        match=f"{EXACTLY}{error}",
     )

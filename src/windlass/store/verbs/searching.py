@@ -11,7 +11,7 @@ from windlass.clock import span
 from windlass.errors import InvalidValue
 from windlass.job import LIVE, View
 from windlass.store import rows
-from windlass.store.protocol import Filter, Page
+from windlass.store.protocol import Counted, Filter, Page
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,13 +37,8 @@ def find(tx: Tx, where: Filter, limit: int, cursor: str | None, window: int | No
     if not 1 <= limit <= MOST:
         raise InvalidValue("limit", limit, f"between 1 and {MOST}")
     values: dict[str, object] = {"before": _decode(cursor), "limit": limit + 1, "now": tx.now}
-    clauses = _clauses(tx, where, values)
-    floor = None
-    if window is not None:
-        floor = _floor(tx, _decode(cursor), window)
-        clauses += "" if floor is None else " and seq >= :floor"
-        values |= {} if floor is None else {"floor": floor}
-    found = tx.search(_parts(where), clauses, values)
+    floor = None if window is None else _floor(tx, _decode(cursor), window)
+    found = tx.search(_parts(where), _clauses(tx, where, values, floor), values)
     jobs = [rows.found_job(row) for row in found[:limit]]
     if len(found) > limit:
         return Page(jobs, _encode(jobs[-1].seq))
@@ -62,8 +57,16 @@ def _floor(tx: Tx, before: int, window: int) -> int | None:
 def count(tx: Tx, where: Filter, limit: int) -> int:
     """How many jobs match, counted up to `limit`."""
     values: dict[str, object] = {"before": _FROM_THE_TOP, "limit": limit, "now": tx.now}
-    clauses = _clauses(tx, where, values)
-    return tx.count(_parts(where), clauses, values)
+    return tx.count(_parts(where), _clauses(tx, where, values), values)
+
+
+def count_next(tx: Tx, where: Filter, cursor: str | None, window: int) -> Counted:
+    """How many of the next so many numbers match."""
+    before = _decode(cursor)
+    floor = _floor(tx, before, window)
+    values: dict[str, object] = {"before": before, "limit": window, "now": tx.now}
+    found = tx.count(_parts(where), _clauses(tx, where, values, floor), values)
+    return Counted(found, None if floor is None else _encode(floor))
 
 
 def _parts(where: Filter) -> list[str]:
@@ -76,8 +79,12 @@ def _parts(where: Filter) -> list[str]:
     return ["find_live"] * any(live) + ["find_ended"] * (not all(live))
 
 
-def _clauses(tx: Tx, where: Filter, values: dict[str, object]) -> str:
-    return "".join(f" and {clause}" for clause in _each_clause(tx, where, values))
+def _clauses(tx: Tx, where: Filter, values: dict[str, object], floor: int | None = None) -> str:
+    clauses = "".join(f" and {clause}" for clause in _each_clause(tx, where, values))
+    if floor is None:
+        return clauses
+    values["floor"] = floor
+    return f"{clauses} and seq >= :floor"
 
 
 def _each_clause(tx: Tx, where: Filter, values: dict[str, object]) -> Iterator[str]:

@@ -61,6 +61,11 @@ def usage(root: int) -> Usage:
     return Usage(resident, cpu)
 
 
+def resident(root: int) -> int | None:
+    """Bytes of memory that a process and its descendants take now; None where the system does not tell."""
+    return usage(root).resident or None
+
+
 def shared_out(root: int) -> int:
     """Bytes of memory as `usage`, but what several processes share counts once. Costs more to read."""
     total = 0

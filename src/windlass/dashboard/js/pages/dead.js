@@ -6,13 +6,13 @@ import { sparkline } from "../chart.js";
 import { el } from "../dom.js";
 import { number, plural } from "../format.js";
 import { quoted } from "../query.js";
-import { button, empty, jobLink, table, time, typeLink } from "../ui.js";
+import { button, empty, explainError, jobLink, note, table, time, typeLink } from "../ui.js";
 
 const A_FEW = 5;
 
 export default function dead(context) {
   const only = context.query.get("type");
-  const state = { groups: null, capped: false };
+  const state = { groups: null, capped: false, tracebacks: {} };
   // Every few seconds, and not with every job that dies: to group them is to read thousands.
   const look = context.refresh(async () => {
     Object.assign(state, await api.get("/dlq/groups", only ? { type: only } : {}, context.signal));
@@ -21,6 +21,26 @@ export default function dead(context) {
   // What finds exactly the jobs of a group, for actions and as a line for the list.
   const filterOf = (group) => ({ state: ["dead"], type: [group.type], error: group.match });
   const lineOf = (group) => `state:dead type:${group.type} error:${quoted(group.match)}`;
+
+  // Of the newest one, when somebody wants to see it.
+  async function readTraceback({ sample }) {
+    if (sample in state.tracebacks) return;
+    state.tracebacks[sample] = "Loading…";
+    try {
+      const { history } = await api.get(api.at("jobs", sample), {}, context.signal);
+      state.tracebacks[sample] = history?.findLast((attempt) => attempt.error)?.error.traceback || "It has none";
+    } catch (error) {
+      delete state.tracebacks[sample];
+      note(explainError(error), "bad");
+    }
+    draw();
+  }
+  const traceback = (group) =>
+    el.details(
+      { ontoggle: (event) => event.target.open && readTraceback(group) },
+      el.summary(el.span({ class: "error-text", title: group.error }, group.error.split(".").pop()), group.message && el.span({ class: "muted said" }, group.message)),
+      group.sample in state.tracebacks && el.pre({ class: "traceback", tabindex: "0", "aria-label": "Traceback" }, state.tracebacks[group.sample]),
+    );
 
   function act(group, verb, more = {}) {
     actOnMany({ verb, filter: filterOf(group), then: look, ...more });
@@ -40,7 +60,7 @@ export default function dead(context) {
       "Dead letters by type and error",
       [
         { name: "Type", cell: (group) => typeLink(group.type) },
-        { name: "Error", cell: (group) => el.div(el.div({ class: "error-text", title: group.error }, group.error.split(".").pop()), group.message && el.div({ class: "muted clip" }, group.message)) },
+        { name: "Error", class: "story-of", cell: traceback },
         { name: "Jobs", class: "number", cell: (group) => el.a({ href: `#/jobs?q=${encodeURIComponent(lineOf(group))}` }, number(group.count)) },
         { name: "Seen", cell: (group) => el.div({ class: "nowrap" }, el.div("last ", time(group.last)), el.div({ class: "muted" }, "first ", time(group.first))) },
         { name: "Over time", cell: (group) => sparkline(group.spark, `Deaths over time: ${group.spark.join(", ")}`) },

@@ -4,7 +4,7 @@ import { actOn, TITLES } from "../actions.js";
 import * as api from "../api.js";
 import { el } from "../dom.js";
 import { parse, write } from "../exact.js";
-import { ago, ageOf, moment, plural, span } from "../format.js";
+import { ago, ageOf, moment, plural, span, titled } from "../format.js";
 import { ask, badge, button, code, facts, jobLink, panel, stateOf, time, tree, typeLink, WHY } from "../ui.js";
 
 const NEVER = "9999";
@@ -174,12 +174,12 @@ function runNow(job, then) {
 
 // What happened, in order; what comes next is last.
 function story(job) {
-  const attempts = (job.history ?? []).map((attempt) => ({ at: attempt.started_at, what: attemptStep(attempt) }));
+  const attempts = (job.history ?? []).map((attempt, index, all) => ({ at: attempt.started_at, what: attemptStep(attempt, index === all.length - 1) }));
   const changes = (job.changes ?? []).map((change) => ({ at: change.at, what: changeStep(change) }));
   const steps = [{ at: job.created_at, what: created(job) }, ...attempts, ...changes].sort((a, b) => Date.parse(a.at) - Date.parse(b.at));
   if (job.state === "processing" && job.started_at) steps.push({ at: job.started_at, what: [el.b("Runs"), ` as attempt ${job.attempts} on `, code(job.worker), ` for ${span(ageOf(job.started_at))}`], tone: "run" });
   if (job.view === "scheduled" || job.view === "retrying") steps.push({ at: job.run_at, what: [el.b(job.view === "retrying" ? "Next attempt" : "Runs"), ` ${ago(job.run_at)}`], tone: "next" });
-  if (["completed", "dead", "cancelled", "discarded"].includes(job.state)) steps.push({ at: job.finished_at ?? job.updated_at, what: el.b({ class: job.state }, job.state), tone: job.state });
+  if (["completed", "dead", "cancelled", "discarded"].includes(job.state)) steps.push({ at: job.finished_at ?? job.updated_at, what: el.b({ class: job.state }, titled(job.state)), tone: job.state });
   return el.ol(
     { class: "story" },
     steps.map((step, index) => {
@@ -196,18 +196,19 @@ function story(job) {
 
 const created = (job) => [el.b("Enqueued"), job.caller && [" by ", job.caller], job.tenant && [" for ", job.tenant], ` with priority ${job.priority}`];
 
-function attemptStep(attempt) {
+function attemptStep(attempt, last) {
   const took = attempt.seconds ?? (Date.parse(attempt.finished_at) - Date.parse(attempt.started_at)) / 1000;
   const { error, output } = attempt;
   return [
     el.p(el.b(`Attempt ${attempt.number}`), " ", badge(attempt.outcome, error ? "bad" : "good"), ` after ${span(took)} on `, el.span({ class: "mono" }, attempt.worker)),
     error && el.p({ class: "error-text" }, el.b(error.class ?? error.reason), ": ", error.message),
-    error?.traceback && el.details({ open: true }, el.summary("Traceback"), el.pre({ class: "traceback", tabindex: "0", "aria-label": "Traceback" }, error.traceback)),
+    error?.traceback && el.details({ open: last }, el.summary("Traceback"), el.pre({ class: "traceback", tabindex: "0", "aria-label": "Traceback" }, error.traceback)),
     output && el.details(el.summary(`Output${output.exit_code === null || output.exit_code === undefined ? "" : `, exit code ${output.exit_code}`}`), output.stdout && el.pre({ tabindex: "0" }, output.stdout), output.stderr && el.pre({ class: "error-text", tabindex: "0" }, output.stderr)),
   ];
 }
 
+const DONE = { replay: "Replayed", edit: "Changed", cancel: "Cancelled", bury: "Buried", discard: "Discarded" };
 const changeStep = (change) => [
-  el.p(el.b(change.verb), change.by && [" by ", change.by], change.why && [": ", change.why]),
+  el.p(el.b(DONE[change.verb] ?? change.verb), change.by && [" by ", change.by], change.why && [": ", change.why]),
   change.before && el.details(el.summary("The payload before"), tree(change.before)),
 ];

@@ -1,17 +1,19 @@
 // Is all well, and if not: what is wrong, and for how long?
 
 import * as api from "../api.js";
-import { gauge, lineChart, sparkline } from "../chart.js";
+import { gauge, lineChart, sparkline, trend } from "../chart.js";
 import { el } from "../dom.js";
-import { ageOf, number, percent, serverSays, short, span } from "../format.js";
+import { pauseButton, setBreaker, setLimits, stateOfType } from "../flow.js";
+import { ageOf, bytes, number, percent, serverSays, short, span } from "../format.js";
+import { icon } from "../icons.js";
 import { live } from "../live.js";
-import { badge, command, empty, jobLink, oldest, panel, table, time, typeLink } from "../ui.js";
+import { badge, button, command, count, empty, jobLink, oldest, panel, table, time, typeLink } from "../ui.js";
 
 const RANGES = [["1h", 3600, "minute"], ["6h", 6 * 3600, "minute"], ["24h", 86400, "hour"], ["7d", 7 * 86400, "hour"]];
 
 export default function overview(context) {
-  const state = { stats: null, workers: [], history: null, range: context.query.get("range") ?? "1h" };
-  const draw = () => state.stats && context.show(view(state, choose));
+  const state = { stats: null, workers: [], failures: [], looked: "", history: null, range: context.query.get("range") ?? "1h" };
+  const draw = () => state.stats && context.show(view(state, choose, look));
   function choose(range) {
     state.range = range;
     history.replaceState(null, "", `#/overview?range=${range}`);
@@ -23,9 +25,9 @@ export default function overview(context) {
     state.history = await api.get("/stats/history", { from, step }, context.signal);
   }
   const look = context.refresh(async () => {
-    const [stats, { workers }] = await Promise.all([api.get("/stats", {}, context.signal), api.get("/workers", {}, context.signal), readHistory()]);
+    const [stats, { workers }, { jobs }] = await Promise.all([api.get("/stats", {}, context.signal), api.get("/workers", {}, context.signal), api.get("/failures", { limit: MOST_FAILURES }, context.signal), readHistory()]);
     serverSays(stats.now);
-    Object.assign(state, { stats, workers });
+    Object.assign(state, { stats, workers, failures: jobs, looked: new Date().toISOString() });
     draw();
   }, 5);
   // Counts change at once; ages and history with the next look.
@@ -45,15 +47,16 @@ export default function overview(context) {
   });
 }
 
-function view(state, choose) {
+function view(state, choose, look) {
   const { stats } = state;
+  const past = fromHistory(state.history);
   return [
     el.h1({ class: "hidden" }, "Overview"),
-    verdict(stats),
-    tiles(stats),
-    charts(state, choose),
+    verdict(stats, look),
+    tiles(stats, past),
+    charts(past, state.range, choose),
     panel(["Types", el.a({ href: "#/types" }, "All about types")], types(state)),
-    el.div({ class: "columns" }, panel("Priority bands", bands(stats)), panel(["Workers", el.a({ href: "#/workers" }, "All workers")], workers(state.workers)), panel("Newest failures", failures())),
+    el.div({ class: "columns" }, el.div(panel("Priority bands", bands(stats)), panel(["Workers", el.a({ href: "#/workers" }, "All workers")], workers(state.workers))), panel("Newest failures", failures(state))),
   ];
 }
 
@@ -62,64 +65,84 @@ function view(state, choose) {
 const CAUSES = {
   no_worker: "no worker", unserved: "not served", dependency: "dependency down", poison: "failing jobs", paused: "paused", held: "limit",
   stopped: "stopped", not_promoted: "not let in", mismatch: "not done", unverified: "not verified", starved: "starved",
-  too_few_workers: "too few workers", idle: "workers idle", stuck: "stuck", backlog: "backlog", silent: "worker silent", dead: "dead letters",
+  too_few_workers: "too few workers", idle: "workers idle", stuck: "stuck", backlog: "backlog", silent: "worker silent", deaf: "not notified",
+  schedule: "schedule", dead: "dead letters",
 };
 
-function verdict({ verdict: told, warnings }) {
-  if (!told) return el.div({ class: "verdict notice" }, warnings[0] ?? "Healthy");
+function verdict({ verdict: told, types }, look) {
   // The worst is the headline; the others stand below it.
   const [first, ...others] = told.state === "trouble" ? told.findings : [null, ...told.findings];
   const title = { healthy: "Healthy", notice: "Healthy", trouble: "Trouble" }[told.state];
   return el.section(
     { class: `verdict ${told.state}`, "aria-label": "Verdict", "data-state": told.state, "data-cause": first?.cause },
-    el.p(
-      { class: "sentence", role: "status" },
-      el.span({ class: "mark", "aria-hidden": "true" }),
-      el.span(el.span({ class: "hidden" }, `${title}. `), el.strong(told.sentence), told.since && el.span({ class: "since" }, " for ", el.time({ datetime: told.since }, lasting(told.since)))),
+    el.div(
+      { class: "headline" },
+      el.span({ class: "mark" }, icon(first ? "bad" : "good")),
+      el.div(
+        el.p({ class: "sentence", role: "status" }, el.span({ class: "hidden" }, `${title}. `), el.strong(told.sentence)),
+        first && el.p({ class: "remedy" }, badge(CAUSES[first.cause] ?? first.cause, "bad"), told.since && el.span({ class: "since" }, "for ", el.time({ datetime: told.since }, lasting(told.since))), remedy(first, types, look)),
+      ),
     ),
-    first && el.p({ class: "remedy" }, badge(CAUSES[first.cause] ?? first.cause, "bad"), remedy(first)),
     others.length > 0 &&
       el.ul(
-        others.slice(0, 8).map((each) =>
+        others.slice(0, MOST_FOUND).map((each) =>
           el.li(
             { "data-cause": each.cause },
             badge(CAUSES[each.cause] ?? each.cause, each.grave ? "bad" : "calm"),
             el.span({ class: "found" }, each.sentence, each.since ? el.span({ class: "muted" }, ` · for ${lasting(each.since)}`) : null),
-            remedy(each),
+            remedy(each, types, look),
           ),
         ),
+        others.length > MOST_FOUND && el.li(el.span({ class: "muted found" }, `and ${number(others.length - MOST_FOUND)} more: windlass status`)),
       ),
   );
 }
 
+const MOST_FOUND = 8;
 const lasting = (since) => span(Math.max(1, Math.round(ageOf(since))));
-const remedy = (each) => el.span({ class: "mend" }, each.type ? el.a({ href: place(each) }, "look") : null, each.mend ? command(each.mend) : null);
+const remedy = (each, types, look) => el.span({ class: "mend" }, deed(each, types, look), each.type || each.cause === "dead" ? el.a({ href: place(each), class: "button small" }, "Look") : null, each.mend ? command(each.mend) : null);
+
+// The button that mends it, or keeps it from becoming worse, where there is one.
+function deed({ cause, type: name }, types, look) {
+  const type = types.find((each) => each.name === name);
+  if (!type || !api.may("operate")) return null;
+  if (type.paused) return pauseButton(type, look, "small", true);
+  if (type.breaker?.open) return button("Circuit breaker", () => setBreaker(type, look), { kind: "small primary" });
+  if (cause === "dependency" || cause === "poison") return pauseButton(type, look, "small", true);
+  if (cause === "held") return button("Limits", () => setLimits(type, look), { kind: "small primary" });
+  return null;
+}
 
 function place({ cause, type }) {
-  if (cause === "dead" || cause === "poison") return `#/dead?type=${encodeURIComponent(type)}`;
+  if (cause === "dead" || cause === "poison") return type ? `#/dead?type=${encodeURIComponent(type)}` : "#/dead";
   if (cause === "dependency") return `#/jobs?q=${encodeURIComponent(`type:${type} state:retrying`)}`;
   return `#/types/${encodeURIComponent(type)}`;
 }
 
 // --- numbers ------------------------------------------------------------------------------------
 
-function tiles(stats) {
+function tiles(stats, past) {
   const { counts, fleet } = stats;
   const jobs = (state) => `#/jobs?q=${encodeURIComponent(`state:${state}`)}`;
   const shown = [
-    ["Due", short(counts.due), jobs("due"), "due", counts.due],
-    ["Oldest wait", span(stats.oldest_due), jobs("due"), "oldest", null, stats.oldest_due > 60],
-    ["Running", short(counts.processing), jobs("processing"), "processing", counts.processing],
-    ["Slots busy", `${short(fleet.busy)} / ${short(fleet.slots)}`, "#/workers", "slots"],
-    ["Retrying", short(counts.retrying), jobs("retrying"), "retrying", counts.retrying],
-    ["Scheduled", short(counts.scheduled + counts.waiting), jobs("scheduled"), "scheduled", counts.scheduled],
-    ["Dead", short(counts.dead), "#/dead", "dead", counts.dead, counts.dead > 0],
-    ["Completed", `${short(counts.completed)}${stats.capped ? "+" : ""}`, jobs("completed"), "completed", counts.completed],
+    { id: "due", name: "Due", value: counts.due, href: jobs("due"), over: past.depth },
+    { id: "oldest", name: "Oldest wait", text: span(stats.oldest_due), href: jobs("due"), over: past.oldest, bad: stats.oldest_due > 60, value: stats.oldest_due },
+    { id: "processing", name: "Running", value: counts.processing, href: jobs("processing") },
+    { id: "slots", name: "Slots busy", text: `${short(fleet.busy)} / ${short(fleet.slots)}`, href: "#/workers", value: fleet.slots },
+    { id: "retrying", name: "Retrying", value: counts.retrying, href: jobs("retrying") },
+    { id: "scheduled", name: "Scheduled", value: counts.scheduled + counts.waiting, href: jobs("scheduled") },
+    { id: "dead", name: "Dead", value: counts.dead, href: "#/dead", bad: counts.dead > 0, over: past.dead },
+    { id: "completed", name: "Completed", value: counts.completed, text: `${short(counts.completed)}${stats.capped ? "+" : ""}`, href: jobs("completed"), over: past.completed },
   ];
   return el.div(
     { class: "tiles" },
-    shown.map(([name, value, href, id, exact, bad]) =>
-      el.a({ href, class: `tile${bad ? " bad" : ""}`, title: exact === null || exact === undefined ? null : number(exact) }, el.span({ class: "tile-name" }, name), el.span({ class: "tile-value", "data-live": id }, value)),
+    shown.map(({ id, name, value, text, href, over, bad }) =>
+      el.a(
+        { href, class: `tile${bad ? " bad" : value ? "" : " zero"}`, title: text ? null : number(value) },
+        over && trend(over),
+        el.span({ class: "tile-name" }, name),
+        el.span({ class: "tile-value", "data-live": id }, text ?? short(value)),
+      ),
     ),
   );
 }
@@ -133,30 +156,24 @@ function types({ stats, history }) {
     [
       { name: "Type", cell: (each) => typeLink(each.name) },
       { name: "State", cell: (each) => stateOfType(each) },
-      { name: "Due", class: "number", cell: (each) => number(each.counts.due) },
+      { name: "Due", class: "number", cell: (each) => count(each.counts.due) },
       { name: "Oldest", class: "number", cell: (each) => (each.oldest_due === null ? "–" : oldest(new Date(Date.parse(stats.now) - each.oldest_due * 1000).toISOString())) },
-      { name: "Running", class: "number", cell: (each) => number(each.counts.processing) },
-      { name: "Retrying", class: "number", cell: (each) => number(each.counts.retrying) },
-      { name: "Dead", class: "number", cell: (each) => (each.counts.dead ? el.a({ href: `#/dead?type=${encodeURIComponent(each.name)}`, class: "late" }, number(each.counts.dead)) : "0") },
-      { name: "Errors", class: "number", cell: (each) => percent(recent[each.name]?.errors ?? null) },
+      { name: "Running", class: "number", cell: (each) => count(each.counts.processing) },
+      { name: "Retrying", class: "number", cell: (each) => count(each.counts.retrying) },
+      { name: "Dead", class: "number", cell: (each) => (each.counts.dead ? el.a({ href: `#/dead?type=${encodeURIComponent(each.name)}`, class: "late" }, number(each.counts.dead)) : count(0)) },
+      { name: "Errors", class: "number", cell: (each) => el.span({ class: recent[each.name]?.errors > MANY_ERRORS ? "late" : "" }, percent(recent[each.name]?.errors ?? null)) },
       { name: "Completed", cell: (each) => (recent[each.name] ? sparkline(recent[each.name].completed, `Completed jobs of ${each.name} over time`) : "–") },
-      { name: "Workers", class: "number", cell: (each) => number(each.workers) },
+      { name: "Workers", class: "number", cell: (each) => count(each.workers) },
     ],
     rows,
     { key: (each) => each.name },
   );
 }
 
+const MANY_ERRORS = 0.2;
 const weight = ({ counts }) => counts.due + counts.processing * 10 + counts.retrying * 5 + counts.dead * 5;
 
-export function stateOfType(each) {
-  if (each.paused) return badge("paused");
-  if (each.breaker?.open) return badge("breaker open", "bad");
-  if (!each.workers && each.counts.due) return badge("no worker", "bad");
-  return badge(each.workers ? "open" : "no worker", each.workers ? "good" : "calm");
-}
-
-export function recentByType(history) {
+function recentByType(history) {
   return Object.fromEntries(
     history.series.map(({ type, points }) => {
       const sum = (name) => points.reduce((total, point) => total + (point[name] ?? 0), 0);
@@ -198,26 +215,35 @@ function workers(all) {
       { name: "Worker", cell: (each) => el.span({ title: each.id }, `${each.host} · ${each.pid}`) },
       { name: "Busy", cell: (each) => gauge(each.busy / each.slots, `${each.busy} of ${each.slots} slots busy`) },
       { name: "Slots", class: "number", cell: (each) => `${number(each.busy)} / ${number(each.slots)}` },
+      { name: "Memory", class: "number", cell: (each) => bytes(each.resident_bytes) },
       { name: "Beat", class: "number", cell: (each) => time(each.beat_at) },
     ],
     alive.slice(0, 8),
   );
 }
 
-function failures() {
-  if (!live.failures.length) return empty("None since this page was opened");
+// Those of the last look, and those that came since.
+function failures({ failures: seen, looked }) {
+  const shown = new Map(seen.map((each) => [each.id, { ...each, at: each.updated_at }]));
+  for (const each of live.failures.filter(({ at }) => at > looked)) shown.set(each.id, each);
+  if (!shown.size) return empty("Nothing has failed");
   return el.ul(
     { class: "failures" },
-    live.failures.slice(0, 8).map((each) =>
-      el.li({ key: `${each.id}${each.attempts}${each.state}` }, jobLink(each.id), " ", el.span(each.type), " ", el.span({ class: "muted clip" }, `${each.error?.class ?? each.error?.reason}: ${each.error?.message ?? ""}`)),
+    [...shown.values()].sort((a, b) => Date.parse(b.at) - Date.parse(a.at)).slice(0, MOST_FAILURES).map((each) =>
+      el.li(
+        { key: each.id },
+        el.span({ class: "failed" }, badge(each.state === "dead" ? "dead" : "retrying"), " ", jobLink(each.id, each.type), el.span({ class: "muted" }, time(each.at))),
+        el.span({ class: "muted clip" }, `${(each.error?.class ?? each.error?.reason ?? "").split(".").pop()}: ${each.error?.message ?? ""}`),
+      ),
     ),
   );
 }
 
+const MOST_FAILURES = 6;
+
 // --- over time ----------------------------------------------------------------------------------
 
-function charts({ history, range }, choose) {
-  const told = fromHistory(history);
+function charts(told, range, choose) {
   const note = "Nothing in this time";
   return el.section(
     { class: "panel", "aria-label": "Over time" },

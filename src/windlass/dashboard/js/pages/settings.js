@@ -3,7 +3,7 @@
 import * as api from "../api.js";
 import { el } from "../dom.js";
 import { Exact } from "../exact.js";
-import { moment, span } from "../format.js";
+import { moment, number, span } from "../format.js";
 import { ask, badge, button, command, empty, panel, table, time, WHY } from "../ui.js";
 
 export default function settings(context) {
@@ -18,11 +18,23 @@ export default function settings(context) {
   }, 10);
 }
 
-const written = (value) => (value === null || value === undefined ? "" : value instanceof Exact ? value.source : typeof value === "object" ? JSON.stringify(value) : String(value));
+// As it is typed.
+function written(value) {
+  if (value === null || value === undefined) return "";
+  if (value instanceof Exact) return value.source;
+  if (typeof value !== "object") return String(value);
+  return "seconds" in value ? `${value.count}/${PER[value.seconds] ?? `${value.seconds}s`}` : JSON.stringify(value);
+}
+
+const PER = { 1: "s", 60: "m", 3600: "h", 86400: "d" };
 
 // Durations are stored as seconds, which nobody reads well.
 const DURATION = /(^|\.)(timeout|base|cap|jitter|window|probe)$|^keep_/;
-const shown = ({ name, value }) => (DURATION.test(name) && typeof value === "number" ? el.span({ title: `${value} s` }, span(value)) : written(value));
+function shown({ name, value }) {
+  if (Array.isArray(value) && !value.length) return null;
+  if (typeof value !== "number") return written(value);
+  return DURATION.test(name) ? el.span({ title: `${value} s` }, span(value)) : number(value);
+}
 
 function list(all, look) {
   return table(
@@ -36,7 +48,8 @@ function list(all, look) {
         cell: (each) => [button("Set", () => edit(each, look), { kind: "small", "aria-label": `Set ${each.name}` }), each.stored && button("Reset", () => reset(each, look), { kind: "small", "aria-label": `Reset ${each.name}` })],
       },
     ].filter(Boolean),
-    all,
+    // What somebody has set comes first.
+    [...all].sort((a, b) => b.stored - a.stored),
     { key: (each) => each.name },
   );
 }

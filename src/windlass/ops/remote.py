@@ -1,0 +1,158 @@
+"""What can an operator see and do where only a server can be reached? The same verbs, asked of its API.
+
+What jobs tell of themselves comes through the store (`store/http`), as for producers. Whatever is not here
+needs the store itself, and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Protocol, TypeVar, cast
+
+import msgspec
+
+from windlass.errors import Refused
+from windlass.job import Job, JobState
+from windlass.ops.bulk import Verb
+from windlass.ops.explanation import Explanation
+from windlass.ops.local import Stop
+from windlass.ops.ops import Ops, Ties
+from windlass.ops.overview import Overview, TypeStatus, WorkerHealth
+from windlass.ops.signals import Signals
+from windlass.store.examining import DatabaseHealth, DeadGroups
+from windlass.store.flow import Pause
+from windlass.store.protocol import Acted, Filter, Store, WorkerInfo
+
+T = TypeVar("T")
+
+
+class Server(Protocol):
+    """What answers."""
+
+    def ask(
+        self, method: str, *path: str, query: Mapping[str, str | list[str]] | None = None, body: object = None
+    ) -> Any:
+        """What the API says, as plain values."""
+
+
+class RemoteOps(Ops):
+    """Ops over HTTP. In the records stands whose API key it was, whatever `by` says."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self._server = cast(Server, store)
+
+    # --- looking --------------------------------------------------------------------------------
+
+    def status(self) -> Overview:
+        """One look at jobs, types and workers, with what is wrong in words."""
+        return _read(self._server.ask("GET", "stats"), Overview)
+
+    def types(self) -> list[TypeStatus]:
+        """Every type that is registered or has jobs."""
+        return _read(self._server.ask("GET", "types")["types"], list[TypeStatus])
+
+    def signals(self) -> Signals:
+        """What a depth does not tell."""
+        return _read(self._server.ask("GET", "signals"), Signals)
+
+    def workers(self) -> list[WorkerHealth]:
+        """Every worker that has a row, newest first."""
+        now = self.now()
+        return [_worker(each, now) for each in self._server.ask("GET", "workers")["workers"]]
+
+    def ties(self, job: Job) -> Ties:
+        """What a job has to do with others, and how far it said that it had come."""
+        found = self._server.ask("GET", "jobs", job.id)
+        return _read({name: found[name] for name in ("progress", "batch", "waits_for")}, Ties)
+
+    def explain(self, name: str) -> Explanation:
+        """Why a job does not run, or what became of it, in one sentence."""
+        return _read(self._server.ask("GET", "jobs", name, "explain"), Explanation)
+
+    def dead_groups(self, types: Sequence[str] = ()) -> DeadGroups:
+        """The dead letters by type and error, the largest group first."""
+        return _read(self._server.ask("GET", "dlq", "groups", query={"type": list(types)}), DeadGroups)
+
+    def database(self) -> DatabaseHealth:
+        """How the database is."""
+        return _read(self._server.ask("GET", "database"), DatabaseHealth)
+
+    # --- doing ----------------------------------------------------------------------------------
+
+    def bury(self, name: str, *, by: str | None = None, why: str = "") -> Acted:  # noqa: ARG002 - the key tells
+        """Move a waiting job to the dead letters; a running one is stopped by its worker first."""
+        return self._done(name, "bury", why=why)
+
+    def discard(self, name: str, *, by: str | None = None, why: str = "") -> Acted:  # noqa: ARG002 - the key tells
+        """Close a dead job for good; its record stays until its retention ends."""
+        return self._done(name, "discard", why=why)
+
+    def replay(
+        self,
+        name: str,
+        *,
+        payload: Mapping[str, Any] | None = None,
+        confirm: bool = False,
+        by: str | None = None,  # noqa: ARG002 - the key tells
+        why: str = "",
+    ) -> Acted:
+        """Make a dead job pending again, with another payload if one is given."""
+        said = {} if payload is None else {"payload": payload}
+        return self._done(name, "replay", **said, confirm=confirm, why=why)
+
+    def pause(self, job_type: str, *, by: str | None = None, why: str = "") -> Pause:  # noqa: ARG002 - the key tells
+        """Start no more jobs of a type."""
+        return _read(self._server.ask("POST", "types", job_type, "pause", body={"why": why}), Pause)
+
+    def resume(self, job_type: str, *, by: str | None = None, why: str = "") -> bool:  # noqa: ARG002 - the key tells
+        """Start them again; False if the type was not paused."""
+        return bool(self._server.ask("POST", "types", job_type, "resume", body={"why": why})["resumed"])
+
+    def drain(self, worker: str, *, by: str | None = None, why: str = "") -> str:  # noqa: ARG002 - the key tells
+        """Ask a worker to finish what runs and exit; answers its id."""
+        return str(self._server.ask("POST", "workers", worker, "drain", body={"why": why})["worker"])
+
+    def stop_local(self, *, within: timedelta = timedelta(0)) -> Stop:  # noqa: ARG002 - nobody is stopped
+        """Which processes of this machine are meant, only the store could tell."""
+        raise Refused(
+            "worker stop needs the store itself, and this is a server: drain takes its workers' ids"
+        )
+
+    def _matching(self, where: Filter, limit: int) -> tuple[int, bool]:
+        verb = Verb.REPLAY if JobState.DEAD in where.states else Verb.CANCEL
+        body = {"action": verb, "filter": _form(where), "limit": limit, "dry_run": True}
+        found = self._server.ask("POST", "jobs", "actions", body=body)
+        return found["matched"], found["matched"] < limit and not found["at_least"]
+
+    def _done(self, name: str, verb: str, **said: Any) -> Acted:
+        return _read(self._server.ask("POST", "jobs", name, verb, body=said), Acted)
+
+
+def _read(document: Any, kind: type[T]) -> T:
+    """A document as the value that it was made of: durations are seconds there."""
+    return msgspec.convert(document, kind, strict=False)
+
+
+def _form(where: Filter) -> dict[str, Any]:
+    """A filter as the API takes it; a view stands for its state."""
+    said = {
+        "ids": where.ids,
+        "type": where.types,
+        "state": (where.view,) if where.view else where.states,
+        "tenant": where.tenant,
+        "key": where.key,
+        "error": where.error,
+        "older_than": None if where.older_than is None else where.older_than.total_seconds(),
+        "where": {".".join(path): value for path, value in where.payload.items()},
+    }
+    return {name: value for name, value in said.items() if value}
+
+
+def _worker(document: Mapping[str, Any], now: datetime) -> WorkerHealth:
+    # Where it runs is the server's to know: nothing of that machine is looked at from here.
+    here = {"boot": "", "pid_space": "", "pid_started": 0}
+    info = _read({**document, **here}, WorkerInfo)
+    silent_for = max(timedelta(0), now - info.beat_at) if info.beat_at else timedelta(0)
+    return WorkerHealth(info=info, alive=document["alive"], silent_for=silent_for)
