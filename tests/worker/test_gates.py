@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 
 import pytest
 
@@ -370,6 +371,23 @@ def test_a_limited_job_is_not_starved_by_what_is_claimed_ahead(still: Still) -> 
     parts.claimer.tick()
     assert still.job(job).state is JobState.PROCESSING
     assert parts.pools[0].waiting == 57
+
+
+def test_what_came_due_while_enough_wait_is_not_asked_for_again_and_again(still: Still) -> None:
+    still.handler(still.gate.pass_through, "few", concurrency=1)
+    parts = still.build(threads=4)
+    parts.terms.refresh()
+    claim_ahead(parts, "wait", still.clock.monotonic())
+    still.put(400)
+    [later] = still.put(1, delay=timedelta(seconds=0.5))
+    still.run_claimed(4)
+    assert not parts.pools[0].low
+    parts.heartbeat.tick()
+    parts.claimer.tick()
+    still.clock.advance(0.6)
+    assert parts.claimer.tick() > 0
+    assert parts.claimer.tick() > 0
+    assert still.job(later).claims == 0
 
 
 # --- whose is a permit that came free? ------------------------------------------------------------

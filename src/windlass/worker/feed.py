@@ -24,7 +24,9 @@ class Hunger:
 
     def grow(self, now: float, *, unasked: bool) -> None:
         """Kept as hunger, so that a pool that is full now asks when a slot comes free."""
-        self.hungry = self.hungry or unasked or self.due_at <= now
+        if unasked or self.due_at <= now:
+            self.hungry = True
+            self.due_at = math.inf
 
     def ask(self) -> None:
         """A hint that comes while we ask sets hunger again: it may tell of what our claim did not see."""
