@@ -278,6 +278,10 @@ def test_a_burst_of_failures_sends_no_onlooker_away(house: House, monkeypatch: p
         house.ops.cancel(later.id)
 
 
+# As many signs of life as no stream gives that ends within seconds.
+_MANY = 600
+
+
 def test_who_follows_with_a_key_is_told_no_more_when_it_is_revoked(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -285,16 +289,14 @@ def test_who_follows_with_a_key_is_told_no_more_when_it_is_revoked(
     with house.caller().stream("GET", "/stream") as without:
         root = house.caller(house.key("root", "admin"))
         assert root.get("/keys").status_code == 200
-        # Whoever came in before there was a key needs one now.
-        list(events(without))
-        assert without.is_stream_consumed
+        # Whoever came in before there was a key needs one now: the stream ends.
+        assert len(list(itertools.islice(events(without), _MANY))) < _MANY
     eve = root.post("/keys", json={"name": "eve", "roles": ["viewer"]}).json()
     with house.caller(eve["key"]).stream("GET", "/stream") as answer:
         told = events(answer)
         next(told)
         assert root.delete(f"/keys/{eve['id']}").status_code == 200
-        list(told)
-        assert answer.is_stream_consumed
+        assert len(list(itertools.islice(told, _MANY))) < _MANY
 
 
 def test_whoever_follows_and_hangs_up_is_forgotten(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
