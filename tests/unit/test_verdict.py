@@ -11,7 +11,7 @@ import pytest
 from windlass.clock import uuid7
 from windlass.job import Attempt, Error, Job, JobState, Reason
 from windlass.ops.overview import COLUMNS, FleetSummary, TypeStatus
-from windlass.ops.verdict import Cause, Failures, Verdict, outage, verdict, worth_a_sample
+from windlass.ops.verdict import Cause, Failures, Verdict, in_a_line, outage, verdict, worth_a_sample
 from windlass.policy.limit import Limit, Rate
 from windlass.policy.retry import Retry
 from windlass.settings import Effective
@@ -129,6 +129,24 @@ def test_bad_luck_and_old_deaths_are_no_trouble() -> None:
     old = [failed(WRONG, ago=86_400, state=JobState.DEAD) for _ in range(9)]
     told = judge(kind(dead=9), mail=Failures(dead=old))
     assert (told.state, [each.cause for each in told.findings]) == ("notice", [Cause.DEAD])
+
+
+def test_dead_letters_of_all_types_are_one_finding() -> None:
+    [alone] = judge(kind(dead=2)).findings
+    assert (alone.sentence, alone.type, alone.mend) == (
+        "2 dead letters of mail",
+        "mail",
+        "windlass dlq list --type mail",
+    )
+    [found] = judge(*(kind(f"t{number}", dead=number) for number in range(6))).findings
+    assert found.sentence == "15 dead letters: 5 of t5, 4 of t4, 3 of t3, 2 more types"
+    assert (found.type, found.mend) == (None, "windlass dlq list --group")
+
+
+def test_a_finding_says_for_how_long_it_lasts_and_what_to_type() -> None:
+    told = judge(kind(due=3, waited=30.0, workers=0), fleet=NOBODY)
+    [line] = [in_a_line(each, NOW) for each in told.findings]
+    assert line == "No worker is running: 3 jobs wait, for 30s: windlass worker start"
 
 
 def test_a_few_failures_of_what_mostly_goes_well_wake_nobody() -> None:
