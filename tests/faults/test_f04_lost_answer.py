@@ -71,12 +71,13 @@ def test_f04_callers_that_share_a_statement_are_each_answered_once(yard: Yard, p
 def test_f04_a_draft_that_failed_and_is_sent_again_runs_once_even_if_it_has_ended(
     yard: Yard, proxy: Proxy
 ) -> None:
-    """Committed, the answer lost, the repeat cut off as well: the caller is told, and tries again."""
+    """Committed, the answer lost, every repeat cut off as well: the caller is told, and tries again."""
     draft = yard.work.draft(7)
     yard.put(1)
     with (
         proxy.failing(ENQUEUE, Where.COMMITTED),
-        proxy.failing("Accept those jobs of which the id is not known", Where.BEFORE),
+        # As often as it is asked for.
+        proxy.failing("Accept those jobs of which the id is not known", Where.BEFORE, times=4),
         pytest.raises(StoreUnavailable) as failure,
     ):
         yard.queue.enqueue_many([draft])
