@@ -33,7 +33,7 @@ from windlass.observe.promql import evaluate
 from windlass.observe.sources import StoreSource
 from windlass.store.protocol import Filter, Store
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.crash
 
 APP = "tests.observe.app:queue"
 NOW = timedelta(0)

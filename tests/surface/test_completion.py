@@ -17,6 +17,7 @@ import pytest
 from tests.servers import shells
 from tests.servers.postgres import missing
 from tests.surface.conftest import Terminal
+from tests.waiting import PATIENCE
 from windlass.clock import SystemClock
 
 PLACES = {
@@ -24,7 +25,6 @@ PLACES = {
     "zsh": "functions/_windlass",
     "fish": ".config/fish/completions/windlass.fish",
 }
-LONGEST = 60.0
 
 
 class Home:
@@ -59,7 +59,7 @@ class Home:
             check=True,
             env=self.environment,
             cwd=self.folder,
-            timeout=LONGEST,
+            timeout=PATIENCE,
         )
         assert done.stderr == ""
         return done.stdout.split("\n")[:-1]
@@ -116,7 +116,7 @@ class Keys:
     def see(self, text: str) -> None:
         """Look until it is there."""
         clock = SystemClock()
-        end = clock.monotonic() + LONGEST
+        end = clock.monotonic() + PATIENCE
         while text not in self._seen:
             left = end - clock.monotonic()
             ready, _, _ = select.select([self._screen], [], [], max(0.0, left))

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any, cast
 
+from tests.waiting import PATIENCE
 from windlass.clock import uuid7
 from windlass.errors import StoreUnavailable
 from windlass.job import NewJob
@@ -60,7 +61,7 @@ class Held(Failing):
 
     def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         self.begun.set()
-        assert self.go.wait(30)
+        assert self.go.wait(PATIENCE)
         self.sizes.append(len(jobs))
         return [Enqueued(job.id, None, created=True, due=False) for job in jobs]
 

@@ -7,9 +7,9 @@ import sys
 
 import msgspec
 
+from tests.waiting import WHOLE_RUN
 from windlass.worker.supervisor import MOST_YOUNG_DEATHS
 
-PATIENCE = 30
 DIES = [sys.executable, "-S", "-c", "raise SystemExit(9)"]
 # In a process of its own: a supervisor reaps whatever child its process has. The event asks it to stop.
 SCRIPT = """
@@ -41,7 +41,7 @@ def supervise(
     """The exit code and what was logged; nothing may be said on standard error, not even a warning."""
     asked = msgspec.json.encode([command, count, worked, until]).decode()
     line = [sys.executable, "-X", "dev", "-c", SCRIPT, asked]
-    done = subprocess.run(line, capture_output=True, check=True, timeout=PATIENCE)
+    done = subprocess.run(line, capture_output=True, check=True, timeout=WHOLE_RUN)
     assert done.stderr == b""
     code, events = msgspec.json.decode(done.stdout)
     return code, events
