@@ -122,6 +122,18 @@ def test_releases_are_known_by_when_they_came_and_the_oldest_are_forgotten(
     assert totals[MAIL, "started"] == 13
 
 
+def test_who_calls_each_run_another_release_makes_few_of_them(store: Store) -> None:
+    ledger = Ledger(store)
+    put(store, *(a_job(type=MAIL) for _ in range(15)))
+    for number, lease in enumerate(take(store, 15)):
+        ledger.settled_by(f"2.{number}", [Settlement(lease, DONE, timedelta(seconds=1))])
+        ledger.tick()
+    ledger.settled_by("2.3", [Settlement(lease, DONE, timedelta(seconds=1))])
+    ledger.tick()
+    assert len(store.releases()) == 10
+    assert counted(store, "started", "release.2.3.attempts") == {"started": 16, "release.2.3.attempts": 2}
+
+
 def test_all_types_but_some_are_read_as_one(store: Store, clock: ManualClock) -> None:
     since = store.now()
     store.add_history({(f"t{number}", "completed"): number for number in range(5)} | {("", "renewed"): 9})

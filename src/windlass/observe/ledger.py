@@ -21,8 +21,9 @@ from windlass.store.protocol import Settlement, Store
 
 _EVERY = timedelta(seconds=1)
 _MILLION = 1_000_000
-# So many are told apart in one flush.
+# So many releases are told apart; others have their turn after so many flushes, which is an hour at least.
 _MOST_RELEASES = 10
+_NEW_TURN = 3_600
 
 
 class Ledger:
@@ -39,6 +40,7 @@ class Ledger:
         self._lock = threading.Lock()
         # By release, then by type; and by tenant, of those that operators name.
         self._books: dict[str, dict[str, _Book]] = {}
+        self._apart: set[str] = set()
         self._tenants: dict[str, _Book] = {}
         self._named: frozenset[str] = frozenset()
         self._others: Counter[tuple[str, str]] = Counter()
@@ -71,9 +73,7 @@ class Ledger:
         named = self._named
         settlements = list(settlements) if named else settlements
         with self._lock:
-            # Whoever calls each run another release is not believed: that would be a row for each of them.
-            few = app in self._books or len(self._books) < _MOST_RELEASES
-            book = self._books.setdefault(app if few else "", {})
+            book = self._books.setdefault(app if self._is_apart(app) else "", {})
             for each in settlements:
                 job = each.lease.job
                 of = book.get(job.type)
@@ -82,6 +82,12 @@ class Ledger:
                 of.note(each)
             if named:
                 self._note_tenants(settlements, named)
+
+    def _is_apart(self, app: str) -> bool:
+        """Whoever calls each run another release is not believed: that would be a row for each, for years."""
+        if app and (app == self._app or len(self._apart) < _MOST_RELEASES):
+            self._apart.add(app)
+        return app in self._apart
 
     def _note_tenants(self, settlements: Iterable[Settlement], named: frozenset[str]) -> None:
         for each in settlements:
@@ -133,6 +139,8 @@ class Ledger:
             books, self._books = self._books, {}
             tenants, self._tenants = self._tenants, {}
             happened, self._others = self._others, Counter()
+            if self._flushes % _NEW_TURN == _NEW_TURN - 1:
+                self._apart.clear()
         for app, types in books.items():
             for job_type, book in types.items():
                 happened.update({(job_type, name): value for name, value in book.told(app).items()})
