@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import socket
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -13,10 +12,11 @@ from typing import Any
 
 import httpx2
 
+from tests.servers.ports import free_port
 from tests.servers.postgres import missing
+from tests.waiting import PATIENCE
 
 INSTALL = "apt-get install --no-install-recommends prometheus"
-_READY_SECONDS = 30.0
 
 
 def program(name: str = "prometheus") -> Path | None:
@@ -67,7 +67,7 @@ def running(folder: Path, config: str) -> Iterator[Prometheus]:
     found = program()
     if found is None:
         missing(f"Prometheus is not here: {INSTALL}")
-    port, file = _free_port(), folder / "prometheus.yml"
+    port, file = free_port(), folder / "prometheus.yml"
     file.write_text(config)
     words: list[str | Path] = [
         found,
@@ -79,7 +79,8 @@ def running(folder: Path, config: str) -> Iterator[Prometheus]:
     with (folder / "log").open("ab") as log:
         process = subprocess.Popen(words, stdout=log, stderr=log)
     try:
-        with httpx2.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as caller:
+        address = f"http://127.0.0.1:{port}"
+        with httpx2.Client(base_url=address, timeout=PATIENCE, trust_env=False) as caller:
             _wait_until_ready(process, caller, folder / "log")
             yield Prometheus(caller)
     finally:
@@ -87,15 +88,9 @@ def running(folder: Path, config: str) -> Iterator[Prometheus]:
         process.wait()
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
-    return port
-
-
 def _wait_until_ready(process: subprocess.Popen[bytes], caller: httpx2.Client, log: Path) -> None:
     pause = threading.Event()
-    for _ in range(int(_READY_SECONDS / 0.05)):
+    for _ in range(int(PATIENCE / 0.05)):
         if process.poll() is not None:
             break
         with contextlib.suppress(httpx2.TransportError):

@@ -61,7 +61,7 @@ class Verifier:
         self._coroutines = coroutines
         self._ring = ring
         self._ledger = ledger
-        self._patience = patience
+        self.patience = patience
         # Checks that have not ended in time, by type.
         self._hung: dict[str, _Asked] = {}
         self.loop = Loop("verifier", self.tick, every=_EVERY, jitter=_JITTER)
@@ -99,7 +99,7 @@ class Verifier:
             self._end(check, job, Verdict.UNKNOWN)
             return
         asked = _Asked(lambda: ask(self._handlers[check.type], job, self._ring, self._awaited))
-        if not asked.wait(self._patience):
+        if not asked.wait(self.patience):
             self._hang(check, job, asked)
         elif asked.error is not None:
             self._failed(check, job, asked.error)
@@ -109,8 +109,8 @@ class Verifier:
     def _hang(self, check: Check, job: Job, asked: _Asked) -> None:
         self._hung[check.type] = asked
         self._ledger.count_each([check.type], names.CHECKS_HUNG)
-        log.warning("check.hung", extra=named(job) | {"seconds": self._patience, "stack": asked.stack()})
-        self._failed(check, job, TimeoutError(f"it has not ended after {self._patience:g} s"))
+        log.warning("check.hung", extra=named(job) | {"seconds": self.patience, "stack": asked.stack()})
+        self._failed(check, job, TimeoutError(f"it has not ended after {self.patience:g} s"))
 
     def _awaited(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """On the loop that the jobs share, whose clients and connections it may use."""
@@ -119,7 +119,7 @@ class Verifier:
         async def keep() -> None:
             answers.append(await coroutine)
 
-        self._coroutines.wait(keep(), _SHARE_ON_LOOP * self._patience)
+        self._coroutines.wait(keep(), _SHARE_ON_LOOP * self.patience)
         return answers[0]
 
     def _failed(self, check: Check, job: Job, error: BaseException) -> None:
