@@ -168,8 +168,9 @@ class Supervisor:
         young = lived < YOUNG_SECONDS and code not in (0, RESTART)
         place.failures = place.failures + 1 if young else 0
         self._young_deaths = self._young_deaths + 1 if young and hopeless else 0
-        place.anew = False
-        if code == WRONG_COMMAND_LINE or self._young_deaths >= MOST_YOUNG_DEATHS:
+        # A file that changed while it failed to begin may have mended it already.
+        anew, place.anew = place.anew, False
+        if not anew and (code == WRONG_COMMAND_LINE or self._young_deaths >= MOST_YOUNG_DEATHS):
             if self._changed is not None:
                 place.start_at = math.inf
                 log.warning("supervisor.waits_for_change", extra=fields)
