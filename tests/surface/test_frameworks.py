@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -20,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from tests.servers.ports import free_port
 from tests.waiting import PATIENCE, until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -36,9 +36,7 @@ class Project:
         }
         self._processes: list[subprocess.Popen[bytes]] = []
         self._browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
+        self.port = free_port()
 
     def serve(self, *words: str) -> None:
         """Start a server, and wait until it answers."""
