@@ -25,10 +25,11 @@ from tests.worker.scene import let_time_be_over
 from tests.worker.stores import on_both
 from windlass.errors import InvalidValue
 from windlass.job import Job, JobState, Reason
-from windlass.outcome import Lost, Policy, decide
+from windlass.outcome import Lost, Policy, Result, decide
 from windlass.policy.retry import Retry
 from windlass.queue import Queue
 from windlass.store.protocol import Settlement, Want
+from windlass.worker.children import words
 from windlass.worker.children.child import Child
 from windlass.worker.children.errand import Errand
 from windlass.worker.children.tree import descendants
@@ -294,6 +295,30 @@ def test_a_dead_child_is_let_go_without_a_search_for_garbage(queue: Queue) -> No
             until(lambda: not any(type(each) in (Errand, Child) for each in gc.get_objects()), "all are gone")
         finally:
             gc.enable()
+
+
+def test_who_is_told_to_stop_after_its_end_does_not_stop_the_next_job_of_its_child(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when its time is over just then: the child has been given back, and the run is not settled yet."""
+    pid = queue.job(executor="process")(childjobs.pid)
+    late: list[Callable[[], object]] = []
+    carry = Errand.carry
+
+    def noting(errand: Errand, work: words.Work) -> Result:
+        [run] = [each for each in worker.parts.runs.all() if each.carrier is errand]
+        late.append(lambda: errand.halt(run))
+        return carry(errand, work)
+
+    monkeypatch.setattr(Errand, "carry", noting)
+    with queue.worker(processes=1) as worker:
+        first = pid.enqueue().result(PATIENCE)
+        said: list[object] = []
+        monkeypatch.setattr(Child, "say", lambda _, message: said.append(message))
+        late[0]()
+        monkeypatch.undo()
+        assert said == []
+        assert pid.enqueue().result(PATIENCE) == first
 
 
 def test_a_child_that_dies_between_two_jobs_leaves_nothing_behind(queue: Queue) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
 from datetime import timedelta
 from typing import Literal, cast
 
@@ -35,6 +36,9 @@ class Errand:
         self._halted: float | None = None
         self._broken_off = False
         self._used = tree.Usage()
+        # Once it is over, the child may have the next job: whoever still tells this one to stop is too late.
+        self._lock = threading.Lock()
+        self._is_over = False
         # Whether the child may run another job: nothing was broken off in it.
         self.clean = True
 
@@ -50,15 +54,19 @@ class Errand:
             return self._follow(work, before, limited=limited) or self._crashed(work)
         except OSError:
             return self._crashed(work)
+        finally:
+            with self._lock:
+                self._is_over = True
 
     def halt(self, run: Run) -> bool:
         """Tell the job to stop; if it does not, it is broken off, then killed."""
-        if self._halted is None:
-            self._halted = self._clock.monotonic()
-            self.clean = False
-            with contextlib.suppress(OSError):
-                self._child.say(words.Told(run.notice.lease_lost))
-            self._child.ring()
+        with self._lock:
+            if self._halted is None and not self._is_over:
+                self._halted = self._clock.monotonic()
+                self.clean = False
+                with contextlib.suppress(OSError):
+                    self._child.say(words.Told(run.notice.lease_lost))
+                self._child.ring()
         return True
 
     def _follow(self, work: words.Work, before: float, *, limited: bool) -> Result | None:
