@@ -15,9 +15,10 @@ from tests.conformance.server import MAJOR, run, store, url
 from tests.servers import pgbouncer, postgres
 from tests.waiting import PATIENCE, until
 from windlass import connect
-from windlass.store.postgres import address
+from windlass.store.postgres import address, enqueue
 from windlass.store.postgres.guard import Guard
 from windlass.store.postgres.listener import Listener
+from windlass.store.postgres.session import PostgresTx, Statement
 from windlass.store.postgres.store import PostgresStore
 from windlass.store.protocol import Filter, Store
 from windlass.wakeup.listen import Listen
@@ -68,6 +69,28 @@ def test_a_first_job_whose_connection_breaks_before_it_is_durable_is_stored_once
         store.wake_with(lambda: None, first=lambda: not cuts, here=lambda: cuts.append(len(run(url, cut))))
         [answer] = store.enqueue([a_job()])
         assert cuts == [1]
+        assert not answer.created, "the repeat found it"
+        assert store.count(Filter(), limit=10) == 1
+
+
+def test_a_first_job_whose_wait_for_the_disk_is_cancelled_is_stored_once_and_answered(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flush = enqueue.flush
+    cancelled: list[PostgresTx] = []
+
+    def cancel(tx: PostgresTx) -> None:
+        cancelled.append(tx)
+        tx.search(["cancel"], "", {"limit": 1})
+        flush(tx)
+
+    monkeypatch.setattr(enqueue, "flush", cancel)
+    with closing(PostgresStore(url)) as store:
+        text = "select pg_cancel_backend(pg_backend_pid()), pg_sleep(60), 1 as seq"
+        monkeypatch.setitem(store._statements, "cancel", Statement.of(text))  # type: ignore[index] # noqa: SLF001
+        store.wake_with(lambda: None, first=lambda: not cancelled)
+        [answer] = store.enqueue([a_job()])
+        assert len(cancelled) == 1
         assert not answer.created, "the repeat found it"
         assert store.count(Filter(), limit=10) == 1
 
