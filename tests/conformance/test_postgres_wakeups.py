@@ -14,13 +14,14 @@ from tests.conformance.scene import a_job, take_one
 from tests.conformance.server import MAJOR, run, store, url
 from tests.servers import pgbouncer, postgres
 from tests.waiting import PATIENCE, until
-from windlass import connect
+from windlass import Queue, connect
 from windlass.store.postgres import address, enqueue
 from windlass.store.postgres.guard import Guard
 from windlass.store.postgres.listener import Listener
 from windlass.store.postgres.session import PostgresTx, Statement
 from windlass.store.postgres.store import PostgresStore
 from windlass.store.protocol import Filter, Store
+from windlass.testing import override
 from windlass.wakeup.listen import Listen
 
 __all__ = ["store", "url"]
@@ -60,6 +61,19 @@ def test_the_first_job_after_a_pause_is_told_of_by_its_commit_and_durable_before
         [(durable,)] = run(url, f"select pg_current_wal_flush_lsn() >= '{written[0]}'")
         assert (claimed, answer.due, durable) == ([answer.id], False, True)
         assert told.wait(PATIENCE), "its commit told"
+
+
+def test_in_a_test_of_an_application_the_first_job_runs_inline_as_any_other(url: str) -> None:
+    queue = Queue("sqlite:///nowhere.db")
+    ran: list[int] = []
+
+    @queue.job
+    def note(number: int) -> None:
+        ran.append(number)
+
+    with override(queue, url=url) as kit, kit.inline():
+        note.enqueue(1)
+        assert ran == [1]
 
 
 def test_a_first_job_whose_connection_breaks_before_it_is_durable_is_stored_once(url: str) -> None:
