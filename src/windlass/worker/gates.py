@@ -103,7 +103,9 @@ class Gates:
 
     def permits(self, types: Iterable[str]) -> Counter[str]:
         """What jobs of these types take until they end, each limit by its name."""
-        held = (self.restricted[name] for name in types if name in self._counted)
+        # Read once: what holds may change at any moment.
+        restricted = self.restricted
+        held = (restricted[name] for name in types if name in restricted)
         return Counter(name for each in held for name in each.counted)
 
     def shared(self, job_type: str) -> bool:
