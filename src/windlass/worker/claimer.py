@@ -140,12 +140,13 @@ class Claimer:
 
     def freed(self, pool: Pool) -> None:
         """A slot came free."""
-        for feed in self._blocked:
+        # Not of this pool alone: what has ended may have left memory to another one's jobs.
+        feeds = (self._feeds[pool], *self._blocked) if self._blocked else (self._feeds[pool],)
+        for feed in feeds:
             feed.unblock()
-        feed = self._feeds[pool]
-        feed.unblock()
-        if (feed.others.hungry and pool.low) or self._may_start_limited(feed):
-            self.loop.wake()
+        for feed in feeds:
+            if (feed.others.hungry and feed.pool.low) or self._may_start_limited(feed):
+                self.loop.wake()
 
     def close(self, timeout: float) -> None:
         """Claim nothing more; what has not started is given back, also what a claim under way brings yet."""
