@@ -76,6 +76,15 @@ def open(
     return Opened(store, LocalWakeup() if version is None else Watch(version))
 
 
+def open_alone(url: str, *, clock: Clock) -> Opened:
+    """The same for tests: hints come from this process alone, on the thread of whoever enqueues."""
+    store = open(url, clock=clock).store
+    if is_postgres(url):
+        # No commit tells by itself either: who enqueues would take it for told.
+        cast("Any", store).wake_with(lambda: None)
+    return Opened(store, LocalWakeup())
+
+
 def migrate(
     url: str, *, migrations: Path | None = None, say: Callable[[str], None] = lambda _: None
 ) -> list[str]:

@@ -14,12 +14,14 @@ from tests.conformance.scene import a_job, take_one
 from tests.conformance.server import MAJOR, run, store, url
 from tests.servers import pgbouncer, postgres
 from tests.waiting import PATIENCE, until
-from windlass import connect
-from windlass.store.postgres import address
+from windlass import Queue, connect
+from windlass.store.postgres import address, enqueue
 from windlass.store.postgres.guard import Guard
 from windlass.store.postgres.listener import Listener
+from windlass.store.postgres.session import PostgresTx, Statement
 from windlass.store.postgres.store import PostgresStore
 from windlass.store.protocol import Filter, Store
+from windlass.testing import override
 from windlass.wakeup.listen import Listen
 
 __all__ = ["store", "url"]
@@ -61,6 +63,19 @@ def test_the_first_job_after_a_pause_is_told_of_by_its_commit_and_durable_before
         assert told.wait(PATIENCE), "its commit told"
 
 
+def test_in_a_test_of_an_application_the_first_job_runs_inline_as_any_other(url: str) -> None:
+    queue = Queue("sqlite:///nowhere.db")
+    ran: list[int] = []
+
+    @queue.job
+    def note(number: int) -> None:
+        ran.append(number)
+
+    with override(queue, url=url) as kit, kit.inline():
+        note.enqueue(1)
+        assert ran == [1]
+
+
 def test_a_first_job_whose_connection_breaks_before_it_is_durable_is_stored_once(url: str) -> None:
     with closing(PostgresStore(url)) as store:
         cut = "select pg_terminate_backend(pid) from pg_stat_activity where query like '-- Accept jobs that%'"
@@ -68,6 +83,28 @@ def test_a_first_job_whose_connection_breaks_before_it_is_durable_is_stored_once
         store.wake_with(lambda: None, first=lambda: not cuts, here=lambda: cuts.append(len(run(url, cut))))
         [answer] = store.enqueue([a_job()])
         assert cuts == [1]
+        assert not answer.created, "the repeat found it"
+        assert store.count(Filter(), limit=10) == 1
+
+
+def test_a_first_job_whose_wait_for_the_disk_is_cancelled_is_stored_once_and_answered(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flush = enqueue.flush
+    cancelled: list[PostgresTx] = []
+
+    def cancel(tx: PostgresTx) -> None:
+        cancelled.append(tx)
+        tx.search(["cancel"], "", {"limit": 1})
+        flush(tx)
+
+    monkeypatch.setattr(enqueue, "flush", cancel)
+    with closing(PostgresStore(url)) as store:
+        text = "select pg_cancel_backend(pg_backend_pid()), pg_sleep(60), 1 as seq"
+        monkeypatch.setitem(store._statements, "cancel", Statement.of(text))  # noqa: SLF001
+        store.wake_with(lambda: None, first=lambda: not cancelled)
+        [answer] = store.enqueue([a_job()])
+        assert len(cancelled) == 1
         assert not answer.created, "the repeat found it"
         assert store.count(Filter(), limit=10) == 1
 

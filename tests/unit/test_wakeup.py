@@ -175,6 +175,36 @@ def test_the_first_hint_is_sent_by_whoever_notifies_and_those_that_follow_closel
     assert channel.told == 2
 
 
+@pytest.mark.parametrize("by_commit", [True, False], ids=["by-commit", "by-hint"])
+def test_what_follows_closely_is_told_at_the_end_of_the_span_without_another_hint(*, by_commit: bool) -> None:
+    told, ticks = threading.Event(), threading.Semaphore(0)
+
+    class Telling(Channel):
+        def tell(self) -> None:
+            told.set()
+
+        def end_telling(self) -> None:
+            ticks.release()
+
+    channel = Telling()
+    channel.free = True
+    listen = Listen(channel)
+    listen.notify()
+    # The thread tells of it, and sees a span later that nothing is left to tell.
+    assert ticks.acquire(timeout=PATIENCE)
+    assert ticks.acquire(timeout=PATIENCE)
+    listen._told -= 1.0  # noqa: SLF001 - a second later
+    told.clear()
+    if by_commit:
+        assert listen.first()
+    else:
+        listen.notify()
+        assert ticks.acquire(timeout=PATIENCE)
+    listen.notify()
+    assert told.wait(PATIENCE)
+    listen.close()
+
+
 def test_only_after_a_pause_a_commit_may_tell_by_itself() -> None:
     channel = Channel()
     listen = Listen(channel)

@@ -457,6 +457,24 @@ def test_others_are_told_of_a_permit_that_is_not_used_here(
     assert fleet.told() == 1, "once"
 
 
+def test_others_are_told_of_a_permit_whose_slot_here_went_to_a_job_under_another_limit(
+    still: Still, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("few", "rare"):
+        still.handler(still.gate.pass_through, name, concurrency=1)
+    fleet = Fleet(still, monkeypatch)
+    parts = still.build(threads=1)
+    parts.terms.refresh()
+    still.put(1, "few")
+    still.run_claimed(1)
+    [rare], [few] = still.put(1, "rare"), still.put(1, "few")
+
+    still.finish()
+    parts.claimer.tick()
+    assert [still.job(job).claims for job in (rare, few)] == [1, 0]
+    assert fleet.told() == 1
+
+
 @pytest.mark.parametrize(("served", "told"), [(("one", "two"), 0), (("one",), 1)])
 def test_who_serves_only_some_of_the_types_that_share_a_limit_keeps_no_permit_to_itself(
     still: Still, monkeypatch: pytest.MonkeyPatch, served: tuple[str, ...], told: int

@@ -111,6 +111,25 @@ def test_a_type_that_declares_memory_waits_for_its_turn_and_no_longer(queue: Que
     assert sum(job.started_at is not None and job.started_at < begun for job in smalls) < 100, "it was last"
 
 
+def test_memory_that_one_pool_leaves_is_offered_to_another_at_once(still: Still) -> None:
+    still.handler(childjobs.add, "big", executor="process", memory="1GB")
+    still.handler(childjobs.add, "light", executor="process", memory="100MB")
+    parts = still.build(pools=(parse_pool("light=light:2"),), memory=2**30)
+    pools = {pool.name: pool for pool in parts.pools}
+    budget = pools["processes"]._budget  # noqa: SLF001 - stands for a light job that runs
+    assert budget is not None
+    budget.take(100 * 2**20)
+    [big] = still.put(1, "big")
+    parts.claimer.tick()
+    assert still.job(big).claims == 0, "there is no room for it"
+
+    woken: list[bool] = []
+    parts.claimer.loop.wake = lambda: woken.append(True)  # type: ignore[method-assign]
+    budget.give_back(100 * 2**20)
+    parts.claimer.freed(pools["pool light"])
+    assert woken
+
+
 def test_a_type_that_could_never_fit_is_refused_when_the_worker_starts(queue: Queue) -> None:
     queue.job(executor="process", memory="1GB")(childjobs.add)
     with pytest.raises(InvalidValue, match="memory of type add"), queue.worker(memory="512MB"):

@@ -84,12 +84,14 @@ class Restriction(msgspec.Struct, frozen=True, kw_only=True):
     probe: timedelta = timedelta(minutes=1)
 
     @property
-    def counts_running(self) -> bool:
-        """Whether the end of a job lets another one start; under a rate alone only time does."""
-        counted = (
-            limit.concurrency is not None or limit.per_tenant is not None for limit in self.limits.values()
+    def counted(self) -> tuple[str, ...]:
+        """Of what the end of a job lets another one start; of a rate alone only time does."""
+        names = (
+            name
+            for name, limit in self.limits.items()
+            if limit.concurrency is not None or limit.per_tenant is not None
         )
-        return self.breaker is not None or any(counted)
+        return (*names, *(() if self.breaker is None else (f"breaker {self.breaker}",)))
 
 
 class Flow(Protocol):

@@ -14,7 +14,6 @@ import msgspec
 from windlass import connect
 from windlass.clock import ManualClock, SystemClock, from_micros
 from windlass.config import ring
-from windlass.connect import Opened
 from windlass.duration import Duration, parse_duration
 from windlass.errors import JobUnsuccessful, Snooze
 from windlass.job import Job, JobState, NewJob
@@ -24,7 +23,6 @@ from windlass.queue import ContextJobType, JobType, Queue
 from windlass.store.protocol import Filter
 from windlass.testing.engine import Engine
 from windlass.testing.expect import contains, plain, told
-from windlass.wakeup.local import LocalWakeup
 from windlass.worker.run import Run
 
 MOST_RUNS = 10_000
@@ -42,9 +40,7 @@ def override(queue: Queue, *, url: str = _MEMORY, start: datetime | None = None)
     The store is SQLite in memory unless `url` names another; time stands still from `start`, or from now.
     """
     clock = ManualClock(start or from_micros(SystemClock().micros()))
-    # Hints come from this process alone, on the thread of whoever enqueues.
-    opened = Opened(connect.open(url, clock=clock).store, LocalWakeup())
-    with queue.instead(opened, url, clock):
+    with queue.instead(connect.open_alone(url, clock=clock), url, clock):
         kit = Kit(queue, clock)
         try:
             yield kit

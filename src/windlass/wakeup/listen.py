@@ -73,11 +73,14 @@ class Listen:
     def notify(self) -> None:
         """Tell whoever waits in this process at once, and the others soon."""
         self._local.notify()
-        self._pending = True
+        waits, self._pending = self._pending, True
         if self._telling is None:
             self._begin_to_tell()
         elif time.monotonic() - self._told >= _SPAN:
             self._tell_at_once()
+            self._telling.wake()
+        elif not waits:
+            # Nobody else sees to it that it is told at the end of the span.
             self._telling.wake()
 
     def first(self) -> bool:

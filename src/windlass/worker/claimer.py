@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import random
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 
@@ -88,9 +89,10 @@ class Claimer:
         # How many jobs of the lowest priority are due their share.
         self._owed = 0.0
         self._hints = self._permits = 0
-        # Limited jobs that have ended here, of how many of them others know or their permits are used, and
-        # how many were claimed.
-        self._ended = self._answered = self._taken = 0
+        # Types of limited jobs that have ended here, of which nobody else knows; the settler appends to them.
+        self._ended: deque[str] = deque()
+        # Those that the present tick has claimed.
+        self._taken: list[str] = []
         self._looked = clock.monotonic()
         # Until when a claim may still be written whose answer never came, and when to look for it next.
         self._doubt = _Doubt(clock)
@@ -104,14 +106,14 @@ class Claimer:
             feed.hint()
         self.loop.wake()
 
-    def permit(self, ended: int = 0) -> None:
-        """So many limited jobs have ended here: nobody is nearer to their permits.
+    def permit(self, ended: Sequence[str] = ()) -> None:
+        """Limited jobs of these types have ended here: nobody is nearer to their permits.
 
         The others are told only of what we do not use ourselves: else each end would send the whole fleet to
         count, and to look for jobs of which nothing new is known.
         """
         self._permits += 1
-        self._ended += ended
+        self._ended.extend(ended)
         for feed in self._feeds.values():
             feed.permit()
         if ended and self._closed:
@@ -138,30 +140,36 @@ class Claimer:
 
     def freed(self, pool: Pool) -> None:
         """A slot came free."""
-        for feed in self._blocked:
+        # Not of this pool alone: what has ended may have left memory to another one's jobs.
+        feeds = (self._feeds[pool], *self._blocked) if self._blocked else (self._feeds[pool],)
+        for feed in feeds:
             feed.unblock()
-        feed = self._feeds[pool]
-        feed.unblock()
-        if (feed.others.hungry and pool.low) or self._may_start_limited(feed):
-            self.loop.wake()
+        for feed in feeds:
+            if (feed.others.hungry and feed.pool.low) or self._may_start_limited(feed):
+                self.loop.wake()
 
     def close(self, timeout: float) -> None:
         """Claim nothing more; what has not started is given back, also what a claim under way brings yet."""
         self._closed = True
         self._runner.closed = True
         self.loop.stop(timeout)
-        if self._ended > self._answered:
+        if self._ended:
             # They came free before we closed, and no tick came after.
             self._tell()
         self._give_back(received_before=math.inf)
 
     def tick(self) -> float:
         """Claim for each pool that has room and may find something; answers when to ask again."""
-        ended, taken = self._ended, self._taken
-        wait = self._claim_all()
-        if ended - self._answered > self._taken - taken:
+        self._taken.clear()
+        ended = [self._ended.popleft() for _ in range(len(self._ended))]
+        try:
+            wait = self._claim_all()
+        except BaseException:  # wall: nobody knows of them yet; the error goes on
+            self._ended.extendleft(reversed(ended))
+            raise
+        # Limit by limit: a permit of one is not used by a job that waited for another's.
+        if ended and self._gates.permits(ended) - self._gates.permits(self._taken):
             self._tell()
-        self._answered = ended
         return wait
 
     def _claim_all(self) -> float:
@@ -234,7 +242,7 @@ class Claimer:
         self, feed: Feed, want: Want, claimed: Claimed, received: float, news: tuple[int, int]
     ) -> None:
         """When to ask for limited jobs again, unless there was news of them meanwhile."""
-        found = sum(each.job.type in want.restricted for each in claimed.leases)
+        found = [each.job.type for each in claimed.leases if each.job.type in want.restricted]
         self._taken += found
         hints, permits = news
         told = permits != self._permits if claimed.held_back else hints != self._hints

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Protocol
 
@@ -65,7 +66,7 @@ class Gates:
         self.restricted = {
             name: found for name in self._types if (found := self._restriction(name, settings)) is not None
         }
-        self._counted = frozenset(name for name, each in self.restricted.items() if each.counts_running)
+        self._counted = frozenset(name for name, each in self.restricted.items() if each.counted)
         return before != (self._shut, self.restricted)
 
     def open(self, types: Mapping[str, int]) -> Mapping[str, int]:
@@ -99,6 +100,13 @@ class Gates:
     def limited(self, job_type: str) -> bool:
         """Whether the end of a job of that type lets another one start."""
         return job_type in self._counted
+
+    def permits(self, types: Iterable[str]) -> Counter[str]:
+        """What jobs of these types take until they end, each limit by its name."""
+        # Read once: what holds may change at any moment.
+        restricted = self.restricted
+        held = (restricted[name] for name in types if name in restricted)
+        return Counter(name for each in held for name in each.counted)
 
     def shared(self, job_type: str) -> bool:
         """Whether a job of a type that is not served here may be waiting for such an end."""

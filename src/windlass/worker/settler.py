@@ -50,8 +50,8 @@ class Settler:
         self.limited = limited
         self._shared = shared
         self._settled = settled
-        # Told when the ends of so many limited jobs may let others start.
-        self.on_permit: Callable[[int], None] = lambda _: None
+        # Told of which types limited jobs have ended, which may let others start.
+        self.on_permit: Callable[[Sequence[str]], None] = lambda _: None
         self._ledger = ledger
         # Appended to by every thread that finishes a job; a deque needs no lock for that.
         self._queue: deque[Settlement] = deque()
@@ -132,7 +132,8 @@ class Settler:
             self._over.remove(token)
         with self._written:
             self._written.notify_all()
-        self.on_permit(len(tokens))
+        self.on_permit(())
+        self._wakeup.notify()
 
     def _gather(self) -> None:
         """A short wait fills the batch while jobs are finishing; alone, it would only cost latency."""
@@ -188,9 +189,9 @@ class Settler:
         self._ledger.settled(kept)
         again = any(isinstance(each.outcome, (Again, Released, Snoozed)) for each in others)
         types = Counter(each.lease.job.type for each in kept)
-        limited = [name for name in types if self.limited(name)]
+        limited = {name: ended for name, ended in types.items() if self.limited(name)}
         if limited:
-            self.on_permit(sum(types[name] for name in limited))
+            self.on_permit([*Counter(limited).elements()])
         if again or any(map(self._shared, limited)) or any(each.enqueues for each in batch):
             self._wakeup.notify()
 

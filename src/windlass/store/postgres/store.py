@@ -15,7 +15,7 @@ from windlass.errors import StoreError, StoreUnavailable
 from windlass.store import migration
 from windlass.store.postgres import claim, enqueue, fleet, guest, health, limited, retention, schema, settle
 from windlass.store.postgres.address import read
-from windlass.store.postgres.failures import explain, is_passing, lacks_day
+from windlass.store.postgres.failures import explain, is_away, is_passing, lacks_day, told
 from windlass.store.postgres.gather import Gathering
 from windlass.store.postgres.guard import Guard
 from windlass.store.postgres.guest import Guests
@@ -414,7 +414,13 @@ class PostgresStore(SharedVerbs):
         """The first after a pause: while its commit goes to the disk, workers claim it already."""
         done = enqueue.enqueue_first(tx, jobs, self._listener.name)
         self._wake_here()
-        enqueue.flush(tx)
+        try:
+            enqueue.flush(tx)
+        except psycopg.Error as error:
+            if is_away(error):
+                raise
+            # They are written: to their producer this is an answer that was lost, whatever else it is.
+            raise StoreUnavailable(f"{self.address.shown}: {told(error)}; try again") from error
         return done
 
     def _enqueue_closely(self, jobs: Sequence[NewJob], until: float, *, repeated: bool) -> list[Enqueued]:
