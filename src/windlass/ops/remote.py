@@ -136,7 +136,7 @@ def _read(document: Any, kind: type[T]) -> T:
 
 
 def _form(where: Filter) -> dict[str, Any]:
-    """A filter as the API takes it; a view stands for its state."""
+    """A filter as the API takes it; a view stands for its state. An empty text is one to be looked for."""
     said = {
         "ids": where.ids,
         "type": where.types,
@@ -147,7 +147,7 @@ def _form(where: Filter) -> dict[str, Any]:
         "older_than": None if where.older_than is None else where.older_than.total_seconds(),
         "where": {".".join(path): value for path, value in where.payload.items()},
     }
-    return {name: value for name, value in said.items() if value}
+    return {name: value for name, value in said.items() if value not in (None, (), {})}
 
 
 def _worker(document: Mapping[str, Any], now: datetime) -> WorkerHealth:
