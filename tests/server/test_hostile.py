@@ -298,3 +298,22 @@ def test_requests_that_come_all_at_once_are_answered_one_after_the_other(house: 
     with connect(house) as line:
         line.sendall(2 * (live + b"\r\n") + live + b"Connection: close\r\n\r\n")
         assert said(line).count(b"HTTP/1.1 200") == 3
+
+
+@pytest.mark.parametrize(
+    ("path", "form", "field"),
+    [
+        ("/jobs", {"type": "add\n"}, "type"),
+        ("/leases", {"worker": "w\n", "types": ["add"]}, "worker"),
+        (
+            "/jobs/batch",
+            {"jobs": [{"type": "add"}], "batch": "b", "batch_id": "0190a5a0-0000-7000-8000-000000000003\n"},
+            "batch_id",
+        ),
+    ],
+)
+def test_a_name_does_not_end_in_a_line_break(
+    api: httpx2.Client, path: str, form: dict[str, Any], field: str
+) -> None:
+    answer = api.post(path, json=form)
+    assert (answer.status_code, answer.json()["errors"][0]["field"]) == (400, field)
