@@ -30,6 +30,11 @@ class Exchange:
         return None if self._cycle.more_body else bytes(self._cycle.body)
 
     @property
+    def broken_off(self) -> bool:
+        """Whether the caller has hung up, as far as that is known by now."""
+        return bool(self._cycle.disconnected)
+
+    @property
     def ready(self) -> bool:
         """Whether an answer can be sent without waiting for a slow reader."""
         return not self._cycle.flow.write_paused
