@@ -272,3 +272,48 @@ def test_a_connection_on_which_nothing_comes_is_closed_and_one_in_use_is_not(
             # Together longer than an idle connection lives.
             threading.Event().wait(0.2)
         assert line.recv(65536) == b""
+
+
+@pytest.mark.parametrize(
+    ("sent", "then"),
+    [
+        (b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n", b"\r\n"),
+        (b"POST /api/v1/nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n", b"{}"),
+    ],
+    ids=["a line break", "a body after its answer"],
+)
+def test_what_is_no_request_keeps_no_connection_open(
+    monkeypatch: pytest.MonkeyPatch, sent: bytes, then: bytes
+) -> None:
+    monkeypatch.setattr(run, "_IDLE_SECONDS", 0.5)
+    with NEW["sqlite"]() as url, shop(url) as queue, serving(queue) as house, connect(house) as line:
+        line.sendall(sent)
+        assert line.recv(65536).startswith(b"HTTP/1.1 ")
+        line.sendall(then)
+        assert line.recv(65536) == b""
+
+
+def test_requests_that_come_all_at_once_are_answered_one_after_the_other(house: House) -> None:
+    live = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n"
+    with connect(house) as line:
+        line.sendall(2 * (live + b"\r\n") + live + b"Connection: close\r\n\r\n")
+        assert said(line).count(b"HTTP/1.1 200") == 3
+
+
+@pytest.mark.parametrize(
+    ("path", "form", "field"),
+    [
+        ("/jobs", {"type": "add\n"}, "type"),
+        ("/leases", {"worker": "w\n", "types": ["add"]}, "worker"),
+        (
+            "/jobs/batch",
+            {"jobs": [{"type": "add"}], "batch": "b", "batch_id": "0190a5a0-0000-7000-8000-000000000003\n"},
+            "batch_id",
+        ),
+    ],
+)
+def test_a_name_does_not_end_in_a_line_break(
+    api: httpx2.Client, path: str, form: dict[str, Any], field: str
+) -> None:
+    answer = api.post(path, json=form)
+    assert (answer.status_code, answer.json()["errors"][0]["field"]) == (400, field)

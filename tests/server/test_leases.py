@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -133,6 +135,39 @@ def test_a_request_that_is_repeated_before_it_is_answered_is_given_the_same_jobs
         told = list(threads.map(ask, [house.caller() for _ in range(3)]))
     assert len(told[0]) == 2
     assert told == [told[0]] * 3
+
+
+def test_who_hung_up_while_the_same_request_was_under_way_is_told_nothing(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asking: list[dict[tuple[str, str], tuple[object, int]]] = []
+    make = remote.Remote.__init__
+
+    def made(self: remote.Remote) -> None:
+        make(self)
+        asking.append(self._asking)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(remote.Remote, "__init__", made)
+    body = b'{"worker":"w1","types":["add"],"request":"r1","wait":"60s"}'
+    head = b"POST /api/v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    with shop(store_url) as queue, serving(queue) as house, ThreadPoolExecutor(2) as threads:
+
+        def under_way(count: int) -> None:
+            until(lambda: [many for _, many in asking[0].values()] == [count], f"{count} ask")
+
+        first = threads.submit(claim, house.caller(), request="r1", wait="60s")
+        under_way(1)
+        place = urlsplit(house.url)
+        for number in range(5):
+            with socket.create_connection((place.hostname or "", place.port or 0), PATIENCE) as line:
+                line.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+                under_way(2 + number)
+        last = threads.submit(claim, house.caller(), request="r1", wait="60s")
+        under_way(7)
+        job = house.queue.enqueue("add", {"a": 1})
+        [[lease], [again]] = first.result(PATIENCE), last.result(PATIENCE)
+        assert again["lease"] == lease["lease"]
+        assert (queue.get(job.id).losses, queue.get(job.id).state) == (0, JobState.PROCESSING)
 
 
 def test_a_repeated_request_does_not_wait_longer_than_it_says(house: House) -> None:

@@ -123,6 +123,17 @@ def test_who_has_only_an_address_can_mend_it(house: House, typed: Callable[..., 
         assert worker is not None
 
 
+@pytest.mark.parametrize("option", ["--tenant", "--key", "--error", "--type"])
+def test_an_empty_word_chooses_no_jobs_rather_than_all(
+    house: House, typed: Callable[..., str], option: str
+) -> None:
+    house.queue.enqueue("add", {"a": 1}, key="one", tenant="acme")
+    assert typed("cancel", option, "", "--dry-run") == "would cancel 0 jobs\n"
+    assert "no jobs match" in typed("cancel", option, "", "--yes")
+    assert "acme" not in typed("list", option, "", "--json")
+    assert house.ops.show("one").state == "pending"
+
+
 def test_what_only_the_store_can_do_says_so_in_a_line(typed: Callable[..., str]) -> None:
     for words in (("doctor",), ("worker", "stop"), ("db", "prune"), ("limit", "add", "--concurrency", "2")):
         told = typed(*words, code=1)

@@ -196,6 +196,9 @@ def test_a_named_batch_that_is_sent_again_is_the_same_batch(api: httpx2.Client, 
     # Without any key it is another one.
     plain = {"jobs": [{"type": "add", "payload": {"a": 1}}], "batch": "b"}
     assert len({api.post("/jobs/batch", json=plain).json()["batch"] for _ in range(2)}) == 2
+    # A job's key that reads as the request's did is another matter.
+    other = {"jobs": [{"type": "add", "payload": {"a": 1}, "key": "night"}], "batch": "c"}
+    assert api.post("/jobs/batch", json=other).status_code == 201
 
 
 def test_the_progress_of_a_named_batch_can_be_asked(house: House, api: httpx2.Client) -> None:

@@ -84,5 +84,21 @@ def test_who_comes_while_others_are_written_for_shares_the_next_commit() -> None
     assert len({each.id for answer in stored for each in answer.done}) == 4
 
 
+def test_however_many_are_sent_again_at_once_each_is_told_how_its_jobs_stand() -> None:
+    batches = [[a_job()[0] for _ in range(100)] for _ in range(12)]
+    with Queue("sqlite:///:memory:") as queue:
+        intake = Intake(queue)
+
+        async def send() -> list[Stored]:
+            sent = (intake.accept(lambda jobs=jobs: jobs, len(jobs)) for jobs in batches)  # type: ignore[misc]
+            return await asyncio.gather(*sent)
+
+        first, again = asyncio.run(send()), asyncio.run(send())
+        intake.close()
+    assert all(each.created for answer in first for each in answer.done)
+    for jobs, answer in zip(batches, again, strict=True):
+        assert {job.id for job in jobs} <= answer.before.keys()
+
+
 def a_job() -> list[NewJob]:
     return [NewJob(id=uuid7(), type="a", payload=b"{}")]

@@ -12,9 +12,9 @@ from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 
-from windlass.errors import Refused
+from windlass.errors import Refused, StoreMismatch
 from windlass.job import Job, JobState
-from windlass.ops.bulk import Verb
+from windlass.ops.bulk import Bulk, Verb
 from windlass.ops.explanation import Explanation
 from windlass.ops.local import Stop
 from windlass.ops.ops import Ops, Ties
@@ -36,6 +36,22 @@ class Server(Protocol):
         """What the API says, as plain values."""
 
 
+class _Types(msgspec.Struct):
+    types: list[TypeStatus]
+
+
+class _Workers(msgspec.Struct):
+    workers: list[dict[str, Any]]
+
+
+class _Resumed(msgspec.Struct):
+    resumed: bool
+
+
+class _Drained(msgspec.Struct):
+    worker: str
+
+
 class RemoteOps(Ops):
     """Ops over HTTP. In the records stands whose API key it was, whatever `by` says."""
 
@@ -51,7 +67,7 @@ class RemoteOps(Ops):
 
     def types(self) -> list[TypeStatus]:
         """Every type that is registered or has jobs."""
-        return _read(self._server.ask("GET", "types")["types"], list[TypeStatus])
+        return _read(self._server.ask("GET", "types"), _Types).types
 
     def signals(self) -> Signals:
         """What a depth does not tell."""
@@ -60,12 +76,11 @@ class RemoteOps(Ops):
     def workers(self) -> list[WorkerHealth]:
         """Every worker that has a row, newest first."""
         now = self.now()
-        return [_worker(each, now) for each in self._server.ask("GET", "workers")["workers"]]
+        return [_worker(each, now) for each in _read(self._server.ask("GET", "workers"), _Workers).workers]
 
     def ties(self, job: Job) -> Ties:
         """What a job has to do with others, and how far it said that it had come."""
-        found = self._server.ask("GET", "jobs", job.id)
-        return _read({name: found[name] for name in ("progress", "batch", "waits_for")}, Ties)
+        return _read(self._server.ask("GET", "jobs", job.id), Ties)
 
     def explain(self, name: str) -> Explanation:
         """Why a job does not run, or what became of it, in one sentence."""
@@ -108,11 +123,13 @@ class RemoteOps(Ops):
 
     def resume(self, job_type: str, *, by: str | None = None, why: str = "") -> bool:  # noqa: ARG002 - the key tells
         """Start them again; False if the type was not paused."""
-        return bool(self._server.ask("POST", "types", job_type, "resume", body={"why": why})["resumed"])
+        told = self._server.ask("POST", "types", job_type, "resume", body={"why": why})
+        return _read(told, _Resumed).resumed
 
     def drain(self, worker: str, *, by: str | None = None, why: str = "") -> str:  # noqa: ARG002 - the key tells
         """Ask a worker to finish what runs and exit; answers its id."""
-        return str(self._server.ask("POST", "workers", worker, "drain", body={"why": why})["worker"])
+        told = self._server.ask("POST", "workers", worker, "drain", body={"why": why})
+        return _read(told, _Drained).worker
 
     def stop_local(self, *, within: timedelta = timedelta(0)) -> Stop:  # noqa: ARG002 - nobody is stopped
         """Which processes of this machine are meant, only the store could tell."""
@@ -123,8 +140,8 @@ class RemoteOps(Ops):
     def _matching(self, where: Filter, limit: int) -> tuple[int, bool]:
         verb = Verb.REPLAY if JobState.DEAD in where.states else Verb.CANCEL
         body = {"action": verb, "filter": _form(where), "limit": limit, "dry_run": True}
-        found = self._server.ask("POST", "jobs", "actions", body=body)
-        return found["matched"], found["matched"] < limit and not found["at_least"]
+        found = _read(self._server.ask("POST", "jobs", "actions", body=body), Bulk)
+        return found.matched, found.matched < limit and not found.at_least
 
     def _done(self, name: str, verb: str, **said: Any) -> Acted:
         return _read(self._server.ask("POST", "jobs", name, verb, body=said), Acted)
@@ -132,11 +149,14 @@ class RemoteOps(Ops):
 
 def _read(document: Any, kind: type[T]) -> T:
     """A document as the value that it was made of: durations are seconds there."""
-    return msgspec.convert(document, kind, strict=False)
+    try:
+        return msgspec.convert(document, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise StoreMismatch(f"the server does not answer as one of this release does: {error}") from None
 
 
 def _form(where: Filter) -> dict[str, Any]:
-    """A filter as the API takes it; a view stands for its state."""
+    """A filter as the API takes it; a view stands for its state. An empty text is one to be looked for."""
     said = {
         "ids": where.ids,
         "type": where.types,
@@ -147,7 +167,7 @@ def _form(where: Filter) -> dict[str, Any]:
         "older_than": None if where.older_than is None else where.older_than.total_seconds(),
         "where": {".".join(path): value for path, value in where.payload.items()},
     }
-    return {name: value for name, value in said.items() if value}
+    return {name: value for name, value in said.items() if value not in (None, (), {})}
 
 
 def _worker(document: Mapping[str, Any], now: datetime) -> WorkerHealth:
@@ -155,4 +175,4 @@ def _worker(document: Mapping[str, Any], now: datetime) -> WorkerHealth:
     here = {"boot": "", "pid_space": "", "pid_started": 0}
     info = _read({**document, **here}, WorkerInfo)
     silent_for = max(timedelta(0), now - info.beat_at) if info.beat_at else timedelta(0)
-    return WorkerHealth(info=info, alive=document["alive"], silent_for=silent_for)
+    return WorkerHealth(info=info, alive=bool(document.get("alive")), silent_for=silent_for)

@@ -137,6 +137,12 @@ class Call:
         self.parts.body_bytes -= self._held
         self._held = 0
 
+    @property
+    def broken_off(self) -> bool:
+        """Whether the caller has hung up, as far as that is known without waiting for it."""
+        here = exchange(self.scope)
+        return here is not None and here.broken_off
+
     async def gone(self) -> None:
         """Come back when the caller has hung up."""
         while (await self._receive())["type"] != "http.disconnect":

@@ -57,6 +57,9 @@ async def claim(call: Call) -> Reply:
     drain = await call.run(call.parts.remote.is_draining, call.parts.store, row)
     end = monotonic() + wait
     async with call.parts.remote.turn(row, form.request, max(wait, _LOOK_SECONDS)) as ours:
+        if call.broken_off:
+            # Nobody would hear the answer: it must not count as one that was given.
+            raise HungUp
         leases = await call.run(_known_before, call, form, row) if ours else []
         if ours and not leases and not drain:
             leases = await _wait_for_jobs(call, form.worker, want, end)

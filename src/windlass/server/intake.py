@@ -23,6 +23,7 @@ from windlass.store.protocol import Enqueued, Filter, Store
 Make = Callable[[], Sequence[NewJob]]
 _MOST_CALLS = 500
 _MOST_JOBS = 2_000
+_MOST_FOUND = 1_000
 
 
 class Stored(NamedTuple):
@@ -157,7 +158,7 @@ class Intake:
 
     def _look_at_known(self, calls: list[_Call]) -> None:
         """How those jobs stand that were there before: all of the group in one look."""
-        known = [call for call in calls for each in call.stored.done if not each.created]
+        known = [call for call in calls if not all(each.created for each in call.stored.done)]
         if not known:
             return
         try:
@@ -173,7 +174,9 @@ class Intake:
 def standing(store: Store, done: Sequence[Enqueued]) -> dict[str, Job]:
     """How those jobs stand that were there before."""
     ids = tuple({each.id for each in done if not each.created})
-    return {job.id: job for job in store.find(Filter(ids=ids), limit=len(ids)).jobs} if ids else {}
+    # A group may hold more than one look finds.
+    looks = (ids[start : start + _MOST_FOUND] for start in range(0, len(ids), _MOST_FOUND))
+    return {job.id: job for part in looks for job in store.find(Filter(ids=part), limit=len(part)).jobs}
 
 
 def _fail(calls: Sequence[_Call], error: StoreBusy | StoreUnavailable) -> None:

@@ -99,10 +99,12 @@ def _batch_id(call: Call, form: BatchForm) -> str:
     if form.batch_id is not None:
         return form.batch_id
     header = call.header(b"idempotency-key")
-    keys = [job.key for job in form.jobs] if header is None else [header]
-    if None in keys:
+    keys = [job.key for job in form.jobs]
+    if header is None and None in keys:
         return uuid7()
-    return str(uuid5(_BATCHES, msgspec.json.encode([call.identity.name, *keys]).decode()))
+    # The request's key is no job's: the two kinds are told apart, also where they read the same.
+    named = header if header is not None else keys
+    return str(uuid5(_BATCHES, msgspec.json.encode([call.identity.name, named]).decode()))
 
 
 def _batch_name(name: str) -> str:

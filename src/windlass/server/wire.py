@@ -30,6 +30,11 @@ class Exchange:
         return None if self._cycle.more_body else bytes(self._cycle.body)
 
     @property
+    def broken_off(self) -> bool:
+        """Whether the caller has hung up, as far as that is known by now."""
+        return bool(self._cycle.disconnected)
+
+    @property
     def ready(self) -> bool:
         """Whether an answer can be sent without waiting for a slow reader."""
         return not self._cycle.flow.write_paused
@@ -79,7 +84,7 @@ class Wire(HttpToolsProtocol):
         # Nothing more is heard on this connection.
         self._deaf = False
         self._late: asyncio.TimerHandle | None = None
-        # When the last answer was given, while nothing has come since; and the clock that looks at it.
+        # When the last answer was given, while no request has begun since; and the clock that looks at it.
         self._idle_since: float | None = None
         self._idle: asyncio.TimerHandle | None = None
 
@@ -114,12 +119,15 @@ class Wire(HttpToolsProtocol):
         """The next request of this connection begins."""
         self._in_headers = True
         self._header_bytes = 0
+        self._idle_since = None
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         """From here on the application sees to the limits."""
         self._in_headers = False
         self._in_body = True
+        # The one before may have been answered after this one began.
+        self._idle_since = None
         self._relax()
         super().on_headers_complete()
         scope: dict[str, Any] = self.scope  # type: ignore[assignment]
@@ -141,19 +149,17 @@ class Wire(HttpToolsProtocol):
         Uvicorn sets a clock after each answer and stops it when something comes. Ours runs on, and looks when
         it is time: that costs a request nothing.
         """
+        if self.pipeline or self.transport.is_closing():
+            super().on_response_complete()
+            return
         self.server_state.total_requests += 1
-        if self.transport.is_closing():
-            return
         self.flow.resume_reading()
-        if self.pipeline:
-            self._start_asgi_task(*self.pipeline.pop())
-            return
         self._idle_since = self.loop.time()
         if self._idle is None:
             self._idle = self.loop.call_later(self.timeout_keep_alive, self._look_whether_idle)
 
     def _unset_keepalive_if_required(self) -> None:
-        self._idle_since = None
+        """Something came; only a request ends the rest: not a line break, nor what is left of a body."""
 
     def _look_whether_idle(self) -> None:
         self._idle = None

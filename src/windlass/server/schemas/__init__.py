@@ -12,6 +12,10 @@ Anything = Annotated[msgspec.Raw, Meta(extra_json_schema={"description": "Any JS
 Span = Annotated[
     float | str, Meta(description='A duration: seconds, or words such as "30s", "10m", "1h30m", "7d".')
 ]
+# The end of a pattern: nothing follows, not even the line break that `$` alone overlooks here.
+END = r"$(?!\n)"
+# How types and schedules are named.
+NAME = "^[a-z][a-z0-9_.-]*" + END
 # Raw JSON that was not sent.
 NOTHING = msgspec.Raw()
 EMPTY = msgspec.Raw(b"{}")

@@ -21,7 +21,7 @@ from windlass.job import (
     View,
 )
 from windlass.queue.options import MOST_PARENTS
-from windlass.server.schemas import EMPTY, NOTHING, Anything, Form, Object, Span, WhyForm
+from windlass.server.schemas import EMPTY, END, NAME, NOTHING, Anything, Form, Object, Span, WhyForm
 
 MOST_JOBS = 100
 
@@ -31,7 +31,7 @@ class JobForm(Form, frozen=True, kw_only=True):
 
     type: Annotated[
         str,
-        Meta(min_length=1, max_length=MAX_TYPE, pattern="^[a-z][a-z0-9_.-]*$", examples=["send_email"]),
+        Meta(min_length=1, max_length=MAX_TYPE, pattern=NAME, examples=["send_email"]),
     ]
     payload: Annotated[
         Object, Meta(description="The handler's parameters; at most 64 KB.", examples=[{"to": "a@b.c"}])
@@ -103,7 +103,9 @@ class BatchForm(Form, frozen=True, kw_only=True):
         | None
     ) = None
     batch_id: (
-        Annotated[str, Meta(pattern="^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$", description="A UUID.")]
+        Annotated[
+            str, Meta(pattern="^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}" + END, description="A UUID.")
+        ]
         | None
     ) = None
 

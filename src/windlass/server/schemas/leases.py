@@ -13,7 +13,7 @@ from windlass.config import LONGEST_LEASE, SHORTEST_LEASE
 from windlass.duration import parse_duration
 from windlass.errors import InvalidValue
 from windlass.job import MAX_APP_VERSION, Request
-from windlass.server.schemas import NOTHING, Anything, Form, Span
+from windlass.server.schemas import END, NOTHING, Anything, Form, Span
 from windlass.server.schemas.jobs import JobDocument
 
 _WORKER = "[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
@@ -22,12 +22,12 @@ _Version = Annotated[
     str,
     Meta(
         max_length=MAX_APP_VERSION,
-        pattern="^[!-~]*$",
+        pattern="^[!-~]*" + END,
         description="The release of the worker's program: attempts are counted by it.",
         examples=["2.4.1"],
     ),
 ]
-_Worker = Annotated[str, Meta(pattern=f"^{_WORKER}$", examples=["gpu-box-1"])]
+_Worker = Annotated[str, Meta(pattern=f"^{_WORKER}{END}", examples=["gpu-box-1"])]
 
 
 class ClaimForm(Form, frozen=True, kw_only=True):

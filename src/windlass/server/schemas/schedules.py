@@ -10,19 +10,17 @@ from msgspec import Meta
 
 from windlass.job import HIGHEST_PRIORITY, MAX_ATTEMPTS, MAX_TENANT, MAX_TYPE, JobState
 from windlass.schedule.timing import MAX_NAME
-from windlass.server.schemas import EMPTY, Object, Span, WhyForm
+from windlass.server.schemas import EMPTY, NAME, Object, Span, WhyForm
 from windlass.store.scheduling import FireOutcome, Origin
 
 
 class ScheduleForm(WhyForm, frozen=True, kw_only=True):
     """Jobs that shall come by themselves: by a cron expression, or every so often."""
 
-    name: Annotated[
-        str, Meta(min_length=1, max_length=MAX_NAME, pattern="^[a-z][a-z0-9_.-]*$", examples=["nightly"])
-    ]
+    name: Annotated[str, Meta(min_length=1, max_length=MAX_NAME, pattern=NAME, examples=["nightly"])]
     type: Annotated[
         str,
-        Meta(min_length=1, max_length=MAX_TYPE, pattern="^[a-z][a-z0-9_.-]*$", examples=["report.build"]),
+        Meta(min_length=1, max_length=MAX_TYPE, pattern=NAME, examples=["report.build"]),
     ]
     payload: Annotated[Object, Meta(description="Of its jobs.", examples=[{"days": 1}])] = msgspec.field(
         default_factory=lambda: EMPTY

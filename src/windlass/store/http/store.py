@@ -184,13 +184,20 @@ class HttpStore:
             where = Filter()
         if cursor is not None:
             query["cursor"] = cursor
-        if where.types:
-            query["type"] = ",".join(where.types)
+        types = [name for name in where.types if name]
+        if where.types and not types:
+            # No type has an empty name; in a query it would stand for any.
+            return Page([], None)
+        if types:
+            query["type"] = ",".join(types)
         # A view is a part of its state, and stands for it.
         states = [where.view] if where.view else [state.value for state in where.states]
         if states:
             query["state"] = ",".join(states)
-        query |= {name: value for name in ("tenant", "key", "error") if (value := getattr(where, name))}
+        # An empty text is one to be looked for as well: who asks for nothing must not get everything.
+        query |= {
+            name: value for name in ("tenant", "key", "error") if (value := getattr(where, name)) is not None
+        }
         if where.older_than is not None:
             query["older_than"] = f"{where.older_than.total_seconds():f}s"
         if where.payload:

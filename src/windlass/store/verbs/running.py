@@ -30,6 +30,8 @@ _REFUSED = (*_UNSTORABLE, Refused)
 # So few are written faster one by one; so much of what many leave behind is written at once, to save memory.
 _FEWEST_TOGETHER = 3
 _MOST_BYTES_TOGETHER = 1_000_000
+# About what an attempt before it left in the job's history: it failed, mostly with a traceback.
+_ATTEMPT_BYTES = 5_000
 _LOST = frozenset({Reason.WORKER_LOST, Reason.LEASE_EXPIRED})
 
 # What is told of an attempt: when it ended, under which lease, how long it ran, by which release.
@@ -61,7 +63,7 @@ def _complete_together(tx: Tx, settlements: Sequence[Settlement]) -> list[Settle
 def _stretches(settlements: Sequence[Settlement]) -> Iterator[Sequence[Settlement]]:
     begun = left = 0
     for number, each in enumerate(settlements):
-        left += _size(each.outcome)
+        left += _size(each.outcome) + _ATTEMPT_BYTES * len(each.lease.job.history)
         if left > _MOST_BYTES_TOGETHER:
             yield settlements[begun : number + 1]
             begun, left = number + 1, 0
