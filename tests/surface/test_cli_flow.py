@@ -35,7 +35,9 @@ def test_a_paused_type_is_accepted_shown_and_run_only_after_resume(windlass: Ter
 
     left = windlass.ok("worker", "start", "--until-empty").out
     assert left == "nothing left to run; 0 scheduled, 0 retrying, 2 paused\n"
-    assert "the disk is full): windlass resume shell" in windlass.ok("status").out
+    status = windlass.ok("status").out
+    assert "(the disk is full): 2 jobs wait" in status
+    assert status.endswith(": windlass resume shell\n")
     [shell] = [each for each in windlass.ok("types", "--json").json["types"] if each["name"] == "shell"]
     assert shell["paused"]["why"] == "the disk is full"
 
@@ -99,7 +101,9 @@ def test_a_breaker_is_opened_shown_and_closed_by_hand(windlass: Terminal) -> Non
     windlass.ok("run", "--", "true")
     assert windlass.ok("breaker", "shell").out == "shell: closed\n"
     assert windlass.ok("breaker", "shell", "open", "--why", "it is down").out.startswith("shell: open since ")
-    assert "the circuit breaker of shell is open since" in windlass.ok("status").out
+    status = windlass.ok("status").out
+    assert "The circuit breaker of shell was opened by" in status
+    assert "(it is down): 1 job waits" in status
     assert "breaker open" in windlass.ok("types").out
     left = windlass.ok("worker", "start", "--until-empty").out
     assert left == "nothing left to run; 0 scheduled, 0 retrying, 1 paused\n"

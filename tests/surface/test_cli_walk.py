@@ -49,7 +49,7 @@ def test_a_walk_from_the_first_job_to_the_last_record(windlass: Terminal, shop: 
     }
     assert windlass.ok("show", "one", "--json").json["result"] == 1
     assert "never 1" in windlass.ok("show", "bad").out
-    assert "2 jobs are in the dead letters" in windlass.ok("status").out
+    assert "2 dead letters of poison" in windlass.ok("status").out
     assert [row["name"] for row in windlass.ok("types", "--json").json["types"]] == ["add", "poison", "shell"]
 
     # An operator clears up.

@@ -246,10 +246,11 @@ def _shut(each: TypeStatus, failures: Failures) -> Finding | None:
     if each.breaker is None or not each.breaker.open:
         return None
     if each.breaker.by_hand:
+        why = f" ({each.breaker.why})" if each.breaker.why else ""
         return Finding(
             cause=Cause.PAUSED,
             grave=_is_long(each),
-            sentence=f"The circuit breaker of {each.name} was opened by {each.breaker.by}{behind}",
+            sentence=f"The circuit breaker of {each.name} was opened by {each.breaker.by}{why}{behind}",
             since=each.breaker.at,
             type=each.name,
             mend=f"windlass breaker {each.name} auto",
