@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import socket
 import threading
@@ -15,6 +16,7 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from tests.conformance.conftest import NEW
 from tests.server.conftest import House, serving, shop
@@ -156,6 +158,19 @@ def test_bodies_together_have_a_bound_and_are_forgotten_when_answered(
     refused = api.post("/jobs", json=job | {"tenant": "t" * 200})
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
     assert api.post("/jobs", json=job).status_code == 201
+
+
+def test_a_body_that_was_read_is_not_kept_until_garbage_is_looked_for(api: httpx2.Client) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(20):
+            job = {"type": "mail.send", "payload": {"to": "a", "body": "x" * 10_000}, "delay": 60}
+            assert api.post("/jobs", json=job).status_code == 201
+        cycles = [each for each in gc.get_objects() if isinstance(each, RequestResponseCycle)]
+        assert sum(len(each.body) for each in cycles) < 20_000
+    finally:
+        gc.enable()
 
 
 def test_probes_are_answered_however_much_there_is_to_do(

@@ -26,8 +26,14 @@ class Exchange:
         self._cycle = cycle
 
     def body(self) -> bytes | None:
-        """The body, if all of it has come, which is so of nearly all when they are asked about."""
-        return None if self._cycle.more_body else bytes(self._cycle.body)
+        """The body, if all of it has come, which is so of nearly all when they are asked about.
+
+        It is handed over: the cycle refers to itself through us, and may stay until garbage is looked for.
+        """
+        if self._cycle.more_body:
+            return None
+        whole, self._cycle.body = bytes(self._cycle.body), bytearray()
+        return whole
 
     @property
     def broken_off(self) -> bool:
