@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from contextlib import closing
+from typing import NoReturn
 
 import psycopg
 import pytest
@@ -15,6 +16,7 @@ from tests.conformance.server import MAJOR, run, store, url
 from tests.servers import pgbouncer, postgres
 from tests.waiting import PATIENCE, until
 from windlass import Queue, connect
+from windlass.errors import StoreBusy, StoreUnavailable
 from windlass.store.postgres import address, enqueue
 from windlass.store.postgres.guard import Guard
 from windlass.store.postgres.listener import Listener
@@ -106,6 +108,27 @@ def test_a_first_job_whose_wait_for_the_disk_is_cancelled_is_stored_once_and_ans
         [answer] = store.enqueue([a_job()])
         assert len(cancelled) == 1
         assert not answer.created, "the repeat found it"
+        assert store.count(Filter(), limit=10) == 1
+
+
+def test_a_repeat_that_found_the_store_busy_does_not_say_that_nothing_was_written(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy(*_: object, **__: object) -> NoReturn:
+        raise StoreBusy("somebody else holds a lock")
+
+    with closing(PostgresStore(url)) as store:
+        cut = "select pg_terminate_backend(pid) from pg_stat_activity where query like '-- Accept jobs that%'"
+        cuts: list[object] = []
+        store.wake_with(lambda: None, first=lambda: True, here=lambda: cuts.extend(run(url, cut)))
+        draft = a_job()
+        with monkeypatch.context() as held:
+            held.setattr(store, "_enqueue_closely", busy)
+            with pytest.raises(StoreUnavailable):
+                store.enqueue([draft])
+        take_one(store)
+        [answer] = store.enqueue([draft])
+        assert not answer.created, "it is known that it was tried before"
         assert store.count(Filter(), limit=10) == 1
 
 

@@ -11,7 +11,7 @@ import psycopg
 from psycopg import errors
 
 from windlass.clock import from_micros
-from windlass.errors import StoreError, StoreUnavailable
+from windlass.errors import StoreBusy, StoreError, StoreUnavailable
 from windlass.store import migration
 from windlass.store.postgres import claim, enqueue, fleet, guest, health, limited, retention, schema, settle
 from windlass.store.postgres.address import read
@@ -393,13 +393,17 @@ class PostgresStore(SharedVerbs):
 
     def _enqueue_again(self, jobs: Sequence[NewJob], until: float) -> list[Enqueued]:
         """After a lost answer. Where one connection breaks the next may as well: it is asked a few times."""
-        for _ in range(_REPEATS):
-            try:
-                return self._enqueue_closely(jobs, until, repeated=True)
-            except StoreUnavailable as error:
-                if not _worth_repeating(error, until):
-                    raise
-        return self._enqueue_closely(jobs, until, repeated=True)
+        try:
+            for _ in range(_REPEATS):
+                try:
+                    return self._enqueue_closely(jobs, until, repeated=True)
+                except StoreUnavailable as error:
+                    if not _worth_repeating(error, until):
+                        raise
+            return self._enqueue_closely(jobs, until, repeated=True)
+        except StoreBusy as error:
+            # Which says that nothing was written; that is true of the repeat alone.
+            raise StoreUnavailable(str(error)) from error
 
     def _is_new(self, jobs: Sequence[NewJob]) -> bool:
         """Whether nobody, and nothing that was tried before, can have brought these ids into the store."""
