@@ -93,7 +93,10 @@ def test_however_many_are_sent_again_at_once_each_is_told_how_its_jobs_stand() -
             sent = (intake.accept(lambda jobs=jobs: jobs, len(jobs)) for jobs in batches)  # type: ignore[misc]
             return await asyncio.gather(*sent)
 
-        first, again = asyncio.run(send()), asyncio.run(send())
+        async def send_twice() -> tuple[list[Stored], list[Stored]]:
+            return await send(), await send()
+
+        first, again = asyncio.run(send_twice())
         intake.close()
     assert all(each.created for answer in first for each in answer.done)
     for jobs, answer in zip(batches, again, strict=True):
