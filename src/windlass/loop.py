@@ -47,6 +47,8 @@ class Loop:
         self._woken = threading.Event()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
+        # Ticks that raised since it began.
+        self.failed = 0
 
     def start(self) -> None:
         """Begin to tick, on a thread that does not keep the process alive."""
@@ -83,6 +85,7 @@ class Loop:
                 failures = 0
             except Exception as error:  # noqa: BLE001 # wall: a loop outlives its tick
                 failures += 1
+                self.failed += 1
                 pause = self._pause(error, failures)
                 self._report(error, pause)
                 self._stopped.wait(pause)

@@ -173,6 +173,14 @@ def _of_runs(tables: Tables, _: Story) -> Counter[tuple[str, ...]]:
     return _by(tables.runs(), _type)
 
 
+def _attempts(tables: Tables, _: Story) -> Counter[tuple[str, ...]]:
+    taken: Counter[tuple[str, ...]] = Counter()
+    for job in tables.ended:
+        if job["state"] == "completed":
+            taken[job["type"],] += job["attempts"]
+    return taken
+
+
 def _done(end: str) -> Expected:
     return lambda _, story: {(name,): count for (name, each), count in story.done.items() if each == end}
 
@@ -220,6 +228,8 @@ EXPECTED: dict[str, Expected] = {
     "windlass_job_wait_seconds_count": _of_runs,
     "windlass_job_run_seconds_sum": lambda t, s: {of: 1.5 * n for of, n in _of_runs(t, s).items()},
     "windlass_job_end_to_end_seconds_count": lambda t, _: t.ends("completed"),
+    "windlass_job_attempts_count": lambda t, _: t.ends("completed"),
+    "windlass_job_attempts_sum": _attempts,
     "windlass_job_failures_total": lambda t, _: _by(
         t.failures(), lambda job, attempt: (job["type"], attempt["error"]["reason"])
     ),

@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
 
+import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -50,9 +51,12 @@ def test_a_scrape_is_read_by_prometheus_own_client_and_has_every_metric_once(tmp
 
 def test_a_worker_exposes_its_own_metrics_and_no_others() -> None:
     health = Health(ok=True, worker="w1", slots=10, busy=3, done=7, app="2.4.1", resident_bytes=9)
+    health = msgspec.structs.replace(health, ticks_failed={"claimer": 2})
     found = parsed(expose([health]))
     assert set(found) == {metric.name for metric in OWN}
     assert found["windlass_worker_completed_total"] == [({"worker": "w1"}, 7.0)]
+    failed = [({"worker": "w1", "part": "claimer"}, 2.0)]
+    assert found["windlass_worker_ticks_failed_total"] == failed
     assert found["windlass_worker_resident_bytes"] == [({"worker": "w1"}, 9.0)]
     assert found["windlass_worker_info"] == [({"worker": "w1", "version": "2.4.1"}, 1.0)]
     assert not {metric.name for metric in OWN} & {metric.name for metric in SERVERS}

@@ -163,7 +163,19 @@ class _Told(NamedTuple):
 class _Book:
     """What happened to jobs of one type. Every settled job passes here, so little is called."""
 
-    __slots__ = ("completed", "ended", "ends", "lost", "others", "ran", "runs", "waited", "waits")
+    __slots__ = (
+        "completed",
+        "ended",
+        "ends",
+        "lost",
+        "others",
+        "ran",
+        "runs",
+        "tried",
+        "tries",
+        "waited",
+        "waits",
+    )
 
     def __init__(self) -> None:
         size = len(names.SECONDS) + 1
@@ -175,12 +187,15 @@ class _Book:
         self.waits, self.waited = [0] * size, 0.0
         self.runs, self.ran = [0] * size, 0.0
         self.ends, self.ended = [0] * size, 0.0
+        self.tries, self.tried = [0] * (len(names.NUMBERS) + 1), 0
 
     def note(self, settlement: Settlement) -> None:
         ran, outcome, job = settlement.ran, settlement.outcome, settlement.lease.job
         done = type(outcome) is Done
         if done:
             self.completed += 1
+            self.tries[bisect_left(names.NUMBERS, job.attempts)] += 1
+            self.tried += job.attempts
         else:
             self.others.update(_names_of(outcome))
         started = job.started_at
@@ -201,13 +216,14 @@ class _Book:
     def told(self, app: str) -> dict[str, int]:
         """Everything; what a release did also under its name, if it has one."""
         happened = dict(self.others) | {names.COMPLETED: self.completed, names.STARTED: sum(self.runs)}
-        for measure, buckets, seconds in (
+        for measure, buckets, summed in (
             (names.WAIT, self.waits, self.waited),
             (names.RUN, self.runs, self.ran),
             (names.END_TO_END, self.ends, self.ended),
+            (names.TRIES, self.tries, self.tried),
         ):
             happened |= {names.bucket(measure, number): value for number, value in enumerate(buckets)}
-            happened[names.total(measure)] = round(seconds * _MILLION)
+            happened[names.total(measure)] = round(summed * _MILLION)
         if app:
             happened |= {names.of_release(app, name): value for name, value in self._summary().items()}
         return {name: value for name, value in happened.items() if value}

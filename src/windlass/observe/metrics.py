@@ -78,6 +78,7 @@ COUNTED: tuple[Metric, ...] = (
     _measured("windlass_job_wait_seconds", names.WAIT, "From due to claimed", ("type",)),
     _measured("windlass_job_run_seconds", names.RUN, "How long attempts ran", ("type",)),
     _measured("windlass_job_end_to_end_seconds", names.END_TO_END, "From enqueued to completed", ("type",)),
+    _measured("windlass_job_attempts", names.TRIES, "How many attempts completed jobs took", ("type",)),
     _measured("windlass_enqueue_seconds", names.ENQUEUE, "How long requests to enqueue took, over HTTP"),
     _measured("windlass_settle_seconds", names.SETTLE, "How long it took to write a batch of outcomes"),
     _measured("windlass_claim_jobs", names.CLAIM, "How many jobs a claim brought, if any"),
@@ -176,9 +177,16 @@ OWN_DONE = _own("windlass_worker_completed_total", Kind.COUNTER, "Jobs that it c
 OWN_FAILED = _own("windlass_worker_failed_total", Kind.COUNTER, "Attempts that failed since it started")
 OWN_LATE = _own("windlass_worker_late_total", Kind.COUNTER, "Results that came too late since it started")
 OWN_RESIDENT = _own("windlass_worker_resident_bytes", Kind.GAUGE, "Memory of its process and those below it")
+OWN_TROUBLE = _own(
+    "windlass_worker_ticks_failed_total",
+    Kind.COUNTER,
+    "Claims, beats and the like that failed since it started, most often because the store was away",
+    "part",
+)
 OWN_INFO = _own("windlass_worker_info", Kind.GAUGE, "1; the release that it runs", "version")
 OWN: tuple[Metric, ...] = (
     *(OWN_SLOTS, OWN_HEALTH, OWN_UNSETTLED, OWN_BEAT, OWN_DONE, OWN_FAILED, OWN_LATE, OWN_RESIDENT),
+    OWN_TROUBLE,
     OWN_INFO,
 )
 

@@ -55,10 +55,12 @@ END_TO_END = "end_to_end"
 ENQUEUE = "enqueue"
 SETTLE = "settle"
 CLAIM = "claim"
+TRIES = "tries"
 
-# In seconds, and how many jobs a claim brought.
+# In seconds, how many jobs a claim brought, and how many attempts a job took.
 SECONDS = (0.005, 0.02, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1800.0, 3600.0, 21600.0)
 JOBS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0)
+NUMBERS = (1.0, 2.0, 3.0, 5.0, 10.0, 20.0)
 BOUNDS: dict[str, tuple[float, ...]] = {
     WAIT: SECONDS,
     RUN: SECONDS,
@@ -66,6 +68,7 @@ BOUNDS: dict[str, tuple[float, ...]] = {
     ENQUEUE: SECONDS,
     SETTLE: SECONDS,
     CLAIM: JOBS,
+    TRIES: NUMBERS,
 }
 
 

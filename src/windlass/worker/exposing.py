@@ -20,6 +20,7 @@ def expose(workers: Sequence[Health]) -> str:
     ]
     ours = version("windlass")
     resident = [((each.worker,), each.resident_bytes) for each in known if each.resident_bytes is not None]
+    trouble = [((each.worker, part), count) for each in known for part, count in each.ticks_failed.items()]
     return render(
         [
             family(metrics.OWN_SLOTS, slots),
@@ -30,6 +31,7 @@ def expose(workers: Sequence[Health]) -> str:
             family(metrics.OWN_FAILED, [((each.worker,), each.failed) for each in known]),
             family(metrics.OWN_LATE, [((each.worker,), each.late) for each in known]),
             family(metrics.OWN_RESIDENT, resident),
+            family(metrics.OWN_TROUBLE, trouble),
             family(metrics.OWN_INFO, [((each.worker, each.app or ours), 1) for each in known]),
         ]
     )

@@ -32,6 +32,8 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     beat_age: float = 0.0
     # Of its process and those below it, as far as the system tells.
     resident_bytes: int | None = None
+    # Ticks that failed since it started, by part: claims, beats and so on.
+    ticks_failed: dict[str, int] = {}
 
 
 def examine(parts: Parts, clock: Clock, *, begun: bool) -> Health:
@@ -51,6 +53,7 @@ def examine(parts: Parts, clock: Clock, *, begun: bool) -> Health:
         unsettled=parts.settler.backlog,
         beat_age=round(max(0.0, clock.uptime() - parts.standing.sent), 3),
         resident_bytes=resident(parts.standing.place.pid),
+        ticks_failed={loop.name: loop.failed for loop in (parts.claimer.loop, *parts.loops)},
     )
 
 
