@@ -161,14 +161,16 @@ def test_bodies_together_have_a_bound_and_are_forgotten_when_answered(
 
 
 def test_a_body_that_was_read_is_not_kept_until_garbage_is_looked_for(api: httpx2.Client) -> None:
+    mark = "a body of this test " * 500
     gc.collect()
     gc.disable()
     try:
         for _ in range(20):
-            job = {"type": "mail.send", "payload": {"to": "a", "body": "x" * 10_000}, "delay": 60}
+            job = {"type": "mail.send", "payload": {"to": "a", "body": mark}, "delay": 60}
             assert api.post("/jobs", json=job).status_code == 201
         cycles = [each for each in gc.get_objects() if isinstance(each, RequestResponseCycle)]
-        assert sum(len(each.body) for each in cycles) < 20_000
+        # Others of this process may have bodies as well, and the last of ours may just be on its way.
+        assert sum(mark.encode() in bytes(each.body) for each in cycles) <= 1
     finally:
         gc.enable()
 
