@@ -10,6 +10,8 @@ import pytest
 
 from windlass import InvalidValue, Queue, QueueFull
 from windlass.clock import ManualClock
+from windlass.job import JobState
+from windlass.store.protocol import Filter
 
 
 @pytest.fixture
@@ -79,6 +81,7 @@ def test_ended_jobs_fill_nothing(queue: Queue, clock: ManualClock) -> None:
         for job in queue.enqueue_many(work.draft() for _ in range(10)):
             queue.cancel(job.id)
         clock.advance(40)
+    assert queue.store.count(Filter(states=(JobState.CANCELLED,)), limit=100) == 50
 
 
 def test_a_types_highest_priority_is_kept_by_code_and_operators(queue: Queue, clock: ManualClock) -> None:

@@ -114,7 +114,7 @@ class Settler:
         batch = self._take()
         try:
             self._write(batch)
-        except BaseException:
+        except BaseException:  # wall: whatever kept them from being written, outcomes are kept
             self._queue.extendleft(reversed(batch))
             raise
         finally:

@@ -78,8 +78,7 @@ class Tally:
             return False
         try:
             changed = self._store.note_runs(self._id, runs, terms)
-        except BaseException:
-            # Jobs and leases are named once: told to nobody, they are told again.
+        except BaseException:  # wall: jobs and leases are named once: told to nobody, they are told again
             with self._lock:
                 for each in runs:
                     self._seen[each.name].keep(each)

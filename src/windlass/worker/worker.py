@@ -97,7 +97,7 @@ class Worker:
             hooks.call_all(registry.on_start, parts.caller.coroutines)
             parts.terms.refresh()
             parts.heartbeat.join()
-        except BaseException:
+        except BaseException:  # wall: no loop stays behind a worker that did not begin
             parts.caller.coroutines.close(_LOOK_SECONDS)
             raise
         self._wakeup.subscribe(parts.claimer.hint)
