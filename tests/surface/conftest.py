@@ -89,10 +89,11 @@ def windlass(
     monkeypatch.chdir(tmp_path)
     # What an app that is loaded here adds to them goes with the test.
     monkeypatch.setattr(sys, "path", [*sys.path])
-    before = set(sys.modules)
     yield Terminal(tmp_path, capsys)
-    for name in set(sys.modules) - before:
-        del sys.modules[name]
+    # Only the folder's own modules go: a library imported twice has two of each of its exceptions.
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None) or "").startswith(str(tmp_path)):
+            del sys.modules[name]
 
 
 @pytest.fixture(
