@@ -130,6 +130,8 @@ def produce(url: str, folder: str, way: str, seconds: int, seed: int) -> None:
                 time.sleep(0.005)
             # Of a skipped one nothing is to be done.
             if answer.created or "replace" in way:
+                # As a queue does: on PostgreSQL workers are told.
+                opened.wakeup.notify()
                 log.write(f"{request} {answer.id} {began:.6f} {time.time():.6f}\n")
     opened.close()
 
