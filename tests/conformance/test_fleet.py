@@ -26,7 +26,7 @@ from windlass.clock import ManualClock
 from windlass.errors import WorkerNotFound
 from windlass.job import Request
 from windlass.store.keeping import Retention
-from windlass.store.protocol import Store, Vitals
+from windlass.store.protocol import PoolInfo, Store, Vitals
 
 
 def states(store: Store) -> dict[str, str]:
@@ -95,6 +95,20 @@ def test_a_beat_moves_and_carries_the_vitals(store: Store, other: Store, clock: 
     assert [known.resident_bytes for known in other.look("onlooker", TYPES).workers] == [2**33]
     assert store.beat("w", Vitals())
     assert [(worker.beat, worker.resident_bytes) for worker in other.workers()] == [(2, None)]
+
+
+def test_a_row_has_the_workers_pools_and_a_beat_that_tells_nothing_leaves_them(
+    store: Store, other: Store
+) -> None:
+    store.join(a_worker("w", pools={"email": PoolInfo(5), 'od"d': PoolInfo(1)}))
+    store.join(a_worker("over-http"))
+    assert store.beat("w", Vitals())
+    known = {worker.id: worker.pools for worker in other.workers()}
+    assert known == {"w": {"email": PoolInfo(5), 'od"d': PoolInfo(1)}, "over-http": {}}
+    busy = {"email": PoolInfo(5, busy=3, held=1)}
+    assert store.beat("w", Vitals(pools=busy))
+    assert {worker.id: worker.pools for worker in other.workers()} == {"w": busy, "over-http": {}}
+    assert [worker.pools for worker in other.look("w", TYPES).workers] == [{}, busy]
 
 
 def test_the_beat_of_one_worker_moves_no_other(store: Store) -> None:

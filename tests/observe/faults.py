@@ -134,6 +134,15 @@ def _bad_release(stage: Stage) -> None:
             stage.work(8, outcome, release=release)
 
 
+def _slow_release(stage: Stage) -> None:
+    """Two releases side by side, of which the newer one is slower."""
+    for _ in range(3):
+        stage.minutes(1)
+        for release, ran in (("1.0", 1.0), ("1.1", 1.3)):
+            stage.enqueue(50)
+            stage.work(50, ran=ran, release=release)
+
+
 def _completed_but_wrong(stage: Stage) -> None:
     """The handler says that it is done; its check, made by a real verifier, says that it is not."""
 
@@ -194,6 +203,7 @@ FAULTS: dict[str, tuple[Step, Step]] = {
         _after(11),
     ),
     "WindlassReleaseFails": (_bad_release, _after(11)),
+    "WindlassReleaseSlower": (_slow_release, _after(11)),
     "WindlassEnqueueErrors": (_enqueue_errors, _after(6)),
     "WindlassEnqueueUnusual": (_enqueue(1_001), _after(11)),
     "WindlassBreakerOpen": (

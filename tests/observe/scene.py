@@ -18,7 +18,7 @@ from windlass.observe.ledger import Ledger
 from windlass.observe.promql import Series
 from windlass.ops import Ops
 from windlass.outcome import Again, Dead, Done, Outcome, Policy
-from windlass.store.protocol import Filter, Settlement, Store, Vitals, Want, WorkerInfo
+from windlass.store.protocol import Filter, PoolInfo, Settlement, Store, Vitals, Want, WorkerInfo
 from windlass.upkeep.reaper import Reaper
 from windlass.upkeep.watchman import Watchman
 
@@ -95,7 +95,13 @@ class Stage:
         for ledger in (self.ledger, *self._ledgers.values()):
             ledger.follow(settings.read(self.store.settings()))
 
-    def worker(self, name: str, types: tuple[str, ...] = (*TYPES,), app: str = "") -> WorkerInfo:
+    def worker(
+        self,
+        name: str,
+        types: tuple[str, ...] = (*TYPES,),
+        app: str = "",
+        pools: Mapping[str, PoolInfo] = {},
+    ) -> WorkerInfo:
         """Another worker that takes jobs of these types."""
         info = WorkerInfo(
             id=name,
@@ -108,6 +114,7 @@ class Stage:
             app=app,
             types=types,
             slots=10,
+            pools=pools or {"threads": PoolInfo(10)},
         )
         self.store.join(info)
         return info

@@ -33,6 +33,7 @@ class Tables:
             self.checks = ask("select * from windlass.checks")
             self.verdicts = ask("select * from windlass.verdicts")
             self.ticks = ask("select * from windlass.ticks")
+            self.releases = ask("select * from windlass.releases")
         self.everything = [*self.jobs, *self.ended]
 
     # --- how things stand ---

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
@@ -21,7 +22,7 @@ from windlass.job import JobState, Reason
 from windlass.observe import metrics
 from windlass.outcome import Done, Outcome
 from windlass.store.flow import BreakerState
-from windlass.store.protocol import Filter, Vitals
+from windlass.store.protocol import Filter, PoolInfo, Vitals
 from windlass.store.signalling import Verdict
 
 NAMED = ("acme", "globex")
@@ -103,7 +104,8 @@ class Story:
     def hold(self, count: int, worker: str) -> None:
         if worker not in {each.id for each in self.stage.store.workers() if each.state == "running"}:
             self.stage.worker(worker, app="1.1")
-        self.stage.store.beat(worker, Vitals(busy=count))
+        pools = {"threads": PoolInfo(6, busy=1), "reports": PoolInfo(4, busy=count - 1, held=1)}
+        self.stage.store.beat(worker, Vitals(busy=count, pools=pools))
         self.stage.claim(count, worker=worker)
 
     def act(self, what: tuple[str, JobState]) -> None:
@@ -190,6 +192,23 @@ def _alive(tables: Tables) -> list[Any]:
     return [each for each in living if tables.seconds_since(each["beat_at"]) <= 10]
 
 
+def _pools(tables: Tables) -> list[tuple[str, list[int]]]:
+    return [pool for row in _alive(tables) for pool in json.loads(row["pools"]).items()]
+
+
+def _pool_slots(tables: Tables, _: Story) -> Values:
+    found: Counter[tuple[str, ...]] = Counter()
+    for name, counts in _pools(tables):
+        for state, count in zip(("all", "busy", "held"), counts, strict=True):
+            found[name, state] += count
+    return found
+
+
+def _newest(tables: Tables, _: Story) -> Values:
+    heard = sorted((row["first_at"], row["version"]) for row in tables.releases)
+    return {(heard[-1][1],): 1} if heard else {}
+
+
 def _states(tables: Tables, _: Story) -> Values:
     living = [each for each in tables.workers if each["state"] in ("running", "draining")]
     alive = _alive(tables)
@@ -254,6 +273,9 @@ EXPECTED: dict[str, Expected] = {
     "windlass_dlq_oldest_age_seconds": lambda t, _: t.oldest("dead", "finished_at", "type"),
     "windlass_workers": _states,
     "windlass_workers_by_version": lambda t, _: Counter((row["app"] or row["version"],) for row in _alive(t)),
+    "windlass_release_newest": _newest,
+    "windlass_pool_workers": lambda t, _: Counter((name,) for name, _ in _pools(t)),
+    "windlass_pool_slots": _pool_slots,
     "windlass_slots": lambda t, _: {
         ("all",): sum(row["slots"] for row in _alive(t)),
         ("busy",): sum(row["busy"] for row in _alive(t)),
@@ -276,8 +298,13 @@ ELSEWHERE = {
     "windlass_worker_restarts_total",
     "windlass_enqueue_seconds",
     "windlass_settle_seconds",
+    "windlass_claim_seconds",
     "windlass_claim_jobs",
     "windlass_enqueue_requests_total",
+    # Over HTTP alone: tests/server/test_observing.py.
+    "windlass_http_refusals_total",
+    "windlass_service_enqueued_total",
+    "windlass_service_requests_total",
     "windlass_tenant_wait_seconds_total",
     "windlass_sample_duration_seconds",
     # To the day on PostgreSQL: tests/conformance/test_history.py.

@@ -18,7 +18,9 @@ from windlass.errors import InvalidValue
 from windlass.observe import counted, names
 from windlass.observe.alerts import ALERTS, RUNBOOK
 from windlass.observe.expose import family, render
-from windlass.observe.metrics import METRICS, OWN, TENANTS, Kind, Metric
+from windlass.observe.metrics import METRICS, OWN, SERVICES, TENANTS, Kind, Metric
+from windlass.ops.keys import KeyWish
+from windlass.store.protocol import PoolInfo
 from windlass.worker.exposing import expose
 from windlass.worker.health import Health
 
@@ -103,6 +105,43 @@ def test_types_beyond_the_bound_are_counted_together(tmp_path: Path) -> None:
     assert len(completed) == counted.MOST_TYPES + 1
     assert completed[-1] == ({"type": "other"}, 10.0)
     assert sum(value for _, value in completed) == 2 * many
+
+
+def test_pools_beyond_the_bound_are_counted_together(tmp_path: Path) -> None:
+    with staged(tmp_path) as stage:
+        for number in range(60):
+            stage.worker(f"w{number}", pools={f"p{number:02}": PoolInfo(2, busy=1), "threads": PoolInfo(3)})
+        found = parsed(stage.ops.scrape())
+    workers = {labels["pool"]: value for labels, value in found["windlass_pool_workers"]}
+    # The commonest first: those of all, and one more that came before.
+    assert (len(workers), workers["threads"], workers["other"]) == (51, 61, 11)
+    slots = {tuple(labels.values()): value for labels, value in found["windlass_pool_slots"]}
+    assert (slots["threads", "all"], slots["other", "all"], slots["other", "busy"]) == (190, 22, 11)
+    assert sum(value for (_, state), value in slots.items() if state == "busy") == 60
+
+
+def test_services_are_labels_for_those_with_a_key_to_produce_the_first_ones_alone(tmp_path: Path) -> None:
+    with staged(tmp_path) as stage:
+        assert not {metric.name for metric in SERVICES} & set(parsed(stage.ops.scrape()))
+        for number in range(counted.MOST_SERVICES + 2):
+            stage.clock.advance(1)
+            stage.ops.create_key(KeyWish(name=f"s{number:02}", roles=("producer",)))
+        # Who has two keys is one service, and who does not produce is none.
+        stage.ops.create_key(KeyWish(name="s00", roles=("admin",)))
+        stage.ops.create_key(KeyWish(name="prometheus", roles=("viewer",)))
+        stage.store.add_history({("", names.of_service("s00", names.ENQUEUED)): 3})
+        stage.store.add_history({("", names.of_service("other", names.REFUSED)): 2})
+        found = parsed(stage.ops.scrape())
+        report = stage.ops.metrics()
+    enqueued = {labels["service"]: value for labels, value in found["windlass_service_enqueued_total"]}
+    assert [*enqueued] == [*(f"s{number:02}" for number in range(counted.MOST_SERVICES)), "other"]
+    assert {name for name, value in enqueued.items() if value} == {"s00"}
+    requests = {tuple(each.values()): value for each, value in found["windlass_service_requests_total"]}
+    assert {of: value for of, value in requests.items() if value} == {("other", "refused"): 2.0}
+    assert [(each.service, each.enqueued, each.refused) for each in report.services] == [
+        ("s00", 3, 0),
+        ("other", 0, 2),
+    ]
 
 
 def test_tenants_are_labels_only_where_operators_name_them(tmp_path: Path) -> None:

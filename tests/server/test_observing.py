@@ -8,6 +8,7 @@ import hmac
 import json
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -19,6 +20,7 @@ import pytest
 
 from tests.conformance.scene import MAIL, REPORT
 from tests.observe.scene import DEAD, Stage, parsed, staged
+from tests.observe.tables import Tables
 from tests.server.conftest import House, serving, shop
 from tests.waiting import PATIENCE, until
 from windlass import Queue, connect
@@ -77,6 +79,56 @@ def test_what_came_of_jobs_and_requests_is_counted_shown_and_kept_over_a_restart
             assert (add["type"], add["enqueued"], add["started"], add["failed"]) == ("add", 3, 2, 1)
         with serving(queue) as house:
             assert {name: values(house, f"windlass_{name}") for name in seen} == seen
+
+
+def test_what_services_send_and_who_is_sent_away_is_counted(store_url: str) -> None:
+    with shop(store_url) as queue, serving(queue) as house:
+        viewer = house.key("prometheus", "viewer")
+        shop_api = house.caller(house.key("shop", "producer"))
+        # One job at once, and the next one after a quarter of an hour.
+        flood = house.caller(house.key("flood", "producer", rate=0.001))
+        job = {"type": "add", "payload": {"a": 1}}
+        sent = [
+            shop_api.post("/jobs", json={**job, "key": "once"}),
+            shop_api.post("/jobs", json={**job, "key": "once"}),
+            shop_api.post("/jobs", json={"type": "add", "payload": {}}),
+            shop_api.post("/jobs/batch", json={"jobs": [job] * 3}),
+            shop_api.post("/jobs/batch", json={"jobs": [job] * 2, "batch": "evening"}),
+            *(flood.post("/jobs", json=job) for _ in range(3)),
+        ]
+        assert [each.status_code for each in sent] == [201, 200, 400, 201, 201, 201, 429, 429]
+
+        def counts(name: str) -> dict[tuple[str, ...], float]:
+            headers = {"Authorization": f"Bearer {viewer}"}
+            text = httpx2.get(f"{house.url}/metrics", headers=headers, trust_env=False).text
+            return {tuple(each.values()): value for each, value in parsed(text)[name] if value}
+
+        until(lambda: counts("windlass_enqueue_seconds_count") == {(): len(sent)}, "all of it is told")
+        callers = Counter((row["caller"],) for row in Tables(store_url, 0).everything)
+        assert callers == {("shop",): 6, ("flood",): 1}
+        assert counts("windlass_service_enqueued_total") == callers
+        assert counts("windlass_service_requests_total") == {
+            ("shop", "accepted"): 3,
+            ("shop", "existing"): 1,
+            ("shop", "invalid"): 1,
+            ("flood", "accepted"): 1,
+            ("flood", "refused"): 2,
+        }
+        assert counts("windlass_http_refusals_total") == {("/api/v1/jobs", "429"): 2}
+        told = house.caller(viewer).get("/metrics").json()["services"]
+        assert [(each["service"], each["enqueued"], each["refused"]) for each in told] == [
+            ("shop", 6, 0),
+            ("flood", 1, 2),
+        ]
+
+
+def test_a_job_that_a_foreign_worker_claims_is_one_that_a_claim_brought(house: House) -> None:
+    api = house.caller()
+    api.post("/jobs/batch", json={"jobs": [{"type": "add", "payload": {"a": 1}}] * 2})
+    assert len(api.post("/leases", json={"worker": "w", "types": ["add"], "limit": 2}).json()["leases"]) == 2
+    assert api.post("/leases", json={"worker": "w", "types": ["add"]}).json()["leases"] == []
+    until(lambda: values(house, "windlass_claim_seconds_count") == {(): 1})
+    assert values(house, "windlass_claim_jobs_sum") == {(): 2}
 
 
 def test_what_a_foreign_worker_completes_is_checked_by_one_that_knows_the_type(store_url: str) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.observe.scene import parsed
 from tests.surface.conftest import Terminal
 from windlass import connect
+from windlass.observe import names
 
 
 def _sampled() -> None:
@@ -44,6 +45,25 @@ def test_metrics_show_counts_durations_and_the_last_events(
     assert "shell 50 %" in line
     scrape = parsed(windlass.ok("metrics", "--prometheus").out)
     assert ({"type": "shell"}, 1.0) in scrape["windlass_jobs_completed_total"]
+
+
+def test_metrics_show_which_service_sends_most(windlass: Terminal) -> None:
+    for name in ("shop", "importer"):
+        windlass.ok("keys", "create", name, "--role", "producer")
+    with contextlib.closing(connect.open("sqlite:///windlass.db")) as opened:
+        sent = {"shop": {"enqueued": 2}, "importer": {"enqueued": 1_200, "refused": 3}}
+        opened.store.add_history(
+            {
+                ("", names.of_service(service, name)): count
+                for service, counts in sent.items()
+                for name, count in counts.items()
+            }
+        )
+    told = windlass.ok("metrics", "--json").json["services"]
+    assert [each["service"] for each in told] == ["importer", "shop"]
+    assert (told[0]["enqueued_lately"], told[0]["refused"], told[0]["broken"]) == (1_200, 3, 0)
+    lines = [line.split() for line in windlass.ok("metrics").out.splitlines()]
+    assert ["importer", "1,200", "1,200", "3", "0"] in lines
 
 
 def test_alerts_exit_with_one_if_any_fires(windlass: Terminal) -> None:

@@ -19,8 +19,9 @@ from tests.worker.scene import Still
 from windlass.config import PoolConfig, parse_pool
 from windlass.errors import InvalidValue
 from windlass.job import JobState
+from windlass.observe import names
 from windlass.queue import Queue
-from windlass.store.protocol import Filter
+from windlass.store.protocol import Filter, PoolInfo
 from windlass.worker.budget import Budget, machine_memory
 from windlass.worker.health import SILENT_SECONDS, examine
 from windlass.worker.probe import Probe, parse_address
@@ -46,6 +47,39 @@ def test_the_first_pool_that_matches_has_the_type_and_the_rest_goes_on_as_usual(
         "pool send": (["send_sms"], 1),
         "threads": (["report", "wait"], 3),
     }
+
+
+def test_a_worker_tells_of_its_pools_by_the_names_that_people_gave_them(still: Still) -> None:
+    still.handler(still.gate.pass_through, "heavy")
+    still.handler(still.gate.pass_through, "report")
+    still.build(pools=(parse_pool("reports=heavy:1"), parse_pool("threads=report:2")), threads=3)
+    [joined] = still.store.workers()
+    # One that is called as one of ours is counted with it.
+    assert joined.pools == {"reports": PoolInfo(1), "threads": PoolInfo(5)}
+    still.put(2)
+    still.put(2, "heavy")
+    still.run_claimed(3)
+    still.pass_time(2)
+    [row] = still.store.workers()
+    assert row.pools == {"reports": PoolInfo(1, busy=1), "threads": PoolInfo(5, busy=2)}
+    still.finish()
+
+
+def test_a_claim_that_brings_jobs_is_measured_once_and_one_that_brings_none_is_not(still: Still) -> None:
+    still.build()
+    still.put(2)
+    still.run_claimed(2)
+    for _ in range(3):
+        still.parts.claimer.hint()
+        still.parts.claimer.tick()
+    still.parts.ledger.tick()
+    counted = {name: value for (_, name), value in still.store.totals().items() if value}
+    claims = {names.CLAIM: 0, names.RECEIVE: 0}
+    for measure in claims:
+        buckets = range(len(names.BOUNDS[measure]) + 1)
+        claims[measure] = sum(counted.get(names.bucket(measure, each), 0) for each in buckets)
+    assert claims == {names.CLAIM: 1, names.RECEIVE: 1}
+    still.finish()
 
 
 def test_a_full_pool_leaves_its_jobs_to_others(still: Still) -> None:

@@ -26,7 +26,7 @@ from windlass.ops.observing import AlertReport, MetricsReport, ReleaseTotals, al
 )
 @click.option("--prometheus", is_flag=True, help="As Prometheus reads it, without a server.")
 def metrics(prometheus: bool) -> None:
-    """Event counts and average durations by type and release, and the last events."""
+    """Event counts and average durations by type and release, what each service sent, and the last events."""
     here = session()
     ops = here.ops()
     if prometheus:
@@ -61,6 +61,8 @@ def _show(report: MetricsReport) -> None:
         click.echo("\n".join(screen.table(head, rows)))
     if report.releases:
         _show_releases(report)
+    if report.services:
+        _show_services(report)
     if report.events:
         click.echo()
         events: list[list[Cell | str | int]] = [
@@ -83,6 +85,22 @@ def _show_releases(report: MetricsReport) -> None:
             _worst(each),
         ]
         for each in report.releases
+    ]
+    click.echo()
+    click.echo("\n".join(session().screen.table(head, rows)))
+
+
+def _show_services(report: MetricsReport) -> None:
+    head = ("SERVICE", "ENQUEUED", "LAST 10 MIN", "REFUSED (429)", "BROKEN (5XX)")
+    rows: list[list[Cell | str | int]] = [
+        [
+            each.service,
+            each.enqueued,
+            each.enqueued_lately,
+            Cell(number(each.refused), "yellow" if each.refused else None),
+            Cell(number(each.broken), "red" if each.broken else None),
+        ]
+        for each in report.services
     ]
     click.echo()
     click.echo("\n".join(session().screen.table(head, rows)))

@@ -122,10 +122,14 @@ _FAILING = (
     "sum by (type) (rate(windlass_jobs_failed_total[RANGE])) "
     "/ sum by (type) (rate(windlass_jobs_started_total[RANGE]))"
 )
-
-
-# The share of attempts that fail, by type and release.
+# The share of attempts that fail, and how long they run, by type and release.
 _RELEASE_FAILS = "rate(windlass_release_failures_total[10m]) / rate(windlass_release_attempts_total[10m])"
+_RELEASE_RUNS = "rate(windlass_release_run_seconds_total[10m]) / rate(windlass_release_attempts_total[10m])"
+
+
+def _slowest(newest: int) -> str:
+    """How long runs of a type take, under the newest release or under that of the others that is slowest."""
+    return f"max by (type) ({_RELEASE_RUNS} > 0 and on (version) windlass_release_newest == {newest})"
 
 
 def _burning(name: str, share: str, what: str, anchor: str) -> tuple[Alert, Alert]:
@@ -311,6 +315,18 @@ ALERTS: tuple[Alert, ...] = (
         lasting=_MINUTE,
         severity=Severity.PAGE,
         summary="{type}: release {version} fails in more than a fifth of its attempts, and another does not",
+        anchor="roll-out-and-roll-back",
+    ),
+    Alert(
+        name="WindlassReleaseSlower",
+        # Than all that run beside it: whatever slows all of them down is not the release.
+        expression=(
+            f"{_slowest(1)} > 1.2 * {_slowest(0)} and on (type) max by (type) "
+            "(increase(windlass_release_attempts_total[10m]) "
+            "and on (version) windlass_release_newest == 1) > 100"
+        ),
+        lasting=10 * _MINUTE,
+        summary="{type}: runs take a fifth longer under the newest release than under any other",
         anchor="roll-out-and-roll-back",
     ),
     Alert(

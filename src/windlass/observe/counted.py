@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from windlass.job import Reason
 from windlass.observe import names
 from windlass.observe.expose import Family, family, histogram
-from windlass.observe.metrics import COUNTED, FAILURES, OF_RELEASE, OF_TENANT, REQUESTS, Kind, Metric
+from windlass.observe.metrics import (
+    COUNTED,
+    FAILURES,
+    OF_RELEASE,
+    OF_TENANT,
+    REFUSALS,
+    REQUESTS,
+    SERVICE_ENQUEUED,
+    SERVICE_REQUESTS,
+    Kind,
+    Metric,
+)
+from windlass.store.access import ApiKey
 from windlass.store.observing import OTHER
 
 # More types than this have their counts under the last label together: a scrape stays small.
 MOST_TYPES = 200
 # So many releases are shown, the newest, and as many more that run somewhere.
 MOST_RELEASES = 5
+# So many services, the first that were given an API key to produce with.
+MOST_SERVICES = 50
+_PRODUCES = frozenset({"producer", "admin"})
 _MILLION = 1_000_000
 _RESULTS = (names.ACCEPTED, names.EXISTING, names.INVALID, names.REFUSED, names.BROKEN)
 _MICROS = (names.RAN, names.WAITED)
@@ -27,16 +42,28 @@ class Shown:
     """Which values labels have: bounded, whatever there is."""
 
     def __init__(
-        self, types: Sequence[str], releases: Sequence[str] = (), tenants: Sequence[str] = ()
+        self,
+        types: Sequence[str],
+        releases: Sequence[str] = (),
+        tenants: Sequence[str] = (),
+        services: Sequence[str] = (),
     ) -> None:
         self._named = frozenset(types[:MOST_TYPES])
         self.types = [*types[:MOST_TYPES], *([OTHER] if len(types) > MOST_TYPES else [])]
         self.releases = tuple(releases[: 2 * MOST_RELEASES])
         self.tenants = (*tenants, OTHER) if tenants else ()
+        self.services = (*services, OTHER) if services else ()
 
     def label(self, job_type: str) -> str:
         """A type's name, or for those beyond the bound one for all of them."""
         return job_type if not job_type or job_type in self._named else OTHER
+
+
+def shown_services(keys: Iterable[ApiKey]) -> tuple[str, ...]:
+    """Services that have labels: the oldest. No key is ever forgotten, so all servers agree, and for ever."""
+    producing = [key for key in keys if not _PRODUCES.isdisjoint(key.roles) and key.name != OTHER]
+    ordered = sorted(producing, key=lambda key: (key.created_at, key.id))
+    return tuple(dict.fromkeys(key.name for key in ordered))[:MOST_SERVICES]
 
 
 def counted(amounts: Counts, shown: Shown) -> list[Family]:
@@ -53,7 +80,9 @@ def counted(amounts: Counts, shown: Shown) -> list[Family]:
         *(_counted(metric, held, shown.types) for metric in COUNTED),
         family(FAILURES, failures),
         family(REQUESTS, (((result,), held["", result]) for result in _RESULTS)),
+        _refusals(held),
         *(_of_release(metric, held, shown) for metric in OF_RELEASE),
+        *_of_services(held, shown),
         *(_of_tenant(metric, held, shown) for metric in OF_TENANT),
     ]
 
@@ -83,6 +112,23 @@ def _histogram(metric: Metric, held: _Held, of: Sequence[tuple[str, ...]]) -> Fa
             for labels in of
         ),
     )
+
+
+def _refusals(held: _Held) -> Family:
+    """Those that there were: the routes are the server's, and few."""
+    found = ((names.answer_of(name), value) for (_, name), value in held.items())
+    return family(REFUSALS, sorted((of, value) for of, value in found if of is not None))
+
+
+def _of_services(held: _Held, shown: Shown) -> tuple[Family, Family]:
+    def count(service: str, name: str) -> int:
+        return held["", names.of_service(service, name)]
+
+    requests = (
+        ((service, result), count(service, result)) for service in shown.services for result in _RESULTS
+    )
+    enqueued = (((service,), count(service, names.ENQUEUED)) for service in shown.services)
+    return family(SERVICE_ENQUEUED, enqueued), family(SERVICE_REQUESTS, requests)
 
 
 def _of_release(metric: Metric, held: _Held, shown: Shown) -> Family:

@@ -12,7 +12,7 @@ from windlass import settings
 from windlass.job import JobState, TypeInfo, View
 from windlass.observe import metrics, names
 from windlass.observe.autoscale import Load, Terms, after_cooldown, desired
-from windlass.observe.counted import MOST_RELEASES, MOST_TYPES, Counts, Shown, counted
+from windlass.observe.counted import MOST_RELEASES, MOST_TYPES, Counts, Shown, counted, shown_services
 from windlass.observe.expose import Family, family
 from windlass.observe.fleet import seen
 from windlass.observe.metrics import Metric
@@ -28,6 +28,7 @@ _MILLION = 1_000_000
 RATES = timedelta(minutes=10)
 _USUAL_SLOTS = 10
 _MOST_VERSIONS = 20
+_MOST_POOLS = 50
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +49,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     sighting: Sighting
     # The newest first.
     releases: list[Release]
+    # Those that have labels.
+    services: tuple[str, ...]
 
 
 def read_facts(store: Store) -> Facts:
@@ -70,6 +73,7 @@ def read_facts(store: Store) -> Facts:
         oldest_record=store.oldest_record(),
         sighting=store.sight(RATES),
         releases=store.releases(),
+        services=shown_services(store.api_keys()),
     )
 
 
@@ -105,8 +109,9 @@ def known_types(facts: Facts) -> list[str]:
 
 
 def shown(facts: Facts) -> Shown:
-    """Which types, releases and tenants have labels."""
-    return Shown(known_types(facts), shown_releases(facts), facts.settings.value(settings.TENANTS) or ())
+    """Which types, releases, tenants and services have labels."""
+    tenants = facts.settings.value(settings.TENANTS) or ()
+    return Shown(known_types(facts), shown_releases(facts), tenants, facts.services)
 
 
 def shown_releases(facts: Facts) -> list[str]:
@@ -189,7 +194,7 @@ def _tenants(facts: Facts, labels: Shown) -> list[Family]:
 
 def _fleet(facts: Facts, types: Shown) -> list[Family]:
     fleet = seen(facts.workers, facts.now)
-    versions = _bounded(Counter(worker.app or worker.version for worker in fleet.alive))
+    versions = _bounded(Counter(worker.app or worker.version for worker in fleet.alive), _MOST_VERSIONS)
     slots = {
         "all": sum(worker.slots for worker in fleet.alive),
         "busy": sum(worker.busy for worker in fleet.alive),
@@ -201,16 +206,40 @@ def _fleet(facts: Facts, types: Shown) -> list[Family]:
     return [
         family(metrics.WORKERS, [((state,), count) for state, count in fleet.states.items()]),
         family(metrics.VERSIONS, [((version,), count) for version, count in sorted(versions.items())]),
+        family(metrics.NEWEST, [((each,), int(not place)) for place, each in enumerate(types.releases)]),
+        *_pools(fleet.alive),
         family(metrics.SLOTS, [((state,), count) for state, count in slots.items()]),
         family(metrics.SERVING, [((name,), count) for name, count in sorted(serving.items())]),
     ]
 
 
-def _bounded(versions: Counter[str]) -> Counter[str]:
+def _pools(alive: Sequence[WorkerInfo]) -> tuple[Family, Family]:
+    """How many workers have each pool, and how much of it is taken; a worker has one or more."""
+    workers = Counter(name for worker in alive for name in worker.pools)
+    shown = _bounded(workers, _MOST_POOLS)
+    slots: Counter[tuple[str, str]] = Counter()
+    for worker in alive:
+        for name, pool in worker.pools.items():
+            label = name if name in shown else OTHER
+            for state, count in (("all", pool.slots), ("busy", pool.busy), ("held", pool.held)):
+                slots[label, state] += count
+    return (
+        family(metrics.POOL_WORKERS, [((name,), count) for name, count in sorted(shown.items())]),
+        family(metrics.POOL_SLOTS, sorted(slots.items())),
+    )
+
+
+def _bounded(found: Counter[str], most: int) -> Counter[str]:
     """The commonest; a fleet in which each worker says something else must not fill a Prometheus."""
-    found = Counter(dict(versions.most_common(_MOST_VERSIONS)))
-    rest = versions.total() - found.total()
-    return found + Counter({OTHER: rest})
+    kept = Counter(dict(sorted(found.items(), key=_commonest_first)[:most]))
+    rest = found.total() - kept.total()
+    return kept + Counter({OTHER: rest})
+
+
+def _commonest_first(each: tuple[str, int]) -> tuple[int, str]:
+    name, count = each
+    # Of those that are as common the same ones with every scrape.
+    return -count, name
 
 
 def _flow(facts: Facts, types: Shown) -> list[Family]:

@@ -42,6 +42,17 @@ def _quantile(share: str, measure: str) -> str:
     )
 
 
+def _claim(share: str) -> str:
+    # Several servers say the same: adding up their buckets leaves the quantile as it is.
+    return f"histogram_quantile({share}, sum by (le) (rate(windlass_claim_seconds_bucket[$__rate_interval])))"
+
+
+_SENT_AWAY = (
+    "max by (service, result) "
+    '(rate(windlass_service_requests_total{result=~"refused|broken"}[$__rate_interval])) > 0'
+)
+_BUSY = 'max by (pool) (windlass_pool_slots{state="busy"}) / max by (pool) (windlass_pool_slots{state="all"})'
+
 PANELS: tuple[Panel, ...] = (
     Panel("Store answers", "short", (("min(windlass_store_up)", "up"),), "stat", 4),
     Panel("Workers alive", "short", (('max(windlass_workers{state="alive"})', "alive"),), "stat", 4),
@@ -123,6 +134,13 @@ PANELS: tuple[Panel, ...] = (
         "short",
         (("max by (state) (windlass_slots)", "{{state}}"),),
     ),
+    Panel("Workers, by pool", "short", (("max by (pool) (windlass_pool_workers)", "{{pool}}"),)),
+    Panel("Share of slots that are busy, by pool", "percentunit", ((_BUSY, "{{pool}}"),)),
+    Panel(
+        "Claim",
+        "s",
+        tuple((_claim(share), f"p{share.removeprefix('0.')}") for share in ("0.50", "0.99")),
+    ),
     Panel(
         "Leases and late results",
         "ops",
@@ -137,6 +155,27 @@ PANELS: tuple[Panel, ...] = (
         "Enqueue requests over HTTP",
         "ops",
         (("max by (result) (rate(windlass_enqueue_requests_total[$__rate_interval]))", "{{result}}"),),
+    ),
+    Panel(
+        "Enqueued over HTTP, by service",
+        "ops",
+        (
+            (
+                "max by (service) (rate(windlass_service_enqueued_total[$__rate_interval]))",
+                "{{service}}",
+            ),
+            (_SENT_AWAY, "{{service}} {{result}}"),
+        ),
+    ),
+    Panel(
+        "Sent away over HTTP (429 and 5xx)",
+        "ops",
+        (
+            (
+                "max by (route, status) (rate(windlass_http_refusals_total[$__rate_interval]))",
+                "{{status}} {{route}}",
+            ),
+        ),
     ),
     Panel(
         "Held back",

@@ -81,6 +81,7 @@ COUNTED: tuple[Metric, ...] = (
     _measured("windlass_job_attempts", names.TRIES, "How many attempts completed jobs took", ("type",)),
     _measured("windlass_enqueue_seconds", names.ENQUEUE, "How long requests to enqueue took, over HTTP"),
     _measured("windlass_settle_seconds", names.SETTLE, "How long it took to write a batch of outcomes"),
+    _measured("windlass_claim_seconds", names.RECEIVE, "From asking for jobs to having some"),
     _measured("windlass_claim_jobs", names.CLAIM, "How many jobs a claim brought, if any"),
 )
 FAILURES = Metric(
@@ -95,6 +96,28 @@ REQUESTS = Metric(
     help="Requests to enqueue over HTTP: accepted, existing (known), invalid, refused (too many), broken",
     labels=("result",),
 )
+
+REFUSALS = Metric(
+    name="windlass_http_refusals_total",
+    kind=Kind.COUNTER,
+    help="Requests over HTTP that were answered with 429 or 5xx, by route",
+    labels=("route", "status"),
+)
+
+# Of the services that have API keys and produce, and of those beyond the bound together.
+SERVICE_ENQUEUED = Metric(
+    name="windlass_service_enqueued_total",
+    kind=Kind.COUNTER,
+    help="Jobs that came in over HTTP, by the service whose API key they came with",
+    labels=("service",),
+)
+SERVICE_REQUESTS = Metric(
+    name="windlass_service_requests_total",
+    kind=Kind.COUNTER,
+    help="Its requests to enqueue: accepted, existing (known), invalid, refused (too many), broken",
+    labels=("service", "result"),
+)
+SERVICES: tuple[Metric, ...] = (SERVICE_ENQUEUED, SERVICE_REQUESTS)
 
 # Of attempts by the release that ran them, if the application names its releases.
 OF_RELEASE: tuple[Metric, ...] = tuple(
@@ -142,6 +165,11 @@ SAMPLE_AGE = _gauge("windlass_sample_age_seconds", "How old these depths and age
 SAMPLE_TIME = _gauge("windlass_sample_duration_seconds", "How long it took to find them")
 WORKERS = _gauge("windlass_workers", "Workers: alive, draining, silent, deaf", "state")
 VERSIONS = _gauge("windlass_workers_by_version", "Workers that are alive, by release", "version")
+NEWEST = _gauge("windlass_release_newest", "1 if no release was first heard of later, else 0", "version")
+POOL_WORKERS = _gauge("windlass_pool_workers", "Workers that are alive and have the pool", "pool")
+POOL_SLOTS = _gauge(
+    "windlass_pool_slots", "What the pool can run at once, on all workers: all, busy, held", "pool", "state"
+)
 SLOTS = _gauge("windlass_slots", "What all workers can run at once: all, busy, held", "state")
 SERVING = _gauge("windlass_type_workers", "Workers that are alive and take jobs of the type", "type")
 PAUSED = _gauge("windlass_type_paused", "1 while the type is paused", "type")
@@ -157,8 +185,8 @@ STORE_UP = _gauge("windlass_store_up", "1 if the store answered this scrape")
 
 STANDING: tuple[Metric, ...] = (
     *(QUEUE_DEPTH, OLDEST_DUE, PROCESSING, STUCK, DLQ_DEPTH, DLQ_OLDEST, SAMPLE_AGE, SAMPLE_TIME),
-    *(WORKERS, VERSIONS, SLOTS, SERVING, PAUSED, BREAKER, ARCHIVE_AGE, ARCHIVE_KEPT),
-    *(TICK_AGE, CHECKS_WAITING, DESIRED, STORE_UP),
+    *(WORKERS, VERSIONS, NEWEST, POOL_WORKERS, POOL_SLOTS, SLOTS, SERVING, PAUSED, BREAKER),
+    *(ARCHIVE_AGE, ARCHIVE_KEPT, TICK_AGE, CHECKS_WAITING, DESIRED, STORE_UP),
 )
 
 
@@ -190,4 +218,7 @@ OWN: tuple[Metric, ...] = (
     OWN_INFO,
 )
 
-METRICS: tuple[Metric, ...] = (*COUNTED, FAILURES, REQUESTS, *OF_RELEASE, *TENANTS, *STANDING, *OWN)
+METRICS: tuple[Metric, ...] = (
+    *(*COUNTED, FAILURES, REQUESTS, REFUSALS),
+    *(*OF_RELEASE, *SERVICES, *TENANTS, *STANDING, *OWN),
+)

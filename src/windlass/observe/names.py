@@ -55,6 +55,7 @@ END_TO_END = "end_to_end"
 ENQUEUE = "enqueue"
 SETTLE = "settle"
 CLAIM = "claim"
+RECEIVE = "receive"
 TRIES = "tries"
 
 # In seconds, how many jobs a claim brought, and how many attempts a job took.
@@ -68,8 +69,12 @@ BOUNDS: dict[str, tuple[float, ...]] = {
     ENQUEUE: SECONDS,
     SETTLE: SECONDS,
     CLAIM: JOBS,
+    RECEIVE: SECONDS,
     TRIES: NUMBERS,
 }
+
+
+_ANSWERED = "answered."
 
 
 def failed_because(reason: Reason) -> str:
@@ -80,6 +85,24 @@ def failed_because(reason: Reason) -> str:
 def of_tenant(tenant: str, name: str) -> str:
     """The name under which something is counted of one tenant."""
     return f"tenant.{tenant}.{name}"
+
+
+def of_service(service: str, name: str) -> str:
+    """The name under which something is counted of one service."""
+    return f"service.{service}.{name}"
+
+
+def answered(status: int, route: str) -> str:
+    """The name under which answers of one status are counted, by route."""
+    return f"{_ANSWERED}{status}.{route}"
+
+
+def answer_of(name: str) -> tuple[str, str] | None:
+    """The route and the status of such a name; None if it is another one."""
+    if not name.startswith(_ANSWERED):
+        return None
+    status, _, route = name.removeprefix(_ANSWERED).partition(".")
+    return route, status
 
 
 @cache

@@ -115,6 +115,10 @@ def worker_document(each: WorkerHealth) -> dict[str, Any]:
         "late": info.late,
         "deaf": info.deaf,
         "resident_bytes": info.resident_bytes,
+        "pools": {
+            name: {"slots": pool.slots, "busy": pool.busy, "held": pool.held}
+            for name, pool in info.pools.items()
+        },
     }
 
 

@@ -13,10 +13,10 @@ from windlass.errors import InvalidValue, StoreError
 from windlass.observe import expose, gather, names
 from windlass.observe.alerts import RUNBOOK, Firing, first_noticed, holding, judge
 from windlass.observe.autoscale import desired, slots_for
-from windlass.observe.counted import MOST_RELEASES
+from windlass.observe.counted import MOST_RELEASES, Counts, shown_services
 from windlass.observe.history import Chart, average_ms, bounds, chart, most_types
 from windlass.observe.sources import StoreSource
-from windlass.store.observing import LOOKED, Release, Step, counted_of_release
+from windlass.store.observing import LOOKED, OTHER, Release, Step, counted_of_release
 from windlass.store.protocol import Filter
 
 if TYPE_CHECKING:
@@ -77,12 +77,25 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
 
 
+class ServiceTotals(msgspec.Struct, frozen=True, kw_only=True):
+    """What came over HTTP with the API keys of one service, ever and in the last ten minutes."""
+
+    service: str
+    enqueued: int
+    enqueued_lately: int
+    # Requests to enqueue that were answered with 429, and with 5xx.
+    refused: int
+    broken: int
+
+
 class MetricsReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Event counts, average durations and the last events; and the newest releases, if there are any."""
+    """Event counts, average durations and the last events; newest releases and services, if there are any."""
 
     now: datetime
     types: list[TypeTotals]
     releases: list[ReleaseTotals]
+    # Who sent most lately first.
+    services: list[ServiceTotals]
     events: list[Event]
 
 
@@ -141,15 +154,25 @@ class ObservingVerbs:
     def metrics(self) -> MetricsReport:
         """What has happened, by type, and the last events."""
         held: dict[str, Counter[str]] = {}
-        for (job_type, name), value in self.store.totals().items():
+        totals = self.store.totals()
+        for (job_type, name), value in totals.items():
             if job_type:
                 held.setdefault(job_type, Counter())[name] = value
         return MetricsReport(
             now=self.store.now(),
             types=[_totals(name, counts) for name, counts in sorted(held.items())],
             releases=[_release(each, held) for each in self.store.releases()[:MOST_RELEASES]],
+            services=self._services(totals),
             events=_events(self.store.find(Filter(), limit=_LAST_EVENTS).jobs),
         )
+
+    def _services(self, totals: Counts) -> list[ServiceTotals]:
+        """Those that have sent anything."""
+        services = (*shown_services(self.store.api_keys()), OTHER)
+        lately = self.store.increases([gather.RATES])[gather.RATES]
+        found = [_service(name, totals, lately) for name in services]
+        sent = [each for each in found if each.enqueued or each.refused or each.broken]
+        return sorted(sent, key=lambda each: (-each.enqueued_lately, -each.enqueued, each.service))
 
     def history(
         self,
@@ -268,6 +291,19 @@ def _totals(name: str, counts: Counter[str]) -> TypeTotals:
         cancelled=counts[names.CANCELLED],
         wait_ms=average_ms(counts, names.WAIT),
         run_ms=average_ms(counts, names.RUN),
+    )
+
+
+def _service(service: str, totals: Counts, lately: Counts) -> ServiceTotals:
+    def count(counts: Counts, name: str) -> int:
+        return counts.get(("", names.of_service(service, name)), 0)
+
+    return ServiceTotals(
+        service=service,
+        enqueued=count(totals, names.ENQUEUED),
+        enqueued_lately=count(lately, names.ENQUEUED),
+        refused=count(totals, names.REFUSED),
+        broken=count(totals, names.BROKEN),
     )
 
 

@@ -17,7 +17,7 @@ from windlass.server import problems
 from windlass.server.call import Call, HungUp
 from windlass.server.dashboard import ROUTES as PAGES
 from windlass.server.identity import Need
-from windlass.server.observing import ENQUEUES, note_enqueue
+from windlass.server.observing import ENQUEUES, is_refusal, note_enqueue, note_refusal
 from windlass.server.openapi import contract
 from windlass.server.problems import Problem
 from windlass.server.reply import Reply
@@ -73,9 +73,11 @@ class App:
         self._busy += 1
         try:
             began = monotonic()
-            reply = await self._reply(methods, scope, receive)
+            reply, service = await self._reply(methods, scope, receive)
+            if is_refusal(reply.status):
+                note_refusal(self.parts.flow.ledger, reply.status, next(iter(methods.values())).path)
             if scope["method"] == "POST" and scope["path"] in ENQUEUES:
-                note_enqueue(self.parts.flow.ledger, reply.status, monotonic() - began)
+                note_enqueue(self.parts.flow.ledger, reply.status, monotonic() - began, service)
             here = exchange(scope)
             if here is not None and here.ready and reply.stream is None:
                 here.answer(reply, whole=scope["method"] != "HEAD")
@@ -86,21 +88,24 @@ class App:
         finally:
             self._busy -= 1
 
-    async def _reply(self, methods: Mapping[str, Route], scope: Scope, receive: Receive) -> Reply:
+    async def _reply(self, methods: Mapping[str, Route], scope: Scope, receive: Receive) -> tuple[Reply, str]:
+        """The answer, and which service asked, as far as metrics tell services apart."""
+        service = ""
         try:
             call = self._call(methods, scope, receive)
             if call is None:
                 await self.parts.door.look()
                 call = self._call(methods, scope, receive, looked=True)
             assert call is not None  # noqa: S101 - refused, or known by now
+            service = self.parts.keyring.label(call.identity)
             try:
-                return await call.route.answer(call)
+                return await call.route.answer(call), service
             finally:
                 call.let_go()
         except HungUp:
             raise
         except Exception as error:  # noqa: BLE001 # wall: the server outlives a mistake in a handler
-            return _refused(error, scope)
+            return _refused(error, scope), service
 
     def _call(
         self, methods: Mapping[str, Route], scope: Scope, receive: Receive, *, looked: bool = False

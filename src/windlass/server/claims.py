@@ -160,8 +160,9 @@ def _claimed(call: Call, want: _Wanting) -> Claimed:
     wanted, store, flow = want(), call.parts.store, call.parts.flow
     if wanted is None:
         return Claimed([])
+    began = monotonic()
     found = store.claim(wanted)
-    flow.claimed(wanted, found.leases)
+    flow.claimed(wanted, found.leases, monotonic() - began)
     aging = [lease for lease in found.leases if flow.ages(lease.job.type)]
     now = store.now() if aging else None
     late = [lease for lease in aging if now and is_overdue(lease.job, policy(call.parts, lease.job), now)]

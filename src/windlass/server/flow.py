@@ -11,6 +11,7 @@ from typing import NamedTuple
 from windlass.clock import Clock, from_micros
 from windlass.errors import WindlassError
 from windlass.job import Lease, TypeInfo
+from windlass.observe import names
 from windlass.observe.ledger import Ledger
 from windlass.outcome import Outcome, Released
 from windlass.policy.limit import Limit, key_limits, limit_from
@@ -105,8 +106,11 @@ class Flow:
             lowest=max(0, min(int(self._owed), limit)),
         )
 
-    def claimed(self, want: Want, leases: Sequence[Lease]) -> None:
-        """It is the next tenant's turn."""
+    def claimed(self, want: Want, leases: Sequence[Lease], seconds: float) -> None:
+        """It is the next tenant's turn; counted as the claims of our own workers are."""
+        if leases:
+            self.ledger.measure(names.CLAIM, len(leases))
+            self.ledger.measure(names.RECEIVE, seconds)
         for lease in leases:
             self._turns[lease.job.type] = lease.job.tenant
         with self._lock:

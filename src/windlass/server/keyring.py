@@ -7,11 +7,13 @@ from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from windlass.observe.counted import shown_services
 from windlass.ops import keys
 from windlass.ops.keys import Role
 from windlass.server.identity import LOCAL, Identity
 from windlass.server.problems import Problem
 from windlass.store.access import ApiKey
+from windlass.store.observing import OTHER
 
 if TYPE_CHECKING:
     from windlass.store.protocol import Store
@@ -30,6 +32,7 @@ class Keyring:
         self._never = never
         self._keys: dict[str, tuple[ApiKey, Identity]] = {}
         self._any = False
+        self._services: frozenset[str] = frozenset()
         self._used: set[str] = set()
         # The store's time at the last look, by which keys end, and when that was by our own clock.
         self._time = (datetime.min.replace(tzinfo=UTC), 0.0)
@@ -49,6 +52,7 @@ class Keyring:
         self._time = (store.now(), monotonic())
         self._any = bool(found)
         self._keys = {key.id: (key, _identity(key)) for key in found}
+        self._services = frozenset(shown_services(found))
 
     def known(self, text: str | None) -> Identity | None:
         """Who comes with this, if the keys of the last look tell."""
@@ -60,6 +64,12 @@ class Keyring:
             return None
         self._used.add(found[0].id)
         return found[1]
+
+    def label(self, who: Identity) -> str:
+        """What metrics call somebody: their service, or one name for all beyond the bound; empty: no key."""
+        if who.key_id is None:
+            return ""
+        return who.name if who.name in self._services else OTHER
 
     def may_be_new(self, text: str | None) -> bool:
         """Whether this looks like a key that another look may find."""

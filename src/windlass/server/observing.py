@@ -13,6 +13,7 @@ from windlass.ops.document import plain
 from windlass.ops.observing import alerts_document
 from windlass.server.call import Call
 from windlass.server.identity import Need
+from windlass.server.intake import Stored
 from windlass.server.reply import Reply
 from windlass.server.routes import Route, look
 from windlass.server.schemas.observing import AlertsDocument, HistoryDocument, ScaleDocument, TotalsDocument
@@ -27,11 +28,37 @@ _RESULTS = {
 }
 
 
-def note_enqueue(ledger: Ledger, status: int, seconds: float) -> None:
-    """Count what came of a request to enqueue, and how long it took."""
+# A probe that says that all is not well has not failed.
+_PROBES = "/health"
+
+
+def note_enqueue(ledger: Ledger, status: int, seconds: float, service: str = "") -> None:
+    """Count what came of a request to enqueue, of which service it was, and how long it took."""
     broken = status >= HTTPStatus.INTERNAL_SERVER_ERROR
-    ledger.count(_RESULTS.get(HTTPStatus(status), names.BROKEN if broken else names.INVALID))
+    result = _RESULTS.get(HTTPStatus(status), names.BROKEN if broken else names.INVALID)
+    if service:
+        ledger.count(names.of_service(service, result))
+    ledger.count(result)
     ledger.measure(names.ENQUEUE, seconds)
+
+
+def note_jobs(call: Call, stored: Stored) -> None:
+    """Count the jobs that came in from a service, if they came with its key."""
+    service = call.parts.keyring.label(call.identity)
+    if service:
+        created = sum(each.created for each in stored.done)
+        call.parts.flow.ledger.count(names.of_service(service, names.ENQUEUED), created)
+
+
+def is_refusal(status: int) -> bool:
+    """Whether somebody was sent away for no fault of theirs: there was too much, or something is broken."""
+    return status == HTTPStatus.TOO_MANY_REQUESTS or status >= HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+def note_refusal(ledger: Ledger, status: int, route: str) -> None:
+    """Count it, by the route's path in the table: names within paths are no labels."""
+    if not route.startswith(_PROBES):
+        ledger.count(names.answered(status, route))
 
 
 async def metrics(call: Call) -> Reply:

@@ -19,6 +19,7 @@ from windlass.server import problems
 from windlass.server.call import Call
 from windlass.server.identity import Need
 from windlass.server.intake import Make, Stored, standing
+from windlass.server.observing import note_jobs
 from windlass.server.problems import Problem
 from windlass.server.reply import Reply
 from windlass.server.rights import check_type_allowed
@@ -34,6 +35,7 @@ async def enqueue(call: Call) -> Reply:
     call.parts.rates.spend(call.identity, 1)
     with _span(call, [form]) as trace:
         stored = await call.parts.intake.accept(partial(_drafts, call, [form], trace=trace))
+    note_jobs(call, stored)
     return _accepted(form, stored)
 
 
@@ -53,12 +55,13 @@ async def enqueue_batch(call: Call) -> Reply:
     with _span(call, form.jobs) as trace:
         make = partial(_drafts, call, form.jobs, batch=True, trace=trace)
         if form.batch is None:
-            return _all_accepted(form, None, await call.parts.intake.accept(make, count))
+            return _all_accepted(call, form, None, await call.parts.intake.accept(make, count))
         batch = NewBatch(id=_batch_id(call, form), name=_batch_name(form.batch))
-        return _all_accepted(form, batch.id, await call.run(_store_batch, call, batch, make))
+        return _all_accepted(call, form, batch.id, await call.run(_store_batch, call, batch, make))
 
 
-def _all_accepted(form: BatchForm, batch_id: str | None, stored: Stored) -> Reply:
+def _all_accepted(call: Call, form: BatchForm, batch_id: str | None, stored: Stored) -> Reply:
+    note_jobs(call, stored)
     status = 201 if any(each.created for each in stored.done) else 200
     return Reply(status, AcceptedBatch(jobs=_told(form.jobs, stored), batch=batch_id))
 

@@ -161,6 +161,14 @@ NEWEST_VERSION = 2**31 - 1
 # --- the fleet ----------------------------------------------------------------------------------
 
 
+class PoolInfo(msgspec.Struct, frozen=True, array_like=True):
+    """A pool of a worker: its slots, and how many of them are taken."""
+
+    slots: int
+    busy: int = 0
+    held: int = 0
+
+
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A worker process as its row tells."""
 
@@ -191,6 +199,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     drain: bool = False
     # The schema versions that its code knows, by type; of older releases and over HTTP nothing is said.
     versions: Mapping[str, int] = {}
+    # By name, as of its last beat; of older releases and over HTTP nothing is said.
+    pools: Mapping[str, PoolInfo] = {}
 
     def serves(self, job_type: str) -> bool:
         """Whether it takes jobs of a type."""
@@ -212,6 +222,8 @@ class Vitals(msgspec.Struct, frozen=True, kw_only=True):
     late: int = 0
     deaf: bool = False
     resident_bytes: int | None = None
+    # None: as it said before.
+    pools: Mapping[str, PoolInfo] | None = None
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ import msgspec
 from windlass.clock import from_micros
 from windlass.job import LIVE, Attempt, Change, Error, Job, JobState, Lease, Request, TypeInfo
 from windlass.store.access import ApiKey, Entry
-from windlass.store.protocol import WorkerInfo
+from windlass.store.protocol import PoolInfo, Vitals, WorkerInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _history = msgspec.json.Decoder(tuple[Attempt, ...])
 _changes = msgspec.json.Decoder(tuple[Change, ...])
 _error = msgspec.json.Decoder(Error)
+_pools = msgspec.json.Decoder(dict[str, PoolInfo])
 _encode = msgspec.json.Encoder().encode
 _STATES = {state.value: state for state in JobState}
 _object = msgspec.json.Decoder(dict[str, object])
@@ -197,7 +198,13 @@ def worker_from(row: Row) -> WorkerInfo:
         resident_bytes=row["resident_bytes"],
         drain=bool(row["drain"]),
         versions=msgspec.json.decode(row["versions"], type=dict[str, int]),
+        pools=_pools.decode(row["pools"]),
     )
+
+
+def pools_text(vitals: Vitals) -> str | None:
+    """A worker's pools as its row has them; None if it says nothing of them."""
+    return None if vitals.pools is None else json_text(vitals.pools)
 
 
 def api_key_from(row: Row) -> ApiKey:

@@ -221,6 +221,7 @@ class Claimer:
             claimed = self._store.claim(want)
             if claimed.leases:
                 self._ledger.measure(names.CLAIM, len(claimed.leases))
+                self._ledger.measure(names.RECEIVE, self._clock.monotonic() - received)
                 self._take(feed.pool, want, claimed.leases, received)
         except BaseException:  # wall: whatever lost the answer, leases may have been made
             for each in asked:

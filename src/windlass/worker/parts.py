@@ -16,7 +16,7 @@ from windlass.loop import Loop
 from windlass.observe.ledger import Ledger
 from windlass.registry import SHELL, Handler, Registry, shell_handler
 from windlass.size import told_size
-from windlass.store.protocol import Look, Store, Vitals, WorkerInfo
+from windlass.store.protocol import Look, PoolInfo, Store, Vitals, WorkerInfo
 from windlass.upkeep import place
 from windlass.upkeep.pruner import Pruner
 from windlass.upkeep.reaper import Reaper
@@ -243,7 +243,18 @@ class Parts:
             late=self.settler.late,
             deaf=self._wakeup.deaf,
             resident_bytes=resident(self.standing.place.pid),
+            pools=self._pool_infos(),
         )
+
+    def _pool_infos(self) -> dict[str, PoolInfo]:
+        """What is told of pools, by the names that people know."""
+        infos: dict[str, PoolInfo] = {}
+        for pool in self.pools:
+            name = pool.name.removeprefix(_NAMED)
+            # Somebody may call one of theirs `threads`: then the two are told of together.
+            other = infos.get(name, PoolInfo(0))
+            infos[name] = PoolInfo(other.slots + pool.slots, other.busy + pool.busy, other.held + pool.held)
+        return infos
 
     def _info(self, worker: str) -> WorkerInfo:
         here = self.standing.place
@@ -259,6 +270,7 @@ class Parts:
             types=tuple(self.types),
             slots=sum(pool.slots for pool in self.pools),
             versions=dict(self.types),
+            pools=self._pool_infos(),
         )
 
 
@@ -302,7 +314,7 @@ def _pool_of(handler: Handler, config: WorkerConfig) -> str:
 
 def _named(pool: PoolConfig) -> str:
     """A name that none of ours can be."""
-    return f"pool {pool.name}"
+    return _NAMED + pool.name
 
 
 def _budget(handlers: dict[str, Handler], config: WorkerConfig) -> Budget | None:
@@ -323,3 +335,4 @@ def _memory(handlers: dict[str, Handler], types: dict[str, int]) -> dict[str, in
 
 
 _POOLS = {"loop": "loop", "process": "processes"}
+_NAMED = "pool "

@@ -73,6 +73,17 @@ class ReleaseDocument(msgspec.Struct, kw_only=True):
     types: list[ReleaseOfTypeDocument]
 
 
+class ServiceDocument(msgspec.Struct, kw_only=True):
+    """What came over HTTP with the API keys of one service, ever and in the last ten minutes."""
+
+    service: str
+    enqueued: int
+    enqueued_lately: int
+    # Requests to enqueue that were answered with 429, and with 5xx.
+    refused: int
+    broken: int
+
+
 class EventDocument(msgspec.Struct, kw_only=True):
     """What happened last to one of the newest jobs."""
 
@@ -89,6 +100,7 @@ class TotalsDocument(msgspec.Struct, kw_only=True):
     now: datetime
     types: list[TypeTotalsDocument]
     releases: list[ReleaseDocument]
+    services: list[ServiceDocument]
     events: list[EventDocument]
 
 

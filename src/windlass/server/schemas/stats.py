@@ -14,6 +14,14 @@ class HealthDocument(msgspec.Struct, frozen=True, kw_only=True):
     store: str
 
 
+class PoolDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A pool of a worker: its slots, and how many of them are taken."""
+
+    slots: int
+    busy: int
+    held: int
+
+
 class WorkerDocument(msgspec.Struct, frozen=True, kw_only=True):
     """A worker and how it is."""
 
@@ -36,6 +44,8 @@ class WorkerDocument(msgspec.Struct, frozen=True, kw_only=True):
     deaf: bool
     # Of its process and those below it; null where it does not tell.
     resident_bytes: int | None
+    # By name; empty where it does not tell.
+    pools: dict[str, PoolDocument]
 
 
 class WorkersDocument(msgspec.Struct, frozen=True, kw_only=True):

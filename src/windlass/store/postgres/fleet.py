@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 def beat(tx: PostgresTx, worker: str, vitals: Vitals) -> bool:
     """Move the worker's beat; False if it must take a new id."""
-    return bool(tx.change("beat_now", id=worker, now=tx.given, **msgspec.structs.asdict(vitals)))
+    told = msgspec.structs.asdict(vitals) | {"pools": rows.pools_text(vitals)}
+    return bool(tx.change("beat_now", id=worker, now=tx.given, **told))
 
 
 def look(tx: PostgresTx, worker: str, types: Mapping[str, int]) -> Look:

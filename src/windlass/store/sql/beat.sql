@@ -9,5 +9,6 @@ update windlass.workers
        failed = :failed,
        late = :late,
        deaf = :deaf,
-       resident_bytes = :resident_bytes
+       resident_bytes = :resident_bytes,
+       pools = coalesce(:pools, pools)
  where id = :id and state in ('running', 'draining');

@@ -9,5 +9,6 @@ update windlass.workers
        failed = :failed,
        late = :late,
        deaf = cast(cast(:deaf as boolean) as integer),
-       resident_bytes = cast(:resident_bytes as bigint)
+       resident_bytes = cast(:resident_bytes as bigint),
+       pools = coalesce(cast(:pools as text), pools)
  where id = :id and state in ('running', 'draining');

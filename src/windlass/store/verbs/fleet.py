@@ -33,6 +33,7 @@ def join(tx: Tx, worker: WorkerInfo) -> None:
         types=rows.json_text(worker.types),
         slots=worker.slots,
         versions=rows.json_text(worker.versions),
+        pools=rows.json_text(worker.pools),
         now=tx.now,
     )
 
@@ -51,6 +52,7 @@ def beat(tx: Tx, worker: str, vitals: Vitals) -> bool:
             late=vitals.late,
             deaf=vitals.deaf,
             resident_bytes=vitals.resident_bytes,
+            pools=rows.pools_text(vitals),
             now=tx.now,
         )
     )
