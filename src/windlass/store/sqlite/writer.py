@@ -37,6 +37,9 @@ _OWN_LOCK_SECONDS = 5.0
 # How often we look whether an outsider has let go of the write lock.
 _OUTSIDER_SECONDS = 0.01
 _GATHER_SECONDS = 0.0006
+# About how long it takes until each of a group has come again, one after the other.
+_RETURN_SECONDS = 0.00004
+_FEWEST_DIVIDED = 4
 _LOOK_SECONDS = 0.05
 # Longer than any transaction of ours: whoever has not come back by then waits for somebody frozen.
 _ENDING_SECONDS = 2.0
@@ -117,7 +120,7 @@ class Writer:
         self._waiting: SimpleQueue[_Operation | None] = SimpleQueue()
         # Whoever holds it may use the connection, the turn and the checkpointer.
         self._lead = threading.Lock()
-        # How many wrote together last: one alone need not wait for company.
+        # How many should write together next: one alone need not wait for company.
         self._crowd = 1
         self._guard = threading.Lock()
         self._pause = threading.Event()
@@ -133,13 +136,23 @@ class Writer:
         self._thread = threading.Thread(target=self._work, name="windlass-writer", daemon=True)
         self._thread.start()
 
-    def run(self, verb: Callable[..., T], *args: object, urgent: bool = False, joins: bool = False) -> T:
-        """Run a verb in a transaction; comes back after the durable commit, or raises: nothing written."""
+    def run(
+        self,
+        verb: Callable[..., T],
+        *args: object,
+        urgent: bool = False,
+        joins: bool = False,
+        alone: Callable[..., T | None] | None = None,
+    ) -> T:
+        """Run a verb in a transaction; comes back after the durable commit, or raises: nothing written.
+
+        `alone` does the same by a single statement, which is a transaction by itself; None if it cannot.
+        """
         if self._closed or self._pid != os.getpid():
             raise StoreUnavailable(f"{self._path} was closed in this process; open it again")
         if self._crowd == 1 and self._waiting.empty() and not self._lead.locked():
             with self._lead:
-                wrote, result = self._write_at_once(verb, args)
+                wrote, result = self._write_at_once(alone or verb, args, alone=alone is not None)
             if wrote:
                 self.checkpoint_soon()
                 return result  # type: ignore[no-any-return]
@@ -217,7 +230,9 @@ class Writer:
 
     # --- on the caller's thread ---
 
-    def _write_at_once(self, verb: Callable[..., Any], args: tuple[Any, ...]) -> tuple[bool, Any]:
+    def _write_at_once(
+        self, verb: Callable[..., Any], args: tuple[Any, ...], *, alone: bool
+    ) -> tuple[bool, Any]:
         """Nobody writes: do it here, which saves two changes of thread. (False, None) if somebody does.
 
         An exception may strike this thread at any step: an interrupt from the keyboard, or one thrown into
@@ -228,14 +243,19 @@ class Writer:
         turn = self._turn
         in_door = True
         try:
-            if not turn.take_if_free() or not self._begun(connection):
+            if not turn.take_if_free() or not (alone or self._begun(connection)):
                 return False, None
             turn.leave_door()
             in_door = False
+            self._writing = True
             result = verb(SqliteTx(connection, self._statements, self._clock.micros()), *args)
-            connection.execute("commit")
+            if not alone:
+                connection.execute("commit")
         except sqlite3.Error as error:
-            raise explain(error, self._path) from error
+            failure = explain(error, self._path)
+            if alone and isinstance(failure, StoreBusy):
+                return False, None
+            raise failure from error
         finally:
             self._writing = False
             try:
@@ -246,7 +266,7 @@ class Writer:
                         turn.leave_door()
                 finally:
                     turn.give()
-        return True, result
+        return not alone or result is not None, result
 
     def _tell_complete(self) -> None:
         """All have come; two may say so at once."""
@@ -290,11 +310,12 @@ class Writer:
             self._gather()
             with self._lead:
                 group = [operation, *self._others()]
-                self._crowd = len(group)
+                begun = monotonic()
                 try:
                     self._write(group)
                 except Exception as error:  # noqa: BLE001 # wall: the writer outlives whatever happens to a group
                     self._fail(group, self._refusal(error))
+                self._crowd = self._company(len(group), monotonic() - begun)
             self._answer(group)
 
     def _answer(self, group: list[_Operation]) -> None:
@@ -306,6 +327,15 @@ class Writer:
             operation.ended = True
         if waiting:
             waiting[0].done.release()
+
+    def _company(self, wrote: int, took: float) -> int:
+        """How many are worth waiting for, after so many wrote together in so many seconds.
+
+        As many again; but where they take longer to come than the disk takes, half of them, and from then on
+        each half comes while the other is written.
+        """
+        divides = wrote >= _FEWEST_DIVIDED and took < wrote * _RETURN_SECONDS and self._waiting.empty()
+        return (wrote + 1) // 2 if divides else wrote
 
     def _gather(self) -> None:
         """Those of the last group come again in a moment: one commit for all is worth a short wait."""
