@@ -37,9 +37,6 @@ _OWN_LOCK_SECONDS = 5.0
 # How often we look whether an outsider has let go of the write lock.
 _OUTSIDER_SECONDS = 0.01
 _GATHER_SECONDS = 0.0006
-# About how long it takes until each of a group has come again, one after the other.
-_RETURN_SECONDS = 0.00004
-_FEWEST_DIVIDED = 4
 _LOOK_SECONDS = 0.05
 # Longer than any transaction of ours: whoever has not come back by then waits for somebody frozen.
 _ENDING_SECONDS = 2.0
@@ -120,7 +117,7 @@ class Writer:
         self._waiting: SimpleQueue[_Operation | None] = SimpleQueue()
         # Whoever holds it may use the connection, the turn and the checkpointer.
         self._lead = threading.Lock()
-        # How many should write together next: one alone need not wait for company.
+        # How many wrote together last: one alone need not wait for company.
         self._crowd = 1
         self._guard = threading.Lock()
         self._pause = threading.Event()
@@ -310,12 +307,11 @@ class Writer:
             self._gather()
             with self._lead:
                 group = [operation, *self._others()]
-                begun = monotonic()
+                self._crowd = len(group)
                 try:
                     self._write(group)
                 except Exception as error:  # noqa: BLE001 # wall: the writer outlives whatever happens to a group
                     self._fail(group, self._refusal(error))
-                self._crowd = self._company(len(group), monotonic() - begun)
             self._answer(group)
 
     def _answer(self, group: list[_Operation]) -> None:
@@ -327,15 +323,6 @@ class Writer:
             operation.ended = True
         if waiting:
             waiting[0].done.release()
-
-    def _company(self, wrote: int, took: float) -> int:
-        """How many are worth waiting for, after so many wrote together in so many seconds.
-
-        As many again; but where they take longer to come than the disk takes, half of them, and from then on
-        each half comes while the other is written.
-        """
-        divides = wrote >= _FEWEST_DIVIDED and took < wrote * _RETURN_SECONDS and self._waiting.empty()
-        return (wrote + 1) // 2 if divides else wrote
 
     def _gather(self) -> None:
         """Those of the last group come again in a moment: one commit for all is worth a short wait."""
