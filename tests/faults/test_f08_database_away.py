@@ -136,7 +136,7 @@ def test_f08_producers_wait_for_a_connection_and_then_get_one_clear_error_while_
     closing.callback(opened.close)
     yard = Yard(url)
     closing.callback(yard.close)
-    yard.queue._opening._opened = opened  # noqa: SLF001 - the same store, with less patience
+    yard.queue._opening.opened = opened  # noqa: SLF001 - the same store, with less patience
     with yard.queue.worker() as worker, psycopg.connect(url) as locker:
         yard.put(1)
         yard.finish()

@@ -13,7 +13,7 @@ SHELF = Path(statements.__file__).parent
 FILES = sorted((SHELF / "sql").glob("*.sql"))
 # Verbs of which PostgreSQL has its own.
 REPLACED_BY_POSTGRES = {
-    *("enqueue", "enqueue_together", "any_ended", "note_highest", "pass_seal"),
+    *("enqueue", "enqueue_alone", "enqueue_together", "any_ended", "note_highest", "pass_seal"),
     *("finish_together", "remove_finished_together", "finished_among"),
 }
 DIALECTS = sorted(folder.name for folder in (SHELF / "migrations").iterdir() if folder.is_dir())

@@ -55,7 +55,7 @@ _CLOCK = SystemClock()
 
 def on() -> bool:
     """Whether the application has set a provider of traces."""
-    return _provider() is not None
+    return _API in sys.modules and _provider() is not None
 
 
 def _provider() -> TracerProvider | None:

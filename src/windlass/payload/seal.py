@@ -116,7 +116,7 @@ def restored(edited: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, 
 
 def refuse_lookalikes(payload: bytes, job_type: str) -> None:
     """Nobody but us writes the mark, so that what is sealed can be told from what is not."""
-    if not has_seal(payload):
+    if _IN_BYTES not in payload:
         return
     for name, value in msgspec.json.decode(payload).items():
         if is_sealed(value):

@@ -47,6 +47,7 @@ class Admission:
     def check(
         self,
         jobs: Sequence[NewJob],
+        store: Store,
         settings: Callable[[], Settings],
         *,
         guest: bool = False,
@@ -56,7 +57,7 @@ class Admission:
 
         `soft`: whoever comes over the network is refused where others are only warned.
         """
-        looked = self._look(guest=guest)
+        looked = self._look(store, guest=guest)
         if self._depths.elsewhere:
             return
         if looked or not self._has_room(jobs):
@@ -93,15 +94,15 @@ class Admission:
             self._warn(of, depth, warned)
 
     def _warn(self, of: str, depth: int, soft: int) -> None:
-        now = self._now()
+        now = (self._opening.clock or _SYSTEM).monotonic()
         if now - self._warned >= _WARN_SECONDS:
             self._warned = now
             note = "more are taken, up to hard_depth"
             log.warning("queue.deep", extra={"jobs": depth, "of": of, "soft_depth": soft, "note": note})
 
-    def _look(self, *, guest: bool) -> bool:
+    def _look(self, store: Store, *, guest: bool) -> bool:
         """Look at the store's count now and then; whether it was time to."""
-        store, now = self._opening.get().store, self._now()
+        now = (self._opening.clock or _SYSTEM).monotonic()
         place, looked_at = self._looked
         if place is store and now - looked_at < _REFRESH_SECONDS:
             return False
@@ -113,9 +114,6 @@ class Admission:
             self._added.clear()
         self._depths, self._looked = found, (store, now)
         return True
-
-    def _now(self) -> float:
-        return (self._opening.clock or _SYSTEM).monotonic()
 
 
 def _lower(settings: Settings, name: str) -> int:

@@ -12,9 +12,9 @@ from windlass.job import DEFAULT_PRIORITY, HIGHEST_PRIORITY, TypeInfo
 from windlass.settings import Settings
 
 if TYPE_CHECKING:
+    from windlass.connect import Opened
     from windlass.queue.opening import Opening
     from windlass.registry import Handler
-    from windlass.store.protocol import Store
 
 _REFRESH_SECONDS = 5.0
 _SYSTEM = SystemClock()
@@ -39,7 +39,7 @@ class Defaults:
         self._of_handlers: dict[int, tuple[Handler, TypeDefaults]] = {}
         self._of_types: dict[str, tuple[TypeInfo, TypeDefaults]] = {}
         # Where, and when.
-        self._looked: tuple[Store | None, float] = (None, -math.inf)
+        self._looked: tuple[Opened | None, float] = (None, -math.inf)
 
     def settings(self) -> Settings:
         """What operators have set, as of a few seconds ago."""
@@ -75,12 +75,13 @@ class Defaults:
         )
 
     def _look(self) -> None:
-        store, now = self._opening.get().store, (self._opening.clock or _SYSTEM).monotonic()
+        now = (self._opening.clock or _SYSTEM).monotonic()
         place, looked_at = self._looked
-        if place is not store or now - looked_at >= _REFRESH_SECONDS:
-            self._settings = settings.read(store.settings())
+        if place is None or place is not self._opening.opened or now - looked_at >= _REFRESH_SECONDS:
+            opened = self._opening.get()
+            self._settings = settings.read(opened.store.settings())
             self._of_handlers, self._of_types = {}, {}
-            self._looked = (store, now)
+            self._looked = (opened, now)
 
     def _effective(
         self, name: str, version: int, priority: int, said: int | None, most: int | None

@@ -26,7 +26,8 @@ class Opening:
         self._url = url
         self.clock = clock
         self._patience = connect.PATIENCE if patience is None else patience.total_seconds()
-        self._opened: Opened | None = None
+        # For who only asks whether it is still the same; `get` is what may be used.
+        self.opened: Opened | None = None
         self._start_over()
         _openings.add(self)
 
@@ -42,16 +43,16 @@ class Opening:
 
     def get(self) -> Opened:
         """The store of this process, opened if need be."""
-        opened = self._opened
+        opened = self.opened
         if opened is not None and self._process == os.getpid():
             return opened
         if self._process != os.getpid():
             # A fork that Python was not told of, by a server written in C.
             self.after_fork()
         with self._lock:
-            if self._opened is None:
-                self._opened = self._open()
-            return self._opened
+            if self.opened is None:
+                self.opened = self._open()
+            return self.opened
 
     def _open(self) -> Opened:
         try:
@@ -66,7 +67,7 @@ class Opening:
         if self._process != os.getpid():
             self.after_fork()
         with self._lock:
-            opened, self._opened = self._opened, None
+            opened, self.opened = self.opened, None
         if opened is not None:
             opened.close()
 
@@ -77,25 +78,25 @@ class Opening:
         The URL is for whoever opens anew meanwhile, after a close or a fork: not the store of before.
         """
         with self._lock:
-            before = self._opened, self._url, self.clock
-            self._opened, self._url, self.clock = opened, url, clock
+            before = self.opened, self._url, self.clock
+            self.opened, self._url, self.clock = opened, url, clock
         try:
             yield
         finally:
             self.close()
             with self._lock:
-                self._opened, self._url, self.clock = before
+                self.opened, self._url, self.clock = before
 
     def after_fork(self) -> None:
         """What was inherited belongs to the parent: not used, not closed, not left to be collected."""
-        if self._opened is not None:
-            _inherited.append(self._opened)
+        if self.opened is not None:
+            _inherited.append(self.opened)
         self._start_over()
 
     def _start_over(self) -> None:
         self._process = os.getpid()
         self._lock = threading.Lock()
-        self._opened = None
+        self.opened = None
 
 
 def _after_fork() -> None:

@@ -113,7 +113,10 @@ class Producer:
 
     def enqueue(self, draft: NewJob, connection: object | None = None) -> JobHandle:
         """Store one job; with a connection, in the caller's transaction."""
-        return self._store([draft], connection)[0]
+        if connection is not None or tracing.on():
+            return self._store([draft], connection)[0]
+        [done] = self._accepted([draft])
+        return JobHandle(self._opening, done.id, done.key, created=done.created)
 
     def enqueue_many(
         self,
@@ -185,7 +188,7 @@ class Producer:
 
     def admit(self, drafts: Sequence[NewJob], *, soft: bool = False) -> None:
         """Refuse drafts, all of them, if too many jobs wait; with `soft`, beyond the soft limit already."""
-        self._admission.check(drafts, self._defaults.settings, soft=soft)
+        self._admission.check(drafts, self._opening.get().store, self._defaults.settings, soft=soft)
 
     def enqueue_batch(self, batch: NewBatch, drafts: Sequence[NewJob]) -> list[JobHandle]:
         """Store many jobs as one batch, in one transaction."""
@@ -230,20 +233,25 @@ class Producer:
             return self._store_all(sent, connection)
 
     def _store_all(self, drafts: Sequence[NewJob], connection: object | None) -> list[JobHandle]:
+        if connection is None:
+            return self._handles(self._accepted(drafts))
         opened = self._opening.get()
-        self._admission.check(drafts, self._defaults.settings, guest=connection is not None)
-        if connection is not None:
-            # Publishing would wait for the lock that the caller's transaction holds: the next ordinary
-            # enqueue, or a worker, does it.
-            with guests.opened(connection, opened.wakeup.notify) as inner:
-                return self._handles(opened.store.enqueue_on(inner, drafts))
+        self._admission.check(drafts, opened.store, self._defaults.settings, guest=True)
+        # Publishing would wait for the lock that the caller's transaction holds: the next ordinary
+        # enqueue, or a worker, does it.
+        with guests.opened(connection, opened.wakeup.notify) as inner:
+            return self._handles(opened.store.enqueue_on(inner, drafts))
+
+    def _accepted(self, drafts: Sequence[NewJob]) -> list[Enqueued]:
+        opened = self._opening.get()
+        self._admission.check(drafts, opened.store, self._defaults.settings)
         self._publish(opened)
         done = opened.store.enqueue(drafts)
         for each in done:
             if each.due:
                 opened.wakeup.notify()
                 break
-        return self._handles(done)
+        return done
 
     async def _store_here(self, drafts: Sequence[NewJob], connection: object | None) -> list[JobHandle]:
         if connection is None:
@@ -259,7 +267,8 @@ class Producer:
 
     async def _store_all_async(self, drafts: Sequence[NewJob], connection: object | None) -> list[JobHandle]:
         opened = await asyncio.to_thread(self._opening.get)
-        await asyncio.to_thread(lambda: self._admission.check(drafts, self._defaults.settings, guest=True))
+        settings = self._defaults.settings
+        await asyncio.to_thread(lambda: self._admission.check(drafts, opened.store, settings, guest=True))
         async with guests.opened_async(connection, opened.wakeup.notify) as inner:
             return self._handles(await opened.store.enqueue_on_async(inner, drafts))
 

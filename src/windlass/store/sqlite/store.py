@@ -86,7 +86,8 @@ class SqliteStore(SharedVerbs):
     # --- producing ---
 
     def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        return self._writer.run(producing.enqueue, jobs, joins=True)
+        alone = producing.enqueue_alone if producing.goes_alone(jobs) else None
+        return self._writer.run(producing.enqueue, jobs, joins=True, alone=alone)
 
     def enqueue_on(self, connection: object, jobs: Sequence[NewJob]) -> list[Enqueued]:
         return self._enqueue_as_guest(guest.checked(connection), jobs)

@@ -133,13 +133,23 @@ class Writer:
         self._thread = threading.Thread(target=self._work, name="windlass-writer", daemon=True)
         self._thread.start()
 
-    def run(self, verb: Callable[..., T], *args: object, urgent: bool = False, joins: bool = False) -> T:
-        """Run a verb in a transaction; comes back after the durable commit, or raises: nothing written."""
+    def run(
+        self,
+        verb: Callable[..., T],
+        *args: object,
+        urgent: bool = False,
+        joins: bool = False,
+        alone: Callable[..., T | None] | None = None,
+    ) -> T:
+        """Run a verb in a transaction; comes back after the durable commit, or raises: nothing written.
+
+        `alone` does the same by a single statement, which is a transaction by itself; None if it cannot.
+        """
         if self._closed or self._pid != os.getpid():
             raise StoreUnavailable(f"{self._path} was closed in this process; open it again")
         if self._crowd == 1 and self._waiting.empty() and not self._lead.locked():
             with self._lead:
-                wrote, result = self._write_at_once(verb, args)
+                wrote, result = self._write_at_once(alone or verb, args, alone=alone is not None)
             if wrote:
                 self.checkpoint_soon()
                 return result  # type: ignore[no-any-return]
@@ -217,7 +227,9 @@ class Writer:
 
     # --- on the caller's thread ---
 
-    def _write_at_once(self, verb: Callable[..., Any], args: tuple[Any, ...]) -> tuple[bool, Any]:
+    def _write_at_once(
+        self, verb: Callable[..., Any], args: tuple[Any, ...], *, alone: bool
+    ) -> tuple[bool, Any]:
         """Nobody writes: do it here, which saves two changes of thread. (False, None) if somebody does.
 
         An exception may strike this thread at any step: an interrupt from the keyboard, or one thrown into
@@ -228,14 +240,19 @@ class Writer:
         turn = self._turn
         in_door = True
         try:
-            if not turn.take_if_free() or not self._begun(connection):
+            if not turn.take_if_free() or not (alone or self._begun(connection)):
                 return False, None
             turn.leave_door()
             in_door = False
+            self._writing = True
             result = verb(SqliteTx(connection, self._statements, self._clock.micros()), *args)
-            connection.execute("commit")
+            if not alone:
+                connection.execute("commit")
         except sqlite3.Error as error:
-            raise explain(error, self._path) from error
+            failure = explain(error, self._path)
+            if alone and isinstance(failure, StoreBusy):
+                return False, None
+            raise failure from error
         finally:
             self._writing = False
             try:
@@ -246,7 +263,7 @@ class Writer:
                         turn.leave_door()
                 finally:
                     turn.give()
-        return True, result
+        return not alone or result is not None, result
 
     def _tell_complete(self) -> None:
         """All have come; two may say so at once."""

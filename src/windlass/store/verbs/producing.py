@@ -42,6 +42,33 @@ def enqueue_by_end(tx: Tx, jobs: Sequence[NewJob]) -> list[Enqueued]:
     return done
 
 
+def enqueue_alone(tx: Tx, jobs: Sequence[NewJob]) -> list[Enqueued] | None:
+    """One job for which `goes_alone`, by one statement; None: its id is known after all."""
+    new, now = jobs[0], tx.now
+    run_at = _run_at(tx, new)
+    created = tx.change(
+        "enqueue_alone",
+        id=new.id,
+        type=new.type,
+        priority=new.priority,
+        due=int(run_at <= now),
+        tenant=new.tenant,
+        payload=new.payload.decode(),
+        schema_version=new.schema_version,
+        caller=new.caller,
+        traceparent=new.traceparent,
+        max_attempts=new.max_attempts,
+        run_at=run_at,
+        now=now,
+    )
+    return [Enqueued(new.id, None, created=True, due=run_at <= now)] if created else None
+
+
+def goes_alone(jobs: Sequence[NewJob]) -> bool:
+    """Whether all that is to be written is one row, which nobody can have sent before."""
+    return len(jobs) == 1 and jobs[0].fresh and jobs[0].unique is None and _is_plain(jobs[0])
+
+
 def _is_plain(new: NewJob) -> bool:
     """Whether nothing but its row is to be written."""
     return new.key is None and not new.own_id and not new.depends_on
