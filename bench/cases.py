@@ -131,7 +131,7 @@ ALL = (
         "idle",
         "An idle worker process",
         "idle",
-        # Not less at a smaller scale: the server counts in lumps.
+        # Not less at a smaller scale: some of what a worker asks comes every 15 seconds.
         lambda _, __: {"seconds": IDLE_SECONDS},
         0,
         fixed=IDLE_SECONDS + 12,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -20,7 +21,7 @@ from tests.servers import postgres
 REDIS_INSTALL = "apt-get install redis-server"
 _POSTGRES_MAJOR = 15
 # Beyond the server's own defaults; fsync, synchronous_commit and full_page_writes stay on.
-POSTGRES_OPTIONS = {"shared_buffers": "512MB", "max_wal_size": "4GB"}
+POSTGRES_OPTIONS = {"shared_buffers": "512MB", "max_wal_size": "4GB", "log_line_prefix": "%d "}
 # An answer means that the job is on disk, as it does on PostgreSQL and SQLite.
 REDIS_OPTIONS = {"appendonly": "yes", "appendfsync": "always", "save": ""}
 _READY_SECONDS = 10.0
@@ -57,11 +58,16 @@ class Places:
     ) -> None:
         self._stack.close()
 
-    def fresh(self, kind: StoreKind, *, plain_path: bool) -> Place:
-        """A new, empty store; `plain_path` for peers that take a file's path and not a URL."""
+    def fresh(self, kind: StoreKind, *, plain_path: bool, counted: bool = False) -> Place:
+        """A new, empty store; `plain_path` for peers that take a file's path and not a URL.
+
+        Where they are to be `counted`, a server of PostgreSQL writes down what its sessions ask.
+        """
         if kind == "postgres":
             server = self.postgres()
             url = server.new_database()
+            if counted:
+                server.run(f"alter database {_database(url)} set log_statement = 'all'")
             return Place(url, kind, lambda: server.drop_database(url))
         folder = Path(tempfile.mkdtemp(prefix="wl-b-", dir="/tmp"))
         if kind == "sqlite":
@@ -88,11 +94,10 @@ class Places:
             self.postgres().run("vacuum analyze", _database(place.url))
 
     def asked(self, place: Place) -> int | None:
-        """How many transactions or commands the server has carried out for this store."""
+        """How many statements or commands a store's sessions have asked of the server so far."""
         if place.kind == "postgres":
-            name = _database(place.url)
-            text = f"select xact_commit + xact_rollback from pg_stat_database where datname = '{name}'"
-            return int(self.postgres().run(text)[0][0])
+            log = (self.postgres().folder / "log").read_text(errors="replace")
+            return statements_in(log, _database(place.url))
         if place.kind == "redis":
             return _redis_commands(int(place.url.rpartition(":")[2].partition("/")[0]))
         return None
@@ -109,6 +114,15 @@ class Places:
 
 def _database(url: str) -> str:
     return url.partition("@/")[2].partition("?")[0]
+
+
+def statements_in(log: str, database: str) -> int:
+    """How many statements the sessions of a database have run, by what the server wrote down.
+
+    Not by its count of transactions, which has those of its vacuum in it. Of a statement's lines only the
+    first bears the database's name.
+    """
+    return len(re.findall(rf"^{re.escape(database)} LOG:  (?:statement|execute )", log, re.MULTILINE))
 
 
 def _start_redis(folder: Path) -> tuple[subprocess.Popen[bytes], int]:

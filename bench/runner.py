@@ -78,7 +78,7 @@ class Runner:
             return replace(run, failed=str(error))
 
     def _figures(self, case: Case, contender: Contender) -> dict[str, Any]:
-        with self.driver(contender) as (client, place):
+        with self.driver(contender, counted=case.name == "idle") as (client, place):
             arguments = case.arguments(contender, cases.size_of(case, self._results.scale))
             if case.crowd is not None:
                 return self._crowded(case, client, place, arguments)
@@ -95,11 +95,11 @@ class Runner:
             return told
 
     @contextlib.contextmanager
-    def driver(self, contender: Contender) -> Iterator[tuple[Client, Place]]:
-        """A driver with a store of its own, ready to be asked."""
+    def driver(self, contender: Contender, *, counted: bool = False) -> Iterator[tuple[Client, Place]]:
+        """A driver with a store of its own, ready to be asked; `counted`: what it asks of its server."""
         python = environments.python_for(contender.pins, contender.python)
         plain_path = contender.driver not in {"windlass", "raw"}
-        place = self._places.fresh(contender.store, plain_path=plain_path)
+        place = self._places.fresh(contender.store, plain_path=plain_path, counted=counted)
         try:
             with Client(python, contender.driver, place.url) as client:
                 about = client.ask("setup", within=_SETUP_SECONDS)

@@ -114,7 +114,7 @@ def idle(driver: Driver, say: Say, *, seconds: float, settle: float = 11.0) -> F
         workers.start()
         driver.enqueue("mark", "warm")
         workers.await_heard("mark", 1, within=60)
-        # PostgreSQL tells of what a session did up to ten seconds after it fell idle.
+        # Until what a worker does at its start, and after its first job, is over.
         time.sleep(settle)
         before = workers.usage()
         say("begin")

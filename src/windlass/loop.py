@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from datetime import timedelta
 
+from windlass.clock import Clock, SystemClock
 from windlass.errors import StoreError, StoreUnavailable
 
 log = logging.getLogger("windlass.loop")
@@ -23,7 +24,8 @@ class Loop:
     """Calls `tick` every so often and when woken, until stopped; outlives whatever a tick raises.
 
     A tick may answer with the seconds until the next one; None means `every`. After a failure it pauses, the
-    longer the more there were in a row (`pause_after`), and a wake-up does not shorten that.
+    longer the more there were in a row (`pause_after`), and a wake-up does not shorten that. The row is over
+    when ticks have gone well for as long as `steady`: at once, unless one that does so says little.
     """
 
     def __init__(
@@ -35,6 +37,7 @@ class Loop:
         first: timedelta = _AT_ONCE,
         jitter: float = 0.0,
         longest_pause: timedelta = _LONGEST_PAUSE,
+        steady: timedelta = _AT_ONCE,
         chance: Callable[[], float] = random.random,
     ) -> None:
         self.name = name
@@ -44,6 +47,7 @@ class Loop:
         self._jitter = jitter
         self._longest_pause = longest_pause.total_seconds()
         self._chance = chance
+        self._row = Row(steady, SystemClock())
         self._woken = threading.Event()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
@@ -74,7 +78,6 @@ class Loop:
 
     def _run(self) -> None:
         wait = self._first
-        failures = 0
         while True:
             self._woken.wait(wait)
             if self._stopped.is_set():
@@ -82,11 +85,11 @@ class Loop:
             self._woken.clear()
             try:
                 wait = self._next(self._tick())
-                failures = 0
+                self._row.went_well()
             except Exception as error:  # noqa: BLE001 # wall: a loop outlives its tick
-                failures += 1
+                self._row.failed()
                 self.failed += 1
-                pause = self._pause(error, failures)
+                pause = self._pause(error, self._row.failures)
                 self._report(error, pause)
                 self._stopped.wait(pause)
                 wait = 0.0
@@ -108,6 +111,31 @@ class Loop:
         # A store that is away is no bug of ours: its message says all, and it comes every few seconds.
         trace = None if isinstance(error, StoreError) else error
         log.warning("loop.tick_failed", extra=fields, exc_info=trace)
+
+
+class Row:
+    """How many failures there were in a row. What works and breaks again in a moment does not end it."""
+
+    def __init__(self, steady: timedelta, clock: Clock) -> None:
+        self._steady = steady.total_seconds()
+        self._clock = clock
+        # Since when it has gone well.
+        self._since: float | None = None
+        self.failures = 0
+
+    def failed(self) -> None:
+        """Once more."""
+        self.failures += 1
+        self._since = None
+
+    def went_well(self) -> None:
+        """The row is over if that lasts."""
+        if not self.failures:
+            return
+        now = self._clock.monotonic()
+        self._since = now if self._since is None else self._since
+        if now - self._since >= self._steady:
+            self.failures = 0
 
 
 def pause_after(failures: int, longest: float, *, first: float = _FIRST_PAUSE) -> float:

@@ -12,7 +12,7 @@ import pytest
 from bench import cases, contenders, load, quick, report, summary
 from bench.__main__ import _failures
 from bench.aims import aims
-from bench.places import Places
+from bench.places import Places, statements_in
 from bench.plot import Bar, bars
 from bench.results import Entrant, Figure, Results, Run
 
@@ -245,3 +245,15 @@ def test_nothing_to_compare_with_is_said(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(quick, "QUICK", tmp_path / "quick.json")
     with Places() as places, pytest.raises(FileNotFoundError, match="make bench-quick ARGS=--save"):
         quick.judge(places, shares(drain=1.0), print)
+
+
+def test_only_what_the_sessions_of_a_database_ask_is_counted() -> None:
+    log = (
+        "test_1_1 LOG:  statement: begin\n"
+        "test_1_1 LOG:  execute _pg3_0: -- why\n\tselect 1\n"
+        "test_1_1 DETAIL:  parameters: $1 = 'test_1_1 LOG:  statement: no'\n"
+        "test_1_1 LOG:  duration: 1.5 ms\n"
+        "test_1_10 LOG:  statement: of another\n"
+        " LOG:  automatic vacuum of table\n"
+    )
+    assert statements_in(log, "test_1_1") == 2

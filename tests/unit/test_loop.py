@@ -11,8 +11,9 @@ from datetime import timedelta
 import pytest
 
 from tests.waiting import PATIENCE
+from windlass.clock import ManualClock
 from windlass.errors import StoreBusy, StoreUnavailable
-from windlass.loop import Loop, pause_after
+from windlass.loop import Loop, Row, pause_after
 
 NEVER = timedelta(hours=1)
 SOON = timedelta(milliseconds=5)
@@ -142,6 +143,27 @@ def test_the_pauses_begin_anew_after_a_tick_that_succeeds(
         started(Loop("test", ticks, every=NEVER, chance=lambda: 1.0))
         ticks.reach(5)
     assert pauses(caplog) == pytest.approx([0.05, 0.1, 0.05])
+
+
+def test_where_success_says_little_a_row_of_failures_is_over_when_it_has_lasted() -> None:
+    clock = ManualClock()
+    row = Row(timedelta(seconds=10), clock)
+
+    def seen(*happened: float | None) -> int:
+        """Seconds after the last time: it went well; None: it failed."""
+        for each in happened:
+            if each is None:
+                row.failed()
+            else:
+                clock.advance(each)
+                row.went_well()
+        return row.failures
+
+    assert seen(0, None, 100) == 1, "how long it took to go well again says nothing"
+    assert seen(9.9) == 1
+    assert seen(None, 0, 9.9) == 2
+    assert seen(0.2) == 0
+    assert seen(None) == 1
 
 
 def test_a_wake_up_does_not_shorten_the_pause_after_a_failure(started: Callable[[Loop], Loop]) -> None:

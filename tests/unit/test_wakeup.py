@@ -245,6 +245,28 @@ def test_what_is_heard_is_passed_on_and_a_broken_channel_is_known() -> None:
     listen.close()
 
 
+def test_a_channel_that_lets_us_in_and_cuts_us_off_is_tried_ever_more_rarely(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("windlass.wakeup.listen._STEADY", timedelta(seconds=LONG_SPAN))
+    heard = threading.Semaphore(0)
+
+    class Cutting(Channel):
+        def hear(self, seconds: float) -> tuple[bool, bool]:
+            heard.release()
+            self.broken = not self.broken
+            return super().hear(seconds)
+
+    listen = Listen(Cutting())
+    listen.subscribe(lambda: None)
+    for _ in range(6):
+        assert heard.acquire(timeout=PATIENCE)
+    listen.close()
+    told = [each.__dict__["again_in"] for each in caplog.records if each.name == "windlass.loop"]
+    # By chance a pause may be half as long, so that a fleet does not come back at one moment.
+    assert told[2] >= 2 * told[0], "each is twice as long as the one before"
+
+
 def test_a_channel_that_takes_everything_in_and_gives_nothing_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

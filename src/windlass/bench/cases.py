@@ -206,6 +206,10 @@ def dispatch_across(place: Place, count: int) -> list[float]:
 _IDLE_WORKER = """
 import os, resource, sys, threading
 from windlass import Queue
+wire = None
+if sys.argv[1].startswith("postgres") and sys.platform == "linux":
+    from windlass.bench.wire import Wire
+    wire = Wire()
 queue = Queue(sys.argv[1])
 @queue.job
 async def noop() -> None: ...
@@ -222,18 +226,22 @@ def resident():
 with queue.worker():
     noop.enqueue().wait(timeout=60)
     threading.Event().wait(2)
+    asked = wire and wire.statements()
     before = used()
     threading.Event().wait(float(sys.argv[2]))
-    print(used() - before, resident())
+    print(used() - before, resident(), "nan" if wire is None else wire.statements() - asked)
 """
 
 
-def idle(url: str, seconds: float) -> tuple[float, float]:
-    """Share of a core, and megabytes, that an idle worker process takes."""
+def idle(url: str, seconds: float) -> tuple[float, float, float]:
+    """Share of a core, megabytes, and statements a second that an idle worker process takes.
+
+    The statements are those of its own connections; not a number where there are none to count.
+    """
     command = [sys.executable, "-c", _IDLE_WORKER, url, str(seconds)]
     said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=seconds + 120).stdout
-    used, kilobytes = said.split()
-    return float(used) / seconds, float(kilobytes) / 1024
+    used, kilobytes, asked = said.split()
+    return float(used) / seconds, float(kilobytes) / 1024, float(asked) / seconds
 
 
 def _noop(queue: Queue) -> JobType[[str], None]:

@@ -188,9 +188,3 @@ class Server:
         with psycopg.connect(self._url, autocommit=True) as connection:
             cursor = connection.execute(statement)
             return cursor.fetchall() if cursor.description else []
-
-    def statements_of(self, database_url: str) -> int:
-        """How many transactions a database has seen; each of our statements at rest is one."""
-        name = urlsplit(database_url).path.lstrip("/")
-        query = sql.SQL("select xact_commit from pg_stat_database where datname = {}").format(name)
-        return int(self.run(query)[0][0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 import tempfile
@@ -77,15 +78,7 @@ def measure_server(url: str, *, scale: float = 1.0, step: Step) -> list[Figure]:
     )
     try:
         figures = _measure(place, plan, scale, step)
-        idle, seconds = place.fresh("idle"), max(3.0, _IDLE_SERVER_SECONDS * scale)
-        figures += _idle(idle, seconds, step)
-        long = place.statements_of(idle)
-        # A shorter run tells what joining, the first job and leaving take.
-        idle = place.fresh("idle")
-        cases.idle(idle, 1.0)
-        told = (long - place.statements_of(idle)) / (seconds - 1.0)
-        figures.append(Figure(name="idle worker, statements", unit="1/s", median=told, rounds=[], aim="< 2"))
-        return figures
+        return figures + _idle(place.fresh("idle"), max(3.0, _IDLE_SERVER_SECONDS * scale), step)
     finally:
         place.drop()
 
@@ -191,11 +184,16 @@ def _measure(place: Place, plan: _Plan, scale: float, step: Step) -> list[Figure
 
 def _idle(url: str, seconds: float, step: Step) -> list[Figure]:
     step("idle worker")
-    share, megabytes = cases.idle(url, seconds)
-    return [
+    share, megabytes, asked = cases.idle(url, seconds)
+    figures = [
         Figure(name="idle worker", unit="% of a core", median=share * 100, rounds=[], aim="< 1"),
         Figure(name="idle worker, memory", unit="MB", median=megabytes, rounds=[], aim="< 60"),
     ]
+    if not math.isnan(asked):
+        figures.append(
+            Figure(name="idle worker, its statements", unit="1/s", median=asked, rounds=[], aim="< 2")
+        )
+    return figures
 
 
 def _rate(name: str, found: dict[str, list[float]], shares: dict[str, tuple[str, str | None]]) -> Figure:

@@ -24,6 +24,8 @@ _HEAR_SECONDS = 0.25
 _ASK_SECONDS = 30.0
 _ANSWER_SECONDS = 5.0
 _IDLE = timedelta(hours=1)
+# A server may let us in and LISTEN, and cut us off each time. Only what has lasted so long is well again.
+_STEADY = timedelta(seconds=5)
 
 
 class Source(Protocol):
@@ -103,7 +105,7 @@ class Listen:
         with self._lock:
             self._local.subscribe(callback)
             if self._hearing is None:
-                self._hearing = Loop("listen", self.hear, every=timedelta(0))
+                self._hearing = Loop("listen", self.hear, every=timedelta(0), steady=_STEADY)
                 self._hearing.start()
 
     def unsubscribe(self, callback: Callable[[], None]) -> None:

@@ -50,7 +50,8 @@ def enqueue_first(tx: PostgresTx, jobs: Sequence[NewJob], hint: str) -> list[Enq
 
 def flush(tx: PostgresTx) -> None:
     """Wait until all that was committed before is durable."""
-    tx.rows("flush")
+    # Without a row nothing would be written, and nothing waited for.
+    [_] = tx.rows("flush")
 
 
 def enqueue_new(tx: PostgresTx, jobs: Sequence[NewJob]) -> list[Enqueued]:
@@ -89,7 +90,10 @@ def enqueue(tx: PostgresTx, jobs: Sequence[NewJob], *, repeated: bool) -> list[E
     if known or len(fresh) < len(jobs):
         # Known is not yet safe: what is answered with must be on the replica as well, and what we ourselves
         # wrote before may not even be on the disk.
-        tx.rows("flush" if repeated else "confirm")
+        if repeated:
+            flush(tx)
+        else:
+            tx.rows("confirm")
     for new in fresh:
         made = new.id in inserted and new.id not in known
         answers[id(new)] = _created(new) if made else existing(new, known.get(new.id))
