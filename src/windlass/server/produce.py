@@ -22,7 +22,7 @@ from windlass.server.intake import Make, Stored, standing
 from windlass.server.problems import Problem
 from windlass.server.reply import Reply
 from windlass.server.rights import check_type_allowed
-from windlass.server.routes import BATCH_LIMIT, verb
+from windlass.server.routes import BATCH_LIMIT, Told, verb
 from windlass.server.schemas.jobs import Accepted, AcceptedBatch, BatchForm, JobForm
 from windlass.store.batches import NewBatch
 from windlass.store.protocol import Enqueued
@@ -35,6 +35,17 @@ async def enqueue(call: Call) -> Reply:
     with _span(call, [form]) as trace:
         stored = await call.parts.intake.accept(partial(_drafts, call, [form], trace=trace))
     return _accepted(form, stored)
+
+
+def enqueue_at_once(call: Call, told: Told) -> None:
+    """The same for a request that is here as a whole, as most are: no task has to wait for its commit."""
+    form = call.body_here(JobForm)
+    call.parts.rates.spend(call.identity, 1)
+
+    def heard(stored: Stored | Exception) -> None:
+        told(stored if isinstance(stored, Exception) else _accepted(form, stored))
+
+    call.parts.intake.put(partial(_drafts, call, [form]), heard)
 
 
 def _accepted(form: JobForm, stored: Stored) -> Reply:
@@ -240,6 +251,7 @@ ROUTES = (
         "Enqueue a job",
         JobForm,
         {201: Accepted, 200: Accepted},
+        at_once=enqueue_at_once,
         need=Need.PRODUCE,
         refuses=_REFUSES,
         whole=False,
