@@ -137,6 +137,11 @@ class Call:
             headers = {b"retry-after": b"1", b"connection": b"close"}
             raise Problem(503, "too-busy", "too much is being sent at once", headers=headers)
 
+    @property
+    def size(self) -> int:
+        """How large its body is, once that has been read."""
+        return self._held
+
     def let_go(self) -> None:
         """The request is answered: its body takes no memory any more."""
         self.parts.body_bytes -= self._held

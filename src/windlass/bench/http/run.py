@@ -68,9 +68,7 @@ def _singles(ports: Mapping[str, int], seconds: float, step: Callable[[str], Non
     ]
 
 
-def _evenly(
-    ports: Mapping[str, int], rate: int, seconds: float, step: Callable[[str], None]
-) -> list[Figure]:
+def _evenly(ports: Mapping[str, int], rate: int, seconds: float, step: Callable[[str], None]) -> list[Figure]:
     """So many posts a second, to the bare server and to ours in turn: both meet the same disk."""
     delays: dict[str, list[float]] = {name: [] for name in ports}
     for _ in range(PACED_ROUNDS):
