@@ -48,7 +48,11 @@ def enqueue_at_once(call: Call, told: Told) -> None:
     call.parts.rates.spend(call.identity, 1)
 
     def heard(stored: Stored | Exception) -> None:
-        told(stored if isinstance(stored, Exception) else _accepted(form, stored))
+        try:
+            answer = stored if isinstance(stored, Exception) else _accepted(form, stored)
+        except Exception as error:  # noqa: BLE001 # wall: a mistake of ours is answered, too
+            answer = error
+        told(answer)
 
     call.parts.intake.put(_maker(call, [form]), heard)
 
