@@ -84,6 +84,23 @@ def test_who_comes_while_others_are_written_for_shares_the_next_commit() -> None
     assert len({each.id for answer in stored for each in answer.done}) == 4
 
 
+def test_who_cannot_be_told_does_not_keep_back_the_others() -> None:
+    queue = Held()
+    queue.go.set()
+    intake = Intake(cast("Queue", queue))
+
+    def unable(_: Stored | Exception) -> None:
+        raise RuntimeError("the line is gone")
+
+    async def send() -> Stored:
+        intake.put(a_job, unable)
+        return await intake.accept(a_job)
+
+    stored = asyncio.run(send())
+    intake.close()
+    assert [each.created for each in stored.done] == [True]
+
+
 def test_however_many_are_sent_again_at_once_each_is_told_how_its_jobs_stand() -> None:
     batches = [[a_job()[0] for _ in range(100)] for _ in range(12)]
     with Queue("sqlite:///:memory:") as queue:

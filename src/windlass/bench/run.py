@@ -16,7 +16,6 @@ from windlass.bench import cases, raw
 from windlass.bench.place import Folder, Place
 
 _ROUNDS = 5
-_HTTP_ROUNDS = 3
 _AIM = re.compile(r"(>=|>|<) *([0-9.]+)")
 
 
@@ -102,7 +101,9 @@ def measure_http(url: str, *, scale: float, folder: Path | None, step: Step) -> 
 
 def http_steps() -> int:
     """How often `step` will be called for the server."""
-    return _HTTP_ROUNDS * 3 + 3
+    from windlass.bench.http import run as http  # noqa: PLC0415 - see above
+
+    return http.ROUNDS * 3 + len(http.RATES) * http.PACED_ROUNDS * 2 + 1
 
 
 def steps(*, on_server: bool) -> int:
@@ -204,12 +205,12 @@ def _rate(name: str, found: dict[str, list[float]], shares: dict[str, tuple[str,
         median=statistics.median(found[name]),
         rounds=found[name],
         share_of=share_of,
-        share=None if share_of is None else _share(found[name], found[share_of]),
+        share=None if share_of is None else share(found[name], found[share_of]),
         aim=aim,
     )
 
 
-def _share(rounds: list[float], limits: list[float]) -> float:
+def share(rounds: list[float], limits: list[float]) -> float:
     """Within each round both met the same minute, so it is their shares that are comparable."""
     return statistics.median(mine / limit for mine, limit in zip(rounds, limits, strict=True))
 

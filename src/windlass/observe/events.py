@@ -134,6 +134,7 @@ EVENTS = (
     Event("server.store_failed", "warning", "A request failed because of the store"),
     Event("server.look_failed", "warning", "The server could not look at the store; it tries again"),
     Event("server.failed", "error", "A mistake of ours; the caller got a 500"),
+    Event("server.untold", "error", "A mistake of ours; a caller was not told what became of its jobs"),
     Event("server.ended", "error", "The server ended by a mistake of ours"),
     Event("alert.fires", "warning", "The condition of an `alert` has held for long enough"),
     Event("alert.over", "warning", "It holds no more"),

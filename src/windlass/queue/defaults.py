@@ -67,6 +67,12 @@ class Defaults:
             known = self._of_types[info.name] = (info, self._of_info(info))
         return known[1]
 
+    def at_hand(self, info: TypeInfo) -> TypeDefaults | None:
+        """The same without a look at the store; None if it is time for one."""
+        known = self._of_types.get(info.name)
+        fresh = self._now() - self._looked[1] < _REFRESH_SECONDS
+        return known[1] if fresh and known is not None and known[0] is info else None
+
     def _of_info(self, info: TypeInfo) -> TypeDefaults:
         said = info.options.get("max_attempts") if "max_attempts" in info.options.get("said", ()) else None
         priority = info.options.get("priority", DEFAULT_PRIORITY)
@@ -75,13 +81,16 @@ class Defaults:
         )
 
     def _look(self) -> None:
-        now = (self._opening.clock or _SYSTEM).monotonic()
+        now = self._now()
         place, looked_at = self._looked
         if place is None or place is not self._opening.opened or now - looked_at >= _REFRESH_SECONDS:
             opened = self._opening.get()
             self._settings = settings.read(opened.store.settings())
             self._of_handlers, self._of_types = {}, {}
             self._looked = (opened, now)
+
+    def _now(self) -> float:
+        return (self._opening.clock or _SYSTEM).monotonic()
 
     def _effective(
         self, name: str, version: int, priority: int, said: int | None, most: int | None

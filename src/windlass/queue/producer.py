@@ -40,6 +40,10 @@ if TYPE_CHECKING:
 CHUNK = 10_000
 
 
+class NotAtHand(Exception):
+    """The store must be asked first."""
+
+
 class Producer:
     """Makes drafts and stores them; keeps the store's catalogue of types up to date."""
 
@@ -88,6 +92,19 @@ class Producer:
         if not self._fits(info)(payload):
             info = self._judged(name, packed)
         return self._of_type(info, packed, choice, fresh=True)
+
+    def draft_at_hand(self, name: str, text: bytes, choice: Choice) -> NewJob:
+        """The same without a look at the store; NotAtHand if it takes one: something may be news."""
+        info = self._catalogue.get(name)
+        defaults = None if info is None else self._defaults.at_hand(info)
+        if info is None or defaults is None or name == SHELL or self._registry.get(name) is not None:
+            raise NotAtHand
+        payload = parse(text)
+        if info.options.get("encrypt") or not self._fits(info)(payload):
+            raise NotAtHand
+        draft = choice.draft(name, encode(payload, name), defaults, fresh=True)
+        refuse_lookalikes(draft.payload, name)
+        return draft
 
     def _of_type(self, info: TypeInfo, packed: bytes, choice: Choice, *, fresh: bool) -> NewJob:
         draft = choice.draft(info.name, packed, self._defaults.of_type(info), fresh=fresh)

@@ -222,6 +222,10 @@ class Queue:
         """A checked job whose payload came as JSON, to be stored by the same call; for servers."""
         return self._producer.draft_sent(name, text, without_connection(choose(options)))
 
+    def draft_at_hand(self, name: str, text: bytes, options: Mapping[str, Any]) -> NewJob:
+        """The same, or NotAtHand if the store must be asked for it: a server's loop must not wait."""
+        return self._producer.draft_at_hand(name, text, without_connection(choose(options)))
+
     def admit(self, drafts: Sequence[NewJob]) -> None:
         """Refuse drafts with QueueFull if too many jobs wait, at soft_depth already; for servers."""
         self._producer.admit(drafts, soft=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -13,6 +14,7 @@ from starlette.routing import Route as Path
 from starlette.routing import Router
 
 from windlass.errors import StoreError, WindlassError
+from windlass.observe import tracing
 from windlass.server import problems
 from windlass.server.call import Call, HungUp
 from windlass.server.dashboard import ROUTES as PAGES
@@ -74,10 +76,7 @@ class App:
         try:
             began = monotonic()
             reply, service = await self._reply(methods, scope, receive)
-            if is_refusal(reply.status):
-                note_refusal(self.parts.flow.ledger, reply.status, next(iter(methods.values())).path)
-            if scope["method"] == "POST" and scope["path"] in ENQUEUES:
-                note_enqueue(self.parts.flow.ledger, reply.status, monotonic() - began, service)
+            self._note(methods, scope, reply, began, service)
             here = exchange(scope)
             if here is not None and here.ready and reply.stream is None:
                 here.answer(reply, whole=scope["method"] != "HEAD")
@@ -106,6 +105,55 @@ class App:
             raise
         except Exception as error:  # noqa: BLE001 # wall: the server outlives a mistake in a handler
             return _refused(error, scope), service
+
+    def at_once(self, scope: Scope) -> bool:
+        """Take a request that is here as a whole, if it is one that needs no task to wait for its answer."""
+        methods = self._plain.get(scope["path"])
+        route = None if methods is None else methods.get(scope["method"])
+        if methods is None or route is None or route.at_once is None or tracing.on():
+            return False
+        began = monotonic()
+        self._busy += 1
+        call: Call | None = None
+        try:
+            call = self._call(methods, scope, _nothing_more)
+            if call is None:
+                self._busy -= 1
+                return False
+            route.at_once(call, partial(self._answered, methods, scope, began, call))
+        except Exception as error:  # noqa: BLE001 # wall: the server outlives a mistake in a handler
+            self._answered(methods, scope, began, call, error)
+        return True
+
+    def _answered(
+        self,
+        methods: Mapping[str, Route],
+        scope: Scope,
+        began: float,
+        call: Call | None,
+        reply: Reply | Exception,
+    ) -> None:
+        """What was taken at once has its answer, or was refused."""
+        self._busy -= 1
+        service = ""
+        if call is not None:
+            call.let_go()
+            service = self.parts.keyring.label(call.identity)
+        if not isinstance(reply, Reply):
+            reply = _refused(reply, scope)
+        self._note(methods, scope, reply, began, service)
+        here = exchange(scope)
+        assert here is not None  # noqa: S101 - it came from there
+        here.answer(reply, whole=True)
+
+    def _note(
+        self, methods: Mapping[str, Route], scope: Scope, reply: Reply, began: float, service: str
+    ) -> None:
+        ledger = self.parts.flow.ledger
+        if is_refusal(reply.status):
+            note_refusal(ledger, reply.status, next(iter(methods.values())).path)
+        if scope["method"] == "POST" and scope["path"] in ENQUEUES:
+            note_enqueue(ledger, reply.status, monotonic() - began, service)
 
     def _call(
         self, methods: Mapping[str, Route], scope: Scope, receive: Receive, *, looked: bool = False
@@ -181,6 +229,10 @@ def _refused(error: Exception, scope: Scope) -> Reply:
         return problems.of(error).reply()
     log.error("server.failed", extra={"path": scope["path"]}, exc_info=error)
     return Problem(500, "internal", "the server made a mistake; its log tells which").reply()
+
+
+async def _nothing_more() -> Message:
+    raise RuntimeError("all of it was here")
 
 
 async def _send(reply: Reply, scope: Scope, send: Send) -> None:

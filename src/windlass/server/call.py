@@ -71,8 +71,13 @@ class Call:
     async def body(self, kind: type[S]) -> S:
         """The body, decoded strictly; an empty one stands for `{}`."""
         data = self._whole()
-        if data is None:
-            data = await self._read()
+        return self._decoded(kind, await self._read() if data is None else data)
+
+    def body_here(self, kind: type[S]) -> S:
+        """The same of a request that is here as a whole."""
+        return self._decoded(kind, self._whole() or b"")
+
+    def _decoded(self, kind: type[S], data: bytes) -> S:
         content = self.header(b"content-type") or ""
         if data and content != _JSON and content.partition(";")[0].strip().lower() != _JSON:
             raise Problem(
@@ -131,6 +136,11 @@ class Call:
         if self.parts.body_bytes > MOST_BODY_BYTES:
             headers = {b"retry-after": b"1", b"connection": b"close"}
             raise Problem(503, "too-busy", "too much is being sent at once", headers=headers)
+
+    @property
+    def size(self) -> int:
+        """How large its body is, once that has been read."""
+        return self._held
 
     def let_go(self) -> None:
         """The request is answered: its body takes no memory any more."""

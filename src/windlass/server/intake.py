@@ -10,15 +10,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import NamedTuple
 
 from windlass.errors import StoreBusy, StoreUnavailable
 from windlass.job import Job, NewJob
 from windlass.queue import Queue
 from windlass.store.protocol import Enqueued, Filter, Store
+
+log = logging.getLogger("windlass.server")
 
 Make = Callable[[], Sequence[NewJob]]
 _MOST_CALLS = 500
@@ -33,15 +37,19 @@ class Stored(NamedTuple):
     before: Mapping[str, Job]
 
 
+# What hears of a call's end: what is stored, or why nothing is.
+Told = Callable[[Stored | Exception], None]
+
+
 class _Call:
     """The jobs of one request, and what became of them."""
 
-    __slots__ = ("answer", "drafts", "error", "make", "stored", "weight")
+    __slots__ = ("drafts", "error", "make", "stored", "told", "weight")
 
-    def __init__(self, make: Make, weight: int, answer: asyncio.Future[Stored]) -> None:
+    def __init__(self, make: Make, told: Told, weight: int) -> None:
         self.make = make
+        self.told = told
         self.weight = weight
-        self.answer = answer
         self.drafts: Sequence[NewJob] = ()
         self.stored = _NOTHING
         self.error: Exception | None = None
@@ -58,20 +66,25 @@ class Intake:
         self._busy = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="windlass-intake")
 
-    async def accept(self, make: Make, weight: int = 1) -> Stored:
-        """Store what `make` drafts, all or none; comes back after the durable commit.
+    def put(self, make: Make, told: Told, weight: int = 1) -> None:
+        """Store what `make` drafts, all or none; `told` hears of it on the loop, after the durable commit.
 
         `make` runs where the store may be waited for.
         """
-        loop = asyncio.get_running_loop()
-        call = _Call(make, weight, loop.create_future())
+        call = _Call(make, told, weight)
         with self._lock:
             self._waiting.append(call)
             begins, self._busy = not self._busy, True
         if begins:
+            loop = asyncio.get_running_loop()
             # Not at once: others come at the same moment.
             loop.call_soon(self._thread.submit, self._write_all, loop)
-        return await call.answer
+
+    async def accept(self, make: Make, weight: int = 1) -> Stored:
+        """The same for who waits: comes back after the durable commit."""
+        answer: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
+        self.put(make, partial(_settle, answer), weight)
+        return await answer
 
     def close(self) -> None:
         """Let go of the thread; what it writes is written to the end."""
@@ -188,13 +201,20 @@ def _fail(calls: Sequence[_Call], error: StoreBusy | StoreUnavailable) -> None:
 
 def _tell(group: Sequence[_Call]) -> None:
     for call in group:
-        # A caller that hung up has cancelled its future; its job is stored all the same.
-        if call.answer.done():
-            continue
-        if call.error is not None:
-            call.answer.set_exception(call.error)
-        else:
-            call.answer.set_result(call.stored)
+        try:
+            call.told(call.stored if call.error is None else call.error)
+        except Exception:  # wall: an answer that cannot be sent must not keep back the others
+            log.exception("server.untold")
+
+
+def _settle(answer: asyncio.Future[Stored], stored: Stored | Exception) -> None:
+    # A caller that hung up has cancelled its future; its job is stored all the same.
+    if answer.done():
+        return
+    if isinstance(stored, Exception):
+        answer.set_exception(stored)
+    else:
+        answer.set_result(stored)
 
 
 _NOTHING = Stored((), {})

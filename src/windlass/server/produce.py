@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import Any
 from uuid import UUID, uuid5
@@ -15,6 +15,7 @@ from windlass.clock import uuid7
 from windlass.errors import InvalidValue, JobNotFound, WindlassError
 from windlass.job import JobState, NewJob
 from windlass.observe import tracing
+from windlass.queue.producer import NotAtHand
 from windlass.server import problems
 from windlass.server.call import Call
 from windlass.server.identity import Need
@@ -23,10 +24,14 @@ from windlass.server.observing import note_jobs
 from windlass.server.problems import Problem
 from windlass.server.reply import Reply
 from windlass.server.rights import check_type_allowed
-from windlass.server.routes import BATCH_LIMIT, verb
+from windlass.server.routes import BATCH_LIMIT, Told, verb
 from windlass.server.schemas.jobs import Accepted, AcceptedBatch, BatchForm, JobForm
 from windlass.store.batches import NewBatch
 from windlass.store.protocol import Enqueued
+
+Draft = Callable[[str, bytes, Mapping[str, Any]], NewJob]
+# What is read and checked within a moment. More is left to the thread: the loop has others to answer.
+_SMALL = 32 * 1024
 
 
 async def enqueue(call: Call) -> Reply:
@@ -34,12 +39,27 @@ async def enqueue(call: Call) -> Reply:
     form = await call.body(JobForm)
     call.parts.rates.spend(call.identity, 1)
     with _span(call, [form]) as trace:
-        stored = await call.parts.intake.accept(partial(_drafts, call, [form], trace=trace))
+        stored = await call.parts.intake.accept(_maker(call, [form], trace=trace))
+    return _accepted(call, form, stored)
+
+
+def enqueue_at_once(call: Call, told: Told) -> None:
+    """The same for a request that is here as a whole, as most are: no task has to wait for its commit."""
+    form = call.body_here(JobForm)
+    call.parts.rates.spend(call.identity, 1)
+
+    def heard(stored: Stored | Exception) -> None:
+        try:
+            answer = stored if isinstance(stored, Exception) else _accepted(call, form, stored)
+        except Exception as error:  # noqa: BLE001 # wall: a mistake of ours is answered, too
+            answer = error
+        told(answer)
+
+    call.parts.intake.put(_maker(call, [form]), heard)
+
+
+def _accepted(call: Call, form: JobForm, stored: Stored) -> Reply:
     note_jobs(call, stored)
-    return _accepted(form, stored)
-
-
-def _accepted(form: JobForm, stored: Stored) -> Reply:
     [told] = _told([form], stored)
     headers = {b"location": f"/api/v1/jobs/{told.id}".encode()}
     return Reply(201 if told.created else 200, told, headers=headers)
@@ -53,7 +73,7 @@ async def enqueue_batch(call: Call) -> Reply:
     if form.batch is None and form.batch_id is not None:
         raise InvalidValue("batch_id", form.batch_id, "given together with batch, the name")
     with _span(call, form.jobs) as trace:
-        make = partial(_drafts, call, form.jobs, batch=True, trace=trace)
+        make = _maker(call, form.jobs, batch=True, trace=trace)
         if form.batch is None:
             return _all_accepted(call, form, None, await call.parts.intake.accept(make, count))
         batch = NewBatch(id=_batch_id(call, form), name=_batch_name(form.batch))
@@ -125,18 +145,36 @@ def _span(call: Call, forms: Sequence[JobForm]) -> AbstractContextManager[str | 
     return tracing.serving(call.route.method, call.route.path, parent)
 
 
+def _maker(call: Call, forms: Sequence[JobForm], *, batch: bool = False, trace: str | None = None) -> Make:
+    """What makes the jobs of a request, where the store may be waited for: a type may be news.
+
+    Most need nothing that is not known here. They are made at once, while the store is busy with those before
+    them, and only the queue's depth is left to be looked at.
+    """
+    drafts = partial(_drafts, call, forms, batch=batch, trace=trace)
+    queue = call.parts.queue
+    if call.size <= _SMALL and not any(form.depends_on for form in forms):
+        with suppress(NotAtHand):
+            return partial(_admitted, call, drafts(queue.draft_at_hand))
+    return lambda: _admitted(call, drafts(queue.draft_sent))
+
+
+def _admitted(call: Call, drafts: Sequence[NewJob]) -> Sequence[NewJob]:
+    call.parts.queue.admit(drafts)
+    return drafts
+
+
 def _drafts(
-    call: Call, forms: Sequence[JobForm], *, batch: bool = False, trace: str | None = None
+    call: Call, forms: Sequence[JobForm], draft: Draft, *, batch: bool, trace: str | None
 ) -> Sequence[NewJob]:
-    """The jobs as they will be stored. Runs where the store may be waited for: a type may be news."""
+    """The jobs as they will be stored."""
     drafts: list[NewJob] = []
     for index, form in enumerate(forms):
         place = index if batch else None
         try:
-            drafts.append(_draft(call, form, place, trace))
+            drafts.append(_draft(call, form, draft, place, trace))
         except WindlassError as error:
             raise problems.of(_as_sent(error), index=place) from error
-    call.parts.queue.admit(drafts)
     return drafts
 
 
@@ -147,7 +185,7 @@ def _as_sent(error: WindlassError) -> WindlassError:
     return error
 
 
-def _draft(call: Call, form: JobForm, index: int | None, trace: str | None) -> NewJob:
+def _draft(call: Call, form: JobForm, draft: Draft, index: int | None, trace: str | None) -> NewJob:
     who = call.identity
     check_type_allowed(call, form.type, index)
     options = _options(form)
@@ -161,8 +199,8 @@ def _draft(call: Call, form: JobForm, index: int | None, trace: str | None) -> N
         options["traceparent"] = trace
     if form.depends_on is not None:
         options["depends_on"] = _parents(call, form)
-    draft = call.parts.queue.draft_sent(form.type, bytes(form.payload), options)
-    return msgspec.structs.replace(draft, caller=who.name) if who.name else draft
+    made = draft(form.type, bytes(form.payload), options)
+    return msgspec.structs.replace(made, caller=who.name) if who.name else made
 
 
 def _options(form: JobForm) -> dict[str, Any]:
@@ -243,6 +281,7 @@ ROUTES = (
         "Enqueue a job",
         JobForm,
         {201: Accepted, 200: Accepted},
+        at_once=enqueue_at_once,
         need=Need.PRODUCE,
         refuses=_REFUSES,
         whole=False,

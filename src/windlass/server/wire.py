@@ -90,6 +90,9 @@ class Wire(HttpToolsProtocol):
         # Nothing more is heard on this connection.
         self._deaf = False
         self._late: asyncio.TimerHandle | None = None
+        # While what came is being read, and a request that has begun in it.
+        self._reading = False
+        self._begun: RequestResponseCycle | None = None
         # When the last answer was given, while no request has begun since; and the clock that looks at it.
         self._idle_since: float | None = None
         self._idle: asyncio.TimerHandle | None = None
@@ -112,7 +115,11 @@ class Wire(HttpToolsProtocol):
             return
         if self._in_headers:
             self._header_bytes += len(data)
+        self._reading = True
         super().data_received(data)
+        self._reading = False
+        if self._begun is not None:
+            self._start(self._begun)
         # A request that came whole, as most do, needs no clock.
         if self._late is None and self._in_body:
             self._late = self.loop.call_later(BODY_SECONDS, self._never_complete)
@@ -120,6 +127,19 @@ class Wire(HttpToolsProtocol):
             self._await_headers()
         if self._in_headers and self._header_bytes > HEADER_LIMIT:
             self._refuse(431, f"headers must be at most {HEADER_LIMIT} bytes")
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """Not before all that came is read: a request that came whole may need no task."""
+        if self._reading:
+            self._begun = cycle
+        else:
+            super()._start_asgi_task(cycle, app)
+
+    def _start(self, cycle: RequestResponseCycle) -> None:
+        self._begun = None
+        app: Any = self.app
+        if cycle.more_body or cycle.flow.write_paused or not app.at_once(cycle.scope):
+            super()._start_asgi_task(cycle, app)
 
     def on_message_begin(self) -> None:
         """The next request of this connection begins."""

@@ -41,15 +41,14 @@ class _Line(asyncio.Protocol):
         # A stream's, of whichever loop.
         self._transport = cast(asyncio.Transport, transport)
 
-    def send(self) -> bool:
-        """Send one more; False if there is none."""
+    def send(self, due: float | None = None) -> None:
+        """Send one more, if there is one; what it waits counts from when it was due."""
         data = self._next()
         if data is None:
             self._transport.close()
-            return False
-        self._sent = perf_counter()
+            return
+        self._sent = perf_counter() if due is None else due
         self._transport.write(data)
-        return True
 
     def data_received(self, data: bytes) -> None:
         self._read += data
@@ -126,7 +125,7 @@ async def paced(port: int, make: Callable[[], bytes], *, lines: int, seconds: fl
     sent = 0
     while (now := perf_counter() - begun) < seconds:
         while sent < now * rate and free:
-            free.pop().send()
+            free.pop().send(begun + sent / rate)
             sent += 1
         await asyncio.sleep(0.0005)
     while len(free) < lines:  # noqa: ASYNC110 - the loop is idle but for these answers

@@ -13,13 +13,18 @@ import uvloop
 
 from windlass.bench.http.load import Load, as_fast_as_it_goes, paced, request
 from windlass.bench.place import Place
-from windlass.bench.run import Figure
+from windlass.bench.run import Figure, share
 from windlass.queue import Queue
 
-_ROUNDS = 3
+# Many short turns: what a disk or a machine does meanwhile meets all of them alike.
+ROUNDS = 6
+PACED_ROUNDS = 4
+RATES = (500, 2_000)
 _LINES = 50
-_SECONDS = 4.0
+_SECONDS = 2.0
+_SHORTEST = 0.1
 _BATCH = 100
+_BATCH_TURNS = 2
 _WAITING = 100_000
 _DEEP = 1_000_000_000
 _JOB = b'{"type":"noop","payload":{"n":1,"name":"someone"}}'
@@ -29,7 +34,7 @@ _BATCH_OF = request("/api/v1/jobs/batch", b'{"jobs":[' + b",".join([_JOB] * _BAT
 
 def measure(place: Place, *, scale: float, step: Callable[[str], None]) -> list[Figure]:
     """Every figure; `step` is told what is being measured."""
-    seconds = max(0.5, _SECONDS * scale)
+    seconds = max(_SHORTEST, _SECONDS * scale)
     ours, bare = place.fresh("http_ours"), place.fresh("http_bare", beside=True)
     many = place.fresh("http_many", beside=True)
     for url in (ours, bare):
@@ -37,21 +42,21 @@ def measure(place: Place, *, scale: float, step: Callable[[str], None]) -> list[
     _prepare(many, waiting=max(1_000, round(_WAITING * scale)))
     with _serving(ours) as port, _bare(bare) as bare_port, _serving(many) as many_port:
         figures = _singles({_BARE: bare_port, _OURS: port, _MANY: many_port}, seconds, step)
-        for rate in (500, 2_000):
-            step(f"{rate}/s")
-            load = _run(paced(port, lambda: _SINGLE, lines=_LINES, seconds=seconds, rate=rate))
-            figures += _delays(f"POST /jobs at {rate}/s", _checked(load), ("< 5", "< 50"))
+        for rate in RATES:
+            figures += _evenly({_BARE: bare_port, _OURS: port}, rate, seconds, step)
         step("batches")
-        load = _checked(_run(as_fast_as_it_goes(port, lambda: _BATCH_OF, lines=4, seconds=seconds)))
+        load = _checked(
+            _run(as_fast_as_it_goes(port, lambda: _BATCH_OF, lines=4, seconds=_BATCH_TURNS * seconds))
+        )
         figures.append(_rate("POST /jobs/batch, 100 each", [load.rate * _BATCH], aim="> 20000"))
-        figures += _delays("POST /jobs/batch", load, (None, "< 50"))[1:]
+        figures += _delays("POST /jobs/batch", load.delays, (None, "< 50"))[1:]
     return figures
 
 
 def _singles(ports: Mapping[str, int], seconds: float, step: Callable[[str], None]) -> list[Figure]:
     """Single posts to each server in turn: a machine's speed drifts, so only neighbours can be compared."""
     rounds: dict[str, list[float]] = {name: [] for name in ports}
-    for _ in range(_ROUNDS):
+    for _ in range(ROUNDS):
         for name, port in ports.items():
             step(name)
             load = _run(as_fast_as_it_goes(port, lambda: _SINGLE, lines=_LINES, seconds=seconds))
@@ -61,6 +66,18 @@ def _singles(ports: Mapping[str, int], seconds: float, step: Callable[[str], Non
         _rate(_OURS, rounds[_OURS], _BARE, rounds[_BARE], ">= 1.0"),
         _rate(_MANY, rounds[_MANY], _OURS, rounds[_OURS], ">= 0.8"),
     ]
+
+
+def _evenly(ports: Mapping[str, int], rate: int, seconds: float, step: Callable[[str], None]) -> list[Figure]:
+    """So many posts a second, to the bare server and to ours in turn: both meet the same disk."""
+    delays: dict[str, list[float]] = {name: [] for name in ports}
+    for _ in range(PACED_ROUNDS):
+        for name, port in ports.items():
+            step(name)
+            load = _run(paced(port, lambda: _SINGLE, lines=_LINES, seconds=seconds, rate=rate))
+            delays[name] += _checked(load).delays
+    bare = _delays(f"bare Starlette at {rate}/s", delays[_BARE], (None, None))
+    return bare + _delays(f"POST /jobs at {rate}/s", delays[_OURS], ("< 5", "< 50"), bare)
 
 
 def _prepare(url: str, waiting: int = 0) -> None:
@@ -122,18 +139,35 @@ def _rate(
     of: list[float] | None = None,
     aim: str | None = None,
 ) -> Figure:
-    median = statistics.median(rounds)
-    share = None if of is None else median / statistics.median(of)
     return Figure(
-        name=name, unit="jobs/s", median=median, rounds=rounds, share_of=beside, share=share, aim=aim
+        name=name,
+        unit="jobs/s",
+        median=statistics.median(rounds),
+        rounds=rounds,
+        share_of=beside,
+        share=None if of is None else share(rounds, of),
+        aim=aim,
     )
 
 
-def _delays(name: str, load: Load, aims: tuple[str | None, str | None]) -> list[Figure]:
-    cuts = statistics.quantiles(load.delays, n=100)
+def _delays(
+    name: str,
+    delays: list[float],
+    aims: tuple[str | None, str | None],
+    beside: list[Figure] | None = None,
+) -> list[Figure]:
+    cuts = statistics.quantiles(delays, n=100)
     return [
-        Figure(name=f"{name}, p{percent}", unit="ms", median=cuts[percent - 1], rounds=[], aim=aim)
-        for percent, aim in zip((50, 99), aims, strict=True)
+        Figure(
+            name=f"{name}, p{percent}",
+            unit="ms",
+            median=cuts[percent - 1],
+            rounds=[],
+            share_of=other and other.name,
+            share=other and cuts[percent - 1] / other.median,
+            aim=aim,
+        )
+        for percent, aim, other in zip((50, 99), aims, beside or (None, None), strict=True)
     ]
 
 
