@@ -67,7 +67,9 @@ class Ops(OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
         self._by = by
         self._request_id = request_id
         self._clock = clock or SystemClock()
-        self.schedules = Schedules(store, wakeup=wakeup, who=self._who, fleet=self.workers)
+        self.schedules = Schedules(
+            store, wakeup=wakeup, who=self._who, fleet=self.workers, request_id=request_id
+        )
 
     # --- looking --------------------------------------------------------------------------------
 

@@ -317,8 +317,9 @@ class SharedVerbs(ABC):
     def resume_schedule(self, name: str, *, by: str = "", why: str = "") -> ScheduleInfo:
         return self._write(scheduling.resume, name, by, why)
 
-    def run_schedule(self, name: str, *, by: str = "", why: str = "") -> str:
-        return self._write(scheduling.run, name, by, why, self._enqueuing)
+    def run_schedule(self, name: str, *, by: str = "", why: str = "", request_id: str = "") -> str:
+        write = self._rewrite if request_id else self._write
+        return write(scheduling.run, name, Asked(by, why, request_id), self._enqueuing)
 
     def remove_schedule(self, name: str, *, by: str = "", why: str = "") -> None:
         self._write(scheduling.remove, name, by, why)
