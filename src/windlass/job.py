@@ -121,6 +121,8 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True):
     why: str = ""
     # The payload that was replaced.
     before: dict[str, Any] | None = None
+    # What the request was called that did it, so that the same one does it once.
+    request_id: str = ""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):

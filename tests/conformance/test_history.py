@@ -122,6 +122,29 @@ def test_releases_are_known_by_when_they_came_and_the_oldest_are_forgotten(
     assert totals[MAIL, "started"] == 13
 
 
+def test_a_release_that_runs_on_behind_ten_newer_ones_is_not_counted_anew(
+    store: Store, clock: ManualClock
+) -> None:
+    for number in range(12):
+        version = f"2.{number}"
+        amounts = {(MAIL, name): 1 for name in counted_of_release(version)}
+        store.add_history(amounts, Flush("a", number + 1, frozenset({version})))
+    clock.advance(3 * 60 * 60)
+    oldest = {(MAIL, name): 1 for name in counted_of_release("2.0")}
+    store.add_history(oldest, Flush("b", 1, frozenset({"2.0"})))
+    store.prune(Retention())
+    known = [each.version for each in store.releases()]
+    assert known[-1] == "2.0"
+    assert len(known) == 10
+    assert counted(store, *counted_of_release("2.0")) == dict.fromkeys(counted_of_release("2.0"), 2)
+    # What has not run for a day has no such right.
+    clock.advance(2 * 24 * 60 * 60)
+    newest = {(MAIL, name): 1 for name in counted_of_release("3.0")}
+    store.add_history(newest, Flush("c", 1, frozenset({"3.0"})))
+    store.prune(Retention())
+    assert "2.0" not in {each.version for each in store.releases()}
+
+
 def test_who_calls_each_run_another_release_makes_few_of_them(store: Store) -> None:
     ledger = Ledger(store)
     put(store, *(a_job(type=MAIL) for _ in range(15)))

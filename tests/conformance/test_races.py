@@ -5,8 +5,11 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import Counter
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
+
+import pytest
 
 from tests.conformance.conftest import Place
 from tests.conformance.contenders import (
@@ -21,7 +24,10 @@ from tests.conformance.contenders import (
 )
 from tests.conformance.scene import (
     DONE,
+    LEASE,
+    MAIL,
     REAPED,
+    REPORT,
     a_job,
     a_payload,
     a_worker,
@@ -40,8 +46,10 @@ from windlass import connect
 from windlass.clock import ManualClock
 from windlass.errors import WrongState
 from windlass.job import JobState
+from windlass.policy.limit import Limit
+from windlass.store.flow import Restriction
 from windlass.store.keeping import Retention
-from windlass.store.protocol import Acted, Edit, Filter, Store, Vitals
+from windlass.store.protocol import Acted, Edit, Filter, Store, Vitals, Want
 
 ROUNDS = 60
 
@@ -66,6 +74,39 @@ def test_ten_claimers_want_one_job_and_one_gets_it(store: Store, other: Store) -
         assert lease.id == job.id
         assert look_up(store, job.id).claims == 1
         assert settle(store, lease, DONE)
+
+
+def under_no_limit() -> dict[str, Restriction]:
+    return {}
+
+
+def under_a_limit() -> dict[str, Restriction]:
+    return {MAIL: Restriction(limits={MAIL: Limit(concurrency=4)})}
+
+
+@pytest.mark.parametrize("limits", [under_no_limit, under_a_limit])
+def test_one_claim_that_comes_to_several_servers_at_one_instant_is_served_once(
+    store: Store, other: Store, limits: Callable[[], dict[str, Restriction]]
+) -> None:
+    """The jobs of one type are limited, or not; those of the other are not."""
+    for number in range(10):
+        put(store, *(a_job(type=each) for each in (MAIL, REPORT) * 4))
+        want = Want(
+            worker="worker-1",
+            types={MAIL: 1, REPORT: 1},
+            limit=3,
+            slots=3,
+            lease=LEASE,
+            restricted=limits(),
+            mark=f"{number:016x}",
+        )
+        answers = won(at_once(*(partial(opening.claim, want) for opening in (store, other) * 2)))
+        assert [each.repeated for each in answers].count(False) == 1
+        [told] = {frozenset(lease.token for lease in each.leases) for each in answers}
+        assert told == {lease.token for lease in store.held_by("worker-1")}
+        assert len(told) == 3
+        for lease in [*answers[0].leases, *take(store, 8, types={MAIL: 1, REPORT: 1})]:
+            assert settle(store, lease, DONE)
 
 
 # --- the same running job -----------------------------------------------------------------------

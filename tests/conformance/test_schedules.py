@@ -418,6 +418,15 @@ def test_a_run_by_hand_stands_beside_the_fire_times(store: Store, clock: ManualC
     assert [(fire.made_by, fire.job_id) for fire in fires] == [("bob", second), ("ann", first)]
 
 
+def test_one_request_makes_one_run_by_hand(store: Store, other: Store) -> None:
+    store.add_schedule(hourly())
+    first = store.run_schedule("hourly", by="ann", request_id="r1")
+    assert other.run_schedule("hourly", by="ann", request_id="r1") == first
+    assert [fire.job_id for fire in store.fires("hourly")] == [first]
+    assert [each.verb for each in store.audit(target="hourly").entries].count("run") == 1
+    assert store.run_schedule("hourly", by="ann", request_id="r2") != first
+
+
 def test_a_run_by_hand_that_has_not_ended_is_a_run(store: Store, clock: ManualClock) -> None:
     store.add_schedule(hourly())
     store.run_schedule("hourly", by="ann")

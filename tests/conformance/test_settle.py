@@ -379,6 +379,19 @@ def test_a_record_tells_when_the_attempt_ran(store: Store, clock: ManualClock) -
     assert entry.seconds == 4
 
 
+def test_a_message_keeps_the_times_that_it_names(store: Store) -> None:
+    """Also the one that other languages have for no time at all."""
+    said = 'token expired at 0001-01-01T00:00:00Z, or "0001-01-01T00:00:00Z"'
+    lease = take_new(store)
+    for outcome in (Again(timedelta(0), Error(Reason.EXCEPTION, "E", said)), AGAIN):
+        assert settle(store, lease, outcome)
+        lease = take_one(store)
+    assert settle(store, lease, DONE)
+    [first, *_] = look_up(store, lease.id).history
+    assert first.error is not None
+    assert first.error.message == said
+
+
 def test_a_completed_job_keeps_the_records_of_its_failures(store: Store) -> None:
     lease = take_new(store)
     assert settle(store, lease, AGAIN)

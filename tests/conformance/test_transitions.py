@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 
 import msgspec
 import pytest
 
+from tests.conformance.contenders import at_once, won
 from tests.conformance.scene import (
     AGAIN,
     BOOM,
@@ -84,6 +86,60 @@ def test_a_verb_on_any_other_state_is_refused_and_changes_nothing(
     assert refused.value.state == state
     assert look_up(store, job.id) == job
     assert ids(store.find(Filter()).jobs) == [job.id]
+
+
+# What is asked by a request that has a name, of a job in a state; and how the job stands then.
+NAMED: dict[str, tuple[JobState, Verb]] = {
+    "cancel": (JobState.PENDING, lambda store, job_id: store.cancel(job_id, request_id="r1")),
+    "cancel it in its run": (
+        JobState.PROCESSING,
+        lambda store, job_id: store.cancel(job_id, request_id="r1"),
+    ),
+    "bury": (JobState.PENDING, lambda store, job_id: store.bury(job_id, request_id="r1")),
+    "bury it in its run": (JobState.PROCESSING, lambda store, job_id: store.bury(job_id, request_id="r1")),
+    "replay": (JobState.DEAD, lambda store, job_id: store.replay(job_id, request_id="r1")),
+    "discard": (JobState.DEAD, lambda store, job_id: store.discard(job_id, request_id="r1")),
+    "edit": (JobState.PENDING, lambda store, job_id: store.edit(job_id, Edit(priority=8), request_id="r1")),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_the_same_request_once_more_changes_nothing_and_is_given_the_same_answer(
+    store: Store, other: Store, clock: ManualClock, name: str
+) -> None:
+    state, ask = NAMED[name]
+    job = in_state(store, state)
+    first = ask(store, job.id)
+    after = look_up(store, job.id)
+    clock.advance(5)
+    assert ask(other, job.id) == first
+    assert look_up(store, job.id) == after
+    assert len(store.audit(target=job.id).entries) == len(after.changes)
+
+
+def test_a_request_whose_answer_was_lost_is_told_how_the_job_stands_by_now(store: Store) -> None:
+    job = in_state(store, JobState.DEAD)
+    waiting = put_one(store, depends_on=(job.id,), on_dead="wait")
+    store.replay(job.id, request_id="r1")
+    settle(store, take_one(store), DEAD)
+    # Dead again: the same request is not meant for that, another one is.
+    assert store.replay(job.id, request_id="r1") == Acted(job.id, JobState.DEAD)
+    store.bury(waiting.id, request_id="r2")
+    store.replay(waiting.id, request_id="r3")
+    # What it did is over; nothing that depends on the job hears of it twice.
+    assert store.bury(waiting.id, request_id="r2").state is JobState.PENDING
+    assert store.replay(job.id, request_id="r4") == Acted(job.id, JobState.PENDING)
+    settle(store, take_one(store), DONE)
+    assert store.replay(job.id, request_id="r4") == Acted(job.id, JobState.COMPLETED)
+
+
+def test_two_servers_are_sent_one_request_and_one_carries_it_out(store: Store, other: Store) -> None:
+    for number in range(10):
+        job = in_state(store, JobState.DEAD)
+        calls = [partial(opening.replay, job.id, request_id=f"r{number}") for opening in (store, other)]
+        assert won(at_once(*calls)) == [Acted(job.id, JobState.PENDING)] * 2
+        assert look_up(store, job.id).replay_count == 1
+        assert [each.verb for each in look_up(store, job.id).changes].count("replay") == 1
 
 
 @pytest.mark.parametrize("verb", VERBS)

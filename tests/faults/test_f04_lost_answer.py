@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from datetime import timedelta
 
 import pytest
 
@@ -13,7 +14,7 @@ from tests.waiting import until
 from windlass.errors import StoreUnavailable
 from windlass.job import JobState
 from windlass.observe.ledger import Ledger
-from windlass.store.protocol import Filter
+from windlass.store.protocol import Filter, Want
 
 
 @pytest.mark.parametrize("where", Where)
@@ -50,6 +51,33 @@ def test_f04_an_enqueue_whose_answer_is_lost_makes_one_job_and_is_answered(
     assert handle.created is (where is not Where.COMMITTED)
     assert yard.left() == 2
     assert yard.job(handle.id).state is JobState.PENDING
+
+
+@pytest.mark.parametrize("where", Where)
+def test_f04_what_an_operator_asks_for_by_a_named_request_is_done_once_and_answered(
+    yard: Yard, proxy: Proxy, where: Where
+) -> None:
+    [job_id] = yard.put(1)
+    yard.store.bury(job_id)
+    with proxy.failing("A dead job runs again", where) as point:
+        acted = yard.store.replay(job_id, request_id="r1")
+        assert point.reached.is_set()
+    assert acted.state is JobState.PENDING
+    assert yard.job(job_id).replay_count == 1
+
+
+@pytest.mark.parametrize("where", Where)
+def test_f04_a_claim_of_a_named_request_is_made_once_and_answered(
+    yard: Yard, proxy: Proxy, where: Where
+) -> None:
+    yard.put(4)
+    want = Want(worker="w", types={"work": 1}, limit=2, lease=timedelta(seconds=60), mark="0" * 16)
+    yard.store.held_by("w")
+    with proxy.failing(CLAIM, where) as point:
+        claimed = yard.store.claim(want)
+        assert point.reached.is_set()
+    assert {lease.token for lease in claimed.leases} == {lease.token for lease in yard.store.held_by("w")}
+    assert len(claimed.leases) == 2
 
 
 def test_f04_callers_that_share_a_statement_are_each_answered_once(yard: Yard, proxy: Proxy) -> None:

@@ -33,6 +33,8 @@ from windlass import (
     WaitTimeout,
     WrongState,
 )
+from windlass.ops.bulk import Verb
+from windlass.ops.remote import RemoteOps
 from windlass.store.protocol import Filter
 
 
@@ -178,9 +180,9 @@ class _Proxy(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         api = self.server.house.caller()
-        sent: dict[str, Any] = (
-            {"content": body, "headers": {"Content-Type": "application/json"}} if body else {}
-        )
+        named = self.headers.get("Idempotency-Key")
+        headers = {"Content-Type": "application/json"} | ({"Idempotency-Key": named} if named else {})
+        sent: dict[str, Any] = {"content": body, "headers": headers} if body else {}
         answer = api.request(method, self.path.removeprefix("/api/v1"), **sent)
         if mishap == "lost":
             # The job is stored, and nobody hears of it.
@@ -214,6 +216,27 @@ def test_a_lost_answer_a_refusal_and_a_broken_connection_cost_time_and_nothing_e
         assert server.seen >= 6
     stored = {job.id for job in house.ops.find(Filter()).jobs}
     assert stored == {one.id, *(handle.id for handle in many)}
+
+
+def test_what_an_operator_asks_for_is_done_once_though_every_first_answer_is_lost(house: House) -> None:
+    jobs = [house.queue.enqueue("add", {"a": number}).id for number in range(4)]
+    with flaky(house, *["lost", ""] * 6) as (server, url), Client(url) as client:
+        ops = RemoteOps(client.store)
+        assert ops.bury(jobs[0], why="later").state is JobState.DEAD
+        assert ops.replay(jobs[0]).state is JobState.PENDING
+        assert ops.bury(jobs[1]).state is JobState.DEAD
+        assert ops.discard(jobs[1]).state is JobState.DISCARDED
+        assert client.cancel(jobs[2]).state is JobState.CANCELLED
+        assert (server.seen, server.mishaps) == (10, ["lost", ""])
+        # The verbs for many jobs send one request for each.
+        done = ops.bulk(Verb.BURY, Filter(ids=(jobs[3],), states=(JobState.PENDING,)))
+        assert (done.done, done.refused) == (1, 0)
+        # Another request is another: it is refused, as by the store itself.
+        with pytest.raises(WrongState):
+            client.cancel(jobs[2])
+    told = [[change.verb for change in house.queue.get(job).changes] for job in jobs]
+    assert told == [["bury", "replay"], ["bury", "discard"], ["cancel"], ["bury"]]
+    assert house.queue.get(jobs[0]).replay_count == 1
 
 
 def test_when_patience_is_at_its_end_the_caller_is_told(house: House) -> None:

@@ -66,6 +66,39 @@ def test_one_verb_reaches_all_that_a_filter_chooses(house: House, api: httpx2.Cl
         assert api.post("/jobs/actions", json=action | wrong).status_code == 400, wrong
 
 
+def test_a_request_that_has_a_key_is_carried_out_once(house: House, api: httpx2.Client) -> None:
+    [job_id, other] = dead(house, 2)
+    sent: dict[str, Any] = {"json": {"why": "again"}, "headers": {"Idempotency-Key": "r1"}}
+    first = api.post(f"/jobs/{job_id}/replay", **sent).json()
+    assert api.post(f"/jobs/{job_id}/replay", **sent).json() == first
+    assert house.queue.get(job_id).replay_count == 1
+    # The key is one of the request: another job, verb or body is another request.
+    assert api.post(f"/jobs/{other}/replay", **sent).json()["state"] == "pending"
+    assert api.post(f"/jobs/{job_id}/bury", **sent).json()["state"] == "dead"
+    assert api.post(f"/jobs/{job_id}/replay", **sent).json()["state"] == "dead"
+    otherwise = api.post(f"/jobs/{job_id}/replay", json={"why": "anew"}, headers=sent["headers"])
+    assert otherwise.json()["state"] == "pending"
+    edit: dict[str, Any] = {"json": {"priority": 8}, "headers": {"Idempotency-Key": "r2"}}
+    assert [api.patch(f"/jobs/{job_id}", **edit).status_code for _ in range(2)] == [200, 200]
+    assert [change.verb for change in house.queue.get(job_id).changes][-2:] == ["replay", "edit"]
+    empty = api.post(f"/jobs/{job_id}/bury", headers={"Idempotency-Key": ""})
+    assert (empty.status_code, "Idempotency-Key" in empty.json()["detail"]) == (400, True)
+
+
+def test_what_is_asked_of_many_jobs_reaches_each_once(house: House, api: httpx2.Client) -> None:
+    [one, two] = dead(house, 2)
+    sent: dict[str, Any] = {
+        "json": {"action": "replay", "filter": {"type": ["add"]}},
+        "headers": {"Idempotency-Key": "all"},
+    }
+    assert api.post("/jobs/actions", **sent).json()["done"] == 2
+    house.ops.bury(one)
+    # The answer was lost, and the request is sent again: of those that it reached none runs twice for it.
+    assert api.post("/jobs/actions", **sent).status_code == 200
+    assert [house.queue.get(each).replay_count for each in (one, two)] == [1, 1]
+    assert house.queue.get(one).state is JobState.DEAD
+
+
 def test_types_settings_workers_and_stats_are_told(house: House, api: httpx2.Client) -> None:
     house.queue.enqueue("add", {"a": 1})
     [kind] = [each for each in api.get("/types").json()["types"] if each["name"] == "add"]

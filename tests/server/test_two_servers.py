@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx2
@@ -13,6 +14,7 @@ import pytest
 from tests.conformance.conftest import NEW
 from tests.server.conftest import House, serving, shop
 from tests.waiting import PATIENCE, until
+from windlass import JobState
 
 Pair = tuple[House, House]
 
@@ -91,6 +93,30 @@ def test_a_large_claim_that_finds_few_jobs_is_known_to_the_other_server_too(
     [again] = claim(there, **wish)
     assert again["lease"] == lease["lease"]
     assert there.post(f"/leases/{lease['lease']}/complete").json()["outcome"] == "done"
+
+
+def test_a_claim_that_comes_to_both_at_one_moment_is_served_once(pair: Pair) -> None:
+    """Also that of a worker which neither of them knows yet."""
+    for number in range(5):
+        jobs = [pair[0].queue.enqueue("add", {"a": each}) for each in range(4)]
+        start = threading.Barrier(2)
+
+        def ask(house: House, start: threading.Barrier = start, worker: str = f"new{number}") -> set[str]:
+            start.wait(PATIENCE)
+            found = claim(house.caller(), worker=worker, limit=2, request="r1")
+            return {each["lease"] for each in found}
+
+        with ThreadPoolExecutor(2) as threads:
+            one, other = threads.map(ask, pair)
+        assert one == other
+        assert len(one) == 2
+        rows = [each.id for each in pair[0].queue.store.workers() if each.id.startswith(f"~new{number}~")]
+        assert rows == [f"~new{number}~1"]
+        for lease in one:
+            assert pair[1].caller().post(f"/leases/{lease}/complete").json()["outcome"] == "done"
+        for job in jobs:
+            if job.state is not JobState.COMPLETED:
+                pair[0].ops.cancel(job.id)
 
 
 def test_one_waits_there_for_what_ends_here(pair: Pair, there: httpx2.Client) -> None:

@@ -150,7 +150,8 @@ def test_memory_that_one_pool_leaves_is_offered_to_another_at_once(still: Still)
     still.handler(childjobs.add, "light", executor="process", memory="100MB")
     parts = still.build(pools=(parse_pool("light=light:2"),), memory=2**30)
     pools = {pool.name: pool for pool in parts.pools}
-    budget = pools["processes"]._budget  # noqa: SLF001 - stands for a light job that runs
+    # Stands for a light job that runs.
+    budget = pools["processes"].budget
     assert budget is not None
     budget.take(100 * 2**20)
     [big] = still.put(1, "big")
@@ -162,6 +163,22 @@ def test_memory_that_one_pool_leaves_is_offered_to_another_at_once(still: Still)
     budget.give_back(100 * 2**20)
     parts.claimer.freed(pools["pool light"])
     assert woken
+
+
+def test_whom_memory_is_kept_for_is_asked_for_before_all_others(still: Still) -> None:
+    still.handler(childjobs.add, "big", executor="process", memory="1GB")
+    still.handler(childjobs.add, "light", executor="process", memory="100MB")
+    parts = still.build(memory=2**30)
+    [pool] = [each for each in parts.pools if each.shares_memory]
+    assert pool.budget is not None
+    [light], [big] = (still.put(1, name, payload={"a": 1, "b": 2}) for name in ("light", "big"))
+    pool.budget.keep("big", 2**30)
+    parts.claimer.tick()
+    assert (still.job(big).claims, still.job(light).claims) == (1, 0)
+    assert pool.budget.kept == ""
+    still.until(parts.idle)
+    still.settle()
+    assert still.job(big).state is JobState.COMPLETED
 
 
 def test_a_type_that_could_never_fit_is_refused_when_the_worker_starts(queue: Queue) -> None:

@@ -58,13 +58,18 @@ class Ops(OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
         by: str | None = None,
         clock: Clock | None = None,
         counts: Callable[[], Counts] | None = None,
+        request_id: str = "",
     ) -> None:
+        """`request_id` names what is asked for, if it may be asked twice: to one job it is done once."""
         self.store = store
         self._counts = counts or store.counts
         self._wakeup = wakeup
         self._by = by
+        self._request_id = request_id
         self._clock = clock or SystemClock()
-        self.schedules = Schedules(store, wakeup=wakeup, who=self._who, fleet=self.workers)
+        self.schedules = Schedules(
+            store, wakeup=wakeup, who=self._who, fleet=self.workers, request_id=request_id
+        )
 
     # --- looking --------------------------------------------------------------------------------
 
@@ -121,15 +126,15 @@ class Ops(OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
 
     def cancel(self, name: str, *, by: str | None = None, why: str = "") -> Acted:
         """End a waiting job as cancelled; a running one is stopped by its worker."""
-        return self.store.cancel(self._id(name), by=self._who(by), why=why)
+        return self.store.cancel(self._id(name), by=self._who(by), why=why, request_id=self._request_id)
 
     def bury(self, name: str, *, by: str | None = None, why: str = "") -> Acted:
         """Move a waiting job to the dead letters; a running one is stopped by its worker first."""
-        return self.store.bury(self._id(name), by=self._who(by), why=why)
+        return self.store.bury(self._id(name), by=self._who(by), why=why, request_id=self._request_id)
 
     def discard(self, name: str, *, by: str | None = None, why: str = "") -> Acted:
         """Close a dead job for good; its record stays until its retention ends."""
-        return self.store.discard(self._id(name), by=self._who(by), why=why)
+        return self.store.discard(self._id(name), by=self._who(by), why=why, request_id=self._request_id)
 
     def replay(
         self,
@@ -150,7 +155,7 @@ class Ops(OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
         if known is not None and known.options.get("sensitive") and not confirm:
             raise ConfirmationNeeded(job.id, job.type)
         edit = self._checked(job, payload)
-        acted = self.store.replay(job.id, edit=edit, by=self._who(by), why=why)
+        acted = self.store.replay(job.id, edit=edit, by=self._who(by), why=why, request_id=self._request_id)
         self._wake()
         return acted
 
@@ -171,7 +176,8 @@ class Ops(OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
         job = self.show(name)
         change = (self._checked(job, payload) if payload is not None else None) or Edit()
         change = msgspec.structs.replace(change, priority=priority, run_at=run_at)
-        acted = self.store.edit(job.id, change, by=self._who(by), why=why or _described(priority, run_at))
+        why = why or _described(priority, run_at)
+        acted = self.store.edit(job.id, change, by=self._who(by), why=why, request_id=self._request_id)
         self._wake()
         return acted
 

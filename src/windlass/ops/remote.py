@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 
+from windlass.clock import uuid7
 from windlass.errors import Refused, StoreMismatch
 from windlass.job import Job, JobState
 from windlass.ops.bulk import Bulk, Verb
@@ -31,9 +32,14 @@ class Server(Protocol):
     """What answers."""
 
     def ask(
-        self, method: str, *path: str, query: Mapping[str, str | list[str]] | None = None, body: object = None
+        self,
+        method: str,
+        *path: str,
+        query: Mapping[str, str | list[str]] | None = None,
+        body: object = None,
+        request_id: str | None = None,
     ) -> Any:
-        """What the API says, as plain values."""
+        """What the API says, as plain values. What has the id of a request is done once to a job."""
 
 
 class _Types(msgspec.Struct):
@@ -144,7 +150,8 @@ class RemoteOps(Ops):
         return found.matched, found.matched < limit and not found.at_least
 
     def _done(self, name: str, verb: str, **said: Any) -> Acted:
-        return _read(self._server.ask("POST", "jobs", name, verb, body=said), Acted)
+        answer = self._server.ask("POST", "jobs", name, verb, body=said, request_id=uuid7())
+        return _read(answer, Acted)
 
 
 def _read(document: Any, kind: type[T]) -> T:

@@ -53,11 +53,13 @@ class Schedules:
         wakeup: Wakeup | None,
         who: Callable[[str | None], str],
         fleet: Callable[[], list[WorkerHealth]],
+        request_id: str = "",
     ) -> None:
         self._store = store
         self._wakeup = wakeup
         self._who = who
         self._fleet = fleet
+        self._request_id = request_id
 
     def list(self) -> list[ScheduleStatus]:
         """Every schedule, by name."""
@@ -114,7 +116,8 @@ class Schedules:
 
     def run(self, name: str, *, by: str | None = None, why: str = "") -> str:
         """Make its job now, beside its fire times; the job's id."""
-        job_id = self._store.run_schedule(name, by=self._who(by), why=why)
+        who = self._who(by)
+        job_id = self._store.run_schedule(name, by=who, why=why, request_id=self._request_id)
         if self._wakeup is not None:
             self._wakeup.notify()
         return job_id

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -19,6 +20,7 @@ from windlass.server.wire import exchange
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope
 
+    from windlass.ops import Ops
     from windlass.server.identity import Identity
     from windlass.server.parts import Parts
     from windlass.server.routes import Route
@@ -30,6 +32,7 @@ _JSON = "application/json"
 # A body that comes slower than this is nobody's work.
 _BODY_SECONDS = 20.0
 _LONGEST_WAIT = 60.0
+_REQUEST_ID = 32
 # The bodies of all requests together, before they are answered.
 MOST_BODY_BYTES = 256 * 2**20
 
@@ -214,6 +217,20 @@ class Call:
     async def run(self, verb: Callable[..., T], /, *args: Any, **options: Any) -> T:
         """Call something that waits for the store, on a thread."""
         return await self.parts.run(verb, *args, **options)
+
+    def ops(self, form: msgspec.Struct) -> Ops:
+        """The operator's verbs in the caller's name; one job meets the same request once."""
+        return self.parts.ops(self.identity, self._request_id(form))
+
+    def _request_id(self, form: msgspec.Struct) -> str:
+        """What tells this request from any other: who asks for what, by which key."""
+        key = self.header(b"idempotency-key")
+        if key is None:
+            return ""
+        if not key:
+            raise InvalidValue("Idempotency-Key", key, "at least one character")
+        told = msgspec.json.encode([self.identity.name, self.route.name, key, form])
+        return sha256(told).hexdigest()[:_REQUEST_ID]
 
     async def job(self) -> Job:
         """The job that the path names, by id or by a key of the caller's; others' jobs are not there."""

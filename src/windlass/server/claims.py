@@ -135,6 +135,8 @@ async def _look_again(
         due = _LOOK_SECONDS if found.again is None else found.again.total_seconds()
         await happens(hint, min(left, _LOOK_SECONDS, max(due, 0.01)))
         hint.clear()
+        if gone.done():
+            break
         if monotonic() - beaten >= _BEAT_SECONDS:
             beaten = monotonic()
             row = await call.run(call.parts.remote.beat, call.parts.store, call.identity, worker, None)
@@ -142,8 +144,8 @@ async def _look_again(
                 return []
         found = await _look(call, want)
         if found.leases:
-            if gone.done():
-                # Nobody is there to run them.
+            if gone.done() and not found.repeated:
+                # Nobody is there to run them. What another server took has been told to whoever asked there.
                 await call.run(end_leases, call.parts, found.leases, Unstarted())
                 raise HungUp
             return found.leases
@@ -162,6 +164,8 @@ def _claimed(call: Call, want: _Wanting) -> Claimed:
         return Claimed([])
     began = monotonic()
     found = store.claim(wanted)
+    if found.repeated:
+        return found
     flow.claimed(wanted, found.leases, monotonic() - began)
     aging = [lease for lease in found.leases if flow.ages(lease.job.type)]
     now = store.now() if aging else None

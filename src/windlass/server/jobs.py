@@ -127,7 +127,7 @@ async def edit_job(call: Call) -> Reply:
     payload = sent_payload(call, job.type, form.payload)
 
     def edit() -> Any:
-        ops = call.parts.ops(call.identity)
+        ops = call.ops(form)
         run_at = form.run_at
         if form.delay is not None:
             run_at = _after(ops.now(), parse_duration(form.delay, "delay"), form.delay)
@@ -146,7 +146,7 @@ async def cancel_job(call: Call) -> Reply:
     """Cancel a job that waits, or ask the worker of a running one to stop it."""
     form = await call.body(WhyForm)
     job = await call.job()
-    return Reply(200, await call.run(call.parts.ops(call.identity).cancel, job.id, why=form.why))
+    return Reply(200, await call.run(call.ops(form).cancel, job.id, why=form.why))
 
 
 _LATEST = timedelta(days=3650)

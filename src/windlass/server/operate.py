@@ -49,7 +49,7 @@ async def replay_job(call: Call) -> Reply:
     form = await call.body(ReplayForm)
     job = await call.job()
     payload = sent_payload(call, job.type, form.payload)
-    ops = call.parts.ops(call.identity)
+    ops = call.ops(form)
     acted = await call.run(ops.replay, job.id, payload=payload, confirm=form.confirm, why=form.why)
     return Reply(200, acted)
 
@@ -58,14 +58,14 @@ async def discard_job(call: Call) -> Reply:
     """Close a dead job for good."""
     form = await call.body(WhyForm)
     job = await call.job()
-    return Reply(200, await call.run(call.parts.ops(call.identity).discard, job.id, why=form.why))
+    return Reply(200, await call.run(call.ops(form).discard, job.id, why=form.why))
 
 
 async def bury_job(call: Call) -> Reply:
     """Move a job to the dead letters."""
     form = await call.body(WhyForm)
     job = await call.job()
-    return Reply(200, await call.run(call.parts.ops(call.identity).bury, job.id, why=form.why))
+    return Reply(200, await call.run(call.ops(form).bury, job.id, why=form.why))
 
 
 async def act_on_jobs(call: Call) -> Reply:
@@ -76,7 +76,7 @@ async def act_on_jobs(call: Call) -> Reply:
     watching = asyncio.create_task(_stop_in_time(call, stop))
     try:
         done = await call.parts.run_long(
-            call.parts.ops(call.identity).bulk,
+            call.ops(form).bulk,
             Verb(form.action),
             where,
             limit=form.limit,

@@ -122,9 +122,15 @@ class Parts:
     def _count(self) -> Counts:
         return self.store.counts()
 
-    def ops(self, who: Identity = LOCAL) -> Ops:
-        """The operator's verbs, done in somebody's name."""
-        return Ops(self.store, wakeup=self.queue.wakeup, by=who.told, counts=self._counting)
+    def ops(self, who: Identity = LOCAL, request_id: str = "") -> Ops:
+        """The operator's verbs, done in somebody's name, for a request that may be sent again."""
+        return Ops(
+            self.store,
+            wakeup=self.queue.wakeup,
+            by=who.told,
+            counts=self._counting,
+            request_id=request_id,
+        )
 
     def open(self) -> None:
         """Open the store, and refuse to stand open to other machines without keys. Waits for the store."""

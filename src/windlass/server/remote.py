@@ -1,13 +1,12 @@
 """Which workers come over HTTP? Each has a row in the fleet like any other, and is reaped by the same rules.
 
-A worker has a name of its own; its row is named by caller, name and a number of chance. Whoever was taken for
-dead gets a new row: what ran in the old one's name is others' by then.
+A worker has a name of its own; its row is named by caller, name and a number that rises. Whoever was taken
+for dead gets a new row: what ran in the old one's name is others' by then.
 """
 
 from __future__ import annotations
 
 import asyncio
-import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
@@ -48,12 +47,15 @@ class Remote:
             return met
         with self._joining:
             # Two requests of a new worker may come at one moment: it has one row all the same.
-            return self.beat(store, who, name, None) or self._join(store, who, name, types, slots, host)
+            while (met := self.beat(store, who, name, None)) is None:
+                self._join(store, who, name, types, slots, host)
+            return met
 
     def _join(
         self, store: Store, who: Identity, name: str, types: Sequence[str], slots: int, host: str
-    ) -> str:
-        row = f"{who.name}~{name}~{secrets.token_hex(4)}"
+    ) -> None:
+        """Enter the row that comes next; another server that does so at this moment enters the same."""
+        row = f"{_prefix(who, name)}{_next_number(store, _prefix(who, name))}"
         # No boot, no process: only its silence tells that it is gone.
         store.join(
             WorkerInfo(
@@ -68,7 +70,6 @@ class Remote:
                 slots=slots,
             )
         )
-        return self._remember(who, name, row)
 
     def beat(self, store: Store, who: Identity, name: str, busy: int | None) -> str | None:
         """A sign of life of a worker that has a row; None if it has none that is alive."""
@@ -76,7 +77,7 @@ class Remote:
             known = self._rows.get((who.name, name))
         if known is not None and self._alive(store, known, busy):
             return self._remember(who, name, known)
-        prefix = f"{who.name}~{name}~"
+        prefix = _prefix(who, name)
         for worker in store.workers():
             # Another server may have met it.
             met = worker.id.startswith(prefix) and worker.state in _LIVING
@@ -135,6 +136,16 @@ class Remote:
         with self._lock:
             _put_last(self._rows, (who.name, name), row)
         return row
+
+
+def _prefix(who: Identity, name: str) -> str:
+    return f"{who.name}~{name}~"
+
+
+def _next_number(store: Store, prefix: str) -> int:
+    """Higher than that of any row that the worker has had, as long as its row is kept."""
+    had = (worker.id.removeprefix(prefix) for worker in store.workers() if worker.id.startswith(prefix))
+    return max((int(number) for number in had if number.isdecimal()), default=0) + 1
 
 
 def _put_last(known: OrderedDict[K, V], key: K, value: V) -> None:

@@ -85,7 +85,7 @@ async def run_schedule(call: Call) -> Reply:
     """Make a schedule's job now, whatever its times are and whatever runs."""
     form = await call.body(WhyForm)
     name = call.path["name"]
-    job_id = await call.run(call.parts.ops(call.identity).schedules.run, name, why=form.why)
+    job_id = await call.run(call.ops(form).schedules.run, name, why=form.why)
     return Reply(201, {"name": name, "job": job_id}, headers={b"location": f"/api/v1/jobs/{job_id}".encode()})
 
 

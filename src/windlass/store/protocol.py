@@ -81,7 +81,7 @@ class Want(msgspec.Struct, frozen=True, kw_only=True):
     slots: int = 0
     # So many of them from the lowest priority that waits, so that it is never forgotten.
     lowest: int = 0
-    # 16 hex digits that end the tokens of these leases, so that whoever asks the same again finds them.
+    # 16 hex digits that end the tokens of these leases: whoever asks the same again is given the same.
     mark: str | None = None
 
 
@@ -97,6 +97,8 @@ class Claimed(msgspec.Struct, frozen=True):
     held_back: bool = False
     # Somebody else was counting under a limit at that moment: it is worth asking again in a few of them.
     contended: bool = False
+    # A claim with the same mark took these before; now nothing was taken.
+    repeated: bool = False
 
     @property
     def again(self) -> timedelta | None:
@@ -348,7 +350,8 @@ class Acted(msgspec.Struct, frozen=True):
 class Operating(Protocol):
     """What operators and callers do to jobs. The verbs raise JobNotFound and WrongState.
 
-    What `by` did stands in the audit log as soon as it is done.
+    What `by` did stands in the audit log as soon as it is done. The same `request_id` once more changes
+    nothing: the answer tells how the job stands by then.
     """
 
     def get(self, name: str, *, caller: str = "") -> Job | None:
@@ -371,22 +374,24 @@ class Operating(Protocol):
     def counts(self) -> Counts:
         """How many jobs stand where."""
 
-    def cancel(self, job_id: str, *, by: str = "", why: str = "") -> Acted:
+    def cancel(self, job_id: str, *, by: str = "", why: str = "", request_id: str = "") -> Acted:
         """End a pending job as cancelled, or ask the worker of a running one to."""
 
-    def bury(self, job_id: str, *, by: str = "", why: str = "") -> Acted:
+    def bury(self, job_id: str, *, by: str = "", why: str = "", request_id: str = "") -> Acted:
         """Move a pending job to the dead letters, or ask the worker of a running one to."""
 
-    def replay(self, job_id: str, *, edit: Edit | None = None, by: str = "", why: str = "") -> Acted:
+    def replay(
+        self, job_id: str, *, edit: Edit | None = None, by: str = "", why: str = "", request_id: str = ""
+    ) -> Acted:
         """Make a dead job pending again: same row, history kept, attempts anew.
 
         A pending job that waits for its time is made due at once.
         """
 
-    def discard(self, job_id: str, *, by: str = "", why: str = "") -> Acted:
+    def discard(self, job_id: str, *, by: str = "", why: str = "", request_id: str = "") -> Acted:
         """Close a dead job for good; its record stays in the archive."""
 
-    def edit(self, job_id: str, change: Edit, *, by: str = "", why: str = "") -> Acted:
+    def edit(self, job_id: str, change: Edit, *, by: str = "", why: str = "", request_id: str = "") -> Acted:
         """Change a pending job's priority, time or payload."""
 
 

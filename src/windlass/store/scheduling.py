@@ -117,8 +117,8 @@ class Scheduling(Protocol):
     def resume_schedule(self, name: str, *, by: str = "", why: str = "") -> ScheduleInfo:
         """Let a schedule fire from its next fire time on; what passed meanwhile is noted as missed."""
 
-    def run_schedule(self, name: str, *, by: str = "", why: str = "") -> str:
-        """Make the schedule's job now, beside its fire times; the job's id."""
+    def run_schedule(self, name: str, *, by: str = "", why: str = "", request_id: str = "") -> str:
+        """Make the schedule's job now, beside its fire times; the job's id. The same request makes one."""
 
     def remove_schedule(self, name: str, *, by: str = "", why: str = "") -> None:
         """Forget a schedule; its jobs stay. ScheduleConflict for one that code declares."""

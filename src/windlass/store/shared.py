@@ -30,6 +30,7 @@ from windlass.store.verbs import (
     signalling,
     upkeep,
 )
+from windlass.store.verbs.operating import Asked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -151,20 +152,29 @@ class SharedVerbs(ABC):
     def counts(self) -> Counts:
         return self._read(operating.counts)
 
-    def cancel(self, job_id: str, *, by: str = "", why: str = "") -> Acted:
-        return self._write(chaining.ending, operating.cancel, job_id, by, why, self._enqueuing)
+    def cancel(self, job_id: str, *, by: str = "", why: str = "", request_id: str = "") -> Acted:
+        return self._end(operating.cancel, job_id, Asked(by, why, request_id))
 
-    def bury(self, job_id: str, *, by: str = "", why: str = "") -> Acted:
-        return self._write(chaining.ending, operating.bury, job_id, by, why, self._enqueuing)
+    def bury(self, job_id: str, *, by: str = "", why: str = "", request_id: str = "") -> Acted:
+        return self._end(operating.bury, job_id, Asked(by, why, request_id))
 
-    def replay(self, job_id: str, *, edit: Edit | None = None, by: str = "", why: str = "") -> Acted:
-        return self._write(operating.replay, job_id, edit, by, why)
+    def replay(
+        self, job_id: str, *, edit: Edit | None = None, by: str = "", why: str = "", request_id: str = ""
+    ) -> Acted:
+        return self._act(operating.replay, job_id, Asked(by, why, request_id), edit)
 
-    def discard(self, job_id: str, *, by: str = "", why: str = "") -> Acted:
-        return self._write(chaining.ending, operating.discard, job_id, by, why, self._enqueuing)
+    def discard(self, job_id: str, *, by: str = "", why: str = "", request_id: str = "") -> Acted:
+        return self._end(operating.discard, job_id, Asked(by, why, request_id))
 
-    def edit(self, job_id: str, change: Edit, *, by: str = "", why: str = "") -> Acted:
-        return self._write(operating.edit, job_id, change, by, why)
+    def edit(self, job_id: str, change: Edit, *, by: str = "", why: str = "", request_id: str = "") -> Acted:
+        return self._act(operating.edit, job_id, Asked(by, why, request_id), change)
+
+    def _end(self, verb: Callable[..., Acted], job_id: str, asked: Asked) -> Acted:
+        return self._act(chaining.ending, job_id, asked, verb, self._enqueuing)
+
+    def _act(self, verb: Callable[..., Acted], job_id: str, asked: Asked, *args: object) -> Acted:
+        write = self._rewrite if asked.request_id else self._write
+        return write(operating.once, verb, job_id, asked, *args)
 
     # --- on call ---
 
@@ -307,8 +317,9 @@ class SharedVerbs(ABC):
     def resume_schedule(self, name: str, *, by: str = "", why: str = "") -> ScheduleInfo:
         return self._write(scheduling.resume, name, by, why)
 
-    def run_schedule(self, name: str, *, by: str = "", why: str = "") -> str:
-        return self._write(scheduling.run, name, by, why, self._enqueuing)
+    def run_schedule(self, name: str, *, by: str = "", why: str = "", request_id: str = "") -> str:
+        write = self._rewrite if request_id else self._write
+        return write(scheduling.run, name, Asked(by, why, request_id), self._enqueuing)
 
     def remove_schedule(self, name: str, *, by: str = "", why: str = "") -> None:
         self._write(scheduling.remove, name, by, why)

@@ -17,12 +17,26 @@ class Budget:
         self.size = size
         self._lock = threading.Lock()
         self._taken = 0
+        # The type that what is left is kept for, and how much of it.
+        self.kept = ""
+        self._kept_bytes = 0
 
     @property
     def left(self) -> int:
         """What is promised to nobody."""
         with self._lock:
             return max(0, self.size - self._taken)
+
+    @property
+    def spare(self) -> int:
+        """What is promised to nobody, and kept for nobody."""
+        with self._lock:
+            return max(0, self.size - self._taken - self._kept_bytes)
+
+    def keep(self, job_type: str, memory: int) -> None:
+        """Keep so much for a type; for none, if it has no name."""
+        with self._lock:
+            self.kept, self._kept_bytes = job_type, memory
 
     def take(self, memory: int | None) -> None:
         """A job that declares so much was claimed."""

@@ -19,6 +19,7 @@ from windlass.registry import Handler
 from windlass.store.protocol import Claimed, Look, Settlement, Store, Want
 from windlass.worker.feed import Feed, Hunger
 from windlass.worker.gates import Gates
+from windlass.worker.keeping import Keeping
 from windlass.worker.pool import Pool
 from windlass.worker.run import Run, Runs
 from windlass.worker.runner import Runner
@@ -61,6 +62,7 @@ class Claimer:
         start: Callable[[list[Run]], None],
         tell: Callable[[], None],
         ledger: Ledger,
+        keeping: Keeping,
         lease: timedelta,
         poll: timedelta,
         clock: Clock,
@@ -79,6 +81,7 @@ class Claimer:
         self._start = start
         self._tell = tell
         self._ledger = ledger
+        self._keeping = keeping
         self._lease = lease
         # The longest that it goes without a tick when all is well; and when the last one was.
         self.patience = self._unasked = poll.total_seconds() * _POLLS_MISSED
@@ -179,6 +182,7 @@ class Claimer:
             return self._unasked
         if self._doubt.due():
             self._release_unknown()
+        self._keeping.look(self._gates.shut)
         unasked = now - self._looked >= self._unasked
         for feed in self._feeds.values():
             feed.grow(now, unasked=unasked)
@@ -228,6 +232,7 @@ class Claimer:
                 each.hungry = True
             self._doubt.begin()
             raise
+        self._keeping.asked(types)
         if want.restricted:
             self._see_limits(feed, want, claimed, received, news)
         self._owed += self._gates.low_share * len(claimed.leases) - min(want.lowest, len(claimed.leases))
@@ -288,6 +293,7 @@ class Claimer:
             for run in runs:
                 run.trace = tracing.Trace(run.lease, waited, self._runner.app)
         self._runs.add(runs)
+        self._keeping.took(leases)
         for lease in leases:
             self._turns[lease.job.type] = lease.job.tenant
         self._start(pool.offer(runs))

@@ -32,6 +32,7 @@ from windlass.worker.claimer import Claimer
 from windlass.worker.gates import Gates
 from windlass.worker.guard import Guard
 from windlass.worker.heartbeat import LOOK_EVERY, Heartbeat
+from windlass.worker.keeping import Keeping
 from windlass.worker.pool import Pool
 from windlass.worker.run import Run, Runs
 from windlass.worker.runner import Runner
@@ -174,6 +175,7 @@ class Parts:
             start=self.caller.start,
             tell=self._wakeup.notify,
             ledger=self.ledger,
+            keeping=Keeping(self._store, self.pools, clock=self._clock),
             lease=self._config.lease,
             poll=self._config.poll,
             clock=self._clock,

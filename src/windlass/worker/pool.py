@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -25,8 +26,8 @@ class Pool:
     ) -> None:
         """`memory` tells which types declare what they need; together they stay within the budget."""
         self.name = name
-        self._budget = budget
-        self._memory = memory or {}
+        self.budget = budget
+        self.memory = memory or {}
         self.types = types
         self.slots = slots
         self.pace = Pace()
@@ -69,17 +70,20 @@ class Pool:
     def portions(self, now: float) -> Iterator[tuple[dict[str, int], int]]:
         """What to claim: types and how many. Whatever mix of them comes, it fits the memory that is left."""
         room = self.room(now)
-        if self._budget is None or not self._memory:
+        if self.budget is None or not self.memory:
             yield self.types, room
             return
-        left = self._budget.left
-        needs = {name: memory for name, memory in self._memory.items() if memory <= left}
-        too_large = self._memory.keys() - needs.keys()
+        kept = self.budget.kept
+        if self.vacant > 0 and self.memory.get(kept, math.inf) <= self.budget.left:
+            yield {kept: self.types[kept]}, 1
+        spare, kept = self.budget.spare, self.budget.kept
+        needs = {name: need for name, need in self.memory.items() if need <= spare and name != kept}
+        too_large = self.memory.keys() - needs.keys()
         if needs:
             # All that fits at once, so that the store's order decides who is first.
-            yield self._but(too_large), min(self.vacant, left // max(needs.values()))
+            yield self._but(too_large), min(self.vacant, spare // max(needs.values()))
         # Only what declares nothing is claimed ahead: the others would keep memory while they wait.
-        if (room := self.room(now)) > 0 and (plain := self._but(self._memory.keys())):
+        if (room := self.room(now)) > 0 and (plain := self._but(self.memory.keys())):
             yield plain, room
         if too_large:
             yield {name: self.types[name] for name in too_large}, 0
@@ -101,7 +105,7 @@ class Pool:
     @property
     def shares_memory(self) -> bool:
         """Whether any of its types declares what it needs."""
-        return self._budget is not None and bool(self._memory)
+        return self.budget is not None and bool(self.memory)
 
     @property
     def low(self) -> bool:
@@ -171,7 +175,7 @@ class Pool:
 
     def _is_scarce(self, run: Run) -> bool:
         """Whether it takes something from its claim on that others wait for."""
-        return run.limited or run.handler.name in self._memory
+        return run.limited or run.handler.name in self.memory
 
     def _drop(self, run: Run) -> None:
         self._waiting.remove(run)
@@ -179,12 +183,12 @@ class Pool:
         self._release(run)
 
     def _promise(self, run: Run) -> None:
-        if self._budget is not None and self._memory:
-            self._budget.take(self._memory.get(run.handler.name))
+        if self.budget is not None and self.memory:
+            self.budget.take(self.memory.get(run.handler.name))
 
     def _release(self, run: Run) -> None:
-        if self._budget is not None and self._memory:
-            self._budget.give_back(self._memory.get(run.handler.name))
+        if self.budget is not None and self.memory:
+            self.budget.give_back(self.memory.get(run.handler.name))
 
     def _next(self) -> list[Run]:
         starting: list[Run] = []

@@ -9,8 +9,8 @@ from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
-from windlass.clock import SystemClock, from_micros
-from windlass.errors import JobNotFound, Refused, StoreMismatch, WrongState
+from windlass.clock import SystemClock, from_micros, uuid7
+from windlass.errors import JobNotFound, Refused, StoreMismatch
 from windlass.job import Attempt, Change, Error, Job, JobState, NewJob, Request, TypeInfo
 from windlass.payload.reference import split_reference
 from windlass.store.batches import BatchInfo, NewBatch
@@ -215,16 +215,18 @@ class HttpStore:
         found = self._read(self._wire.ask("GET", "failures", query=query), _Page)
         return [_job(each) for each in found.jobs]
 
-    def cancel(self, job_id: str, *, by: str = "", why: str = "") -> Acted:  # noqa: ARG002 - the key tells who
+    def cancel(
+        self,
+        job_id: str,
+        *,
+        by: str = "",  # noqa: ARG002 - the key tells who
+        why: str = "",
+        request_id: str = "",
+    ) -> Acted:
         """End a pending job as cancelled, or ask the worker of a running one to."""
-        try:
-            answer = self._wire.ask("POST", "jobs", job_id, "cancel", body={"why": why})
-        except WrongState:
-            job = self.get(job_id)
-            if job is None or job.state is not JobState.CANCELLED:
-                raise
-            # An answer was lost on the way: it is done.
-            return Acted(job_id, job.state)
+        answer = self._wire.ask(
+            "POST", "jobs", job_id, "cancel", body={"why": why}, request_id=request_id or uuid7()
+        )
         return self._read(answer, Acted)
 
     def now(self) -> datetime:
@@ -244,9 +246,17 @@ class HttpStore:
             archived=0,
         )
 
-    def ask(self, method: str, *path: str, query: Query | None = None, body: object = None) -> Any:
+    def ask(
+        self,
+        method: str,
+        *path: str,
+        query: Query | None = None,
+        body: object = None,
+        request_id: str | None = None,
+    ) -> Any:
         """What the server says to a question of the API, as plain values."""
-        return self._read(self._wire.ask(method, *path, query=query, body=body), Any)
+        answer = self._wire.ask(method, *path, query=query, body=body, request_id=request_id)
+        return self._read(answer, Any)
 
     def close(self) -> None:
         """Let go of the connections."""

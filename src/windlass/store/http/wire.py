@@ -69,20 +69,22 @@ class Wire:
         query: Mapping[str, str | list[str]] | None = None,
         body: object = None,
         wait: float = 0.0,
+        request_id: str | None = None,
     ) -> bytes:
         """Send a request, again and again while the server is away or asks to be left alone for a moment.
 
-        Whatever is sent here may be carried out twice without harm: it carries its own id or key, or only
-        reads. WindlassError if it is refused, or if patience is at its end.
+        Whatever is sent here may be sent twice without harm: it carries its own id or key, has the id of its
+        request, or only reads. WindlassError if it is refused, or if patience is at its end.
         """
         target = "/".join([self._base, *(quote(part, safe="") for part in path)])
         target += f"?{urlencode(query, doseq=True)}" if query else ""
         data = None if body is None else msgspec.json.encode(body)
+        headers = self._headers if request_id is None else self._headers | {"Idempotency-Key": request_id}
         end = monotonic() + self._patience
         pause = _FIRST_PAUSE
         while True:
             try:
-                status, after, content = self._once(method, target, data, wait)
+                status, after, content = self._once(method, target, data, headers, wait)
             except (OSError, http.client.HTTPException) as error:
                 failure: WindlassError = StoreUnavailable(
                     f"{self.shown}: {str(error) or type(error).__name__}"
@@ -106,11 +108,11 @@ class Wire:
             connection.close()
 
     def _once(
-        self, method: str, target: str, data: bytes | None, wait: float
+        self, method: str, target: str, data: bytes | None, headers: Mapping[str, str], wait: float
     ) -> tuple[int, float | None, bytes]:
         connection = self._connection(_ANSWER_SECONDS + wait)
         try:
-            connection.request(method, target, data, self._headers)
+            connection.request(method, target, data, headers)
             answer = connection.getresponse()
             content = answer.read()
             after = answer.headers.get("Retry-After")

@@ -13,7 +13,18 @@ from psycopg import errors
 from windlass.clock import from_micros
 from windlass.errors import StoreBusy, StoreError, StoreUnavailable
 from windlass.store import migration
-from windlass.store.postgres import claim, enqueue, fleet, guest, health, limited, retention, schema, settle
+from windlass.store.postgres import (
+    claim,
+    enqueue,
+    fleet,
+    guest,
+    health,
+    limited,
+    marked,
+    retention,
+    schema,
+    settle,
+)
 from windlass.store.postgres.address import read
 from windlass.store.postgres.failures import explain, is_away, is_passing, lacks_day, told
 from windlass.store.postgres.gather import Gathering
@@ -115,9 +126,12 @@ class PostgresStore(SharedVerbs):
     # --- running ---
 
     def claim(self, want: Want) -> Claimed:
-        # Never asked again by itself: leases of a lost answer are the claimer's to find and give back.
-        plain = claim.claim if self.address.pooler else partial(claim.claim_fitting, lately=self._lately)
+        together = self.address.pooler or want.mark is not None
+        plain = claim.claim if together else partial(claim.claim_fitting, lately=self._lately)
         verb = partial(limited.claim, plain) if want.restricted or want.lowest else plain
+        if want.mark is not None:
+            return self._hot("claim", partial(marked.once, verb), want, self._floors)
+        # Never asked again by itself: leases of a lost answer are the claimer's to find and give back.
         return self._hot("claim", verb, want, self._floors, again=False)
 
     def extend(self, leases: Sequence[Lease], by: timedelta) -> tuple[list[Lease], list[Lease]]:

@@ -26,7 +26,7 @@ from windlass.store.sqlite.files import real_path
 from windlass.store.sqlite.library import require_version, sqlite3
 from windlass.store.sqlite.readers import Readers
 from windlass.store.sqlite.writer import Writer
-from windlass.store.verbs import fleet, handling, producing, running, upkeep
+from windlass.store.verbs import fleet, handling, marked, producing, running, upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -106,10 +106,12 @@ class SqliteStore(SharedVerbs):
     def claim(self, want: Want) -> Claimed:
         # A look first: an idle fleet must not queue for the write lock to find nothing.
         if want.restricted or want.lowest:
-            seen = self._read(nothing_within_limits, want)
-            return seen if isinstance(seen, Claimed) else self._writer.run(claim_within_limits, want, seen)
-        nothing = None if self.path == MEMORY else self._read(nothing_to_claim, want)
-        return nothing or self._writer.run(claim, want)
+            seen = self._read(marked.once, nothing_within_limits, want)
+            if isinstance(seen, Claimed):
+                return seen
+            return self._writer.run(marked.once, claim_within_limits, want, seen)
+        nothing = None if self.path == MEMORY else self._read(marked.once, nothing_to_claim, want)
+        return nothing or self._writer.run(marked.once, claim, want)
 
     def extend(self, leases: Sequence[Lease], by: timedelta) -> tuple[list[Lease], list[Lease]]:
         return self._writer.run(running.extend, leases, by, urgent=True)

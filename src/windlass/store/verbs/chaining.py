@@ -22,6 +22,7 @@ from windlass.store.verbs import operating
 
 if TYPE_CHECKING:
     from windlass.store.transaction import Row, Tx
+    from windlass.store.verbs.operating import Asked
 
 # How jobs are stored: each store has its own way.
 Storing = Callable[[Any, Sequence[NewJob]], list[Enqueued]]
@@ -140,10 +141,10 @@ def all_ended(tx: Tx, jobs: Sequence[Ended], store: Storing) -> None:
         _close_if_done(tx, batch, store)
 
 
-def ending(tx: Tx, verb: Callable[..., Acted], job_id: str, by: str, why: str, store: Storing) -> Acted:
+def ending(tx: Tx, job_id: str, asked: Asked, verb: Callable[..., Acted], store: Storing) -> Acted:
     """Run a person's verb that may end a job, and see to what waited for it."""
     marks = tx.row("lock_job", id=job_id)
-    acted = verb(tx, job_id, by, why)
+    acted = verb(tx, job_id, asked)
     if marks is not None and acted.done:
         ended(tx, job_id, acted.state, marks, store)
     return acted

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from windlass.clock import from_micros, span, to_micros
-from windlass.store.observing import KEPT, LENGTH, OTHER, Past, Release, Step, counted_of_release
+from windlass.store.observing import (
+    ATTEMPTS,
+    KEPT,
+    LENGTH,
+    OTHER,
+    Past,
+    Release,
+    Step,
+    counted_of_release,
+    of_release,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -106,10 +116,19 @@ def prune(tx: Tx) -> None:
     for step, kept in KEPT.items():
         tx.change("prune_history", step=step.value, before=tx.now - span(kept))
     tx.change("prune_flushes", before=tx.now - span(_REPEATED_WITHIN))
-    for release in releases(tx)[_MOST_RELEASES:]:
-        for name in counted_of_release(release.version):
-            tx.change("forget_counted", name=name)
-        tx.change("forget_release", version=release.version)
+    known = releases(tx)
+    if len(known) > _MOST_RELEASES:
+        for release in _last_run_first(tx, known)[_MOST_RELEASES:]:
+            for name in counted_of_release(release.version):
+                tx.change("forget_counted", name=name)
+            tx.change("forget_release", version=release.version)
+
+
+def _last_run_first(tx: Tx, known: Sequence[Release]) -> list[Release]:
+    """Those that ran last come first, whenever they came: an old one that runs on is not counted anew."""
+    found = tx.rows("last_runs", since=tx.now - span(_RUNS_ON))
+    last = {row["name"]: row["at"] for row in found}
+    return sorted(known, key=lambda each: -last.get(of_release(each.version, ATTEMPTS), 0))
 
 
 def _begin(step: Step, micros: int) -> int:
@@ -122,3 +141,5 @@ _AROUND = 2
 _REPEATED_WITHIN = timedelta(days=1)
 # More than anybody shows; every release of the last years would make a scrape slow.
 _MOST_RELEASES = 10
+# A release that ran anything within this time is not forgotten before others.
+_RUNS_ON = timedelta(days=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -17,6 +17,8 @@ from windlass.store.protocol import Acted, Count, Counts, Edit
 from windlass.store.verbs import access, history
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from windlass.store.transaction import Row, Tx
 
 # History must not make the counts slow: ended jobs are counted up to this bound.
@@ -45,24 +47,41 @@ def get_by_id(tx: Tx, job_id: str) -> Job | None:
     return None if row is None else rows.ended_job(row)
 
 
-def cancel(tx: Tx, job_id: str, by: str, why: str) -> Acted:
+class Asked(NamedTuple):
+    """Who asks for it, why, and what the request is called if it may come twice."""
+
+    by: str
+    why: str
+    request_id: str = ""
+
+
+def once(tx: Tx, verb: Callable[..., Acted], job_id: str, asked: Asked, *args: object) -> Acted:
+    """Carry a verb out, unless this very request has: whose answer was lost is told how the job stands."""
+    if asked.request_id:
+        job = _known(tx, job_id)
+        if any(change.request_id == asked.request_id for change in job.changes):
+            return Acted(job.id, job.state, done=job.request is None)
+    return verb(tx, job_id, asked, *args)
+
+
+def cancel(tx: Tx, job_id: str, asked: Asked) -> Acted:
     """End a pending job as cancelled, or ask the worker of a running one to."""
     job = _known(tx, job_id)
     if job.state is JobState.PENDING:
-        acted = end(tx, job, JobState.CANCELLED, _changed(tx, job, "cancel", by, why))
-        return _noted(tx, job, acted, "cancel", by, why)
+        acted = end(tx, job, JobState.CANCELLED, _changed(tx, job, "cancel", asked))
+        return _noted(tx, job, acted, "cancel", asked)
     if job.state is JobState.PROCESSING:
-        acted = _ask(tx, job, Request.CANCEL, _changed(tx, job, "cancel", by, why))
-        return _noted(tx, job, acted, "cancel", by, why)
+        acted = _ask(tx, job, Request.CANCEL, _changed(tx, job, "cancel", asked))
+        return _noted(tx, job, acted, "cancel", asked)
     raise WrongState(job.id, "cancel", job.state.value, "pending and processing")
 
 
-def bury(tx: Tx, job_id: str, by: str, why: str) -> Acted:
+def bury(tx: Tx, job_id: str, asked: Asked) -> Acted:
     """Move a pending job to the dead letters, or ask the worker of a running one to."""
     job = _known(tx, job_id)
     if job.state is JobState.PROCESSING:
-        acted = _ask(tx, job, Request.BURY, _changed(tx, job, "bury", by, why))
-        return _noted(tx, job, acted, "bury", by, why)
+        acted = _ask(tx, job, Request.BURY, _changed(tx, job, "bury", asked))
+        return _noted(tx, job, acted, "bury", asked)
     if job.state is not JobState.PENDING:
         raise WrongState(job.id, "bury", job.state.value, "pending and processing")
     error = Error(Reason.CANCELLED, message="moved to the dead letters by hand")
@@ -71,20 +90,20 @@ def bury(tx: Tx, job_id: str, by: str, why: str) -> Acted:
         seq=job.seq,
         reason=error.reason.value,
         error=rows.error_text(error),
-        changes=_changed(tx, job, "bury", by, why),
+        changes=_changed(tx, job, "bury", asked),
         now=tx.now,
     )
     history.add(tx, {(job.type, DEAD): 1})
-    return _noted(tx, job, Acted(job.id, JobState.DEAD), "bury", by, why)
+    return _noted(tx, job, Acted(job.id, JobState.DEAD), "bury", asked)
 
 
-def replay(tx: Tx, job_id: str, edit: Edit | None, by: str, why: str) -> Acted:
+def replay(tx: Tx, job_id: str, asked: Asked, edit: Edit | None) -> Acted:
     """Make a dead job pending again, or a waiting one due at once."""
     job = _known(tx, job_id)
     if job.state is JobState.PENDING:
         change = _with_time(edit, tx.now)
-        acted = _change(tx, job, change, _changed(tx, job, "replay", by, why, edit))
-        return _noted(tx, job, acted, "replay", by, why, change)
+        acted = _change(tx, job, change, _changed(tx, job, "replay", asked, edit))
+        return _noted(tx, job, acted, "replay", asked, change)
     if job.state is not JobState.DEAD:
         raise WrongState(job.id, "replay", job.state.value, "dead and waiting")
     _retake_name(tx, job)
@@ -99,11 +118,11 @@ def replay(tx: Tx, job_id: str, edit: Edit | None, by: str, why: str) -> Acted:
         priority=asked.priority,
         payload=asked.payload.decode() if asked.payload is not None else None,
         schema_version=asked.schema_version,
-        changes=_changed(tx, job, "replay", by, why, edit),
+        changes=_changed(tx, job, "replay", asked, edit),
         now=tx.now,
     )
     history.add(tx, {(job.type, REPLAYED): 1})
-    return _noted(tx, job, Acted(job.id, JobState.PENDING), "replay", by, why, edit)
+    return _noted(tx, job, Acted(job.id, JobState.PENDING), "replay", asked, edit)
 
 
 def _retake_name(tx: Tx, job: Job) -> None:
@@ -119,22 +138,22 @@ def _retake_name(tx: Tx, job: Job) -> None:
     tx.change("retake_unique", seq=job.seq)
 
 
-def discard(tx: Tx, job_id: str, by: str, why: str) -> Acted:
+def discard(tx: Tx, job_id: str, asked: Asked) -> Acted:
     """Close a dead job for good."""
     job = _known(tx, job_id)
     if job.state is not JobState.DEAD:
         raise WrongState(job.id, "discard", job.state.value, "dead")
-    acted = end(tx, job, JobState.DISCARDED, _changed(tx, job, "discard", by, why))
-    return _noted(tx, job, acted, "discard", by, why)
+    acted = end(tx, job, JobState.DISCARDED, _changed(tx, job, "discard", asked))
+    return _noted(tx, job, acted, "discard", asked)
 
 
-def edit(tx: Tx, job_id: str, change: Edit, by: str, why: str) -> Acted:
+def edit(tx: Tx, job_id: str, asked: Asked, change: Edit) -> Acted:
     """Change a pending job."""
     job = _known(tx, job_id)
     if job.state is not JobState.PENDING:
         raise WrongState(job.id, "edit", job.state.value, "pending")
-    acted = _change(tx, job, change, _changed(tx, job, "edit", by, why, change))
-    return _noted(tx, job, acted, "edit", by, why, change)
+    acted = _change(tx, job, change, _changed(tx, job, "edit", asked, change))
+    return _noted(tx, job, acted, "edit", asked, change)
 
 
 def counts(tx: Tx) -> Counts:
@@ -216,13 +235,14 @@ def _with_time(edit: Edit | None, now: int) -> Edit:
     )
 
 
-def _changed(tx: Tx, job: Job, verb: str, by: str, why: str, edit: Edit | None = None) -> str:
+def _changed(tx: Tx, job: Job, verb: str, asked: Asked, edit: Edit | None = None) -> str:
     """The job's changes with this one behind them; a payload that is replaced is kept."""
     before = msgspec.json.decode(job.payload) if edit is not None and edit.payload is not None else None
-    return rows.changes_text((*job.changes, Change(from_micros(tx.now), verb, by, why, before)))
+    change = Change(from_micros(tx.now), verb, asked.by, asked.why, before, asked.request_id)
+    return rows.changes_text((*job.changes, change))
 
 
-def _noted(tx: Tx, job: Job, acted: Acted, verb: str, by: str, why: str, change: Edit | None = None) -> Acted:
+def _noted(tx: Tx, job: Job, acted: Acted, verb: str, asked: Asked, change: Edit | None = None) -> Acted:
     """The same, with a line in the audit log. Payloads stay out of it: the job's own record keeps them."""
     before: dict[str, object] = {"state": job.state}
     after: dict[str, object] = {"state": acted.state} if acted.done else {"state": acted.state, "asked": True}
@@ -232,5 +252,5 @@ def _noted(tx: Tx, job: Job, acted: Acted, verb: str, by: str, why: str, change:
         before["run_at"], after["run_at"] = job.run_at, change.run_at
     if change is not None and change.payload is not None:
         after["payload"] = "changed"
-    access.note(tx, verb, "job", job.id, by=by, why=why, before=before, after=after)
+    access.note(tx, verb, "job", job.id, by=asked.by, why=asked.why, before=before, after=after)
     return acted

@@ -20,6 +20,7 @@ from windlass.store.verbs import access, operating, upkeep
 if TYPE_CHECKING:
     from windlass.store.transaction import Row, Tx
     from windlass.store.verbs.chaining import Storing
+    from windlass.store.verbs.operating import Asked
 
 # So much in one transaction; the rest follows in the next one, at once.
 _SCHEDULES_AT_ONCE = 100
@@ -230,16 +231,17 @@ def resume(tx: Tx, name: str, by: str, why: str) -> ScheduleInfo:
     return get(tx, name)
 
 
-def run(tx: Tx, name: str, by: str, why: str, store: Storing) -> str:
+def run(tx: Tx, name: str, asked: Asked, store: Storing) -> str:
     """Make the schedule's job now, whatever runs and whatever its times are."""
     new = _schedule(_known(tx, name))
     draft = _draft(new, tx.now, _defaults(tx, new.type))
-    # Nobody looks for this run by its time, and two of one moment are two.
-    key = f"{_KEY}{name}:by-hand:{draft.id}"
+    # Nobody looks for this run by its time, and two of one moment are two, unless they are one request.
+    key = f"{_KEY}{name}:by-hand:{asked.request_id or draft.id}"
     [done] = store(tx, [msgspec.structs.replace(draft, key=key, run_at=None)])
-    _note(tx, name, tx.now, FireOutcome.ENQUEUED, job_id=done.id, made_by=by)
-    _trim(tx, name)
-    access.note(tx, "run", _KIND, name, by=by, why=why, after={"job": done.id})
+    if done.created:
+        _note(tx, name, tx.now, FireOutcome.ENQUEUED, job_id=done.id, made_by=asked.by)
+        _trim(tx, name)
+        access.note(tx, "run", _KIND, name, by=asked.by, why=asked.why, after={"job": done.id})
     return done.id
 
 
