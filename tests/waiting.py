@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+import psutil
+
 T = TypeVar("T")
 # Far longer than anything takes, also on a machine that is busy with ten other things. What has come to a
 # standstill fails by this, and not by pytest's own limit, which would say less.
@@ -24,3 +26,11 @@ def until(condition: Callable[[], T], what: str = "it comes to that", within: fl
         assert time.monotonic() < end, f"it did not happen that {what}"
         pause.wait(_LOOK_SECONDS)
     return found
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended, also if nobody has waited for it yet, and at whatever moment we look."""
+    try:
+        return psutil.Process(pid).status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    except psutil.NoSuchProcess:
+        return True

@@ -25,7 +25,7 @@ def browser() -> Iterator[Browser]:
     if found is None:
         missing(f"Chromium is not here: {chromium.INSTALL}")
     with sync_playwright() as playwright:
-        yield playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield playwright.chromium.launch(executable_path=found, args=["--no-sandbox"], timeout=PATIENCE_MS)
 
 
 @pytest.fixture(scope="module")

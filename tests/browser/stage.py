@@ -88,7 +88,7 @@ class Shop:
         path = self.url.removeprefix("sqlite:///")
         micros = int(span.total_seconds() * 1_000_000)
         earlier = ", ".join(f"{name} = {name} - {micros}" for name in ("run_at", "created_at", "enqueued_at"))
-        with contextlib.closing(sqlite3.connect(path, timeout=10)) as file, file:
+        with contextlib.closing(sqlite3.connect(path, timeout=PATIENCE)) as file, file:
             file.execute(f"update windlass_jobs set {earlier} where state = 'pending'")
             file.execute(f"update windlass_pauses set paused_at = paused_at - {micros}")
 
@@ -97,7 +97,7 @@ class Shop:
         path = self.url.removeprefix("sqlite:///")
         moments = ("created_at", "enqueued_at", "run_at", "started_at", "updated_at", "finished_at")
         earlier = ", ".join(f"{name} = {name} - :micros" for name in moments)
-        with contextlib.closing(sqlite3.connect(path, timeout=10)) as file, file:
+        with contextlib.closing(sqlite3.connect(path, timeout=PATIENCE)) as file, file:
             dead = file.execute(
                 "select id from windlass_jobs where state = 'dead' and id <> ? order by seq", (but,)
             )
@@ -111,7 +111,7 @@ class Shop:
         """As if the shop, but for one type, had been at work for so long, in a store that keeps a history."""
         chance = random.Random(7)
         path = self.url.removeprefix("sqlite:///")
-        with contextlib.closing(sqlite3.connect(path, timeout=10)) as file, file:
+        with contextlib.closing(sqlite3.connect(path, timeout=PATIENCE)) as file, file:
             if not file.execute("select 1 from sqlite_master where name = 'windlass_history'").fetchone():
                 return
             now = self.ops.now()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, expect
 
 from tests.browser.conftest import Watched
 from tests.browser.stage import SCRIPT, Shop, work_off
@@ -152,6 +152,7 @@ def test_chosen_jobs_are_acted_on_after_a_count(look: Watched, shop: Shop) -> No
 
 def test_who_types_a_reason_has_nothing_counted_and_a_rate_counts_once(look: Watched, shop: Shop) -> None:
     shop.enqueue("cart.remind", {"cart": 1}, delay=7200, tenant="typed")
+    look.page.clock.install()
     page = look.open("#/jobs?q=tenant:typed")
     expect(page.locator("tbody tr")).to_have_count(1)
     page.get_by_label("Choose all on this page").check()
@@ -159,8 +160,11 @@ def test_who_types_a_reason_has_nothing_counted_and_a_rate_counts_once(look: Wat
     expect(page.locator("[data-count]")).to_have_attribute("data-count", "1")
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url) if "actions" in request.url else None)
+    # From here on no time passes by itself: a busy machine may take long from one key to the next.
+    page.clock.pause_at(page.evaluate("() => Date.now() / 1000") + 1)
     page.get_by_label("Why (for the audit log)").press_sequentially("nobody wants it")
     page.get_by_label("Jobs per second").press_sequentially("0.25")
+    page.clock.run_for(1000)
     expect(page.locator(".preview")).to_contain_text("in about 4s")
     assert len(asked) == 1
 
@@ -264,8 +268,7 @@ def test_a_job_that_waits_gets_another_priority(look: Watched, shop: Shop) -> No
 
 
 def test_every_page_answers_to_a_link_that_somebody_pasted(browser: Browser, house: House) -> None:
-    page: Page = browser.new_page()
-    page.goto(f"{house.url}/#/jobs?q=type%3Aemail.send")
+    page = Watched(browser.new_page(), house.url).open("#/jobs?q=type%3Aemail.send")
     expect(page.locator("tbody tr")).to_have_count(8)
     expect(page.get_by_label("Search jobs")).to_have_value("type:email.send")
     page.close()

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import httpx2
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.conftest import PATIENCE_MS
 from tests.browser.stage import Shop
-from tests.server.conftest import House, serving
+from tests.server.conftest import House, serving, visitor
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +80,7 @@ def test_a_key_that_is_revoked_ends_the_session(browser: Browser, house: House) 
 def test_no_other_site_acts_by_a_cookie(house: House) -> None:
     key = house.key("ann", "operator")
     port = house.url.rpartition(":")[2]
-    with httpx2.Client(base_url=house.url, trust_env=False) as browser:
+    with visitor(house.url) as browser:
         ours = {"Origin": house.url}
         assert browser.post("/login", json={"key": key}).status_code == 403
         assert (
@@ -110,7 +109,7 @@ def test_no_other_site_acts_by_a_cookie(house: House) -> None:
         # A key in the header needs none of that, and is no cookie's business.
         bearer = {"Authorization": f"Bearer {key}"}
         assert browser.post(path, json={}, headers=bearer).status_code == 200
-    with httpx2.Client(base_url=house.url, trust_env=False) as proxied:
+    with visitor(house.url) as proxied:
         secure = {"Origin": house.url, "X-Forwarded-Proto": "https"}
         said = proxied.post("/login", json={"key": key}, headers=secure).headers["set-cookie"]
         assert said.startswith("__Host-windlass")
@@ -118,7 +117,7 @@ def test_no_other_site_acts_by_a_cookie(house: House) -> None:
 
 
 def test_files_are_served_under_a_strict_policy(house: House) -> None:
-    with httpx2.Client(base_url=house.url, trust_env=False) as browser:
+    with visitor(house.url) as browser:
         page = browser.get("/")
         policy = page.headers["content-security-policy"]
         assert "script-src 'self'" in policy

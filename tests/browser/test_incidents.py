@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 
 import httpx2
@@ -11,8 +12,9 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.conftest import Watched
 from tests.browser.stage import INCIDENTS, opened
-from tests.server.conftest import serving
+from tests.server.conftest import serving, visitor
 from tests.server.process import ServerProcess
+from tests.servers.ports import free_port
 
 
 @pytest.mark.parametrize("cause", INCIDENTS)
@@ -53,8 +55,7 @@ def test_all_is_well_when_nothing_is_wrong(browser: Browser, tmp_path: Path) -> 
         shop.enqueue("email.send", {"to": "a@example.org"})
         with shop.queue.worker(), serving(shop.queue, upkeep=False) as house:
             shop.until(lambda: shop.counts()["completed"] == 1)
-            page = browser.new_page()
-            page.goto(house.url)
+            page = Watched(browser.new_page(), house.url).open()
             expect(page.locator(".verdict")).to_have_attribute("data-state", "healthy")
             expect(page.locator(".verdict .sentence")).to_contain_text("1 worker")
             page.close()
@@ -62,8 +63,9 @@ def test_all_is_well_when_nothing_is_wrong(browser: Browser, tmp_path: Path) -> 
 
 def test_a_connection_that_is_lost_is_seen_and_regained(browser: Browser, tmp_path: Path) -> None:
     with opened(f"sqlite:///{tmp_path / 'jobs.db'}") as shop:
-        with serving(shop.queue) as house:
-            port = int(house.url.rpartition(":")[2])
+        # Of those that nobody else is given meanwhile.
+        port = free_port()
+        with serving(shop.queue, port=port) as house:
             watched = Watched(browser.new_page(), house.url)
             page = watched.open()
             expect(page.locator(".connection")).to_have_text("Live")
@@ -84,10 +86,9 @@ _BEAT = """() => new Promise((done) => {
 
 
 def _answers(url: str) -> bool:
-    try:
-        return httpx2.get(f"{url}/health/live", trust_env=False).is_success
-    except httpx2.TransportError:
-        return False
+    with visitor(url) as caller, suppress(httpx2.TransportError):
+        return caller.get("/health/live").is_success
+    return False
 
 
 def test_a_server_that_is_frozen_is_not_taken_for_a_quiet_one(browser: Browser, tmp_path: Path) -> None:

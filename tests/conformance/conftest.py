@@ -35,7 +35,7 @@ def _wipe(url: str) -> bool:
     with psycopg.connect(url, autocommit=True) as connection:
         rest = "datname = current_database() and pid <> pg_backend_pid()"
         connection.execute(
-            f"select pg_terminate_backend(pid, 5000) from pg_stat_activity where {rest}".encode()
+            f"select pg_terminate_backend(pid, 60000) from pg_stat_activity where {rest}".encode()
         )
         days = connection.execute(_DAYS).fetchall()
         if days != _FIRST_DAYS:

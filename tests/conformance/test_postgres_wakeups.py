@@ -27,6 +27,13 @@ from windlass.testing import override
 from windlass.wakeup.listen import Listen
 
 __all__ = ["store", "url"]
+ACCEPTED = "query like '-- Accept jobs that%'"
+LISTENING = "query = 'listen windlass'"
+
+
+def sessions(which: str) -> str:
+    """Those of the test's own database: the server has sessions of other tests, too."""
+    return f"from pg_stat_activity where datname = current_database() and {which}"
 
 
 def test_another_process_is_told_of_new_jobs(url: str) -> None:
@@ -129,7 +136,7 @@ def test_in_a_test_of_an_application_the_first_job_runs_inline_as_any_other(url:
 
 def test_a_first_job_whose_connection_breaks_before_it_is_durable_is_stored_once(url: str) -> None:
     with closing(PostgresStore(url)) as store:
-        cut = "select pg_terminate_backend(pid) from pg_stat_activity where query like '-- Accept jobs that%'"
+        cut = f"select pg_terminate_backend(pid) {sessions(ACCEPTED)}"
         cuts: list[int] = []
         store.wake_with(lambda: None, first=lambda: not cuts, here=lambda: cuts.append(len(run(url, cut))))
         [answer] = store.enqueue([a_job()])
@@ -168,7 +175,7 @@ def test_a_repeat_that_found_the_store_busy_does_not_say_that_nothing_was_writte
         raise StoreBusy("somebody else holds a lock")
 
     with closing(PostgresStore(url)) as store:
-        cut = "select pg_terminate_backend(pid) from pg_stat_activity where query like '-- Accept jobs that%'"
+        cut = f"select pg_terminate_backend(pid) {sessions(ACCEPTED)}"
         cuts: list[object] = []
         store.wake_with(lambda: None, first=lambda: True, here=lambda: cuts.extend(run(url, cut)))
         draft = a_job()
@@ -209,7 +216,7 @@ def test_a_listener_that_lost_its_connection_listens_again(url: str) -> None:
         there.wakeup.subscribe(told.set)
         assert told.wait(PATIENCE)
         told.clear()
-        run(url, "select pg_terminate_backend(pid) from pg_stat_activity where query = 'listen windlass'")
+        run(url, f"select pg_terminate_backend(pid) {sessions(LISTENING)}")
         # It tells of what it may have missed.
         assert told.wait(PATIENCE)
         told.clear()
@@ -260,8 +267,7 @@ def test_a_connection_whose_other_end_stands_still_is_noticed_and_replaced(
         told = threading.Event()
         there.wakeup.subscribe(told.set)
         assert told.wait(PATIENCE)
-        listening = "query = 'listen windlass' and datname = current_database()"
-        [(pid,)] = run(url, f"select pid from pg_stat_activity where {listening}")
+        [(pid,)] = run(url, f"select pid {sessions(LISTENING)}")
         os.kill(pid, signal.SIGSTOP)
         try:
             # It is replaced in less time than a look at it takes: the log has both.
@@ -282,7 +288,7 @@ def test_a_listener_with_nothing_between_hears_itself(url: str) -> None:
         assert listener is not None
         listener.hear(0)
         listener.ask()
-        assert listener.hear(10) == (False, True)
+        assert listener.hear(PATIENCE) == (False, True)
         listener.tell()
         assert listener.hear(0.2) == (False, False)
 
@@ -298,17 +304,15 @@ def test_a_hint_is_sent_without_waiting_and_told_again_if_its_connection_broke(u
         hearer.hear(0)
         assert not teller.begin_to_tell(), "there is no connection yet"
         teller.tell()
-        assert hearer.hear(10) == (True, False)
+        assert hearer.hear(PATIENCE) == (True, False)
         assert teller.begin_to_tell()
-        assert hearer.hear(10) == (True, False)
+        assert hearer.hear(PATIENCE) == (True, False)
         assert not teller.begin_to_tell(), "one at a time"
         teller.end_telling()
-        telling = (
-            "from pg_stat_activity where query like 'select pg_notify%' and datname = current_database()"
-        )
-        [(ended,)] = run(url, f"select pg_terminate_backend(pid, 5000) {telling}")
+        telling = sessions("query like 'select pg_notify%'")
+        [(ended,)] = run(url, f"select pg_terminate_backend(pid, {PATIENCE * 1000:.0f}) {telling}")
         assert ended
         teller.begin_to_tell()
         teller.end_telling()
         teller.tell()
-        assert hearer.hear(10) == (True, False)
+        assert hearer.hear(PATIENCE) == (True, False)

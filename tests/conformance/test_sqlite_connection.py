@@ -24,7 +24,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def store(path: Path) -> Iterator[Store]:
-    opened = connect.open(f"sqlite:///{path}", patience=2)
+    opened = connect.open(f"sqlite:///{path}")
     yield opened.store
     opened.close()
 
@@ -32,7 +32,7 @@ def store(path: Path) -> Iterator[Store]:
 @pytest.fixture
 def mine(store: Store, path: Path) -> Iterator[sqlite3.Connection]:
     """The caller's own connection, with a table of the caller's."""
-    connection = sqlite3.connect(path, timeout=1)
+    connection = sqlite3.connect(path, timeout=PATIENCE)
     connection.execute("create table users (name text)")
     connection.commit()
     yield connection
@@ -239,7 +239,10 @@ def test_the_callers_settings_do_not_matter_and_are_left_as_they_were(
 # --- locks --------------------------------------------------------------------------------------
 
 
-def test_a_caller_that_waits_for_itself_is_told_so(store: Store, mine: sqlite3.Connection) -> None:
+def test_a_caller_that_waits_for_itself_is_told_so(
+    store: Store, mine: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("windlass.store.sqlite.writer._OWN_LOCK_SECONDS", 0.5)
     mine.execute("insert into users values ('ann')")
     with pytest.raises(StoreBusy, match="connection="):
         store.enqueue([a_job()])

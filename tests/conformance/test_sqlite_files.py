@@ -301,11 +301,13 @@ def locked(path: Path) -> Iterator[subprocess.Popen[str]]:
             holder.kill()
 
 
-def test_whoever_holds_the_lock_for_too_long_is_named(path: Path) -> None:
-    with opened(path, patience=1) as store:
+def test_whoever_holds_the_lock_for_too_long_is_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(path) as store:
         with locked(path) as holder:
-            with pytest.raises(StoreBusy) as busy:
-                put_one(store)
+            with monkeypatch.context() as impatient:
+                impatient.setattr(store._writer, "_patience", 1.0)  # type: ignore[attr-defined] # noqa: SLF001
+                with pytest.raises(StoreBusy) as busy:
+                    put_one(store)
             assert str(path) in str(busy.value)
             if Path("/proc/locks").exists():
                 assert str(holder.pid) in str(busy.value)
@@ -315,7 +317,7 @@ def test_whoever_holds_the_lock_for_too_long_is_named(path: Path) -> None:
 
 
 def test_reading_goes_on_while_somebody_holds_the_write_lock(path: Path) -> None:
-    with opened(path, patience=1) as store:
+    with opened(path) as store:
         job = put_one(store)
         with locked(path):
             assert store.get(job.id) == job

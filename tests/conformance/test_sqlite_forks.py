@@ -153,7 +153,7 @@ def is_free(path: Path) -> bool:
     """Whether another process could write now."""
 
     def work() -> None:
-        with closing(SqliteStore(str(path), patience=0.5)) as own:
+        with closing(SqliteStore(str(path), patience=PATIENCE)) as own:
             put_one(own)
 
     return in_child(work)() == 0

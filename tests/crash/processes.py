@@ -94,7 +94,9 @@ class Site:
         """What handlers wrote down so far."""
         if not self._log.exists():
             return []
-        lines = (line.split() for line in self._log.read_text().splitlines())
+        # Up to the last whole line: one may be on its way.
+        whole = self._log.read_text().rpartition("\n")[0]
+        lines = (line.split() for line in whole.splitlines())
         return [Event(kind, job, int(attempt), int(pid)) for kind, job, attempt, pid in lines]
 
     def starts(self, job_id: str) -> list[Event]:

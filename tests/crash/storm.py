@@ -24,6 +24,7 @@ LINES = 8
 _PAGE = 1000
 _CREATED = 201
 _SOME = 100
+_AWAY = "503 with Retry-After"
 
 
 def post_while_killed(
@@ -130,6 +131,12 @@ class Crowd:
             time.sleep(0.02)
         return time.monotonic() - begun
 
+    def refused(self) -> None:
+        """Wait until somebody was told to come again."""
+        end = time.monotonic() + PATIENCE
+        while not self.told[_AWAY] and time.monotonic() < end:
+            time.sleep(0.02)
+
     def stop(self) -> None:
         """Nobody posts any more; whatever went wrong for one of them is raised."""
         self._over.set()
@@ -146,6 +153,7 @@ def post_while_away(server: postgres.Server, url: str, seconds: float) -> tuple[
         crowd.answered(_SOME)
         server.stop()
         time.sleep(seconds)
+        crowd.refused()
         server.start()
         again = crowd.answered()
         crowd.answered(_SOME)
@@ -156,5 +164,5 @@ def post_while_away(server: postgres.Server, url: str, seconds: float) -> tuple[
 
 def misled(crowd: Crowd) -> list[str]:
     """What those who ask once were told and should not have been."""
-    wrong = [f"some were told {each}" for each in crowd.told if each not in ("201", "503 with Retry-After")]
-    return wrong if crowd.told["503 with Retry-After"] else [*wrong, "nobody was told 503"]
+    wrong = [f"some were told {each}" for each in crowd.told if each not in ("201", _AWAY)]
+    return wrong if crowd.told[_AWAY] else [*wrong, "nobody was told 503"]

@@ -19,7 +19,7 @@ from tests.crash.app import breed, hang, hold, hold_apart, poison, work, work_ap
 from tests.crash.processes import ROOT, Site
 from tests.servers import postgres
 from tests.servers.ports import free_port
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, gone, until
 from windlass.job import JobState, Reason
 from windlass.store.protocol import Filter
 
@@ -32,14 +32,20 @@ def below(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
 
 
 def living(processes: list[psutil.Process]) -> list[psutil.Process]:
-    return [each for each in processes if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
+    return [each for each in processes if each.is_running() and not gone(each.pid)]
 
 
 def bred(site: Site) -> list[psutil.Process]:
     """The sleepers that `breed` began and that are still there."""
     numbers = [int(event.kind.partition(":")[2]) for event in site.events() if event.kind.startswith("bred")]
-    found = [psutil.Process(number) for number in numbers if psutil.pid_exists(number)]
-    return [each for each in living(found) if each.name() == "sleep"]
+    found = []
+    for number in numbers:
+        # It may be gone at any moment.
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(number)
+            if process.name() == "sleep" and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
 
 
 def answer(port: int) -> tuple[int, str]:

@@ -36,7 +36,7 @@ def test_while_postgres_is_away_who_tries_again_loses_nothing_and_others_are_tol
     with postgres.running(MAJOR) as server:
         url = server.new_database()
         # A server waits for its store for a while before it says 503.
-        with shop(url, patience=1) as queue:
+        with shop(url, patience=5) as queue:
             with serving(queue) as house:
                 crowd, _ = post_while_away(server, house.url, AWAY_SECONDS)
             assert missing_or_twice(queue, crowd.accepted) == []

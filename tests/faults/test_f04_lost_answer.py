@@ -22,7 +22,7 @@ def test_f04_a_settle_that_is_cut_off_is_repeated_and_nothing_runs_twice(
     yard: Yard, proxy: Proxy, where: Where
 ) -> None:
     [job_id] = yard.put(1)
-    with yard.queue.worker() as worker, proxy.failing(SETTLE, where) as point:
+    with proxy.failing(SETTLE, where) as point, yard.queue.worker() as worker:
         point.wait()
         yard.finish()
         assert worker.parts.settler.late == 0

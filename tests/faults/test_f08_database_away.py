@@ -49,7 +49,7 @@ def test_f08_a_frozen_server_costs_time_and_nothing_else(
     yard, watcher = make_yard(url), make_yard(url)
     yard.go_on.clear()
     [job_id] = yard.put(1)
-    with yard.queue.worker() as worker, closing(impatient(url, 2.0)) as opened:
+    with yard.queue.worker() as worker, closing(impatient(url, 8.0)) as opened:
         until(lambda: yard.started[0], "the job begins")
         name = worker.id
         # Another worker that might take the first one for dead.
@@ -132,7 +132,7 @@ def test_f08_producers_wait_for_a_connection_and_then_get_one_clear_error_while_
 ) -> None:
     """All connections of the pool are in use: held up by somebody's lock."""
     url = postgres.shared(15).url(database)
-    opened = connect.open(url, patience=3.0)
+    opened = connect.open(url, patience=6.0)
     closing.callback(opened.close)
     yard = Yard(url)
     closing.callback(yard.close)
@@ -168,7 +168,7 @@ def test_f08_a_server_without_a_free_session_is_waited_for(
     standby.required(15)
     with postgres.running(15, max_connections="12", superuser_reserved_connections="1") as server:
         url = server.new_database()
-        opened = connect.open(url, patience=2.0)
+        opened = connect.open(url, patience=5.0)
         closing.callback(opened.close)
         with ExitStack() as held:
             with pytest.raises(psycopg.OperationalError, match=r"too many|reserved"):  # noqa: PT012 - until full

@@ -13,6 +13,7 @@ from tests.faults.scene import ENQUEUE, SETTLE, Yard, a_draft, impatient
 from tests.servers import standby
 from tests.servers.proxy import Proxy, Where
 from tests.waiting import until
+from windlass import connect
 from windlass.errors import StoreUnavailable
 from windlass.store.protocol import Filter
 
@@ -80,18 +81,25 @@ def test_f09_a_commit_whose_replica_is_lost_is_a_failure_and_so_is_its_repeat_un
     pair: standby.Pair,
 ) -> None:
     """Answering "it is there already" would promise what a failover to the replica loses."""
-    with closing(impatient(pair.url(pair.new_database()), 1.0)) as opened:
-        opened.store.enqueue([a_draft()])
+    url = pair.url(pair.new_database())
+    with closing(connect.open(url)) as patient, closing(impatient(url, 1.0)) as opened:
+        patient.store.enqueue([a_draft()])
         pair.standby.stop()
         draft = a_draft()
-        for _ in range(2):
-            with pytest.raises(StoreUnavailable, match="replica did not confirm") as failure:
+
+        def unconfirmed() -> bool:
+            """Whether it came as far as to wait for the replica: a busy machine may lack the time."""
+            with pytest.raises(StoreUnavailable) as failure:
                 opened.store.enqueue([draft])
             assert failure.value.retryable
+            return "replica did not confirm" in str(failure.value)
+
+        for _ in range(2):
+            until(unconfirmed, "it waits for the replica in vain")
         pair.standby.start()
         pair.wait_until_in_step()
-        [answer] = opened.store.enqueue([draft])
+        [answer] = patient.store.enqueue([draft])
         assert not answer.created
         standby.kill(pair.primary)
         pair.standby.promote()
-        assert opened.store.get(draft.id) is not None
+        assert patient.store.get(draft.id) is not None

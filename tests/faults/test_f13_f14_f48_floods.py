@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from tests.waiting import PATIENCE
 from tests.worker.stores import on_both
 from windlass import Queue, QueueFull
 
 url = on_both
 
 
-def test_f13_a_spike_is_taken_up_to_the_limit_and_drained_the_urgent_ones_first(url: str) -> None:
+def test_f13_a_spike_is_taken_up_to_the_limit_and_drained_the_urgent_ones_first(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What waits for a second is given back, and others go first meanwhile: not for a stall of the machine.
+    monkeypatch.setattr("windlass.worker.claimer.GIVEN_BACK_AFTER", PATIENCE)
     with Queue(url) as queue:
         ran: list[int] = []
 

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conformance.conftest import ENGINES
@@ -327,7 +327,7 @@ def found(scrape: Scrape, name: str) -> dict[tuple[str, ...], float]:
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgres-15"])
-@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=10)
 @given(told=st.lists(steps, min_size=10, max_size=40))
 def test_every_metric_is_what_the_tables_say(engine: str, told: list[tuple[Any, ...]]) -> None:
     with (

@@ -132,7 +132,7 @@ def running(site: Site) -> int:
 
 def test_workers_that_are_killed_under_their_supervisor(site: Site) -> None:
     supervisor = site.start(APP, "--count", "4", "--concurrency", "1", joining=4)
-    put(site, "linger", 4, '{"seconds": 60}')
+    put(site, "linger", 4, '{"seconds": 1000}')
     until(lambda: running(site) == 4, "all of them run")
     wanted = {"WindlassWorkersDie", "WindlassWorkerRestarts", "WindlassPoisonJobs"}
     with watched(site) as watcher:
@@ -151,7 +151,7 @@ def _workers(site: Site) -> list[int]:
 
 def test_the_only_worker_is_killed_and_nobody_is_left_to_notice(site: Site) -> None:
     worker = site.start(APP, "--concurrency", "1")
-    put(site, "linger", 2, '{"seconds": 60}')
+    put(site, "linger", 2, '{"seconds": 1000}')
     until(lambda: running(site) == 1, "one of them runs")
     site.store.take_sample(NOW)
     wanted = {"WindlassWorkerSilent", "WindlassNoWorkers", "WindlassNobodyLooks"}
@@ -212,13 +212,13 @@ def test_a_full_queue_refuses_requests(tmp_path: Path) -> None:
 
 def test_a_store_that_is_away(tmp_path: Path) -> None:
     with (
-        postgres.fresh(15) as url,
+        postgres.prepared(15) as url,
         Proxy(standby.socket_in(postgres.shared(15).folder)) as proxy,
-        shop(proxy.url(standby.name_of(url)), patience=1) as queue,
+        shop(proxy.url(standby.name_of(url)), patience=3) as queue,
         serving(queue) as house,
     ):
         watcher = Watcher(house)
-        # It waits for the store for a second only, and a busy machine may take longer.
+        # It waits for the store for a few seconds only, and a busy machine may take longer.
         until(lambda: "WindlassStoreAway" not in watcher.hold(), "the store is there")
         proxy.silence()
         assert watcher.hold() == {"WindlassStoreAway"}

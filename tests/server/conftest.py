@@ -39,6 +39,11 @@ def shop(url: str, patience: float = 30) -> Queue:
     return queue
 
 
+def visitor(url: str, **options: Any) -> httpx2.Client:
+    """Somebody who asks at an address, and waits as long as a busy machine takes."""
+    return httpx2.Client(base_url=url, timeout=PATIENCE, trust_env=False, **options)
+
+
 class House:
     """A server, its store, and whoever speaks with it."""
 
@@ -54,10 +59,7 @@ class House:
         """Somebody who calls, with a key or without."""
         if key is not None:
             headers["Authorization"] = f"Bearer {key}"
-        client = httpx2.Client(
-            base_url=f"{self.url}/api/v1", headers=headers, timeout=PATIENCE, trust_env=False
-        )
-        return self._closing.enter_context(client)
+        return self._closing.enter_context(visitor(f"{self.url}/api/v1", headers=headers))
 
     def key(self, name: str, *roles: str, **wish: Any) -> str:
         """A new API key."""

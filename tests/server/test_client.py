@@ -54,7 +54,7 @@ def test_jobs_are_enqueued_found_awaited_and_cancelled(house: House, client: Cli
     with pytest.raises(WaitTimeout):
         client.wait(job.id, 0.00005)
     with house.queue.worker():
-        assert client.wait(job.id, 30).state is JobState.COMPLETED
+        assert client.wait(job.id, PATIENCE).state is JobState.COMPLETED
         assert job.result(PATIENCE) == 3
     late = client.enqueue("add", {"a": 1}, delay="1h")
     assert client.cancel(late.id).state is JobState.CANCELLED
@@ -291,7 +291,7 @@ def test_options_and_filters_reach_the_server_or_are_refused(house: House, clien
 
 
 def test_who_answers_like_no_server_of_ours_is_not_taken_for_one(house: House) -> None:
-    with flaky(house, "proxy", "page", "moved") as (_, url), Client(url, patience=5) as client:
+    with flaky(house, "proxy", "page", "moved") as (_, url), Client(url, patience=PATIENCE) as client:
         # 502 of a proxy: again; then a page, with 200, of somebody else.
         with pytest.raises(StoreMismatch, match="does not answer as a Windlass server"):
             client.enqueue("add", {"a": 1})

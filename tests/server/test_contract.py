@@ -6,11 +6,10 @@ import re
 import subprocess
 from pathlib import Path
 
-import httpx2
 import msgspec
 import pytest
 
-from tests.server.conftest import House
+from tests.server.conftest import House, visitor
 from tests.server.contract import words
 from tests.waiting import WHOLE_RUN
 from windlass.ops.document import told_document
@@ -41,7 +40,7 @@ def test_a_jobs_document_is_what_the_contract_says(house: House) -> None:
 
 
 def test_the_documentation_needs_no_other_host_and_names_every_route(house: House) -> None:
-    with httpx2.Client(base_url=house.url, trust_env=False) as browser:
+    with visitor(house.url) as browser:
         page = browser.get("/docs")
         contract = browser.get("/openapi.json").json()
         assert browser.head("/docs").status_code == 200
@@ -55,6 +54,6 @@ def test_the_documentation_needs_no_other_host_and_names_every_route(house: Hous
 
 
 def test_health_tells_what_it_knows(house: House) -> None:
-    with httpx2.Client(base_url=house.url, trust_env=False) as probe:
+    with visitor(house.url) as probe:
         for path in ("/health", "/health/live", "/health/ready"):
             assert (probe.get(path).status_code, probe.get(path).json()["ok"]) == (200, True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -30,7 +30,7 @@ def command(request: pytest.FixtureRequest) -> tuple[str, ...]:
     return command
 
 
-@contextmanager
+@contextlib.contextmanager
 def started(command: tuple[str, ...], house: House, name: str) -> Iterator[subprocess.Popen[str]]:
     environment = os.environ | {"WINDLASS_URL": house.url, "WORKER_NAME": name}
     process = subprocess.Popen(
@@ -40,9 +40,8 @@ def started(command: tuple[str, ...], house: House, name: str) -> Iterator[subpr
         yield process
     finally:
         # The whole group: a killed shell leaves its curl behind.
-        with_group = os.killpg if process.poll() is None else None
-        if with_group is not None:
-            with_group(process.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
 
 
@@ -61,7 +60,7 @@ def test_a_worker_in_another_language_runs_jobs_and_stops_when_told(
     good = [house.queue.enqueue("greet", {"name": f"n{number}"}) for number in range(5)]
     bad = house.queue.enqueue("greet", {"name": ""})
     with started(command, house, "w") as process:
-        assert [job.result(60) for job in good] == [f"hello, n{number}" for number in range(5)]
+        assert [job.result(PATIENCE) for job in good] == [f"hello, n{number}" for number in range(5)]
         assert bad.wait(PATIENCE).state is JobState.DEAD
         process.terminate()
         process.wait(PATIENCE)

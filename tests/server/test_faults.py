@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from collections import Counter
@@ -13,6 +14,7 @@ import httpx2
 
 from tests.conformance.contenders import at_once
 from tests.server.conftest import House, serving, shop
+from tests.waiting import PATIENCE
 from windlass import Client, JobState
 from windlass.store.protocol import Filter
 
@@ -96,7 +98,7 @@ def test_f15_no_more_is_read_than_a_job_can_be(house: House) -> None:
     address = urlsplit(house.url)
     head = "POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     for size in (f"Content-Length: {200_000}", "Transfer-Encoding: chunked"):
-        with socket.create_connection((address.hostname or "", address.port or 0), timeout=30) as line:
+        with socket.create_connection((address.hostname or "", address.port or 0), timeout=PATIENCE) as line:
             line.sendall(f"{head}{size}\r\n\r\n".encode())
             if size.startswith("Transfer"):
                 line.sendall(b"24000\r\n" + b" " * 0x24000 + b"\r\n")
@@ -126,7 +128,12 @@ class Deaf:
             threading.Thread(target=self._carry, args=(caller,), daemon=True).start()
 
     def _carry(self, caller: socket.socket) -> None:
-        with caller, socket.create_connection(self._target, timeout=30) as server:
+        # Whoever hangs up has heard enough.
+        with (
+            contextlib.suppress(OSError),
+            caller,
+            socket.create_connection(self._target, timeout=PATIENCE) as server,
+        ):
             while request := _whole(caller):
                 server.sendall(request)
                 answer = _whole(server)
@@ -221,6 +228,6 @@ def test_f46_workers_go_on_without_the_server_and_the_server_without_workers(sto
             assert {api.get(f"/jobs/{job}").json()["state"] for job in jobs} == {"pending"}
         # Nobody serves, and the jobs are done.
         with queue.worker():
-            assert {queue.wait(job, 30).state for job in jobs} == {JobState.COMPLETED}
+            assert {queue.wait(job, PATIENCE).state for job in jobs} == {JobState.COMPLETED}
         with serving(queue) as house:
             assert house.caller().get(f"/jobs/{jobs[0]}").json()["result"] == 0

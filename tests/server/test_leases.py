@@ -172,13 +172,13 @@ def test_who_hung_up_while_the_same_request_was_under_way_is_told_nothing(
 
 def test_a_repeated_request_does_not_wait_longer_than_it_says(house: House) -> None:
     with ThreadPoolExecutor(1) as threads:
-        first = threads.submit(claim, house.caller(), request="r1", wait="20s")
+        first = threads.submit(claim, house.caller(), request="r1", wait="60s")
         seen = threading.Event()
         while not any(worker.id.startswith("~w1~") for worker in house.queue.store.workers()):
             seen.wait(0.01)
         assert claim(house.caller(), request="r1", wait="0s") == []
         house.queue.enqueue("add", {"a": 1})
-        assert len(first.result(30)) == 1
+        assert len(first.result(PATIENCE)) == 1
 
 
 def test_of_many_workers_the_last_are_remembered_and_the_others_found_again(
@@ -226,7 +226,7 @@ def test_a_silent_worker_is_taken_for_dead_and_its_job_runs_elsewhere(
     job = house.queue.enqueue("add", {"a": 1})
     [lease] = claim(api, worker="frozen")
     # The second one's open request keeps it alive; the server takes the first one's job back.
-    [second] = claim(api, worker="other", wait="40s")
+    [second] = until(lambda: claim(api, worker="other", wait="60s"), "the job is taken back")
     assert second["job"]["id"] == job.id
     assert api.post(f"/leases/{lease['lease']}/complete").status_code == 409
     assert api.post(f"/leases/{second['lease']}/complete").status_code == 200

@@ -21,7 +21,7 @@ import pytest
 from tests.conformance.scene import MAIL, REPORT
 from tests.observe.scene import DEAD, Stage, parsed, staged
 from tests.observe.tables import Tables
-from tests.server.conftest import House, serving, shop
+from tests.server.conftest import House, serving, shop, visitor
 from tests.waiting import PATIENCE, until
 from windlass import Queue, connect
 from windlass.errors import InvalidValue
@@ -37,7 +37,8 @@ NOW = timedelta(0)
 
 def values(house: House, name: str) -> dict[tuple[str, ...], float]:
     """A metric of the server's scrape, by its labels' values; what is zero is left out."""
-    text = httpx2.get(f"{house.url}/metrics", trust_env=False).text
+    with visitor(house.url) as scraper:
+        text = scraper.get("/metrics").text
     return {tuple(labels.values()): value for labels, value in parsed(text).get(name, ()) if value}
 
 
@@ -164,8 +165,11 @@ def test_what_a_foreign_worker_completes_is_checked_by_one_that_knows_the_type(s
 
 
 def test_history_alerts_and_scale_have_their_documents(house: House, api: httpx2.Client) -> None:
-    house.queue.store.add_history({("add", "completed"): 4, ("add", "started"): 4, ("add", "run.sum"): 8_000})
-    house.queue.store.add_history({("add", "run.0"): 4, ("poison", "failed"): 1})
+    # In one step: they belong to one minute.
+    counts = {"completed": 4, "started": 4, "run.sum": 8_000, "run.0": 4}
+    house.queue.store.add_history(
+        {("poison", "failed"): 1} | {("add", name): n for name, n in counts.items()}
+    )
     document = api.get("/stats/history").json()
     assert [document["step"], [line["type"] for line in document["series"]]] == ["minute", ["add", "poison"]]
     last = [point for point in document["series"][0]["points"] if point["completed"]]
@@ -201,8 +205,8 @@ def test_metrics_are_for_those_who_may_see(tmp_path: Path) -> None:
         viewer, producer = house.key("prometheus", "viewer"), house.key("shop", "producer")
 
         def status(key: str) -> int:
-            headers = {"Authorization": f"Bearer {key}"}
-            return httpx2.get(f"{house.url}/metrics", headers=headers, trust_env=False).status_code
+            with visitor(house.url, headers={"Authorization": f"Bearer {key}"}) as scraper:
+                return scraper.get("/metrics").status_code
 
         until(lambda: status("nobody") == 401)
         assert [status(viewer), status(producer)] == [200, 403]
@@ -241,7 +245,9 @@ class Receiver:
 
 
 @pytest.fixture
-def receiver() -> Iterator[Receiver]:
+def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
+    # Whoever tells it waits for the answer, so that nothing is told twice while the machine stalls.
+    monkeypatch.setattr("windlass.server.alarm._PATIENCE_SECONDS", PATIENCE)
     receiver = Receiver()
     thread = threading.Thread(target=receiver.server.serve_forever, args=(0.01,))
     thread.start()
@@ -359,13 +365,14 @@ def test_a_webhook_that_drips_its_answer_is_cut_off_and_holds_up_nothing(
     with staged(tmp_path) as stage, socket.create_server(("127.0.0.1", 0)) as slow:
         _two_alerts(stage)
         stage.ops.set_setting("alerts.webhook", f"http://127.0.0.1:{slow.getsockname()[1]}/")
-        asked: list[bytes] = []
+        asked: list[int] = []
         pause = threading.Event()
 
         def drip() -> None:
-            for _ in range(3):
+            for number in range(3):
                 with slow.accept()[0] as caller, contextlib.suppress(OSError):
-                    asked.append(caller.recv(65_536))
+                    asked.append(number)
+                    caller.recv(65_536)
                     caller.sendall(b"HTTP/1.1 ")
                     while caller.send(b"."):
                         pause.wait(0.05)

@@ -9,6 +9,7 @@ import httpx2
 import pytest
 
 from tests.server.conftest import House
+from tests.waiting import PATIENCE
 from windlass import connect
 from windlass.cli.main import run
 from windlass.ops import Ops
@@ -92,7 +93,7 @@ def test_who_has_only_an_address_sees_what_is_wrong(house: House, typed: Callabl
     assert "no worker is running" in typed("worker", "health", code=1)
     assert "Waiting, by priority" in typed("signals")
     with house.queue.worker():
-        house.queue.enqueue("add", {"a": 3}).wait(30)
+        house.queue.enqueue("add", {"a": 3}).wait(PATIENCE)
         frame = typed("top", "--once")
     assert "1 worker alive" in frame
     assert "dead 1" in frame

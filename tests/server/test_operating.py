@@ -136,7 +136,7 @@ def test_a_type_is_paused_and_resumed(house: House, api: httpx2.Client) -> None:
         house.queue.enqueue("mail.send", {"to": "a"}).wait(PATIENCE)
         assert api.get(f"/jobs/{job['id']}").json()["state"] == "pending"
         assert api.post("/types/add/resume").json() == {"type": "add", "resumed": True}
-        assert api.get(f"/jobs/{job['id']}?wait=30s").json()["state"] == "completed"
+        assert api.get(f"/jobs/{job['id']}?wait=60s").json()["state"] == "completed"
     assert the_type(api, "add")["paused"] is None
     assert api.post("/types/add/resume").json() == {"type": "add", "resumed": False}
     assert api.post("/types/nix/pause").status_code == 400

@@ -13,6 +13,7 @@ import httpx2
 import pytest
 
 from tests.server.conftest import House, serving, shop
+from tests.waiting import PATIENCE
 
 
 def post(api: httpx2.Client, **job: Any) -> httpx2.Response:
@@ -214,7 +215,7 @@ def test_the_progress_of_a_named_batch_can_be_asked(house: House, api: httpx2.Cl
     )
     with house.queue.worker():
         for job in api.get("/jobs").json()["jobs"]:
-            assert api.get(f"/jobs/{job['id']}", params={"wait": "30s"}).json()["finished_at"]
+            assert api.get(f"/jobs/{job['id']}", params={"wait": "60s"}).json()["finished_at"]
     assert api.get(f"/batches/{batch}").json()["states"] == {"completed": 4, "dead": 1}
     assert api.get("/batches/nix").status_code == 404
 
@@ -223,7 +224,7 @@ def test_one_waits_for_the_end_of_a_job(house: House, api: httpx2.Client) -> Non
     job_id = add(api)
     assert api.get(f"/jobs/{job_id}", params={"wait": "100ms"}).json()["state"] == "pending"
     with ThreadPoolExecutor(8) as threads:
-        waiting = [threads.submit(api.get, f"/jobs/{job_id}", params={"wait": "30s"}) for _ in range(8)]
+        waiting = [threads.submit(api.get, f"/jobs/{job_id}", params={"wait": "60s"}) for _ in range(8)]
         with house.queue.worker():
             assert {each.result().json()["state"] for each in waiting} == {"completed"}
     assert api.get(f"/jobs/{job_id}").json()["result"] == 1
@@ -407,7 +408,7 @@ def test_a_page_of_large_jobs_is_shorter_and_nothing_is_left_out(house: House, a
 def spoken(house: House, *pieces: bytes) -> tuple[int, dict[str, Any]]:
     """The answer to a request as it stands on the wire, sent in these pieces."""
     host, _, port = house.url.removeprefix("http://").partition(":")
-    with socket.create_connection((host, int(port)), timeout=30) as line:
+    with socket.create_connection((host, int(port)), timeout=PATIENCE) as line:
         line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for piece in pieces:
             line.sendall(piece)
@@ -458,7 +459,7 @@ def test_posts_that_come_in_one_piece_are_answered_in_their_order(house: House, 
     head = "POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     pieces = "".join(f"{head}Content-Length: {len(body)}\r\n\r\n{body}" for body in bodies)
     host, _, port = house.url.removeprefix("http://").partition(":")
-    with socket.create_connection((host, int(port)), timeout=30) as line:
+    with socket.create_connection((host, int(port)), timeout=PATIENCE) as line:
         line.sendall(pieces.encode())
         read = b""
         while read.count(b'"created":true') < 3:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import httpx2
 import pytest
 
-from tests.server.conftest import House, serving, shop
+from tests.server.conftest import House, serving, shop, visitor
 from tests.waiting import PATIENCE
 from windlass import Context, FatalError, JobState
 
@@ -57,7 +56,7 @@ def test_f24_a_sensitive_job_is_run_again_only_by_who_confirms_it(bank: Bank) ->
     done = api.post(f"/jobs/{job_id}/replay", json={"confirm": True, "why": "the printer is mended"})
     assert done.json()["state"] == "pending"
     with bank.house.queue.worker():
-        job = api.get(f"/jobs/{job_id}?wait=30s").json()
+        job = api.get(f"/jobs/{job_id}?wait=60s").json()
     # The same job under the same key, the money moved once, and it is known who sent it back and why.
     assert (job["state"], job["key"], job["replay_count"]) == ("completed", "order-1", 1)
     assert bank.ledger == ["order-1: 5"]
@@ -80,6 +79,6 @@ def test_the_contract_and_the_catalogue_tell_of_it(bank: Bank) -> None:
     api = bank.house.caller()
     [kind] = [each for each in api.get("/types").json()["types"] if each["name"] == "pay"]
     assert kind["options"]["sensitive"] is True
-    with httpx2.Client(base_url=bank.house.url, trust_env=False) as browser:
+    with visitor(bank.house.url) as browser:
         forms = browser.get("/openapi.json").json()["components"]["schemas"]
     assert forms["ReplayForm"]["properties"]["confirm"]["default"] is False

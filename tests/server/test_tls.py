@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from tests.server.conftest import serving, shop
+from tests.server.conftest import serving, shop, visitor
 from windlass import Client
 from windlass.clock import SystemClock, from_micros
 from windlass.errors import InvalidValue, StoreUnavailable
@@ -58,15 +58,15 @@ def test_jobs_go_over_https_and_only_to_who_has_the_certificate(
         with Client(house.url, patience=0) as stranger, pytest.raises(StoreUnavailable, match="certificate"):
             stranger.enqueue("add", {"a": 1})
         monkeypatch.setenv("SSL_CERT_FILE", str(cert))
-        with Client(house.url, patience=5) as client:
+        with Client(house.url) as client:
             job = client.enqueue("add", {"a": 1})
             assert client.get(job.id).payload is not None
         trusting = ssl.create_default_context(cafile=str(cert))
-        with httpx2.Client(base_url=house.url, verify=trusting, trust_env=False) as browser:
+        with visitor(house.url, verify=trusting) as browser:
             assert browser.get("/health").status_code == 200
         plain = house.url.replace("https://", "http://")
-        with pytest.raises(httpx2.TransportError):
-            httpx2.get(f"{plain}/health", trust_env=False)
+        with visitor(plain) as mistaken, pytest.raises(httpx2.TransportError):
+            mistaken.get("/health")
 
 
 def test_what_makes_no_certificate_is_said_before_anybody_connects(

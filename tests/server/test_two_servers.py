@@ -124,7 +124,7 @@ def test_one_waits_there_for_what_ends_here(pair: Pair, there: httpx2.Client) ->
     job = here.queue.enqueue("mail.send", {"to": "b"})
     found: list[dict[str, Any]] = []
     waiting = threading.Thread(
-        target=lambda: found.append(there.get(f"/jobs/{job.id}", params={"wait": "30s"}).json())
+        target=lambda: found.append(there.get(f"/jobs/{job.id}", params={"wait": "60s"}).json())
     )
     waiting.start()
     here.ops.cancel(job.id)

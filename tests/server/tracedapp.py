@@ -44,7 +44,7 @@ def call_out(address: str) -> None:
         propagate.inject(headers)
         assert headers["traceparent"]
         request = urllib.request.Request(address, headers=headers)  # noqa: S310 - our own address
-        with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=120) as answer:  # noqa: S310
             answer.read()
 
 

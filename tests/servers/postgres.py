@@ -29,7 +29,7 @@ import psutil
 import psycopg
 import pytest
 
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 from windlass import connect
 
 _DEBIAN = Path("/usr/lib/postgresql")
@@ -96,12 +96,24 @@ class Cluster:
     def new_database(self, template: str = "template0") -> str:
         """The URL of a database of its own, empty or a copy of a template."""
         name = next(self._names)
-        self.run(f"create database {name} template {template}")
+        self._alone(f"create database {name} template {template}")
         return self.url(name)
 
     def drop_database(self, url: str) -> None:
         """Throw a database away, whoever is connected to it."""
-        self.run(f"drop database if exists {_name(url)} with (force)")
+        self._alone(f"drop database if exists {_name(url)} with (force)")
+
+    def _alone(self, statement: str) -> None:
+        """Run one for which nobody may be connected: who has been sent away takes a while on a busy machine,
+        and the server itself waits for no more than five seconds."""
+
+        def done() -> bool:
+            with contextlib.suppress(psycopg.errors.ObjectInUse):
+                self.run(statement)
+                return True
+            return False
+
+        until(done, f"nobody is in the way of: {statement}")
 
     def copy(self, fill: Callable[[str], None]) -> str:
         """The URL of a database like one that was filled once for everybody."""
@@ -114,7 +126,7 @@ class Cluster:
             if known.fetchone() is None:
                 url = self.new_database()
                 fill(url)
-                connection.execute(f"alter database {_name(url)} rename to {template}".encode())
+                self._alone(f"alter database {_name(url)} rename to {template}")
         return self.new_database(template)
 
     def keep(self, fill: Callable[[str], None], url: str) -> None:
@@ -183,6 +195,8 @@ class Server(Cluster):
     def kill(self) -> None:
         """End it as a loss of power does."""
         postmaster = psutil.Process(self.pid)
+        # So that it begins no more of them.
+        postmaster.suspend()
         others = postmaster.children()
         os.kill(postmaster.pid, signal.SIGKILL)
         self.stop()
@@ -278,7 +292,8 @@ def _started(folder: Path, major: int) -> Cluster | None:
         folder.mkdir()
     except FileExistsError:
         return None
-    server = Server(majors()[major], folder)
+    # Nobody cleans up behind the tests: who does so now and then has a transaction, and finds other plans.
+    server = Server(majors()[major], folder, autovacuum_naptime="20d")
     server.start()
     server.leave_to_others()
     (folder / _READY).touch()

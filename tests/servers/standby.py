@@ -39,14 +39,18 @@ def stop_at_once(server: postgres.Server) -> None:
 
 def freeze(server: postgres.Server) -> None:
     """Let all its processes stand still: connections stay open, and nobody answers."""
-    for process in processes(server):
-        process.send_signal(signal.SIGSTOP)
+    # First the one that begins the others.
+    psutil.Process(server.pid).suspend()
+    for process in processes(server)[1:]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.suspend()
 
 
 def thaw(server: postgres.Server) -> None:
     """Let them go on."""
     for process in reversed(processes(server)):
-        process.send_signal(signal.SIGCONT)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.resume()
 
 
 def processes(server: postgres.Server) -> list[psutil.Process]:

@@ -19,6 +19,7 @@ from sqlalchemy import orm
 from tests.servers import postgres
 from tests.surface import callers
 from tests.surface.callers import CALLERS, Caller
+from tests.waiting import PATIENCE
 from windlass import InvalidValue, JobType, KeyConflict, Queue
 from windlass.store.protocol import Filter
 
@@ -144,7 +145,9 @@ def test_a_known_key_finds_its_job_and_a_conflict_leaves_the_transaction_usable(
 def test_a_connection_to_another_database_is_refused_in_words(
     kind: str, scene: Scene, tmp_path: Path
 ) -> None:
-    with place(kind, tmp_path / "..") as url:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with place(kind, elsewhere) as url:
         other = Scene(url)
         other.queue.close()
 
@@ -157,7 +160,6 @@ def test_a_connection_to_another_database_is_refused_in_words(
         play(kind, other, story)
         assert other.users() == ["ann"]
     assert scene.jobs() == 0
-    Path(tmp_path / ".." / "jobs.db").unlink(missing_ok=True)
 
 
 def test_workers_of_this_process_are_woken_by_the_commit(kind: str, scene: Scene) -> None:
@@ -171,7 +173,7 @@ def test_workers_of_this_process_are_woken_by_the_commit(kind: str, scene: Scene
         woken.clear()
         await caller.enqueue(scene.send.options(connection=caller.connection), "ann")
         await caller.commit()
-        assert await asyncio.to_thread(woken.wait, 20)
+        assert await asyncio.to_thread(woken.wait, PATIENCE)
 
     play(kind, scene, story)
     scene.queue.wakeup.unsubscribe(woken.set)

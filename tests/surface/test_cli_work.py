@@ -228,7 +228,7 @@ def test_up_serves_the_http_api_and_says_where(windlass: Terminal, shop: str) ->
             [url] = re.findall(r"The HTTP API is at (\S+/api/v1), and described at \S+/docs", said)
             with httpx2.Client(base_url=url, timeout=PATIENCE, trust_env=False) as api:
                 job = api.post("/jobs", json={"type": "add", "payload": {"a": 1, "b": 2}}).json()
-                assert api.get(f"/jobs/{job['id']}?wait=30s").json()["result"] == 3
+                assert api.get(f"/jobs/{job['id']}?wait=60s").json()["result"] == 3
                 # Whoever listens on does not hold up the end.
                 with api.stream("GET", "/stream") as stream:
                     assert next(stream.iter_lines())

@@ -125,7 +125,7 @@ def nights(draw: st.DrawFn) -> tuple[str, datetime]:
     return tz, near + draw(st.integers(-36, 36)) * HOUR + timedelta(seconds=draw(st.integers(0, 3599)))
 
 
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=75)
 @given(cron=expressions, night=nights())
 @example(cron="* 2 * * *", night=(LORD_HOWE, utc("2026-04-04T10:00")))
 @example(cron="0 0 * * *", night=("Africa/Cairo", utc("2026-04-23T12:00")))
@@ -135,7 +135,7 @@ def test_fire_times_are_what_the_rules_say(cron: str, night: tuple[str, datetime
     assert fires(cron, tz, start, end) == fire_times(cron, tz, start, end)
 
 
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=75)
 @given(cron=expressions, night=nights(), later=st.integers(0, 40 * 3600))
 def test_whoever_asks_later_finds_the_same_fire_times(
     cron: str, night: tuple[str, datetime], later: int
@@ -207,7 +207,7 @@ def test_catching_up_with_all_in_parts() -> None:
     assert planned(timing, "2026-01-01T04:00", now, most=3) == (["04:00", "05:00"], False, "01 06:00")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(cron=expressions, night=nights(), away=st.integers(0, 20 * 86_400))
 def test_the_last_fire_time_is_the_last_one(cron: str, night: tuple[str, datetime], away: int) -> None:
     tz, start = night

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
+
+import pytest
 
 from tests.waiting import PATIENCE, until
 from windlass.clock import ManualClock, uuid7
@@ -142,6 +145,14 @@ class Still:
 
     def _asked_to_drain(self) -> None:
         self.drains += 1
+
+
+@contextlib.contextmanager
+def impatient(still: Still) -> Iterator[None]:
+    """Who waits for the store is told at once that it is locked, as long as a block lasts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(still.store._writer, "_patience", 0.1)  # type: ignore[attr-defined] # noqa: SLF001
+        yield
 
 
 def claim_ahead(parts: Parts, job_type: str, now: float) -> None:

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.worker.scene import Still, claim_ahead
-from windlass import connect
+from tests.worker.scene import Still, claim_ahead, impatient
 from windlass.clock import ManualClock
 from windlass.errors import StoreBusy
 from windlass.job import Job, JobState
@@ -230,11 +229,7 @@ def test_a_claim_whose_answer_was_lost_is_looked_for_at_once_and_then_ever_less_
     assert looks[-1] >= 20, "so long a claim may still be written"
 
 
-def test_after_a_failed_claim_unknown_leases_in_our_name_are_given_back(tmp_path: Path) -> None:
-    path = tmp_path / "impatient.db"
-    clock = ManualClock()
-    opened = connect.open(f"sqlite:///{path}", clock=clock, patience=0.1)
-    still = Still(opened, clock)
+def test_after_a_failed_claim_unknown_leases_in_our_name_are_given_back(still: Still, path: Path) -> None:
     still.build(threads=3)
     known, lost, _ = still.put(3)
     still.parts.pools[0].slots = 1
@@ -245,7 +240,7 @@ def test_after_a_failed_claim_unknown_leases_in_our_name_are_given_back(tmp_path
     still.parts.pools[0].slots = 3
     blocker = sqlite3.connect(path, isolation_level=None)
     blocker.execute("begin immediate")
-    with pytest.raises(StoreBusy):
+    with impatient(still), pytest.raises(StoreBusy):
         still.parts.claimer.tick()
     blocker.execute("rollback")
     blocker.close()
@@ -255,5 +250,3 @@ def test_after_a_failed_claim_unknown_leases_in_our_name_are_given_back(tmp_path
     assert still.job(known).claims == 1
     assert still.job(lost).claims == 2
     still.finish()
-    still.close()
-    opened.close()

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.servers.ports import free_port
 from tests.waiting import PATIENCE, until
 from tests.worker.scene import Still, claim_ahead
 from windlass import Context, connect
@@ -76,8 +77,7 @@ def test_f06b_a_dependency_that_is_down_costs_its_own_type_attempts_with_backoff
     queue: Queue,
 ) -> None:
     """What the worker does for it; that a breaker stops the attempts is the store's, and tested there."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = int(server.getsockname()[1])
+    port = free_port()
 
     @queue.job(max_attempts=5, retry=Retry(base=3600, cap=3600, jitter=0))
     def ask() -> None:

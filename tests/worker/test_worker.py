@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -113,10 +114,12 @@ def test_what_does_not_finish_in_its_grace_is_stopped_and_given_back_at_once(
     mark = tmp_path / "mark"
     name, payload = {"command": ("shell", {"command": f"touch {mark}; sleep 100"})}.get(kind, (kind, {}))
     handle = queue.enqueue(name, payload)
-    worker = a_worker(queue, shell=True)  # noqa: S604 - one of the kinds is a command
+    # Those who are told end at once; the rest is time for a machine that stalls.
+    patient = {"grace": timedelta(0), "exit_after": timedelta(seconds=PATIENCE)}
+    worker = a_worker(queue, shell=True, **patient)  # noqa: S604 - one of the kinds is a command
     worker.start()
     until(lambda: entered.is_set() or mark.exists(), "it begins")
-    worker.stop(grace=WorkerConfig().grace * 0)
+    worker.stop()
     job = handle.get()
     assert (job.state, job.attempts, job.interruptions) == (JobState.PENDING, 0, 1)
     [attempt] = job.history
