@@ -83,8 +83,9 @@ def test_leaving_unknown_or_dead_changes_nothing(store: Store) -> None:
 def test_a_beat_moves_and_carries_the_vitals(store: Store, other: Store, clock: ManualClock) -> None:
     store.join(a_worker("w"))
     clock.advance(2)
-    counts = {"busy": 1, "held": 2, "done": 3, "failed": 4, "late": 5}
-    vitals = Vitals(state="draining", deaf=True, resident_bytes=2**33, **counts)
+    vitals = Vitals(
+        state="draining", busy=1, held=2, done=3, failed=4, late=5, deaf=True, resident_bytes=2**33
+    )
     assert store.beat("w", vitals)
     [worker] = other.workers()
     assert (worker.beat, worker.beat_at) == (1, store.now())

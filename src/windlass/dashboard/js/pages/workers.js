@@ -18,6 +18,7 @@ export default function workers(context) {
       el.h1("Workers", context.name && [" · ", context.name]),
       context.name ? el.p(el.a({ href: "#/workers" }, "All workers")) : el.p({ class: "muted" }, summary(all)),
       here.length ? list("Workers, newest first", here, look) : empty(gone.length ? "No worker is running" : "No worker has been here yet", "windlass worker start"),
+      pools(shown),
       panel("Running jobs", running(jobs.filter((job) => shown.some((each) => each.id === job.worker)), all)),
       gone.length > 0 && el.details({ class: "panel" }, el.summary(`${plural(gone.length, "worker")} stopped lately`), list("Workers that stopped", gone, look)),
     );
@@ -55,6 +56,31 @@ function list(caption, all, look) {
     ].filter(Boolean),
     all,
   );
+}
+
+// How full each pool is, over all workers that have it; one alone says no more than the workers do.
+function pools(all) {
+  const found = {};
+  for (const { pools: own } of all.filter((each) => each.alive)) {
+    for (const [name, { slots, busy, held }] of Object.entries(own)) {
+      const pool = (found[name] ??= { name, workers: 0, slots: 0, busy: 0, held: 0 });
+      pool.workers += 1;
+      pool.slots += slots;
+      pool.busy += busy;
+      pool.held += held;
+    }
+  }
+  const rows = Object.values(found).sort((a, b) => (a.name < b.name ? -1 : 1));
+  return rows.length > 1 && panel("Pools", table(
+    "Pools",
+    [
+      { name: "Pool", cell: (each) => [each.name, each.held > 0 && badge(`${each.held} held`, "warn")] },
+      { name: "Workers", class: "number", cell: (each) => number(each.workers) },
+      { name: "Busy", cell: (each) => gauge(each.busy / each.slots, `${each.busy} of ${each.slots} slots busy`) },
+      { name: "Slots", class: "number", cell: (each) => `${number(each.busy)} / ${number(each.slots)}` },
+    ],
+    rows,
+  ));
 }
 
 function drain(each, then) {
