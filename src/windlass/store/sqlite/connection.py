@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from windlass.errors import StoreBusy, StoreError, StoreMismatch, StoreUnavailable
+from windlass.store import statements as texts
 from windlass.store.sqlite import seal
 from windlass.store.sqlite.library import sqlite3
 from windlass.store.transaction import Unstorable
@@ -22,6 +25,7 @@ MEMORY = ":memory:"
 LONGEST_LOG = 64 * 1024 * 1024
 
 _MARK = "/*where*/"
+_ROW_MARK = "/*row*/"
 
 _DATA_ERRORS = (
     sqlite3.IntegrityError,
@@ -147,6 +151,10 @@ class SqliteTx:
     def change(self, statement: str, /, **values: object) -> int:
         return self._run(self._statements[statement], values).rowcount
 
+    def insert(self, statement: str, rows: Sequence[tuple[object, ...]]) -> int:
+        values = [value for row in rows for value in row]
+        return self._run(_repeated(self._statements[statement], len(rows)), values).rowcount
+
     def search(self, statements: Sequence[str], clauses: str, values: Mapping[str, object]) -> Sequence[Row]:
         found = self._together(statements, clauses)
         return self._run(f"{found} order by seq desc limit :limit", values).fetchall()
@@ -190,13 +198,29 @@ class SqliteTx:
             raise
         self._connection.execute("release part")
 
-    def _run(self, text: str, values: Mapping[str, Any]) -> sqlite3.Cursor:
+    def _run(self, text: str, values: Mapping[str, Any] | Sequence[object]) -> sqlite3.Cursor:
         try:
             return self._connection.execute(text, values)
         except _DATA_ERRORS as error:
             if sealed := seal.refusal(self._connection, error):
                 raise sealed from error
             raise Unstorable(str(error)) from error
+
+
+@lru_cache(maxsize=64)
+def _repeated(text: str, times: int) -> str:
+    """A statement with the row between its marks so many times, and the rows' values by number."""
+    head, row, tail = text.split(_ROW_MARK)
+    numbered, names = texts.numbered(row)
+    rows = [_shifted(numbered, row * len(names)) for row in range(times)]
+    return head + ", ".join(rows) + tail
+
+
+def _shifted(row: str, by: int) -> str:
+    return _NUMBER.sub(lambda found: f"?{int(found[1]) + by}", row)
+
+
+_NUMBER = re.compile(r"\$(\d+)")
 
 
 def _dicts(found: list[sqlite3.Row]) -> list[Row]:

@@ -11,7 +11,7 @@ from windlass.store.sqlite.connection import MEMORY, SqliteTx, explain
 from windlass.store.sqlite.library import has_wal_reset_bug, sqlite3
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from windlass.clock import Clock
     from windlass.store.bridge import Bridge
@@ -48,7 +48,7 @@ class AsyncGuest:
     def text_factory(self, factory: Any) -> None:
         self._connection.text_factory = factory
 
-    def execute(self, text: str, values: Mapping[str, object] | tuple[()] = ()) -> _Answer:
+    def execute(self, text: str, values: Mapping[str, object] | Sequence[object] = ()) -> _Answer:
         async def run() -> _Answer:
             async with self._connection.execute(text, values) as cursor:
                 return _Answer(list(await cursor.fetchall()), cursor.rowcount)

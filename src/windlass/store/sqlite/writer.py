@@ -83,6 +83,9 @@ class _Operation:
 
     def wait(self, seconds: float) -> bool:
         """Whether it is done within so many seconds. Looks now and then: who should wake us may be struck."""
+        # Most are done at the first look, and every step more is one that all of a group have to wait for.
+        if self.done.acquire(timeout=min(_LOOK_SECONDS, seconds)):
+            return True
         until = monotonic() + seconds
         while not self.done.acquire(timeout=max(0.0, min(_LOOK_SECONDS, until - monotonic()))):
             if self.ended:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import TYPE_CHECKING
 
 from windlass.clock import END_OF_TIME, span, to_micros
@@ -14,14 +15,18 @@ from windlass.store.verbs import chaining, unique
 from windlass.store.verbs.operating import get_by_id
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from windlass.store.transaction import Tx
+    from windlass.store.transaction import Row, Tx
+
+    _Row = tuple[object, ...]
 
 
 # So few are written faster one by one; and so many at once, that nobody needs much memory for them.
 _FEWEST_TOGETHER = 3
 _STRETCH = 100
+# Of as many rows, or fewer than the smaller one: each number is a statement of its own.
+_ROWS = (100, 10)
 
 
 def enqueue(tx: Tx, jobs: Sequence[NewJob]) -> list[Enqueued]:
@@ -93,9 +98,11 @@ class _Known(Exception):
 
 
 def _insert_together(tx: Tx, jobs: Sequence[NewJob], times: Sequence[int]) -> None:
-    now = tx.now
+    now, highest = tx.now, tx.row("highest_seq")
     values = [
         (
+            seq,
+            now,
             new.id,
             new.type,
             new.priority,
@@ -108,13 +115,27 @@ def _insert_together(tx: Tx, jobs: Sequence[NewJob], times: Sequence[int]) -> No
             new.max_attempts,
             run_at,
         )
-        for new, run_at in zip(jobs, times, strict=True)
+        for seq, new, run_at in zip(count(_after(highest)), jobs, times, strict=False)
     ]
-    if tx.change("enqueue_together", jobs=rows.json_text(values), now=now) < len(jobs):
+    if sum(tx.insert("enqueue_together", some) for some in _in_rows(values)) < len(jobs):
         raise _Known
     repeatable = [new.id for new in jobs if not new.fresh]
     if repeatable and tx.row("any_ended", ids=rows.json_text(repeatable)) is not None:
         raise _Known
+
+
+def _after(highest: Row | None) -> int:
+    return 1 + ((highest["seq"] if highest else None) or 0)
+
+
+def _in_rows(values: Sequence[_Row]) -> Iterator[Sequence[_Row]]:
+    """As many at a time as there are statements for."""
+    start = 0
+    while start < len(values):
+        left = len(values) - start
+        step = next((rows for rows in _ROWS if rows <= left), left)
+        yield values[start : start + step]
+        start += step
 
 
 def _enqueue_one(tx: Tx, new: NewJob) -> Enqueued:
