@@ -163,8 +163,8 @@ def _delays(
             unit="ms",
             median=cuts[percent - 1],
             rounds=[],
-            share_of=other and other.name,
-            share=other and cuts[percent - 1] / other.median,
+            share_of=None if other is None else other.name,
+            share=None if other is None else cuts[percent - 1] / other.median,
             aim=aim,
         )
         for percent, aim, other in zip((50, 99), aims, beside or (None, None), strict=True)
