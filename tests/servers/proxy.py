@@ -242,18 +242,23 @@ class _Talk:
 
     def _to_client(self) -> None:
         reader = _Reader(self._server)
+        held = b""
         while True:
             kind, body = reader.message()
+            message = kind + struct.pack("!i", len(body) + 4) + body
             point = self._point
             if point is not None and point.where is Where.COMMITTED:
-                # All of this answer is lost; its last message says that the transaction is over.
+                # All of this answer is lost if its last message says that the transaction is over.
+                held += message
                 if (kind, body) == (b"Z", b"I"):
                     self._stand(point)
                     return
-                continue
+                if kind != b"Z":
+                    continue
+                message, held = held, b""
             if kind == b"Z" and self._proxy.delay:
                 threading.Event().wait(self._proxy.delay)
-            self._pass(self._client, kind + struct.pack("!i", len(body) + 4) + body)
+            self._pass(self._client, message)
 
     def _note(self, kind: bytes, body: bytes) -> None:
         """Learn statements by their names, and see when one is used that is to fail."""

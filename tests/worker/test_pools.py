@@ -171,8 +171,11 @@ def test_whom_memory_is_kept_for_is_asked_for_before_all_others(still: Still) ->
     parts = still.build(memory=2**30)
     [pool] = [each for each in parts.pools if each.shares_memory]
     assert pool.budget is not None
+    # The first look at who waits is over.
+    parts.claimer.tick()
     [light], [big] = (still.put(1, name, payload={"a": 1, "b": 2}) for name in ("light", "big"))
     pool.budget.keep("big", 2**30)
+    parts.claimer.hint()
     parts.claimer.tick()
     assert (still.job(big).claims, still.job(light).claims) == (1, 0)
     assert pool.budget.kept == ""

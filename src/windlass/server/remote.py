@@ -46,16 +46,16 @@ class Remote:
         if met is not None:
             return met
         with self._joining:
-            # Two requests of a new worker may come at one moment: it has one row all the same.
-            while (met := self.beat(store, who, name, None)) is None:
-                self._join(store, who, name, types, slots, host)
-            return met
+            # Two requests of a new worker may come at one moment, also to two servers: it has one row all the
+            # same. Who sees the same rows enters the same one next, and who comes later meets it.
+            while True:
+                rows = _rows(store, who, name)
+                met = self._meet(store, who, name, rows, None)
+                if met is not None:
+                    return met
+                self._join(store, f"{_prefix(who, name)}{_next_number(rows)}", types, slots, host)
 
-    def _join(
-        self, store: Store, who: Identity, name: str, types: Sequence[str], slots: int, host: str
-    ) -> None:
-        """Enter the row that comes next; another server that does so at this moment enters the same."""
-        row = f"{_prefix(who, name)}{_next_number(store, _prefix(who, name))}"
+    def _join(self, store: Store, row: str, types: Sequence[str], slots: int, host: str) -> None:
         # No boot, no process: only its silence tells that it is gone.
         store.join(
             WorkerInfo(
@@ -77,12 +77,15 @@ class Remote:
             known = self._rows.get((who.name, name))
         if known is not None and self._alive(store, known, busy):
             return self._remember(who, name, known)
-        prefix = _prefix(who, name)
-        for worker in store.workers():
-            # Another server may have met it.
-            met = worker.id.startswith(prefix) and worker.state in _LIVING
-            if met and self._alive(store, worker.id, busy):
-                return self._remember(who, name, worker.id)
+        # Another server may have met it.
+        return self._meet(store, who, name, _rows(store, who, name), busy)
+
+    def _meet(
+        self, store: Store, who: Identity, name: str, rows: Sequence[WorkerInfo], busy: int | None
+    ) -> str | None:
+        for row in rows:
+            if row.state in _LIVING and self._alive(store, row.id, busy):
+                return self._remember(who, name, row.id)
         return None
 
     def _alive(self, store: Store, row: str, busy: int | None) -> bool:
@@ -142,9 +145,14 @@ def _prefix(who: Identity, name: str) -> str:
     return f"{who.name}~{name}~"
 
 
-def _next_number(store: Store, prefix: str) -> int:
-    """Higher than that of any row that the worker has had, as long as its row is kept."""
-    had = (worker.id.removeprefix(prefix) for worker in store.workers() if worker.id.startswith(prefix))
+def _rows(store: Store, who: Identity, name: str) -> list[WorkerInfo]:
+    """Those that the worker has and has had, the newest first, as long as they are kept."""
+    return [worker for worker in store.workers() if worker.id.startswith(_prefix(who, name))]
+
+
+def _next_number(rows: Sequence[WorkerInfo]) -> int:
+    """Higher than that of any row that the worker has had."""
+    had = (row.id.rpartition("~")[2] for row in rows)
     return max((int(number) for number in had if number.isdecimal()), default=0) + 1
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from windlass.store.protocol import Settlement
 
 _UNSTORABLE = (Unstorable, UnicodeError, msgspec.MsgspecError)
-# Stands in a history where the server puts its own time: as a whole value, for it may be a word of any message.
+# Stands in a history where the server puts its own time; as a whole value, since messages may name it, too.
 _NOW = datetime(1, 1, 1, tzinfo=UTC)
 _TRIES = 200
 _PAUSE_SECONDS = 0.01

@@ -108,16 +108,16 @@ def replay(tx: Tx, job_id: str, asked: Asked, edit: Edit | None) -> Acted:
         raise WrongState(job.id, "replay", job.state.value, "dead and waiting")
     _retake_name(tx, job)
     _wait_no_more(tx, job)
-    asked = edit or Edit()
-    run_at = max(to_micros(asked.run_at), tx.now) if asked.run_at else tx.now
+    anew = edit or Edit()
+    run_at = max(to_micros(anew.run_at), tx.now) if anew.run_at else tx.now
     tx.change(
         "replay",
         seq=job.seq,
         due=int(run_at <= tx.now),
         run_at=run_at,
-        priority=asked.priority,
-        payload=asked.payload.decode() if asked.payload is not None else None,
-        schema_version=asked.schema_version,
+        priority=anew.priority,
+        payload=anew.payload.decode() if anew.payload is not None else None,
+        schema_version=anew.schema_version,
         changes=_changed(tx, job, "replay", asked, edit),
         now=tx.now,
     )
@@ -226,12 +226,12 @@ def _wait_no_more(tx: Tx, job: Job) -> None:
 
 
 def _with_time(edit: Edit | None, now: int) -> Edit:
-    asked = edit or Edit()
+    anew = edit or Edit()
     return Edit(
-        priority=asked.priority,
-        run_at=asked.run_at or from_micros(now),
-        payload=asked.payload,
-        schema_version=asked.schema_version,
+        priority=anew.priority,
+        run_at=anew.run_at or from_micros(now),
+        payload=anew.payload,
+        schema_version=anew.schema_version,
     )
 
 
