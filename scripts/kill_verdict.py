@@ -43,12 +43,18 @@ class Log:
     def __init__(self, path: Path) -> None:
         path.touch()
         self._file = path.open()
+        # Of a line that is being written.
+        self._half = ""
         self._open: dict[tuple[str, int, int], float] = {}
         self._closed: list[Execution] = []
 
     def read(self) -> None:
         """Take in what was written since the last look."""
-        for line in self._file:
+        for text in self._file:
+            line, self._half = self._half + text, ""
+            if not line.endswith("\n"):
+                self._half = line
+                return
             at, event, job, attempt, pid = line.split()
             run = (job, int(attempt), int(pid))
             if event == "start":

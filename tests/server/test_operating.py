@@ -352,7 +352,8 @@ def test_whoever_follows_and_hangs_up_is_forgotten(house: House, monkeypatch: py
 
 def test_a_slow_action_holds_up_nobody_and_ends_with_its_caller_or_the_server(store_url: str) -> None:
     with shop(store_url) as queue:
-        jobs = [queue.enqueue("add", {"a": n}) for n in range(20)]
+        # More than there are callers, each of whom cancels one before it rests.
+        jobs = [queue.enqueue("add", {"a": n}) for n in range(40)]
         with serving(queue) as house, ThreadPoolExecutor(20) as threads:
             slow = {"action": "cancel", "filter": {"type": ["add"]}, "rate": 0.01}
             asked = [threads.submit(house.caller().post, "/jobs/actions", json=slow) for _ in range(20)]
@@ -360,4 +361,4 @@ def test_a_slow_action_holds_up_nobody_and_ends_with_its_caller_or_the_server(st
             assert house.caller().get("/jobs").status_code == 200
             house.stop()
             assert {answer.result(PATIENCE).status_code for answer in asked} == {503}
-        assert sum(job.state is JobState.CANCELLED for job in jobs) < 20
+        assert sum(job.state is JobState.CANCELLED for job in jobs) < 40

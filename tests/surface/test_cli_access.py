@@ -18,7 +18,7 @@ def test_a_key_is_shown_once_and_listed_without_its_secret(windlass: Terminal) -
     listed = windlass.ok("keys", "list").out
     assert "billing" in listed
     assert "50/s" in listed
-    assert secret.rpartition("_")[2] not in listed + windlass.ok("keys", "list", "--json").out
+    assert secret.split("_", 2)[2] not in listed + windlass.ok("keys", "list", "--json").out
     assert windlass.ok("keys", "revoke", found[1]).out == f"{found[1]}: revoked\n"
     assert "revoked" in windlass.ok("keys", "list").out
 

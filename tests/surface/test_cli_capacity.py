@@ -127,7 +127,7 @@ def test_a_plan_from_what_the_store_has_seen(windlass: Terminal, shop: Queue) ->
         for number in range(36):
             shop.enqueue("good", {"name": f"{number}.txt"})
         for job in windlass.jobs("--db", "sqlite:///jobs.db"):
-            shop.wait(job["id"], 20)
+            shop.wait(job["id"], PATIENCE)
         worker.parts.ledger.tick()
     shop.store.take_sample(timedelta(0))
     found = windlass.ok("plan", "--db", "sqlite:///jobs.db", "--json").json
