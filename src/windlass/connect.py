@@ -35,7 +35,7 @@ PATIENCE = 30.0
 _HTTP = ("http://", "https://")
 _POSTGRES = ("postgresql://", "postgres://")
 _ALLOWED = (
-    "a path, sqlite:///relative.db, sqlite:////absolute/path.db, sqlite:///:memory: "
+    "a path, sqlite:///relative.db, sqlite:////absolute/path.db, sqlite:///:memory:, "
     "postgresql://user@host/database, or https://host for a server"
 )
 

@@ -24,7 +24,16 @@ from windlass.checks import (
 )
 from windlass.duration import Duration, parse_duration
 from windlass.errors import InvalidPayload, InvalidValue
-from windlass.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_PRIORITY, REFERENCE, Job, TypeInfo
+from windlass.job import (
+    DEFAULT_MAX_ATTEMPTS,
+    DEFAULT_PRIORITY,
+    DEFAULT_TIMEOUT,
+    LONGEST_TIMEOUT,
+    REFERENCE,
+    SHORTEST_TIMEOUT,
+    Job,
+    TypeInfo,
+)
 from windlass.origin import Origin, origin_of
 from windlass.outcome import RULES, Policy, Rule
 from windlass.payload import Ring, Signature, Upgrades, encode
@@ -40,7 +49,6 @@ Executor = Literal["thread", "loop", "process"]
 WhenUnsure = Literal["run", "stop"]
 Rules = Mapping[type[BaseException], Rule]
 
-DEFAULT_TIMEOUT = timedelta(seconds=300)
 SHELL = "shell"
 
 
@@ -346,7 +354,7 @@ def _cpu_time(options: Options, kind: Kind) -> timedelta | None:
         return None
     _check_can_be_limited("cpu_time", options.cpu_time, kind)
     span = parse_duration(options.cpu_time, "cpu_time")
-    if not timedelta(0) < span <= _LONGEST_TIMEOUT:
+    if not timedelta(0) < span <= LONGEST_TIMEOUT:
         raise InvalidValue("cpu_time", options.cpu_time, "more than 0 and at most 7d")
     return span
 
@@ -359,7 +367,7 @@ def _check_can_be_limited(field: str, value: object, kind: Kind) -> None:
 
 def _timeout(value: Duration | None) -> timedelta:
     timeout = DEFAULT_TIMEOUT if value is None else parse_duration(value, "timeout")
-    if not _SHORTEST_TIMEOUT <= timeout <= _LONGEST_TIMEOUT:
+    if not SHORTEST_TIMEOUT <= timeout <= LONGEST_TIMEOUT:
         raise InvalidValue("timeout", value, "between 1ms and 7d")
     return timeout
 
@@ -393,5 +401,3 @@ def _place(function: Callable[..., Any]) -> str:
 
 _HIGHEST_VERSION = 2**31 - 1
 _LEAST_MEMORY = 16 * 2**20
-_SHORTEST_TIMEOUT = timedelta(milliseconds=1)
-_LONGEST_TIMEOUT = timedelta(days=7)

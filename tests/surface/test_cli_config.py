@@ -41,6 +41,15 @@ def test_every_effective_value_is_shown_with_its_source(
     assert "worker.poll" in table
 
 
+def test_values_are_shown_with_what_they_count(windlass: Terminal) -> None:
+    windlass.ok("config", "set", "mail.breaker.share", "0.5")
+    lines = [" ".join(line.split()) for line in windlass.ok("config", "get").out.splitlines()]
+    assert "mail.breaker.share 0.5 stored the store" in lines
+    assert "low_share 0 default" in lines
+    assert "retry.base 30s default" in lines
+    assert "worker.child_growth 256 MB default" in lines
+
+
 def test_a_setting_holds_until_it_is_set_again_or_reset(windlass: Terminal) -> None:
     windlass.ok("config", "set", "mail.timeout", "10m")
     assert _value(windlass, "mail.timeout") == ("10m", "stored", "the store")

@@ -48,9 +48,19 @@ class Group(click.Group):
         _write_options(self, ctx, formatter)
         self.format_commands(ctx, formatter)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Each with its whole first sentence: half of one tells a newcomer nothing."""
+        commands = [self.commands[name] for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(each.name or "", each.get_short_help_str(_SENTENCE)) for each in commands])
+
     def format_epilog(self, _: click.Context, formatter: click.HelpFormatter) -> None:
         """The examples."""
         _write_examples(self.examples, formatter)
+
+
+# Longer than any first sentence.
+_SENTENCE = 200
 
 
 class _SharedOption(click.Option):

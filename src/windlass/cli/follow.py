@@ -23,7 +23,7 @@ def follow(handle: JobHandle) -> None:
     # A key that may only produce is not told who works.
     with suppress(Refused):
         if not any(worker.alive for worker in ops.workers()):
-            _say("no worker is running: start one with windlass worker start")
+            _say("no worker is running: start one with windlass worker start, in another terminal")
     job = _to_the_end(handle, ops)
     if here.json:
         click.echo(encode({**job_document(job, ops.now()), "created": handle.created}))

@@ -59,7 +59,7 @@ MODULES = (
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     examples="""
-        windlass up                                       a worker with demo jobs, to look around
+        windlass up                                       demo jobs and the dashboard, to look around
         windlass run --wait -- echo hello                 a command as a job
         windlass worker start myapp:queue                 run the jobs of your application
         windlass enqueue send_email '{"to": "a@b.c"}'     put a job into the queue
@@ -69,7 +69,7 @@ MODULES = (
 @click.version_option(version("windlass"), message="windlass %(version)s")
 @click.pass_context
 def cli(ctx: click.Context) -> None:
-    """Windlass: background jobs on one SQLite file. No accepted job is ever lost."""
+    """Windlass: background jobs on one SQLite file, or on PostgreSQL. No accepted job is ever lost."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 

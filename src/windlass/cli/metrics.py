@@ -159,7 +159,9 @@ def _tell(report: AlertReport) -> None:
     rows = [_row(each, report, fires=each in firing) for each in ordered]
     click.echo("\n".join(screen.table(("STATE", "SEVERITY", "SINCE", "ALERT", "WHAT IS WRONG"), rows)))
     if not report.watched:
-        click.echo("no server has been looking: whatever holds counts, however short it has", err=True)
+        click.echo(
+            "no server has been looking: what holds now is taken to have held for long enough", err=True
+        )
 
 
 def _row(each: Firing, report: AlertReport, *, fires: bool) -> list[Cell | str | int]:

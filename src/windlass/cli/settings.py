@@ -17,6 +17,7 @@ from windlass.ops import Ops
 from windlass.ops.document import encode
 from windlass.ops.flow import owners
 from windlass.settings import KEY, split
+from windlass.size import told_size
 
 
 @click.group(
@@ -55,7 +56,9 @@ def get(name: str | None) -> None:
     if here.json:
         click.echo(encode({"values": values}))
         return
-    rows = [[each["name"], _text(each["value"]), each["source"], each["where"]] for each in values]
+    rows = [
+        [each["name"], _text(each["name"], each["value"]), each["source"], each["where"]] for each in values
+    ]
     click.echo("\n".join(here.screen.table(("NAME", "VALUE", "SOURCE", "WHERE"), rows)))
 
 
@@ -177,14 +180,17 @@ def _plain(value: Any) -> Any:
     return duration(value) if isinstance(value, timedelta) else value
 
 
-def _text(value: Any) -> str:
+def _text(name: str, value: Any) -> str:
+    """As it would be set. A number alone does not tell what it counts: bytes, seconds or a share."""
     if value is None or value == ():
         return "-"
     if isinstance(value, bool):
         return str(value).lower()
+    if name in _SIZES:
+        return told_size(value)
     if isinstance(value, float):
-        return duration(timedelta(seconds=value))
-    return ",".join(_text(each) for each in value) if isinstance(value, tuple) else str(value)
+        return f"{value:g}" if name.endswith(_SHARES) else duration(timedelta(seconds=value))
+    return ",".join(_text(name, each) for each in value) if isinstance(value, tuple) else str(value)
 
 
 def _as_it_is(value: Any) -> Any:
@@ -199,6 +205,8 @@ def _counted(keys: tuple[str, ...]) -> str:
     return f"{len(keys)} keys, not shown" if keys else ""
 
 
+_SIZES = frozenset({"worker.memory", "worker.child_growth"})
+_SHARES = ("breaker.share", "low_share")
 # Values that hold secrets, and how they may be shown.
 _SAFE: dict[str, Callable[[Any], Any]] = {
     "database_url": without_password,

@@ -28,18 +28,21 @@ log = logging.getLogger("windlass.up")
 @click.command(
     cls=Command,
     examples="""
-        windlass up                      demo jobs, to look around
+        windlass up                      demo jobs and the dashboard, to look around
         windlass up myapp:queue          the jobs of your application
-        windlass up --port 9000          with the HTTP API there, in place of 8080
+        windlass up --port 9000          with the dashboard there, in place of 8080
         windlass status                  in another terminal
     """,
 )
 @click.argument("app", required=False, metavar="[APP]")
 @worker_options
 @click.option(
-    "--port", type=int, metavar="PORT", help=f"Of the HTTP API.  [{PORT}, or any other if that is taken]"
+    "--port",
+    type=int,
+    metavar="PORT",
+    help=f"Of the dashboard and the HTTP API.  [{PORT}, or any other if that is taken]",
 )
-@click.option("--no-server", is_flag=True, help="Without the HTTP API.")
+@click.option("--no-server", is_flag=True, help="Without the dashboard and the HTTP API.")
 def up(
     app: str | None,
     *,
@@ -51,7 +54,7 @@ def up(
     port: int | None,
     no_server: bool,
 ) -> None:
-    """Start everything in one process: a worker, which fires schedules, the HTTP API, and demo jobs.
+    """Start everything in one process: a worker, which fires schedules, dashboard, HTTP API, demo jobs.
 
     With an APP its own jobs are run in place of the demo's. The API is for this machine: `windlass serve` is
     for others. Ctrl-C stops it cleanly.
@@ -112,7 +115,9 @@ class Everything:
         if self._serves:
             try:
                 self._server, url = serve_beside(queue, self._port)
-                said = f"The HTTP API is at {url}/api/v1, and described at {url}/docs; the dashboard: {url}"
+                said = (
+                    f"The dashboard is at {url}\nThe HTTP API is at {url}/api/v1, and described at {url}/docs"
+                )
             except Refused as missing:
                 if self._port is not None:
                     raise
