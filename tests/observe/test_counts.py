@@ -192,15 +192,15 @@ def _alive(tables: Tables) -> list[Any]:
     return [each for each in living if tables.seconds_since(each["beat_at"]) <= 10]
 
 
-def _pools(tables: Tables) -> list[tuple[str, list[int]]]:
+def _pools(tables: Tables) -> list[tuple[str, dict[str, int]]]:
     return [pool for row in _alive(tables) for pool in json.loads(row["pools"]).items()]
 
 
 def _pool_slots(tables: Tables, _: Story) -> Values:
     found: Counter[tuple[str, ...]] = Counter()
     for name, counts in _pools(tables):
-        for state, count in zip(("all", "busy", "held"), counts, strict=True):
-            found[name, state] += count
+        for state, of in (("all", "slots"), ("busy", "busy"), ("held", "held")):
+            found[name, state] += counts[of]
     return found
 
 

@@ -115,10 +115,7 @@ def worker_document(each: WorkerHealth) -> dict[str, Any]:
         "late": info.late,
         "deaf": info.deaf,
         "resident_bytes": info.resident_bytes,
-        "pools": {
-            name: {"slots": pool.slots, "busy": pool.busy, "held": pool.held}
-            for name, pool in info.pools.items()
-        },
+        "pools": {name: structs.asdict(pool) for name, pool in info.pools.items()},
     }
 
 

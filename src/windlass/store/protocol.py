@@ -163,7 +163,7 @@ NEWEST_VERSION = 2**31 - 1
 # --- the fleet ----------------------------------------------------------------------------------
 
 
-class PoolInfo(msgspec.Struct, frozen=True, array_like=True):
+class PoolInfo(msgspec.Struct, frozen=True):
     """A pool of a worker: its slots, and how many of them are taken."""
 
     slots: int
