@@ -33,7 +33,7 @@ from tests.conformance.scene import (
 )
 from tests.conformance.server import MAJOR, run, store, url
 from tests.servers import pgbouncer, postgres
-from tests.waiting import PATIENCE, WHOLE_RUN
+from tests.waiting import PATIENCE, WHOLE_RUN, until
 from windlass import connect
 from windlass.errors import InvalidValue, StoreMismatch, StoreUnavailable
 from windlass.job import JobState
@@ -259,6 +259,26 @@ def test_a_turn_that_is_never_passed_on_holds_nobody_up_for_long(url: str) -> No
         assert len(take(store, 200)) == 100
         [(free,)] = frozen.execute(f"select pg_try_advisory_lock({turn})".encode())
         assert free
+
+
+def test_who_waits_for_a_turn_claims_when_it_is_passed_on(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("windlass.store.postgres.claim._TURN_PATIENCE", f"{PATIENCE:.0f}s")
+    turn = f"hashtextextended('windlass.claim {','.join(sorted(TYPES))}', 0)"
+    waiting = (
+        "select pid from pg_stat_activity where datname = current_database() and wait_event = 'advisory'"
+    )
+    store = PostgresStore(url)
+    with closing(store), psycopg.connect(url, autocommit=True) as other, ThreadPoolExecutor(1) as thread:
+        store.enqueue([a_job() for _ in range(400)])
+        assert len(take(store, 100)) == 100
+        other.execute(f"select pg_advisory_lock({turn})".encode())
+        claim = thread.submit(take, store, 200)
+        until(lambda: run(url, waiting))
+        other.execute(
+            b"delete from windlass.jobs where seq in (select seq from windlass.jobs where due = 1 limit 150)"
+        )
+        other.execute(f"select pg_advisory_unlock({turn})".encode())
+        assert len(claim.result(PATIENCE)) == 150
 
 
 def test_who_finds_a_limit_locked_waits_for_nothing_and_asks_again_soon(

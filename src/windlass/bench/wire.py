@@ -31,7 +31,7 @@ class Wire:
             begin(connection, server, *args, **options)
             server.trace(self._file())
 
-        psycopg.Connection.__init__ = followed  # type: ignore[method-assign]
+        psycopg.Connection.__init__ = followed  # type: ignore[method-assign, assignment]
 
     def statements(self) -> int:
         """How many were sent so far."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from datetime import timedelta
 from operator import itemgetter
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from psycopg import errors
 
 from windlass.clock import span
 from windlass.store import rows
@@ -30,8 +31,8 @@ _FEW = 16
 # Claims that find so many go one after the other; a smaller one would wait longer than it takes.
 _LARGE = 100
 _MOST_KINDS = 1_000
-_TURN_SECONDS = 0.004
-_TURN_TRIES = 25
+# So long a turn is waited for: who has it may be frozen.
+_TURN_PATIENCE = "100ms"
 
 
 class _State(NamedTuple):
@@ -79,6 +80,8 @@ class Lately:
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, ...], int] = {}
+        # Turns that were another's the last time: they are waited for at once.
+        self.crowded: set[str] = set()
 
     def few(self, want: Want) -> bool:
         """Whether all that is there may well be taken at once."""
@@ -93,6 +96,7 @@ class Lately:
         if len(self._found) >= _MOST_KINDS:
             # Workers over HTTP name any types in any order.
             self._found.clear()
+            self.crowded.clear()
         self._found[tuple(types)] = found
 
 
@@ -107,7 +111,8 @@ def claim_fitting(tx: PostgresTx, want: Want, floors: Floors, *, lately: Lately)
     # The short statement makes no marked tokens.
     claimed = _claim_few(tx, want, floors) if want.mark is None and lately.few(want) else None
     if claimed is None:
-        claimed = claim(tx, want, floors, turn=",".join(sorted(want.types)) if lately.many(want) else None)
+        turn = ",".join(sorted(want.types)) if lately.many(want) else None
+        claimed = claim(tx, want, floors, turn=turn, crowded=lately.crowded)
     lately.learn(want.types, len(claimed.leases))
     return claimed
 
@@ -151,27 +156,38 @@ def _leases(taken: Iterable[rows.Taken], want: Want, clock: int) -> list[Lease]:
     return rows.leases_of(taken, worker=want.worker, now=clock, until=clock + span(want.lease))
 
 
-def claim(tx: PostgresTx, want: Want, floors: Floors, *, turn: str | None = None) -> Claimed:
+def claim(
+    tx: PostgresTx, want: Want, floors: Floors, *, turn: str | None = None, crowded: set[str] | None = None
+) -> Claimed:
     """Take up to `want.limit` jobs: one statement, and another where the first had to stop early.
 
-    The turn is part of the statement. Asked for by one of its own, its answer would wait here until the
-    event loop lets go of the interpreter, and so would the claim.
+    The turn is tried within the statement. Asked for by one of its own, its answer would wait here until the
+    event loop lets go of the interpreter, and so would the claim. If it is another's, or was the last time,
+    the server waits for it, and the claim stands behind it already.
     """
+    crowded = set() if crowded is None else crowded
     if want.limit <= 0 or not want.types:
         state, _ = _ask(tx, want, 0, slack=1.0, promoted=True, floor=0)
         return Claimed([], _until(state.later, state.clock))
     leases: list[Lease] = []
     promoted = False
-    hindered = waited = 0
+    hindered = 0
     while True:
         slack = _SLACKS[min(hindered, len(_SLACKS) - 1)]
         floor = floors.get(want.types)
         left = want.limit - len(leases)
-        state, taken = _ask(tx, want, left, slack=slack, promoted=promoted, floor=floor, turn=turn)
-        if not state.ours:
-            threading.Event().wait(_TURN_SECONDS)
-            waited += 1
-            turn = turn if waited < _TURN_TRIES else None
+        try:
+            state, taken = _ask(
+                tx, want, left, slack=slack, promoted=promoted, floor=floor, turn=turn, crowded=crowded
+            )
+        except errors.LockNotAvailable:
+            if turn not in crowded:
+                raise
+            # Whoever has waited for long enough claims all the same.
+            turn = None
+            continue
+        if turn is not None and not state.ours:
+            crowded.add(turn)
             continue
         if not floor:
             floors.learn(want.types, state.head, state.dead)
@@ -194,22 +210,30 @@ def _ask(
     promoted: bool,
     floor: int,
     turn: str | None = None,
+    crowded: set[str] | None = None,
 ) -> tuple[_State, list[rows.Taken]]:
-    found = tx.tuples(
-        "claim_batch",
-        types=list(want.types),
-        versions=list(want.types.values()),
-        afters=[want.turns.get(name, "") for name in want.types],
-        limit=limit,
-        slack=slack,
-        promoted=promoted,
-        floor=floor,
-        turn=turn,
-        worker=want.worker,
-        mark=want.mark,
-        lease=span(want.lease),
-        now=tx.given,
-    )
+    values = {
+        "types": list(want.types),
+        "versions": list(want.types.values()),
+        "afters": [want.turns.get(name, "") for name in want.types],
+        "limit": limit,
+        "slack": slack,
+        "promoted": promoted,
+        "floor": floor,
+        "turn": turn,
+        "worker": want.worker,
+        "mark": want.mark,
+        "lease": span(want.lease),
+        "now": tx.given,
+    }
+    if turn is not None and crowded and turn in crowded:
+        [[free]], found = tx.tuples_after(
+            "claim_turn", {"turn": turn, "patience": _TURN_PATIENCE}, "claim_batch", values
+        )
+        if free:
+            crowded.discard(turn)
+    else:
+        found = tx.tuples("claim_batch", **values)
     [state] = (_State(*row[:_PLACE]) for row in found if row[0] is not None)
     taken = sorted((row for row in found if row[0] is None), key=itemgetter(_PLACE))
     return state, [rows.Taken(*row[_PLACE + 1 :]) for row in taken]

@@ -69,6 +69,7 @@ USES: dict[str, dict[str, str]] = {
     "listen": _COMMON | {"statement_timeout": "5s", "synchronous_commit": "off"},
     "upkeep": _COMMON | {"statement_timeout": "0", "lock_timeout": "10s"},
 }
+_HOT_USES = [use for use, settings in USES.items() if settings.items() >= _HOT.items()]
 
 
 def newest(parts: Sequence[str]) -> str:
@@ -102,14 +103,15 @@ def open_connection(address: Address, use: str) -> Connection:
     connection = psycopg.Connection.connect(
         address.conninfo(**USES[use]), autocommit=True, row_factory=dict_row, cursor_factory=psycopg.RawCursor
     )
-    prepare(connection, address)
+    prepare(connection, address, use)
     return connection
 
 
-def prepare(connection: Connection, address: Address) -> None:
+def prepare(connection: Connection, address: Address, use: str) -> None:
     """Make a new connection ours."""
     adapt(connection.adapters)
-    connection.prepare_threshold = None if address.pooler else 1
+    # Hot statements all come again: one that was not prepared at first would be planned twice.
+    connection.prepare_threshold = None if address.pooler else int(use not in _HOT_USES)
     listen_for_replica(connection)
 
 
@@ -207,6 +209,16 @@ class PostgresTx:
     def sent(self, statement: str, values: Mapping[str, object]) -> psycopg.Cursor[dict[str, Any]]:
         """Run a named statement; within a pipeline its rows come later."""
         return self._run(self._statements[statement], values)
+
+    def tuples_after(
+        self, first: str, given: Mapping[str, object], statement: str, values: Mapping[str, object]
+    ) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+        """The rows of two statements without names, in one transaction and with one wait for both."""
+        one, other = (self._connection.cursor(row_factory=tuple_row) for _ in range(2))
+        with self._connection.pipeline():
+            self._run(self._statements[first], given, one)
+            self._run(self._statements[statement], values, other)
+        return one.fetchall(), other.fetchall()
 
     def pipeline(self) -> AbstractContextManager[object]:
         """Statements that do not wait for each other's answers; one that fails fails them all."""
