@@ -24,8 +24,8 @@ def complaints(path: Path, cache: Path) -> tuple[set[int], str]:
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     own = tmp_path_factory.mktemp("mypy") / "cache"
-    # The checks before the tests have filled one; without it mypy reads everything anew. A copy, since it locks
-    # what it writes to, and the other test may run in another process at the same time.
+    # The checks before the tests have filled one; without it mypy reads everything anew. A copy, since it
+    # locks what it writes to, and the other test may run in another process at the same time.
     with contextlib.suppress(FileNotFoundError):
         shutil.copytree(ROOT / ".mypy_cache", own)
     return own
