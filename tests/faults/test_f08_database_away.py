@@ -132,14 +132,17 @@ def test_f08_producers_wait_for_a_connection_and_then_get_one_clear_error_while_
 ) -> None:
     """All connections of the pool are in use: held up by somebody's lock."""
     url = postgres.shared(15).url(database)
-    opened = connect.open(url, patience=6.0)
+    # Less than a statement has at least, so that the others give up before any connection comes free.
+    opened = connect.open(url, patience=3.0)
     closing.callback(opened.close)
     yard = Yard(url)
     closing.callback(yard.close)
     yard.queue._opening.opened = opened  # noqa: SLF001 - the same store, with less patience
+    patient = Yard(url)
+    closing.callback(patient.close)
     with yard.queue.worker() as worker, psycopg.connect(url) as locker:
-        yard.put(1)
-        yard.finish()
+        patient.put(1)
+        patient.finish()
         locker.execute("lock table windlass.types in access exclusive mode")
         failures: list[Exception] = []
 

@@ -143,6 +143,9 @@ class Deaf:
                 caller.sendall(answer)
 
     def close(self) -> None:
+        # A close alone does not reach who waits at the door.
+        with contextlib.suppress(OSError):
+            self._door.shutdown(socket.SHUT_RDWR)
         self._door.close()
 
 

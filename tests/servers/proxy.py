@@ -117,6 +117,9 @@ class Proxy:
     def close(self) -> None:
         """End everything."""
         self._closed = True
+        # A close alone does not reach who waits at the door.
+        with contextlib.suppress(OSError):
+            self._door.shutdown(socket.SHUT_RDWR)
         self._door.close()
         for point in self._failpoints:
             point.go_on.set()
