@@ -129,7 +129,11 @@ def test_a_key_that_a_file_uses_for_two_different_jobs_is_named_with_its_line(wi
     ("args", "code", "words"),
     [
         (["enqueue"], 2, "say which job"),
-        (["enqueue", "nope", "{}"], 1, "unknown job type 'nope'; registered types: shell"),
+        (
+            ["enqueue", "nope", "{}"],
+            1,
+            "unknown job type 'nope'; registered types: shell; --app module:queue",
+        ),
         (["enqueue", "Bad Name", "{}"], 2, "type must be a letter a-z"),
         (["enqueue", "shell", '{"command": "x"'], 2, "payload must be valid JSON (line 1 column 16"),
         (["enqueue", "shell", "[]"], 2, "payload must be a JSON object, got []"),

@@ -17,9 +17,9 @@ from windlass.errors import InvalidPayload, InvalidValue, JobNotFound, WorkerNot
 from windlass.job import Error, JobState, NewJob, Reason, TypeInfo
 from windlass.ops import Ops, Verb
 from windlass.ops.evidence import judged
+from windlass.ops.finding import Cause
 from windlass.ops.local import local_workers
 from windlass.ops.overview import Overview
-from windlass.ops.verdict import Cause
 from windlass.outcome import Again, Dead
 from windlass.store.protocol import Filter, Settlement, Vitals, Want, WorkerInfo
 from windlass.upkeep.place import here

@@ -12,10 +12,10 @@ import pytest
 from tests.worker.scene import Still, another_worker
 from windlass.clock import uuid7
 from windlass.job import Error, NewJob, Reason
-from windlass.ops import Ops, verdict
+from windlass.ops import Ops, finding
 from windlass.ops.doctor import Finding, Level, checkup, findings
+from windlass.ops.finding import Cause
 from windlass.ops.signals import Signals
-from windlass.ops.verdict import Cause
 from windlass.outcome import Again
 from windlass.store.protocol import Settlement, Vitals, Want
 from windlass.upkeep.pruner import Pruner
@@ -33,7 +33,7 @@ def look(still: Still, ops: Ops) -> Signals:
     return ops.signals()
 
 
-def told(ops: Ops, *, grave: bool) -> list[verdict.Finding]:
+def told(ops: Ops, *, grave: bool) -> list[finding.Finding]:
     """What the verdict says."""
     found = ops.status().verdict
     assert found is not None

@@ -14,7 +14,7 @@ from windlass.cli.options import F, moment, rate, span
 from windlass.cli.request import Request, read_request
 from windlass.cli.screen import ago
 from windlass.cli.session import session
-from windlass.errors import KeyConflict, Refused
+from windlass.errors import KeyConflict, Refused, UnknownType
 from windlass.job import Job, View
 from windlass.ops.document import encode, job_document
 from windlass.payload import parse
@@ -186,6 +186,13 @@ def _enqueued(request: Request, options: dict[str, Any]) -> JobHandle:
         return session().queue.enqueue(request.type, request.payload, **{**request.options, **options})
     except KeyConflict as error:
         raise Refused(f"{key_is_taken(error)}; use another key, or --existing to be given that job") from None
+    except UnknownType as error:
+        if session().config.app:
+            raise
+        # A store learns of types from whoever has their code, and so far nobody who has was here.
+        raise Refused(
+            f"{error}; --app module:queue, or a worker of the application, makes its types known"
+        ) from None
 
 
 def _store(request: Request, options: dict[str, Any]) -> None:

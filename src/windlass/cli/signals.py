@@ -10,9 +10,9 @@ from windlass.cli.commands import Command
 from windlass.cli.screen import Cell, Screen, age, number, one_line
 from windlass.cli.session import session
 from windlass.ops.document import encode
+from windlass.ops.finding import in_a_line
 from windlass.ops.overview import Band
 from windlass.ops.signals import Balance, Checked, Signals, Tick, Untaken
-from windlass.ops.verdict import in_a_line
 
 Row = list[Cell | str | int]
 

@@ -12,8 +12,8 @@ import msgspec
 from windlass.clock import Clock, from_micros
 from windlass.job import JobState, View
 from windlass.ops import signals
+from windlass.ops.finding import Cause, lasting
 from windlass.ops.overview import Overview, WorkerHealth
-from windlass.ops.verdict import Cause, lasting
 from windlass.ops.words import count, span
 from windlass.settings import ALL, Settings, read
 from windlass.store.examining import DatabaseHealth

@@ -8,8 +8,9 @@ from msgspec import structs
 
 from windlass.job import Job, JobState, View
 from windlass.observe import names
+from windlass.ops.finding import Finding, in_a_line
 from windlass.ops.overview import Overview
-from windlass.ops.verdict import LATELY_DONE, Failures, Finding, in_a_line, verdict, worth_a_sample
+from windlass.ops.verdict import LATELY_DONE, Failures, verdict, worth_a_sample
 from windlass.store.protocol import Filter, Store
 
 # So many failures are looked at, of all types together, and so many of a type that is not among them.

@@ -27,20 +27,14 @@ def read_filter(
     ids: Iterable[str] = (),
 ) -> Filter:
     """The filter that such words ask for. A state may also be a view, which then stands alone."""
-    named = tuple(states)
-    for name in named:
-        if name not in STATES:
-            raise InvalidValue("state", name, "one of " + ", ".join(STATES))
-    views = [name for name in named if name in set(View)]
-    if len(views) > 1 or (views and len(named) > 1):
-        raise InvalidValue("state", ", ".join(named), f"several states, or one of {', '.join(View)} alone")
+    chosen, view = _read_states(tuple(states))
     conditions = dict(read_condition(each) if isinstance(each, str) else each for each in where)
-    kinds = tuple(types)
+    wanted = tuple(types)
     for field, text in (
         ("tenant", tenant),
         ("key", key),
         ("error", error),
-        *(("type", each) for each in kinds),
+        *(("type", each) for each in wanted),
     ):
         _check_text(field, text)
     for path, value in conditions.items():
@@ -49,15 +43,28 @@ def read_filter(
         raise InvalidValue("older_than", f"{older_than.days}d", f"at most {_LONGEST_AGO.days}d")
     return Filter(
         ids=tuple(ids),
-        types=kinds,
-        states=() if views else tuple(JobState(name) for name in named),
-        view=views[0] if views else None,
+        types=wanted,
+        states=chosen,
+        view=view,
         tenant=tenant,
         key=key,
         error=error,
         older_than=older_than,
         payload=conditions,
     )
+
+
+def _read_states(names: tuple[str, ...]) -> tuple[tuple[JobState, ...], str | None]:
+    """Either states, or a view."""
+    for name in names:
+        if name not in STATES:
+            raise InvalidValue("state", name, "one of " + ", ".join(STATES))
+    views = [name for name in names if name in set(View)]
+    if views and len(names) > 1:
+        raise InvalidValue("state", ", ".join(names), f"several states, or one of {', '.join(View)} alone")
+    if views:
+        return (), views[0]
+    return tuple(JobState(name) for name in names), None
 
 
 def _check_text(field: str, text: str | None) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from windlass.ops.verdict import LATELY, Cause, Finding
+from windlass.ops.finding import Cause, Finding
+from windlass.ops.verdict import LATELY
 from windlass.ops.words import count, span
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import msgspec
 
 from windlass.errors import InvalidValue, UnknownType
 from windlass.job import HIGHEST_PRIORITY, MAX_ATTEMPTS, MAX_TENANT, TypeInfo
+from windlass.ops.finding import Cause, Finding
 from windlass.ops.overview import Overview, ScheduleSummary, WorkerHealth, serves
-from windlass.ops.verdict import Cause, Finding
 from windlass.payload import pack, validate
 from windlass.schedule import NewSchedule, TimingOptions, read_timing
 from windlass.schedule.timing import check_name

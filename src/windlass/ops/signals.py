@@ -14,8 +14,8 @@ import msgspec
 from windlass.job import JobState, View
 from windlass.observe import names
 from windlass.ops import findings
+from windlass.ops.finding import Finding
 from windlass.ops.overview import SILENT_AFTER, Band, Overview, TypeStatus, WorkerHealth, serves
-from windlass.ops.verdict import Finding
 from windlass.store.observing import Sample, Standing
 from windlass.store.protocol import Store
 from windlass.store.signalling import Sighting, Stalled, Verdicts

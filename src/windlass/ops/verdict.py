@@ -10,14 +10,13 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from windlass.job import Error, Job, JobState, Reason, View
+from windlass.ops.finding import Cause, Finding
 from windlass.ops.words import count as _count
-from windlass.ops.words import span
 
 if TYPE_CHECKING:
     from windlass.ops.overview import FleetSummary, TypeStatus
@@ -35,52 +34,6 @@ MOST_SAMPLED = 5
 LATELY_DONE = timedelta(minutes=10)
 _FEW = 1 / 20
 _BURST = 1_000
-
-
-class Cause(StrEnum):
-    """What is wrong."""
-
-    NO_WORKER = "no_worker"
-    STOPPED = "stopped"
-    UNSERVED = "unserved"
-    NOT_PROMOTED = "not_promoted"
-    DEPENDENCY = "dependency"
-    MISMATCH = "mismatch"
-    POISON = "poison"
-    PAUSED = "paused"
-    HELD = "held"
-    TOO_FEW_WORKERS = "too_few_workers"
-    IDLE = "idle"
-    STUCK = "stuck"
-    BACKLOG = "backlog"
-    STARVED = "starved"
-    UNVERIFIED = "unverified"
-    SCHEDULE = "schedule"
-    SILENT = "silent"
-    DEAF = "deaf"
-    DEAD = "dead"
-
-
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is wrong, or (not `grave`) worth knowing, and the command that mends it."""
-
-    cause: Cause
-    grave: bool
-    sentence: str
-    since: datetime | None = None
-    # The type that it is about.
-    type: str | None = None
-    mend: str | None = None
-
-
-def lasting(found: Finding, now: datetime) -> str:
-    """What was found, and for how long it has been so."""
-    return found.sentence if found.since is None else f"{found.sentence}, for {span(now - found.since)}"
-
-
-def in_a_line(found: Finding, now: datetime) -> str:
-    """The same, and what to type."""
-    return lasting(found, now) if found.mend is None else f"{lasting(found, now)}: {found.mend}"
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -300,7 +253,6 @@ def _failing(now: datetime, each: TypeStatus, failures: Failures) -> Finding | N
 def _slow(now: datetime, each: TypeStatus, running: int) -> Finding | None:
     """Jobs wait though nothing is shut."""
     waiting, since = each.counts[View.DUE], _before(now, each.oldest_due)
-    of = f"{_count(waiting, 'job')} of {each.name}"
     if not each.workers:
         return Finding(
             cause=Cause.UNSERVED,
@@ -310,28 +262,31 @@ def _slow(now: datetime, each: TypeStatus, running: int) -> Finding | None:
             type=each.name,
             mend=f"windlass worker start --types {each.name}",
         )
-    if not _is_long(each):
-        if waiting < _BURST:
-            return None
-        sentence = f"A backlog is being worked off: {of} {_wait(waiting)}, none for long"
-        return Finding(cause=Cause.BACKLOG, grave=False, sentence=sentence, since=since, type=each.name)
-    busy = each.counts[JobState.PROCESSING]
-    limit = each.limit
+    if _is_long(each):
+        return _late(each, since, running)
+    if waiting < _BURST:
+        return None
+    sentence = f"A backlog is being worked off: {_jobs_wait(each)}, none for long"
+    return Finding(cause=Cause.BACKLOG, grave=False, sentence=sentence, since=since, type=each.name)
+
+
+def _late(each: TypeStatus, since: datetime | None, running: int) -> Finding:
+    """Jobs have waited for long, and workers serve them: held back, idle, or too few."""
+    busy, limit = each.counts[JobState.PROCESSING], each.limit
     if (limit.concurrency is not None and busy >= limit.concurrency) or limit.rate is not None:
         return Finding(
             cause=Cause.HELD,
             grave=True,
-            sentence=f"The limit of {each.name} holds {_count(waiting, 'job')} back",
+            sentence=f"The limit of {each.name} holds {_count(each.counts[View.DUE], 'job')} back",
             since=since,
             type=each.name,
             mend=f"windlass limit {each.name}",
         )
     if not running:
-        sentence = f"{of} {_wait(waiting)} though {_count(each.workers, 'worker')} could take them"
         return Finding(
             cause=Cause.IDLE,
             grave=True,
-            sentence=sentence,
+            sentence=f"{_jobs_wait(each)} though {_count(each.workers, 'worker')} could take them",
             since=since,
             type=each.name,
             mend="windlass worker health",
@@ -340,7 +295,7 @@ def _slow(now: datetime, each: TypeStatus, running: int) -> Finding | None:
     return Finding(
         cause=Cause.TOO_FEW_WORKERS,
         grave=True,
-        sentence=f"Too few workers: {of} {_wait(waiting)} behind the {serving} them",
+        sentence=f"Too few workers: {_jobs_wait(each)} behind the {serving} them",
         since=since,
         type=each.name,
         mend="windlass worker start --count 2",
@@ -379,6 +334,11 @@ def _is_long(each: TypeStatus) -> bool:
 
 def _before(now: datetime, waited: timedelta | None) -> datetime | None:
     return None if waited is None else now - waited
+
+
+def _jobs_wait(each: TypeStatus) -> str:
+    waiting = each.counts[View.DUE]
+    return f"{_count(waiting, 'job')} of {each.name} {_wait(waiting)}"
 
 
 def _wait(number: int) -> str:

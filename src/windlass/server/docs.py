@@ -82,11 +82,16 @@ def _named(schema: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:
 def _words(schema: dict[str, Any]) -> str:
     """A field in words: of what kind, within which bounds, and what it means."""
     kinds = [each for each in schema.get("anyOf", [schema]) if each.get("type") != "null"]
-    named = dict.fromkeys(str(each.get("type", each.get("$ref", "any value"))) for each in kinds)
-    words = [" or ".join(name.rpartition("/")[2] for name in named)]
+    words = [" or ".join(dict.fromkeys(map(_kind, kinds)))]
     words += [f"{word} {each[name]}" for each in kinds for name, word in _BOUNDS.items() if name in each]
-    words += [each["description"] for each in (schema, *kinds) if "description" in each][:1]
-    return " ".join(words)
+    meaning = [each["description"] for each in (schema, *kinds) if "description" in each][:1]
+    return ". ".join([" ".join(words), *meaning])
+
+
+def _kind(schema: dict[str, Any]) -> str:
+    if "enum" in schema:
+        return "one of " + ", ".join(str(each) for each in schema["enum"] if each is not None)
+    return str(schema.get("type", schema.get("$ref", "any value"))).rpartition("/")[2]
 
 
 def _example(schema: dict[str, Any]) -> Any:

@@ -103,9 +103,11 @@ def invalid(error: msgspec.ValidationError, body: bytes) -> errors.InvalidValue:
     if "missing required" in text and named is not None:
         return errors.InvalidValue(_joined(field, named[1]), "nothing", "given")
     if "unknown field" in text and named is not None:
-        return errors.InvalidValue(_joined(field, named[1]), "it", "left out: there is no such field")
+        unknown = _joined(field, named[1])
+        return errors.InvalidValue(unknown, _value_at(body, unknown), "left out: there is no such field")
     allowed = text.removeprefix("Expected ").partition(", got")[0].replace("`", "")
-    return errors.InvalidValue(field or "body", _value_at(body, field), allowed)
+    words = " or ".join(_TYPES.get(each, each) for each in allowed.split(" | "))
+    return errors.InvalidValue(field or "body", _value_at(body, field), words)
 
 
 def _joined(field: str, name: str) -> str:
@@ -135,6 +137,16 @@ def _shown(value: object) -> str:
     return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
 
 
+# What msgspec calls them, and what somebody who speaks no Python does.
+_TYPES = {
+    "str": "a string",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "object": "an object",
+    "array": "a list",
+    "array of length >= 1": "a list of one or more",
+}
 _FIELD = re.compile(r"field `([^`]*)`")
 _LONGEST_SHOWN = 200
 # By class, the nearest wins.

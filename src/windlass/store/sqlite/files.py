@@ -38,7 +38,8 @@ def make(path: str, clock: Clock, known: Sequence[Migration], *, create: bool, p
     """See that there is a store at `path` whose schema is ours; make a new one if `create` says so."""
     if os.path.isdir(path):  # noqa: PTH112 - also for names that are too long to exist
         raise StoreUnavailable(f"cannot open {path}: it is a directory, not a file")
-    if not create and not os.path.exists(path):  # noqa: PTH110 - likewise
+    # In a folder that is missing nothing could make one; opening it says so.
+    if not create and not os.path.exists(path) and os.path.isdir(os.path.dirname(path)):  # noqa: PTH110, PTH112, PTH120 - likewise
         raise StoreUnavailable(
             f"there is no store at {path}; `windlass enqueue` or `windlass worker start` makes one"
         )

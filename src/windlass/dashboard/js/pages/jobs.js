@@ -100,10 +100,10 @@ export default function jobs(context) {
         { name: "Type", cell: (job) => typeLink(job.type) },
         { name: "Enqueued", class: "number", cell: (job) => time(job.enqueued_at ?? job.created_at) },
         { name: "When", class: "number", cell: when },
-        { name: "Tries", class: "number", cell: (job) => `${job.attempts}/${job.max_attempts}` },
+        { name: "Attempts", class: "number", cell: (job) => `${job.attempts}/${job.max_attempts}` },
         { name: "Priority", class: "number", cell: (job) => job.priority },
         { name: "Tenant", cell: (job) => job.tenant ?? "" },
-        { name: "Error", cell: (job) => job.error && el.span({ class: "clip error-text" }, `${job.error.class ?? job.error.reason}: ${job.error.message}`) },
+        { name: "Error", cell: (job) => job.error && el.span({ class: "clip error-text" }, `${(job.error.class ?? job.error.reason).split(".").pop()}: ${job.error.message}`) },
       ].filter(Boolean),
       state.found,
     );

@@ -49,7 +49,7 @@ function list(all, look) {
       { name: "Running", class: "number", cell: (each) => count(each.counts.processing) },
       { name: "At once", class: "number", cell: (each) => each.limit.concurrency ?? ANY() },
       { name: "Rate", class: "number", cell: (each) => rate(each.limit) ?? ANY() },
-      { name: "Tries", class: "number", cell: (each) => each.effective.max_attempts },
+      { name: "Attempts", class: "number", cell: (each) => each.effective.max_attempts },
       { name: "Timeout", class: "number", cell: (each) => span(each.effective.timeout) },
       { name: "Dead", class: "number", cell: (each) => (each.counts.dead ? el.a({ href: `#/dead?type=${encodeURIComponent(each.name)}`, class: "late" }, number(each.counts.dead)) : count(0)) },
       { name: "Workers", class: "number", cell: (each) => count(each.workers) },
