@@ -5,6 +5,7 @@ SQLite before 3.51.3 can corrupt its log when a commit on one connection races a
 
 from __future__ import annotations
 
+import itertools
 import re
 import sqlite3
 import threading
@@ -16,6 +17,7 @@ from tests.waiting import PATIENCE
 from windlass import connect
 from windlass.errors import WindlassError
 from windlass.store.protocol import Store
+from windlass.store.sqlite.checkpoint import Checkpointer
 
 __all__ = ["path", "store", "watched"]
 
@@ -66,6 +68,32 @@ def test_the_log_does_not_grow_without_bound(store: Store, path: Path) -> None:
         write_much(store, megabytes=8)
         sizes.append(log.stat().st_size)
     assert max(sizes) < 24_000_000, sizes
+
+
+def test_a_log_that_is_used_again_is_emptied_before_it_has_to_grow(path: Path) -> None:
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.executescript(
+        "pragma journal_mode = wal; pragma wal_autocheckpoint = 0; create table much (text)"
+    )
+    checkpointer = Checkpointer(str(path), look_seconds=0.0)
+    log = path.with_name(path.name + "-wal")
+
+    def commits_until_due() -> int:
+        for number in itertools.count(1):
+            connection.execute("insert into much values (?)", [LARGE])
+            if checkpointer.is_due():
+                checkpointer.run(connection)
+                return number
+        raise AssertionError
+
+    commits_until_due()
+    sizes = set()
+    for _ in range(3):
+        assert commits_until_due() > 50, "a log that was just emptied is not full"
+        sizes.add(log.stat().st_size)
+    assert len(sizes) == 1, "the file grew"
+    checkpointer.close()
+    connection.close()
 
 
 def test_only_passive_checkpoints_run(store: Store, watched: Watched) -> None:

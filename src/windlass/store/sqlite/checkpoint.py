@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -11,11 +12,15 @@ from windlass.store.sqlite.connection import LONGEST_LOG, open_connection
 if TYPE_CHECKING:
     from windlass.store.sqlite.library import sqlite3
 
-# SQLite's own default. A commit into a file that still grows takes half as long again, so the log shall not
-# grow for long; one that a large transaction has made longer is used in its whole length.
+# SQLite's own default. A commit into a file that still grows takes half as long again, so what is written
+# between two looks shall fit into the log as it is; one that a large transaction has made longer is used.
 _LARGE_LOG = 4 * 1024 * 1024
-# A look at the file costs a single enqueue more than its own statement does; the log grows little meanwhile.
-_LOOK_SECONDS = 0.02
+_USED = 3 / 4
+# A look at the file costs a single enqueue more than its own statement does.
+_LOOK_SECONDS = 0.005
+# The header has a page's size and what marks the frames of this time round; each frame has that mark, too.
+_HEADER, _FRAME_HEADER = 32, 24
+_PAGE_SIZE, _HEADER_MARK, _FRAME_MARK, _MARK_SIZE = 8, 16, 8, 8
 
 
 class Checkpointer:
@@ -25,25 +30,23 @@ class Checkpointer:
     another. Nobody commits while the write lock is held, whichever process or program they are.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, look_seconds: float = _LOOK_SECONDS) -> None:
         self._log = path + "-wal"
+        self._look_seconds = look_seconds
         self._connection = open_connection(path)
         self._limit = _LARGE_LOG
         self._due = False
         self._next_look = 0.0
 
     def is_due(self) -> bool:
-        """Whether the log's end was reached at the last look.
-
-        Its file is used again from the beginning once it is empty, so it grows only when it is full.
-        """
+        """Whether so much stood in the log at the last look that it should be emptied."""
         now = monotonic()
         if now >= self._next_look:
-            self._next_look = now + _LOOK_SECONDS
+            self._next_look = now + self._look_seconds
             size = self._size()
             if size < _LARGE_LOG:
                 self._limit = _LARGE_LOG
-            self._due = size > self._limit
+            self._due = size > self._limit and self._is_written_at(self._limit)
         return self._due
 
     def run(self, writer: sqlite3.Connection) -> None:
@@ -56,11 +59,30 @@ class Checkpointer:
         finally:
             writer.execute("rollback")
         # A reader can keep the log from being emptied: then wait until as much again has been written.
-        self._limit = min(size, LONGEST_LOG) if not busy and pages == moved else size + _LARGE_LOG
+        emptied = not busy and pages == moved
+        self._limit = max(_LARGE_LOG, int(min(size, LONGEST_LOG) * _USED)) if emptied else size + _LARGE_LOG
 
     def close(self) -> None:
         """Let go of the connection."""
         self._connection.close()
+
+    def _is_written_at(self, place: int) -> bool:
+        """Whether the log has come so far this time round.
+
+        Once it is empty its file is used again from the beginning, and what stands behind is of the time
+        before: the file's size does not tell. SQLite has no locks on this file that closing it could lose.
+        """
+        try:
+            with open(self._log, "rb", buffering=0) as log:  # noqa: PTH123 - as above
+                header = log.read(_HEADER)
+                [page_size] = struct.unpack_from(">I", header, _PAGE_SIZE)
+                whole = _FRAME_HEADER + page_size
+                log.seek(_HEADER + place // whole * whole)
+                frame = log.read(_FRAME_HEADER)
+        except (OSError, struct.error):
+            return False
+        mark = header[_HEADER_MARK : _HEADER_MARK + _MARK_SIZE]
+        return frame[_FRAME_MARK : _FRAME_MARK + _MARK_SIZE] == mark
 
     def _size(self) -> int:
         try:
