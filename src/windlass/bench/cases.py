@@ -256,7 +256,7 @@ def resident():
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 with queue.worker():
     noop.enqueue().wait(timeout=60)
-    threading.Event().wait(2)
+    threading.Event().wait(float(sys.argv[3]))
     asked = wire and wire.statements()
     before = used()
     threading.Event().wait(float(sys.argv[2]))
@@ -264,13 +264,19 @@ with queue.worker():
 """
 
 
+_REST = 0.6
+
+
 def idle(url: str, seconds: float) -> tuple[float, float, float]:
     """Share of a core, megabytes, and statements a second that an idle worker process takes.
 
     The statements are those of its own connections; not a number where there are none to count.
     """
-    command = [sys.executable, "-c", _IDLE_WORKER, url, str(seconds)]
-    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=seconds + 120).stdout
+    # Its one job is still counted and told of for a while.
+    rest = seconds * _REST
+    command = [sys.executable, "-c", _IDLE_WORKER, url, str(seconds), str(rest)]
+    patience = seconds + rest + 120
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=patience).stdout
     used, kilobytes, asked = said.split()
     return float(used) / seconds, float(kilobytes) / 1024, float(asked) / seconds
 

@@ -9,7 +9,9 @@ select coalesce(cast(:now as bigint), windlass.now()) as now,
        coalesce(last.horizon, 0) as horizon,
        exists (select 1 from windlass.samples) as held,
        (select value from windlass.settings where name = 'metrics.tenants') as tenants,
-       greatest((select max(seq) from windlass.jobs), (select max(seq) from windlass.archive), 0) as highest,
+       live.highest is not null as live,
+       greatest(live.highest, (select max(seq) from windlass.archive), 0) as highest,
        cast(cast(pg_snapshot_xmin(pg_current_snapshot()) as text) as bigint) as oldest,
        cast(cast(pg_snapshot_xmax(pg_current_snapshot()) as text) as bigint) as following
-  from (select 1 as id) as one left join windlass.samplings as last on last.id = one.id;
+  from (select 1 as id) as one left join windlass.samplings as last on last.id = one.id,
+       (select max(seq) as highest from windlass.jobs) as live;

@@ -8,8 +8,9 @@ select :now as now,
        coalesce(last.horizon, 0) as horizon,
        exists (select 1 from windlass.samples) as held,
        (select value from windlass.settings where name = 'metrics.tenants') as tenants,
-       max(coalesce((select max(seq) from windlass.jobs), 0), coalesce((select max(seq) from windlass.archive), 0))
-           as highest,
+       live.highest is not null as live,
+       max(coalesce(live.highest, 0), coalesce((select max(seq) from windlass.archive), 0)) as highest,
        0 as oldest,
        0 as following
-  from (select 1 as id) as one left join windlass.samplings as last on last.id = one.id;
+  from (select 1 as id) as one left join windlass.samplings as last on last.id = one.id,
+       (select max(seq) as highest from windlass.jobs) as live;

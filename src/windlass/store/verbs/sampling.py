@@ -100,7 +100,9 @@ def look_since(last: Row, tx: Tx, older_than: timedelta) -> Seen | Sample:
         age = abs(tx.now - last["sampled_at"])
         if age <= max(span(older_than), last["took"] * _SHARE):
             return _sample(tx.rows("samples"), last["sampled_at"], last["took"], tx.now)
-    return _came_in(tx, last, (*_rows(tx), *_tenants(tx, last["tenants"])))
+    # At rest there is nothing to count, and each statement is one too many.
+    rows = (*_rows(tx), *_tenants(tx, last["tenants"])) if last["live"] else ()
+    return _came_in(tx, last, rows)
 
 
 def note(tx: Tx, seen: Seen, took: timedelta) -> Sample | None:
