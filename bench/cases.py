@@ -134,7 +134,7 @@ ALL = (
         # Not less at a smaller scale: some of what a worker asks comes every 15 seconds.
         lambda _, __: {"seconds": IDLE_SECONDS},
         0,
-        fixed=IDLE_SECONDS + 12,
+        fixed=IDLE_SECONDS + 33,
         rounds=1,
         together=True,
         metrics={"cpu": "% of a core", "asked": "1/s", "memory": "MB"},

@@ -107,14 +107,14 @@ def dispatch(driver: Driver, say: Say, *, count: int) -> Figures:
     return _delays(delays) | {"count": count}
 
 
-def idle(driver: Driver, say: Say, *, seconds: float, settle: float = 11.0) -> Figures:
+def idle(driver: Driver, say: Say, *, seconds: float, settle: float = 32.0) -> Figures:
     """What a worker without work costs; the runner asks the server at `begin` and `end`."""
     with _workers(driver) as workers:
         workers.open_gate()
         workers.start()
         driver.enqueue("mark", "warm")
         workers.await_heard("mark", 1, within=60)
-        # Until what a worker does at its start, and after its first job, is over.
+        # Until what a worker does at its start, and what it counts and tells after its first job, is over.
         time.sleep(settle)
         before = workers.usage()
         say("begin")
