@@ -92,6 +92,12 @@ def test_what_operators_have_set_is_looked_at_again_after_a_while(deaf: Pair) ->
         deaf.at_hand(b'{"a": 1}')
 
 
+def test_what_was_looked_at_in_a_store_that_is_closed_is_not_at_hand(pair: Pair) -> None:
+    pair.server.close()
+    with pytest.raises(NotAtHand):
+        pair.at_hand(b'{"a": 1}')
+
+
 @pytest.mark.parametrize("text", [b'{"a": 1, "a": 2}', b'{"a": NaN}', b"[1]", b'{"a": 1}}'])
 def test_what_is_wrong_whatever_the_store_says_is_refused_at_once(deaf: Pair, text: bytes) -> None:
     with pytest.raises((InvalidValue, InvalidPayload)):

@@ -70,8 +70,7 @@ class Defaults:
     def at_hand(self, info: TypeInfo) -> TypeDefaults | None:
         """The same without a look at the store; None if it is time for one."""
         known = self._of_types.get(info.name)
-        fresh = self._now() - self._looked[1] < _REFRESH_SECONDS
-        return known[1] if fresh and known is not None and known[0] is info else None
+        return known[1] if self._is_fresh() and known is not None and known[0] is info else None
 
     def _of_info(self, info: TypeInfo) -> TypeDefaults:
         said = info.options.get("max_attempts") if "max_attempts" in info.options.get("said", ()) else None
@@ -81,13 +80,20 @@ class Defaults:
         )
 
     def _look(self) -> None:
-        now = self._now()
-        place, looked_at = self._looked
-        if place is None or place is not self._opening.opened or now - looked_at >= _REFRESH_SECONDS:
-            opened = self._opening.get()
+        if not self._is_fresh():
+            opened, now = self._opening.get(), self._now()
             self._settings = settings.read(opened.store.settings())
             self._of_handlers, self._of_types = {}, {}
             self._looked = (opened, now)
+
+    def _is_fresh(self) -> bool:
+        """Whether we have looked at this very store, and lately."""
+        place, looked_at = self._looked
+        return (
+            place is not None
+            and place is self._opening.opened
+            and self._now() - looked_at < _REFRESH_SECONDS
+        )
 
     def _now(self) -> float:
         return (self._opening.clock or _SYSTEM).monotonic()
