@@ -251,6 +251,24 @@ def test_a_caller_that_waits_for_itself_is_told_so(
     assert len(store.enqueue([a_job()])) == 1
 
 
+@pytest.mark.parametrize("fields", [{}, {"key": "k"}, {"unique": "u"}])
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_a_caller_whose_transaction_has_not_begun_to_write_waits_for_others(
+    store: Store, mine: sqlite3.Connection, path: Path, jobs: int, fields: dict[str, Any]
+) -> None:
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("begin immediate")
+    release = threading.Timer(0.1, other.execute, ["commit"])
+    release.start()
+    mine.execute("begin")
+    named = [{name: f"{value}{number}" for name, value in fields.items()} for number in range(jobs)]
+    store.enqueue_on(mine, [a_job(**each) for each in named])
+    mine.commit()
+    release.join()
+    other.close()
+    assert len(everything(store)) == jobs
+
+
 def test_the_store_waits_for_a_caller_that_commits_in_time(store: Store, mine: sqlite3.Connection) -> None:
     mine.execute("insert into users values ('ann')")
     answers: list[int] = []

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -71,6 +73,28 @@ def test_a_deep_queue_is_warned_of_and_goes_on(queue: Queue, caplog: pytest.LogC
         work.enqueue()
     told = [each.message for each in caplog.records if each.name == "windlass.admission"]
     assert told == ["queue.deep"]
+
+
+class Busy(Counter[str]):
+    """Whoever goes through it step by step finds that another thread has added a type meanwhile."""
+
+    def items(self) -> Any:
+        for each in super().items():
+            self["another"] += 1
+            yield each
+
+
+def test_a_type_that_another_thread_adds_does_not_disturb_who_counts(
+    queue: Queue, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @queue.job
+    def work() -> None: ...
+
+    work.enqueue()
+    clock.advance(2)
+    monkeypatch.setattr(queue._producer._admission, "_added", Busy(work=1))  # noqa: SLF001
+    work.enqueue()
+    assert queue.store.count(Filter(), limit=10) == 2
 
 
 def test_ended_jobs_fill_nothing(queue: Queue, clock: ManualClock) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from windlass import InvalidPayload, InvalidValue, Queue, Refused, UnknownType
+from windlass.clock import ManualClock
 from windlass.store.protocol import Filter
 
 
@@ -126,6 +127,22 @@ def test_a_type_that_has_changed_is_judged_by_its_new_schema(app: Queue, strange
         send.enqueue("a", "b")
     job = stranger.enqueue("send", {"to": "a", "cc": "b"}).get()
     assert job.schema_version == 3
+
+
+def test_what_a_type_says_anew_is_known_after_a_while_also_if_payloads_fit_as_before(
+    app: Queue, url: str
+) -> None:
+    clock = ManualClock()
+    with Queue(url, clock=clock) as stranger, Queue(url) as newer:
+        stranger.enqueue("send", {"to": "a"})
+
+        @newer.job(version=3, max_attempts=9)
+        def send(to: str, when: datetime | None = None) -> None: ...
+
+        newer.publish()
+        clock.advance(5)
+        job = stranger.enqueue("send", {"to": "a"}).get()
+    assert (job.schema_version, job.max_attempts) == (3, 9)
 
 
 def test_an_older_app_does_not_take_a_newer_type_back(app: Queue, url: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from windlass import Queue
 from windlass.clock import ManualClock
-from windlass.errors import InvalidPayload, InvalidValue
+from windlass.errors import InvalidPayload, InvalidValue, KeyMissing
 from windlass.job import NewJob
 from windlass.queue.producer import NotAtHand
 
@@ -90,6 +90,29 @@ def test_what_operators_have_set_is_looked_at_again_after_a_while(deaf: Pair) ->
     deaf.clock.advance(5)
     with pytest.raises(NotAtHand):
         deaf.at_hand(b'{"a": 1}')
+
+
+def test_a_type_that_has_begun_to_encrypt_is_not_stored_in_the_clear(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WINDLASS_ENCRYPTION_KEYS", raising=False)
+    with Queue(pair.server.url) as newer:
+
+        @newer.job(encrypt=["a"])
+        def add(a: int, b: int = 0) -> None: ...
+
+        newer.publish()
+    pair.clock.advance(5)
+    with pytest.raises(KeyMissing):
+        pair.sent(b'{"a": 1}')
+    with pytest.raises(NotAtHand):
+        pair.at_hand(b'{"a": 1}')
+
+
+def test_what_was_looked_at_in_a_store_that_is_closed_is_not_at_hand(pair: Pair) -> None:
+    pair.server.close()
+    with pytest.raises(NotAtHand):
+        pair.at_hand(b'{"a": 1}')
 
 
 @pytest.mark.parametrize("text", [b'{"a": 1, "a": 2}', b'{"a": NaN}', b"[1]", b'{"a": 1}}'])

@@ -84,6 +84,17 @@ def test_parameters_are_found_and_casts_are_not(text: str, names: set[str]) -> N
     assert statements.parameters(text) == names
 
 
+def test_a_name_becomes_a_question_mark_wherever_it_stands() -> None:
+    assert statements.unnamed("(:b, 'x', :a, c::text)") == "(?, 'x', ?, c::text)"
+
+
+def test_a_row_that_is_repeated_has_each_name_once() -> None:
+    repeated = [row for path in FILES for row in _code(path).split("/*row*/")[1::2]]
+    assert repeated
+    for row in repeated:
+        assert statements.unnamed(row).count("?") == len(statements.parameters(row)), row
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_a_statement_says_why_first(path: Path) -> None:
     assert path.read_text(encoding="utf-8").startswith("-- ")

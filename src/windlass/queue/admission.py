@@ -74,7 +74,8 @@ class Admission:
         return len(jobs) <= self._room
 
     def _check_closely(self, jobs: Sequence[NewJob], settings: Settings, *, soft: bool) -> None:
-        depths = Counter(self._depths.pending) + self._added
+        # Copied in one step: other threads add theirs meanwhile.
+        depths = Counter(self._depths.pending) + Counter(self._added)
         coming = Counter(job.type for job in jobs)
         total = depths.total()
         for name, count in coming.items():

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from windlass import settings
-from windlass.clock import SystemClock
 from windlass.job import DEFAULT_PRIORITY, HIGHEST_PRIORITY, TypeInfo
+from windlass.queue.lately import Lately
 from windlass.settings import Settings
 
 if TYPE_CHECKING:
-    from windlass.connect import Opened
     from windlass.queue.opening import Opening
     from windlass.registry import Handler
-
-_REFRESH_SECONDS = 5.0
-_SYSTEM = SystemClock()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,12 +29,10 @@ class Defaults:
     """What types say, and what operators have set in the store as of the last look."""
 
     def __init__(self, opening: Opening) -> None:
-        self._opening = opening
+        self._lately = Lately(opening)
         self._settings = Settings({})
         self._of_handlers: dict[int, tuple[Handler, TypeDefaults]] = {}
         self._of_types: dict[str, tuple[TypeInfo, TypeDefaults]] = {}
-        # Where, and when.
-        self._looked: tuple[Opened | None, float] = (None, -math.inf)
 
     def settings(self) -> Settings:
         """What operators have set, as of a few seconds ago."""
@@ -70,8 +63,7 @@ class Defaults:
     def at_hand(self, info: TypeInfo) -> TypeDefaults | None:
         """The same without a look at the store; None if it is time for one."""
         known = self._of_types.get(info.name)
-        fresh = self._now() - self._looked[1] < _REFRESH_SECONDS
-        return known[1] if fresh and known is not None and known[0] is info else None
+        return known[1] if self._lately.is_fresh() and known is not None and known[0] is info else None
 
     def _of_info(self, info: TypeInfo) -> TypeDefaults:
         said = info.options.get("max_attempts") if "max_attempts" in info.options.get("said", ()) else None
@@ -81,16 +73,11 @@ class Defaults:
         )
 
     def _look(self) -> None:
-        now = self._now()
-        place, looked_at = self._looked
-        if place is None or place is not self._opening.opened or now - looked_at >= _REFRESH_SECONDS:
-            opened = self._opening.get()
+        if not self._lately.is_fresh():
+            opened, now = self._lately.begin()
             self._settings = settings.read(opened.store.settings())
             self._of_handlers, self._of_types = {}, {}
-            self._looked = (opened, now)
-
-    def _now(self) -> float:
-        return (self._opening.clock or _SYSTEM).monotonic()
+            self._lately.note(opened, now)
 
     def _effective(
         self, name: str, version: int, priority: int, said: int | None, most: int | None

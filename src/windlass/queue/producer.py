@@ -25,6 +25,7 @@ from windlass.queue.admission import Admission
 from windlass.queue.batch import not_found
 from windlass.queue.defaults import Defaults
 from windlass.queue.handle import JobHandle
+from windlass.queue.lately import Lately
 from windlass.queue.options import Choice
 from windlass.registry import SHELL, Handler
 
@@ -53,6 +54,7 @@ class Producer:
         self._defaults = Defaults(opening)
         self._admission = Admission(opening)
         self._catalogue: dict[str, TypeInfo] = {}
+        self._lately = Lately(opening)
         # By type, which entry of the catalogue it was made from.
         self._quick: dict[str, tuple[TypeInfo, Fits]] = {}
         # Read when the first secret is to be kept.
@@ -96,7 +98,7 @@ class Producer:
     def draft_at_hand(self, name: str, text: bytes, choice: Choice) -> NewJob:
         """The same without a look at the store; NotAtHand if it takes one: something may be news."""
         info = self._catalogue.get(name)
-        defaults = None if info is None else self._defaults.at_hand(info)
+        defaults = self._defaults.at_hand(info) if info is not None and self._lately.is_fresh() else None
         if info is None or defaults is None or name == SHELL or self._registry.get(name) is not None:
             raise NotAtHand
         payload = parse(text)
@@ -320,7 +322,8 @@ class Producer:
         return None
 
     def _known(self, name: str) -> TypeInfo:
-        if name not in self._catalogue:
+        # Read anew now and then: what a type has encrypted, say, may be news even if the payload fits.
+        if name not in self._catalogue or not self._lately.is_fresh():
             self._read_catalogue()
         info = self._catalogue.get(name)
         if info is None:
@@ -328,7 +331,12 @@ class Producer:
         return info
 
     def _read_catalogue(self) -> None:
-        self._catalogue = self._opening.get().store.types()
+        opened, now = self._lately.begin()
+        found, known = opened.store.types(), self._catalogue
+        # What has not changed stays the same object, by which others know what they made of it.
+        same = {name: info for name, info in known.items() if found.get(name) == info}
+        self._catalogue = found | same
+        self._lately.note(opened, now)
 
 
 def _is_news(ours: TypeInfo, known: TypeInfo | None) -> bool:

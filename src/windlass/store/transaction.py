@@ -34,7 +34,7 @@ class Tx(Protocol):
     def insert(self, statement: str, rows: Sequence[tuple[object, ...]]) -> int:
         """Run a named statement that inserts a row for many at once; how many it has inserted.
 
-        Their values stand in the order in which the statement names them.
+        Their values stand in the order in which the statement names them, each name once.
         """
 
     def search(self, statements: Sequence[str], clauses: str, values: Mapping[str, object]) -> Sequence[Row]:

@@ -6,7 +6,7 @@ insert into windlass.jobs (
     id, type, priority, due, tenant, payload, schema_version, caller, traceparent, max_attempts, run_at
 ) values
     /*row*/(
-        :seq, 'pending', :now, :now, :now,
+        :seq, 'pending', :created_at, :enqueued_at, :updated_at,
         :id, :type, :priority, :due, :tenant, :payload, :schema_version, :caller, :traceparent, :max_attempts, :run_at
     )/*row*/
 on conflict (id) do nothing;

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -209,18 +208,9 @@ class SqliteTx:
 
 @lru_cache(maxsize=64)
 def _repeated(text: str, times: int) -> str:
-    """A statement with the row between its marks so many times, and the rows' values by number."""
+    """A statement with the row between its marks so many times; a value for each name in it."""
     head, row, tail = text.split(_ROW_MARK)
-    numbered, names = texts.numbered(row)
-    rows = [_shifted(numbered, row * len(names)) for row in range(times)]
-    return head + ", ".join(rows) + tail
-
-
-def _shifted(row: str, by: int) -> str:
-    return _NUMBER.sub(lambda found: f"?{int(found[1]) + by}", row)
-
-
-_NUMBER = re.compile(r"\$(\d+)")
+    return head + ", ".join([texts.unnamed(row)] * times) + tail
 
 
 def _dicts(found: list[sqlite3.Row]) -> list[Row]:

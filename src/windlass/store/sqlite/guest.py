@@ -88,6 +88,8 @@ def transaction(guest: Guest, path: str, statements: Mapping[str, str], clock: C
             guest.execute("pragma wal_autocheckpoint = 0")
         if began := not guest.in_transaction:
             guest.execute("begin immediate")
+        else:
+            guest.execute(statements["take_write_lock"])
         tx = SqliteTx(cast("sqlite3.Connection", guest), statements, clock.micros())
         try:
             with tx.part():

@@ -103,6 +103,8 @@ def _insert_together(tx: Tx, jobs: Sequence[NewJob], times: Sequence[int]) -> No
         (
             seq,
             now,
+            now,
+            now,
             new.id,
             new.type,
             new.priority,
