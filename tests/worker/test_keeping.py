@@ -26,7 +26,7 @@ class Stage:
         self.keeping = Keeping(still.store, [self.pool], clock=still.clock)
         self.budget.take(200)
 
-    def wait(self, seconds: float) -> None:
+    def pass_time(self, seconds: float) -> None:
         """Let time pass, and somebody look at where jobs stand."""
         self.still.clock.advance(seconds)
         self.still.store.take_sample(timedelta(0))
@@ -53,15 +53,15 @@ def stage(still: Still) -> Stage:
 
 def test_what_has_waited_for_long_while_others_went_before_it_has_memory_kept(stage: Stage) -> None:
     stage.still.put(1, "big")
-    stage.wait(29)
+    stage.pass_time(29)
     stage.light_starts()
     assert stage.look() == "", "it has not waited for long"
-    stage.wait(10)
+    stage.pass_time(10)
     stage.light_starts()
     assert stage.look() == "big"
     # Nothing that is smaller is asked for, until there is room.
     assert stage.portions() == [(EVERYTHING, 0)]
-    stage.wait(10)
+    stage.pass_time(10)
     assert stage.look() == "big", "nobody passes it any more, and it waits"
     stage.budget.give_back(200)
     assert stage.portions() == [({"big": 1}, 1), ({"light": 1}, 1), ({"big": 1}, 0)]
@@ -76,34 +76,34 @@ def test_memory_beyond_what_is_kept_is_for_everybody(stage: Stage) -> None:
 
 def test_more_urgent_jobs_go_first_whatever_they_need(stage: Stage) -> None:
     stage.still.put(1, "big", priority=5)
-    stage.wait(60)
+    stage.pass_time(60)
     stage.light_starts(priority=6)
     assert stage.look() == ""
-    stage.wait(10)
+    stage.pass_time(10)
     stage.light_starts(priority=5)
     assert stage.look() == "big"
 
 
 def test_nothing_is_kept_for_who_does_not_wait_or_may_not_run(stage: Stage) -> None:
     stage.light_starts()
-    stage.wait(60)
+    stage.pass_time(60)
     assert stage.look() == "", "no big job is there"
     [big] = stage.still.put(1, "big")
-    stage.wait(60)
+    stage.pass_time(60)
     stage.light_starts()
     stage.keeping.look(lambda job_type: job_type == "big")
     assert stage.budget.kept == "", "its type is paused"
-    stage.wait(10)
+    stage.pass_time(10)
     stage.light_starts()
     assert stage.look() == "big"
     stage.still.store.cancel(big.id)
-    stage.wait(10)
+    stage.pass_time(10)
     assert stage.look() == "", "it is gone"
 
 
 def test_who_was_asked_for_in_vain_has_nothing_kept_for_a_while(stage: Stage) -> None:
     stage.still.put(1, "big")
-    stage.wait(60)
+    stage.pass_time(60)
     stage.light_starts()
     assert stage.look() == "big"
     stage.keeping.asked({"light": 1})
@@ -111,7 +111,7 @@ def test_who_was_asked_for_in_vain_has_nothing_kept_for_a_while(stage: Stage) ->
     stage.keeping.asked({"big": 1})
     kept = []
     for _ in range(3):
-        stage.wait(10)
+        stage.pass_time(10)
         stage.light_starts()
         kept.append(stage.look())
     assert kept == ["", "", "big"]
