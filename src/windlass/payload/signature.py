@@ -52,6 +52,8 @@ class Signature:
         self._ordered = tuple(self._bare.parameters)
         self._names = frozenset(self._ordered)
         self._positional = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
+        # How many make a whole call without names; -1 if none can.
+        self._all_positional = len(self._ordered) if len(self._positional) == len(self._ordered) else -1
         self._required = frozenset(each.name for each in parameters if each.default is each.empty)
         self.secret = _known_fields(secret, self._bare, job_type)
         self._decoder = msgspec.json.Decoder(_payload_type(self._bare), dec_hook=models.loaded)
@@ -65,6 +67,8 @@ class Signature:
 
     def bind(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The arguments of a call by name; defaults are left to the handler that will run."""
+        if not kwargs and len(args) == self._all_positional:
+            return dict(zip(self._positional, args, strict=True))
         arguments = dict(zip(self._positional, args, strict=False)) | kwargs
         if len(arguments) == len(args) + len(kwargs) and self._required <= arguments.keys() <= self._names:
             return arguments
