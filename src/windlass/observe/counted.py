@@ -116,7 +116,7 @@ def _histogram(metric: Metric, held: _Held, of: Sequence[tuple[str, ...]]) -> Fa
 
 def _refusals(held: _Held) -> Family:
     """Those that there were: the routes are the server's, and few."""
-    found = ((names.answer_of(name), value) for (_, name), value in held.items())
+    found = ((names.answer_of(name), value) for (job_type, name), value in held.items() if not job_type)
     return family(REFUSALS, sorted((of, value) for of, value in found if of is not None))
 
 
