@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from contextlib import closing
 from datetime import timedelta
@@ -162,6 +163,14 @@ def test_cancellation_goes_down_the_line(store: Store) -> None:
     assert settle(store, parent, DEAD)
     assert [state_of(store, job.id) for job in (child, grandchild)] == [JobState.CANCELLED] * 2
     assert view_of(store, brave) is View.DUE
+
+
+def test_a_line_of_dependents_may_be_longer_than_python_can_call_deep(store: Store) -> None:
+    ids = [uuid7() for _ in range(sys.getrecursionlimit() // 3 + 20)]
+    parents = [(), *((each,) for each in ids)]
+    store.enqueue([a_job(id=each, depends_on=before) for each, before in zip(ids, parents, strict=False)])
+    store.cancel(ids[0])
+    assert store.count(Filter(states=(JobState.CANCELLED,)), limit=len(ids) + 1) == len(ids)
 
 
 def test_a_replayed_parent_releases_those_that_waited(store: Store) -> None:

@@ -107,6 +107,11 @@ EVENTS = (
     # Upkeep.
     Event("store.pruned", "info", "So many records were past their retention"),
     Event(
+        "store.clock_jumped",
+        "warning",
+        "The store's clock was set: dead letters are kept for an hour more",
+    ),
+    Event(
         "store.checkpoint_failed",
         "warning",
         "SQLite's log could not be written back; it grows until the next try",

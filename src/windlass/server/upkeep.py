@@ -47,7 +47,7 @@ class Upkeep:
         self._loops = (
             Loop("watch-fleet", self.tick, every=_EVERY, longest_pause=_EVERY),
             self._reaper.loop,
-            Pruner(store, ticks.note).loop(),
+            Pruner(store, ticks.note, clock=clock).loop(),
             ticks.loop,
         )
 

@@ -98,7 +98,7 @@ class Parts:
         self.heartbeat = self._make_heartbeat()
         self.ticks = Ticks(store, lambda: self.standing.id, clock=clock)
         self.reaper = self._make_reaper()
-        self.pruner = Pruner(store, self.ticks.note).loop()
+        self.pruner = Pruner(store, self.ticks.note, clock=clock).loop()
         self.scheduler = Scheduler(store, wakeup, self.ticks.note, told=True)
         self.verifier = Verifier(store, self.handlers, self.caller.coroutines, ring, self.ledger)
 

@@ -6,6 +6,7 @@ repairs what a worker of an older release has left undone.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -133,11 +134,16 @@ def ended(tx: Tx, job_id: str, state: JobState | None, marks: Row, store: Storin
 
 def all_ended(tx: Tx, jobs: Sequence[Ended], store: Storing) -> None:
     """The same for many: a batch is looked at once, however many of its jobs have ended."""
-    for each in jobs:
+    batches = set()
+    # One after the other, never one within the other: a line of dependents may be thousands long.
+    left = deque(jobs)
+    while left:
+        each = left.popleft()
+        batches.add(each.marks["batch"])
         if each.marks["has_dependents"]:
-            _see_to_dependents(tx, each.id, each.state, store)
+            left += _see_to_dependents(tx, each.id, each.state)
     # In a fixed order, so that two who end jobs of the same batches never wait for each other.
-    for batch in sorted({each.marks["batch"] for each in jobs} - {None}):
+    for batch in sorted(batches - {None}):
         _close_if_done(tx, batch, store)
 
 
@@ -150,7 +156,9 @@ def ending(tx: Tx, job_id: str, asked: Asked, verb: Callable[..., Acted], store:
     return acted
 
 
-def _see_to_dependents(tx: Tx, job_id: str, state: JobState | None, store: Storing) -> None:
+def _see_to_dependents(tx: Tx, job_id: str, state: JobState | None) -> list[Ended]:
+    """Release or cancel what waits for a job; those that were cancelled have ended, too."""
+    cancelled: list[Ended] = []
     for row in tx.rows("dependents_of", parent_id=job_id):
         dependent = row["child_id"]
         match _fate(row["policy"], state):
@@ -164,9 +172,10 @@ def _see_to_dependents(tx: Tx, job_id: str, state: JobState | None, store: Stori
                 found = tx.row("lock_job", id=dependent)
                 if found is not None and found["state"] == JobState.PENDING:
                     _cancel(tx, rows.live_job(found), job_id, state)
-                    ended(tx, dependent, JobState.CANCELLED, found, store)
+                    cancelled.append(Ended(dependent, JobState.CANCELLED, found))
             case _Fate.WAIT:
                 pass
+    return cancelled
 
 
 def _cancel(tx: Tx, dependent: Job, parent_id: str, state: JobState | None) -> None:
@@ -190,7 +199,7 @@ def sweep(tx: Tx, store: Storing) -> int:
     stale = tx.rows("stale_parents", limit=_SWEPT)
     for row in stale:
         state = None if row["state"] is None else JobState(row["state"])
-        _see_to_dependents(tx, row["parent_id"], state, store)
+        all_ended(tx, _see_to_dependents(tx, row["parent_id"], state), store)
     batches = tx.rows("stale_batches", limit=_SWEPT)
     for row in batches:
         _close_if_done(tx, row["id"], store)
