@@ -2,8 +2,11 @@
 
 import logging
 import os
+import signal
 
 from hypothesis import HealthCheck, settings
+
+from windlass.cli.logs import StderrHandler
 
 # Neither a deadline nor a check of speed: a shared machine stalls now and then, and a stall is no bug.
 # Fixtures that last for all examples of a test are meant to.
@@ -16,6 +19,19 @@ settings.register_profile(
 settings.load_profile("ci" if os.environ.get("CI") else "home")
 
 
+OBEYED = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+
 def pytest_runtest_teardown() -> None:
-    """A command that was run in this process sets how much is logged, which is not for the next test."""
-    logging.getLogger("windlass").setLevel(logging.NOTSET)
+    """A command that was run in this process says what is logged and where, and what signals do.
+
+    None of that is for the next test.
+    """
+    log = logging.getLogger("windlass")
+    log.setLevel(logging.NOTSET)
+    log.propagate = True
+    if any(isinstance(each, StderrHandler) for each in log.handlers):
+        log.handlers[:] = [logging.NullHandler()]
+    for number, handler in OBEYED.items():
+        if signal.getsignal(number) is not handler:
+            signal.signal(number, handler)

@@ -225,7 +225,8 @@ def test_workers_enter_what_code_declares_and_fire_it(windlass: Terminal, clockw
         worker.terminate()
         worker.communicate(timeout=PATIENCE)
     assert worker.returncode == 0
-    assert {job["type"] for job in windlass.jobs()} == {"tick"}
+    # If it is three o'clock in Berlin just now, so be it.
+    assert {job["type"] for job in windlass.jobs()} - {"nightly"} == {"tick"}
 
 
 def test_a_schedule_whose_code_or_worker_has_gone_says_so(windlass: Terminal, clockwork: str) -> None:

@@ -72,7 +72,7 @@ def test_who_comes_while_others_are_written_for_shares_the_next_commit() -> None
 
     async def send() -> list[Stored]:
         first = asyncio.create_task(intake.accept(a_job))
-        await asyncio.to_thread(queue.begun.wait, 30)
+        await asyncio.to_thread(queue.begun.wait, PATIENCE)
         others = [asyncio.create_task(intake.accept(a_job)) for _ in range(3)]
         await asyncio.sleep(0)
         queue.go.set()
