@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from typing import TypeVar
 
+from windlass.duration import parse_duration
 from windlass.errors import InvalidValue
-from windlass.job import HIGHEST_PRIORITY, MAX_APP_VERSION, MAX_ATTEMPTS, MAX_TYPE
+from windlass.job import (
+    HIGHEST_PRIORITY,
+    LONGEST_TIMEOUT,
+    MAX_APP_VERSION,
+    MAX_ATTEMPTS,
+    MAX_TYPE,
+    SHORTEST_TIMEOUT,
+)
 
 _Choice = TypeVar("_Choice", bound=str)
 _TYPE = re.compile(r"[a-z][a-z0-9_.-]*")
@@ -41,6 +50,14 @@ def check_max_priority(value: object) -> int:
 def check_max_attempts(value: object) -> int:
     """A bound for attempts, or InvalidValue."""
     return check_whole("max_attempts", value, 1, MAX_ATTEMPTS)
+
+
+def check_timeout(value: object) -> timedelta:
+    """How long a run may take, or InvalidValue."""
+    timeout = parse_duration(value, "timeout")
+    if not SHORTEST_TIMEOUT <= timeout <= LONGEST_TIMEOUT:
+        raise InvalidValue("timeout", value, "between 1ms and 7d")
+    return timeout
 
 
 def check_app_version(value: object) -> str:

@@ -17,6 +17,7 @@ from windlass.checks import (
     check_max_attempts,
     check_max_priority,
     check_priority,
+    check_timeout,
     check_type,
     check_whole,
     one_of,
@@ -30,7 +31,6 @@ from windlass.job import (
     DEFAULT_TIMEOUT,
     LONGEST_TIMEOUT,
     REFERENCE,
-    SHORTEST_TIMEOUT,
     Job,
     TypeInfo,
 )
@@ -264,7 +264,7 @@ def make_handler(
         cpu_time=_cpu_time(options, kind),
         origin=origin,
         signature=signature,
-        timeout=_timeout(options.timeout),
+        timeout=DEFAULT_TIMEOUT if options.timeout is None else check_timeout(options.timeout),
         max_attempts=check_max_attempts(_or(options.max_attempts, DEFAULT_MAX_ATTEMPTS)),
         priority=check_priority(_or(options.priority, DEFAULT_PRIORITY)),
         policy=_policy(options),
@@ -363,13 +363,6 @@ def _check_can_be_limited(field: str, value: object, kind: Kind) -> None:
     if kind != "process":
         allowed = 'given together with executor="process": only a process of its own can be limited'
         raise InvalidValue(field, value, allowed)
-
-
-def _timeout(value: Duration | None) -> timedelta:
-    timeout = DEFAULT_TIMEOUT if value is None else parse_duration(value, "timeout")
-    if not SHORTEST_TIMEOUT <= timeout <= LONGEST_TIMEOUT:
-        raise InvalidValue("timeout", value, "between 1ms and 7d")
-    return timeout
 
 
 def _policy(options: Options) -> Policy:

@@ -59,6 +59,13 @@ def test_nothing_said_gets_the_help_and_half_a_command_line_an_error(windlass: T
     assert windlass("worker") == (2, "", "windlass: Missing command (see windlass worker --help)\n")
 
 
+def test_the_list_of_commands_tells_whole_sentences(windlass: Terminal) -> None:
+    for group in ((), ("worker",), ("db",)):
+        told = windlass.ok(*group, "--help").out.partition("Commands:")[2].partition("Examples:")[0]
+        assert told
+        assert "..." not in told
+
+
 def test_the_version_is_told(windlass: Terminal) -> None:
     assert re.fullmatch(r"windlass \d+\.\d+\.\d+\n", windlass.ok("--version").out)
 
