@@ -332,6 +332,40 @@ def test_requests_that_come_all_at_once_are_answered_one_after_the_other(house: 
         assert said(line).count(b"HTTP/1.1 200") == 3
 
 
+JOB = b'{"type": "add", "payload": {"a": 1}}'
+
+
+def a_post(body: bytes, more: bytes = b"") -> bytes:
+    head = b"POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" + more
+    return head + b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+
+
+def test_a_post_takes_nothing_any_more_when_it_is_answered_or_nobody_waits_for_the_answer(
+    house: House, api: httpx2.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "_MOST_AT_ONCE", 5)
+    monkeypatch.setattr(call, "MOST_BODY_BYTES", 500)
+    stranger = b"Authorization: Bearer wl_00000000_nobody\r\n"
+    for post in (a_post(JOB), a_post(b"{"), a_post(b'{"type": "nobody"}'), a_post(JOB, stranger)):
+        for number in range(20):
+            with connect(house) as line:
+                line.sendall(post)
+                if number % 2:
+                    assert line.recv(65_536).startswith(b"HTTP/1.1 ")
+    job = {"type": "add", "payload": {"a": 1}}
+    until(lambda: api.post("/jobs", json=job).status_code == 201, "there is room for a job")
+
+
+def test_an_answer_that_nobody_can_hear_any_more_is_no_mistake_of_the_server(
+    house: House, api: httpx2.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    # What comes behind two requests ends the connection, before the first of them is stored.
+    assert b" 400 " in speak(house, 2 * a_post(JOB) + b"\0\r\n\r\n")
+    # It is told after them, so they have been by now.
+    assert api.post("/jobs", json={"type": "add", "payload": {"a": 1}}).status_code == 201
+    assert "server.untold" not in {each.message for each in caplog.records}
+
+
 @pytest.mark.parametrize(
     ("path", "form", "field"),
     [

@@ -453,6 +453,13 @@ def test_a_post_that_comes_whole_is_answered_as_one_in_pieces(
     assert first == second
 
 
+def test_a_slash_that_is_part_of_a_name_does_not_part_the_path_of_a_post(house: House) -> None:
+    body = '{"type": "add", "payload": {"a": 1}}'
+    head = "POST /api/v1%2Fjobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    whole = f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode()
+    assert [spoken(house, *pieces)[0] for pieces in ([whole], [whole[:-5], whole[-5:]])] == [404, 404]
+
+
 def test_posts_that_come_in_one_piece_are_answered_in_their_order(house: House, api: httpx2.Client) -> None:
     one = '{"type": "add", "payload": {"a": %d}, "key": "k%d"}'
     bodies = [one % (n, n) for n in range(3)]

@@ -112,6 +112,9 @@ class App:
         route = None if methods is None else methods.get(scope["method"])
         if methods is None or route is None or route.at_once is None or tracing.on():
             return False
+        if b"%" in scope["raw_path"]:
+            # A slash that was sent as part of a name is none of the path.
+            return False
         began = monotonic()
         self._busy += 1
         call: Call | None = None

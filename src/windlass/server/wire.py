@@ -53,6 +53,10 @@ class Exchange:
         cycle = self._cycle
         if cycle.disconnected:
             return
+        if cycle.transport.is_closing():
+            # Of several requests of a connection that has ended, only the last one was told so.
+            cycle.response_started = cycle.response_complete = True
+            return
         parts = [STATUS_LINE[reply.status], *[b"%b: %b\r\n" % each for each in cycle.default_headers]]
         parts.append(reply.header_lines())
         if reply.headers.get(b"connection") == b"close":
