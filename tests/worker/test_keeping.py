@@ -65,13 +65,36 @@ def test_what_has_waited_for_long_while_others_went_before_it_has_memory_kept(st
     assert stage.look() == "big", "nobody passes it any more, and it waits"
     stage.budget.give_back(200)
     assert stage.portions() == [({"big": 1}, 1), ({"light": 1}, 1), ({"big": 1}, 0)]
-    stage.keeping.asked({"big": 1})
+    assert stage.keeping.asked({"big": 1}, [])
     assert (stage.budget.kept, stage.budget.spare) == ("", 1000)
 
 
 def test_memory_beyond_what_is_kept_is_for_everybody(stage: Stage) -> None:
     stage.budget.keep("big", 700)
     assert stage.portions() == [({"light": 1}, 1), ({"big": 1}, 0)]
+
+
+def test_small_ones_go_on_while_a_large_one_runs_and_the_next_one_waits(stage: Stage) -> None:
+    stage.budget.give_back(200)
+    stage.budget.take(900, "big")
+    stage.budget.keep("big", 900)
+    assert stage.portions() == [({"light": 1}, 1), ({"big": 1}, 0)]
+    stage.budget.take(100, "light")
+    assert stage.portions() == [(EVERYTHING, 0)]
+    stage.budget.give_back(900, "big")
+    assert stage.portions()[0] == ({"big": 1}, 1), "it fits beside whatever was let in"
+
+
+def test_who_lacks_a_slot_keeps_no_memory_from_others(stage: Stage) -> None:
+    stage.still.put(1, "big")
+    stage.pass_time(60)
+    stage.light_starts()
+    assert stage.look() == "big"
+    stage.budget.give_back(200)
+    stage.pass_time(10)
+    assert stage.look() == "big", "there may be room for it since this very moment"
+    stage.pass_time(10)
+    assert stage.look() == "", "there has been room for a while, and nobody asked for it"
 
 
 def test_more_urgent_jobs_go_first_whatever_they_need(stage: Stage) -> None:
@@ -82,6 +105,23 @@ def test_more_urgent_jobs_go_first_whatever_they_need(stage: Stage) -> None:
     stage.pass_time(10)
     stage.light_starts(priority=5)
     assert stage.look() == "big"
+
+
+def test_nothing_is_kept_any_more_when_more_urgent_ones_come(stage: Stage) -> None:
+    stage.still.put(1, "big")
+    stage.pass_time(60)
+    stage.light_starts()
+    assert stage.look() == "big"
+    [urgent] = stage.still.put(1, "light", priority=9)
+    stage.pass_time(10)
+    assert stage.look() == ""
+    stage.still.store.cancel(urgent.id)
+    stage.pass_time(10)
+    stage.light_starts()
+    assert stage.look() == "big"
+    stage.still.put(1, "light", priority=9)
+    stage.pass_time(40)
+    assert stage.look() == "big", "it is not memory that the urgent one has waited for so long"
 
 
 def test_nothing_is_kept_for_who_does_not_wait_or_may_not_run(stage: Stage) -> None:
@@ -101,24 +141,25 @@ def test_nothing_is_kept_for_who_does_not_wait_or_may_not_run(stage: Stage) -> N
     assert stage.look() == "", "it is gone"
 
 
-def test_who_was_asked_for_in_vain_has_nothing_kept_for_a_while(stage: Stage) -> None:
+def test_who_was_asked_for_in_vain_has_nothing_kept_for_ever_longer(stage: Stage) -> None:
     stage.still.put(1, "big")
     stage.pass_time(60)
     stage.light_starts()
     assert stage.look() == "big"
-    stage.keeping.asked({"light": 1})
+    assert not stage.keeping.asked({"light": 1}, [])
     assert stage.budget.kept == "big", "others were asked for"
-    stage.keeping.asked({"big": 1})
-    kept = []
-    for _ in range(3):
-        stage.pass_time(10)
-        stage.light_starts()
-        kept.append(stage.look())
-    assert kept == ["", "", "big"]
+    for looks in (3, 6):
+        stage.keeping.asked({"big": 1}, [])
+        kept = []
+        for _ in range(looks):
+            stage.pass_time(10)
+            stage.light_starts()
+            kept.append(stage.look())
+        assert kept == [*[""] * (looks - 1), "big"]
 
 
 def test_a_worker_without_such_types_looks_at_nothing(still: Still) -> None:
     keeping = Keeping(still.store, [Pool("all", {"t": 1}, 1)], clock=still.clock)
     keeping.took([])
-    keeping.asked({"t": 1})
-    keeping.look(lambda _: False)
+    assert not keeping.asked({"t": 1}, [])
+    assert not keeping.look(lambda _: False)

@@ -184,6 +184,22 @@ def test_whom_memory_is_kept_for_is_asked_for_before_all_others(still: Still) ->
     assert still.job(big).state is JobState.COMPLETED
 
 
+def test_memory_that_is_kept_no_more_is_offered_to_all_pools_at_once(still: Still) -> None:
+    still.handler(childjobs.add, "a_light", executor="process", memory="100MB")
+    still.handler(childjobs.add, "big", executor="process", memory="1GB")
+    parts = still.build(pools=(parse_pool("light=a_light:2"),), memory=2**30)
+    first, last = (pool for pool in parts.pools if pool.shares_memory)
+    assert (first.name, last.name) == ("pool light", "processes")
+    assert first.budget is not None
+    parts.claimer.tick()
+    [light] = still.put(1, "a_light")
+    first.budget.keep("big", 2**30)
+    parts.claimer.hint()
+    wait = parts.claimer.tick()
+    assert (still.job(light).claims, first.budget.kept) == (0, ""), "it was asked for before, and for nothing"
+    assert wait == 0, "nothing runs whose end would wake anybody"
+
+
 def test_a_type_that_could_never_fit_is_refused_when_the_worker_starts(queue: Queue) -> None:
     queue.job(executor="process", memory="1GB")(childjobs.add)
     with pytest.raises(InvalidValue, match="memory of type add"), queue.worker(memory="512MB"):

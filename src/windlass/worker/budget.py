@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from pathlib import Path
 
 SHARE_OF_MACHINE = 0.9
@@ -16,7 +17,8 @@ class Budget:
     def __init__(self, size: int) -> None:
         self.size = size
         self._lock = threading.Lock()
-        self._taken = 0
+        # By type.
+        self._taken: Counter[str] = Counter()
         # The type that what is left is kept for, and how much of it.
         self.kept = ""
         self._kept_bytes = 0
@@ -25,30 +27,35 @@ class Budget:
     def left(self) -> int:
         """What is promised to nobody."""
         with self._lock:
-            return max(0, self.size - self._taken)
+            return max(0, self.size - self._taken.total())
 
     @property
     def spare(self) -> int:
-        """What is promised to nobody, and kept for nobody."""
+        """What is promised to nobody, and kept for nobody.
+
+        What the type that it is kept for has already is not kept once more: its next job fits when that ends.
+        """
         with self._lock:
-            return max(0, self.size - self._taken - self._kept_bytes)
+            taken = self._taken.total()
+            others = taken - self._taken[self.kept]
+            return max(0, self.size - max(taken, others + self._kept_bytes))
 
     def keep(self, job_type: str, memory: int) -> None:
         """Keep so much for a type; for none, if it has no name."""
         with self._lock:
             self.kept, self._kept_bytes = job_type, memory
 
-    def take(self, memory: int | None) -> None:
+    def take(self, memory: int | None, job_type: str = "") -> None:
         """A job that declares so much was claimed."""
         if memory:
             with self._lock:
-                self._taken += memory
+                self._taken[job_type] += memory
 
-    def give_back(self, memory: int | None) -> None:
+    def give_back(self, memory: int | None, job_type: str = "") -> None:
         """It has ended, or was given back."""
         if memory:
             with self._lock:
-                self._taken -= memory
+                self._taken[job_type] -= memory
 
 
 def machine_memory() -> int | None:

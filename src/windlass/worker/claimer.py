@@ -182,7 +182,8 @@ class Claimer:
             return self._unasked
         if self._doubt.due():
             self._release_unknown()
-        self._keeping.look(self._gates.shut)
+        if self._keeping.look(self._gates.shut):
+            self._unblock()
         unasked = now - self._looked >= self._unasked
         for feed in self._feeds.values():
             feed.grow(now, unasked=unasked)
@@ -232,7 +233,8 @@ class Claimer:
                 each.hungry = True
             self._doubt.begin()
             raise
-        self._keeping.asked(types)
+        if self._keeping.asked(types, claimed.leases):
+            self._unblock()
         if want.restricted:
             self._see_limits(feed, want, claimed, received, news)
         self._owed += self._gates.low_share * len(claimed.leases) - min(want.lowest, len(claimed.leases))
@@ -307,6 +309,11 @@ class Claimer:
                 self._runner.give_back(run)
             if stale:
                 feed.pool.pace.miss(self._clock.monotonic())
+
+    def _unblock(self) -> None:
+        """Memory is kept no more: no job ends now that would tell those who wait for it."""
+        for feed in self._blocked:
+            feed.unblock()
 
     def _release_unknown(self) -> None:
         """Give back leases in our name that we never learned of; no claim is under way on this thread."""

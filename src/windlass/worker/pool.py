@@ -184,11 +184,11 @@ class Pool:
 
     def _promise(self, run: Run) -> None:
         if self.budget is not None and self.memory:
-            self.budget.take(self.memory.get(run.handler.name))
+            self.budget.take(self.memory.get(run.handler.name), run.handler.name)
 
     def _release(self, run: Run) -> None:
         if self.budget is not None and self.memory:
-            self.budget.give_back(self.memory.get(run.handler.name))
+            self.budget.give_back(self.memory.get(run.handler.name), run.handler.name)
 
     def _next(self) -> list[Run]:
         starting: list[Run] = []
