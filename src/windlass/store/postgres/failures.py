@@ -67,8 +67,6 @@ def explain(error: psycopg.Error, shown: str) -> StoreError:
         return StoreUnavailable(
             f"{shown} is a pooler, which takes no settings of a session: say windlass_pooler=on in the URL"
         )
-    if _is_outdated(error):
-        return StoreUnavailable(f"{shown} was migrated since it was asked last ({why}); try again")
     if is_away(error):
         return StoreUnavailable(f"{shown} cannot be reached ({why}); try again")
     return StoreError(f"{shown}: {why}")
