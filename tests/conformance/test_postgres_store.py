@@ -164,6 +164,26 @@ def test_every_verb_goes_on_after_its_connection_was_cut(url: str, store: Store)
         all_verbs(store, number)
 
 
+def test_every_verb_goes_on_after_a_migration_that_adds_columns(url: str, store: Store) -> None:
+    def every_verb(number: int) -> None:
+        all_verbs(store, number)
+        restricted = {MAIL: Restriction(limits={MAIL: Limit(concurrency=4)})}
+        put_one(store)
+        want = Want(worker="w", types=TYPES, limit=1, slots=1, lease=LEASE, restricted=restricted)
+        [lease] = store.claim(want).leases
+        assert [held.token for held in store.held_by("w")] == [lease.token]
+        assert settle(store, lease, DONE)
+        assert [worker.id for worker in store.workers()] == ["w"]
+
+    store.join(a_worker("w"))
+    # A statement is prepared by the second time at the latest.
+    for number in range(2):
+        every_verb(number)
+    for table in ("jobs", "archive", "workers"):
+        run(url, f"alter table windlass.{table} add column more integer")
+    every_verb(2)
+
+
 def test_a_restart_of_the_server_is_waited_for() -> None:
     with postgres.running(MAJOR, durable=True) as server:
         opened = connect.open(server.new_database())

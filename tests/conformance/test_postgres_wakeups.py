@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import NoReturn
 
 import psycopg
@@ -20,7 +20,7 @@ from windlass.errors import StoreBusy, StoreUnavailable
 from windlass.store.postgres import address, enqueue
 from windlass.store.postgres.guard import Guard
 from windlass.store.postgres.listener import Listener
-from windlass.store.postgres.session import PostgresTx, Statement
+from windlass.store.postgres.session import PostgresTx, Statement, load
 from windlass.store.postgres.store import PostgresStore
 from windlass.store.protocol import Filter, Store
 from windlass.testing import override
@@ -84,6 +84,20 @@ def test_a_first_job_is_durable_when_it_is_answered_also_if_nobody_has_claimed_i
         store.enqueue([a_job()])
         [(durable,)] = run(url, f"select pg_current_wal_flush_lsn() >= '{written[0]}'")
         assert durable
+
+
+def test_who_flushes_at_one_moment_waits_for_nobody_and_shares_a_row_only_if_none_is_free(url: str) -> None:
+    with closing(PostgresStore(url)), ExitStack() as open_until_the_end:
+
+        def locks(statement: str) -> list[int]:
+            session = open_until_the_end.enter_context(psycopg.connect(url))
+            session.execute("set local lock_timeout = 1")
+            return [number for (number,) in session.execute(statement.encode())]
+
+        assert locks("select number from windlass.schema where number > 2 for no key update")
+        flush = load()["flush"].text
+        assert sorted(locks(flush) + locks(flush)) == [1, 2]
+        assert locks(flush) + locks(flush) == [1, 1]
 
 
 def test_jobs_are_accepted_where_the_public_may_not_write_messages_to_the_log(url: str) -> None:

@@ -379,9 +379,16 @@ def test_a_record_tells_when_the_attempt_ran(store: Store, clock: ManualClock) -
     assert entry.seconds == 4
 
 
-def test_a_message_keeps_the_times_that_it_names(store: Store) -> None:
+@pytest.mark.parametrize(
+    "said",
+    [
+        "0001-01-01T00:00:00Z",
+        'token expired at 0001-01-01T00:00:00Z, or "0001-01-01T00:00:00Z"',
+        '{"finished_at":"0001-01-01T00:00:00Z"}',
+    ],
+)
+def test_a_message_keeps_the_times_that_it_names(store: Store, said: str) -> None:
     """Also the one that other languages have for no time at all."""
-    said = 'token expired at 0001-01-01T00:00:00Z, or "0001-01-01T00:00:00Z"'
     lease = take_new(store)
     for outcome in (Again(timedelta(0), Error(Reason.EXCEPTION, "E", said)), AGAIN):
         assert settle(store, lease, outcome)

@@ -30,6 +30,8 @@ _FOREIGN = (
 _POOLED = "unsupported startup parameter"
 # Raised by the seal of a store that a move is filling.
 _FILLING = "WL001"
+# Where the server finds that a prepared statement would answer with other columns than before.
+_PREPARED_BEFORE = "RevalidateCachedQuery"
 _FULL = (errors.DiskFull, errors.OutOfMemory)
 # Classes of SQLSTATE that mean that the connection, or the server behind it, is no good.
 _AWAY = ("08", "57P", "53", "28", "3D")
@@ -74,12 +76,28 @@ def is_away(error: psycopg.Error) -> bool:
     """Whether the connection is of no more use, or none could be made."""
     if error.sqlstate is None:
         return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
-    return error.sqlstate.startswith(_AWAY) or isinstance(error, errors.ReadOnlySqlTransaction)
+    return error.sqlstate.startswith(_AWAY) or is_stale(error)
+
+
+def is_stale(error: psycopg.Error) -> bool:
+    """Whether this connection is of no more use, and others of its age are not, though the server is there.
+
+    It leads to a standby; or a migration has added to a table since its statements were prepared.
+    """
+    return isinstance(error, errors.ReadOnlySqlTransaction) or _is_outdated(error)
+
+
+def _is_outdated(error: psycopg.Error) -> bool:
+    changed = isinstance(error, errors.FeatureNotSupported)
+    return changed and error.diag.source_function == _PREPARED_BEFORE
 
 
 def is_passing(error: psycopg.Error) -> bool:
-    """Whether the very same transaction may succeed when it is run again at once."""
-    return isinstance(error, (errors.DeadlockDetected, errors.SerializationFailure))
+    """Whether the very same transaction may succeed when it is run again at once.
+
+    What it has prepared the driver forgets when it rolls back.
+    """
+    return isinstance(error, (errors.DeadlockDetected, errors.SerializationFailure)) or _is_outdated(error)
 
 
 def lacks_day(error: psycopg.Error) -> bool:

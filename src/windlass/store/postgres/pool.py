@@ -9,11 +9,10 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 import psycopg
-from psycopg import errors
 from psycopg.pq import TransactionStatus
 
 from windlass.errors import StoreUnavailable
-from windlass.store.postgres.failures import is_away, told
+from windlass.store.postgres.failures import is_away, is_stale, told
 from windlass.store.postgres.session import Connection, check_confirmed, open_connection
 
 if TYPE_CHECKING:
@@ -102,10 +101,10 @@ class Pool:
         self._clear()
 
     def _judge(self, connection: Connection | None, error: psycopg.Error) -> None:
-        """What one connection's error says about the others: they may be broken too, or lead to a standby."""
+        """What one connection's error says about the others: they may be broken, or as stale as this one."""
         if is_away(error):
             self._doubted = monotonic()
-        if connection is not None and isinstance(error, errors.ReadOnlySqlTransaction):
+        if connection is not None and is_stale(error):
             _close(connection)
             self._clear()
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from windlass.store.protocol import Settlement
 
 _UNSTORABLE = (Unstorable, UnicodeError, msgspec.MsgspecError)
-# Stands in a history where the server puts its own time; as a whole value, since messages may name it, too.
+# Stands in a history where the server puts its own time; known by the name before it, as messages may say it.
 _NOW = datetime(1, 1, 1, tzinfo=UTC)
 _TRIES = 200
 _PAUSE_SECONDS = 0.01

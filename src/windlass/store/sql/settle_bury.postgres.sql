@@ -28,7 +28,7 @@ changed as (
            request = null,
            reason = g.reason,
            error = g.error,
-           history = replace(g.history, '"0001-01-01T00:00:00Z"', '"' || clock.moment || '"'),
+           history = replace(g.history, '_at":"0001-01-01T00:00:00Z"', '_at":"' || clock.moment || '"'),
            finished_at = clock.now,
            updated_at = clock.now
       from locked as g, clock

@@ -37,7 +37,7 @@ kept as (
            max_attempts, attempts, claims, snoozes, interruptions, losses, replay_count,
            created_at, enqueued_at, clock.now, run_at, started_at, clock.now,
            worker, new_last_token, new_reason, new_error, result,
-           replace(new_history, '"0001-01-01T00:00:00Z"', '"' || clock.moment || '"'), changes
+           replace(new_history, '_at":"0001-01-01T00:00:00Z"', '_at":"' || clock.moment || '"'), changes
       from gone, clock
 )
 select token, cast(null as text) as request, batch, has_dependents from gone;

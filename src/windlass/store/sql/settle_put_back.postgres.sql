@@ -35,7 +35,7 @@ changed as (
            request = null,
            reason = coalesce(g.reason, j.reason),
            error = coalesce(g.error, j.error),
-           history = replace(g.history, '"0001-01-01T00:00:00Z"', '"' || clock.moment || '"'),
+           history = replace(g.history, '_at":"0001-01-01T00:00:00Z"', '_at":"' || clock.moment || '"'),
            updated_at = clock.now
       from locked as g, clock
      where j.ctid = g.spot and j.token = g.token and g.request is null
