@@ -100,8 +100,8 @@ def test_what_services_send_and_who_is_sent_away_is_counted(store_url: str) -> N
         assert [each.status_code for each in sent] == [201, 200, 400, 201, 201, 201, 429, 429]
 
         def counts(name: str) -> dict[tuple[str, ...], float]:
-            headers = {"Authorization": f"Bearer {viewer}"}
-            text = httpx2.get(f"{house.url}/metrics", headers=headers, trust_env=False).text
+            with visitor(house.url, headers={"Authorization": f"Bearer {viewer}"}) as scraper:
+                text = scraper.get("/metrics").text
             return {tuple(each.values()): value for each, value in parsed(text)[name] if value}
 
         until(lambda: counts("windlass_enqueue_seconds_count") == {(): len(sent)}, "all of it is told")
