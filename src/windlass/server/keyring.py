@@ -50,9 +50,10 @@ class Keyring:
             store.api_keys_used(used)
         found = store.api_keys()
         self._time = (store.now(), monotonic())
+        # Before the keys: whoever comes with a new one is counted under its own name.
+        self._services = frozenset(shown_services(found))
         self._any = bool(found)
         self._keys = {key.id: (key, _identity(key)) for key in found}
-        self._services = frozenset(shown_services(found))
 
     def known(self, text: str | None) -> Identity | None:
         """Who comes with this, if the keys of the last look tell."""
