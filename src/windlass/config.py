@@ -22,6 +22,7 @@ from windlass.size import parse_size
 SHORTEST_LEASE = timedelta(seconds=60)
 LONGEST_LEASE = timedelta(seconds=3600)
 _MOST_SLOTS = 10_000
+_LONGEST_POOL = 64
 _MOST_JOBS = 10**9
 _SHORTEST_POLL = timedelta(milliseconds=50)
 _LONGEST_POLL = timedelta(seconds=60)
@@ -45,6 +46,9 @@ class PoolConfig(msgspec.Struct, frozen=True):
     slots: int
 
     def __post_init__(self) -> None:
+        # The store keeps it, and metrics have it as a label.
+        if not self.name.isprintable() or len(self.name) > _LONGEST_POOL:
+            raise InvalidValue("name of a pool", self.name, f"up to {_LONGEST_POOL} printable characters")
         if not 1 <= self.slots <= _MOST_SLOTS:
             raise InvalidValue(f"slots of pool {self.name}", self.slots, f"between 1 and {_MOST_SLOTS}")
 

@@ -249,11 +249,13 @@ def test_a_worker_tells_its_slots_and_its_memory(look: Watched, shop: Shop) -> N
 
 
 def test_pools_tell_how_full_they_are(look: Watched, shop: Shop) -> None:
-    with shop.queue.worker(pools=["mail=email.*:2"]):
+    # One is called as something that every object of JavaScript has.
+    with shop.queue.worker(pools=["mail=email.*:2", "constructor=cart.*:3"]):
         page = look.open("#/workers")
-        row = page.locator("section", has_text="Pools").locator("tr", has_text="mail")
-        expect(row.locator("[data-name=Workers]")).to_have_text("1")
-        expect(row.locator("[data-name=Slots]")).to_have_text("0 / 2")
+        for name, slots in (("mail", 2), ("constructor", 3)):
+            row = page.locator("section", has_text="Pools").locator("tr", has_text=name)
+            expect(row.locator("[data-name=Workers]")).to_have_text("1")
+            expect(row.locator("[data-name=Slots]")).to_have_text(f"0 / {slots}")
 
 
 def test_a_chart_tells_what_it_was_under_the_pointer(look: Watched, shop: Shop) -> None:

@@ -31,7 +31,13 @@ def test_a_pool_is_read_from_words() -> None:
     assert parse_pool("email=send_*,mail.*:5") == PoolConfig("email", ("send_*", "mail.*"), 5)
 
 
-@pytest.mark.parametrize("text", ["", "email", "email=:5", "email=a", "=a:5", "email=a:x", "email=a:0"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "email", "email=:5", "email=a", "=a:5", "email=a:x", "email=a:0"),
+        *("e\nmail=a:5", "\udcff=a:5", f"{'e' * 65}=a:5"),
+    ],
+)
 def test_what_is_no_pool_is_refused(text: str) -> None:
     with pytest.raises(InvalidValue):
         parse_pool(text)

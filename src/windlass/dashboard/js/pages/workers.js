@@ -60,17 +60,19 @@ function list(caption, all, look) {
 
 // How full each pool is, over all workers that have it; one alone says no more than the workers do.
 function pools(all) {
-  const found = {};
+  // By whatever name: as a property of an object some would be taken from the start.
+  const found = new Map();
   for (const { pools: own } of all.filter((each) => each.alive)) {
     for (const [name, { slots, busy, held }] of Object.entries(own)) {
-      const pool = (found[name] ??= { name, workers: 0, slots: 0, busy: 0, held: 0 });
+      const pool = found.get(name) ?? { name, workers: 0, slots: 0, busy: 0, held: 0 };
+      found.set(name, pool);
       pool.workers += 1;
       pool.slots += slots;
       pool.busy += busy;
       pool.held += held;
     }
   }
-  const rows = Object.values(found).sort((a, b) => (a.name < b.name ? -1 : 1));
+  const rows = [...found.values()].sort((a, b) => (a.name < b.name ? -1 : 1));
   return rows.length > 1 && panel("Pools", table(
     "Pools",
     [
