@@ -255,7 +255,7 @@ def test_large_claims_take_turns_and_each_job_is_claimed_once(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # However long a turn takes while the machine is busy.
-    monkeypatch.setattr(claim, "_TURN_TRIES", 1_000_000)
+    monkeypatch.setattr(claim, "_TURN_PATIENCE", f"{PATIENCE:.0f}s")
     with ExitStack() as stack:
         stores = [PostgresStore(url) for _ in range(3)]
         for store in stores:
