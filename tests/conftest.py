@@ -19,6 +19,9 @@ settings.register_profile(
 settings.load_profile("ci" if os.environ.get("CI") else "home")
 
 
+# A shell lets what it starts in the background ignore Ctrl-C; whatever a test starts would ignore it, too.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 OBEYED = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
 
