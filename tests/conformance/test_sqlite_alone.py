@@ -85,6 +85,7 @@ def test_it_waits_for_an_outsider_who_writes(store: Store, watched: Watched, pat
         release.start()
         put_one(store, fresh=True)
         release.join()
+    assert store.count(Filter(), limit=10) == 1
 
 
 BAD: dict[str, dict[str, object]] = {
