@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from windlass.clock import SystemClock
 from windlass.errors import QueueFull
 from windlass.settings import ALL, Settings
 from windlass.store.flow import Depths
@@ -25,7 +24,6 @@ _REFRESH_SECONDS = 1.0
 _WARN_SECONDS = 60.0
 # Workers look more often; without them whoever enqueues does.
 _OLD = timedelta(seconds=30)
-_SYSTEM = SystemClock()
 
 
 class Admission:
@@ -95,7 +93,7 @@ class Admission:
             self._warn(of, depth, warned)
 
     def _warn(self, of: str, depth: int, soft: int) -> None:
-        now = (self._opening.clock or _SYSTEM).monotonic()
+        now = self._opening.monotonic()
         if now - self._warned >= _WARN_SECONDS:
             self._warned = now
             note = "more are taken, up to hard_depth"
@@ -103,7 +101,7 @@ class Admission:
 
     def _look(self, store: Store, *, guest: bool) -> bool:
         """Look at the store's count now and then; whether it was time to."""
-        now = (self._opening.clock or _SYSTEM).monotonic()
+        now = self._opening.monotonic()
         place, looked_at = self._looked
         if place is store and now - looked_at < _REFRESH_SECONDS:
             return False

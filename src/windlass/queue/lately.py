@@ -5,14 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from windlass.clock import SystemClock
-
 if TYPE_CHECKING:
     from windlass.connect import Opened
     from windlass.queue.opening import Opening
 
 REFRESH_SECONDS = 5.0
-_SYSTEM = SystemClock()
 
 
 class Lately:
@@ -25,18 +22,14 @@ class Lately:
 
     def is_fresh(self) -> bool:
         """Whether the last look was lately, at the store that is open now."""
-        place = self._place
-        return (
-            place is not None and place is self._opening.opened and self._now() - self._at < REFRESH_SECONDS
-        )
+        if self._place is None or self._place is not self._opening.opened:
+            return False
+        return self._opening.monotonic() - self._at < REFRESH_SECONDS
 
     def begin(self) -> tuple[Opened, float]:
         """Where one looks now, and when."""
-        return self._opening.get(), self._now()
+        return self._opening.get(), self._opening.monotonic()
 
     def note(self, place: Opened, at: float) -> None:
         """What was seen there then can be used from here on."""
         self._place, self._at = place, at
-
-    def _now(self) -> float:
-        return (self._opening.clock or _SYSTEM).monotonic()

@@ -9,6 +9,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 from windlass import config, connect
+from windlass.clock import SystemClock
 from windlass.errors import StoreBusy
 
 if TYPE_CHECKING:
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
     from windlass.clock import Clock
     from windlass.connect import Opened
+
+
+_SYSTEM = SystemClock()
 
 
 class Opening:
@@ -40,6 +44,10 @@ class Opening:
         """Take another URL; whatever is open is let go."""
         self.close()
         self._url = url
+
+    def monotonic(self) -> float:
+        """Seconds on a clock that only rises: the one that was given, or else the system's."""
+        return (self.clock or _SYSTEM).monotonic()
 
     def get(self) -> Opened:
         """The store of this process, opened if need be."""
