@@ -20,7 +20,7 @@ def single_inserts(place: Folder, count: int) -> float:
     raw = _Raw(place.file("inserts"))
     begun = perf_counter()
     for _ in range(count):
-        raw.insert("enqueue_alone")
+        raw.insert_alone()
     return raw.rate(count, begun)
 
 
@@ -54,8 +54,14 @@ class _Raw:
         for each in migration.load("sqlite"):
             self._connection.executescript(each.text)
         self._texts = statements.load("sqlite")
+        self._alone = statements.unnamed(self._texts["enqueue_alone"])
 
-    def insert(self, statement: str = "enqueue") -> None:
+    def insert_alone(self) -> None:
+        now = time_ns() // 1000
+        job = (uuid7(), "noop", 5, 1, "", PAYLOAD, 1, "", None, 5, now)
+        self.execute(self._alone, (now, now, now, *job))
+
+    def insert(self) -> None:
         now = time_ns() // 1000
         values = {
             "id": uuid7(),
@@ -72,7 +78,7 @@ class _Raw:
             "now": now,
             "run_at": now,
         }
-        self.execute(self._texts[statement], values).fetchall()
+        self.execute(self._texts["enqueue"], values).fetchall()
 
     def claim(self) -> list[tuple[int, str]]:
         now = time_ns() // 1000

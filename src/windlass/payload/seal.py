@@ -26,7 +26,7 @@ HIDDEN = "(encrypted)"
 
 _KEY_BYTES = 32
 _NONCE_BYTES = 12
-_IN_BYTES = f'"{MARK}"'.encode()
+SEAL = f'"{MARK}"'.encode()
 
 
 class Ring:
@@ -93,7 +93,7 @@ class Ring:
 
 def has_seal(payload: bytes | msgspec.Raw) -> bool:
     """Whether any field is sealed; quick, for the many payloads that have none."""
-    return _IN_BYTES in bytes(payload)
+    return SEAL in bytes(payload)
 
 
 def is_sealed(value: object) -> bool:
@@ -116,7 +116,7 @@ def restored(edited: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, 
 
 def refuse_lookalikes(payload: bytes, job_type: str) -> None:
     """Nobody but us writes the mark, so that what is sealed can be told from what is not."""
-    if _IN_BYTES not in payload:
+    if SEAL not in payload:
         return
     for name, value in msgspec.json.decode(payload).items():
         if is_sealed(value):

@@ -65,12 +65,11 @@ def pack(payload: Mapping[str, Any], job_type: str) -> bytes:
 def encode(payload: Mapping[str, Any], job_type: str) -> bytes:
     """Compact JSON that every store can keep, or InvalidPayload."""
     try:
-        data = _ordered(payload)
-    except RecursionError:
-        raise refused(job_type, f"payload must be nested at most {DEEPEST} deep") from None
-    except (TypeError, ValueError) as error:
-        raise refused(job_type, _culprit(payload, error)) from None
-    check_size(data, job_type)
+        data = _encode(payload)
+    except (RecursionError, TypeError, ValueError):
+        data = _encode_closely(payload, job_type)
+    if len(data) > MAX_PAYLOAD:
+        raise _too_large(data, job_type)
     if b"\\u0000" in data:
         try:
             _refuse_unstorable(msgspec.json.decode(data), "payload")
@@ -82,9 +81,13 @@ def encode(payload: Mapping[str, Any], job_type: str) -> bytes:
 def check_size(data: bytes, job_type: str) -> bytes:
     """A payload as it is stored, if that is not too large."""
     if len(data) > MAX_PAYLOAD:
-        size = f"payload must be at most {MAX_PAYLOAD} bytes as JSON, got {len(data)} bytes"
-        raise refused(job_type, f"{size}; keep large data elsewhere and send its name")
+        raise _too_large(data, job_type)
     return data
+
+
+def _too_large(data: bytes, job_type: str) -> InvalidPayload:
+    size = f"payload must be at most {MAX_PAYLOAD} bytes as JSON, got {len(data)} bytes"
+    return refused(job_type, f"{size}; keep large data elsewhere and send its name")
 
 
 def refused(job_type: str, problem: object) -> InvalidPayload:
@@ -92,14 +95,15 @@ def refused(job_type: str, problem: object) -> InvalidPayload:
     return InvalidPayload(f"{job_type}: {problem}")
 
 
-def _ordered(payload: Mapping[str, Any]) -> bytes:
-    """In one order, whatever order a dict or a set had: a repeated key is judged by these bytes."""
+def _encode_closely(payload: Mapping[str, Any], job_type: str) -> bytes:
+    """For what the encoder refuses: it orders texts alone; other keys are texts once they are written."""
     try:
-        return _encode(payload)
-    except TypeError:
-        # The encoder orders texts alone; other keys are texts once they have been written.
         written = msgspec.json.encode(payload, enc_hook=_plain)
         return msgspec.json.encode(msgspec.json.decode(written), order="deterministic")
+    except RecursionError:
+        raise refused(job_type, f"payload must be nested at most {DEEPEST} deep") from None
+    except (TypeError, ValueError) as error:
+        raise refused(job_type, _culprit(payload, error)) from None
 
 
 def _plain(value: object) -> object:
@@ -115,6 +119,7 @@ def _plain(value: object) -> object:
     return dumped(value)
 
 
+# In one order, whatever order a dict or a set had: a repeated key is judged by these bytes.
 _encode = msgspec.json.Encoder(enc_hook=_plain, order="deterministic").encode
 
 

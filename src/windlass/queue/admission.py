@@ -36,7 +36,8 @@ class Admission:
         self._opening = opening
         self._depths = Depths()
         self._added: Counter[str] = Counter()
-        self._looked: tuple[Store | None, float] = (None, -math.inf)
+        self._place: Store | None = None
+        self._next_look = -math.inf
         # So many more of these types cannot come near a limit before the next look.
         self._room = 0
         self._roomy: set[str] = set()
@@ -55,21 +56,19 @@ class Admission:
 
         `soft`: whoever comes over the network is refused where others are only warned.
         """
-        looked = self._look(store, guest=guest)
+        if store is not self._place or self._opening.monotonic() >= self._next_look:
+            self._look(store, guest=guest)
         if self._depths.elsewhere:
             return
-        if looked or not self._has_room(jobs):
+        # Plain loops: every enqueue goes through them.
+        roomy = len(jobs) <= self._room
+        for job in jobs:
+            roomy = roomy and job.type in self._roomy
+        if not roomy:
             self._check_closely(jobs, settings(), soft=soft)
         self._room -= len(jobs)
         for job in jobs:
             self._added[job.type] += 1
-
-    def _has_room(self, jobs: Sequence[NewJob]) -> bool:
-        """Whether these cannot come near a limit. A plain loop: every enqueue goes through it."""
-        for job in jobs:
-            if job.type not in self._roomy:
-                return False
-        return len(jobs) <= self._room
 
     def _check_closely(self, jobs: Sequence[NewJob], settings: Settings, *, soft: bool) -> None:
         # Copied in one step: other threads add theirs meanwhile.
@@ -99,20 +98,17 @@ class Admission:
             note = "more are taken, up to hard_depth"
             log.warning("queue.deep", extra={"jobs": depth, "of": of, "soft_depth": soft, "note": note})
 
-    def _look(self, store: Store, *, guest: bool) -> bool:
-        """Look at the store's count now and then; whether it was time to."""
+    def _look(self, store: Store, *, guest: bool) -> None:
+        """How many does the store say are waiting? Then every job is looked at closely once."""
         now = self._opening.monotonic()
-        place, looked_at = self._looked
-        if place is store and now - looked_at < _REFRESH_SECONDS:
-            return False
         found = store.depths()
         if not guest and not found.elsewhere and (found.age is None or found.age > _OLD):
             found = store.take_sample(_OLD).depths()
-        if place is not store or found.at != self._depths.at:
+        if self._place is not store or found.at != self._depths.at:
             # Counted since we looked: what we had added is in it.
             self._added.clear()
-        self._depths, self._looked = found, (store, now)
-        return True
+        self._depths, self._room = found, 0
+        self._place, self._next_look = store, now + _REFRESH_SECONDS
 
 
 def _lower(settings: Settings, name: str) -> int:

@@ -28,7 +28,7 @@ class Opening:
 
     def __init__(self, url: str | None, clock: Clock | None, patience: timedelta | None = None) -> None:
         self._url = url
-        self.clock = clock
+        self._go_by(clock)
         self._patience = connect.PATIENCE if patience is None else patience.total_seconds()
         # For who only asks whether it is still the same; `get` is what may be used.
         self.opened: Opened | None = None
@@ -44,10 +44,6 @@ class Opening:
         """Take another URL; whatever is open is let go."""
         self.close()
         self._url = url
-
-    def monotonic(self) -> float:
-        """Seconds on a clock that only rises: the one that was given, or else the system's."""
-        return (self.clock or _SYSTEM).monotonic()
 
     def get(self) -> Opened:
         """The store of this process, opened if need be."""
@@ -86,20 +82,28 @@ class Opening:
         The URL is for whoever opens anew meanwhile, after a close or a fork: not the store of before.
         """
         with self._lock:
-            before = self.opened, self._url, self.clock
-            self.opened, self._url, self.clock = opened, url, clock
+            before, clock_before = (self.opened, self._url), self.clock
+            self.opened, self._url = opened, url
+            self._go_by(clock)
         try:
             yield
         finally:
             self.close()
             with self._lock:
-                self.opened, self._url, self.clock = before
+                self.opened, self._url = before
+                self._go_by(clock_before)
 
     def after_fork(self) -> None:
         """What was inherited belongs to the parent: not used, not closed, not left to be collected."""
         if self.opened is not None:
             _inherited.append(self.opened)
         self._start_over()
+
+    def _go_by(self, clock: Clock | None) -> None:
+        """Take this clock, or else the system's."""
+        self.clock = clock
+        # Seconds that only rise. The clock's own function: every enqueue asks for it, and more than once.
+        self.monotonic = (clock or _SYSTEM).monotonic
 
     def _start_over(self) -> None:
         self._process = os.getpid()

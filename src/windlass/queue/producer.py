@@ -18,7 +18,7 @@ from windlass.job import NewJob, TypeInfo
 from windlass.observe import tracing
 from windlass.pace import Pace
 from windlass.payload import Ring, encode, pack, parse, quick, validate
-from windlass.payload.seal import refuse_lookalikes
+from windlass.payload.seal import SEAL, refuse_lookalikes
 from windlass.payload.text import check_size
 from windlass.queue import guests
 from windlass.queue.admission import Admission
@@ -68,7 +68,7 @@ class Producer:
         """A job for a handler that is registered here; `fresh` if the same call stores it."""
         payload = handler.signature.encode(arguments)
         draft = choice.draft(handler.name, payload, self._defaults.of_handler(handler), fresh=fresh)
-        return self._sealed(draft, handler.encrypt)
+        return self._sealed(draft, handler.encrypt) if handler.encrypt or SEAL in draft.payload else draft
 
     def draft_by_name(
         self, name: str, payload: Mapping[str, Any], choice: Choice, *, fresh: bool = False
@@ -264,7 +264,8 @@ class Producer:
     def _accepted(self, drafts: Sequence[NewJob]) -> list[Enqueued]:
         opened = self._opening.get()
         self._admission.check(drafts, opened.store, self._defaults.settings)
-        self._publish(opened)
+        if self._published != (opened, self._registry.revision):
+            self._publish(opened)
         done = opened.store.enqueue(drafts)
         for each in done:
             if each.due:

@@ -31,12 +31,6 @@ class Tx(Protocol):
     def change(self, statement: str, /, **values: object) -> int:
         """Run a named statement and say how many rows it changed."""
 
-    def insert(self, statement: str, rows: Sequence[tuple[object, ...]]) -> int:
-        """Run a named statement that inserts a row for many at once; how many it has inserted.
-
-        Their values stand in the order in which the statement names them, each name once.
-        """
-
     def search(self, statements: Sequence[str], clauses: str, values: Mapping[str, object]) -> Sequence[Row]:
         """Run named statements as one, newest first, with a filter's clauses put in at their marks."""
 

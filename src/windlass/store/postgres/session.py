@@ -227,10 +227,6 @@ class PostgresTx:
     def change(self, statement: str, /, **values: object) -> int:
         return self._run(self._statements[statement], values).rowcount
 
-    def insert(self, statement: str, rows: Sequence[tuple[object, ...]]) -> int:
-        known = self._statements[statement]
-        return sum(self._run(known, dict(zip(known.names, row, strict=True))).rowcount for row in rows)
-
     def search(self, parts: Sequence[str], clauses: str, values: Mapping[str, object]) -> Sequence[Row]:
         texts = [self._statements[name].named.replace(_MARK, clauses) for name in parts]
         return self._run(Statement.of(newest(texts)), values).fetchall()

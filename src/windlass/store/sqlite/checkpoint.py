@@ -12,10 +12,13 @@ from windlass.store.sqlite.connection import LONGEST_LOG, open_connection
 if TYPE_CHECKING:
     from windlass.store.sqlite.library import sqlite3
 
-# SQLite's own default. A commit into a file that still grows takes half as long again, so what is written
+# SQLite's own default. A commit into a file that still grows takes twice as long, so what is written
 # between two looks shall fit into the log as it is; one that a large transaction has made longer is used.
 _LARGE_LOG = 4 * 1024 * 1024
 _USED = 3 / 4
+# A log that has grown by so much is in real use: it is made large at once. That takes as long as about fifty
+# commits, too long for who only has a few.
+_GROWING = 256 * 1024
 # A look at the file costs a single enqueue more than its own statement does.
 _LOOK_SECONDS = 0.005
 # The header has a page's size and what marks the frames of this time round; each frame has that mark, too.
@@ -24,35 +27,60 @@ _PAGE_SIZE, _HEADER_MARK, _FRAME_MARK, _MARK_SIZE = 8, 16, 8, 8
 
 
 class Checkpointer:
-    """Runs checkpoints while the writer holds SQLite's write lock, so that no commit can race them.
+    """Makes the log large once, and empties it again and again.
 
-    Releases before 3.51.3 can corrupt the log when a commit on one connection races a checkpoint on
-    another. Nobody commits while the write lock is held, whichever process or program they are.
+    It empties it while the writer holds SQLite's write lock, so that no commit can race a checkpoint. Releases
+    before 3.51.3 can corrupt the log when a commit on one connection races a checkpoint on another. Nobody
+    commits while the write lock is held, whichever process or program they are.
     """
 
     def __init__(self, path: str, *, look_seconds: float = _LOOK_SECONDS) -> None:
         self._log = path + "-wal"
         self._look_seconds = look_seconds
         self._connection = open_connection(path)
+        # See `_make_room`.
+        self._connection.execute("pragma cache_size = 10")
+        self._connection.execute("pragma busy_timeout = 0")
+        self._short = self._size() + _GROWING
         self._limit = _LARGE_LOG
         self._due = False
         self._next_look = 0.0
 
     def is_due(self) -> bool:
-        """Whether so much stood in the log at the last look that it should be emptied."""
+        """Whether so much stood in the log at the last look that it should be emptied, or made large."""
         now = monotonic()
         if now >= self._next_look:
             self._next_look = now + self._look_seconds
             size = self._size()
             if size < _LARGE_LOG:
                 self._limit = _LARGE_LOG
-            self._due = size > self._limit and self._is_written_at(self._limit)
+                self._due = size > self._short
+            else:
+                self._due = size > self._limit and self._is_written_at(self._limit)
         return self._due
 
     def run(self, writer: sqlite3.Connection) -> None:
-        """One passive checkpoint under the writer's lock."""
+        """Do what is due."""
         self._due = False
         size = self._size()
+        if size < _LARGE_LOG:
+            # Should it fail, it is tried again when as much has been written again.
+            self._short = size + _GROWING
+            self._make_room()
+        else:
+            self._empty(writer, size)
+
+    def _make_room(self) -> None:
+        """Write much and take it back: what the cache cannot hold is in the log by then, which stays as large."""
+        self._connection.execute("begin immediate")
+        try:
+            self._connection.execute("create table windlass_room (made)")
+            self._connection.execute("insert into windlass_room values (zeroblob(?))", (_LARGE_LOG,))
+        finally:
+            self._connection.rollback()
+
+    def _empty(self, writer: sqlite3.Connection, size: int) -> None:
+        """One passive checkpoint under the writer's lock."""
         writer.execute("begin immediate")
         try:
             busy, pages, moved = self._connection.execute("pragma wal_checkpoint(passive)").fetchone()

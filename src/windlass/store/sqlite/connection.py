@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -151,7 +152,11 @@ class SqliteTx:
         return self._run(self._statements[statement], values).rowcount
 
     def insert(self, statement: str, rows: Sequence[tuple[object, ...]]) -> int:
-        values = [value for row in rows for value in row]
+        """Run a named statement that inserts a row for many at once; how many it has inserted.
+
+        Their values stand in the order in which the statement names them, each name once.
+        """
+        values = list(chain.from_iterable(rows))
         return self._run(_repeated(self._statements[statement], len(rows)), values).rowcount
 
     def search(self, statements: Sequence[str], clauses: str, values: Mapping[str, object]) -> Sequence[Row]:

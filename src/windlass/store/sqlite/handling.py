@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, Self
 from windlass.clock import SystemClock
 from windlass.errors import Refused, StoreBusy, TransactionTooLong
 from windlass.store.bridge import across_block
-from windlass.store.sqlite import locks, schema
+from windlass.store.sqlite import locks, schema, settle
 from windlass.store.sqlite.connection import MEMORY, Connection, SqliteTx, explain, open_connection
 from windlass.store.sqlite.library import sqlite3
 from windlass.store.statements import load
-from windlass.store.verbs import running
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -96,7 +95,7 @@ def transaction(
                 yield connection
                 watch.ours()
                 tx = SqliteTx(connection, statements, clock.micros())
-                running.complete(tx, completion())
+                settle.complete(tx, completion())
                 connection.execute("commit")
         finally:
             connection.close()

@@ -13,7 +13,7 @@ from windlass.store.bridge import across
 from windlass.store.keeping import StoreStatus
 from windlass.store.protocol import Claimed
 from windlass.store.shared import SharedVerbs
-from windlass.store.sqlite import files, forks, guest, health, schema
+from windlass.store.sqlite import enqueue, files, forks, guest, health, retention, schema, settle
 from windlass.store.sqlite import handling as own
 from windlass.store.sqlite.claim import (
     claim,
@@ -26,7 +26,7 @@ from windlass.store.sqlite.files import real_path
 from windlass.store.sqlite.library import require_version, sqlite3
 from windlass.store.sqlite.readers import Readers
 from windlass.store.sqlite.writer import Writer
-from windlass.store.verbs import fleet, handling, marked, producing, running, upkeep
+from windlass.store.verbs import fleet, handling, marked, running, upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -86,8 +86,8 @@ class SqliteStore(SharedVerbs):
     # --- producing ---
 
     def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        alone = producing.enqueue_alone if producing.goes_alone(jobs) else None
-        return self._writer.run(producing.enqueue, jobs, joins=True, alone=alone)
+        alone = enqueue.enqueue_alone if enqueue.goes_alone(jobs) else None
+        return self._writer.run(enqueue.enqueue, jobs, joins=True, alone=alone)
 
     def enqueue_on(self, connection: object, jobs: Sequence[NewJob]) -> list[Enqueued]:
         return self._enqueue_as_guest(guest.checked(connection), jobs)
@@ -99,7 +99,7 @@ class SqliteStore(SharedVerbs):
         # The caller's connection runs no checkpoints, so ours must not wait for a write of our own.
         self._writer.checkpoint_soon()
         with guest.transaction(connection, self.path, self._statements, self.clock) as tx:
-            return producing.enqueue(tx, jobs)
+            return enqueue.enqueue(tx, jobs)
 
     # --- running ---
 
@@ -114,10 +114,10 @@ class SqliteStore(SharedVerbs):
         return nothing or self._writer.run(marked.once, claim, want)
 
     def extend(self, leases: Sequence[Lease], by: timedelta) -> tuple[list[Lease], list[Lease]]:
-        return self._writer.run(running.extend, leases, by, urgent=True)
+        return self._writer.run(settle.extend, leases, by, urgent=True)
 
     def settle(self, settlements: Sequence[Settlement]) -> list[Lease]:
-        return self._writer.run(running.settle, settlements)
+        return self._writer.run(settle.settle, settlements)
 
     def held_by(self, worker: str) -> list[Lease]:
         return self._read(running.held_by, worker)
@@ -166,7 +166,7 @@ class SqliteStore(SharedVerbs):
         return self._writer.run(upkeep.promote, limit)
 
     def prune(self, keep: Retention, *, limit: int = 1_000) -> int:
-        pruned = self._writer.run(upkeep.prune, keep, limit)
+        pruned = self._writer.run(retention.prune, keep, limit)
         if pruned:
             self._writer.run(health.give_back_room)
         return pruned
@@ -225,7 +225,7 @@ class SqliteStore(SharedVerbs):
 
     @property
     def _enqueuing(self) -> Callable[..., list[Enqueued]]:
-        return producing.enqueue
+        return enqueue.enqueue
 
     def _read(self, verb: Callable[..., T], *args: object) -> T:
         if self.path == MEMORY:

@@ -310,12 +310,14 @@ class Writer:
             self._gather()
             with self._lead:
                 group = [operation, *self._others()]
-                self._crowd = len(group)
+                # Who only wakes this thread does not come again.
+                self._crowd = sum(each.awaited for each in group)
                 try:
                     self._write(group)
                 except Exception as error:  # noqa: BLE001 # wall: the writer outlives whatever happens to a group
                     self._fail(group, self._refusal(error))
-            self._answer(group)
+                self._answer(group)
+                self._checkpoint()
 
     def _answer(self, group: list[_Operation]) -> None:
         """Wake the first; each wakes the next."""
@@ -352,7 +354,7 @@ class Writer:
             yield operation
 
     def _write(self, group: list[_Operation]) -> None:
-        """One transaction and one turn for all; then, if it is time, a checkpoint."""
+        """One transaction and one turn for all."""
         group.sort(key=lambda operation: not operation.urgent)
         connection = self._connected()
         self._turn.take()
@@ -360,8 +362,6 @@ class Writer:
             if self._begin(connection, group):
                 self._run_group([operation for operation in group if operation.begun], connection)
                 connection.execute("commit")
-                self._writing = False
-                self._checkpoint(connection)
         finally:
             self._writing = False
             connection.rollback()
@@ -403,14 +403,17 @@ class Writer:
                 raise
             operation.error = self._refusal(error)
 
-    def _checkpoint(self, connection: sqlite3.Connection) -> None:
-        """Nobody's answer depends on it: what fails now is tried again after a later commit."""
+    def _checkpoint(self) -> None:
+        """If it is time. All have their answers: what fails now is tried again after a later commit."""
         if self._checkpointer is None or not self._checkpointer.is_due():
             return
+        self._turn.take()
         try:
-            self._checkpointer.run(connection)
-        except sqlite3.Error as error:
+            self._checkpointer.run(self._connected())
+        except Exception as error:  # noqa: BLE001 # wall: the writer outlives a checkpoint that fails
             log.warning("store.checkpoint_failed", extra={"store": self._path, "error": str(error)})
+        finally:
+            self._turn.give()
 
     def _refusal(self, error: Exception) -> WindlassError:
         if isinstance(error, WindlassError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from windlass.store.transaction import Row, Tx
 
-    Storing = Callable[[Tx, Sequence[NewJob]], list[Enqueued]]
+    Storing = Callable[[Any, Sequence[NewJob]], list[Enqueued]]
 
 # The holder may start or end between two looks, and somebody else has taken the name by the second.
 _TRIES = 100

@@ -6,8 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from windlass.clock import from_micros, span
-from windlass.store import rows
-from windlass.store.verbs import access, chaining, history, producing
+from windlass.store.verbs import access, history
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,18 +23,6 @@ def promote(tx: Tx, limit: int) -> int:
     return tx.change("promote", now=tx.now, limit=limit)
 
 
-def prune(tx: Tx, keep: Retention, limit: int) -> int:
-    """Delete one batch of records past their retention, their keys with them."""
-    chaining.sweep(tx, producing.enqueue)
-    tx.change("note_highest")
-    pruned = _prune(tx, "ended", tx.now - span(keep.ended), limit)
-    if pruned < limit:
-        pruned += _prune(tx, "dead", tx.now - span(keep.dead), limit - pruned)
-    tx.change("prune_workers", before=tx.now - span(WORKER_ROWS))
-    prune_notes(tx, keep)
-    return pruned
-
-
 def prune_notes(tx: Tx, keep: Retention) -> None:
     """Delete what jobs had recorded about themselves while they ran."""
     for which in ("progress", "once", "batches", "checks"):
@@ -44,16 +31,6 @@ def prune_notes(tx: Tx, keep: Retention) -> None:
         tx.change(f"prune_{which}", before=tx.now - span(WORKER_ROWS))
     tx.change("prune_held")
     history.prune(tx)
-
-
-def _prune(tx: Tx, which: str, before: int, limit: int) -> int:
-    gone = tx.rows(f"prune_{which}", before=before, limit=limit)
-    for row in gone:
-        if row["key"] is not None:
-            tx.change("free_key", caller=row["caller"], key=row["key"], job_id=row["id"])
-    if gone:
-        tx.change("free_answered", ids=rows.json_text([row["id"] for row in gone]))
-    return len(gone)
 
 
 def oldest_record(tx: Tx) -> datetime | None:

@@ -1,0 +1,198 @@
+"""How is work accepted, by as few statements as it takes?"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING
+
+from windlass.clock import END_OF_TIME, span, to_micros
+from windlass.errors import InvalidValue, KeyConflict
+from windlass.store import rows
+from windlass.store.protocol import Enqueued
+from windlass.store.transaction import Unstorable
+from windlass.store.verbs import chaining, unique
+from windlass.store.verbs.operating import get_by_id
+from windlass.store.verbs.producing import existing, found
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from windlass.job import Job, NewJob
+    from windlass.store.sqlite.connection import SqliteTx
+    from windlass.store.transaction import Row
+
+    _Row = tuple[object, ...]
+
+
+# So few are written faster one by one; and so many at once, that nobody needs much memory for them.
+_FEWEST_TOGETHER = 3
+_STRETCH = 100
+# Of as many rows, or fewer than the smaller one: each number is a statement of its own.
+_ROWS = (100, 10)
+
+
+def enqueue(tx: SqliteTx, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    """Insert all jobs, or raise and (by the transaction) insert none."""
+    if any(new.unique is not None for new in jobs):
+        return unique.enqueue(tx, jobs, enqueue)
+    if len(jobs) < _FEWEST_TOGETHER or not all(_is_plain(new) for new in jobs):
+        return [_enqueue_one(tx, new) for new in jobs]
+    stretches = [jobs[start : start + _STRETCH] for start in range(0, len(jobs), _STRETCH)]
+    return [done for stretch in stretches for done in _enqueue_stretch(tx, stretch)]
+
+
+def enqueue_by_end(tx: SqliteTx, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    """The same for jobs that are enqueued by another one's end: also when nobody else may any more."""
+    tx.change("pass_seal", passing=1)
+    done = enqueue(tx, jobs)
+    tx.change("pass_seal", passing=0)
+    return done
+
+
+def enqueue_alone(tx: SqliteTx, jobs: Sequence[NewJob]) -> list[Enqueued] | None:
+    """One job for which `goes_alone`, by one statement; None: its id is known after all."""
+    [new], now = jobs, tx.now
+    run_at = now if new.delay is None and new.run_at is None else _run_at(tx, new)
+    if not tx.insert("enqueue_alone", [_row(new, run_at, now)]):
+        return None
+    return [Enqueued(new.id, None, created=True, due=run_at <= now)]
+
+
+def goes_alone(jobs: Sequence[NewJob]) -> bool:
+    """Whether all that is to be written is one row, which nobody can have sent before."""
+    if len(jobs) != 1 or not jobs[0].fresh:
+        return False
+    new = jobs[0]
+    return new.key is None and new.unique is None and not new.depends_on
+
+
+def _is_plain(new: NewJob) -> bool:
+    """Whether nothing but its row is to be written."""
+    return new.key is None and not new.own_id and not new.depends_on
+
+
+def _enqueue_stretch(tx: SqliteTx, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    """All with one statement; if one is known or cannot be stored, one after the other tells which."""
+    times = [_run_at(tx, new) for new in jobs]
+    try:
+        with tx.part():
+            _insert_together(tx, jobs, times)
+    except (_Known, Unstorable, UnicodeError, OverflowError):
+        return [_enqueue_one(tx, new) for new in jobs]
+    return [
+        Enqueued(new.id, None, created=True, due=run_at <= tx.now)
+        for new, run_at in zip(jobs, times, strict=True)
+    ]
+
+
+class _Known(Exception):
+    """A job was sent before."""
+
+
+def _insert_together(tx: SqliteTx, jobs: Sequence[NewJob], times: Sequence[int]) -> None:
+    now, highest = tx.now, tx.row("highest_seq")
+    numbers = count(_after(highest))
+    values = [(seq, *_row(new, run_at, now)) for seq, new, run_at in zip(numbers, jobs, times, strict=False)]
+    if sum(tx.insert("enqueue_together", some) for some in _in_rows(values)) < len(jobs):
+        raise _Known
+    repeatable = [new.id for new in jobs if not new.fresh]
+    if repeatable and tx.row("any_ended", ids=rows.json_text(repeatable)) is not None:
+        raise _Known
+
+
+def _row(new: NewJob, run_at: int, now: int) -> _Row:
+    """What is written of a plain job, in the order of the statements."""
+    return (
+        now,
+        now,
+        now,
+        new.id,
+        new.type,
+        new.priority,
+        int(run_at <= now),
+        new.tenant,
+        new.payload.decode(),
+        new.schema_version,
+        new.caller,
+        new.traceparent,
+        new.max_attempts,
+        run_at,
+    )
+
+
+def _after(highest: Row | None) -> int:
+    return 1 + ((highest["seq"] if highest else None) or 0)
+
+
+def _in_rows(values: Sequence[_Row]) -> Iterator[Sequence[_Row]]:
+    """As many at a time as there are statements for."""
+    start = 0
+    while start < len(values):
+        left = len(values) - start
+        step = next((rows for rows in _ROWS if rows <= left), left)
+        yield values[start : start + step]
+        start += step
+
+
+def _enqueue_one(tx: SqliteTx, new: NewJob) -> Enqueued:
+    if new.key is not None:
+        holder = _take_key(tx, new)
+        if holder is not None:
+            return found(holder)
+    run_at = _run_at(tx, new)
+    row = tx.row(
+        "enqueue",
+        id=new.id,
+        type=new.type,
+        priority=new.priority,
+        due=int(run_at <= tx.now),
+        tenant=new.tenant,
+        payload=new.payload.decode(),
+        schema_version=new.schema_version,
+        key=new.key,
+        caller=new.caller,
+        traceparent=new.traceparent,
+        max_attempts=new.max_attempts,
+        run_at=run_at,
+        now=tx.now,
+    )
+    if row is None:
+        return existing(new, get_by_id(tx, new.id))
+    ended = None if new.fresh else tx.row("by_id_ended", id=new.id)
+    if ended is not None:
+        # Sent again after its job has ended: it must not run a second time.
+        tx.change("remove_new", id=new.id)
+        return existing(new, rows.ended_job(ended))
+    if new.depends_on:
+        return chaining.attach(tx, new)
+    return Enqueued(new.id, new.key, created=True, due=run_at <= tx.now)
+
+
+def _take_key(tx: SqliteTx, new: NewJob) -> Job | None:
+    """Take the key for this job, or give the job that has it."""
+    digest = new.digest()
+    for _ in range(2):
+        if tx.row("take_key", caller=new.caller, key=new.key, job_id=new.id, digest=digest) is not None:
+            return None
+        holder = tx.row("key_holder", caller=new.caller, key=new.key)
+        if holder is None:
+            continue
+        job = get_by_id(tx, holder["job_id"])
+        if job is None:
+            # The record is gone and its key was left behind: the key is free.
+            tx.change("free_key", caller=new.caller, key=new.key, job_id=holder["job_id"])
+            continue
+        if holder["digest"] != digest and not new.take_existing:
+            raise KeyConflict(str(new.key), job.id)
+        return job
+    raise KeyConflict(str(new.key), "unknown")
+
+
+def _run_at(tx: SqliteTx, new: NewJob) -> int:
+    if new.run_at is not None:
+        # A time that has passed means now; since then it waits.
+        return max(to_micros(new.run_at), tx.now)
+    run_at = tx.now + (span(new.delay) if new.delay is not None else 0)
+    if run_at > END_OF_TIME:
+        raise InvalidValue("delay", new.delay, "within the calendar, which ends with the year 9999")
+    return run_at
