@@ -60,6 +60,10 @@ class SharedVerbs(ABC):
     def _read(self, verb: Callable[..., T], *args: object) -> T:
         """Run a verb that changes nothing; it sees one state of the store."""
 
+    def _ask(self, verb: Callable[..., T], *args: object) -> T:
+        """The same where one statement answers, or several that need not see the same state."""
+        return self._read(verb, *args)
+
     @abstractmethod
     def _write(self, verb: Callable[..., T], *args: object) -> T:
         """Run a verb in a transaction of its own."""
@@ -91,7 +95,7 @@ class SharedVerbs(ABC):
         self._rewrite(producing.register, types)
 
     def types(self) -> dict[str, TypeInfo]:
-        return self._read(producing.types)
+        return self._ask(producing.types)
 
     # --- running ---
 
@@ -190,7 +194,7 @@ class SharedVerbs(ABC):
     # --- the flow ---
 
     def switches(self) -> Switches:
-        return self._read(flow.switches)
+        return self._ask(flow.switches)
 
     def pause(self, job_type: str, *, by: str = "", why: str = "") -> Pause:
         return self._rewrite(flow.pause, job_type, by, why)
@@ -210,7 +214,7 @@ class SharedVerbs(ABC):
         self._rewrite(limiting.adopt, restricted)
 
     def depths(self) -> Depths:
-        return self._read(sampling.depths)
+        return self._ask(sampling.depths)
 
     # --- signals ---
 
@@ -350,7 +354,7 @@ class SharedVerbs(ABC):
     # --- upkeep ---
 
     def settings(self) -> dict[str, str]:
-        return self._read(upkeep.settings)
+        return self._ask(upkeep.settings)
 
     def set_setting(self, name: str, value: str | None, *, by: str = "", why: str = "") -> None:
         self.set_settings({name: value}, by=by, why=why)

@@ -31,6 +31,9 @@ class Tx(Protocol):
     def change(self, statement: str, /, **values: object) -> int:
         """Run a named statement and say how many rows it changed."""
 
+    def change_all(self, statements: Sequence[str], /, **values: object) -> None:
+        """Run named statements that do not concern each other; each takes of the values what it names."""
+
     def search(self, statements: Sequence[str], clauses: str, values: Mapping[str, object]) -> Sequence[Row]:
         """Run named statements as one, newest first, with a filter's clauses put in at their marks."""
 

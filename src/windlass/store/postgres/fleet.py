@@ -77,3 +77,9 @@ def look_around(tx: PostgresTx, older_than: timedelta) -> sampling.Seen | Sample
     [last] = tx.rows("before_sample", now=tx.given)
     tx.tell(last["now"])
     return sampling.look_since(last, tx, older_than)
+
+
+def note_sample(tx: PostgresTx, seen: sampling.Seen, took: timedelta) -> Sample | None:
+    """Keep what was seen; None if somebody else was faster."""
+    tx.tell(seen.now)
+    return sampling.note(tx, seen, took)

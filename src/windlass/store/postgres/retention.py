@@ -40,22 +40,21 @@ def prune(tx: PostgresTx, connection: Connection, keep: Retention, limit: int) -
     before = tx.now - span(keep.ended)
     pruned = 0
     for day in tx.rows("archive_days"):
-        if day["begins"] >= before or pruned >= limit:
-            break
-        pruned += _prune_day(tx, connection, day, before, limit - pruned)
-    _drop_loose(tx, connection)
+        if day["begins"] is None:
+            _drop(connection, day["name"])
+        elif day["begins"] < before and pruned < limit:
+            pruned += _prune_day(tx, connection, day, before, limit - pruned)
     if pruned < limit:
         pruned += _prune_dead(tx, tx.now - span(keep.dead), limit - pruned)
-    tx.change("prune_workers", before=tx.now - span(upkeep.WORKER_ROWS))
     upkeep.prune_notes(tx, keep)
-    with tx.part():
-        chaining.sweep(tx, enqueue.enqueue_jobs)
+    chaining.sweep(tx, enqueue.enqueue_jobs)
     return pruned
 
 
 def make_days(tx: PostgresTx) -> None:
     """The archive's partitions for today and a week ahead."""
-    tx.rows("make_days", now=tx.now, days=DAYS_AHEAD)
+    [made] = tx.rows("make_days", now=tx.given, days=DAYS_AHEAD)
+    tx.tell(made["now"])
 
 
 def _prune_day(tx: PostgresTx, connection: Connection, day: Row, before: int, limit: int) -> int:
@@ -86,6 +85,9 @@ def _prune_rows(tx: PostgresTx, bounds: dict[str, int], limit: int) -> int:
 
 
 def _prune_dead(tx: PostgresTx, before: int, limit: int) -> int:
+    [past] = tx.rows("any_dead", before=before)
+    if not past["found"]:
+        return 0
     with tx.part():
         return _free(tx, tx.rows("prune_dead", before=before, limit=limit))
 
@@ -116,9 +118,7 @@ def _detach(connection: Connection, name: str, *, pending: bool) -> None:
         connection.execute(sql.SQL("drop table if exists {}").format(day))
 
 
-def _drop_loose(tx: PostgresTx, connection: Connection) -> None:
-    for row in tx.rows("loose_days"):
-        with suppress(*_IN_USE, psycopg.errors.WrongObjectType):
-            connection.execute(
-                sql.SQL("drop table if exists {}").format(sql.Identifier("windlass", row["name"]))
-            )
+def _drop(connection: Connection, name: str) -> None:
+    """A day that was detached and not dropped."""
+    with suppress(*_IN_USE, psycopg.errors.WrongObjectType):
+        connection.execute(sql.SQL("drop table if exists {}").format(sql.Identifier("windlass", name)))

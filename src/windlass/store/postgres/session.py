@@ -227,6 +227,11 @@ class PostgresTx:
     def change(self, statement: str, /, **values: object) -> int:
         return self._run(self._statements[statement], values).rowcount
 
+    def change_all(self, statements: Sequence[str], /, **values: object) -> None:
+        # As one: mostly there is nothing to change, and an idle fleet shall ask little.
+        parts = (f"{name} as ({self._statements[name].named.rstrip().rstrip(';')})" for name in statements)
+        self._run(Statement.of(f"with {', '.join(parts)} select"), values)
+
     def search(self, parts: Sequence[str], clauses: str, values: Mapping[str, object]) -> Sequence[Row]:
         texts = [self._statements[name].named.replace(_MARK, clauses) for name in parts]
         return self._run(Statement.of(newest(texts)), values).fetchall()

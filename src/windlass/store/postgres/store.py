@@ -185,8 +185,8 @@ class PostgresStore(SharedVerbs):
 
     def _note_sample(self, seen: sampling.Seen, took: timedelta) -> Sample | None:
         if seen.quiet:
-            return self._single(sampling.note, seen, took)
-        return super()._note_sample(seen, took)
+            return self._single(fleet.note_sample, seen, took)
+        return self._write(fleet.note_sample, seen, took)
 
     def note_ticks(self, ages: Mapping[str, timedelta], who: str) -> None:
         # One lost with the server is followed by the next, as with beats.
@@ -350,6 +350,12 @@ class PostgresStore(SharedVerbs):
                     connection.execute("commit")
 
         return self._again_if_broken(lambda until: self._pooled(snapshot, until))
+
+    def _ask(self, verb: Callable[..., T], *args: object) -> T:
+        """Without a snapshot, which is two statements more: an idle fleet shall ask little."""
+        if self.address.pooler:
+            return self._read(verb, *args)
+        return self._again_if_broken(lambda until: self._single(verb, *args, until=until))
 
     def _again_if_broken(self, call: Callable[[float], T]) -> T:
         """Ask once more if the connection broke and there is time left for it."""

@@ -1,2 +1,2 @@
 -- Checks that nobody made while there was still a record to look at.
-delete from windlass.checks where sampled_at < :before;
+delete from windlass.checks where sampled_at < :ended;

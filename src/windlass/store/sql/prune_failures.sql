@@ -1,2 +1,2 @@
 -- Failures of long ago that nobody asked about since.
-delete from windlass.failures where failed_at < :before;
+delete from windlass.failures where failed_at < :lately;

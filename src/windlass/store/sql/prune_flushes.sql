@@ -1,2 +1,2 @@
 -- Who has told nothing for so long will not repeat itself.
-delete from windlass.flushes where told_at < :before;
+delete from windlass.flushes where told_at < :told;

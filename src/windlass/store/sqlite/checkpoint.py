@@ -29,9 +29,9 @@ _PAGE_SIZE, _HEADER_MARK, _FRAME_MARK, _MARK_SIZE = 8, 16, 8, 8
 class Checkpointer:
     """Makes the log large once, and empties it again and again.
 
-    It empties it while the writer holds SQLite's write lock, so that no commit can race a checkpoint. Releases
-    before 3.51.3 can corrupt the log when a commit on one connection races a checkpoint on another. Nobody
-    commits while the write lock is held, whichever process or program they are.
+    A checkpoint empties it, run while the writer holds SQLite's write lock, so that no commit can race it.
+    Releases before 3.51.3 can corrupt the log when a commit on one connection races a checkpoint on
+    another. Nobody commits while the write lock is held, whichever process or program they are.
     """
 
     def __init__(self, path: str, *, look_seconds: float = _LOOK_SECONDS) -> None:
@@ -71,7 +71,7 @@ class Checkpointer:
             self._empty(writer, size)
 
     def _make_room(self) -> None:
-        """Write much and take it back: what the cache cannot hold is in the log by then, which stays as large."""
+        """Write much and take it back: what the cache cannot hold is in the log by then, which stays so."""
         self._connection.execute("begin immediate")
         try:
             self._connection.execute("create table windlass_room (made)")

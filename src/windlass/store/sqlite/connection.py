@@ -159,6 +159,10 @@ class SqliteTx:
         values = list(chain.from_iterable(rows))
         return self._run(_repeated(self._statements[statement], len(rows)), values).rowcount
 
+    def change_all(self, statements: Sequence[str], /, **values: object) -> None:
+        for statement in statements:
+            self._run(self._statements[statement], values)
+
     def search(self, statements: Sequence[str], clauses: str, values: Mapping[str, object]) -> Sequence[Row]:
         found = self._together(statements, clauses)
         return self._run(f"{found} order by seq desc limit :limit", values).fetchall()

@@ -21,7 +21,6 @@ def prune(tx: SqliteTx, keep: Retention, limit: int) -> int:
     pruned = _prune(tx, "ended", tx.now - span(keep.ended), limit)
     if pruned < limit:
         pruned += _prune(tx, "dead", tx.now - span(keep.dead), limit - pruned)
-    tx.change("prune_workers", before=tx.now - span(upkeep.WORKER_ROWS))
     upkeep.prune_notes(tx, keep)
     return pruned
 

@@ -28,16 +28,6 @@ def note_runs(tx: Tx, worker: str, runs: Sequence[Runs], terms: Mapping[str, Bre
     return changed
 
 
-def breakers(tx: Tx) -> dict[str, Breaker]:
-    """Every breaker that was ever opened, or set by hand."""
-    return _known(tx)
-
-
-def failing(tx: Tx) -> frozenset[str]:
-    """Names of which failures were noted lately: of those every worker tells what it sees."""
-    return frozenset(row["name"] for row in tx.rows("failing"))
-
-
 def set_breaker(tx: Tx, name: str, state: BreakerState, by: str, why: str) -> Breaker:
     """Open or close a breaker by hand, or let outcomes decide again; what was seen before is forgotten."""
     before = _known(tx).get(name)
@@ -116,10 +106,11 @@ def _standing(breaker: Breaker | None) -> dict[str, object]:
 
 
 def _known(tx: Tx) -> dict[str, Breaker]:
-    return {row["name"]: _breaker(row) for row in tx.rows("breakers")}
+    return {row["name"]: breaker_from(row) for row in tx.rows("breakers")}
 
 
-def _breaker(row: Row) -> Breaker:
+def breaker_from(row: Row) -> Breaker:
+    """As its row says."""
     return Breaker(
         name=row["name"],
         open=row["state"] == "open",

@@ -195,14 +195,16 @@ def _close_if_done(tx: Tx, batch: str, store: Storing) -> None:
 
 
 def sweep(tx: Tx, store: Storing) -> int:
-    """Repair what was left undone; how much that was."""
+    """Repair what was left undone, each by itself; how much that was."""
     stale = tx.rows("stale_parents", limit=_SWEPT)
     for row in stale:
         state = None if row["state"] is None else JobState(row["state"])
-        all_ended(tx, _see_to_dependents(tx, row["parent_id"], state), store)
+        with tx.part():
+            all_ended(tx, _see_to_dependents(tx, row["parent_id"], state), store)
     batches = tx.rows("stale_batches", limit=_SWEPT)
     for row in batches:
-        _close_if_done(tx, row["id"], store)
+        with tx.part():
+            _close_if_done(tx, row["id"], store)
     return len(stale) + len(batches)
 
 

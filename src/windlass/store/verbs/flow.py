@@ -9,12 +9,17 @@ from windlass.store.flow import Pause, Switches
 from windlass.store.verbs import access, breaking
 
 if TYPE_CHECKING:
-    from windlass.store.transaction import Tx
+    from windlass.store.transaction import Row, Tx
 
 
 def switches(tx: Tx) -> Switches:
-    """What is held back now."""
-    return Switches(pauses=_pauses(tx), breakers=breaking.breakers(tx), failing=breaking.failing(tx))
+    """What is held back now; of names that are failing every worker tells what it sees."""
+    found = tx.rows("switches")
+    return Switches(
+        pauses={row["name"]: _pause(row) for row in found if row["what"] == "pause"},
+        breakers={row["name"]: breaking.breaker_from(row) for row in found if row["what"] == "breaker"},
+        failing=frozenset(row["name"] for row in found if row["what"] == "failing"),
+    )
 
 
 def pause(tx: Tx, job_type: str, by: str, why: str) -> Pause:
@@ -24,7 +29,7 @@ def pause(tx: Tx, job_type: str, by: str, why: str) -> Pause:
             tx, "pause", "type", job_type, by=by, why=why, before={"paused": False}, after={"paused": True}
         )
         tx.change("revise")
-    return _pauses(tx)[job_type]
+    return switches(tx).pauses[job_type]
 
 
 def resume(tx: Tx, job_type: str, by: str, why: str) -> bool:
@@ -44,8 +49,5 @@ def revision(tx: Tx) -> int:
     return 0 if row is None else int(row["value"])
 
 
-def _pauses(tx: Tx) -> dict[str, Pause]:
-    return {
-        row["type"]: Pause(type=row["type"], by=row["who"], why=row["why"], at=from_micros(row["paused_at"]))
-        for row in tx.rows("pauses")
-    }
+def _pause(row: Row) -> Pause:
+    return Pause(type=row["name"], by=row["who"], why=row["why"], at=from_micros(row["changed_at"]))

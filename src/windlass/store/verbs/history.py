@@ -111,11 +111,14 @@ def gauge_at(tx: Tx, name: str, ago: timedelta) -> dict[str, int]:
     return {row["type"]: row["value"] for row in found if row["at"] == first}
 
 
-def prune(tx: Tx) -> None:
-    """Forget steps that nobody keeps any longer."""
-    for step, kept in KEPT.items():
-        tx.change("prune_history", step=step.value, before=tx.now - span(kept))
-    tx.change("prune_flushes", before=tx.now - span(_REPEATED_WITHIN))
+def bounds(now: int) -> dict[str, int]:
+    """Before which times steps, and what was told, are kept no longer."""
+    steps = {f"{step.value}s": now - span(kept) for step, kept in KEPT.items()}
+    return {**steps, "told": now - span(_REPEATED_WITHIN)}
+
+
+def prune_releases(tx: Tx) -> None:
+    """Forget the oldest, if there are more than anybody shows."""
     known = releases(tx)
     if len(known) > _MOST_RELEASES:
         for release in _last_run_first(tx, known)[_MOST_RELEASES:]:
@@ -139,7 +142,7 @@ def _begin(step: Step, micros: int) -> int:
 _AROUND = 2
 # Whoever waits longer than this for the answer to a flush may count it twice.
 _REPEATED_WITHIN = timedelta(days=1)
-# More than anybody shows; every release of the last years would make a scrape slow.
+# Every release of the last years would make a scrape slow.
 _MOST_RELEASES = 10
 # A release that ran anything within this time is not forgotten before others.
 _RUNS_ON = timedelta(days=1)

@@ -57,8 +57,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def quiet(self) -> bool:
-        """Whether nothing is to be written but that somebody has looked."""
-        return not (self.rows or self.held or self.enqueued or self.begins_minute)
+        """Whether nothing is to be written that belongs together: no job has come, none is or was there."""
+        return not (self.rows or self.held or self.enqueued)
 
     @property
     def begins_minute(self) -> bool:
@@ -106,7 +106,7 @@ def look_since(last: Row, tx: Tx, older_than: timedelta) -> Seen | Sample:
 
 
 def note(tx: Tx, seen: Seen, took: timedelta) -> Sample | None:
-    """Keep what was seen; None if somebody else was faster. One statement if it is quiet."""
+    """Keep what was seen; None if somebody else was faster. Mostly one statement if it is quiet."""
     written = tx.change(
         "note_sampling",
         now=seen.now,

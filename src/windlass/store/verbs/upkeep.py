@@ -15,7 +15,13 @@ if TYPE_CHECKING:
     from windlass.store.keeping import Retention
     from windlass.store.transaction import Tx
 
-WORKER_ROWS = timedelta(days=1)
+# A person had a day to look.
+_LATELY = timedelta(days=1)
+_NOTES = (
+    *("progress", "once", "batches", "checks"),
+    *("workers", "failures", "tallies", "held"),
+    *("history", "flushes"),
+)
 
 
 def promote(tx: Tx, limit: int) -> int:
@@ -24,13 +30,14 @@ def promote(tx: Tx, limit: int) -> int:
 
 
 def prune_notes(tx: Tx, keep: Retention) -> None:
-    """Delete what jobs had recorded about themselves while they ran."""
-    for which in ("progress", "once", "batches", "checks"):
-        tx.change(f"prune_{which}", before=tx.now - span(keep.ended))
-    for which in ("failures", "tallies"):
-        tx.change(f"prune_{which}", before=tx.now - span(WORKER_ROWS))
-    tx.change("prune_held")
-    history.prune(tx)
+    """Delete what was recorded beside jobs: of their runs, of the fleet, of what happened."""
+    tx.change_all(
+        [f"prune_{which}" for which in _NOTES],
+        ended=tx.now - span(keep.ended),
+        lately=tx.now - span(_LATELY),
+        **history.bounds(tx.now),
+    )
+    history.prune_releases(tx)
 
 
 def oldest_record(tx: Tx) -> datetime | None:

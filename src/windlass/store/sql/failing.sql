@@ -1,2 +1,0 @@
--- Of what were failures noted lately?
-select distinct name from windlass.failures;
