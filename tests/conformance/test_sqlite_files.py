@@ -345,6 +345,7 @@ def test_a_backup_is_a_whole_store_of_its_own(path: Path, tmp_path: Path) -> Non
         assert [store.get(job.id) for job in jobs] == jobs
         assert store.check() == []
         assert store.count(Filter(), limit=100) == len(jobs)
+        assert Path(f"{copy}-wal").exists(), "whoever reads it would stop whoever writes"
 
 
 def test_a_backup_overwrites_nothing(path: Path, tmp_path: Path) -> None:

@@ -9,14 +9,19 @@ import itertools
 import re
 import sqlite3
 import threading
+import time
 from pathlib import Path
 
+import pytest
+
+from tests.conformance.contenders import at_once
 from tests.conformance.scene import DONE, a_job, a_payload, put, put_one, settle, take
 from tests.conformance.watching import Watched, path, store, watched
 from tests.waiting import PATIENCE
 from windlass import connect
 from windlass.errors import WindlassError
 from windlass.store.protocol import Store
+from windlass.store.sqlite import writer
 from windlass.store.sqlite.checkpoint import Checkpointer
 
 __all__ = ["path", "store", "watched"]
@@ -44,7 +49,7 @@ class Attempts:
     def _try(self, _: sqlite3.Connection, statement: str) -> None:
         if "wal_checkpoint" not in statement:
             return
-        outsider = self._watched.outsider(self._path)
+        outsider = self._watched.outsider(self._path, patience=0)
         try:
             outsider.execute("begin immediate")
             self.met.append("free to commit")
@@ -96,6 +101,101 @@ def test_a_log_that_is_used_again_is_emptied_before_it_has_to_grow(path: Path) -
     connection.close()
 
 
+def test_a_log_in_use_is_made_large_at_once_and_nothing_else_changes(path: Path) -> None:
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.executescript(
+        "pragma journal_mode = wal; pragma wal_autocheckpoint = 0; create table much (text)"
+    )
+    log = path.with_name(path.name + "-wal")
+    checkpointer = Checkpointer(str(path), look_seconds=0.0)
+    commits = 0
+    while not checkpointer.is_due():
+        connection.execute("insert into much values (?)", ["x" * 200])
+        commits += 1
+    assert log.stat().st_size < 1_000_000, "a log that was in use was left to grow"
+    assert commits > 10, "who writes little should not wait for a large log"
+    checkpointer.run(connection)
+    large = log.stat().st_size
+    assert large > 4_000_000
+    for _ in range(100):
+        connection.execute("insert into much values (?)", ["x" * 200])
+        assert not checkpointer.is_due()
+    assert log.stat().st_size == large, "the file grew"
+    checkpointer.close()
+    assert connection.execute("select count(*) from much").fetchone() == (commits + 100,)
+    assert connection.execute("pragma integrity_check").fetchone() == ("ok",)
+    assert connection.execute("select name from sqlite_schema").fetchall() == [("much",)]
+    connection.close()
+
+
+def test_a_log_that_cannot_be_made_large_is_left_to_grow(path: Path) -> None:
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.executescript(
+        "pragma journal_mode = wal; pragma wal_autocheckpoint = 0; create table much (text)"
+    )
+    checkpointer = Checkpointer(str(path), look_seconds=0.0)
+    while not checkpointer.is_due():
+        connection.execute("insert into much values (?)", [LARGE])
+    connection.execute("begin immediate")
+    with pytest.raises(sqlite3.OperationalError, match="locked"):
+        checkpointer.run(connection)
+    assert not checkpointer.is_due(), "it is tried again at each commit"
+    connection.execute("insert into much values (?)", [LARGE])
+    connection.execute("commit")
+    while not checkpointer.is_due():
+        connection.execute("insert into much values (?)", [LARGE])
+    checkpointer.run(connection)
+    assert path.with_name(path.name + "-wal").stat().st_size > 4_000_000
+    checkpointer.close()
+    connection.close()
+
+
+def test_whoever_comes_behind_a_checkpoint_is_not_made_to_wait_for_company(
+    store: Store, watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What wakes the writer for a checkpoint is nobody who comes again."""
+    monkeypatch.setattr(writer, "_GATHER_SECONDS", 4 * PATIENCE)
+    ended = threading.Event()
+
+    def produce() -> None:
+        for _ in range(300):
+            store.enqueue([a_job(payload=a_payload(text=LARGE))])
+        ended.set()
+
+    threading.Thread(target=produce, daemon=True).start()
+    assert ended.wait(PATIENCE)
+    assert any("wal_checkpoint" in text for said in watched.statements for text in said)
+
+
+def test_all_who_were_written_for_have_their_answers_before_the_log_is_emptied(
+    store: Store, watched: Watched, path: Path
+) -> None:
+    answered: list[str] = []
+    late: list[tuple[int, int]] = []
+    looking = watched.outsider(path)
+
+    def look(_: sqlite3.Connection, statement: str) -> None:
+        if "wal_checkpoint" not in statement:
+            return
+        [written] = looking.execute("select count(*) from windlass_jobs").fetchone()
+        end = time.monotonic() + PATIENCE
+        while len(answered) < written and time.monotonic() < end:
+            threading.Event().wait(0.001)
+        late.append((len(answered), written))
+
+    def produce() -> None:
+        for _ in range(40):
+            job = a_job(payload=a_payload(text=LARGE))
+            store.enqueue([job])
+            answered.append(job.id)
+
+    watched.before_each(look)
+    at_once(*(produce for _ in range(4)))
+    looking.close()
+    assert late, "no checkpoint ran"
+    assert [each for each in late if each[0] < each[1]] == []
+
+
 def test_only_passive_checkpoints_run(store: Store, watched: Watched) -> None:
     """The other kinds fall back to the racy form when somebody reads."""
     write_much(store)
@@ -132,7 +232,7 @@ class Seizing:
 
     def __init__(self, watched: Watched, path: Path) -> None:
         self.times = 0
-        self._outsider = watched.outsider(path)
+        self._outsider = watched.outsider(path, patience=0)
         self._committed = False
         self._free = threading.Event()
         self._free.set()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import PATIENCE
 from windlass import connect
 from windlass.store.protocol import Store
 
@@ -27,9 +28,12 @@ class Watched:
         """Call back before a statement runs, with its connection and its text in lower case."""
         self._before.append(callback)
 
-    def outsider(self, path: object) -> sqlite3.Connection:
-        """A connection of somebody who knows nothing of us, and is not watched."""
-        return self._connect(str(path), timeout=0, isolation_level=None, check_same_thread=False)
+    def outsider(self, path: object, *, patience: float = PATIENCE) -> sqlite3.Connection:
+        """A connection of somebody who knows nothing of us, and is not watched.
+
+        Who is asked while one of ours is in the midst of a statement must have no patience.
+        """
+        return self._connect(str(path), timeout=patience, isolation_level=None, check_same_thread=False)
 
     def _open(self, *args: Any, **options: Any) -> sqlite3.Connection:
         connection: sqlite3.Connection = self._connect(*args, **options)

@@ -7,6 +7,7 @@ import struct
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from windlass.errors import StoreUnavailable
 from windlass.store.sqlite.connection import LONGEST_LOG, open_connection
 
 if TYPE_CHECKING:
@@ -35,9 +36,15 @@ class Checkpointer:
     """
 
     def __init__(self, path: str, *, look_seconds: float = _LOOK_SECONDS) -> None:
-        self._log = path + "-wal"
         self._look_seconds = look_seconds
+        # Which has made the log by the time it is open. SQLite has no locks on that file that closing it
+        # could lose. Whoever looks later may be struck by an exception, so it is opened here, once.
         self._connection = open_connection(path)
+        try:
+            self._log = os.open(path + "-wal", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            self._connection.close()
+            raise StoreUnavailable(f"cannot read {path}-wal: {error.strerror}") from error
         # See `_make_room`.
         self._connection.execute("pragma cache_size = 10")
         self._connection.execute("pragma busy_timeout = 0")
@@ -60,15 +67,18 @@ class Checkpointer:
         return self._due
 
     def run(self, writer: sqlite3.Connection) -> None:
-        """Do what is due."""
+        """Make the log large if it is not, and empty it."""
         self._due = False
         size = self._size()
         if size < _LARGE_LOG:
             # Should it fail, it is tried again when as much has been written again.
             self._short = size + _GROWING
             self._make_room()
-        else:
-            self._empty(writer, size)
+            size = self._size()
+        # Also after that: what was taken back has the mark of this time round, and would look like much.
+        emptied = self._checkpoint(writer)
+        # A reader can keep the log from being emptied: then wait until as much again has been written.
+        self._limit = max(_LARGE_LOG, int(min(size, LONGEST_LOG) * _USED)) if emptied else size + _LARGE_LOG
 
     def _make_room(self) -> None:
         """Write much and take it back: what the cache cannot hold is in the log by then, which stays so."""
@@ -79,41 +89,34 @@ class Checkpointer:
         finally:
             self._connection.rollback()
 
-    def _empty(self, writer: sqlite3.Connection, size: int) -> None:
-        """One passive checkpoint under the writer's lock."""
+    def _checkpoint(self, writer: sqlite3.Connection) -> bool:
+        """One passive checkpoint under the writer's lock; whether it emptied the log."""
         writer.execute("begin immediate")
         try:
             busy, pages, moved = self._connection.execute("pragma wal_checkpoint(passive)").fetchone()
         finally:
             writer.execute("rollback")
-        # A reader can keep the log from being emptied: then wait until as much again has been written.
-        emptied = not busy and pages == moved
-        self._limit = max(_LARGE_LOG, int(min(size, LONGEST_LOG) * _USED)) if emptied else size + _LARGE_LOG
+        return not busy and pages == moved
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Let go of the connection and of the log."""
         self._connection.close()
+        os.close(self._log)
 
     def _is_written_at(self, place: int) -> bool:
         """Whether the log has come so far this time round.
 
         Once it is empty its file is used again from the beginning, and what stands behind is of the time
-        before: the file's size does not tell. SQLite has no locks on this file that closing it could lose.
+        before: the file's size does not tell.
         """
-        try:
-            with open(self._log, "rb", buffering=0) as log:  # noqa: PTH123 - as above
-                header = log.read(_HEADER)
-                [page_size] = struct.unpack_from(">I", header, _PAGE_SIZE)
-                whole = _FRAME_HEADER + page_size
-                log.seek(_HEADER + place // whole * whole)
-                frame = log.read(_FRAME_HEADER)
-        except (OSError, struct.error):
+        header = os.pread(self._log, _HEADER, 0)
+        if len(header) < _HEADER:
             return False
+        [page_size] = struct.unpack_from(">I", header, _PAGE_SIZE)
+        whole = _FRAME_HEADER + page_size
+        frame = os.pread(self._log, _FRAME_HEADER, _HEADER + place // whole * whole)
         mark = header[_HEADER_MARK : _HEADER_MARK + _MARK_SIZE]
         return frame[_FRAME_MARK : _FRAME_MARK + _MARK_SIZE] == mark
 
     def _size(self) -> int:
-        try:
-            return os.stat(self._log).st_size  # noqa: PTH116 - on the path of every commit
-        except OSError:
-            return 0
+        return os.fstat(self._log).st_size

@@ -52,7 +52,7 @@ def enqueue_by_end(tx: SqliteTx, jobs: Sequence[NewJob]) -> list[Enqueued]:
 def enqueue_alone(tx: SqliteTx, jobs: Sequence[NewJob]) -> list[Enqueued] | None:
     """One job for which `goes_alone`, by one statement; None: its id is known after all."""
     [new], now = jobs, tx.now
-    run_at = now if new.delay is None and new.run_at is None else _run_at(tx, new)
+    run_at = _run_at(tx, new)
     if not tx.insert("enqueue_alone", [_row(new, run_at, now)]):
         return None
     return [Enqueued(new.id, None, created=True, due=run_at <= now)]
@@ -60,10 +60,7 @@ def enqueue_alone(tx: SqliteTx, jobs: Sequence[NewJob]) -> list[Enqueued] | None
 
 def goes_alone(jobs: Sequence[NewJob]) -> bool:
     """Whether all that is to be written is one row, which nobody can have sent before."""
-    if len(jobs) != 1 or not jobs[0].fresh:
-        return False
-    new = jobs[0]
-    return new.key is None and new.unique is None and not new.depends_on
+    return len(jobs) == 1 and jobs[0].fresh and jobs[0].unique is None and _is_plain(jobs[0])
 
 
 def _is_plain(new: NewJob) -> bool:

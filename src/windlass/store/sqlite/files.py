@@ -46,6 +46,7 @@ def make(path: str, clock: Clock, known: Sequence[Migration], *, create: bool, p
     with closing(open_connection(path)) as connection, translated(path):
         if schema.is_there(connection):
             migration.check(schema.look(connection, known), path)
+            schema.write_ahead(connection, path)
             return
         with closing(our_turn(path, patience)):
             schema.prepare(connection, path, clock, known, create=create)

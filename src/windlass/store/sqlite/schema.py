@@ -64,9 +64,14 @@ def bring_up(
 
 
 def _set_up(connection: sqlite3.Connection, path: str) -> None:
-    """What can only be chosen while a file is new: room that is given back, and the write-ahead log."""
+    """What can only be chosen while a file is new, that room is given back, and the write-ahead log."""
     if _says(connection, "is_empty"):
         connection.execute("pragma auto_vacuum = incremental")
+    write_ahead(connection, path)
+
+
+def write_ahead(connection: sqlite3.Connection, path: str) -> None:
+    """See that the file has a write-ahead log: a copy that was made as a backup has none."""
     mode = connection.execute("pragma journal_mode = wal").fetchone()[0]
     if path != MEMORY and mode != "wal":
         raise StoreUnavailable(
