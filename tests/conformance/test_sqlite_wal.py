@@ -150,6 +150,16 @@ def test_a_log_that_cannot_be_made_large_is_left_to_grow(path: Path) -> None:
     connection.close()
 
 
+def test_whoever_has_written_does_not_fail_because_the_store_is_closed_meanwhile(path: Path) -> None:
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("pragma journal_mode = wal")
+    connection.execute("create table much (text)")
+    checkpointer = Checkpointer(str(path), look_seconds=0.0)
+    checkpointer.close()
+    assert not checkpointer.is_due()
+    connection.close()
+
+
 def test_whoever_comes_behind_a_checkpoint_is_not_made_to_wait_for_company(
     store: Store, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
