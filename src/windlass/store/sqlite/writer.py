@@ -12,9 +12,8 @@ import logging
 import math
 import os
 import threading
-from itertools import islice, pairwise
+from itertools import pairwise
 from queue import Empty, SimpleQueue
-from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from windlass.errors import StoreBusy, StoreError, StoreUnavailable, WindlassError
@@ -22,6 +21,7 @@ from windlass.store.sqlite import locks
 from windlass.store.sqlite.checkpoint import Checkpointer
 from windlass.store.sqlite.connection import MEMORY, SqliteTx, explain
 from windlass.store.sqlite.library import sqlite3
+from windlass.store.sqlite.operation import Operation, run_joined, wake_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -37,67 +37,8 @@ _OWN_LOCK_SECONDS = 5.0
 # How often we look whether an outsider has let go of the write lock.
 _OUTSIDER_SECONDS = 0.01
 _GATHER_SECONDS = 0.0006
-_LOOK_SECONDS = 0.05
 # Longer than any transaction of ours: whoever has not come back by then waits for somebody frozen.
 _ENDING_SECONDS = 2.0
-
-
-class _Operation:
-    """One verb on its way through the writer."""
-
-    __slots__ = (
-        "args",
-        "awaited",
-        "begun",
-        "done",
-        "ended",
-        "error",
-        "following",
-        "given_up",
-        "joins",
-        "result",
-        "urgent",
-        "verb",
-    )
-
-    def __init__(
-        self, verb: Callable[..., Any], args: tuple[Any, ...], *, urgent: bool = False, joins: bool = False
-    ) -> None:
-        self.verb = verb
-        self.args = args
-        self.urgent = urgent
-        # Whether the verb takes a list and answers with one as long: then many callers' are done as one.
-        self.joins = joins
-        self.result: Any = None
-        self.error: BaseException | None = None
-        self.begun = False
-        self.given_up = False
-        self.ended = False
-        # Whether anybody waits for it.
-        self.awaited = True
-        # Of those that were written together, whom the caller of this one wakes.
-        self.following: _Operation | None = None
-        # A bare lock is the cheapest thing to wait on; it is let go when the operation is done.
-        self.done = threading.Lock()
-        self.done.acquire()
-
-    def wait(self, seconds: float) -> bool:
-        """Whether it is done within so many seconds. Looks now and then: who should wake us may be struck."""
-        # Most are done at the first look, and every step more is one that all of a group have to wait for.
-        if self.done.acquire(timeout=min(_LOOK_SECONDS, seconds)):
-            return True
-        until = monotonic() + seconds
-        while not self.done.acquire(timeout=max(0.0, min(_LOOK_SECONDS, until - monotonic()))):
-            if self.ended:
-                break
-            if monotonic() >= until:
-                return False
-        return True
-
-    def wake_next(self) -> None:
-        """Pass it on. Woken all at once, ten threads would only wait for the interpreter's lock."""
-        if self.ended and self.following is not None:
-            self.following.done.release()
 
 
 class Writer:
@@ -117,7 +58,7 @@ class Writer:
         self._statements = statements
         self._clock = clock
         self._patience = patience
-        self._waiting: SimpleQueue[_Operation | None] = SimpleQueue()
+        self._waiting: SimpleQueue[Operation | None] = SimpleQueue()
         # Whoever holds it may use the connection, the turn and the checkpointer.
         self._lead = threading.Lock()
         # How many wrote together last: one alone need not wait for company.
@@ -156,7 +97,7 @@ class Writer:
             if wrote:
                 self.checkpoint_soon()
                 return result  # type: ignore[no-any-return]
-        operation = _Operation(verb, args, urgent=urgent, joins=joins)
+        operation = Operation(verb, args, urgent=urgent, joins=joins)
         self._waiting.put(operation)
         try:
             if self._waiting.qsize() >= self._complete_at:
@@ -171,9 +112,7 @@ class Writer:
     def checkpoint_soon(self) -> None:
         """If the log is full, let the writer's thread empty it; nobody waits for that."""
         if self._checkpointer is not None and self._checkpointer.is_due():
-            nothing = _Operation(_nothing, ())
-            nothing.awaited = False
-            self._waiting.put(nothing)
+            self._waiting.put(wake_up())
 
     def close(self) -> None:
         """Write what waits, then stop."""
@@ -273,7 +212,7 @@ class Writer:
         with contextlib.suppress(RuntimeError):
             self._complete.release()
 
-    def _wait_for(self, operation: _Operation) -> None:
+    def _wait_for(self, operation: Operation) -> None:
         """The writer's thread writes it, as long as our patience lasts."""
         if operation.wait(min(_OWN_LOCK_SECONDS, self._patience)):
             return
@@ -297,7 +236,7 @@ class Writer:
     def _caller_writes(self) -> bool:
         return self._path != MEMORY and not self._writing and locks.writes_itself(self._path)
 
-    def _give_up(self, operation: _Operation) -> bool:
+    def _give_up(self, operation: Operation) -> bool:
         """Take an operation back, unless its transaction has begun."""
         with self._guard:
             operation.given_up = not operation.begun
@@ -319,7 +258,7 @@ class Writer:
                 self._answer(group)
                 self._checkpoint()
 
-    def _answer(self, group: list[_Operation]) -> None:
+    def _answer(self, group: list[Operation]) -> None:
         """Wake the first; each wakes the next."""
         waiting = [each for each in group if each.awaited and not each.given_up]
         for operation, following in pairwise(waiting):
@@ -341,7 +280,7 @@ class Writer:
             self._complete.acquire(timeout=_GATHER_SECONDS)
         self._complete_at = math.inf
 
-    def _others(self) -> Iterator[_Operation]:
+    def _others(self) -> Iterator[Operation]:
         """Whoever else waits by now."""
         for _ in range(_MOST_AT_ONCE):
             try:
@@ -353,7 +292,7 @@ class Writer:
                 return
             yield operation
 
-    def _write(self, group: list[_Operation]) -> None:
+    def _write(self, group: list[Operation]) -> None:
         """One transaction and one turn for all."""
         group.sort(key=lambda operation: not operation.urgent)
         connection = self._connected()
@@ -367,7 +306,7 @@ class Writer:
             connection.rollback()
             self._turn.give()
 
-    def _begin(self, connection: sqlite3.Connection, group: list[_Operation]) -> bool:
+    def _begin(self, connection: sqlite3.Connection, group: list[Operation]) -> bool:
         """Take SQLite's write lock; False when everybody has given up waiting for it."""
         while not self._begun(connection):
             if all(operation.given_up for operation in group):
@@ -378,12 +317,12 @@ class Writer:
                 operation.begun = not operation.given_up
         return True
 
-    def _run_group(self, group: list[_Operation], connection: sqlite3.Connection) -> None:
+    def _run_group(self, group: list[Operation], connection: sqlite3.Connection) -> None:
         """All at once; if one of them fails, all again, each in a part of its own."""
         tx = SqliteTx(connection, self._statements, self._clock.micros())
         try:
             with tx.part():
-                _run_joined(tx, [operation for operation in group if operation.joins])
+                run_joined(tx, [operation for operation in group if operation.joins])
                 for operation in group:
                     if not operation.joins:
                         operation.result = operation.verb(tx, *operation.args)
@@ -394,7 +333,7 @@ class Writer:
             for operation in group:
                 self._run_apart(operation, tx, connection)
 
-    def _run_apart(self, operation: _Operation, tx: SqliteTx, connection: sqlite3.Connection) -> None:
+    def _run_apart(self, operation: Operation, tx: SqliteTx, connection: sqlite3.Connection) -> None:
         try:
             with tx.part():
                 operation.result = operation.verb(tx, *operation.args)
@@ -424,7 +363,7 @@ class Writer:
         failure.__cause__ = error
         return failure
 
-    def _fail(self, group: list[_Operation], error: WindlassError) -> None:
+    def _fail(self, group: list[Operation], error: WindlassError) -> None:
         for operation in group:
             operation.result = None
             # Each caller raises its own: one exception raised in many threads would mix their tracebacks.
@@ -442,16 +381,3 @@ class Writer:
             raise
         self._writing = True
         return True
-
-
-def _run_joined(tx: SqliteTx, group: list[_Operation]) -> None:
-    """One call for all who want the same done to their lists."""
-    for verb in {operation.verb for operation in group}:
-        same = [operation for operation in group if operation.verb is verb]
-        answers = iter(verb(tx, [item for operation in same for item in operation.args[0]]))
-        for operation in same:
-            operation.result = list(islice(answers, len(operation.args[0])))
-
-
-def _nothing(tx: SqliteTx) -> None:
-    """An operation that only wakes the writer's thread."""
