@@ -117,6 +117,25 @@ def test_forks_while_others_write_leave_parent_and_child_able_to_write(store: St
     assert store.check() == []
 
 
+@pytest.mark.parametrize("which", ["door", "turn"])
+def test_a_file_that_cannot_be_opened_after_a_fork_is_opened_when_it_can(
+    store: Store, path: Path, which: str
+) -> None:
+    """Such as when too many files are open for a moment; none is taken for open that is not."""
+    put_one(store)
+    file = Path(f"{path}-{which}")
+    assert in_child(lambda: None)() == 0
+    file.unlink()
+    file.mkdir()
+    for _ in range(3):
+        with pytest.raises(StoreUnavailable, match=file.name):
+            put_one(store)
+    assert in_child(lambda: None)() == 0
+    file.rmdir()
+    assert put_one(store).seq
+    assert store.count(Filter(), limit=10) == 2
+
+
 def test_a_child_that_was_forked_in_the_midst_of_a_write_is_told(
     store: Store, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

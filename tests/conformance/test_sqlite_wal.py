@@ -150,6 +150,62 @@ def test_a_log_that_cannot_be_made_large_is_left_to_grow(path: Path) -> None:
     connection.close()
 
 
+def test_a_disk_that_is_full_before_the_log_is_large_is_not_tried_at_each_commit(
+    path: Path, watched: Watched
+) -> None:
+    """What was written of it by then stays in the log's file: it looks as if as much had been added."""
+    connection = watched.outsider(path)
+    connection.executescript(
+        "pragma journal_mode = wal; pragma wal_autocheckpoint = 0; create table much (text)"
+    )
+    tries = 0
+
+    def narrow(own: sqlite3.Connection, statement: str) -> None:
+        nonlocal tries
+        if "insert into windlass_room" in statement:
+            tries += 1
+            own.execute("pragma max_page_count = 500")
+
+    watched.before_each(narrow)
+    checkpointer = Checkpointer(str(path), look_seconds=0.0)
+    while not checkpointer.is_due():
+        connection.execute("insert into much values (?)", [LARGE])
+    before = path.with_name(path.name + "-wal").stat().st_size
+    with pytest.raises(sqlite3.OperationalError, match="full"):
+        checkpointer.run(connection)
+    assert path.with_name(path.name + "-wal").stat().st_size > before + 1_000_000
+    for _ in range(20):
+        connection.execute("insert into much values (?)", ["x" * 200])
+        assert not checkpointer.is_due()
+    assert tries == 1
+    checkpointer.close()
+    connection.close()
+
+
+def test_a_log_that_somebody_keeps_short_is_not_made_large_again(path: Path, watched: Watched) -> None:
+    outsider = watched.outsider(path)
+    outsider.executescript(
+        "pragma journal_mode = wal; pragma wal_autocheckpoint = 0; pragma journal_size_limit = 0;"
+        "create table much (text)"
+    )
+    log = path.with_name(path.name + "-wal")
+    checkpointer = Checkpointer(str(path), look_seconds=0.0)
+    while not checkpointer.is_due():
+        outsider.execute("insert into much values (?)", [LARGE])
+    checkpointer.run(outsider)
+    assert log.stat().st_size > 4_000_000
+    outsider.execute("insert into much values (?)", [LARGE])
+    assert log.stat().st_size < 1_000_000, "it was not cut back"
+    for _ in range(20):
+        outsider.execute("insert into much values (?)", [LARGE])
+        assert not checkpointer.is_due()
+    while not checkpointer.is_due():
+        outsider.execute("insert into much values (?)", [LARGE])
+    assert log.stat().st_size > 4_000_000, "it is emptied once that much stands in it"
+    checkpointer.close()
+    outsider.close()
+
+
 def test_whoever_has_written_does_not_fail_because_the_store_is_closed_meanwhile(path: Path) -> None:
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("pragma journal_mode = wal")
@@ -204,6 +260,35 @@ def test_all_who_were_written_for_have_their_answers_before_the_log_is_emptied(
     looking.close()
     assert late, "no checkpoint ran"
     assert [each for each in late if each[0] < each[1]] == []
+
+
+def test_whoever_waits_for_a_checkpoint_is_not_told_of_a_transaction_of_his_own(
+    store: Store, watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This process holds the write lock meanwhile, but it is ours."""
+    monkeypatch.setattr(writer, "_OWN_LOCK_SECONDS", 0.01)
+    begun = threading.Event()
+    refused: list[WindlassError] = []
+
+    def produce() -> None:
+        try:
+            store.enqueue([a_job()])
+        except WindlassError as refusal:
+            refused.append(refusal)
+
+    waiting = threading.Thread(target=produce)
+
+    def wait(_: sqlite3.Connection, statement: str) -> None:
+        if "wal_checkpoint" in statement and not begun.is_set():
+            begun.set()
+            waiting.start()
+            waiting.join(HELD_SECONDS)
+
+    watched.before_each(wait)
+    while not begun.is_set():
+        put(store, *(a_job(payload=a_payload(text=LARGE)) for _ in range(8)))
+    waiting.join()
+    assert refused == []
 
 
 def test_only_passive_checkpoints_run(store: Store, watched: Watched) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import struct
 from time import monotonic
@@ -41,14 +42,15 @@ class Checkpointer:
         # could lose. Whoever looks later may be struck by an exception, so it is opened here, once.
         self._connection = open_connection(path)
         try:
-            self._log = os.open(path + "-wal", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as error:
+            # See `_make_room`.
+            self._connection.execute("pragma cache_size = 10")
+            self._connection.execute("pragma busy_timeout = 0")
+            self._log = _opened(path + "-wal")
+        except BaseException:  # wall: nothing stays open behind a failed opening; the error goes on
             self._connection.close()
-            raise StoreUnavailable(f"cannot read {path}-wal: {error.strerror}") from error
-        # See `_make_room`.
-        self._connection.execute("pragma cache_size = 10")
-        self._connection.execute("pragma busy_timeout = 0")
-        self._short = self._size() + _GROWING
+            raise
+        # Beyond this size a log that is still short is made large.
+        self._short: float = self._size() + _GROWING
         self._limit = _LARGE_LOG
         self._due = False
         self._next_look = 0.0
@@ -68,19 +70,26 @@ class Checkpointer:
     def run(self, writer: sqlite3.Connection) -> None:
         """Make the log large if it is not, and empty it."""
         self._due = False
-        size = self._size()
-        if size < _LARGE_LOG:
-            # Should it fail, it is tried again when as much has been written again.
-            self._short = size + _GROWING
+        if self._size() < _LARGE_LOG:
             self._make_room()
-            size = self._size()
+        size = self._size()
         # Also after that: what was taken back has the mark of this time round, and would look like much.
         emptied = self._checkpoint(writer)
         # A reader can keep the log from being emptied: then wait until as much again has been written.
         self._limit = max(_LARGE_LOG, int(min(size, LONGEST_LOG) * _USED)) if emptied else size + _LARGE_LOG
 
     def _make_room(self) -> None:
-        """Write much and take it back: what the cache cannot hold is in the log by then, which stays so."""
+        """Make the log large, once: whoever cuts it back afterwards wants it short."""
+        try:
+            self._write_and_take_back()
+        except BaseException:  # wall: the error goes on
+            # Tried again when as much has been written again. A full disk has let the log grow half-way.
+            self._short = self._size() + _GROWING
+            raise
+        self._short = math.inf
+
+    def _write_and_take_back(self) -> None:
+        """What the cache cannot hold is in the log by then, which stays so."""
         self._connection.execute("begin immediate")
         try:
             self._connection.execute("create table windlass_room (made)")
@@ -126,3 +135,10 @@ class Checkpointer:
 
     def _size(self) -> int:
         return os.fstat(self._log).st_size
+
+
+def _opened(log: str) -> int:
+    try:
+        return os.open(log, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise StoreUnavailable(f"cannot read {log}: {error.strerror}") from error

@@ -33,7 +33,11 @@ class Turn:
 
     def __init__(self, path: str) -> None:
         self._door = _opened(f"{path}-door")
-        self._turn = _opened(f"{path}-turn")
+        try:
+            self._turn = _opened(f"{path}-turn")
+        except BaseException:  # wall: nothing stays open behind a failed opening; the error goes on
+            os.close(self._door)
+            raise
         # Plain calls into the system: no exception thrown into this thread can strike between their steps.
         self.give: Callable[[], None] = partial(fcntl.flock, self._turn, fcntl.LOCK_UN)
         self.leave_door: Callable[[], None] = partial(fcntl.flock, self._door, fcntl.LOCK_UN)

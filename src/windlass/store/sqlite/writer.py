@@ -73,6 +73,9 @@ class Writer:
         # Whether the write lock, if this process holds it, is held by us rather than by the caller.
         self._writing = False
         self._pid = os.getpid()
+        # None while every file is closed, as around a fork.
+        self._connection: sqlite3.Connection | None = None
+        self._checkpointer: Checkpointer | None = None
         self._open()
         self._thread = threading.Thread(target=self._work, name="windlass-writer", daemon=True)
         self._thread.start()
@@ -111,7 +114,9 @@ class Writer:
 
     def checkpoint_soon(self) -> None:
         """If the log is full, let the writer's thread empty it; nobody waits for that."""
-        if self._checkpointer is not None and self._checkpointer.is_due():
+        # Looked at once: another thread may close the store meanwhile.
+        checkpointer = self._checkpointer
+        if checkpointer is not None and checkpointer.is_due():
             self._waiting.put(wake_up())
 
     def close(self) -> None:
@@ -140,24 +145,27 @@ class Writer:
         self._lead.release()
 
     def _open(self) -> None:
-        self._connection: sqlite3.Connection | None = self._connect()
-        # We wait for outsiders that hold the write lock ourselves, so that the wait can be given up.
-        self._connection.execute("pragma busy_timeout = 0")
-        try:
-            self._turn = locks.turn_for(self._path)
-            self._checkpointer = None if self._path == MEMORY else Checkpointer(self._path)
-        except BaseException:  # wall: nothing stays open behind a failed opening; the error goes on
-            self._connection.close()
-            raise
+        """Open every file, or none: the next to come tries again."""
+        with contextlib.ExitStack() as undo:
+            connection = undo.enter_context(contextlib.closing(self._connect()))
+            # We wait for outsiders that hold the write lock ourselves, so that the wait can be given up.
+            connection.execute("pragma busy_timeout = 0")
+            turn = undo.enter_context(contextlib.closing(locks.turn_for(self._path)))
+            checkpointer = None if self._path == MEMORY else Checkpointer(self._path)
+            undo.pop_all()
+        self._turn, self._checkpointer = turn, checkpointer
+        # Last, since it says that all are open.
+        self._connection = connection
 
     def _let_go(self) -> None:
         if self._connection is None:
             return
-        self._connection.close()
-        self._connection = None
+        connection, self._connection = self._connection, None
+        checkpointer, self._checkpointer = self._checkpointer, None
+        connection.close()
         self._turn.close()
-        if self._checkpointer is not None:
-            self._checkpointer.close()
+        if checkpointer is not None:
+            checkpointer.close()
 
     def _connected(self) -> sqlite3.Connection:
         if self._connection is None:
@@ -250,7 +258,7 @@ class Writer:
             with self._lead:
                 group = [operation, *self._others()]
                 # Who only wakes this thread does not come again.
-                self._crowd = sum(each.awaited for each in group)
+                self._crowd = max(1, sum(each.awaited for each in group))
                 try:
                     self._write(group)
                 except Exception as error:  # noqa: BLE001 # wall: the writer outlives whatever happens to a group
@@ -344,14 +352,17 @@ class Writer:
 
     def _checkpoint(self) -> None:
         """If it is time. All have their answers: what fails now is tried again after a later commit."""
-        if self._checkpointer is None or not self._checkpointer.is_due():
+        if self._connection is None or self._checkpointer is None or not self._checkpointer.is_due():
             return
-        self._turn.take()
         try:
-            self._checkpointer.run(self._connected())
+            self._turn.take()
+            # Whoever waits for this is not told that it is his own transaction he waits for.
+            self._writing = True
+            self._checkpointer.run(self._connection)
         except Exception as error:  # noqa: BLE001 # wall: the writer outlives a checkpoint that fails
             log.warning("store.checkpoint_failed", extra={"store": self._path, "error": str(error)})
         finally:
+            self._writing = False
             self._turn.give()
 
     def _refusal(self, error: Exception) -> WindlassError:
