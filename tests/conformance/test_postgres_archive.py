@@ -12,6 +12,7 @@ from tests.conformance.scene import DONE, a_job, put, put_one, settle, state_of,
 from tests.conformance.server import run, store, url
 from windlass import connect
 from windlass.clock import ManualClock
+from windlass.errors import StoreBusy
 from windlass.job import JobState
 from windlass.store import statements
 from windlass.store.keeping import Retention
@@ -129,3 +130,16 @@ def test_dead_letters_past_their_retention_are_looked_for_by_their_index(url: st
             (False,),
             (True,),
         ]
+
+
+def test_a_note_that_somebody_holds_keeps_no_other_from_being_pruned(url: str) -> None:
+    with closing(connect.open(f"{url}&options=-c%20lock_timeout%3D100ms")) as opened:
+        run(url, "insert into windlass.progress values (gen_random_uuid(), 1, null, 0)")
+        run(url, "insert into windlass.once values (gen_random_uuid(), 'charge', 1, 0)")
+        with psycopg.connect(url) as holder:
+            holder.execute("select from windlass.progress for update")
+            with pytest.raises(StoreBusy):
+                opened.store.prune(Retention())
+            assert run(url, "select count(*) from windlass.once") == [(0,)]
+        opened.store.prune(Retention())
+        assert run(url, "select count(*) from windlass.progress") == [(0,)]
