@@ -14,6 +14,7 @@ from windlass import connect
 from windlass.job import Job, JobState, Lease, View
 from windlass.store.keeping import Retention
 from windlass.store.postgres.session import PostgresTx
+from windlass.store.postgres.store import PostgresStore
 from windlass.store.protocol import Store
 from windlass.store.transaction import Row
 
@@ -96,3 +97,17 @@ def test_a_child_that_was_sent_on_its_way_meanwhile_is_not_cancelled(
     meanwhile("dependents_of", lambda: other.replay(child.id))
     store.prune(NEVER)
     assert look_up(store, child.id).state is JobState.PENDING
+
+
+def test_whoever_waits_is_told_of_a_job_that_a_sweep_has_released(url: str, store: Store) -> None:
+    told: list[str] = []
+    assert isinstance(store, PostgresStore)
+    store.wake_with(lambda: told.append("woken"))
+    parent = take_new(store)
+    child = child_of(store, parent, on_dead="run")
+    store.prune(NEVER)
+    assert told == []
+    vanish(url, parent)
+    store.prune(NEVER)
+    assert told == ["woken"]
+    assert take_one(store).id == child.id
