@@ -133,6 +133,7 @@ def test_dead_letters_past_their_retention_are_looked_for_by_their_index(url: st
 
 
 def test_a_note_that_somebody_holds_keeps_no_other_from_being_pruned(url: str) -> None:
+    connect.migrate(url)
     with closing(connect.open(f"{url}&options=-c%20lock_timeout%3D100ms")) as opened:
         run(url, "insert into windlass.progress values (gen_random_uuid(), 1, null, 0)")
         run(url, "insert into windlass.once values (gen_random_uuid(), 'charge', 1, 0)")
