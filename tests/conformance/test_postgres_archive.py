@@ -12,7 +12,9 @@ from tests.conformance.scene import DONE, a_job, put, put_one, settle, state_of,
 from tests.conformance.server import run, store, url
 from windlass import connect
 from windlass.clock import ManualClock
+from windlass.errors import StoreBusy
 from windlass.job import JobState
+from windlass.store import statements
 from windlass.store.keeping import Retention
 from windlass.store.postgres import retention
 from windlass.store.protocol import Filter
@@ -84,3 +86,61 @@ def test_a_detach_that_was_left_half_way_is_finished(url: str) -> None:
         opened.store.prune(Retention())
         assert day not in days(url)
         assert run(url, f"select to_regclass('{day}')") == [(None,)]
+
+
+def test_a_day_that_was_detached_and_not_dropped_goes_and_a_partition_of_somebody_else_stays(
+    url: str,
+) -> None:
+    clock = ManualClock()
+    opened = connect.open(url, clock=clock)
+    with closing(opened):
+        job = put_one(opened.store)
+        assert settle(opened.store, take_one(opened.store), DONE)
+        # It holds what has no day of its own, and begins nowhere.
+        run(url, "create table windlass.archive_rest partition of windlass.archive default")
+        run(url, "alter table windlass.archive detach partition windlass.archive_20260101")
+        run(url, "insert into windlass.archive select * from windlass.archive_20260101")
+        clock.advance(timedelta(days=30))
+        opened.store.prune(Retention())
+        assert state_of(opened.store, job.id) is JobState.COMPLETED
+        assert run(url, "select to_regclass('windlass.archive_20260101')") == [(None,)]
+
+
+def test_dead_letters_past_their_retention_are_looked_for_by_their_index(url: str) -> None:
+    connect.migrate(url)
+    text, _ = statements.numbered(statements.load("postgres")["any_dead"])
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            """
+            insert into windlass.jobs (
+                id, type, state, priority, due, payload, max_attempts,
+                created_at, enqueued_at, updated_at, run_at, finished_at
+            )
+            select gen_random_uuid(), 'crowd', 'dead', 5, 0, '{}', 5, 0, 0, 0, 0, 2 + number
+              from generate_series(1, 5000) as number
+            """
+        )
+        connection.execute("analyze windlass.jobs")
+        # The server keeps one plan for all times in the end.
+        connection.execute("set plan_cache_mode = force_generic_plan")
+        connection.execute(f"prepare any_dead (bigint) as {text}".encode())
+        plan = "".join(line for (line,) in connection.execute("explain execute any_dead(1)"))
+        assert "using jobs_dead_since" in plan
+        assert [connection.execute(f"execute any_dead({at})".encode()).fetchone() for at in (3, 4)] == [
+            (False,),
+            (True,),
+        ]
+
+
+def test_a_note_that_somebody_holds_keeps_no_other_from_being_pruned(url: str) -> None:
+    connect.migrate(url)
+    with closing(connect.open(f"{url}&options=-c%20lock_timeout%3D100ms")) as opened:
+        run(url, "insert into windlass.progress values (gen_random_uuid(), 1, null, 0)")
+        run(url, "insert into windlass.once values (gen_random_uuid(), 'charge', 1, 0)")
+        with psycopg.connect(url) as holder:
+            holder.execute("select from windlass.progress for update")
+            with pytest.raises(StoreBusy):
+                opened.store.prune(Retention())
+            assert run(url, "select count(*) from windlass.once") == [(0,)]
+        opened.store.prune(Retention())
+        assert run(url, "select count(*) from windlass.progress") == [(0,)]

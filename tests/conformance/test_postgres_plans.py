@@ -154,18 +154,26 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from nodes(part)
 
 
+def literal(value: object) -> str:
+    """A value whose type the statement tells."""
+    if value is None:
+        return "null"
+    if isinstance(value, list):
+        value = "{" + ",".join(f'"{each}"' for each in value) + "}"
+    return f"'{value}'"
+
+
 @pytest.mark.parametrize("name", VALUES)
 def test_a_hot_statement_keeps_to_its_indexes(crowded: str, name: str) -> None:
     use, values = VALUES[name]
     text, names = statements.numbered(statements.load("postgres")[name])
-    given = [({"now": None} | values)[each] for each in names]
-    conninfo = address.read(crowded).conninfo(**USES[use])
-    with psycopg.connect(
-        conninfo, autocommit=True, cursor_factory=psycopg.RawCursor, prepare_threshold=0
-    ) as connection:
+    given = ", ".join(literal(({"now": None} | values)[each]) for each in names)
+    with psycopg.connect(address.read(crowded).conninfo(**USES[use]), autocommit=True) as connection:
+        # Prepared by hand: else a plan would be told that is made for these values, and not the one for any.
+        connection.execute(f"prepare hot as {text}".encode())
         connection.execute("begin")
         [(told,)] = connection.execute(
-            f"explain (analyze, buffers, format json) {text}".encode(), given
+            f"explain (analyze, buffers, format json) execute hot ({given})".encode()
         ).fetchall()
         connection.execute("rollback")
         # What was rolled back would lie in the next one's way.

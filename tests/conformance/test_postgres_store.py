@@ -14,6 +14,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from tests.conformance.contenders import at_once, won
 from tests.conformance.scene import (
@@ -41,7 +42,7 @@ from windlass.policy.limit import Limit
 from windlass.store import migration
 from windlass.store.flow import Restriction
 from windlass.store.keeping import Retention
-from windlass.store.postgres import claim
+from windlass.store.postgres import address, claim
 from windlass.store.postgres.session import PostgresTx
 from windlass.store.postgres.store import PostgresStore
 from windlass.store.protocol import Filter, Store, Vitals, Want
@@ -66,6 +67,16 @@ def test_no_message_carries_a_password(url: str) -> None:
     with pytest.raises((StoreUnavailable, InvalidValue, ValueError)) as refused:
         connect.open(url)
     assert "hush" not in str(refused.value)
+
+
+def test_what_a_url_says_to_the_driver_is_taken_as_it_was_written() -> None:
+    found = address.read(
+        "postgresql://me@there/jobs?windlass_pooler=on&password=a+b&options=-c%20lock_timeout%3D1s&&"
+    )
+    assert found.pooler
+    assert found.url == "postgresql://me@there/jobs?password=a+b&options=-c%20lock_timeout%3D1s"
+    assert conninfo_to_dict(found.url)["options"] == "-c lock_timeout=1s"
+    assert "a+b" not in found.shown
 
 
 # In a process of its own: whoever imports a module twice has two of each of its classes.

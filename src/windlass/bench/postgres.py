@@ -29,7 +29,7 @@ _HISTORY = (
 )
 _SETTINGS = (
     "-c jit=off -c plan_cache_mode=force_generic_plan "
-    "-c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off"
+    "-c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off -c enable_bitmapscan=off"
 )
 
 

@@ -75,10 +75,10 @@ _VARIABLES = {
 def read(url: str) -> Address:
     """A URL as an address; `windlass_pooler=on` and `windlass_notify=off` are for us, the rest is libpq's."""
     parts = urlsplit(url)
-    pairs = parse_qsl(parts.query, keep_blank_values=True)
-    ours = {name: value for name, value in pairs if name.startswith("windlass_")}
-    theirs = [(name, value) for name, value in pairs if not name.startswith("windlass_")]
-    bare = urlunsplit(parts._replace(query=urlencode(theirs)))
+    given = [each for each in parts.query.split("&") if each]
+    ours = dict(parse_qsl("&".join(filter(_is_ours, given)), keep_blank_values=True))
+    # As they were written: libpq takes a plus for what it is, and no blank.
+    bare = urlunsplit(parts._replace(query="&".join(each for each in given if not _is_ours(each))))
     pooler = _switch(ours.pop("windlass_pooler", "off"), "windlass_pooler")
     notify = _switch(ours.pop("windlass_notify", "on"), "windlass_notify")
     if ours:
@@ -92,6 +92,10 @@ def read(url: str) -> Address:
             "database URL", _shown(bare), "postgresql://user@host/name"
         ) from error.with_traceback(None)
     return Address(url=bare, shown=_shown(bare), pooler=pooler, notify=notify and not pooler)
+
+
+def _is_ours(parameter: str) -> bool:
+    return parameter.startswith("windlass_")
 
 
 def _switch(value: str, name: str) -> bool:

@@ -40,7 +40,7 @@ def prune(tx: PostgresTx, connection: Connection, keep: Retention, limit: int) -
     before = tx.now - span(keep.ended)
     pruned = 0
     for day in tx.rows("archive_days"):
-        if day["begins"] is None:
+        if day["loose"]:
             _drop(connection, day["name"])
         elif day["begins"] < before and pruned < limit:
             pruned += _prune_day(tx, connection, day, before, limit - pruned)

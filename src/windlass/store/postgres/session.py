@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psycopg
 from psycopg import errors
+from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row, tuple_row
 from psycopg.types.numeric import Int8Dumper
 from psycopg.types.string import TextLoader
@@ -37,6 +38,8 @@ _DATA_ERRORS = (
     UnicodeError,
     OverflowError,
 )
+# Somebody holds a row for long, or there was too much to do for the time that a server gives a statement.
+_HELD_UP = (errors.LockNotAvailable, errors.DeadlockDetected, errors.QueryCanceled)
 _WAIT_FOR_REPLICA = "SyncRepWaitForLSN"
 
 # Sessions never wait without end for a lock or an answer, and never keep a forgotten transaction open.
@@ -230,7 +233,23 @@ class PostgresTx:
     def change_all(self, statements: Sequence[str], /, **values: object) -> None:
         # As one: mostly there is nothing to change, and an idle fleet shall ask little.
         parts = (f"{name} as ({self._statements[name].named.rstrip().rstrip(';')})" for name in statements)
-        self._run(Statement.of(f"with {', '.join(parts)} select"), values)
+        try:
+            self._run(Statement.of(f"with {', '.join(parts)} select"), values)
+        except _HELD_UP:
+            if self._connection.info.transaction_status is not TransactionStatus.IDLE:
+                raise
+            self._change_each(statements, values)
+
+    def _change_each(self, statements: Sequence[str], values: Mapping[str, object]) -> None:
+        """One by one, so that none is held up by what holds up another; the first that is fails at last."""
+        failed: psycopg.Error | None = None
+        for name in statements:
+            try:
+                self._run(self._statements[name], values)
+            except _HELD_UP as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
 
     def search(self, parts: Sequence[str], clauses: str, values: Mapping[str, object]) -> Sequence[Row]:
         texts = [self._statements[name].named.replace(_MARK, clauses) for name in parts]

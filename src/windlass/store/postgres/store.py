@@ -209,7 +209,7 @@ class PostgresStore(SharedVerbs):
     def prune(self, keep: Retention, *, limit: int = 1_000) -> int:
         self._check_open()
         return self._links["upkeep"].run(
-            lambda connection: retention.prune(self._tx(connection), connection, keep, limit)
+            lambda connection: self._run(connection, retention.prune, (connection, keep, limit))
         )
 
     def status(self) -> StoreStatus:

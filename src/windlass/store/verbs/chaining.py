@@ -59,6 +59,8 @@ def attach(tx: Tx, new: NewJob) -> Enqueued:
     # In a fixed order, so that two who enqueue never wait for each other.
     for parent_id in sorted({_parent(tx, name, new) for name in new.depends_on}):
         state = _state(tx, parent_id)
+        if state is None:
+            raise JobNotFound(parent_id)
         fate = _Fate.WAIT if state in _GOES_ON else _fate(new.on_dead, state)
         if fate is _Fate.CANCEL:
             tx.change("forget_parents", id=new.id)
@@ -89,12 +91,10 @@ def _parent(tx: Tx, name: str, new: NewJob) -> str:
     return parent.id
 
 
-def _state(tx: Tx, job_id: str) -> JobState:
-    """The parent's state, which nobody changes before we have marked it."""
+def _state(tx: Tx, job_id: str) -> JobState | None:
+    """The parent's state, which nobody changes before we are done with it; None: its record is gone."""
     row = tx.row("lock_job", id=job_id) or tx.row("by_id_ended", id=job_id)
-    if row is None:
-        raise JobNotFound(job_id)
-    return JobState(row["state"])
+    return None if row is None else JobState(row["state"])
 
 
 def enqueue_batch(tx: Tx, batch: NewBatch, jobs: Sequence[NewJob], store: Storing) -> list[Enqueued]:
@@ -160,16 +160,17 @@ def _see_to_dependents(tx: Tx, job_id: str, state: JobState | None) -> list[Ende
     """Release or cancel what waits for a job; those that were cancelled have ended, too."""
     cancelled: list[Ended] = []
     for row in tx.rows("dependents_of", parent_id=job_id):
+        # It may wait no more: another sweep was faster, or a person has sent it on its way.
         dependent = row["child_id"]
         match _fate(row["policy"], state):
             case _Fate.RUN:
-                tx.change("remove_dependency", parent_id=job_id, child_id=dependent)
-                run_at = max(row["run_at"], tx.now)
-                tx.change("release_dependent", id=dependent, run_at=run_at, due=int(run_at <= tx.now))
-                tx.hint()
+                if tx.change("remove_dependency", parent_id=job_id, child_id=dependent):
+                    run_at = max(row["run_at"], tx.now)
+                    tx.change("release_dependent", id=dependent, run_at=run_at, due=int(run_at <= tx.now))
+                    tx.hint()
             case _Fate.CANCEL:
-                tx.change("forget_parents", id=dependent)
-                found = tx.row("lock_job", id=dependent)
+                waits = tx.change("forget_parents", id=dependent)
+                found = tx.row("lock_job", id=dependent) if waits else None
                 if found is not None and found["state"] == JobState.PENDING:
                     _cancel(tx, rows.live_job(found), job_id, state)
                     cancelled.append(Ended(dependent, JobState.CANCELLED, found))
@@ -198,9 +199,11 @@ def sweep(tx: Tx, store: Storing) -> int:
     """Repair what was left undone, each by itself; how much that was."""
     stale = tx.rows("stale_parents", limit=_SWEPT)
     for row in stale:
-        state = None if row["state"] is None else JobState(row["state"])
         with tx.part():
-            all_ended(tx, _see_to_dependents(tx, row["parent_id"], state), store)
+            state = _state(tx, row["parent_id"])
+            # Somebody may have replayed it since.
+            if state not in _GOES_ON:
+                all_ended(tx, _see_to_dependents(tx, row["parent_id"], state), store)
     batches = tx.rows("stale_batches", limit=_SWEPT)
     for row in batches:
         with tx.part():
