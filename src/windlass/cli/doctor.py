@@ -9,10 +9,10 @@ from windlass.cli.commands import Command
 from windlass.cli.screen import one_line
 from windlass.cli.session import Session, session
 from windlass.clock import SystemClock
-from windlass.config import without_password
 from windlass.errors import Refused, StoreError, StoreMismatch
 from windlass.ops.doctor import Finding, Level, checkup, findings
 from windlass.ops.document import encode
+from windlass.url import without_password
 
 _MARKS = {Level.OK: ("ok", "green"), Level.WARNING: ("!", "yellow"), Level.BAD: ("BAD", "red")}
 _NO_STORE = 3

@@ -11,13 +11,14 @@ import click
 from windlass.cli.commands import Group
 from windlass.cli.screen import duration
 from windlass.cli.session import Session, session
-from windlass.config import unknown_variables, without_password
+from windlass.config import unknown_variables
 from windlass.errors import InvalidValue, StoreUnavailable
 from windlass.ops import Ops
 from windlass.ops.document import encode
 from windlass.ops.flow import owners
 from windlass.settings import KEY, split
 from windlass.size import told_size
+from windlass.url import without_password
 
 
 @click.group(

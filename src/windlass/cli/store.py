@@ -16,11 +16,11 @@ from windlass.cli.options import span
 from windlass.cli.screen import jobs, number, size
 from windlass.cli.session import Session, session
 from windlass.cli.steps import steps
-from windlass.config import without_password
 from windlass.errors import StoreMismatch, StoreUnavailable
 from windlass.move import Running
 from windlass.ops import Ops
 from windlass.ops.document import encode
+from windlass.url import without_password
 
 
 @click.group(
