@@ -219,7 +219,7 @@ def test_what_is_wrong_comes_with_what_mends_it(ops: Ops, store: Store, clock: M
     store.join(a_worker("worker-2"))
     found = bad(well(seen_by(ops, clock)))
     assert found["orphans"].level is Level.WARNING
-    assert "takes them back within seconds" in found["orphans"].sentence
+    assert "takes back what is held within seconds" in found["orphans"].sentence
 
 
 def test_findings_about_the_database(ops: Ops, clock: ManualClock) -> None:

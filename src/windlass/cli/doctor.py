@@ -12,6 +12,7 @@ from windlass.clock import SystemClock
 from windlass.errors import Refused, StoreError, StoreMismatch
 from windlass.ops.doctor import Finding, Level, checkup, findings
 from windlass.ops.document import encode
+from windlass.ops.words import count
 from windlass.url import without_password
 
 _MARKS = {Level.OK: ("ok", "green"), Level.WARNING: ("!", "yellow"), Level.BAD: ("BAD", "red")}
@@ -76,7 +77,7 @@ def _tell(here: Session, each: Finding) -> None:
 def _conclude(here: Session, found: list[Finding]) -> None:
     bad = sum(each.level is Level.BAD for each in found)
     warnings = sum(each.level is Level.WARNING for each in found)
-    also = "" if not warnings else " 1 warning" if warnings == 1 else f" {warnings} warnings"
+    also = f" {count(warnings, 'warning')}" if warnings else ""
     if bad:
         click.echo(here.screen.paint(f"Not well: {bad} bad,{also or ' no warnings'}.", "red"))
     elif warnings:

@@ -14,6 +14,7 @@ from windlass.observe.grafana import dashboard as grafana_dashboard
 from windlass.observe.rules import rules as rule_file
 from windlass.ops.document import encode
 from windlass.ops.observing import AlertReport, MetricsReport, ReleaseTotals, alerts_document
+from windlass.ops.words import count
 
 
 @click.command(
@@ -186,7 +187,9 @@ def autoscale() -> None:
     if here.json:
         click.echo(encode(scale))
         return
-    click.echo(f"desired: {scale.desired} (alive: {scale.alive}, {scale.slots_per_worker} slots each)")
+    click.echo(
+        f"desired: {scale.desired} (alive: {scale.alive}, {count(scale.slots_per_worker, 'slot')} each)"
+    )
     wanted = [each for each in scale.types if each.slots]
     if wanted:
         head = ("TYPE", "WAITING", "RUNNING", "ARRIVALS/S", "SECONDS EACH", "SLOTS")

@@ -220,7 +220,8 @@ def move(to: str, drain: bool, force: bool, taken_back: bool) -> None:
         click.echo(encode(moved))
         return
     for name, found in moved.tables.items():
-        click.echo(f"{name:<10}{number(found.rows):>12} rows  {found.checksum}")
+        rows = "row " if found.rows == 1 else "rows"
+        click.echo(f"{name:<10}{number(found.rows):>12} {rows}  {found.checksum}")
     there = f"moved to {moved.target}: point producers and workers there"
     click.echo(f"{there}; {moved.source} can still be read")
 

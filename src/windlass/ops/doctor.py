@@ -238,12 +238,16 @@ def _upkeep(found: Checkup) -> Iterator[Finding]:
 
 def _leases(found: Checkup) -> Iterator[Finding]:
     alive = any(each.alive for each in found.workers)
-    soon = "a running worker takes them back within seconds" if alive else "no worker is there to take them"
+    soon = (
+        "a running worker takes back what is held within seconds"
+        if alive
+        else "no worker is there to take it back"
+    )
     mend = None if alive else "windlass worker start"
     level = Level.WARNING if alive else Level.BAD
     stuck = found.seen.counts[View.STUCK]
     if stuck:
-        words = f"{_count(stuck, 'lease')} past their end: {soon}"
+        words = f"{_count(stuck, 'lease')} past {'its' if stuck == 1 else 'their'} end: {soon}"
         yield Finding(name="leases", level=level, sentence=words, mend=mend)
     if found.orphans:
         words = f"{_count(found.orphans, 'job')} held by workers that are gone: {soon}"
@@ -273,7 +277,7 @@ def _jobs(found: Checkup) -> Iterator[Finding]:
     waiting = seen.counts[View.DUE]
     most = found.settings.soft_depth(ALL)
     if waiting > most:
-        yield _bad("depth", f"{waiting:,} jobs are due, more than {most:,}", "windlass top")
+        yield _bad("depth", f"{_count(waiting, 'job')} due, more than {most:,}", "windlass top")
     else:
         yield _ok("depth", f"{_count(waiting, 'job')} due, at most {most:,} are expected")
     for each in seen.types:
