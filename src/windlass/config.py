@@ -9,7 +9,6 @@ from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, NoReturn
-from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
@@ -215,15 +214,6 @@ def unknown_variables(environ: Mapping[str, str] | None = None) -> list[str]:
     known = {variable(name) for name in OPTIONS} | _OTHER_VARIABLES
     variables = os.environ if environ is None else environ
     return sorted(name for name in variables if name.startswith(PREFIX) and name not in known)
-
-
-def without_password(url: str) -> str:
-    """A URL that may be shown and logged."""
-    parts = urlsplit(url)
-    if not parts.password:
-        return url
-    user, _, host = parts.netloc.rpartition("@")
-    return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}:***@{host}"))
 
 
 # --- finding a value ----------------------------------------------------------------------------

@@ -310,7 +310,7 @@ def test_a_job_in_line_says_behind_how_many_and_for_about_how_long(store: Store,
     assert store.beat("worker-1", Vitals(busy=1))
     found = why(store, jobs[4].id)
     assert (found.cause, found.link) == (Cause.BUSY, Link("worker", "worker-1"))
-    assert found.sentence == "due for 20s and next in line: all 1 slots of 1 worker are busy"
+    assert found.sentence == "due for 20s and next in line: the only slot is busy"
     clock.advance(60)
     assert store.beat("worker-1", Vitals(busy=1))
     assert "none of those has ended in the last minute" in why(store, jobs[3].id).sentence

@@ -16,7 +16,7 @@ from windlass import connect
 from windlass.clock import SystemClock
 from windlass.connect import Opened
 from windlass.ops import Ops
-from windlass.ops.doctor import Level, checkup, findings
+from windlass.ops.doctor import Level, checkup, diagnoses
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def test_who_keeps_a_transaction_open_is_named_with_what_ends_it(opened: Opened,
     # A minute later it is somebody's to mend.
     later = msgspec.structs.replace(oldest, age=timedelta(minutes=2))
     worse = msgspec.structs.replace(seen, database=msgspec.structs.replace(seen.database, oldest=later))
-    [told] = [each for each in findings(worse) if each.name == "transactions"]
+    [told] = [each for each in diagnoses(worse) if each.name == "transactions"]
     assert (told.level, told.mend) == (Level.BAD, f"select pg_terminate_backend({pid})")
 
 

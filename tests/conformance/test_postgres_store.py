@@ -64,7 +64,7 @@ __all__ = ["store", "url"]
     ],
 )
 def test_no_message_carries_a_password(url: str) -> None:
-    with pytest.raises((StoreUnavailable, InvalidValue, ValueError)) as refused:
+    with pytest.raises((StoreUnavailable, InvalidValue)) as refused:
         connect.open(url)
     assert "hush" not in str(refused.value)
 
@@ -74,9 +74,10 @@ def test_what_a_url_says_to_the_driver_is_taken_as_it_was_written() -> None:
         "postgresql://me@there/jobs?windlass_pooler=on&password=a+b&options=-c%20lock_timeout%3D1s&&"
     )
     assert found.pooler
-    assert found.url == "postgresql://me@there/jobs?password=a+b&options=-c%20lock_timeout%3D1s"
-    assert conninfo_to_dict(found.url)["options"] == "-c lock_timeout=1s"
+    taken = conninfo_to_dict(found.url)
+    assert (taken["password"], taken["options"]) == ("a+b", "-c lock_timeout=1s")
     assert "a+b" not in found.shown
+    assert "a%2Bb" not in found.shown
 
 
 # In a process of its own: whoever imports a module twice has two of each of its classes.

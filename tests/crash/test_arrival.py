@@ -27,7 +27,7 @@ def test_it_waits_for_the_server_says_so_and_then_works(tmp_path: Path, count: i
         fleet = ("--count", str(count), "--probe", str(port))
         worker = site.start("tests.crash.app:queue", *fleet, looking=False)
         until(lambda: "worker.waits_for_store" in site.said(), "it says that it waits")
-        until(lambda: "waits for the store" in told(port), "the probe says so")
+        until(lambda: "waits for the store" in told(port), "the health address says so")
         assert worker.poll() is None
         server.start()
         until(lambda: answer(port)[0] == 200, "it is ready")

@@ -167,14 +167,14 @@ def test_a_fleet_outlives_jobs_that_kill_one_worker_after_the_other(site: Site) 
     until(lambda: _state(site, job_id) is JobState.COMPLETED, "it works")
 
 
-def test_the_probe_fails_for_a_worker_that_is_alive_but_stands_still(site: Site) -> None:
+def test_the_health_address_fails_for_a_worker_that_is_alive_but_stands_still(site: Site) -> None:
     port = free_port()
     site.fleet(2, "--probe", str(port))
     until(lambda: answer(port)[0] == 200, "all is well")
     frozen = site.store.workers()[0].pid
     os.kill(frozen, signal.SIGSTOP)
     try:
-        until(lambda: answer(port)[0] == 503, "the probe says so")
+        until(lambda: answer(port)[0] == 503, "the health address says so")
         assert "has said nothing" in answer(port)[1]
     finally:
         os.kill(frozen, signal.SIGCONT)

@@ -178,7 +178,7 @@ def test_a_body_that_was_read_is_not_kept_until_garbage_is_looked_for(api: httpx
         gc.enable()
 
 
-def test_probes_are_answered_however_much_there_is_to_do(
+def test_whether_it_is_well_is_answered_however_much_there_is_to_do(
     house: House, api: httpx2.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app, "_MOST_AT_ONCE", 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -140,6 +141,20 @@ def test_what_only_the_store_can_do_says_so_in_a_line(typed: Callable[..., str])
         told = typed(*words, code=1)
         assert "needs the store itself" in told
         assert told.count("\n") == 1
+
+
+def test_a_type_that_the_server_does_not_know_comes_from_a_worker_and_not_from_a_flag(
+    house: House, typed: Callable[..., str], tmp_path: Path
+) -> None:
+    file = tmp_path / "jobs.ndjson"
+    file.write_text('{"type": "nope", "payload": {}}')
+    for words in (("enqueue", "nope", "{}"), ("enqueue", "--file", str(file))):
+        told = typed(*words, code=1)
+        assert told.endswith(
+            "a worker of the application, on the store of the server, makes its types known\n"
+        )
+        assert "--app" not in told
+    assert house.ops.find(Filter()).jobs == []
 
 
 def test_who_may_only_produce_sees_their_job_and_is_not_told_why(

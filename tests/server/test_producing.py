@@ -108,6 +108,23 @@ def test_what_is_wrong_is_named_and_nothing_is_stored(api: httpx2.Client, what: 
     assert stored(api) == 0
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("/jobs", {"payload": {"a": 1}}, "type"),
+        ("/jobs/batch", {"jobs": [{"type": "add", "payload": {"a": 1}}, {}]}, "jobs[1].type"),
+    ],
+)
+def test_a_field_that_is_missing_is_said_to_be_missing(
+    api: httpx2.Client, path: str, body: dict[str, Any], field: str
+) -> None:
+    answer = api.post(path, json=body)
+    assert answer.status_code == 400
+    assert answer.json()["detail"] == f"{field} is missing; it must be given"
+    assert answer.json()["errors"] == [{"field": field, "allowed": "given"}]
+    assert stored(api) == 0
+
+
 def test_unknown_types_and_payloads_that_do_not_fit_are_refused(api: httpx2.Client) -> None:
     unknown = post(api, type="nope", payload={})
     assert (unknown.status_code, unknown.json()["type"]) == (400, "urn:windlass:problem:unknown-type")

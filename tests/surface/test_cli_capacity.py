@@ -120,7 +120,7 @@ def test_a_plan_is_told_and_given_as_json(windlass: Terminal) -> None:
         "workers           131 of 10 slots",
         "jobs a day        43,200,000",
         "storage           21.6 GB a day, 151.2 GB kept, 196.6 GB with indexes",
-        "a spike of 10 times for 30m: 9,000,000 jobs come in",
+        "a spike of 10 times for 30m brings 9,000,000 jobs",
     ):
         assert f"  {line}\n" in told
     assert windlass.ok(*words, "--json").json["workers"] == 131

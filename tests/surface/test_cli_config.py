@@ -100,6 +100,14 @@ def test_a_password_is_not_shown(windlass: Terminal) -> None:
     assert "s3cret" not in answer.out + answer.err
 
 
+def test_a_wrong_url_is_a_wrong_command_line(windlass: Terminal) -> None:
+    refused = windlass("status", "--db", "postgresql://ann:s3cret@localhost:notaport/jobs")
+    assert refused.code == 2
+    assert refused.err == (
+        "windlass: port of the database URL must be a number from 1 to 65535, got 'notaport'\n"
+    )
+
+
 def test_the_store_can_be_looked_at_copied_checked_and_pruned(windlass: Terminal) -> None:
     windlass.ok("run", "--key", "a", "--", "true")
     windlass.ok("run", "--key", "b", "--", "true")

@@ -11,6 +11,7 @@ from tests.observe.scene import parsed
 from tests.surface.conftest import Terminal
 from windlass import connect
 from windlass.observe import names
+from windlass.store.moving import Mark, State
 
 
 def _sampled() -> None:
@@ -26,7 +27,6 @@ def test_metrics_show_counts_durations_and_the_last_events(
     windlass.ok("run", "--", "true")
     windlass.ok("run", "--max-attempts", "1", "--", "false")
     windlass.ok("worker", "start", "--until-empty")
-    _sampled()
     report = windlass.ok("metrics", "--json").json
     [shell] = report["types"]
     counts = {name: shell[name] for name in ("enqueued", "started", "completed", "failed", "dead")}
@@ -45,6 +45,33 @@ def test_metrics_show_counts_durations_and_the_last_events(
     assert "shell 50 %" in line
     scrape = parsed(windlass.ok("metrics", "--prometheus").out)
     assert ({"type": "shell"}, 1.0) in scrape["windlass_jobs_completed_total"]
+
+
+def test_what_came_in_is_counted_though_no_worker_and_no_server_runs(windlass: Terminal) -> None:
+    for _ in range(3):
+        windlass.ok("run", "--", "true")
+    [shell] = windlass.ok("metrics", "--json").json["types"]
+    assert (shell["enqueued"], shell["started"]) == (3, 0)
+    [shell] = windlass.ok("autoscale", "--json").json["types"]
+    assert shell["waiting"] == 3
+
+
+def test_a_store_that_cannot_be_written_is_shown_as_it_was_last_counted(windlass: Terminal) -> None:
+    windlass.ok("run", "--", "true")
+    _sampled()
+    windlass.ok("run", "--", "true")
+    with contextlib.closing(connect.source("sqlite:///windlass.db")) as source:
+        source.begin(Mark(id="m", state=State.CLOSED, place="elsewhere", began_at=0))
+    [shell] = windlass.ok("metrics", "--json").json["types"]
+    assert shell["enqueued"] == 1
+
+
+@pytest.mark.parametrize("command", ["metrics", "autoscale"])
+def test_who_can_only_reach_a_server_is_told_where_it_tells_the_same(
+    windlass: Terminal, command: str
+) -> None:
+    refused = windlass(command, "--db", "http://127.0.0.1:1")
+    assert (refused.code, f"GET /api/v1/{command} tells the same" in refused.err) == (1, True)
 
 
 def test_metrics_show_which_service_sends_most(windlass: Terminal) -> None:
@@ -90,7 +117,6 @@ def test_rules_and_dashboard_need_no_store(windlass: Terminal) -> None:
 
 def test_autoscale_says_how_many_and_is_set_by_settings(windlass: Terminal) -> None:
     windlass.ok("run", "--", "true")
-    _sampled()
     assert windlass.ok("autoscale").out.startswith("desired: 1 (alive: 0, 10 slots each)\n")
     windlass.ok("config", "set", "autoscale.least", "3")
     scale = windlass.ok("autoscale", "--json").json

@@ -65,12 +65,12 @@ def test_dead_letters_are_grouped(windlass: Terminal) -> None:
 
 def test_doctor_answers_with_its_exit_code(windlass: Terminal) -> None:
     gone = windlass("doctor", "--json")
-    assert (gone.code, gone.json["healthy"], gone.json["findings"][-1]["name"]) == (3, False, "store")
+    assert (gone.code, gone.json["healthy"], gone.json["diagnoses"][-1]["name"]) == (3, False, "store")
     windlass.ok("db", "migrate")
     well = windlass("doctor", "--json")
     assert (well.code, well.json["healthy"]) == (0, True)
     assert {"schema", "clock", "disk", "workers", "leases"} <= {
-        each["name"] for each in well.json["findings"]
+        each["name"] for each in well.json["diagnoses"]
     }
     _wait(windlass, "a")
     ill = windlass("doctor", "--quiet")
@@ -82,8 +82,8 @@ def test_doctor_answers_with_its_exit_code(windlass: Terminal) -> None:
     with contextlib.closing(sqlite3.connect("windlass.db")) as connection, connection:
         connection.execute("delete from windlass_schema where number > 1")
     old = windlass("doctor", "--json")
-    assert (old.code, old.json["findings"][-1]["name"]) == (1, "schema")
-    assert old.json["findings"][-1]["mend"] == "windlass db migrate"
+    assert (old.code, old.json["diagnoses"][-1]["name"]) == (1, "schema")
+    assert old.json["diagnoses"][-1]["mend"] == "windlass db migrate"
     served = windlass("doctor", "--db", "http://127.0.0.1:1")
     assert (served.code, served.err.count("\n")) == (1, 1)
 

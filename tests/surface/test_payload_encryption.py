@@ -200,7 +200,7 @@ def test_the_command_line_shows_that_it_is_encrypted(
         assert "$encrypted" not in said
         assert OLD not in said
     assert windlass.ok("show", "k", "--json").json["payload"] == {"to": "b", "body": "(encrypted)"}
-    assert "1 keys, not shown" in windlass.ok("config", "get").out
+    assert "1 key, not shown" in windlass.ok("config", "get").out
 
 
 @pytest.mark.parametrize("fields", [["nope"], "body", ["to", "nope"]])

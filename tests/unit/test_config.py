@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from windlass.config import Config, Source, load, unknown_variables, variable, without_password
+from windlass.config import Config, Source, load, unknown_variables, variable
 from windlass.errors import InvalidValue
 
 
@@ -135,17 +135,3 @@ def test_unknown_variables_are_told_but_not_refused(tmp_path: Path) -> None:
     }
     assert _load(tmp_path, environ=environ).worker().threads == 10
     assert unknown_variables(environ) == ["WINDLASS_SERVICE_HOST", "WINDLASS_WORKER_THREDS"]
-
-
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
-        ("sqlite:///jobs.db", "sqlite:///jobs.db"),
-        ("jobs.db", "jobs.db"),
-        ("postgresql://ann@db:5432/jobs", "postgresql://ann@db:5432/jobs"),
-        ("postgresql://ann:s3cret@db:5432/jobs?a=1", "postgresql://ann:***@db:5432/jobs?a=1"),
-        ("postgresql://ann:p@ss@db/jobs", "postgresql://ann:***@db/jobs"),
-    ],
-)
-def test_a_password_is_never_shown(url: str, shown: str) -> None:
-    assert without_password(url) == shown

@@ -1,4 +1,4 @@
-"""What does the person on call see: a screen that fits, events in order, findings with what mends them?"""
+"""What does the person on call see: a screen that fits, events in order, diagnoses with what mends them?"""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from windlass.cli.top import frame, look, rates
 from windlass.clock import ManualClock
 from windlass.job import TypeInfo
 from windlass.ops import Ops
-from windlass.ops.doctor import Checkup, Finding, Level, checkup, findings
+from windlass.ops.doctor import Checkup, Diagnosis, Level, checkup, diagnoses
 from windlass.ops.tail import Tail
 from windlass.store.examining import DatabaseSetting, OpenTransaction, TableHealth
 from windlass.store.protocol import Filter, Store, Vitals
@@ -181,8 +181,8 @@ def seen_by(ops: Ops, clock: ManualClock) -> Checkup:
     return checkup(ops, clock)
 
 
-def bad(found: Checkup) -> dict[str, Finding]:
-    return {each.name: each for each in findings(found) if each.level is not Level.OK}
+def bad(found: Checkup) -> dict[str, Diagnosis]:
+    return {each.name: each for each in diagnoses(found) if each.level is not Level.OK}
 
 
 def well(found: Checkup) -> Checkup:
@@ -219,10 +219,10 @@ def test_what_is_wrong_comes_with_what_mends_it(ops: Ops, store: Store, clock: M
     store.join(a_worker("worker-2"))
     found = bad(well(seen_by(ops, clock)))
     assert found["orphans"].level is Level.WARNING
-    assert "takes them back within seconds" in found["orphans"].sentence
+    assert "takes back what is held within seconds" in found["orphans"].sentence
 
 
-def test_findings_about_the_database(ops: Ops, clock: ManualClock) -> None:
+def test_diagnoses_of_the_database(ops: Ops, clock: ManualClock) -> None:
     found = well(seen_by(ops, clock))
     health = msgspec.structs.replace(
         found.database,

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.scene import THEN, running
 from windlass.job import Lease
 from windlass.store.protocol import WorkerInfo
-from windlass.upkeep.watchman import Findings, Pulse, Watchman
+from windlass.upkeep.watchman import Losses, Pulse, Watchman
 
 ME = "me"
 
@@ -36,7 +36,7 @@ class Watching:
 
     def check(
         self, *workers: WorkerInfo, expired: Sequence[Lease] = (), passed: float = 1.0, beating: bool = True
-    ) -> Findings:
+    ) -> Losses:
         self.now += passed
         if beating:
             self.sent = self.now
@@ -44,8 +44,8 @@ class Watching:
         return self.watchman.check(ME, workers, expired, pulse=pulse, now=self.now)
 
 
-def dead(findings: Findings) -> list[str]:
-    return [worker.id for worker in findings.dead]
+def dead(losses: Losses) -> list[str]:
+    return [worker.id for worker in losses.dead]
 
 
 # --- rule 1: a process that is seen to be gone ---

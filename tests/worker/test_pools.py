@@ -22,9 +22,9 @@ from windlass.job import JobState
 from windlass.observe import names
 from windlass.queue import Queue
 from windlass.store.protocol import Filter, PoolInfo
+from windlass.worker.address import HealthAddress, parse_address
 from windlass.worker.budget import Budget, machine_memory
 from windlass.worker.health import SILENT_SECONDS, examine
-from windlass.worker.probe import Probe, parse_address
 
 
 def test_a_pool_is_read_from_words() -> None:
@@ -268,7 +268,7 @@ def has_ipv6() -> bool:
     "host",
     ["127.0.0.1", pytest.param("::1", marks=pytest.mark.skipif(not has_ipv6(), reason="no IPv6 here"))],
 )
-def test_the_probe_minds_nobody_who_does_not_wait(
+def test_the_health_address_minds_nobody_who_does_not_wait(
     host: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     entered, left = threading.Event(), threading.Event()
@@ -278,37 +278,37 @@ def test_the_probe_minds_nobody_who_does_not_wait(
         left.wait(PATIENCE)
         return True, {"ok": "x" * 1_000_000}
 
-    probe = Probe((host, 0), answer, lambda: "")
-    probe.start()
+    address = HealthAddress((host, 0), answer, lambda: "")
+    address.start()
     try:
-        with socket.create_connection((host, probe.port)) as caller:
+        with socket.create_connection((host, address.port)) as caller:
             caller.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
             entered.wait(PATIENCE)
             # Gone, with a reset instead of a farewell.
             caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         left.set()
         place = f"[{host}]" if ":" in host else host
-        with urllib.request.urlopen(f"http://{place}:{probe.port}/health", timeout=PATIENCE) as told:
+        with urllib.request.urlopen(f"http://{place}:{address.port}/health", timeout=PATIENCE) as told:
             assert told.status == 200
     finally:
-        probe.close()
+        address.close()
     assert [each for each in caplog.records if each.name == "windlass.probe"] == []
     assert "Exception" not in capfd.readouterr().err
 
 
-def test_the_probe_says_what_it_is_told() -> None:
+def test_the_health_address_says_what_it_is_told() -> None:
     told: list[tuple[bool, Any]] = [(True, {"ok": True}), (False, {"ok": False, "why": "tired"})]
-    probe = Probe(("127.0.0.1", 0), lambda: told[0], lambda: "")
-    probe.start()
+    address = HealthAddress(("127.0.0.1", 0), lambda: told[0], lambda: "")
+    address.start()
     try:
-        assert ask(probe.port, "/health") == (200, {"ok": True})
-        assert ask(probe.port, "/other")[0] == 404
+        assert ask(address.port, "/health") == (200, {"ok": True})
+        assert ask(address.port, "/other")[0] == 404
         told.pop(0)
-        assert ask(probe.port, "/health/ready") == (503, {"ok": False, "why": "tired"})
+        assert ask(address.port, "/health/ready") == (503, {"ok": False, "why": "tired"})
         with pytest.raises(InvalidValue, match="free"):
-            Probe(("127.0.0.1", probe.port), lambda: told[0], lambda: "")
+            HealthAddress(("127.0.0.1", address.port), lambda: told[0], lambda: "")
     finally:
-        probe.close()
+        address.close()
 
 
 def ask(port: int, path: str) -> tuple[int, Any]:

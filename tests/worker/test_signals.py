@@ -12,9 +12,9 @@ import pytest
 from tests.worker.scene import Still, another_worker
 from windlass.clock import uuid7
 from windlass.job import Error, NewJob, Reason
-from windlass.ops import Ops, finding
-from windlass.ops.doctor import Finding, Level, checkup, findings
-from windlass.ops.finding import Cause
+from windlass.ops import Ops
+from windlass.ops.doctor import Diagnosis, Level, checkup, diagnoses
+from windlass.ops.finding import Cause, Finding
 from windlass.ops.signals import Signals
 from windlass.outcome import Again
 from windlass.store.protocol import Settlement, Vitals, Want
@@ -33,17 +33,17 @@ def look(still: Still, ops: Ops) -> Signals:
     return ops.signals()
 
 
-def told(ops: Ops, *, grave: bool) -> list[finding.Finding]:
+def told(ops: Ops, *, grave: bool) -> list[Finding]:
     """What the verdict says."""
     found = ops.status().verdict
     assert found is not None
     return [each for each in found.findings if each.grave is grave]
 
 
-def doctored(still: Still, ops: Ops) -> dict[str, Finding]:
+def doctored(still: Still, ops: Ops) -> dict[str, Diagnosis]:
     """What the doctor finds bad."""
     look(still, ops)
-    return {each.name: each for each in findings(checkup(ops, still.clock)) if each.level is not Level.OK}
+    return {each.name: each for each in diagnoses(checkup(ops, still.clock)) if each.level is not Level.OK}
 
 
 def alive(still: Still) -> None:

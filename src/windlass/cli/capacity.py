@@ -15,6 +15,7 @@ from windlass.cli.session import session
 from windlass.errors import InvalidValue, Refused
 from windlass.ops.document import encode
 from windlass.ops.plan import Load, Plan, measured, plan
+from windlass.ops.words import count
 from windlass.size import parse_size
 from windlass.smoke import Smoked, smoke, with_samples
 
@@ -111,11 +112,11 @@ def _told(found: Plan) -> Iterator[str]:
     load = found.load
     yield f"{_rate(load.rate)} that take {took(load.run)}, kept for {duration(load.keep)}:"
     yield ""
-    yield f"  running at once   {f'{found.busy:,.4g} jobs' if found.busy >= 1 else 'less than one job'}"
+    yield f"  running at once   {_busy(found.busy)}"
     in_time = f"99 of 100 start within {duration(load.wait)}"
     yield f"  slots             {number(found.slots_in_time)} so that {in_time}"
     yield f"                    {number(found.slots)} with 30 % to spare, which carry {_rate(found.capacity)}"
-    yield f"  workers           {number(found.workers)} of {load.slots} slots"
+    yield f"  workers           {number(found.workers)} of {count(load.slots, 'slot')}"
     yield f"  jobs a day        {found.jobs_per_day:,.0f}"
     a_day, kept, indexed = (
         _bytes(each) for each in (found.bytes_per_day, found.bytes_kept, found.bytes_with_indexes)
@@ -124,19 +125,26 @@ def _told(found: Plan) -> Iterator[str]:
     if found.spike_jobs:
         drain = "never: nothing is to spare" if found.drain is None else took(found.drain)
         yield ""
-        for_long = duration(load.spike_for)
-        yield f"  a spike of {load.spike:g} times for {for_long}: {found.spike_jobs:,.0f} jobs come in"
-        yield f"  waiting after it  {found.backlog:,.0f} jobs"
+        more = count(round(found.spike_jobs), "job")
+        yield f"  a spike of {load.spike:g} times for {duration(load.spike_for)} brings {more}"
+        yield f"  waiting after it  {count(round(found.backlog), 'job')}"
         yield f"  until all is done {drain}"
-        yield f"  to follow it      {number(found.spike_workers)} workers"
+        yield f"  to follow it      {count(found.spike_workers, 'worker')}"
 
 
-def _bytes(count: float) -> str:
+def _busy(jobs: float) -> str:
+    if jobs < 1:
+        return "less than one job"
+    told = f"{jobs:,.4g}"
+    return "1 job" if told == "1" else f"{told} jobs"
+
+
+def _bytes(amount: float) -> str:
     """As disks are sold: a GB of 1,000 MB."""
     for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
-        if count >= factor:
-            return f"{count / factor:,.1f} {unit}"
-    return f"{count:.0f} bytes"
+        if amount >= factor:
+            return f"{amount / factor:,.1f} {unit}"
+    return count(round(amount), "byte")
 
 
 def _rate(per_second: float) -> str:

@@ -9,10 +9,11 @@ from windlass.cli.commands import Command
 from windlass.cli.screen import one_line
 from windlass.cli.session import Session, session
 from windlass.clock import SystemClock
-from windlass.config import without_password
 from windlass.errors import Refused, StoreError, StoreMismatch
-from windlass.ops.doctor import Finding, Level, checkup, findings
+from windlass.ops.doctor import Diagnosis, Level, checkup, diagnoses
 from windlass.ops.document import encode
+from windlass.ops.words import count
+from windlass.url import without_password
 
 _MARKS = {Level.OK: ("ok", "green"), Level.WARNING: ("!", "yellow"), Level.BAD: ("BAD", "red")}
 _NO_STORE = 3
@@ -36,7 +37,7 @@ def doctor(quiet: bool) -> None:
     here = session()
     found, code = _examined(here)
     if here.json:
-        click.echo(encode({"healthy": code == 0, "findings": found}))
+        click.echo(encode({"healthy": code == 0, "diagnoses": found}))
     else:
         for each in found:
             if not quiet or each.level is not Level.OK:
@@ -46,37 +47,37 @@ def doctor(quiet: bool) -> None:
         click.get_current_context().exit(code)
 
 
-def _examined(here: Session) -> tuple[list[Finding], int]:
+def _examined(here: Session) -> tuple[list[Diagnosis], int]:
     url = here.config.database_url
     shown = without_password(url)
     if connect.is_http(url):
         raise Refused(f"doctor needs the store itself, and {shown} is a server: run it where the server runs")
-    found = [Finding(name="configuration", level=Level.OK, sentence=f"the store is {here.place}")]
+    found = [Diagnosis(name="configuration", level=Level.OK, sentence=f"the store is {here.place}")]
     try:
         ops = here.ops()
-        found += findings(checkup(ops, SystemClock()))
+        found += diagnoses(checkup(ops, SystemClock()))
     except StoreMismatch as error:
         return [*found, _unusable(error)], 1
     except StoreError as error:
-        return [*found, Finding(name="store", level=Level.BAD, sentence=str(error))], _NO_STORE
+        return [*found, Diagnosis(name="store", level=Level.BAD, sentence=str(error))], _NO_STORE
     return found, int(any(each.level is Level.BAD for each in found))
 
 
-def _unusable(error: StoreMismatch) -> Finding:
-    return Finding(name="schema", level=Level.BAD, sentence=str(error), mend="windlass db migrate")
+def _unusable(error: StoreMismatch) -> Diagnosis:
+    return Diagnosis(name="schema", level=Level.BAD, sentence=str(error), mend="windlass db migrate")
 
 
-def _tell(here: Session, each: Finding) -> None:
+def _tell(here: Session, each: Diagnosis) -> None:
     mark, colour = _MARKS[each.level]
     click.echo(f"{here.screen.paint(f'{mark:<4}', colour)}{each.name:<14}{one_line(each.sentence)}")
     if each.mend is not None:
         click.echo(f"{'':<18}to mend it: {each.mend}")
 
 
-def _conclude(here: Session, found: list[Finding]) -> None:
+def _conclude(here: Session, found: list[Diagnosis]) -> None:
     bad = sum(each.level is Level.BAD for each in found)
     warnings = sum(each.level is Level.WARNING for each in found)
-    also = "" if not warnings else " 1 warning" if warnings == 1 else f" {warnings} warnings"
+    also = f" {count(warnings, 'warning')}" if warnings else ""
     if bad:
         click.echo(here.screen.paint(f"Not well: {bad} bad,{also or ' no warnings'}.", "red"))
     elif warnings:

@@ -18,10 +18,10 @@ from windlass.upkeep.place import here as this_place
 from windlass.upkeep.place import is_gone
 from windlass.upkeep.reaper import Reaper
 from windlass.upkeep.watchman import Watchman
+from windlass.worker.address import HealthAddress
 from windlass.worker.bounded import within
 from windlass.worker.budget import SHARE_OF_MACHINE, machine_memory
 from windlass.worker.changes import Changes
-from windlass.worker.probe import Probe
 from windlass.worker.supervisor import Supervisor
 from windlass.worker.terms import Terms
 
@@ -31,7 +31,7 @@ _HAND_BACK_SECONDS = 5.0
 
 
 def supervise_here(
-    here: Session, count: int, *, log_json: bool, verbose: bool, probe: tuple[str, int] | None, watch: bool
+    here: Session, count: int, *, log_json: bool, verbose: bool, address: tuple[str, int] | None, watch: bool
 ) -> int:
     """Keep so many workers running, each by the command line of this process; the exit code."""
     log_to_stderr(as_json=log_json or here.json, verbose=verbose)
@@ -46,8 +46,8 @@ def supervise_here(
         environment=_shares(here, count),
         clock=clock,
     )
-    if probe is not None:
-        Probe(probe, supervisor.health, supervisor.expose).start()
+    if address is not None:
+        HealthAddress(address, supervisor.health, supervisor.expose).start()
     obey(supervisor)
     here.works = True
     log.info("supervisor.started", extra={"workers": count})

@@ -13,6 +13,7 @@ from windlass.errors import Refused, WaitTimeout
 from windlass.job import Attempt, Job, JobState
 from windlass.ops import Ops
 from windlass.ops.document import encode, job_document
+from windlass.ops.words import count
 from windlass.queue import JobHandle
 
 
@@ -30,7 +31,7 @@ def follow(handle: JobHandle) -> None:
     else:
         _show_output(job)
     if job.state is not JobState.COMPLETED:
-        attempts = "1 attempt" if job.attempts == 1 else f"{job.attempts} attempts"
+        attempts = count(job.attempts, "attempt")
         _say(f"{job.id} is {job.state} after {attempts}; windlass show {job.id} tells all")
         click.get_current_context().exit(1)
 

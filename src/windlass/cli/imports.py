@@ -12,11 +12,12 @@ from typing import IO
 import click
 import msgspec
 
+from windlass import connect
 from windlass.cli.progress import progress
 from windlass.cli.request import read_request
 from windlass.cli.screen import jobs as so_many
 from windlass.cli.session import session
-from windlass.errors import InvalidValue, KeyConflict, Refused, StoreError, WindlassError
+from windlass.errors import InvalidValue, KeyConflict, Refused, StoreError, UnknownType, WindlassError
 from windlass.job import NewJob
 from windlass.ops import Pace
 from windlass.ops.document import encode
@@ -88,6 +89,16 @@ def key_is_taken(error: KeyConflict) -> str:
     return f"key {error.key!r} belongs to job {error.job_id}, which has another type or payload"
 
 
+def type_is_unknown(error: UnknownType, queue: Queue) -> str:
+    """What makes a type known: a store learns of it from whoever has its code; so far nobody was there."""
+    if connect.is_http(queue.url):
+        # Who has the code here is not asked: behind a server only workers say which types there are.
+        return f"{error}; a worker of the application, on the store of the server, makes its types known"
+    if session().config.app:
+        return str(error)
+    return f"{error}; --app module:queue, or a worker of the application, makes its types known"
+
+
 def _store(queue: Queue, file: IO[bytes], length: int | None, pace: Pace) -> Imported:
     done = Imported()
     lines = _lines(queue, file)
@@ -133,6 +144,8 @@ def _draft(queue: Queue, text: bytes, number: int) -> NewJob:
         return queue.draft(request.type, request.payload, **request.options)
     except InvalidValue as error:
         raise InvalidValue(f"line {number}: {error.field}", error.value, error.allowed) from None
+    except UnknownType as error:
+        raise Refused(f"line {number}: {type_is_unknown(error, queue)}") from None
     except Refused as error:
         raise Refused(f"line {number}: {error}") from None
 

@@ -18,6 +18,7 @@ from windlass.ops import Ops, Overview, TypeStatus
 from windlass.ops.document import batch_document, encode, page_document, told_document
 from windlass.ops.overview import ScheduleSummary
 from windlass.ops.search import read_query
+from windlass.ops.words import count
 from windlass.policy.limit import told as told_limit
 from windlass.policy.retry import Retry
 from windlass.store.protocol import Filter, Page
@@ -212,17 +213,17 @@ def _fleet(seen: Overview) -> str:
     fleet = seen.fleet
     if not fleet.alive and not fleet.silent:
         return "no worker is running"
-    workers = "1 worker is" if fleet.alive == 1 else f"{fleet.alive} workers are"
+    workers = f"{count(fleet.alive, 'worker')} {'is' if fleet.alive == 1 else 'are'}"
     silent = f"; {fleet.silent} silent" if fleet.silent else ""
-    return f"{workers} running, {fleet.busy} of {fleet.slots} slots busy{silent}"
+    return f"{workers} running, {fleet.busy} of {count(fleet.slots, 'slot')} busy{silent}"
 
 
 def _schedules(found: ScheduleSummary, now: datetime) -> str:
-    count = "1 schedule" if found.count == 1 else f"{found.count} schedules"
+    many = count(found.count, "schedule")
     paused = f", {found.paused} paused" if found.paused else ""
     if found.next_at is None:
-        return f"{count}{paused}"
-    return f"{count}{paused}; next is {found.next_name} {ago(found.next_at, now)}"
+        return f"{many}{paused}"
+    return f"{many}{paused}; next is {found.next_name} {ago(found.next_at, now)}"
 
 
 def _status_table(seen: Overview, screen: Screen) -> list[str]:

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 
 import click
 
 from windlass.cli.commands import Command
 from windlass.cli.screen import Cell, ago, number, one_line, took
-from windlass.cli.session import session
+from windlass.cli.session import Session, session
+from windlass.errors import Refused, StoreError
 from windlass.observe.alerts import Firing, Severity
 from windlass.observe.grafana import dashboard as grafana_dashboard
 from windlass.observe.rules import rules as rule_file
+from windlass.ops import Ops
 from windlass.ops.document import encode
 from windlass.ops.observing import AlertReport, MetricsReport, ReleaseTotals, alerts_document
+from windlass.ops.remote import RemoteOps
+from windlass.ops.words import count
+
+# Whoever looks wants what is there at this moment, and waits for it.
+_NOW = timedelta(0)
 
 
 @click.command(
@@ -28,15 +36,32 @@ from windlass.ops.observing import AlertReport, MetricsReport, ReleaseTotals, al
 def metrics(prometheus: bool) -> None:
     """Event counts and average durations by type and release, what each service sent, and the last events."""
     here = session()
-    ops = here.ops()
     if prometheus:
-        click.echo(ops.scrape(), nl=False)
+        # Left as it is found: how long nobody has looked is one of the things that it tells.
+        click.echo(here.ops().scrape(), nl=False)
         return
-    report = ops.metrics()
+    report = _looked(here).metrics()
     if here.json:
         click.echo(encode(report))
         return
     _show(report)
+
+
+def _looked(here: Session) -> Ops:
+    """The verbs on a store in which somebody has counted just now what came in and what waits.
+
+    Workers and servers do so every few seconds, but there may be none.
+    """
+    ops = here.ops()
+    if isinstance(ops, RemoteOps):
+        name = click.get_current_context().info_name
+        raise Refused(
+            f"{name} needs the store itself, and this is a server: GET /api/v1/{name} tells the same"
+        )
+    # What cannot be written to is shown as it was last counted.
+    with suppress(StoreError):
+        ops.store.take_sample(_NOW)
+    return ops
 
 
 def _show(report: MetricsReport) -> None:
@@ -182,11 +207,13 @@ def _row(each: Firing, report: AlertReport, *, fires: bool) -> list[Cell | str |
 def autoscale() -> None:
     """How many workers the load asks for, and why."""
     here = session()
-    scale = here.ops().autoscale()
+    scale = _looked(here).autoscale()
     if here.json:
         click.echo(encode(scale))
         return
-    click.echo(f"desired: {scale.desired} (alive: {scale.alive}, {scale.slots_per_worker} slots each)")
+    click.echo(
+        f"desired: {scale.desired} (alive: {scale.alive}, {count(scale.slots_per_worker, 'slot')} each)"
+    )
     wanted = [each for each in scale.types if each.slots]
     if wanted:
         head = ("TYPE", "WAITING", "RUNNING", "ARRIVALS/S", "SECONDS EACH", "SLOTS")

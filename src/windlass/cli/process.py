@@ -23,12 +23,12 @@ from windlass.cli.session import Session
 from windlass.config import WorkerConfig
 from windlass.queue import Queue
 from windlass.registry import SHELL
+from windlass.worker.address import HealthAddress
 from windlass.worker.arrival import Arrival
 from windlass.worker.bounded import within
 from windlass.worker.exposing import expose
 from windlass.worker.health import Health
 from windlass.worker.leftovers import Remaining
-from windlass.worker.probe import Probe
 from windlass.worker.supervised import Supervised
 from windlass.worker.supervisor import RESTART
 from windlass.worker.worker import Worker
@@ -41,7 +41,7 @@ def work_here(
     log_json: bool,
     verbose: bool = False,
     until_empty: bool = False,
-    probe: tuple[str, int] | None = None,
+    address: tuple[str, int] | None = None,
     supervised: Supervised | None = None,
     started: Callable[[Worker], None] = lambda _: None,
 ) -> Remaining | None:
@@ -50,8 +50,8 @@ def work_here(
     log_to_stderr(as_json=log_json or here.json, verbose=verbose)
     arrival = Arrival()
     health = _Told(arrival.health)
-    if probe is not None:
-        Probe(probe, lambda: ((told := health()).ok, told), lambda: expose([health()])).start()
+    if address is not None:
+        HealthAddress(address, lambda: ((told := health()).ok, told), lambda: expose([health()])).start()
     if supervised is not None:
         supervised.report(health).start()
     # A server may come up after its workers; a file is there or can be made, and a single pass waits for

@@ -9,7 +9,7 @@ import click
 
 from windlass.cli.commands import Command
 from windlass.cli.follow import follow
-from windlass.cli.imports import import_batch, import_file, key_is_taken
+from windlass.cli.imports import import_batch, import_file, key_is_taken, type_is_unknown
 from windlass.cli.options import F, moment, rate, span
 from windlass.cli.request import Request, read_request
 from windlass.cli.screen import ago
@@ -187,12 +187,7 @@ def _enqueued(request: Request, options: dict[str, Any]) -> JobHandle:
     except KeyConflict as error:
         raise Refused(f"{key_is_taken(error)}; use another key, or --existing to be given that job") from None
     except UnknownType as error:
-        if session().config.app:
-            raise
-        # A store learns of types from whoever has their code, and so far nobody who has was here.
-        raise Refused(
-            f"{error}; --app module:queue, or a worker of the application, makes its types known"
-        ) from None
+        raise Refused(type_is_unknown(error, session().queue)) from None
 
 
 def _store(request: Request, options: dict[str, Any]) -> None:

@@ -11,13 +11,14 @@ import click
 from windlass import config, connect
 from windlass.cli.app import load_queue
 from windlass.cli.screen import Screen
-from windlass.config import Config, Source, variable, without_password
+from windlass.config import Config, Source, variable
 from windlass.errors import InvalidValue
 from windlass.ops import Ops
 from windlass.ops.remote import RemoteOps
 from windlass.queue import Queue
 from windlass.registry import shell_handler
 from windlass.store.protocol import Store
+from windlass.url import without_password
 from windlass.wakeup.protocol import Wakeup
 
 _URL = "database_url"

@@ -11,13 +11,15 @@ import click
 from windlass.cli.commands import Group
 from windlass.cli.screen import duration
 from windlass.cli.session import Session, session
-from windlass.config import unknown_variables, without_password
+from windlass.config import unknown_variables
 from windlass.errors import InvalidValue, StoreUnavailable
 from windlass.ops import Ops
 from windlass.ops.document import encode
 from windlass.ops.flow import owners
+from windlass.ops.words import count
 from windlass.settings import KEY, split
 from windlass.size import told_size
+from windlass.url import without_password
 
 
 @click.group(
@@ -110,7 +112,8 @@ def validate() -> None:
     here = session()
     notes = [f"{name} means nothing to Windlass" for name in unknown_variables()]
     if here.config.app:
-        notes.append(f"app {here.config.app} has the types {', '.join(here.queue.registry.names())}")
+        names = here.queue.registry.names()
+        notes.append(f"app {here.config.app} has the type{'s' if len(names) > 1 else ''} {', '.join(names)}")
     problems = _stored_problems(here)
     if here.json:
         click.echo(encode({"valid": not problems, "problems": problems, "notes": notes}))
@@ -202,7 +205,7 @@ def _hidden(secret: str | None) -> str | None:
 
 
 def _counted(keys: tuple[str, ...]) -> str:
-    return f"{len(keys)} keys, not shown" if keys else ""
+    return f"{count(len(keys), 'key')}, not shown" if keys else ""
 
 
 _SIZES = frozenset({"worker.memory", "worker.child_growth"})

@@ -12,6 +12,7 @@ import click
 
 from windlass.cli.screen import number
 from windlass.move import Step
+from windlass.ops.words import count
 
 _BETWEEN_LINES = 1.0
 
@@ -65,7 +66,7 @@ def _words(step: Step, rate: float, left: float | None) -> str:
     share = step.done / step.total
     bar = "#" * round(share * _WIDTH)
     words = (
-        f"{step.name:<9} [{bar:-<{_WIDTH}}] {share:4.0%}  {number(step.done)} of {number(step.total)} rows"
+        f"{step.name:<9} [{bar:-<{_WIDTH}}] {share:4.0%}  {number(step.done)} of {count(step.total, 'row')}"
     )
     if rate:
         words += f"  {number(round(rate))}/s"

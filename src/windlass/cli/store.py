@@ -16,11 +16,11 @@ from windlass.cli.options import span
 from windlass.cli.screen import jobs, number, size
 from windlass.cli.session import Session, session
 from windlass.cli.steps import steps
-from windlass.config import without_password
 from windlass.errors import StoreMismatch, StoreUnavailable
 from windlass.move import Running
 from windlass.ops import Ops
 from windlass.ops.document import encode
+from windlass.url import without_password
 
 
 @click.group(
@@ -220,7 +220,8 @@ def move(to: str, drain: bool, force: bool, taken_back: bool) -> None:
         click.echo(encode(moved))
         return
     for name, found in moved.tables.items():
-        click.echo(f"{name:<10}{number(found.rows):>12} rows  {found.checksum}")
+        rows = "row " if found.rows == 1 else "rows"
+        click.echo(f"{name:<10}{number(found.rows):>12} {rows}  {found.checksum}")
     there = f"moved to {moved.target}: point producers and workers there"
     click.echo(f"{there}; {moved.source} can still be read")
 

@@ -19,6 +19,7 @@ from windlass.cli.story import COLOURS, error_line
 from windlass.job import Job, JobState, View
 from windlass.ops import Ops, Overview, TypeStatus, WorkerHealth
 from windlass.ops.document import encode, job_document, worker_document
+from windlass.ops.words import count
 
 _EVERY = 1.0
 _RATED_SECONDS = 6.0
@@ -100,9 +101,8 @@ def _table(screen: Screen, head: Sequence[str], rows: Sequence[Sequence[Cell | s
 
 def _head(place: str, seen: Overview, pace: Rates | None, screen: Screen, note: str) -> list[str]:
     fleet = seen.fleet
-    workers = "1 worker" if fleet.alive == 1 else f"{fleet.alive} workers"
     silent = f", {fleet.silent} silent" if fleet.silent else ""
-    who = f"{workers} alive{silent}, {fleet.busy} of {fleet.slots} slots busy"
+    who = f"{count(fleet.alive, 'worker')} alive{silent}, {fleet.busy} of {count(fleet.slots, 'slot')} busy"
     speed = "" if pace is None else f"   {pace.done:,.1f}/s done, {pace.failed:,.1f}/s failed"
     counts = [
         f"{name} {number(seen.counts[name])}"
@@ -131,7 +131,7 @@ def _types(seen: Overview, screen: Screen, room: int) -> list[str]:
         return ["no types yet"]
     lines = _table(screen, _TYPE_HEAD, rows)
     if len(shown) < len(busy):
-        lines.append(f"and {len(busy) - len(shown)} more types")
+        lines.append(f"and {count(len(busy) - len(shown), 'more type')}")
     return lines
 
 
@@ -179,7 +179,7 @@ def _workers(sight: Sight, pace: Rates | None, screen: Screen, room: int) -> lis
     ]
     lines = _table(screen, _WORKER_HEAD, rows)
     if len(shown) < len(alive):
-        lines[-1:] = [f"and {len(alive) - len(shown) + 1} more workers"]
+        lines[-1:] = [f"and {count(len(alive) - len(shown) + 1, 'more worker')}"]
     return lines
 
 

@@ -14,8 +14,8 @@ from windlass.cli.screen import Cell, age, one_line, size
 from windlass.cli.session import session
 from windlass.ops import WorkerHealth
 from windlass.ops.document import encode, worker_document
+from windlass.worker.address import parse_address
 from windlass.worker.leftovers import Remaining
-from windlass.worker.probe import parse_address
 from windlass.worker.supervised import take_up
 
 
@@ -107,7 +107,7 @@ def start(
     here.flags |= {"worker.pools": pool or None, "worker.memory": memory}
     address = None if probe is None else parse_address(probe)
     if supervised is None and (count > 1 or watch):
-        code = supervise_here(here, count, log_json=log_json, verbose=verbose, probe=address, watch=watch)
+        code = supervise_here(here, count, log_json=log_json, verbose=verbose, address=address, watch=watch)
         leave(here, code)
         click.get_current_context().exit(code)
     remaining = work_here(
@@ -116,7 +116,7 @@ def start(
         log_json=log_json,
         verbose=verbose,
         until_empty=until_empty,
-        probe=None if supervised else address,
+        address=None if supervised else address,
         supervised=supervised,
     )
     if remaining is not None:

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from windlass.errors import Refused
 from windlass.ops import Ops
+from windlass.ops.words import count
 from windlass.store.protocol import WorkerInfo
 
 _BETWEEN_LOOKS = 0.2
@@ -45,7 +46,7 @@ def wait(fleet: Ops, running: Running, say: Callable[[str], None]) -> None:
             if not worker.drain:
                 fleet.store.drain(worker.id)
         busy = sum(worker.busy for worker in alive)
-        words = f"waiting for workers: {len(alive)} alive, {busy} jobs running"
+        words = f"waiting for workers: {len(alive)} alive, {count(busy, 'job')} running"
         if words != told:
             say(words)
         told = words

@@ -12,6 +12,7 @@ from windlass.errors import Refused, StoreError, StoreMoved
 from windlass.move import fleet as workers
 from windlass.move.fleet import Running
 from windlass.ops import Ops
+from windlass.ops.words import count
 from windlass.store.moving import TABLES, Batch, Mark, Place, Source, State, Sum, Target, add_up
 
 _BATCH = 5_000
@@ -153,9 +154,9 @@ def _compare(source: Source, target: Target, step: Callable[[Step], None], batch
         there = target.sum(table, source.columns(table))
         if here != there:
             raise StoreError(
-                f"the copy of table {table} in {target.place} differs from {source.place}: {there.rows} rows "
-                f"({there.checksum}) instead of {here.rows} ({here.checksum}); nothing was lost: --abort "
-                "opens the source again"
+                f"the copy of table {table} in {target.place} differs from {source.place}: "
+                f"{count(there.rows, 'row')} ({there.checksum}) instead of {here.rows} ({here.checksum}); "
+                "nothing was lost: --abort opens the source again"
             )
         done, found[table] = done + here.rows, here
     step(Step("checking", done, total))

@@ -83,7 +83,7 @@ EVENTS = (
     Event("claim.released_unknown", "warning", "A claim's answer was lost; its jobs were given back"),
     Event("child.started", "info", 'A process for jobs with `executor="process"` is there'),
     Event("guard.lost", "warning", "The process that would end children after a kill is gone"),
-    Event("probe.failed", "error", "The answer to a probe could not be made"),
+    Event("probe.failed", "error", "An answer at the health address could not be made"),
     Event("thread.failed", "error", "A thread of ours raised"),
     Event("thread.refused", "warning", "The system gives no more threads"),
     Event("loop.blocked", "warning", "A handler blocks the event loop; `stack` shows where"),

@@ -190,7 +190,7 @@ STANDING: tuple[Metric, ...] = (
 )
 
 
-# What a worker, or the supervisor of several, says at its probe; gone when it is.
+# What a worker, or the supervisor of several, says at its health address; gone when it is.
 def _own(name: str, kind: Kind, help_: str, *labels: str) -> Metric:
     return Metric(name=name, kind=kind, help=help_, labels=("worker", *labels))
 

@@ -1,4 +1,4 @@
-"""Is anything wrong that a person should mend, and how? Findings from facts; pure but for the gathering."""
+"""Is anything wrong that a person should mend, and how? Diagnoses from facts; pure but for the gathering."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Level(StrEnum):
     BAD = "bad"
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that was looked at, and what mends it if it is not well."""
 
     name: str
@@ -66,7 +66,7 @@ _MOST_ORPHANS = 1_000
 
 
 def checkup(ops: Ops, clock: Clock) -> Checkup:
-    """Look at everything that a finding may come from."""
+    """Look at everything that a diagnosis may come from."""
     seen, workers = ops.status(), ops.workers()
     return Checkup(
         seen=seen,
@@ -81,29 +81,29 @@ def checkup(ops: Ops, clock: Clock) -> Checkup:
     )
 
 
-def findings(found: Checkup) -> list[Finding]:
+def diagnoses(found: Checkup) -> list[Diagnosis]:
     """Every thing that was looked at, in the order in which a person should read them."""
     store = (_settings, _schema, _clock, _room, _database, _transaction)
     parts = (*store, _fleet, _upkeep, _leases, _listening, _jobs, _untaken, _starved, _verified)
     return [each for part in parts for each in part(found)]
 
 
-def _ok(name: str, sentence: str) -> Finding:
-    return Finding(name=name, level=Level.OK, sentence=sentence)
+def _ok(name: str, sentence: str) -> Diagnosis:
+    return Diagnosis(name=name, level=Level.OK, sentence=sentence)
 
 
-def _warn(name: str, sentence: str, mend: str | None = None) -> Finding:
-    return Finding(name=name, level=Level.WARNING, sentence=sentence, mend=mend)
+def _warn(name: str, sentence: str, mend: str | None = None) -> Diagnosis:
+    return Diagnosis(name=name, level=Level.WARNING, sentence=sentence, mend=mend)
 
 
-def _bad(name: str, sentence: str, mend: str | None = None) -> Finding:
-    return Finding(name=name, level=Level.BAD, sentence=sentence, mend=mend)
+def _bad(name: str, sentence: str, mend: str | None = None) -> Diagnosis:
+    return Diagnosis(name=name, level=Level.BAD, sentence=sentence, mend=mend)
 
 
 # --- the store ----------------------------------------------------------------------------------
 
 
-def _settings(found: Checkup) -> Iterator[Finding]:
+def _settings(found: Checkup) -> Iterator[Diagnosis]:
     for problem in found.settings.problems:
         name = problem.partition(" ")[0]
         yield _bad("settings", f"{problem}; it is not used", f"windlass config set {name} --reset")
@@ -111,7 +111,7 @@ def _settings(found: Checkup) -> Iterator[Finding]:
         yield _ok("settings", f"{len(found.settings.values)} set at run time, all of them usable")
 
 
-def _schema(found: Checkup) -> Iterator[Finding]:
+def _schema(found: Checkup) -> Iterator[Diagnosis]:
     status = found.status
     if status.moved_to is not None:
         yield _bad("schema", f"its jobs are in another store: {status.moved_to}", "use that one")
@@ -128,7 +128,7 @@ def _schema(found: Checkup) -> Iterator[Finding]:
         yield _ok("schema", f"{status.schema}, the newest that this release knows")
 
 
-def _clock(found: Checkup) -> Iterator[Finding]:
+def _clock(found: Checkup) -> Iterator[Diagnosis]:
     apart = abs(found.here - found.seen.now)
     told = f"the store's clock and this machine's are {apart.total_seconds():.1f} s apart"
     if apart > _APART:
@@ -137,7 +137,7 @@ def _clock(found: Checkup) -> Iterator[Finding]:
         yield _ok("clock", told)
 
 
-def _room(found: Checkup) -> Iterator[Finding]:
+def _room(found: Checkup) -> Iterator[Diagnosis]:
     room, log = found.database.disk_free_bytes, found.database.wal_bytes
     if room is None:
         yield _ok("disk", f"the store takes {_size(found.database.size_bytes)}; its disk is the server's")
@@ -153,7 +153,7 @@ def _room(found: Checkup) -> Iterator[Finding]:
         )
 
 
-def _database(found: Checkup) -> Iterator[Finding]:
+def _database(found: Checkup) -> Iterator[Diagnosis]:
     health = found.database
     wrong = [each for each in health.settings if each.wanted is not None]
     for each in wrong:
@@ -185,7 +185,7 @@ def _database(found: Checkup) -> Iterator[Finding]:
             yield _ok("connections", told)
 
 
-def _transaction(found: Checkup) -> Iterator[Finding]:
+def _transaction(found: Checkup) -> Iterator[Diagnosis]:
     oldest = found.database.oldest
     if oldest is not None and oldest.age > _LONG:
         yield _bad(
@@ -201,7 +201,7 @@ def _transaction(found: Checkup) -> Iterator[Finding]:
 # --- who works ----------------------------------------------------------------------------------
 
 
-def _fleet(found: Checkup) -> Iterator[Finding]:
+def _fleet(found: Checkup) -> Iterator[Diagnosis]:
     alive = [each for each in found.workers if each.alive]
     silent = [each for each in found.workers if not each.alive and each.info.state in _LIVING]
     gone = [each for each in found.workers if each.info.state == "dead" and each.silent_for < _A_DAY]
@@ -223,7 +223,7 @@ def _fleet(found: Checkup) -> Iterator[Finding]:
         yield _ok("workers", f"{_count(len(alive), 'worker')} alive")
 
 
-def _upkeep(found: Checkup) -> Iterator[Finding]:
+def _upkeep(found: Checkup) -> Iterator[Diagnosis]:
     late = list(_signalled(found, Cause.STOPPED))
     for told, _ in late:
         yield _bad(
@@ -236,23 +236,27 @@ def _upkeep(found: Checkup) -> Iterator[Finding]:
         yield _ok("upkeep", f"{told}: each succeeds as often as it should")
 
 
-def _leases(found: Checkup) -> Iterator[Finding]:
+def _leases(found: Checkup) -> Iterator[Diagnosis]:
     alive = any(each.alive for each in found.workers)
-    soon = "a running worker takes them back within seconds" if alive else "no worker is there to take them"
+    soon = (
+        "a running worker takes back what is held within seconds"
+        if alive
+        else "no worker is there to take it back"
+    )
     mend = None if alive else "windlass worker start"
     level = Level.WARNING if alive else Level.BAD
     stuck = found.seen.counts[View.STUCK]
     if stuck:
-        words = f"{_count(stuck, 'lease')} past their end: {soon}"
-        yield Finding(name="leases", level=level, sentence=words, mend=mend)
+        words = f"{_count(stuck, 'lease')} past {'its' if stuck == 1 else 'their'} end: {soon}"
+        yield Diagnosis(name="leases", level=level, sentence=words, mend=mend)
     if found.orphans:
         words = f"{_count(found.orphans, 'job')} held by workers that are gone: {soon}"
-        yield Finding(name="orphans", level=level, sentence=words, mend=mend)
+        yield Diagnosis(name="orphans", level=level, sentence=words, mend=mend)
     if not stuck and not found.orphans:
         yield _ok("leases", "none has run out, and none is held by a worker that is gone")
 
 
-def _listening(found: Checkup) -> Iterator[Finding]:
+def _listening(found: Checkup) -> Iterator[Diagnosis]:
     deaf = [each.info for each in found.workers if each.alive and each.info.deaf]
     if deaf:
         who = ", ".join(sorted({each.host for each in deaf}))
@@ -268,12 +272,12 @@ def _listening(found: Checkup) -> Iterator[Finding]:
 # --- what waits ---------------------------------------------------------------------------------
 
 
-def _jobs(found: Checkup) -> Iterator[Finding]:
+def _jobs(found: Checkup) -> Iterator[Diagnosis]:
     seen = found.seen
     waiting = seen.counts[View.DUE]
     most = found.settings.soft_depth(ALL)
     if waiting > most:
-        yield _bad("depth", f"{waiting:,} jobs are due, more than {most:,}", "windlass top")
+        yield _bad("depth", f"{_count(waiting, 'job')} due, more than {most:,}", "windlass top")
     else:
         yield _ok("depth", f"{_count(waiting, 'job')} due, at most {most:,} are expected")
     for each in seen.types:
@@ -291,9 +295,9 @@ def _jobs(found: Checkup) -> Iterator[Finding]:
         yield _ok("dead letters", "there are none")
 
 
-def _untaken(found: Checkup) -> Iterator[Finding]:
+def _untaken(found: Checkup) -> Iterator[Diagnosis]:
     for each in found.signals.untaken:
-        # Those that nobody serves, or that are held back, have findings of their own.
+        # Those that nobody serves, or that are held back, have diagnoses of their own.
         if each.why in _UNTAKEN:
             jobs, since = count(each.count, "job"), span(each.oldest)
             told = f"{jobs} of {each.type} due for {since} and none runs: {_UNTAKEN[each.why]}"
@@ -301,12 +305,12 @@ def _untaken(found: Checkup) -> Iterator[Finding]:
             yield _bad("untaken", told, mend)
 
 
-def _starved(found: Checkup) -> Iterator[Finding]:
+def _starved(found: Checkup) -> Iterator[Diagnosis]:
     for told, mend in _signalled(found, Cause.STARVED):
         yield _bad("priorities", told, mend)
 
 
-def _verified(found: Checkup) -> Iterator[Finding]:
+def _verified(found: Checkup) -> Iterator[Diagnosis]:
     for told, mend in _signalled(found, Cause.MISMATCH):
         yield _bad("verification", told, mend)
     for told, mend in _signalled(found, Cause.UNVERIFIED):
@@ -333,7 +337,7 @@ def _size(count: int) -> str:
     return f"{amount:.1f} TB"
 
 
-# Who sees nobody, a pause or a breaker is told so by findings of their own.
+# Who sees nobody, a pause or a breaker is told so by diagnoses of their own.
 _UNTAKEN = {
     "not_promoted": "their time has come, but nobody lets them into the queue",
     "untaken": "workers serve that type and take none",

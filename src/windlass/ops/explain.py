@@ -10,7 +10,7 @@ import msgspec
 from windlass.job import Job, JobState, View
 from windlass.ops.explanation import Cause, Explanation, Link
 from windlass.ops.waiting import fleet, pending
-from windlass.ops.words import ago, clock, span, told_error
+from windlass.ops.words import ago, clock, count, span, told_error
 from windlass.store.explaining import Facts
 
 
@@ -44,7 +44,7 @@ def _ended(job: Job, now: datetime) -> Explanation:
 def _dead(facts: Facts) -> Explanation:
     job = facts.job
     died = job.finished_at or job.updated_at
-    tries = "1 attempt" if job.attempts == 1 else f"{job.attempts} attempts"
+    tries = count(job.attempts, "attempt")
     words = f"dead since {clock(died)} after {tries}, because of {told_error(job.error)}"
     holder = facts.unique_holder if facts.unique_holder != job.id else None
     if holder is not None:

@@ -12,6 +12,7 @@ from windlass.errors import InvalidValue, UnknownType
 from windlass.job import HIGHEST_PRIORITY, MAX_ATTEMPTS, MAX_TENANT, TypeInfo
 from windlass.ops.finding import Cause, Finding
 from windlass.ops.overview import Overview, ScheduleSummary, WorkerHealth, serves
+from windlass.ops.words import count
 from windlass.payload import pack, validate
 from windlass.schedule import NewSchedule, TimingOptions, read_timing
 from windlass.schedule.timing import check_name
@@ -185,7 +186,7 @@ def schedule_findings(seen: Overview, found: Sequence[ScheduleStatus]) -> list[F
         for each in wrong[:_MOST_TOLD]
     ]
     if len(wrong) > _MOST_TOLD:
-        more = f"{len(wrong) - _MOST_TOLD} more schedules have something wrong"
+        more = f"Something is wrong with {count(len(wrong) - _MOST_TOLD, 'more schedule')}"
         told.append(_finding(more, "windlass schedule list"))
     return told
 

@@ -35,7 +35,7 @@ _LARGEST_WINDOW = 500_000
 _QUICK_SECONDS = 0.1
 
 
-class Finding(Protocol):
+class Searchable(Protocol):
     """What can be searched and counted window by window."""
 
     def find(
@@ -68,7 +68,7 @@ def read_query(text: str) -> Filter:
 
 
 def find_within(
-    store: Finding, where: Filter, *, limit: int, cursor: str | None, within: timedelta, clock: Clock
+    store: Searchable, where: Filter, *, limit: int, cursor: str | None, within: timedelta, clock: Clock
 ) -> Page:
     """A page of jobs, or as much of it as is found in time: `next` then goes on where the search has come to.
 
@@ -91,7 +91,7 @@ def find_within(
 
 
 def count_within(
-    store: Finding, where: Filter, *, limit: int, within: timedelta, clock: Clock
+    store: Searchable, where: Filter, *, limit: int, within: timedelta, clock: Clock
 ) -> tuple[int, bool]:
     """How many match, up to `limit`, and whether that is all: False if counting was not over in time."""
     if _is_indexed(where):

@@ -118,7 +118,8 @@ def _fleet_findings(now: datetime, types: Sequence[TypeStatus], fleet: FleetSumm
                 cause=Cause.SILENT,
                 # Nobody is left who could take it back.
                 grave=not fleet.alive and any(each.counts[JobState.PROCESSING] for each in types),
-                sentence=f"{_count(fleet.silent, 'worker')} fell silent; what they ran is taken back"
+                sentence=f"{_count(fleet.silent, 'worker')} fell silent; "
+                f"what {'it' if fleet.silent == 1 else 'they'} ran is taken back"
                 + ("" if fleet.alive else " when a worker runs"),
                 mend="windlass worker health",
             )
@@ -147,7 +148,8 @@ def _type_findings(
             Finding(
                 cause=Cause.STUCK,
                 grave=not fleet.alive,
-                sentence=f"{_count(stuck, 'job')} of {each.name} ran out of their leases",
+                sentence=f"{_count(stuck, 'job')} of {each.name} ran out of "
+                + ("its lease" if stuck == 1 else "their leases"),
                 type=each.name,
                 mend=f"windlass list --state stuck --type {each.name}",
             )

@@ -217,7 +217,8 @@ def _in_line(facts: Facts, able: Sequence[WorkerHealth]) -> Explanation:
         if busy < slots:
             words = f"{waited}; nothing stands in its way: a worker claims it within a second"
             return Explanation(sentence=words, cause=Cause.NEXT, link=link, since=facts.job.run_at)
-        words = f"{waited} and next in line: all {slots} slots of {count(len(able), 'worker')} are busy"
+        full = "the only slot is" if slots == 1 else f"all {slots} slots of {count(len(able), 'worker')} are"
+        words = f"{waited} and next in line: {full} busy"
         return Explanation(
             sentence=words,
             cause=Cause.BUSY,

@@ -174,7 +174,7 @@ class App:
         return call
 
     def _check_busy(self, route: Route) -> None:
-        """Probes are answered all the same: a server with much to do must not be started anew for it."""
+        """Who asks whether it is well is answered all the same: much to do is no reason to start it anew."""
         if self._busy > _MOST_AT_ONCE and route.need is not Need.NOTHING:
             detail = f"more than {_MOST_AT_ONCE} requests at once"
             raise Problem(503, "too-busy", detail, headers={b"retry-after": b"1"})

@@ -27,7 +27,7 @@ _RESULTS = {
     HTTPStatus.OK.value: names.EXISTING,
     HTTPStatus.TOO_MANY_REQUESTS.value: names.REFUSED,
 }
-# A probe that says that all is not well has not failed.
+# An answer that says that all is not well has not failed.
 _PROBES = "/health"
 
 

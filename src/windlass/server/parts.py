@@ -104,8 +104,8 @@ class Parts:
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="windlass-server")
         # For what may take hours, such as many jobs at a slow pace: it must not keep the others waiting.
         self._long = ThreadPoolExecutor(_LONG_THREADS, thread_name_prefix="windlass-long")
-        # Asked by probes, which must not wait behind requests.
-        self._probe = ThreadPoolExecutor(1, thread_name_prefix="windlass-probe")
+        # For /health, which must not wait behind requests.
+        self._well = ThreadPoolExecutor(1, thread_name_prefix="windlass-health")
 
     @property
     def store(self) -> Store:
@@ -165,7 +165,7 @@ class Parts:
 
     async def ping(self) -> None:
         """Whether the store answers."""
-        await asyncio.get_running_loop().run_in_executor(self._probe, self.store.settings)
+        await asyncio.get_running_loop().run_in_executor(self._well, self.store.settings)
 
     async def look_on(self) -> None:
         """Keep what is known of keys fresh, until the server stops."""
@@ -182,5 +182,5 @@ class Parts:
         for part in (self._alarm, self._upkeep, self._flow):
             if part is not None:
                 await asyncio.to_thread(part.stop)
-        for threads in (self._threads, self._long, self._probe):
+        for threads in (self._threads, self._long, self._well):
             threads.shutdown(wait=False, cancel_futures=True)

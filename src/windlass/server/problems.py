@@ -39,6 +39,14 @@ class ProblemDocument(msgspec.Struct, frozen=True, omit_defaults=True):
     job: str | None = None
 
 
+class Missing(errors.InvalidValue):
+    """A field that must be there and is not; it has no value to show."""
+
+    def __init__(self, field: str) -> None:
+        super().__init__(field, None, "given")
+        self.args = (f"{field} is missing; it must be given",)
+
+
 class Problem(Exception):
     """A refusal on its way to the caller."""
 
@@ -71,7 +79,8 @@ def of(error: errors.WindlassError, *, index: int | None = None) -> Problem:
     detail = str(error)
     fields: tuple[FieldError, ...] = ()
     if isinstance(error, errors.InvalidValue):
-        fields = (FieldError(error.field, error.allowed, _shown(error.value)),)
+        value = None if isinstance(error, Missing) else _shown(error.value)
+        fields = (FieldError(error.field, error.allowed, value),)
     if index is not None:
         detail = f"jobs[{index}]: {detail}"
         fields = tuple(msgspec.structs.replace(each, field=f"jobs[{index}].{each.field}") for each in fields)
@@ -101,7 +110,7 @@ def invalid(error: msgspec.ValidationError, body: bytes) -> errors.InvalidValue:
     field = place.strip("`").removeprefix("$").removeprefix(".")
     named = _FIELD.search(text)
     if "missing required" in text and named is not None:
-        return errors.InvalidValue(_joined(field, named[1]), "nothing", "given")
+        return Missing(_joined(field, named[1]))
     if "unknown field" in text and named is not None:
         unknown = _joined(field, named[1])
         return errors.InvalidValue(unknown, _value_at(body, unknown), "left out: there is no such field")

@@ -26,7 +26,7 @@ class Pulse(msgspec.Struct, frozen=True):
     gaps: int
 
 
-class Findings(msgspec.Struct, frozen=True):
+class Losses(msgspec.Struct, frozen=True):
     """Who is dead, and which leases of living workers nobody renews."""
 
     dead: list[WorkerInfo]
@@ -45,13 +45,13 @@ class Watchman:
 
     def check(
         self, me: str, workers: Iterable[WorkerInfo], expired: Sequence[Lease], *, pulse: Pulse, now: float
-    ) -> Findings:
+    ) -> Losses:
         """What this check adds up to; `now` and the pulse are on one clock that only rises."""
         step = self._step(pulse, now)
         others = [worker for worker in workers if worker.id != me]
         silent = self._workers.count({(worker.id, worker.beat) for worker in others}, step)
         unrenewed = self._leases.count({(lease.token, lease.until) for lease in expired}, step)
-        return Findings(
+        return Losses(
             [each for each in others if silent[each.id, each.beat] >= DEAD_AFTER or self._gone(each)],
             [each for each in expired if unrenewed[each.token, each.until] >= UNRENEWED_AFTER],
         )

@@ -276,7 +276,11 @@ class HttpStore:
     def __getattr__(self, name: str) -> Callable[..., NoReturn]:
         if name.startswith("_"):
             raise AttributeError(name)
-        return lambda *_, **__: _refuse(name)
+        return lambda *_, **__: _refuse(_WHO.get(name, name))
+
+
+# A worker's first verb, called by who asks for it.
+_WHO = {"declare": "a worker"}
 
 
 def _refuse(what: str) -> NoReturn:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+import re
 
 import msgspec
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import Conninfo
 
 from windlass.errors import InvalidValue
+from windlass.url import join, split, without_password
 
 _SECRET = "***"  # noqa: S105 - stands where a password was
 _SWITCHES = {"on": True, "off": False}
@@ -74,28 +76,57 @@ _VARIABLES = {
 
 def read(url: str) -> Address:
     """A URL as an address; `windlass_pooler=on` and `windlass_notify=off` are for us, the rest is libpq's."""
-    parts = urlsplit(url)
-    given = [each for each in parts.query.split("&") if each]
-    ours = dict(parse_qsl("&".join(filter(_is_ours, given)), keep_blank_values=True))
-    # As they were written: libpq takes a plus for what it is, and no blank.
-    bare = urlunsplit(parts._replace(query="&".join(each for each in given if not _is_ours(each))))
+    parts, shown = split(url), without_password(url)
+    if _BAD_ESCAPE.search(url):
+        allowed = "such that two hex digits (not 00) follow each %, and a % itself is written %25"
+        raise InvalidValue("database URL", shown, allowed)
+    ours = {name: value for name, value in parts.pairs if name.startswith("windlass_")}
+    theirs = [(name, value) for name, value in parts.pairs if not name.startswith("windlass_")]
     pooler = _switch(ours.pop("windlass_pooler", "off"), "windlass_pooler")
     notify = _switch(ours.pop("windlass_notify", "on"), "windlass_notify")
-    if ours:
-        allowed = "windlass_pooler or windlass_notify"
-        raise InvalidValue("parameter of the database URL", min(ours), allowed)
+    _check_names([*ours, *(name for name, _ in theirs if name not in _known())])
+    bare = join(parts, theirs)
     try:
-        conninfo_to_dict(bare)
+        given = conninfo_to_dict(bare)
     except psycopg.Error as error:
         # The driver's message repeats what it could not read, which may be the password.
-        raise InvalidValue(
-            "database URL", _shown(bare), "postgresql://user@host/name"
-        ) from error.with_traceback(None)
-    return Address(url=bare, shown=_shown(bare), pooler=pooler, notify=notify and not pooler)
+        raise InvalidValue("database URL", shown, _FORM) from error.with_traceback(None)
+    _check_port(str(given.get("port") or ""), hidden=parts.torn)
+    _check_values({name: value for name, value in theirs if name != "port"})
+    return Address(url=bare, shown=without_password(bare), pooler=pooler, notify=notify and not pooler)
 
 
-def _is_ours(parameter: str) -> bool:
-    return parameter.startswith("windlass_")
+def _known() -> set[str]:
+    # `ssl=true` is understood in URLs alone.
+    return {option.keyword.decode() for option in Conninfo.get_defaults()} | {"ssl"}
+
+
+def _check_names(unknown: list[str]) -> None:
+    for name in unknown:
+        allowed = (
+            "one of PostgreSQL's, such as sslmode or connect_timeout, windlass_pooler or windlass_notify"
+        )
+        raise InvalidValue("parameter of the database URL", _SECRET if "@" in name else name, allowed)
+
+
+def _check_port(ports: str, *, hidden: bool) -> None:
+    """One for each host; left out, it is PostgreSQL's own."""
+    for port in ports.split(","):
+        if port and not (port.isascii() and port.isdigit() and 1 <= int(port) <= _HIGHEST_PORT):
+            allowed = f"a number from 1 to {_HIGHEST_PORT}"
+            if hidden:
+                allowed += ", and a / in a password %2F"
+            raise InvalidValue("port of the database URL", _SECRET if hidden else port, allowed)
+
+
+def _check_values(given: dict[str, str]) -> None:
+    """The driver would find these wrong only when it connects, and call it a server that is away."""
+    for name, value in given.items():
+        where = f"{name} of the database URL"
+        if name in _NUMBERS and not _NUMBER.fullmatch(value):
+            raise InvalidValue(where, value, "a whole number")
+        if name in _CHOICES and value not in _CHOICES[name]:
+            raise InvalidValue(where, value, "one of " + ", ".join(_CHOICES[name]))
 
 
 def _switch(value: str, name: str) -> bool:
@@ -104,10 +135,21 @@ def _switch(value: str, name: str) -> bool:
     return _SWITCHES[value]
 
 
-def _shown(url: str) -> str:
-    parts = urlsplit(url)
-    user, at, host = parts.netloc.rpartition("@")
-    name, colon, _ = user.partition(":")
-    masked = [(key, _SECRET if "pass" in key else value) for key, value in parse_qsl(parts.query)]
-    netloc = f"{name}{colon}{_SECRET if colon else ''}{at}{host}"
-    return urlunsplit(parts._replace(netloc=netloc, query=urlencode(masked, safe="/")))
+_FORM = "postgresql://user@host/name, with an address of IPv6 in [ ]"
+_BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})|%00")
+_HIGHEST_PORT = 65_535
+_NUMBER = re.compile(r"-?[0-9]{1,9}")
+_NUMBERS = (
+    "connect_timeout",
+    "keepalives",
+    "keepalives_count",
+    "keepalives_idle",
+    "keepalives_interval",
+    "tcp_user_timeout",
+)
+_CHOICES = {
+    "sslmode": ("disable", "allow", "prefer", "require", "verify-ca", "verify-full"),
+    "target_session_attrs": ("any", "read-write", "read-only", "primary", "standby", "prefer-standby"),
+    "channel_binding": ("disable", "prefer", "require"),
+    "gssencmode": ("disable", "prefer", "require"),
+}

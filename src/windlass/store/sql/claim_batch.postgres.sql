@@ -1,6 +1,6 @@
 -- Take due jobs of the highest priority that is there: tenants in turn, beginning after the one served last, then
 -- by seq. No fence: this is where the token is made, with the mark of a request at its end if one is given. Every step
--- is a probe of the claim index, so nothing that is not claimable costs anything. A lane is read only as far as its
+-- is a look into the claim index, so nothing that is not claimable costs anything. A lane is read only as far as its
 -- share; what may follow the last job read of a lane is unknown, and the order is cut there: the caller asks again with
 -- a larger share. What is locked is then found by its place on the page rather than by the index once more. Jobs below the floor are not looked for: it is 0 unless dead
 -- entries in front of the lanes cannot be cleaned up, and then they are at least not looked at one by one.

@@ -1,4 +1,4 @@
--- The next tenants in turn who have due jobs of a type and priority, each with the first of them. A loose scan: a probe for
+-- The next tenants in turn who have due jobs of a type and priority, each with the first of them. A loose scan: a look for
 -- each tenant, however many jobs it has.
 with recursive turn (tenant, number) as (
     select (select j.tenant

@@ -1,4 +1,4 @@
-"""How does somebody outside ask whether all is well? By HTTP: 200, or 503 with the reason."""
+"""How does somebody outside ask whether all is well? By HTTP, where --probe says: 200, or 503 and why."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def parse_address(text: str) -> tuple[str, int]:
     raise InvalidValue("--probe", text, "PORT or HOST:PORT, such as 127.0.0.1:8081")
 
 
-class Probe:
+class HealthAddress:
     """A small server on a thread of its own; it says what `answer` says, and `exposed` at /metrics."""
 
     def __init__(self, address: tuple[str, int], answer: Answer, exposed: Callable[[], str]) -> None:
@@ -46,7 +46,7 @@ class Probe:
 
     def start(self) -> None:
         """Begin to answer."""
-        threading.Thread(target=self._server.serve_forever, name="windlass-probe", daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, name="windlass-health", daemon=True).start()
 
     def close(self) -> None:
         """Answer nobody any more."""
@@ -86,7 +86,7 @@ class _Asked(BaseHTTPRequestHandler):
         self._say(body=False)
 
     def log_message(self, *_: object) -> None:
-        """Probes come every few seconds; nobody wants to read of them."""
+        """Somebody asks every few seconds; nobody wants to read of it."""
 
     def _say(self, *, body: bool) -> None:
         path = self.path.partition("?")[0]
