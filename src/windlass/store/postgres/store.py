@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
@@ -25,18 +24,14 @@ from windlass.store.postgres import (
     schema,
     settle,
 )
-from windlass.store.postgres.address import read
-from windlass.store.postgres.failures import explain, is_away, is_passing, lacks_day, told
+from windlass.store.postgres.failures import is_away, told
 from windlass.store.postgres.gather import Gathering
-from windlass.store.postgres.guard import Guard
 from windlass.store.postgres.guest import Guests
 from windlass.store.postgres.handling import Handlers
-from windlass.store.postgres.link import Link
 from windlass.store.postgres.listener import Listener
-from windlass.store.postgres.pool import Pool
-from windlass.store.postgres.session import DIALECT, Connection, PostgresTx, Unconfirmed, load, localize
+from windlass.store.postgres.reach import Reach, worth_repeating
+from windlass.store.postgres.session import DIALECT, Connection, PostgresTx
 from windlass.store.postgres.unanswered import Unanswered
-from windlass.store.shared import SharedVerbs
 from windlass.store.verbs import fleet as shared_fleet
 from windlass.store.verbs import handling, running, sampling, scheduling, upkeep
 
@@ -57,13 +52,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _PATIENCE_SECONDS = 30.0
-# A transaction that met another one in the wrong moment is run again so often.
-_TRIES = 8
 # An enqueue whose answer was lost again and again is asked for so often, and once more.
 _REPEATS = 3
 
 
-class PostgresStore(SharedVerbs):
+class PostgresStore(Reach):
     """A store in one database. Safe for many threads, processes and machines."""
 
     def __init__(
@@ -75,26 +68,15 @@ class PostgresStore(SharedVerbs):
         patience: float = _PATIENCE_SECONDS,
         migrations: Path | None = None,
     ) -> None:
-        self._url = url
-        self.address = read(url)
-        # None: the server's own clock, which is the only one that all machines share.
-        self._clock = clock
-        self._statements = load()
+        super().__init__(url, clock, patience)
         self._known = migration.load(DIALECT, migrations)
-        self._opened_by = os.getpid()
-        self._closed = False
-        self._guard = Guard()
-        uses = ("claim", "settle", "beat", "upkeep")
-        self._links = {use: Link(self.address, use, self._guard) for use in uses}
         self._listener = Listener(self.address, self._guard)
-        self._pool = Pool(self.address, self._guard, patience=patience)
         self._floors = claim.Floors()
         self._lately = claim.Lately()
         self._guests = Guests(self.address, self._statements, clock, ours=lambda: self._read(guest.place))
         self._handlers = Handlers(self.address, self._guard, self._statements, clock, patience=patience)
         self._gathering = Gathering(self._enqueue_new, self._enqueue_alone)
         self._unanswered = Unanswered()
-        self._wake: Callable[[], None] = lambda: None
         self._wake_here: Callable[[], None] = lambda: None
         self._first: Callable[[], bool] = lambda: False
         try:
@@ -253,8 +235,6 @@ class PostgresStore(SharedVerbs):
         self._handlers.close()
         self._guard.close()
 
-    # --- how verbs come to the database ---
-
     def _prepare(self, *, create: bool) -> None:
         def prepare(connection: Connection) -> None:
             health.check_session(connection, self.address)
@@ -262,119 +242,9 @@ class PostgresStore(SharedVerbs):
 
         self._links["upkeep"].run(prepare, again=False)
 
-    def _tx(self, connection: Connection) -> PostgresTx:
-        return PostgresTx(connection, self._statements, self._clock)
-
-    def _check_open(self) -> None:
-        if self._closed or os.getpid() != self._opened_by:
-            raise StoreUnavailable(f"{self.address.shown} was closed in this process; open it again")
-
-    def _hot(self, use: str, verb: Callable[..., T], *args: object, again: bool = True) -> T:
-        """On the verb's own connection, each statement a transaction; run again if a day is missing."""
-        self._check_open()
-        if not self.address.pooler:
-            return self._links[use].run(
-                lambda connection: self._with_day(connection, verb, args), again=again
-            )
-
-        def local(connection: Connection) -> T:
-            return self._with_day(connection, partial(self._within, connection, use, verb), args)
-
-        return self._links[use].run(local, again=again)
-
-    def _with_day(self, connection: Connection, verb: Callable[..., T], args: tuple[object, ...]) -> T:
-        for _ in range(_TRIES):
-            try:
-                return self._run(connection, verb, args)
-            except errors.CheckViolation as error:
-                if not lacks_day(error):
-                    raise
-                retention.make_days(self._tx(connection))
-            except psycopg.Error as error:
-                if not is_passing(error):
-                    raise
-        return self._run(connection, verb, args)
-
-    def _run(self, connection: Connection, verb: Callable[..., T], args: tuple[object, ...]) -> T:
-        tx = self._tx(connection)
-        done = verb(tx, *args)
-        if tx.hinted:
-            self._wake()
-        return done
-
-    def _write(self, verb: Callable[..., T], *args: object, until: float | None = None) -> T:
-        """In a transaction of its own; run again if it met another one in the wrong moment."""
-        self._check_open()
-
-        def transaction(connection: Connection) -> T:
-            return self._with_day(connection, partial(self._within, connection, "pool", verb), args)
-
-        return self._pooled(transaction, until)
-
-    def _single(
-        self, verb: Callable[..., T], *args: object, until: float | None = None, checked: bool = True
-    ) -> T:
-        """Without a transaction around it: each statement is one."""
-        self._check_open()
-        return self._pooled(lambda connection: verb(self._tx(connection), *args), until, checked=checked)
-
-    def _rewrite(self, verb: Callable[..., T], *args: object) -> T:
-        """The same for what may be written twice: asked again when its connection broke."""
-        return self._again_if_broken(lambda until: self._write(verb, *args, until=until))
-
     @property
     def _enqueuing(self) -> Callable[..., list[Enqueued]]:
         return enqueue.enqueue_jobs
-
-    def _within(
-        self, connection: Connection, use: str, verb: Callable[..., T], tx: PostgresTx, *args: object
-    ) -> T:
-        with connection.transaction():
-            if self.address.pooler:
-                localize(connection, use)
-            return verb(tx, *args)
-
-    def _read(self, verb: Callable[..., T], *args: object) -> T:
-        """In one snapshot: a job that ends meanwhile is seen once, neither twice nor not at all."""
-        self._check_open()
-
-        def snapshot(connection: Connection) -> T:
-            connection.execute("begin isolation level repeatable read read only")
-            try:
-                if self.address.pooler:
-                    localize(connection, "pool")
-                return verb(self._tx(connection), *args)
-            finally:
-                if not connection.closed:
-                    # Nothing was written; but a rollback makes the driver forget what it has prepared.
-                    connection.execute("commit")
-
-        return self._again_if_broken(lambda until: self._pooled(snapshot, until))
-
-    def _ask(self, verb: Callable[..., T], *args: object) -> T:
-        """Without a snapshot, which is two statements more: an idle fleet shall ask little."""
-        if self.address.pooler:
-            return self._read(verb, *args)
-        return self._again_if_broken(lambda until: self._single(verb, *args, until=until))
-
-    def _again_if_broken(self, call: Callable[[float], T]) -> T:
-        """Ask once more if the connection broke and there is time left for it."""
-        until = self._pool.deadline()
-        try:
-            return call(until)
-        except StoreUnavailable as error:
-            if not _worth_repeating(error, until):
-                raise
-        return call(until)
-
-    def _pooled(
-        self, call: Callable[[Connection], T], until: float | None = None, *, checked: bool = True
-    ) -> T:
-        try:
-            with self._pool.connection(until, checked=checked) as connection:
-                return call(connection)
-        except psycopg.Error as error:
-            raise explain(error, self.address.shown) from error
 
     # --- enqueueing ---
 
@@ -386,7 +256,7 @@ class PostgresStore(SharedVerbs):
         try:
             return self._insert(jobs, until)
         except StoreUnavailable as error:
-            if not _worth_repeating(error, until):
+            if not worth_repeating(error, until):
                 raise
         return self._enqueue_again(jobs, until)
 
@@ -397,7 +267,7 @@ class PostgresStore(SharedVerbs):
             try:
                 return self._insert(jobs, until)
             except StoreUnavailable as error:
-                if not _worth_repeating(error, until):
+                if not worth_repeating(error, until):
                     raise
                 return self._enqueue_again(jobs, until)
             except StoreError as error:
@@ -407,7 +277,7 @@ class PostgresStore(SharedVerbs):
             return self._enqueue_closely(jobs, until, repeated=self._unanswered.has(jobs))
         except StoreUnavailable as error:
             # A connection that broke says nothing about what was written: the repeat finds out.
-            if not _worth_repeating(error, until):
+            if not worth_repeating(error, until):
                 raise
         return self._enqueue_again(jobs, until)
 
@@ -418,7 +288,7 @@ class PostgresStore(SharedVerbs):
                 try:
                     return self._enqueue_closely(jobs, until, repeated=True)
                 except StoreUnavailable as error:
-                    if not _worth_repeating(error, until):
+                    if not worth_repeating(error, until):
                         raise
             return self._enqueue_closely(jobs, until, repeated=True)
         except StoreBusy as error:
@@ -460,11 +330,6 @@ _LOOK_CLOSER = (
     errors.SerializationFailure,
     errors.ProgramLimitExceeded,
 )
-
-
-def _worth_repeating(error: StoreUnavailable, until: float) -> bool:
-    """Whether another connection may do what this one did not; a missing replica was waited for."""
-    return not isinstance(error, Unconfirmed) and monotonic() < until
 
 
 class _LookCloser(Exception):

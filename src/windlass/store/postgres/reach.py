@@ -1,0 +1,165 @@
+"""How does a verb come to the database? On a connection of its own if it is hot, or else through a pool."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, TypeVar
+
+import psycopg
+from psycopg import errors
+
+from windlass.errors import StoreUnavailable
+from windlass.store.postgres import retention
+from windlass.store.postgres.address import read
+from windlass.store.postgres.failures import explain, is_passing, lacks_day
+from windlass.store.postgres.guard import Guard
+from windlass.store.postgres.link import Link
+from windlass.store.postgres.pool import Pool
+from windlass.store.postgres.session import Connection, PostgresTx, Unconfirmed, load, localize
+from windlass.store.shared import SharedVerbs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from windlass.clock import Clock
+
+T = TypeVar("T")
+
+# A transaction that met another one in the wrong moment is run again so often.
+_TRIES = 8
+
+
+class Reach(SharedVerbs):
+    """The connections of a store, and the ways in which verbs are run on them."""
+
+    def __init__(self, url: str, clock: Clock | None, patience: float) -> None:
+        self._url = url
+        self.address = read(url)
+        # None: the server's own clock, which is the only one that all machines share.
+        self._clock = clock
+        self._statements = load()
+        self._opened_by = os.getpid()
+        self._closed = False
+        self._guard = Guard()
+        uses = ("claim", "settle", "beat", "upkeep")
+        self._links = {use: Link(self.address, use, self._guard) for use in uses}
+        self._pool = Pool(self.address, self._guard, patience=patience)
+        # Tells whoever waits of jobs that a verb has released.
+        self._wake: Callable[[], None] = lambda: None
+
+    def _tx(self, connection: Connection) -> PostgresTx:
+        return PostgresTx(connection, self._statements, self._clock)
+
+    def _check_open(self) -> None:
+        if self._closed or os.getpid() != self._opened_by:
+            raise StoreUnavailable(f"{self.address.shown} was closed in this process; open it again")
+
+    def _hot(self, use: str, verb: Callable[..., T], *args: object, again: bool = True) -> T:
+        """On the verb's own connection, each statement a transaction; run again if a day is missing."""
+        self._check_open()
+        if not self.address.pooler:
+            return self._links[use].run(
+                lambda connection: self._with_day(connection, verb, args), again=again
+            )
+
+        def local(connection: Connection) -> T:
+            return self._with_day(connection, partial(self._within, connection, use, verb), args)
+
+        return self._links[use].run(local, again=again)
+
+    def _with_day(self, connection: Connection, verb: Callable[..., T], args: tuple[object, ...]) -> T:
+        for _ in range(_TRIES):
+            try:
+                return self._run(connection, verb, args)
+            except errors.CheckViolation as error:
+                if not lacks_day(error):
+                    raise
+                retention.make_days(self._tx(connection))
+            except psycopg.Error as error:
+                if not is_passing(error):
+                    raise
+        return self._run(connection, verb, args)
+
+    def _run(self, connection: Connection, verb: Callable[..., T], args: tuple[object, ...]) -> T:
+        tx = self._tx(connection)
+        done = verb(tx, *args)
+        if tx.hinted:
+            self._wake()
+        return done
+
+    def _write(self, verb: Callable[..., T], *args: object, until: float | None = None) -> T:
+        """In a transaction of its own; run again if it met another one in the wrong moment."""
+        self._check_open()
+
+        def transaction(connection: Connection) -> T:
+            return self._with_day(connection, partial(self._within, connection, "pool", verb), args)
+
+        return self._pooled(transaction, until)
+
+    def _single(
+        self, verb: Callable[..., T], *args: object, until: float | None = None, checked: bool = True
+    ) -> T:
+        """Without a transaction around it: each statement is one."""
+        self._check_open()
+        return self._pooled(lambda connection: verb(self._tx(connection), *args), until, checked=checked)
+
+    def _rewrite(self, verb: Callable[..., T], *args: object) -> T:
+        """The same for what may be written twice: asked again when its connection broke."""
+        return self._again_if_broken(lambda until: self._write(verb, *args, until=until))
+
+    def _within(
+        self, connection: Connection, use: str, verb: Callable[..., T], tx: PostgresTx, *args: object
+    ) -> T:
+        with connection.transaction():
+            if self.address.pooler:
+                localize(connection, use)
+            return verb(tx, *args)
+
+    def _read(self, verb: Callable[..., T], *args: object) -> T:
+        """In one snapshot: a job that ends meanwhile is seen once, neither twice nor not at all."""
+        self._check_open()
+
+        def snapshot(connection: Connection) -> T:
+            connection.execute("begin isolation level repeatable read read only")
+            try:
+                if self.address.pooler:
+                    localize(connection, "pool")
+                return verb(self._tx(connection), *args)
+            finally:
+                if not connection.closed:
+                    # Nothing was written; but a rollback makes the driver forget what it has prepared.
+                    connection.execute("commit")
+
+        return self._again_if_broken(lambda until: self._pooled(snapshot, until))
+
+    def _ask(self, verb: Callable[..., T], *args: object) -> T:
+        """Without a snapshot, which is two statements more: an idle fleet shall ask little."""
+        if self.address.pooler:
+            return self._read(verb, *args)
+        return self._again_if_broken(lambda until: self._single(verb, *args, until=until))
+
+    def _again_if_broken(self, call: Callable[[float], T]) -> T:
+        """Ask once more if the connection broke and there is time left for it."""
+        until = self._pool.deadline()
+        try:
+            return call(until)
+        except StoreUnavailable as error:
+            if not worth_repeating(error, until):
+                raise
+        return call(until)
+
+    def _pooled(
+        self, call: Callable[[Connection], T], until: float | None = None, *, checked: bool = True
+    ) -> T:
+        try:
+            with self._pool.connection(until, checked=checked) as connection:
+                return call(connection)
+        except psycopg.Error as error:
+            raise explain(error, self.address.shown) from error
+
+
+def worth_repeating(error: StoreUnavailable, until: float) -> bool:
+    """Whether another connection may do what this one did not; a missing replica was waited for."""
+    return not isinstance(error, Unconfirmed) and monotonic() < until
