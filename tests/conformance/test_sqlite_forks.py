@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import signal
 import sqlite3
 import sys
 import threading
@@ -14,12 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.scene import a_job, put_one
+from tests.conformance.scene import a_job, a_payload, put_one
+from tests.conformance.watching import Watched, watched
 from tests.waiting import PATIENCE
 from windlass import connect
 from windlass.errors import StoreError, StoreUnavailable
 from windlass.store.protocol import Filter, Store
 from windlass.store.sqlite.store import SqliteStore
+
+__all__ = ["watched"]
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 
@@ -159,6 +163,39 @@ def test_a_child_that_was_forked_in_the_midst_of_a_write_is_told(
     writer.join()
     assert ended() == 0
     assert put_one(store).seq
+
+
+def test_who_is_killed_while_the_log_is_made_large_leaves_all_that_was_accepted(
+    path: Path, watched: Watched
+) -> None:
+    reading, telling = os.pipe()
+    making: list[sqlite3.Connection] = []
+
+    def kill(connection: sqlite3.Connection, statement: str) -> None:
+        if "insert into windlass_room" in statement:
+            making.append(connection)
+        elif connection in making and statement == "rollback":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def work() -> None:
+        watched.before_each(kill)
+        own = SqliteStore(str(path))
+        while True:
+            os.write(telling, put_one(own, payload=a_payload(text="x" * 2_000)).id.encode() + b"\n")
+
+    ended = in_child(work)
+    os.close(telling)
+    with os.fdopen(reading, encoding="ascii") as told:
+        accepted = told.read().split()
+    assert ended() == -signal.SIGKILL
+    log = path.with_name(path.name + "-wal")
+    assert log.stat().st_size > 4_000_000, "it was killed at another moment"
+    with closing(SqliteStore(str(path))) as after:
+        assert [job_id for job_id in accepted if after.get(job_id) is None] == []
+        assert after.check() == []
+        assert put_one(after).seq > len(accepted)
+    with closing(sqlite3.connect(path)) as outsider:
+        assert outsider.execute("select 1 from sqlite_schema where name = 'windlass_room'").fetchall() == []
 
 
 # --- interrupts -------------------------------------------------------------------------------
