@@ -11,7 +11,8 @@ from typing import Any
 from windlass.clock import ManualClock, uuid7
 from windlass.job import Error, Job, JobState, Lease, NewJob, Reason
 from windlass.outcome import Again, Cancelled, Dead, Done, Outcome, Released, Snoozed
-from windlass.store.protocol import Settlement, Store, Want, WorkerInfo
+from windlass.store.fleet import WorkerInfo
+from windlass.store.protocol import Settlement, Store, Want
 
 LEASE = timedelta(seconds=60)
 MAIL = "mail.send"

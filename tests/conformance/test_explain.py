@@ -34,8 +34,9 @@ from windlass.ops.explanation import Cause, Explanation, Link
 from windlass.outcome import Dead
 from windlass.policy.breaker import BreakerTerms
 from windlass.policy.limit import Limit, Rate
+from windlass.store.fleet import Vitals
 from windlass.store.flow import BreakerState, Restriction, Runs
-from windlass.store.protocol import Filter, Store, Vitals, Want
+from windlass.store.protocol import Filter, Store, Want
 
 MINUTE = timedelta(minutes=1)
 

@@ -25,8 +25,9 @@ from tests.conformance.scene import (
 from windlass.clock import ManualClock
 from windlass.errors import WorkerNotFound
 from windlass.job import Request
+from windlass.store.fleet import PoolInfo, Vitals
 from windlass.store.keeping import Retention
-from windlass.store.protocol import PoolInfo, Store, Vitals
+from windlass.store.protocol import Store
 
 
 def states(store: Store) -> dict[str, str]:

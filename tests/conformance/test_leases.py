@@ -26,7 +26,8 @@ from tests.conformance.scene import (
 )
 from windlass.clock import ManualClock
 from windlass.job import Reason
-from windlass.store.protocol import Settlement, Store, Vitals
+from windlass.store.fleet import Vitals
+from windlass.store.protocol import Settlement, Store
 
 # --- extending ----------------------------------------------------------------------------------
 

@@ -44,8 +44,9 @@ from windlass.outcome import (
     decide,
 )
 from windlass.policy.retry import Retry
+from windlass.store.fleet import Vitals
 from windlass.store.keeping import Retention
-from windlass.store.protocol import Edit, Filter, Settlement, Vitals, Want
+from windlass.store.protocol import Edit, Filter, Settlement, Want
 
 POLICY = Policy(Retry(kind="fixed", base=30, jitter=0))
 KEEP = Retention(ended=timedelta(minutes=10), dead=timedelta(minutes=30))

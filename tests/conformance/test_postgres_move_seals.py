@@ -43,8 +43,9 @@ from windlass.move import Running, Step, abort
 from windlass.ops import Ops
 from windlass.schedule import NewSchedule, Timing
 from windlass.store.batches import NewBatch
+from windlass.store.fleet import Vitals
 from windlass.store.moving import State
-from windlass.store.protocol import Filter, Settlement, Store, Vitals
+from windlass.store.protocol import Filter, Settlement, Store
 
 __all__ = ["filled", "here", "source", "target"]
 

@@ -40,12 +40,13 @@ from windlass.errors import InvalidValue, StoreMismatch, StoreUnavailable
 from windlass.job import JobState
 from windlass.policy.limit import Limit
 from windlass.store import migration
+from windlass.store.fleet import Vitals
 from windlass.store.flow import Restriction
 from windlass.store.keeping import Retention
 from windlass.store.postgres import address, claim
 from windlass.store.postgres.session import PostgresTx
 from windlass.store.postgres.store import PostgresStore
-from windlass.store.protocol import Filter, Store, Vitals, Want
+from windlass.store.protocol import Filter, Store, Want
 
 __all__ = ["store", "url"]
 

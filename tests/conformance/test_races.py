@@ -47,9 +47,10 @@ from windlass.clock import ManualClock
 from windlass.errors import WrongState
 from windlass.job import JobState
 from windlass.policy.limit import Limit
+from windlass.store.fleet import Vitals
 from windlass.store.flow import Restriction
 from windlass.store.keeping import Retention
-from windlass.store.protocol import Acted, Edit, Filter, Store, Vitals, Want
+from windlass.store.protocol import Acted, Edit, Filter, Store, Want
 
 ROUNDS = 60
 

@@ -25,9 +25,10 @@ from tests.conformance.scene import (
 from tests.conformance.watching import Watched, path, store, watched
 from windlass.policy.limit import Limit
 from windlass.store import statements
+from windlass.store.fleet import Vitals
 from windlass.store.flow import Restriction
 from windlass.store.keeping import Retention
-from windlass.store.protocol import Filter, Store, Vitals, Want
+from windlass.store.protocol import Filter, Store, Want
 
 __all__ = ["path", "store", "watched"]
 

@@ -18,7 +18,8 @@ from windlass.observe.ledger import Ledger
 from windlass.observe.promql import Series
 from windlass.ops import Ops
 from windlass.outcome import Again, Dead, Done, Outcome, Policy
-from windlass.store.protocol import Filter, PoolInfo, Settlement, Store, Vitals, Want, WorkerInfo
+from windlass.store.fleet import PoolInfo, Vitals, WorkerInfo
+from windlass.store.protocol import Filter, Settlement, Store, Want
 from windlass.upkeep.reaper import Reaper
 from windlass.upkeep.watchman import Watchman
 

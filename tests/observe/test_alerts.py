@@ -16,7 +16,8 @@ from tests.observe.judge import Judged
 from tests.observe.scene import Stage, staged
 from windlass.errors import StoreError
 from windlass.observe import gather
-from windlass.observe.alerts import ALERTS, BY_NAME, Alert, first_noticed, holding, judge
+from windlass.observe.alerts import ALERTS, BY_NAME, Alert
+from windlass.observe.firing import first_noticed, holding, judge
 from windlass.observe.sources import StoreSource
 
 

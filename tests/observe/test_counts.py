@@ -21,8 +21,9 @@ from windlass.clock import ManualClock
 from windlass.job import JobState, Reason
 from windlass.observe import metrics
 from windlass.outcome import Done, Outcome
+from windlass.store.fleet import PoolInfo, Vitals
 from windlass.store.flow import BreakerState
-from windlass.store.protocol import Filter, PoolInfo, Vitals
+from windlass.store.protocol import Filter
 from windlass.store.signalling import Verdict
 
 NAMED = ("acme", "globex")

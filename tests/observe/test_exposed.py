@@ -20,7 +20,7 @@ from windlass.observe.alerts import ALERTS, RUNBOOK
 from windlass.observe.expose import family, render
 from windlass.observe.metrics import METRICS, OWN, SERVICES, TENANTS, Kind, Metric
 from windlass.ops.keys import KeyWish
-from windlass.store.protocol import PoolInfo
+from windlass.store.fleet import PoolInfo
 from windlass.worker.exposing import expose
 from windlass.worker.health import Health
 

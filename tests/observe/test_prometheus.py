@@ -16,7 +16,8 @@ from tests.waiting import until
 from windlass import Queue
 from windlass.job import JobState
 from windlass.observe import gather
-from windlass.observe.alerts import ALERTS, holding, labels_text
+from windlass.observe.alerts import ALERTS
+from windlass.observe.firing import holding, labels_text
 from windlass.observe.grafana import PANELS
 from windlass.observe.sources import StoreSource
 from windlass.store.protocol import Filter

@@ -28,7 +28,8 @@ from windlass.clock import SystemClock
 from windlass.errors import StoreError
 from windlass.job import JobState
 from windlass.observe import gather
-from windlass.observe.alerts import BY_NAME, holding
+from windlass.observe.alerts import BY_NAME
+from windlass.observe.firing import holding
 from windlass.observe.promql import evaluate
 from windlass.observe.sources import StoreSource
 from windlass.store.protocol import Filter, Store

@@ -25,7 +25,7 @@ from tests.server.conftest import House, serving, shop, visitor
 from tests.waiting import PATIENCE, until
 from windlass import Queue, connect
 from windlass.errors import InvalidValue
-from windlass.observe.alerts import labels_text
+from windlass.observe.firing import labels_text
 from windlass.observe.ledger import Ledger
 from windlass.payload import Ring
 from windlass.server.alarm import SIGNATURE, Alarm

@@ -126,6 +126,13 @@ def test_a_plan_is_told_and_given_as_json(windlass: Terminal) -> None:
     assert windlass.ok(*words, "--json").json["workers"] == 131
 
 
+def test_one_of_a_thing_is_told_as_one(windlass: Terminal) -> None:
+    told = windlass.ok("plan", "--rate", "1/s", "--run", "1s", "--slots", "1").out
+    assert told.startswith("1 job/s that take ")
+    assert "  running at once   1 job\n" in told
+    assert " of 1 slot\n" in told
+
+
 def test_a_plan_from_what_the_store_has_seen(windlass: Terminal, shop: Queue) -> None:
     with shop.worker() as worker:
         for number in range(36):

@@ -33,7 +33,8 @@ from windlass.ops import Ops
 from windlass.ops.doctor import Checkup, Diagnosis, Level, checkup, diagnoses
 from windlass.ops.tail import Tail
 from windlass.store.examining import DatabaseSetting, OpenTransaction, TableHealth
-from windlass.store.protocol import Filter, Store, Vitals
+from windlass.store.fleet import Vitals
+from windlass.store.protocol import Filter, Store
 
 
 @pytest.fixture

@@ -21,7 +21,8 @@ from windlass.ops.finding import Cause
 from windlass.ops.local import local_workers
 from windlass.ops.overview import Overview
 from windlass.outcome import Again, Dead
-from windlass.store.protocol import Filter, Settlement, Vitals, Want, WorkerInfo
+from windlass.store.fleet import Vitals, WorkerInfo
+from windlass.store.protocol import Filter, Settlement, Want
 from windlass.upkeep.place import here
 
 SCHEMA = {

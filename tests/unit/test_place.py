@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from windlass.store.protocol import WorkerInfo
+from windlass.store.fleet import WorkerInfo
 from windlass.upkeep import place
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the system tells this on Linux only")

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.scene import THEN, running
 from windlass.job import Lease
-from windlass.store.protocol import WorkerInfo
+from windlass.store.fleet import WorkerInfo
 from windlass.upkeep.watchman import Losses, Pulse, Watchman
 
 ME = "me"

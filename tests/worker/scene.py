@@ -17,7 +17,7 @@ from windlass.config import WorkerConfig
 from windlass.connect import Opened
 from windlass.job import Job, NewJob
 from windlass.registry import Options, Registry, make_handler
-from windlass.store.protocol import WorkerInfo
+from windlass.store.fleet import WorkerInfo
 from windlass.worker.parts import Parts
 
 LEASE = timedelta(seconds=60)

@@ -21,7 +21,8 @@ from windlass.errors import InvalidValue
 from windlass.job import JobState
 from windlass.observe import names
 from windlass.queue import Queue
-from windlass.store.protocol import Filter, PoolInfo
+from windlass.store.fleet import PoolInfo
+from windlass.store.protocol import Filter
 from windlass.worker.address import HealthAddress, parse_address
 from windlass.worker.budget import Budget, machine_memory
 from windlass.worker.health import SILENT_SECONDS, examine

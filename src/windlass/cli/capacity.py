@@ -133,10 +133,7 @@ def _told(found: Plan) -> Iterator[str]:
 
 
 def _busy(jobs: float) -> str:
-    if jobs < 1:
-        return "less than one job"
-    told = f"{jobs:,.4g}"
-    return "1 job" if told == "1" else f"{told} jobs"
+    return _jobs(jobs) if jobs >= 1 else "less than one job"
 
 
 def _bytes(amount: float) -> str:
@@ -148,7 +145,12 @@ def _bytes(amount: float) -> str:
 
 
 def _rate(per_second: float) -> str:
-    return f"{per_second:,.4g} jobs/s" if per_second >= 1 else f"{per_second * 60:,.4g} jobs/m"
+    return f"{_jobs(per_second)}/s" if per_second >= 1 else f"{_jobs(per_second * 60)}/m"
+
+
+def _jobs(amount: float) -> str:
+    told = f"{amount:,.4g}"
+    return "1 job" if told == "1" else f"{told} jobs"
 
 
 COMMANDS = (smoke_test, capacity_plan)

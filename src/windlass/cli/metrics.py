@@ -11,7 +11,8 @@ from windlass.cli.commands import Command
 from windlass.cli.screen import Cell, ago, number, one_line, took
 from windlass.cli.session import Session, session
 from windlass.errors import Refused, StoreError
-from windlass.observe.alerts import Firing, Severity
+from windlass.observe.alerts import Severity
+from windlass.observe.firing import Firing
 from windlass.observe.grafana import dashboard as grafana_dashboard
 from windlass.observe.rules import rules as rule_file
 from windlass.ops import Ops

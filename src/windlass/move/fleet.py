@@ -9,7 +9,7 @@ from enum import StrEnum
 from windlass.errors import Refused
 from windlass.ops import Ops
 from windlass.ops.words import count
-from windlass.store.protocol import WorkerInfo
+from windlass.store.fleet import WorkerInfo
 
 _BETWEEN_LOOKS = 0.2
 _MOST_NAMED = 3

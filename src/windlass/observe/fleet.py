@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
-from windlass.store.protocol import WorkerInfo
+from windlass.store.fleet import WorkerInfo
 
 # A worker whose beat is older than this is taken for dead by the others.
 SILENT_AFTER = timedelta(seconds=10)

@@ -18,9 +18,10 @@ from windlass.observe.fleet import seen
 from windlass.observe.metrics import Metric
 from windlass.policy.limit import limit_from
 from windlass.settings import KEY, Settings
+from windlass.store.fleet import WorkerInfo
 from windlass.store.flow import Switches
 from windlass.store.observing import LENGTH, OTHER, Past, Release, Sample, Standing, Step
-from windlass.store.protocol import Store, WorkerInfo
+from windlass.store.protocol import Store
 from windlass.store.signalling import Sighting
 
 _MILLION = 1_000_000

@@ -13,7 +13,7 @@ import msgspec
 from windlass.clock import Clock
 from windlass.errors import Refused
 from windlass.ops.overview import WorkerHealth
-from windlass.store.protocol import WorkerInfo
+from windlass.store.fleet import WorkerInfo
 from windlass.upkeep.place import Place, here, is_gone
 
 

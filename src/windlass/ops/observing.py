@@ -11,9 +11,10 @@ import msgspec
 
 from windlass.errors import InvalidValue, StoreError
 from windlass.observe import expose, gather, names
-from windlass.observe.alerts import RUNBOOK, Firing, first_noticed, holding, judge
+from windlass.observe.alerts import RUNBOOK
 from windlass.observe.autoscale import desired, slots_for
 from windlass.observe.counted import MOST_RELEASES, Counts, shown_services
+from windlass.observe.firing import Firing, first_noticed, holding, judge
 from windlass.observe.history import Chart, average_ms, bounds, chart, most_types
 from windlass.observe.sources import StoreSource
 from windlass.store.observing import LOOKED, OTHER, Release, Step, counted_of_release

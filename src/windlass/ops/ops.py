@@ -29,9 +29,10 @@ from windlass.ops.signals import Signals, gather
 from windlass.pace import Pace
 from windlass.payload import pack, seal, validate
 from windlass.store.batches import BatchInfo
+from windlass.store.fleet import WorkerInfo
 from windlass.store.handling import Progress
 from windlass.store.keeping import Retention, StoreStatus
-from windlass.store.protocol import Acted, Counts, Edit, Filter, Store, WorkerInfo
+from windlass.store.protocol import Acted, Counts, Edit, Filter, Store
 from windlass.upkeep import ticks
 from windlass.wakeup.protocol import Wakeup
 

@@ -14,8 +14,9 @@ from windlass.ops.verdict import Verdict
 from windlass.policy.limit import UNLIMITED, Limit, limit_from
 from windlass.policy.retry import Retry
 from windlass.settings import KEY, Effective, Settings
+from windlass.store.fleet import ALIVE_WITHIN, WorkerInfo
 from windlass.store.flow import Breaker, Pause, Switches
-from windlass.store.protocol import ALIVE_WITHIN, Counts, WorkerInfo
+from windlass.store.protocol import Counts
 
 SILENT_AFTER = ALIVE_WITHIN
 # So long may a priority wait behind others.

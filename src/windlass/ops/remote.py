@@ -22,8 +22,9 @@ from windlass.ops.ops import Ops, Ties
 from windlass.ops.overview import Overview, TypeStatus, WorkerHealth
 from windlass.ops.signals import Signals
 from windlass.store.examining import DatabaseHealth, DeadGroups
+from windlass.store.fleet import WorkerInfo
 from windlass.store.flow import Pause
-from windlass.store.protocol import Acted, Filter, Store, WorkerInfo
+from windlass.store.protocol import Acted, Filter, Store
 
 T = TypeVar("T")
 

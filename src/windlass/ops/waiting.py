@@ -11,8 +11,8 @@ from windlass.ops.overview import WorkerHealth, health_of
 from windlass.ops.words import ago, at, clock, count, span, told_error
 from windlass.settings import ALL, KEY
 from windlass.store.explaining import MOST_AHEAD, Ahead, Facts, Held
+from windlass.store.fleet import WorkerInfo
 from windlass.store.flow import Breaker, Pause
-from windlass.store.protocol import WorkerInfo
 
 
 def pending(facts: Facts) -> Iterator[Explanation]:

@@ -21,7 +21,8 @@ from windlass.clock import Clock, SystemClock, from_micros
 from windlass.errors import StoreError
 from windlass.loop import Loop
 from windlass.observe import gather
-from windlass.observe.alerts import BY_NAME, Firing, first_noticed, holding, judge
+from windlass.observe.alerts import BY_NAME
+from windlass.observe.firing import Firing, first_noticed, holding, judge
 from windlass.observe.sources import StoreSource
 from windlass.ops.document import plain
 from windlass.ops.observing import alert_document

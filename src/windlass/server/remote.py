@@ -15,7 +15,8 @@ from typing import TypeVar
 
 from windlass.job import Lease
 from windlass.server.identity import Identity
-from windlass.store.protocol import Store, Vitals, WorkerInfo
+from windlass.store.fleet import Vitals, WorkerInfo
+from windlass.store.protocol import Store
 
 K = TypeVar("K")
 V = TypeVar("V")

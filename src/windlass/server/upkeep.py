@@ -11,7 +11,8 @@ from functools import partial
 from windlass.clock import SystemClock
 from windlass.loop import Loop
 from windlass.server.flow import Flow
-from windlass.store.protocol import Store, Vitals
+from windlass.store.fleet import Vitals
+from windlass.store.protocol import Store
 from windlass.upkeep import place
 from windlass.upkeep.pruner import Pruner
 from windlass.upkeep.reaper import Reaper

@@ -12,7 +12,7 @@ from windlass.policy.limit import Limit
 from windlass.store.flow import Breaker, Pause
 
 if TYPE_CHECKING:
-    from windlass.store.protocol import WorkerInfo
+    from windlass.store.fleet import WorkerInfo
 
 # Jobs in front are counted up to here: the answer must not cost what a backlog costs.
 MOST_AHEAD = 1_000

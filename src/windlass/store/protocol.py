@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
 import msgspec
 
-from windlass.job import Job, JobState, Lease, NewJob, Request, TypeInfo
+from windlass.job import Job, JobState, Lease, NewJob, TypeInfo
 from windlass.outcome import Outcome
 from windlass.store.access import Access
 from windlass.store.batches import BatchInfo, NewBatch
 from windlass.store.examining import Examining
+from windlass.store.fleet import Fleet
 from windlass.store.flow import Flow, Restriction
 from windlass.store.handling import Handling
 from windlass.store.keeping import Upkeep
@@ -153,124 +153,6 @@ class Running(Protocol):
 
     def expired(self, *, limit: int) -> list[Lease]:
         """Leases past their end, the longest past first."""
-
-
-# A worker whose beat is older than this is taken for dead by the others.
-ALIVE_WITHIN = timedelta(seconds=10)
-# As new as any can be.
-NEWEST_VERSION = 2**31 - 1
-
-# --- the fleet ----------------------------------------------------------------------------------
-
-
-class PoolInfo(msgspec.Struct, frozen=True):
-    """A pool of a worker: its slots, and how many of them are taken."""
-
-    slots: int
-    busy: int = 0
-    held: int = 0
-
-
-class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker process as its row tells."""
-
-    id: str
-    state: str = "running"
-    beat: int = 0
-    beat_at: datetime | None = None
-    started_at: datetime | None = None
-    host: str
-    boot: str
-    pid_space: str
-    pid: int
-    pid_started: int
-    version: str
-    # The release of the application, as far as it says.
-    app: str = ""
-    types: tuple[str, ...] = ()
-    slots: int = 0
-    busy: int = 0
-    held: int = 0
-    done: int = 0
-    failed: int = 0
-    late: int = 0
-    # Not told of new jobs, though it should be: it finds them by looking each second.
-    deaf: bool = False
-    # What its process and those below it take; None where nobody tells: over HTTP, or without /proc.
-    resident_bytes: int | None = None
-    drain: bool = False
-    # The schema versions that its code knows, by type; of older releases and over HTTP nothing is said.
-    versions: Mapping[str, int] = {}
-    # By name, as of its last beat; of older releases and over HTTP nothing is said.
-    pools: Mapping[str, PoolInfo] = {}
-
-    def serves(self, job_type: str) -> bool:
-        """Whether it takes jobs of a type."""
-        return any(fnmatchcase(job_type, pattern) for pattern in self.types)
-
-    def knows(self, job_type: str) -> int:
-        """The newest schema version of a type that it takes."""
-        return self.versions.get(job_type, NEWEST_VERSION)
-
-
-class Vitals(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker tells of itself with each beat."""
-
-    state: str = "running"
-    busy: int = 0
-    held: int = 0
-    done: int = 0
-    failed: int = 0
-    late: int = 0
-    deaf: bool = False
-    resident_bytes: int | None = None
-    # None: as it said before.
-    pools: Mapping[str, PoolInfo] | None = None
-
-
-class Look(msgspec.Struct, frozen=True, kw_only=True):
-    """What one look at the store tells a worker each second."""
-
-    now: datetime
-    # Every worker that is running or draining, this one included.
-    workers: list[WorkerInfo]
-    # What operators asked of jobs that this worker runs, by lease token.
-    requests: dict[str, Request]
-    # Whether any lease has run out, or belongs to nobody alive.
-    expired: bool
-    orphaned: bool
-    # Whether a claim for the asked types would find anything.
-    claimable: bool
-    next_due: timedelta | None
-    # Until the next schedule fires; negative if it should have.
-    next_fire: timedelta | None = None
-    # Rises with every change of what operators have set, paused or switched.
-    revision: int = 0
-
-
-class Fleet(Protocol):
-    """Who works here, and who is alive."""
-
-    def join(self, worker: WorkerInfo) -> None:
-        """Enter a worker's row."""
-
-    def beat(self, worker: str, vitals: Vitals) -> bool:
-        """Move the worker's beat; False if it is unknown or was declared dead: take a new id."""
-
-    def leave(self, worker: str) -> None:
-        """Mark the worker as stopped: nothing of its name is alive any more."""
-
-    def look(self, worker: str, types: Mapping[str, int]) -> Look:
-        """One read of all that a worker must know each second."""
-
-    def declare_dead(self, worker: str, beat: int) -> bool:
-        """Mark a worker as dead if its beat still stands at `beat`."""
-
-    def drain(self, worker: str, *, by: str = "", why: str = "") -> None:
-        """Ask a worker to finish what runs and exit. WorkerNotFound if there is none."""
-
-    def workers(self) -> list[WorkerInfo]:
-        """Every row, newest first."""
 
 
 # --- operating ----------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import msgspec
 from windlass.clock import from_micros
 from windlass.job import LIVE, Attempt, Change, Error, Job, JobState, Lease, Request, TypeInfo
 from windlass.store.access import ApiKey, Entry
-from windlass.store.protocol import PoolInfo, Vitals, WorkerInfo
+from windlass.store.fleet import PoolInfo, Vitals, WorkerInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

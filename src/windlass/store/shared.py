@@ -43,10 +43,11 @@ if TYPE_CHECKING:
     from windlass.store.batches import BatchInfo, NewBatch
     from windlass.store.examining import DeadGroups
     from windlass.store.explaining import Facts
+    from windlass.store.fleet import WorkerInfo
     from windlass.store.flow import Breaker, BreakerState, Depths, Pause, Restriction, Runs, Switches
     from windlass.store.handling import Once, Progress
     from windlass.store.observing import Flush, Happened, Noticed, Past, Release, Step
-    from windlass.store.protocol import Acted, Counted, Counts, Edit, Enqueued, Filter, Page, WorkerInfo
+    from windlass.store.protocol import Acted, Counted, Counts, Edit, Enqueued, Filter, Page
     from windlass.store.scheduling import Fire, Fired, ScheduleInfo
     from windlass.store.signalling import Check, Sighting, Verdict
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from windlass.store.protocol import WorkerInfo
+from windlass.store.fleet import WorkerInfo
 
 _UNKNOWN = ""
 # Fields of /proc/PID/stat behind the command's name: the state, and when the process started.

@@ -14,7 +14,8 @@ from windlass.loop import Loop
 from windlass.observe import names
 from windlass.observe.ledger import Ledger
 from windlass.outcome import Lost, Policy, decide
-from windlass.store.protocol import Look, Settlement, Store, WorkerInfo
+from windlass.store.fleet import Look, WorkerInfo
+from windlass.store.protocol import Settlement, Store
 from windlass.upkeep import ticks
 from windlass.upkeep.watchman import Pulse, Watchman
 from windlass.wakeup.protocol import Wakeup

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from windlass.job import Lease
-from windlass.store.protocol import WorkerInfo
+from windlass.store.fleet import WorkerInfo
 
 DEAD_AFTER = 10.0
 UNRENEWED_AFTER = 10.0

@@ -16,7 +16,8 @@ from windlass.observe import names, tracing
 from windlass.observe.ledger import Ledger
 from windlass.outcome import Policy, Unstarted, decide
 from windlass.registry import Handler
-from windlass.store.protocol import Claimed, Look, Settlement, Store, Want
+from windlass.store.fleet import Look
+from windlass.store.protocol import Claimed, Settlement, Store, Want
 from windlass.worker.feed import Feed, Hunger
 from windlass.worker.gates import Gates
 from windlass.worker.keeping import Keeping

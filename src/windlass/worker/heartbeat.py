@@ -12,7 +12,8 @@ from windlass.loop import Loop
 from windlass.observe import names
 from windlass.observe.ledger import Ledger
 from windlass.outcome import Stopped
-from windlass.store.protocol import Look, Store, Vitals, WorkerInfo
+from windlass.store.fleet import Look, Vitals, WorkerInfo
+from windlass.store.protocol import Store
 from windlass.worker.run import End, Run, Runs
 from windlass.worker.runner import Runner
 from windlass.worker.standing import Standing

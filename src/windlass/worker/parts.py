@@ -16,7 +16,8 @@ from windlass.loop import Loop
 from windlass.observe.ledger import Ledger
 from windlass.registry import SHELL, Handler, Registry, shell_handler
 from windlass.size import told_size
-from windlass.store.protocol import Look, PoolInfo, Store, Vitals, WorkerInfo
+from windlass.store.fleet import Look, PoolInfo, Vitals, WorkerInfo
+from windlass.store.protocol import Store
 from windlass.upkeep import place
 from windlass.upkeep.pruner import Pruner
 from windlass.upkeep.reaper import Reaper

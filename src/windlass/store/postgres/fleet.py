@@ -10,8 +10,8 @@ import msgspec
 from windlass.clock import from_micros, span
 from windlass.job import Lease, Request
 from windlass.store import rows
+from windlass.store.fleet import Look, Vitals
 from windlass.store.postgres.arrays import numbers, words
-from windlass.store.protocol import Look, Vitals
 from windlass.store.verbs import sampling, signalling
 
 if TYPE_CHECKING:

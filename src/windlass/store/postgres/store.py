@@ -44,9 +44,10 @@ if TYPE_CHECKING:
     from windlass.clock import Clock
     from windlass.job import Lease, NewJob
     from windlass.store.examining import DatabaseHealth
+    from windlass.store.fleet import Look, Vitals
     from windlass.store.keeping import Retention, StoreStatus
     from windlass.store.observing import Sample
-    from windlass.store.protocol import Claimed, Enqueued, Look, Settlement, Vitals, Want
+    from windlass.store.protocol import Claimed, Enqueued, Settlement, Want
     from windlass.store.scheduling import Fired
 
 T = TypeVar("T")

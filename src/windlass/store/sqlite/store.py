@@ -36,8 +36,9 @@ if TYPE_CHECKING:
     from windlass.clock import Clock
     from windlass.job import Lease, NewJob
     from windlass.store.examining import DatabaseHealth
+    from windlass.store.fleet import Look, Vitals
     from windlass.store.keeping import Retention
-    from windlass.store.protocol import Enqueued, Look, Settlement, Vitals, Want
+    from windlass.store.protocol import Enqueued, Settlement, Want
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from windlass.policy.limit import key_limits, limit_from
 from windlass.settings import ALL, KEY
 from windlass.store import rows
 from windlass.store.explaining import MOST_AHEAD, MOST_NAMED, Ahead, Facts, Held, Pace, Parent
-from windlass.store.protocol import ALIVE_WITHIN, NEWEST_VERSION
+from windlass.store.fleet import ALIVE_WITHIN, NEWEST_VERSION
 from windlass.store.verbs import fleet, flow, operating, permits, producing, upkeep
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from windlass.job import TypeInfo
     from windlass.policy.limit import Limit
     from windlass.settings import Settings
+    from windlass.store.fleet import WorkerInfo
     from windlass.store.flow import Switches
-    from windlass.store.protocol import WorkerInfo
     from windlass.store.transaction import Tx
 
 _LIVING = ("running", "draining")

@@ -9,7 +9,7 @@ from windlass.clock import from_micros
 from windlass.errors import WorkerNotFound
 from windlass.job import Request
 from windlass.store import rows
-from windlass.store.protocol import Look, Vitals, WorkerInfo
+from windlass.store.fleet import Look, Vitals, WorkerInfo
 from windlass.store.verbs import access, flow, scheduling
 
 if TYPE_CHECKING:
