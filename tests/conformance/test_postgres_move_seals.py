@@ -6,6 +6,7 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,19 @@ def test_after_the_move_every_write_is_told_where_to_go_and_reading_goes_on(
     assert story(source) == before
     assert here.status().moved_to == connect.shown(target)
     assert here.check() == []
+
+
+def test_whoever_looks_after_the_move_sees_what_was_counted_last(
+    source: str, target: str, here: Store
+) -> None:
+    put_one(here)
+    counted = here.take_sample(timedelta(0))
+    moving(source, target)
+    before = story(source)
+    seen = here.take_sample(timedelta(0))
+    assert (seen.at, seen.standing) == (counted.at, counted.standing)
+    assert seen.standing
+    assert story(source) == before
 
 
 def test_meanwhile_every_write_is_put_off(source: str, target: str, here: Store) -> None:

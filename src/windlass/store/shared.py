@@ -7,6 +7,7 @@ from datetime import timedelta
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
+from windlass.errors import StoreMoved
 from windlass.store.observing import Sample
 from windlass.store.scheduling import REMEMBERED
 from windlass.store.verbs import (
@@ -274,7 +275,12 @@ class SharedVerbs(ABC):
         seen = self._look_around(older_than)
         if isinstance(seen, Sample):
             return seen
-        return self._note_sample(seen, timedelta(seconds=monotonic() - began)) or self.sample()
+        try:
+            noted = self._note_sample(seen, timedelta(seconds=monotonic() - began))
+        except StoreMoved:
+            # It can still be read, and what was counted last holds for ever.
+            return self.sample()
+        return noted or self.sample()
 
     def _look_around(self, older_than: timedelta) -> sampling.Seen | Sample:
         return self._read(sampling.look, older_than)
