@@ -127,6 +127,13 @@ def test_what_json_would_change_or_stores_refuse_is_refused_by_place(value: obje
         pack({"a": value}, "t")
 
 
+def test_a_name_that_nobody_could_print_is_told_so_that_one_can() -> None:
+    with pytest.raises(InvalidPayload) as refused:
+        pack({"a\ud83d": 1}, "t")
+    told = "t: a key of payload must be text without lone surrogates, got 'a\\ud83d'"
+    assert str(refused.value).encode().decode() == told
+
+
 def test_the_text_of_an_escaped_nul_is_no_nul() -> None:
     assert pack({"a": "\\u0000"}, "t") == rb'{"a":"\\u0000"}'
 

@@ -127,6 +127,12 @@ def _culprit(payload: Mapping[str, Any], error: Exception) -> object:
     for name, value in payload.items():
         try:
             msgspec.json.encode(name)
+        except UnicodeEncodeError:
+            # Shown as a value is: as it stands, nobody could print it.
+            return InvalidValue("a key of payload", name, "text without lone surrogates")
+        except TypeError as reason:
+            return InvalidValue("a key of payload", name, f"JSON ({reason})")
+        try:
             msgspec.json.encode(value, enc_hook=_plain)
         except UnicodeEncodeError:
             return InvalidValue(f"payload.{name}", value, "text without lone surrogates")
