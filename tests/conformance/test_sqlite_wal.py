@@ -10,6 +10,7 @@ import re
 import sqlite3
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from tests.conformance.scene import DONE, a_job, a_payload, put, put_one, settle
 from tests.conformance.watching import Watched, path, store, watched
 from tests.waiting import PATIENCE
 from windlass import connect
-from windlass.errors import WindlassError
+from windlass.errors import StoreUnavailable, WindlassError
 from windlass.store.protocol import Store
 from windlass.store.sqlite import writer
 from windlass.store.sqlite.checkpoint import Checkpointer
@@ -204,6 +205,13 @@ def test_a_log_that_somebody_keeps_short_is_not_made_large_again(path: Path, wat
     assert log.stat().st_size > 4_000_000, "it is emptied once that much stands in it"
     checkpointer.close()
     outsider.close()
+
+
+def test_a_file_without_a_log_is_told_in_words(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("create table much (text)")
+    with pytest.raises(StoreUnavailable, match=r"cannot read .*-wal: No such file"):
+        Checkpointer(str(path))
 
 
 def test_whoever_has_written_does_not_fail_because_the_store_is_closed_meanwhile(path: Path) -> None:

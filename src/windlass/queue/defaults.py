@@ -36,14 +36,12 @@ class Defaults:
 
     def settings(self) -> Settings:
         """What operators have set, as of a few seconds ago."""
-        if not self._lately.is_fresh():
-            self._look()
+        self._look()
         return self._settings
 
     def of_handler(self, handler: Handler) -> TypeDefaults:
         """For a handler that is registered here."""
-        if not self._lately.is_fresh():
-            self._look()
+        self._look()
         # By identity: a handler may be registered anew with other options.
         known = self._of_handlers.get(id(handler))
         if known is None:
@@ -56,8 +54,7 @@ class Defaults:
 
     def of_type(self, info: TypeInfo) -> TypeDefaults:
         """For a type that only the store's catalogue knows."""
-        if not self._lately.is_fresh():
-            self._look()
+        self._look()
         known = self._of_types.get(info.name)
         if known is None or known[0] is not info:
             known = self._of_types[info.name] = (info, self._of_info(info))
@@ -76,10 +73,11 @@ class Defaults:
         )
 
     def _look(self) -> None:
-        opened, now = self._lately.begin()
-        self._settings = settings.read(opened.store.settings())
-        self._of_handlers, self._of_types = {}, {}
-        self._lately.note(opened, now)
+        if not self._lately.is_fresh():
+            opened, now = self._lately.begin()
+            self._settings = settings.read(opened.store.settings())
+            self._of_handlers, self._of_types = {}, {}
+            self._lately.note(opened, now)
 
     def _effective(
         self, name: str, version: int, priority: int, said: int | None, most: int | None

@@ -264,8 +264,7 @@ class Producer:
     def _accepted(self, drafts: Sequence[NewJob]) -> list[Enqueued]:
         opened = self._opening.get()
         self._admission.check(drafts, opened.store, self._defaults.settings)
-        if self._published != (opened, self._registry.revision):
-            self._publish(opened)
+        self._publish(opened)
         done = opened.store.enqueue(drafts)
         for each in done:
             if each.due:
