@@ -1,11 +1,12 @@
 # Names for what scripts/dev.py does. ARGS goes on to the command: make test ARGS="-k retry"
+# PYTHON chooses the interpreter, each version with an environment of its own: make test PYTHON=python3.13
 PYTHON ?= python3
 ARGS ?=
-DEV := $(PYTHON) scripts/dev.py
+DEV := "$(PYTHON)" scripts/dev.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format setup lock docs kill-run kill-commit schedule-run move-run two-hosts bad-company shutdown-matrix suspects churn growth at-size held-xmin
-.PHONY: limit-storm unique-storm breaker-walk fairness server-kill foreign-workers contract
+.PHONY: help run test test-fast check format setup lock docs kill-run kill-commit schedule-run move-run two-hosts bad-company shutdown-matrix suspects churn growth at-size held-xmin
+.PHONY: siege limit-storm unique-storm breaker-walk fairness server-kill foreign-workers contract bad-day
 .PHONY: bench bench-quick bench-self examples screenshots
 
 help: ## This list
@@ -16,6 +17,9 @@ run: ## Start everything, with the demo handlers
 
 test: ## Run the checks, then the tests
 	@$(DEV) test $(ARGS)
+
+test-fast: ## The tests that need no server, without the checks: for other versions of Python, PYTHON=python3.13
+	@$(DEV) test-fast $(ARGS)
 
 check: ## Lint, formatting, types, who may import whom
 	@$(DEV) check
@@ -61,6 +65,12 @@ foreign-workers: ## A thousand jobs by workers in sh, a thousand in JavaScript, 
 
 contract: ## Thousands of requests made from the OpenAPI contract, on both stores; ARGS=--cases=500 for a quick look
 	@$(DEV) exec python scripts/contract.py $(ARGS)
+
+bad-day: ## Rolling deploys, frozen workers, lost files, shutdowns: real processes, both stores; ARGS="--only gil --store sqlite"
+	@$(DEV) exec python scripts/bad_day $(ARGS)
+
+siege: ## Attacks on a real server beside good posts, then an outage of its store, on both stores; ARGS="--only waits --store sqlite"
+	@$(DEV) exec python scripts/siege $(ARGS)
 
 churn: ## 100,000 jobs, a tenth of them bad, through one worker; draws churn.svg
 	@$(DEV) exec python scripts/churn.py $(ARGS)

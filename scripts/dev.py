@@ -3,6 +3,9 @@
 
 Needs Python 3.11 or newer and nothing else: it makes `.venv`, installs what `requirements-dev.txt` pins, and
 runs the project's tools from there. The Makefile is a list of names for these commands.
+
+Each minor version of Python has an environment of its own: `.venv` belongs to the one that made it, and the
+others have `.venv-3.12` and so on.
 """
 
 import argparse
@@ -28,12 +31,27 @@ if sys.version_info < (3, 11):  # noqa: UP036
     sys.stderr.write("if there is a newer one, name it: make PYTHON=python3.12 setup\n")
     sys.exit(2)
 
+import tomllib
+
 ROOT = Path(__file__).resolve().parent.parent
-VENV = ROOT / ".venv"
-STAMP = VENV / "setup.stamp"
 PYPROJECT = ROOT / "pyproject.toml"
 REQUIREMENTS = ROOT / "requirements-dev.txt"
 REQUIREMENTS_HEADER = "# The development environment; `python3 scripts/dev.py lock` writes this file.\n"
+
+
+def environment(root: Path, version: str) -> Path:
+    """Where the environment of this Python is: `.venv`, unless another version has made it."""
+    usual = root / ".venv"
+    config = usual / "pyvenv.cfg"
+    lines = config.read_text(encoding="utf-8").splitlines() if config.exists() else []
+    # "version = 3.11.7"; some tools write version_info instead.
+    made_by = [line.partition("=")[2].strip() for line in lines if line.startswith("version")]
+    of_another = bool(made_by) and made_by[0].split(".")[:2] != version.split(".")[:2]
+    return root / f".venv-{version}" if of_another else usual
+
+
+VENV = environment(ROOT, "{}.{}".format(*sys.version_info))
+STAMP = VENV / "setup.stamp"
 
 # What we start for ourselves, and a program of each. PostgreSQL's other majors are a pinned wheel's.
 POSTGRES = {"postgresql-15": Path("/usr/lib/postgresql/15/bin/postgres")}
@@ -46,7 +64,19 @@ TESTED = {
     "fish": Path("/usr/bin/fish"),
 }
 MEASURED = {**POSTGRES, "redis-server": Path("/usr/bin/redis-server")}
-HANDS_ON = ("test", "run", "exec", "bench")
+HANDS_ON = ("test", "test-fast", "run", "exec", "bench")
+# What other versions of Python run: what depends on Python and on no server, with few random examples. Races
+# between processes, the log's file and the plans of statements are the database's; stopping whole trees of
+# processes is the system's.
+FAST = (
+    *("tests/unit", "tests/conformance", "tests/worker"),
+    *("-m", "not slow and not crash and not postgres", "--hypothesis-profile=fast"),
+    *(
+        f"--ignore=tests/conformance/test_{name}.py"
+        for name in ("races", "sqlite_wal", "sqlite_cost", "search_plans")
+    ),
+    "--ignore=tests/worker/test_cancel.py",
+)
 BAN_EVERYWHERE = 'lint.flake8-tidy-imports.banned-api."asyncio.wait_for".msg="use asyncio.timeout"'
 CHECKS = (
     ("ruff", "check"),
@@ -57,9 +87,9 @@ CHECKS = (
     ("lint-imports", "--no-logo"),
 )
 
-# Runs in the new environment, whose Python need not be the one that runs this file.
+# Runs in the new environment.
 COMPONENTS = """
-import platform, sqlite3, sys
+import pathlib, platform, sqlite3, sys
 from importlib.metadata import version
 
 sys.path.insert(0, ".")
@@ -68,7 +98,7 @@ from tests.servers import chromium, pgbouncer, postgres, prometheus, shells
 release = sqlite3.sqlite_version_info
 mended = release >= (3, 51, 3) or (3, 50, 7) <= release < (3, 51) or (3, 44, 6) <= release < (3, 45)
 rows = [
-    ("Python", platform.python_version(), ".venv"),
+    ("Python", platform.python_version(), pathlib.Path(sys.prefix).name),
     ("SQLite", sqlite3.sqlite_version, "Python's own" + ("" if mended else ", with the WAL-reset bug")),
     ("windlass", version("windlass"), "this tree, editable"),
 ]
@@ -123,10 +153,12 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="dev.py", description="Set up, check, test and run Windlass.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     setting_up = commands.add_parser("setup", help="make .venv and install what is pinned")
-    setting_up.add_argument("--fresh", action="store_true", help="throw the old .venv away first")
+    setting_up.add_argument("--fresh", action="store_true", help="throw the old environment away first")
     commands.add_parser("check", help="ruff, mypy and lint-imports")
     commands.add_parser("format", help="let ruff mend what it can and format the code")
     commands.add_parser("test", help="check, then pytest; what follows goes to pytest")
+    commands.add_parser("test-fast", help="the tests that need no server, without the checks")
+    commands.add_parser("others", help="the other supported Pythons of this machine, a path per line")
     commands.add_parser("run", help="windlass up; what follows goes to it")
     commands.add_parser("bench", help="python -m bench, with the servers that it needs")
     commands.add_parser("exec", help="any program of .venv; its name and arguments follow")
@@ -139,12 +171,15 @@ def command(options: argparse.Namespace, rest: list[str]) -> int:
     """Carry out the command that was asked for."""
     if options.command == "lock":
         return lock(upgrade=options.upgrade)
+    if options.command == "others":
+        return others()
     setup(fresh=getattr(options, "fresh", False))
     actions: dict[str, Callable[[], int]] = {
         "setup": components,
         "check": check,
         "format": lambda: tool("ruff", "check", "--fix-only") or tool("ruff", "format"),
-        "test": lambda: servers() or components() or check() or tool("pytest", "-n", "3", *rest),
+        "test": lambda: servers() or components() or check() or tests(*rest),
+        "test-fast": lambda: components() or tests(*FAST, *rest),
         "run": lambda: up(*rest),
         "bench": lambda: bench(*rest),
         "exec": lambda: become(*rest),
@@ -166,7 +201,7 @@ def setup(*, fresh: bool) -> None:
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
     """Keep a second setup of this tree waiting: two installers in one environment break it."""
-    with VENV.with_suffix(".lock").open("w") as file:
+    with VENV.with_name(f"{VENV.name}.lock").open("w") as file:
         if sys.platform != "win32":
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -185,10 +220,50 @@ def make_venv(folder: Path) -> None:
 
 def install() -> None:
     """Install the pinned packages, then this tree in place."""
-    print("dev: installing requirements-dev.txt into .venv", flush=True)
+    print(f"dev: installing requirements-dev.txt into {VENV.name}", flush=True)
     pip("--require-hashes", "-r", str(REQUIREMENTS), why="the pinned packages could not be installed")
     # The build tool is one of the pinned packages, so that this step fetches nothing.
     pip("--no-deps", "--no-build-isolation", "-e", ".", why="windlass itself could not be installed")
+
+
+def others() -> int:
+    """Print every other supported Python that this machine has, and say which ones it lacks."""
+    for version in supported():
+        if version == "{}.{}".format(*sys.version_info):
+            continue
+        if found := next((path for path in places(version) if is_python(path, version)), None):
+            print(found)
+        else:
+            print(f"dev: this machine has no Python {version}: nothing is tested with it", file=sys.stderr)
+    return 0
+
+
+def supported() -> list[str]:
+    """The versions of Python that the package says it runs on."""
+    prefix = "Programming Language :: Python :: 3."
+    with PYPROJECT.open("rb") as file:
+        classifiers = tomllib.load(file)["project"]["classifiers"]
+    return [f"3.{each.removeprefix(prefix)}" for each in classifiers if each.startswith(prefix)]
+
+
+def places(version: str) -> Iterator[str]:
+    """Where a Python of that version may be: on the PATH, or among those of pyenv that are not on it."""
+    name = f"python{version}"
+    if on_path := shutil.which(name):
+        yield on_path
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    for path in sorted(pyenv.glob(f"versions/{version}.*/bin/{name}"), reverse=True):
+        yield str(path)
+
+
+def is_python(path: str, version: str) -> bool:
+    """Whether it runs and is what its name says: pyenv's stand-ins are on the PATH for all versions."""
+    asked = "import sys; print('{}.{}'.format(*sys.version_info))"
+    try:
+        told = subprocess.run([path, "-c", asked], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return told.stdout.strip() == version
 
 
 def servers() -> int:
@@ -238,7 +313,9 @@ def components() -> int:
     """Show what the tests will run on."""
     code = run(str(program("python")), "-c", COMPONENTS)
     if code:
-        raise Failure("the environment is broken; make it anew: python3 scripts/dev.py setup --fresh", code)
+        raise Failure(
+            f"the environment is broken; make it again: {sys.executable} scripts/dev.py setup --fresh", code
+        )
     return 0
 
 
@@ -282,6 +359,15 @@ def tool(name: str, *args: str) -> int:
     return run(str(program(name)), *args)
 
 
+def tests(*args: str) -> int:
+    """Run tests. What Python compiles is kept also where the environment says not to.
+
+    Otherwise every process of the tests compiles all of Windlass, and every one of pytest all tests.
+    """
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    return tool("pytest", "-n", "3", *args)
+
+
 def become(name: str = "python", *args: str) -> int:
     """Run a program of the environment in place of this one, so that signals reach it."""
     path = str(program(name))
@@ -298,12 +384,23 @@ def up(*args: str) -> int:
 
     Ctrl-C must reach it alone: make, which waits for it, would take it for a failure of its own.
     """
-    if sys.platform != "win32" and sys.stdin.isatty():
-        signal.signal(signal.SIGTTOU, signal.SIG_IGN)
-        os.setpgid(0, 0)
-        os.tcsetpgrp(sys.stdin.fileno(), os.getpgrp())
-        signal.signal(signal.SIGTTOU, signal.SIG_DFL)
+    take_terminal()
     return become("windlass", "up", *args)
+
+
+def take_terminal() -> None:
+    """Become the group that the terminal's keys reach, if standard input is the terminal of our session."""
+    if sys.platform == "win32":
+        return
+    # Standard input may be no terminal, or that of another session, which has no group of ours.
+    with contextlib.suppress(OSError):
+        os.tcgetpgrp(sys.stdin.fileno())
+        # Whoever leads a session leads its group already, and must not ask for that.
+        if os.getpgrp() != os.getpid():
+            os.setpgid(0, 0)
+        signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+        os.tcsetpgrp(sys.stdin.fileno(), os.getpgrp())
+    signal.signal(signal.SIGTTOU, signal.SIG_DFL)
 
 
 def program(name: str, folder: Path = VENV) -> Path:

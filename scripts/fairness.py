@@ -21,7 +21,8 @@ from windlass.job import JobState, NewJob
 from windlass.outcome import Done
 from windlass.policy.limit import Limit
 from windlass.store.flow import Restriction
-from windlass.store.protocol import Settlement, Store, Want
+from windlass.store.protocol import Settlement, Want
+from windlass.store.store import Store
 
 MANY, FEW = 100_000, 10
 PAUSED = 200_000

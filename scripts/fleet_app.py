@@ -25,7 +25,7 @@ from windlass.worker.children.tree import MARK
 
 if os.environ.get("FLEET_SUSPECTS") == "off":
     # To see what it would be like without: no job is ever a suspect.
-    run.SUSPECT_AFTER = 10**9
+    vars(run)["SUSPECT_AFTER"] = 10**9
 
 queue = Queue(shell=True)  # noqa: S604 - commands are one of the kinds
 AT_ONCE = Retry(kind="fixed", base=0, jitter=0)

@@ -4,6 +4,7 @@ import logging
 import os
 import signal
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 from windlass.cli.logs import StderrHandler
@@ -16,6 +17,8 @@ settings.register_profile("home", deadline=None, suppress_health_check=AT_EASE)
 settings.register_profile(
     "ci", deadline=None, suppress_health_check=AT_EASE, derandomize=True, print_blob=True
 )
+# Other versions of Python look for what Python does differently, not for rare values: make test-fast.
+settings.register_profile("fast", settings.get_profile("ci"), max_examples=10)
 settings.load_profile("ci" if os.environ.get("CI") else "home")
 
 
@@ -23,6 +26,19 @@ settings.load_profile("ci" if os.environ.get("CI") else "home")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 OBEYED = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+
+# What a test starts keeps nothing that Python compiles: of a file that is written twice within a second the
+# first text would be run again. The processes of pytest itself have been started by now.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what runs on PostgreSQL, by the names of its module and of its parameters."""
+    for item in items:
+        if "postgres" in item.nodeid:
+            item.add_marker(pytest.mark.postgres)
 
 
 def pytest_runtest_teardown() -> None:

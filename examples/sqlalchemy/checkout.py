@@ -51,7 +51,6 @@ def place(customer: str, total: int) -> int:
 def main() -> None:
     """Place the orders of the command line, such as ann@example.org=40, and show all that there are."""
     Base.metadata.create_all(engine)
-    queue.store.now()  # the first use makes the tables of the jobs
     for word in sys.argv[1:]:
         customer, _, total = word.partition("=")
         try:

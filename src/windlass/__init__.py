@@ -4,6 +4,7 @@ import logging
 
 from windlass.context import Context
 from windlass.errors import (
+    AmbiguousKey,
     Cancel,
     ConfirmationNeeded,
     Conflict,
@@ -18,6 +19,7 @@ from windlass.errors import (
     LeaseLost,
     QueueFull,
     Refused,
+    ResultMissing,
     RetryableError,
     Snooze,
     StoreBusy,
@@ -37,6 +39,7 @@ from windlass.policy.retry import Retry
 from windlass.queue import Client, ContextJobType, JobHandle, JobType, Queue
 
 __all__ = [
+    "AmbiguousKey",
     "Cancel",
     "Client",
     "ConfirmationNeeded",
@@ -59,6 +62,7 @@ __all__ = [
     "Queue",
     "QueueFull",
     "Refused",
+    "ResultMissing",
     "Retry",
     "RetryableError",
     "Snooze",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
-from typing import TypeVar
+from datetime import UTC, datetime, timedelta
+from typing import TypeGuard, TypeVar
 
 from windlass.duration import parse_duration
 from windlass.errors import InvalidValue
 from windlass.job import (
     HIGHEST_PRIORITY,
+    LATEST_AT,
     LONGEST_TIMEOUT,
     MAX_APP_VERSION,
     MAX_ATTEMPTS,
@@ -19,6 +20,10 @@ from windlass.job import (
 
 _Choice = TypeVar("_Choice", bound=str)
 _TYPE = re.compile(r"[a-z][a-z0-9_.-]*")
+_UNSTORABLE = re.compile("[\ud800-\udfff\0]")
+_STORABLE = "without NUL or lone surrogates"
+# What every text may be that a store is asked for.
+TEXT = f"a text {_STORABLE}"
 
 
 def check_type(name: object) -> str:
@@ -27,6 +32,19 @@ def check_type(name: object) -> str:
         return name
     allowed = f"a letter a-z, then a-z, 0-9, _, . or -, at most {MAX_TYPE} characters"
     raise InvalidValue("type", name, allowed)
+
+
+def check_text(field: str, value: object, longest: int, *, least: int = 1) -> str:
+    """A text that every store can keep, or InvalidValue."""
+    if storable(value) and least <= len(value) <= longest:
+        return value
+    allowed = f"a text of {least} to {longest} characters, {_STORABLE}"
+    raise InvalidValue(field, value, allowed)
+
+
+def storable(value: object) -> TypeGuard[str]:
+    """Whether it is a text that every store can keep: without NUL and lone surrogates."""
+    return isinstance(value, str) and not _UNSTORABLE.search(value)
 
 
 def check_limit_key(key: object) -> str:
@@ -58,6 +76,26 @@ def check_timeout(value: object) -> timedelta:
     if not SHORTEST_TIMEOUT <= timeout <= LONGEST_TIMEOUT:
         raise InvalidValue("timeout", value, "between 1ms and 7d")
     return timeout
+
+
+def read_moment(text: object, field: str = "time") -> datetime:
+    """A time from ISO 8601, in UTC, or InvalidValue; without a zone it is UTC."""
+    try:
+        found = datetime.fromisoformat(str(text).strip())
+        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise InvalidValue(field, text, "a time in ISO 8601, such as 2030-01-31T09:00:00Z") from None
+
+
+def check_moment(field: str, value: datetime) -> datetime:
+    """When a job runs, in UTC, or InvalidValue; a time without a zone is taken as UTC."""
+    try:
+        moment = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    except OverflowError:
+        moment = None
+    if moment is None or moment >= LATEST_AT:
+        raise InvalidValue(field, value, f"a time between the years 1 and {LATEST_AT.year - 1} in UTC")
+    return moment
 
 
 def check_app_version(value: object) -> str:

@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn, TypeVar
 
 import msgspec
 
 from windlass.duration import parse_duration
 from windlass.errors import InvalidValue
 from windlass.job import MAX_APP_VERSION
-from windlass.payload import Ring
+from windlass.payload import Ring, read_key
 from windlass.size import parse_size
+from windlass.url import NOT_SHOWN, check
+
+T = TypeVar("T")
 
 SHORTEST_LEASE = timedelta(seconds=60)
 LONGEST_LEASE = timedelta(seconds=3600)
+SHORTEST_HANG = timedelta(seconds=5)
+LONGEST_HANG = timedelta(hours=1)
+HANG_LIMITS = "between 5s and 1h, or off"
 _MOST_SLOTS = 10_000
 _LONGEST_POOL = 64
 _MOST_JOBS = 10**9
 _SHORTEST_POLL = timedelta(milliseconds=50)
 _LONGEST_POLL = timedelta(seconds=60)
+_MOST_PORTS = 65_535
+_LEAST_BOUND = 10
+_MOST_BOUND = 100_000
+_LEAST_PATIENCE = 1.0
+_MOST_PATIENCE = 60.0
 
 FILE_NAME = "windlass.toml"
 PREFIX = "WINDLASS_"
@@ -76,19 +89,24 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     pools: tuple[PoolConfig, ...] = ()
     # Bytes that jobs of types with a `memory` may take together; None: nine tenths of the machine's.
     memory: int | None = None
-    # Beyond so many slots held by threads that do not end, the worker drains and asks to be started anew.
+    # Beyond so many slots held by threads that do not end, a new process takes over. None: never, also not
+    # for a blocked loop, because the process is not ours.
     most_held: int | None = None
     # A child is replaced after so many jobs, or when it has grown by so much since it began.
     child_jobs: int = 10_000
     child_growth: int = 256 * 2**20
     # Patterns of types to serve, such as "email.*"; empty: all that this process has handlers for.
     types: tuple[str, ...] = ()
-    shell: bool = False
+    # Shell jobs: all of them, "local" for those that did not come over HTTP, or none. None: "local" where the
+    # store is a file of this machine and there is no API key, which the starting command looks up.
+    shell: Literal["local"] | bool | None = False
     lease: timedelta = timedelta(seconds=60)
     poll: timedelta = timedelta(seconds=1)
     # A shutdown lets running jobs finish for `grace`, and is over after `exit_after` in any case.
     grace: timedelta = timedelta(seconds=25)
     exit_after: timedelta = timedelta(seconds=30)
+    # A worker process that does not answer for so long is killed; None: it may hang for ever.
+    hang_limit: timedelta | None = timedelta(seconds=15)
     # What the names of this worker's processes begin with; given by a supervisor, which ends them by it.
     mark: str | None = None
     # For tests only: leases shorter than a minute.
@@ -107,8 +125,78 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidValue("lease", f"{self.lease.total_seconds():g}s", "between 60s and 3600s")
         if not _SHORTEST_POLL <= self.poll <= _LONGEST_POLL:
             raise InvalidValue("poll", f"{self.poll.total_seconds():g}s", "between 0.05s and 60s")
+        if self.hang_limit is not None and not SHORTEST_HANG <= self.hang_limit <= LONGEST_HANG:
+            raise InvalidValue("hang_limit", f"{self.hang_limit.total_seconds():g}s", HANG_LIMITS)
         if not timedelta(0) <= self.grace <= self.exit_after:
             raise InvalidValue("grace", f"{self.grace.total_seconds():g}s", "between 0s and exit_after")
+
+
+class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How one server serves. Refuses nonsense when it is made."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    # How many seconds a request waits for a store that does not answer.
+    patience: float = 5.0
+    # Whether jobs of the type `shell` are taken.
+    shell: bool = False
+    # Nobody needs a key, wherever they come from.
+    insecure: bool = False
+    # Addresses or networks of proxies whose X-Forwarded-For is believed.
+    trusted_proxies: tuple[str, ...] = ()
+    # Names, beside this machine's own, under which a server without keys may be reached.
+    allowed_hosts: tuple[str, ...] = ()
+    # How many requests may be carried out at once, and how many may wait for the end of a job.
+    most_requests: int = 1_000
+    most_waiting: int = 10_000
+    # Whether it looks after the fleet; a worker in the same process does so already.
+    upkeep: bool = True
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= _MOST_PORTS:
+            raise InvalidValue("port", self.port, f"between 0 and {_MOST_PORTS}")
+        if not _LEAST_PATIENCE <= self.patience <= _MOST_PATIENCE:
+            allowed = f"between {_LEAST_PATIENCE:g}s and {_MOST_PATIENCE:g}s"
+            raise InvalidValue("patience", f"{self.patience:g}s", allowed)
+        for field in ("most_requests", "most_waiting"):
+            if not _LEAST_BOUND <= getattr(self, field) <= _MOST_BOUND:
+                allowed = f"between {_LEAST_BOUND:,} and {_MOST_BOUND:,}"
+                raise InvalidValue(field, getattr(self, field), allowed)
+        if self.tls_key is not None and self.tls_cert is None:
+            raise InvalidValue("tls_key", self.tls_key, "given together with tls_cert")
+        for each in self.trusted_proxies:
+            try:
+                ipaddress.ip_network(each, strict=False)
+            except ValueError:
+                allowed = "addresses or networks, such as 10.0.0.5 or 10.0.0.0/24"
+                raise InvalidValue("trusted_proxies", each, allowed) from None
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only programs of this machine can reach it."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def warnings(self) -> list[str]:
+        """What an operator should know before others can reach it."""
+        if self.loopback:
+            return []
+        found = []
+        if self.insecure:
+            found.append(f"anybody who can reach {self.host} may do everything here: it asks for no API key")
+        if self.tls_cert is None and not self.trusted_proxies:
+            found.append(
+                f"API keys and payloads are sent to {self.host} unencrypted: use --tls-cert, or name the "
+                "proxy that speaks HTTPS with --trusted-proxy"
+            )
+        return found
 
 
 class Source(StrEnum):
@@ -164,11 +252,31 @@ class Config(msgspec.Struct, frozen=True):
 
     def worker(self) -> WorkerConfig:
         """How a worker started here works."""
+        return self._section(_WORKER, WorkerConfig)
+
+    def server(self) -> ServerConfig:
+        """How a server started here serves."""
+        return self._section(_SERVER, ServerConfig)
+
+    def sets(self, section: str) -> bool:
+        """Whether anybody has said anything about a section."""
+        return any(
+            each.source is not Source.DEFAULT
+            for name, each in self.values.items()
+            if name.startswith(f"{section}.")
+        )
+
+    def placed(self, section: str, error: InvalidValue) -> InvalidValue:
+        """An error about a value of a section, with the place where the value stands."""
+        at = self.values[f"{section}.{error.field}"]
+        return InvalidValue(f"{at.name} ({at.where or at.source})", error.value, error.allowed)
+
+    def _section(self, section: str, kind: Callable[..., T]) -> T:
         found = {
-            name.removeprefix(_WORKER): each for name, each in self.values.items() if name.startswith(_WORKER)
+            name.removeprefix(section): each for name, each in self.values.items() if name.startswith(section)
         }
         try:
-            return WorkerConfig(**{name: each.value for name, each in found.items()})
+            return kind(**{name: each.value for name, each in found.items()})
         except InvalidValue as error:
             _refuse(found[error.field], error.value, error.allowed)
 
@@ -188,6 +296,7 @@ def load(
     written = _read_file((folder or Path()) / FILE_NAME)
     config = Config({name: _effective(name, given, variables, written) for name in OPTIONS})
     config.worker()
+    config.server()
     return config
 
 
@@ -224,18 +333,23 @@ def _effective(
 ) -> Value:
     if name in flags:
         return _read(Value(name, flags[name], Source.FLAG, _flag(name)))
-    if environ.get(variable(name)):
+    if environ.get(variable(name)) and not _is_from_kubernetes(name, environ[variable(name)]):
         return _read(Value(name, environ[variable(name)], Source.ENV, variable(name)))
     if name in written:
         return _read(Value(name, written[name], Source.FILE, FILE_NAME))
     return Value(name, OPTIONS[name].default, Source.DEFAULT)
 
 
+def _is_from_kubernetes(name: str, value: str) -> bool:
+    """For a service named windlass-server a cluster sets WINDLASS_SERVER_PORT to tcp://ADDRESS:PORT."""
+    return name == "server.port" and value.startswith(("tcp://", "udp://"))
+
+
 def _read(raw: Value) -> Value:
     try:
         return msgspec.structs.replace(raw, value=OPTIONS[raw.name].read(raw.value))
     except InvalidValue as error:
-        _refuse(raw, error.value, error.allowed)
+        _refuse(raw, NOT_SHOWN if raw.name in SECRETS else error.value, error.allowed)
 
 
 def _refuse(at: Value, value: object, allowed: str) -> NoReturn:
@@ -245,9 +359,7 @@ def _refuse(at: Value, value: object, allowed: str) -> NoReturn:
 
 
 def _flag(name: str) -> str:
-    return "--" + {"database_url": "db", "worker.pools": "pool"}.get(
-        name, name.removeprefix(_WORKER)
-    ).replace("_", "-")
+    return "--" + _FLAGS.get(name, name.removeprefix(_WORKER).removeprefix(_SERVER)).replace("_", "-")
 
 
 def _read_file(path: Path) -> dict[str, object]:
@@ -261,7 +373,10 @@ def _read_file(path: Path) -> dict[str, object]:
     try:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise InvalidValue(FILE_NAME, text, f"valid TOML ({error})") from None
+        # The place alone: the parser's own words may repeat what stands there, which may be a secret.
+        place = _PLACE.search(str(error))
+        where = "the end of the file" if place is None else place[0]
+        raise _NotToml(f"{FILE_NAME} must be valid TOML, got an error at {where}") from None
     values: dict[str, object] = {}
     for key, value in content.items():
         if isinstance(value, dict):
@@ -273,6 +388,16 @@ def _read_file(path: Path) -> dict[str, object]:
             raise InvalidValue(f"each name in {FILE_NAME}", name, "one of " + ", ".join(OPTIONS))
     return values
 
+
+class _NotToml(InvalidValue):
+    """A file that cannot be read; it has no value to show."""
+
+    def __init__(self, told: str) -> None:
+        super().__init__(FILE_NAME, NOT_SHOWN, "valid TOML")
+        self.args = (told,)
+
+
+_PLACE = re.compile(r"line \d+, column \d+")
 
 # --- the options --------------------------------------------------------------------------------
 
@@ -286,6 +411,12 @@ def _text(value: object) -> object:
     if isinstance(value, str) and value:
         return value
     raise InvalidValue("", value, "a text")
+
+
+def _database_url(value: object) -> object:
+    url = _text(value)
+    check(str(url))
+    return url
 
 
 def _app_version(value: object) -> object:
@@ -316,6 +447,20 @@ def _duration(value: object) -> object:
     return parse_duration(value)
 
 
+def _seconds(value: object) -> object:
+    return parse_duration(value).total_seconds()
+
+
+def parse_hang_limit(value: object, field: str = "") -> timedelta | None:
+    """A duration, or None for `off`."""
+    if value is None or (isinstance(value, str) and value.strip().lower() == "off"):
+        return None
+    try:
+        return parse_duration(value)
+    except InvalidValue:
+        raise InvalidValue(field, value, HANG_LIMITS) from None
+
+
 def _size(value: object) -> object:
     return parse_size(value)
 
@@ -330,7 +475,17 @@ def _pools(value: object) -> object:
 def _keys(value: object) -> object:
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
-        raise InvalidValue("", "(not shown)", "keys in base64, separated by commas")
+        raise InvalidValue("", NOT_SHOWN, "keys in base64, separated by commas")
+    found = tuple(part.strip() for part in parts if part.strip())
+    for key in found:
+        read_key(key)
+    return found
+
+
+def _names(value: object) -> object:
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
+        raise InvalidValue("", value, "names or addresses, separated by commas")
     return tuple(part.strip() for part in parts if part.strip())
 
 
@@ -352,7 +507,16 @@ _SWITCH = {
     "0": False,
 }
 _WORKER = "worker."
+_SERVER = "server."
+# Flags that are not called as their options are.
+_FLAGS = {
+    "database_url": "db",
+    "worker.pools": "pool",
+    "server.trusted_proxies": "trusted-proxy",
+    "server.allowed_hosts": "allowed-host",
+}
 _STANDARD = WorkerConfig()
+_SERVED = ServerConfig()
 # Read by the command line itself, or told to processes that we start.
 _OTHER_VARIABLES = {
     "WINDLASS_DEBUG",
@@ -362,8 +526,10 @@ _OTHER_VARIABLES = {
     "WINDLASS_ATTEMPT",
 }
 
+# Options whose values are in no message.
+SECRETS = frozenset({"database_url", "encryption_keys", "alerts.secret"})
 OPTIONS: dict[str, _Option] = {
-    "database_url": _Option(_text, "sqlite:///windlass.db"),
+    "database_url": _Option(_database_url, "sqlite:///windlass.db"),
     "app": _Option(_text, None),
     "app_version": _Option(_app_version, ""),
     "worker.threads": _Option(_whole, _STANDARD.threads),
@@ -377,12 +543,24 @@ OPTIONS: dict[str, _Option] = {
     "worker.most_held": _Option(_whole, 3),
     "worker.concurrency": _Option(_whole, _STANDARD.concurrency),
     "worker.types": _Option(_patterns, _STANDARD.types),
-    # On here, though off in WorkerConfig: this is what the local command line asks, and there shell jobs run.
-    "worker.shell": _Option(_yes_or_no, default=True),
+    # On the command line the store decides, if nobody says anything.
+    "worker.shell": _Option(_yes_or_no, default=None),
     "worker.lease": _Option(_duration, _STANDARD.lease),
     "worker.poll": _Option(_duration, _STANDARD.poll),
     "worker.grace": _Option(_duration, _STANDARD.grace),
     "worker.exit_after": _Option(_duration, _STANDARD.exit_after),
+    "worker.hang_limit": _Option(parse_hang_limit, _STANDARD.hang_limit),
+    "server.host": _Option(_text, _SERVED.host),
+    "server.port": _Option(_whole, _SERVED.port),
+    "server.tls_cert": _Option(_text, _SERVED.tls_cert),
+    "server.tls_key": _Option(_text, _SERVED.tls_key),
+    "server.patience": _Option(_seconds, _SERVED.patience),
+    "server.most_requests": _Option(_whole, _SERVED.most_requests),
+    "server.most_waiting": _Option(_whole, _SERVED.most_waiting),
+    "server.shell": _Option(_yes_or_no, _SERVED.shell),
+    "server.insecure": _Option(_yes_or_no, _SERVED.insecure),
+    "server.trusted_proxies": _Option(_names, _SERVED.trusted_proxies),
+    "server.allowed_hosts": _Option(_names, _SERVED.allowed_hosts),
     "encryption_keys": _Option(_keys, ()),
     "alerts.secret": _Option(_text, None),
 }

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
-from windlass.errors import InvalidValue, StoreUnavailable
+from windlass.errors import InvalidValue, Refused, StoreUnavailable
 from windlass.store.handling import Transacting
 from windlass.store.http.store import HttpStore
-from windlass.store.protocol import Store
-from windlass.store.sqlite import files
+from windlass.store.sqlite import files, restoring
 from windlass.store.sqlite import handling as sqlite_handling
 from windlass.store.sqlite.connection import MEMORY
 from windlass.store.sqlite.source import SqliteSource
 from windlass.store.sqlite.store import SqliteStore
+from windlass.store.store import Store
+from windlass.url import ALLOWED, HTTP, POSTGRES, without_password
+from windlass.url import check as check_url
 from windlass.wakeup.listen import Listen
 from windlass.wakeup.local import LocalWakeup
 from windlass.wakeup.protocol import Wakeup
@@ -22,22 +25,16 @@ from windlass.wakeup.watch import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
     from types import ModuleType
 
     from windlass.clock import Clock
+    from windlass.store.keeping import Restored
     from windlass.store.migration import Schema
     from windlass.store.moving import Source, Target
 
 _SQLITE = "sqlite:///"
 # How many seconds we wait for somebody else's write.
 PATIENCE = 30.0
-_HTTP = ("http://", "https://")
-_POSTGRES = ("postgresql://", "postgres://")
-_ALLOWED = (
-    "a path, sqlite:///relative.db, sqlite:////absolute/path.db, sqlite:///:memory:, "
-    "postgresql://user@host/database, or https://host for a server"
-)
 
 
 class Opened(msgspec.Struct, frozen=True):
@@ -103,6 +100,16 @@ def schema(url: str, *, migrations: Path | None = None) -> Schema:
     return files.look(sqlite_path(url), migrations)
 
 
+def restore(url: str, backup: str) -> Restored:
+    """Put a backup in the place of the store behind a URL, which nobody may have open."""
+    if is_postgres(url) or is_http(url):
+        raise Refused(
+            "db restore is for a SQLite file: restore a PostgreSQL store with pg_restore, while no worker, "
+            "server or producer uses it"
+        )
+    return restoring.restore(sqlite_path(url), backup, patience=PATIENCE)
+
+
 def source(url: str) -> Source:
     """The store behind a URL, to be moved away from."""
     if is_postgres(url) or sqlite_path(url) == MEMORY:
@@ -113,8 +120,7 @@ def source(url: str) -> Source:
 def target(url: str) -> Target:
     """The store behind a URL, to be moved to; an empty database is given its schema."""
     if not is_postgres(url):
-        sqlite_path(url)
-        raise InvalidValue("--to", url, "postgresql://user@host/database")
+        raise InvalidValue("--to", without_password(url), "postgresql://user@host/database")
     found: Target = _postgres().target.PostgresTarget(url)
     return found
 
@@ -129,37 +135,60 @@ def handlers(url: str) -> Transacting:
 
 def is_postgres(url: str) -> bool:
     """Whether a URL names a PostgreSQL database."""
-    return url.startswith(_POSTGRES)
+    return url.startswith(POSTGRES)
 
 
 def is_http(url: str) -> bool:
     """Whether a URL names a server, behind which the store is."""
-    return url.startswith(_HTTP)
+    return url.startswith(HTTP)
 
 
 def shown(url: str) -> str:
     """A URL without its password."""
-    if is_http(url):
-        scheme, _, rest = url.partition("://")
-        return f"{scheme}://{rest.rpartition('@')[2]}"
     if not is_postgres(url):
-        return url
+        return without_password(url)
     safe: str = _postgres().address.read(url).shown
     return safe
 
 
+def place(url: str) -> str:
+    """What tells one store from another."""
+    if is_postgres(url) or is_http(url):
+        return shown(url)
+    return str(Path(sqlite_path(url)).absolute())
+
+
 def sqlite_path(url: str) -> str:
     """The file that a URL names."""
-    if url.startswith(_SQLITE):
-        path = url.removeprefix(_SQLITE)
-    elif "://" not in url:
-        path = url
-    else:
-        # Only the scheme is shown: a URL may carry a password.
-        raise InvalidValue("database URL", url.partition(":")[0] + "...", _ALLOWED)
+    check_url(url)
+    if is_postgres(url) or is_http(url):
+        raise InvalidValue("database URL", shown(url), "a file of SQLite")
+    path = url.removeprefix(_SQLITE)
     if not path or (path.startswith(":") and path != MEMORY):
-        raise InvalidValue("database URL", url, _ALLOWED)
+        raise InvalidValue("database URL", url, ALLOWED)
+    before, mark, parameters = path.partition("?")
+    if mark and "=" in parameters:
+        raise InvalidValue(
+            "database URL", f"{before}?{parameters.partition('=')[0]}=...", "without parameters for a file"
+        )
     return path
+
+
+def is_memory(url: str) -> bool:
+    """Whether a URL names a store in the memory of one process."""
+    return not is_postgres(url) and not is_http(url) and sqlite_path(url) == MEMORY
+
+
+def is_new_file(url: str) -> bool:
+    """Whether a URL names a file that is yet to be made."""
+    return not is_postgres(url) and not is_http(url) and not Path(sqlite_path(url)).exists()
+
+
+def check(url: str) -> None:
+    """Refuse a URL that cannot name a store; nothing is opened."""
+    check_url(url)
+    if not is_postgres(url) and not is_http(url):
+        sqlite_path(url)
 
 
 def _open_postgres(url: str, **options: Any) -> Opened:

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from windlass.checks import check_text
 from windlass.clock import Clock
 from windlass.errors import InvalidValue, Refused
 from windlass.job import MAX_KEY, Job, NewJob, named
@@ -78,7 +79,7 @@ class Attending(Protocol):
     def enqueue(self, drafts: tuple[NewJob, ...]) -> None:
         """See Context.enqueue."""
 
-    def progress(self, done: int, total: int | None) -> None:
+    def progress(self, done: int | None, total: int | None, message: str | None) -> None:
         """See Context.progress."""
 
     def extend(self, seconds: float) -> tuple[float, datetime] | None:
@@ -100,7 +101,7 @@ class Attending(Protocol):
 class Context:
     """The job's own view of itself while it runs. Handlers ask for one by annotating a parameter with it."""
 
-    __slots__ = ("_clock", "_ends", "_notice", "_worker", "deadline", "job", "log")
+    __slots__ = ("_check_draft", "_clock", "_ends", "_notice", "_worker", "deadline", "job", "log")
 
     def __init__(
         self,
@@ -111,6 +112,7 @@ class Context:
         ends: float,
         clock: Clock,
         worker: Attending | None = None,
+        check_draft: Callable[[object, str], object] | None = None,
     ) -> None:
         self.job = job
         self.deadline = deadline
@@ -119,6 +121,7 @@ class Context:
         self._ends = ends
         self._clock = clock
         self._worker = worker
+        self._check_draft = check_draft
 
     @property
     def id(self) -> str:
@@ -200,25 +203,37 @@ class Context:
     def enqueue(self, *drafts: NewJob) -> list[str]:
         """Enqueue drafts together with this job's completion, in one transaction; their ids.
 
-        If the attempt fails, they are dropped; the next attempt enqueues its own.
+        If the attempt fails, they are dropped; the next attempt enqueues its own. A draft that was made for
+        another store is refused: enqueue it with the queue that made it.
         """
-        for draft in drafts:
+        for place, draft in enumerate(drafts):
+            field = "draft" if len(drafts) == 1 else f"drafts[{place}]"
             if not isinstance(draft, NewJob):
-                raise InvalidValue("draft", draft, "a draft, as made by .draft(...)")
+                raise InvalidValue(field, draft, "a draft, as made by .draft(...)")
+            if self._check_draft is not None:
+                self._check_draft(draft, field)
         self._attending().enqueue(drafts)
         return [draft.id for draft in drafts]
 
     # --- meanwhile ---
 
-    def progress(self, done: int, of: int | None = None) -> None:
-        """Say how far the job has come; written at most once a second, and shown by `windlass show`."""
-        given: tuple[tuple[str, object], ...] = (("done", done), ("of", of or 0))
+    def progress(self, done: int | None = None, of: int | None = None, *, message: str | None = None) -> None:
+        """Say how far the job has come, and in a `message` what it does; what is left out stays as it was.
+
+        Written at most once a second; shown by `windlass show` and on the job's page. A message of more than
+        500 characters is cut; an empty one takes the last one away.
+        """
+        if done is None and (of is not None or message is None):
+            raise InvalidValue("done", done, "a whole number from 0 up, or left out beside message=")
+        given: tuple[tuple[str, object], ...] = (("done", done or 0), ("of", of or 0))
         for name, value in given:
             if not isinstance(value, int) or not 0 <= value < _MOST_STEPS:
-                raise InvalidValue(name, value, "a whole number from 0 up")
-        if of is not None and done > of:
+                raise InvalidValue(name, value, "a whole number from 0 up; a text is given as message=")
+        if done is not None and of is not None and done > of:
             raise InvalidValue("done", done, f"at most {of}, of which it is a part")
-        self._attending().progress(done, of)
+        if message is not None and not isinstance(message, str):
+            raise InvalidValue("message", message, "a text")
+        self._attending().progress(done, of, message)
 
     def extend(self, by: float | timedelta) -> bool:
         """Give this attempt so many seconds from now; False if it was told to stop already.
@@ -236,9 +251,7 @@ class Context:
 
     def once(self, key: str) -> OnceGuard:
         """A guard for a side effect that shall happen once in all attempts of this job."""
-        if not 1 <= len(key) <= MAX_KEY or "\0" in key:
-            raise InvalidValue("key", key, f"a text of 1 to {MAX_KEY} characters")
-        return OnceGuard(self._attending(), key)
+        return OnceGuard(self._attending(), check_text("key", key, MAX_KEY))
 
     def _attending(self) -> Attending:
         if self._worker is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import timedelta
 from typing import Any
 
@@ -13,12 +13,13 @@ from windlass.errors import FatalError, RetryableError
 from windlass.loop import Loop
 from windlass.policy.retry import Retry
 from windlass.queue import Queue
-from windlass.registry import SHELL
+from windlass.registry import SHELL, shell_handler
 
 
 def make_queue(url: str | None = None) -> Queue:
     """A queue with the demo's handlers."""
-    queue = Queue(url, shell=True)  # noqa: S604 - a demo of shell jobs
+    queue = Queue(url)
+    queue.registry.add(shell_handler())
     queue.job(name="demo.email", retry=Retry(base=2, cap=30, jitter=1), timeout="10s")(send_email)
     queue.job(name="demo.report", timeout="1m")(build_report)
     queue.job(name="demo.fetch", max_attempts=3, retry=Retry(kind="fixed", base=5, jitter=0))(fetch_page)
@@ -67,9 +68,16 @@ class Producer:
     """Keeps a modest trickle of demo jobs going, as long as they are wanted."""
 
     def __init__(
-        self, queue: Queue, *, wanted: Callable[[], bool], every: timedelta = timedelta(seconds=2)
+        self,
+        queue: Queue,
+        types: Collection[str],
+        *,
+        wanted: Callable[[], bool],
+        every: timedelta = timedelta(seconds=2),
     ) -> None:
+        """`types`: what the worker runs; shell jobs may not be among them."""
         self._queue = queue
+        self._types = types
         self._wanted = wanted
         self._sent = 0
         self.loop = Loop("demo", self.tick, every=every, jitter=0.5)
@@ -78,8 +86,9 @@ class Producer:
         """Enqueue the next job; the first ones show each kind once."""
         if not self._wanted():
             return
-        kinds = tuple(_KINDS)
-        name = kinds[self._sent] if self._sent < len(kinds) else random.choices(kinds, _WEIGHTS)[0]
+        kinds = tuple(name for name in _KINDS if name in self._types)
+        weights = [_WEIGHTS[name] for name in kinds]
+        name = kinds[self._sent] if self._sent < len(kinds) else random.choices(kinds, weights)[0]
         self._sent += 1
         options: dict[str, Any] = {"delay": random.choice((None, None, 20))} if name == "demo.report" else {}
         self._queue.enqueue(name, _KINDS[name](), **options)
@@ -94,4 +103,4 @@ _KINDS: dict[str, Callable[[], dict[str, Any]]] = {
     "demo.video": lambda: {"name": f"holiday-{random.randint(1, 99)}.mov"},
     "demo.invoice": lambda: {"number": random.randint(1000, 9999)},
 }
-_WEIGHTS = (8, 4, 8, 3, 1, 1)
+_WEIGHTS = {"demo.email": 8, "demo.report": 4, "demo.fetch": 8, SHELL: 3, "demo.video": 1, "demo.invoice": 1}

@@ -12,6 +12,7 @@ WindlassError
 │   ├── QueueFull           too many jobs wait already; try again later
 │   └── Conflict            what exists stands against what was asked
 │       ├── KeyConflict     the key is taken by a job with another type or payload
+│       ├── AmbiguousKey    several jobs have the key, of different tenants or callers
 │       ├── IdConflict      the caller-made id is taken
 │       ├── ScheduleConflict  the name is taken, or the schedule is the code's
 │       ├── UniqueConflict  another job holds the unique name
@@ -25,6 +26,7 @@ WindlassError
 ├── TransactionTooLong      a handler held the only writer for too long; nothing was written
 ├── WaitTimeout             `job.wait()` ended before the job did
 ├── JobUnsuccessful         `job.result()` of a job that ended without one
+├── ResultMissing           `job.result()` of a completed job whose result could not be kept
 └── Verdict                 raised by handlers to say what shall happen
     ├── RetryableError      try again later
     ├── FatalError          never try again: to the dead letters
@@ -35,10 +37,12 @@ WindlassError
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from windlass.spans import LONGEST_DELAY, Duration, checked_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 
 class WindlassError(Exception):
@@ -68,6 +72,22 @@ class InvalidValue(WindlassError, ValueError):
 
 class Refused(WindlassError):
     """A well-formed request that the rules do not allow; nothing was changed."""
+
+    # Of many jobs, the one that was refused, counted from 0.
+    index: int | None = None
+    # Of more than one transaction takes, how many were stored before it; the others were not.
+    stored: int = 0
+
+    def __str__(self) -> str:
+        told = super().__str__()
+        if self.index is not None:
+            told = f"job {self.index} of the batch: {told}"
+        return f"{told} (the first {self.stored:,} jobs of the batch are stored)" if self.stored else told
+
+    def moved(self, by: int) -> None:
+        """Count the job that was refused from `by` jobs further ahead."""
+        if self.index is not None:
+            self.index += by
 
 
 class UnknownType(Refused):
@@ -122,13 +142,33 @@ class QueueFull(Refused):
         self.depth = depth
         self.limit = limit
         super().__init__(
-            f"about {depth:,} jobs {of} wait, and {limit:,} are the limit ({setting}); nothing was stored: "
-            "try again later"
+            f"about {depth:,} jobs {of} wait, and {limit:,} are the limit ({setting}); these were not "
+            "stored: try again later"
         )
 
 
 class Conflict(Refused):
     """What exists stands against what was asked."""
+
+    # The other job of the same batch that is the reason, counted from 0.
+    twin: int | None = None
+
+    def clashes(self, twin: int) -> None:
+        """Say which other job of the same batch is the reason."""
+        self.twin = twin
+        self.args = (self._twice(twin),)
+        self.__dict__["job_id"] = None
+
+    def moved(self, by: int) -> None:
+        """Count both jobs from `by` jobs further ahead."""
+        super().moved(by)
+        if self.twin is not None:
+            before, _, after = str(self.args[0]).rpartition(f"job {self.twin}")
+            self.twin += by
+            self.args = (f"{before}job {self.twin}{after}",)
+
+    def _twice(self, twin: int) -> str:
+        return f"it stands against job {twin} of the same batch"
 
 
 class KeyConflict(Conflict):
@@ -141,6 +181,35 @@ class KeyConflict(Conflict):
             f"key {_shown(key)} belongs to job {job_id}, which has another type or payload; "
             'use another key, or on_conflict="existing" to be given that job',
         )
+
+    def _twice(self, twin: int) -> str:
+        return f"key {_shown(self.key)} is also the key of job {twin}, which has another type or payload"
+
+
+class AmbiguousKey(Conflict):
+    """Several jobs have the key, each within its own tenant or caller; none of them was picked."""
+
+    def __init__(self, key: str, jobs: Sequence[_Owned]) -> None:
+        self.key = key
+        self.jobs = tuple(job.id for job in jobs)
+        shown = ", ".join(f"{job.id}{_owner(job)}" for job in jobs)
+        super().__init__(
+            f"key {_shown(key)} belongs to {len(jobs)} jobs: {shown}; name the tenant, or use a job's id"
+        )
+
+
+class _Owned(Protocol):
+    @property
+    def id(self) -> str: ...
+    @property
+    def tenant(self) -> str: ...
+    @property
+    def caller(self) -> str: ...
+
+
+def _owner(job: _Owned) -> str:
+    told = [f"tenant {_shown(job.tenant)}" if job.tenant else "no tenant"]
+    return f" ({', '.join(told + [f'caller {_shown(job.caller)}'] * bool(job.caller))})"
 
 
 class IdConflict(Conflict):
@@ -168,14 +237,18 @@ class UniqueConflict(Conflict):
         self.state = state
         super().__init__(f"the unique name {_shown(name)} is held by job {job_id}, which is {state}")
 
+    def _twice(self, twin: int) -> str:
+        return f"the unique name {_shown(self.name)} is also asked for by job {twin}"
+
 
 class WrongState(Conflict):
     """The job's state does not allow the verb."""
 
-    def __init__(self, job_id: str, verb: str, state: str, allowed: str) -> None:
+    def __init__(self, job_id: str, verb: str, state: str, allowed: str, hint: str = "") -> None:
         self.job_id = job_id
         self.state = state
-        super().__init__(f"cannot {verb} job {job_id}: it is {state}; {verb} is for {allowed} jobs")
+        told = f"cannot {verb} job {job_id}: it is {state}; {verb} is for {allowed} jobs"
+        super().__init__(f"{told}; {hint}" if hint else told)
 
 
 class ConfirmationNeeded(Conflict):
@@ -249,16 +322,30 @@ class JobUnsuccessful(WindlassError):
     """The job ended without a result: dead, cancelled or discarded."""
 
 
+class ResultMissing(WindlassError):
+    """The job completed, but what its handler returned could not be kept."""
+
+    def __init__(self, job_id: str, why: str) -> None:
+        self.job_id = job_id
+        self.why = why
+        super().__init__(f"job {job_id} completed, but its result was not kept: {why}")
+
+
 class Verdict(WindlassError):
     """What a handler raises to say what shall happen to its job."""
 
 
 class RetryableError(Verdict):
-    """Try again, after `delay` if given, else after the type's backoff."""
+    """Try again, after `after` (or `delay`, the same) if given, else after the type's backoff."""
 
-    def __init__(self, message: str = "", *, delay: float | timedelta | None = None) -> None:
+    def __init__(
+        self, message: str = "", *, after: Duration | None = None, delay: Duration | None = None
+    ) -> None:
         super().__init__(message)
-        self.delay = as_timedelta(delay)
+        if after is not None and delay is not None:
+            raise InvalidValue("delay", delay, "left out when after is given")
+        name, given = ("delay", delay) if after is None else ("after", after)
+        self.delay = None if given is None else _delay(f"RetryableError({name}=)", given)
 
 
 class FatalError(Verdict):
@@ -268,24 +355,25 @@ class FatalError(Verdict):
 class Snooze(Verdict):
     """Not now: run again after `delay`; this attempt is not counted."""
 
-    def __init__(self, delay: float | timedelta, message: str = "") -> None:
+    def __init__(self, delay: Duration, message: str = "") -> None:
         super().__init__(message)
-        self.delay = as_timedelta(delay) or timedelta(0)
+        self.delay = _delay("Snooze(delay)", delay)
 
 
 class Cancel(Verdict):
     """The job is no longer wanted: it ends as cancelled."""
 
 
-def as_timedelta(value: float | timedelta | None) -> timedelta | None:
-    """Seconds or a timedelta as a timedelta."""
-    if value is None or isinstance(value, timedelta):
-        return value
-    return timedelta(seconds=value)
+def _delay(field: str, value: Duration) -> timedelta:
+    found = checked_duration(value, LONGEST_DELAY)
+    if isinstance(found, str):
+        raise InvalidValue(field, value, found)
+    return found
 
 
 def _shown(value: object) -> str:
     text = value.isoformat() if isinstance(value, datetime) else repr(value)
+    text = str(value) if isinstance(value, timedelta) else text
     return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
 
 

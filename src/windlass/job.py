@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -13,24 +13,38 @@ from windlass.clock import END_OF_TIME, from_micros
 
 MAX_PAYLOAD = 65_536
 MAX_RESULT = 65_536
+MAX_PROGRESS_MESSAGE = 500
 MAX_ATTEMPTS = 20
 MAX_SNOOZES = 1_000
 FREE_INTERRUPTIONS = 9
+# After so many lost workers a job runs in a process of its own.
+SUSPECT_AFTER = 2
+# The class of the error of a job that kept its worker from answering. One such loss is enough to be suspect.
+HUNG = "WorkerHung"
 HIGHEST_PRIORITY = 10
 DEFAULT_PRIORITY = 5
 DEFAULT_MAX_ATTEMPTS = 5
 DEFAULT_TIMEOUT = timedelta(seconds=300)
 SHORTEST_TIMEOUT = timedelta(milliseconds=1)
 LONGEST_TIMEOUT = timedelta(days=7)
+# How far ahead a job may be put off, and how old one may become.
+LATEST = timedelta(days=3650)
+# The same for a moment, whatever any clock says; far below the time that stands for "waits for others".
+LATEST_AT = datetime(2100, 1, 1, tzinfo=UTC)
 MAX_TYPE = 128
 MAX_KEY = 256
 MAX_TENANT = 128
 MAX_UNIQUE = 256
+MAX_BATCH_NAME = 128
 MAX_APP_VERSION = 64
 # The member of a payload that points at data elsewhere; it is not one of the handler's fields.
 REFERENCE = "$payload_ref"
 # When a job runs that waits for others: at no time of its own.
 WAITING_AT = from_micros(END_OF_TIME)
+
+
+# What becomes of a handler's return value: kept if it can be, not at all, or the job fails without it.
+Keep = Literal["required"] | bool
 
 
 class JobState(StrEnum):
@@ -57,6 +71,8 @@ class View(StrEnum):
     STUCK = "stuck"
     # For other jobs to end.
     WAITING = "waiting"
+    # For a worker of another release: those that tried could not read its payload.
+    UNREADABLE = "unreadable"
 
 
 class Reason(StrEnum):
@@ -96,6 +112,10 @@ class Error(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: str | None = msgspec.field(default=None, name="class")
     message: str = ""
     traceback: str | None = None
+    # The handler, or a rule of its type, said that no further attempt can help.
+    fatal: bool = False
+    # Its class, or one that it derives from, is a connection error, a timeout or an answer of 5xx.
+    outside: bool = False
 
 
 class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -113,6 +133,8 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
     output: Output | None = None
     # The release of the application that ran it, as far as it says.
     app: str = ""
+    # Why the job completed without the result that its handler returned.
+    result_missing: str | None = None
 
 
 class Change(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -126,6 +148,8 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True):
     before: dict[str, Any] | None = None
     # What the request was called that did it, so that the same one does it once.
     request_id: str = ""
+    # The ended job that this one was made from.
+    job: str = ""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,11 +186,31 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     result: msgspec.Raw | None = None
     history: tuple[Attempt, ...] = ()
     changes: tuple[Change, ...] = ()
+    # No worker that tried could read its payload; it waits for one of another release.
+    unread: bool = False
 
     @property
     def ended(self) -> bool:
         """Whether the job will not run again unless somebody replays it."""
         return self.state in ENDED
+
+    @property
+    def result_missing(self) -> str | None:
+        """Why the result of a completed job was not kept, if its handler returned one that could not be."""
+        completed = self.state is JobState.COMPLETED and self.history
+        return self.history[-1].result_missing if completed else None
+
+    @property
+    def hang(self) -> Error | None:
+        """What the watcher of the running attempt's worker has noted, if this job keeps it from answering."""
+        noted = self.error
+        # The error of an earlier attempt has no traceback here: that is in the history.
+        return noted if noted is not None and noted.kind == HUNG and noted.traceback is not None else None
+
+    @property
+    def rerun_of(self) -> str | None:
+        """The ended job that this one runs again."""
+        return next((change.job for change in self.changes if change.job), None)
 
     @property
     def payload_ref(self) -> str | None:
@@ -182,13 +226,15 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.traceparent is None else self.traceparent.split("-")[1]
 
     def view(self, now: datetime) -> View | None:
-        """The closer look that people want: scheduled, retrying, due, stuck."""
+        """The closer look that people want, such as scheduled, retrying or due."""
         if self.state is JobState.PROCESSING:
             return View.STUCK if self.lease_until is not None and self.lease_until < now else None
         if self.state is not JobState.PENDING:
             return None
         if self.run_at <= now:
             return View.DUE
+        if self.unread:
+            return View.UNREADABLE
         if self.run_at >= WAITING_AT:
             return View.WAITING
         return View.RETRYING if self.attempts else View.SCHEDULED
@@ -223,11 +269,23 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     unique: str | None = None
     unique_until: Literal["start", "done"] = "done"
     on_unique: Literal["skip", "replace", "error"] = "skip"
+    # The queue that it was made for, known within one process.
+    made_for: int = 0
+
+    @property
+    def scope(self) -> str:
+        """Within which its key stands for one job: its caller and its tenant."""
+        return scope_of(self.caller, self.tenant)
 
     def digest(self) -> str:
         """What a repeated key is compared by: type and payload as sent."""
         sent = self.payload if self.stamp is None else self.stamp.encode()
         return hashlib.sha256(self.type.encode() + b"\0" + sent).hexdigest()[:32]
+
+
+def scope_of(caller: str, tenant: str) -> str:
+    """A caller and a tenant as one text; no caller's name can contain the separator."""
+    return f"{caller}\x1f{tenant}" if tenant else caller
 
 
 class Lease(msgspec.Struct, frozen=True):
@@ -259,6 +317,13 @@ def named(job: Job) -> dict[str, Any]:
     return fields
 
 
+class Shape(msgspec.Struct, frozen=True, kw_only=True):
+    """What a payload of one version looks like to one release of the application."""
+
+    schema_version: int = 1
+    schema: dict[str, Any]
+
+
 class TypeInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A job type as the catalogue knows it: enough to check a payload without the handler."""
 
@@ -266,3 +331,9 @@ class TypeInfo(msgspec.Struct, frozen=True, kw_only=True):
     schema_version: int = 1
     schema: dict[str, Any]
     options: dict[str, Any] = {}
+    # What the other live releases of the application take, the newest first.
+    others: tuple[Shape, ...] = ()
+
+    def of_shape(self, shape: Shape) -> TypeInfo:
+        """The type as another live release knows it."""
+        return msgspec.structs.replace(self, schema_version=shape.schema_version, schema=shape.schema)

@@ -18,6 +18,8 @@ _FIRST_PAUSE = 1.0
 _FIRST_PAUSE_AWAY = 0.05
 _LONGEST_PAUSE = timedelta(seconds=4)
 _AT_ONCE = timedelta(0)
+# A failure that goes on is told again after this time.
+_REPORT_SECONDS = 60.0
 
 
 class Loop:
@@ -48,11 +50,14 @@ class Loop:
         self._longest_pause = longest_pause.total_seconds()
         self._chance = chance
         self._row = Row(steady, SystemClock())
+        self._reports = Reports(name, SystemClock())
         self._woken = threading.Event()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         # Ticks that raised since it began.
         self.failed = 0
+        # Told of each that raised because the store did.
+        self.on_store_error: Callable[[str, StoreError], None] = lambda _, __: None
 
     def start(self) -> None:
         """Begin to tick, on a thread that does not keep the process alive."""
@@ -86,11 +91,14 @@ class Loop:
             try:
                 wait = self._next(self._tick())
                 self._row.went_well()
+                self._reports.went_well(self._row.failures)
             except Exception as error:  # noqa: BLE001 # wall: a loop outlives its tick
                 self._row.failed()
                 self.failed += 1
+                if isinstance(error, StoreError):
+                    self.on_store_error(self.name, error)
                 pause = self._pause(error, self._row.failures)
-                self._report(error, pause)
+                self._reports.failed(error, pause)
                 self._stopped.wait(pause)
                 wait = 0.0
 
@@ -106,11 +114,47 @@ class Loop:
         part = 0.5 + 0.5 * self._chance()
         return part * pause_after(failures, self._longest_pause, first=_FIRST_PAUSE_AWAY)
 
-    def _report(self, error: Exception, pause: float) -> None:
-        fields = {"loop": self.name, "error": str(error), "again_in": pause}
-        # A store that is away is no bug of ours: its message says all, and it comes every few seconds.
+
+class Reports:
+    """Logs the first failure, then one a minute with how many there were, and the recovery.
+
+    Every failure in between is logged at debug level.
+    """
+
+    def __init__(self, name: str, clock: Clock) -> None:
+        self._name = name
+        self._clock = clock
+        self._kind: type[Exception] | None = None
+        self._next = 0.0
+        self._since = 0.0
+        self._failures = 0
+
+    def failed(self, error: Exception, pause: float) -> None:
+        """A tick raised this, and is repeated after a pause."""
+        now = self._clock.monotonic()
+        if not self._failures:
+            self._since = now
+        self._failures += 1
+        fields = {"loop": self._name, "error": str(error), "again_in": pause, "failures": self._failures}
+        # A store that is away is no bug of ours: its message says all.
         trace = None if isinstance(error, StoreError) else error
-        log.warning("loop.tick_failed", extra=fields, exc_info=trace)
+        loud = type(error) is not self._kind or now >= self._next
+        if loud:
+            self._kind, self._next = type(error), now + _REPORT_SECONDS
+        log.log(logging.WARNING if loud else logging.DEBUG, "loop.tick_failed", extra=fields, exc_info=trace)
+
+    def went_well(self, failures_in_a_row: int) -> None:
+        """A tick went well; whether that ends the row of failures is for the loop to say."""
+        if not self._failures or failures_in_a_row:
+            return
+        fields = {
+            "loop": self._name,
+            "failures": self._failures,
+            "seconds": round(self._clock.monotonic() - self._since, 1),
+        }
+        loud = self._failures > 1
+        log.log(logging.WARNING if loud else logging.DEBUG, "loop.recovered", extra=fields)
+        self._failures = 0
 
 
 class Row:

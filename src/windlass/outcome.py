@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from datetime import timedelta
-from typing import TYPE_CHECKING, Literal, assert_never
+from typing import TYPE_CHECKING, Any, Literal, assert_never
 
 import msgspec
 
 from windlass.errors import Cancel, FatalError, RetryableError, Snooze
-from windlass.job import FREE_INTERRUPTIONS, MAX_SNOOZES, Error, Job, Output, Reason, Request
+from windlass.job import FREE_INTERRUPTIONS, HUNG, MAX_SNOOZES, Error, Job, Output, Reason, Request, named
 from windlass.origin import told_class
+from windlass.policy import rules as ruling
 from windlass.policy.retry import Retry
+from windlass.policy.rules import Rule, Rules
+from windlass.spans import LONGEST_DELAY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
-Rule = Literal["retry", "fatal", "cancel"]
-RULES: tuple[Rule, ...] = ("retry", "fatal", "cancel")
-
 _AT_ONCE = timedelta(0)
-# A delay beyond the calendar could not be stored; nobody means more than a year.
-_LONGEST_DELAY = timedelta(days=366)
 _LONGEST_MESSAGE = 2_000
 _LONGEST_TRACEBACK = 8_000
 
@@ -31,10 +30,11 @@ _LONGEST_TRACEBACK = 8_000
 
 
 class Returned(msgspec.Struct, frozen=True):
-    """The handler returned; `value` is its JSON."""
+    """The handler returned; `value` is its JSON, `missing` says why there is none although it should be."""
 
     value: bytes | None = None
     output: Output | None = None
+    missing: str | None = None
 
 
 class Raised(msgspec.Struct, frozen=True):
@@ -48,11 +48,14 @@ class Failed(msgspec.Struct, frozen=True):
     """The handler raised, possibly in another process: what the exception says, without the exception."""
 
     error: Error
-    # What the handler itself asked for by the exception's class, and its classes by name, nearest first.
+    # What the handler, or its type's function, asked for; the exception's classes by name, nearest first.
     verdict: Rule | Literal["snooze"] | None = None
     kinds: tuple[str, ...] = ()
     delay: timedelta | None = None
     output: Output | None = None
+    # What holds for such an exception if nobody says anything, and how long another attempt waits at least.
+    default: Rule = "retry"
+    at_least: timedelta | None = None
 
 
 class Crashed(msgspec.Struct, frozen=True):
@@ -76,6 +79,8 @@ class Lost(msgspec.Struct, frozen=True):
     """The worker died, or went silent for so long that its lease ran out."""
 
     reason: Literal[Reason.WORKER_LOST, Reason.LEASE_EXPIRED]
+    # What is known about the cause.
+    hang: Error | None = None
 
 
 class Interrupted(msgspec.Struct, frozen=True):
@@ -124,10 +129,11 @@ Result = (
 
 
 class Done(msgspec.Struct, frozen=True):
-    """The job is completed."""
+    """The job is completed; `missing` says why its result is not kept."""
 
     value: bytes | None = None
     output: Output | None = None
+    missing: str | None = None
 
 
 class Again(msgspec.Struct, frozen=True):
@@ -151,6 +157,19 @@ class Released(msgspec.Struct, frozen=True):
     output: Output | None = None
 
 
+class Left(msgspec.Struct, frozen=True):
+    """This release cannot read the payload, and another one can: the job waits for a worker of that one.
+
+    Nothing is counted. After `ends_in` everybody may take it again; None: only other releases may.
+    """
+
+    ends_in: timedelta | None
+    # Which payloads this worker can read, and what it has against this one.
+    reader: str
+    field: str
+    problem: str
+
+
 class Dead(msgspec.Struct, frozen=True):
     """No further attempt: the job goes to the dead letters. `why` stands above the attempt's own error."""
 
@@ -168,7 +187,7 @@ class Cancelled(msgspec.Struct, frozen=True):
     output: Output | None = None
 
 
-Outcome = Done | Again | Snoozed | Released | Dead | Cancelled
+Outcome = Done | Again | Snoozed | Released | Left | Dead | Cancelled
 
 
 # --- the decision -------------------------------------------------------------------------------
@@ -178,7 +197,7 @@ class Policy(msgspec.Struct, frozen=True):
     """What a type says about its failures."""
 
     retry: Retry = Retry()
-    rules: Mapping[type[BaseException], Rule] = {}
+    rules: Rules = {}
     max_age: timedelta | None = None
 
 
@@ -190,14 +209,14 @@ def decide(
     `now` is the store's time and `chance` gives numbers in [0, 1) for the jitter.
     """
     match result:
-        case Returned(value, output):
-            return Done(value, output)
+        case Returned(value, output, missing):
+            return Done(value, output, missing)
         case Unstarted():
             return Released()
         case Interrupted(output):
             return _interrupted(job, output)
-        case Lost(reason):
-            return _again(job, policy, now, _AT_ONCE, Error(reason, message=_LOST[reason]))
+        case Lost(reason, hang):
+            return _again(job, policy, now, _AT_ONCE, hang or Error(reason, message=_LOST[reason]))
         case Stopped(request, output):
             return stopped(request, output)
         case Overdue():
@@ -205,10 +224,9 @@ def decide(
         case Rejected(message):
             return Dead(Error(Reason.INVALID_PAYLOAD, message=clean(message, _LONGEST_MESSAGE)))
         case TimedOut() | Crashed():
-            return _failed(job, policy, now, chance, _error_of(result), result.output)
+            return _failed(job, policy, now, _backoff(job, policy, chance), _error_of(result), result.output)
         case Raised() | Failed():
-            failed = failure(result.exception, result.output) if isinstance(result, Raised) else result
-            return _raised(job, failed, policy, now, chance)
+            return _raised(job, _told(job, result, policy), policy, now, chance)
         case _:
             assert_never(result)
 
@@ -225,14 +243,34 @@ def _error_of(result: TimedOut | Crashed) -> Error:
     return Error(Reason.TIMEOUT, message=told)
 
 
-def failure(exception: BaseException, output: Output | None = None) -> Failed:
-    """What an exception says, in words that another process understands."""
+def _told(job: Job, result: Raised | Failed, policy: Policy) -> Failed:
+    if isinstance(result, Failed):
+        return result
+    return failure(result.exception, policy.rules, named(job), result.output)
+
+
+def failure(
+    exception: BaseException,
+    rules: Rules | None = None,
+    fields: Mapping[str, Any] = {},
+    output: Output | None = None,
+) -> Failed:
+    """What an exception says, in words that another process understands.
+
+    Rules that are a function are asked here, where the exception is; `fields` name the job in the log.
+    """
+    verdict = _verdict(exception)
+    if verdict is None and callable(rules):
+        verdict = ruling.ask(rules, exception, fields)
+    default, at_least = ruling.usual(exception)
     return Failed(
         describe(exception),
-        _verdict(exception),
+        verdict,
         tuple(told_class(kind) for kind in type(exception).__mro__),
         getattr(exception, "delay", None) if isinstance(exception, Snooze | RetryableError) else None,
         output,
+        default,
+        at_least,
     )
 
 
@@ -253,7 +291,7 @@ def _verdict(exception: BaseException) -> Rule | Literal["snooze"] | None:
 
 def _raised(job: Job, failed: Failed, policy: Policy, now: datetime, chance: Callable[[], float]) -> Outcome:
     error, output = failed.error, failed.output
-    match failed.verdict or _rule_for(failed, policy.rules):
+    match failed.verdict or _rule_for(failed, policy.rules) or failed.default:
         case "snooze":
             if job.snoozes < MAX_SNOOZES:
                 return Snoozed(_bounded(failed.delay or _AT_ONCE))
@@ -261,29 +299,46 @@ def _raised(job: Job, failed: Failed, policy: Policy, now: datetime, chance: Cal
         case "cancel":
             return Cancelled(error, output)
         case "fatal":
-            return Dead(error, output=output, fatal=True)
+            return Dead(msgspec.structs.replace(error, fatal=True), output=output, fatal=True)
         case "retry":
             if failed.delay is not None:
                 return _again(job, policy, now, failed.delay, error, output)
-            return _failed(job, policy, now, chance, error, output)
+            seconds = _backoff(job, policy, chance, failed.at_least)
+            return _failed(job, policy, now, seconds, error, output)
         case other:
             assert_never(other)
 
 
-def _rule_for(failed: Failed, rules: Mapping[type[BaseException], Rule]) -> Rule:
+def _rule_for(failed: Failed, rules: Rules) -> Rule | None:
     """The rule of the nearest class; classes are compared by name, since the other process has its own."""
-    if rules:
-        named = {told_class(kind): rule for kind, rule in rules.items()}
+    if rules and not callable(rules):
+        by_name = {told_class(kind): rule for kind, rule in rules.items()}
         for kind in failed.kinds:
-            if kind in named:
-                return named[kind]
-    return "retry"
+            if kind in by_name:
+                return by_name[kind]
+    return None
+
+
+def _backoff(
+    job: Job, policy: Policy, chance: Callable[[], float], at_least: timedelta | None = None
+) -> float | None:
+    """Seconds until the next attempt, None for no other; not before what the other side asked for."""
+    once: list[float] = []
+
+    def drawn() -> float:
+        once.append(chance())
+        return once[0]
+
+    seconds = policy.retry.delay(job.attempts, drawn)
+    if seconds is None or at_least is None:
+        return seconds
+    # With the jitter on top, or all who were told the same would come back at the same moment.
+    return max(seconds, at_least.total_seconds() + policy.retry.jitter * once[0])
 
 
 def _failed(
-    job: Job, policy: Policy, now: datetime, chance: Callable[[], float], error: Error, output: Output | None
+    job: Job, policy: Policy, now: datetime, seconds: float | None, error: Error, output: Output | None
 ) -> Outcome:
-    seconds = policy.retry.delay(job.attempts, chance)
     if seconds is None:
         return Dead(error, output=output)
     return _again(job, policy, now, timedelta(seconds=seconds), error, output)
@@ -301,7 +356,7 @@ def _again(
 
 
 def _bounded(delay: timedelta) -> timedelta:
-    return min(max(delay, _AT_ONCE), _LONGEST_DELAY)
+    return min(max(delay, _AT_ONCE), LONGEST_DELAY)
 
 
 def _interrupted(job: Job, output: Output | None) -> Outcome:
@@ -338,6 +393,21 @@ _LOST: dict[Reason, str] = {
 }
 
 
+# Names of classes such as ConnectionError, httpx.ReadTimeout, socket.gaierror, ServiceUnavailable.
+OUTSIDE_CLASS = re.compile(
+    r"Connect(ion|Error|Timeout|$)|Timeout|gaierror|herror|Unavailable|Unreachable|BadGateway"
+    r"|NetworkError|TransportError|NameResolution|ServerSelection|SSLError"
+)
+_SERVER_ERRORS = range(500, 600)
+
+
+def hung(seconds: float, stacks: str) -> Error:
+    """A job that kept its worker from answering; the stacks tell where."""
+    message = f"the worker did not answer for {seconds:.0f} s; this job seems to hold the GIL"
+    told = clean(stacks or "no stacks could be read", _LONGEST_TRACEBACK)
+    return Error(Reason.WORKER_LOST, HUNG, message, told)
+
+
 # --- telling of errors --------------------------------------------------------------------------
 
 
@@ -360,7 +430,21 @@ def describe(exception: BaseException) -> Error:
         clean(name, _LONGEST_MESSAGE),
         clean(message, _LONGEST_MESSAGE),
         clean_end(lines, _LONGEST_TRACEBACK),
+        outside=_comes_from_outside(exception),
     )
+
+
+def _comes_from_outside(exception: BaseException) -> bool:
+    """Whether its class says that something else did not answer, or failed: never by its message."""
+    if any(OUTSIDE_CLASS.search(kind.__name__) for kind in type(exception).__mro__):
+        return True
+    try:
+        response = getattr(exception, "response", None)
+        status = getattr(response, "status_code", None) or getattr(exception, "code", None)
+        status = status or getattr(exception, "status", None)
+    except Exception:  # noqa: BLE001 # wall: user code in a property must not end the worker
+        return False
+    return type(status) is int and status in _SERVER_ERRORS
 
 
 def clean(text: str, limit: int) -> str:

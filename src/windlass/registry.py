@@ -29,17 +29,20 @@ from windlass.job import (
     DEFAULT_MAX_ATTEMPTS,
     DEFAULT_PRIORITY,
     DEFAULT_TIMEOUT,
+    LATEST,
     LONGEST_TIMEOUT,
     REFERENCE,
     Job,
+    Keep,
     TypeInfo,
 )
 from windlass.origin import Origin, origin_of
-from windlass.outcome import RULES, Policy, Rule
+from windlass.outcome import Policy
 from windlass.payload import Ring, Signature, Upgrades, encode
 from windlass.payload.seal import has_seal
 from windlass.policy.limit import UNLIMITED, Limit, limit_options, make_limit
 from windlass.policy.retry import Retry
+from windlass.policy.rules import RULES, Rules
 from windlass.policy.verify import Verify, make_verify
 from windlass.schedule import NewSchedule
 from windlass.size import Size, parse_size
@@ -47,9 +50,12 @@ from windlass.size import Size, parse_size
 Kind = Literal["thread", "loop", "process", "shell"]
 Executor = Literal["thread", "loop", "process"]
 WhenUnsure = Literal["run", "stop"]
-Rules = Mapping[type[BaseException], Rule]
 
 SHELL = "shell"
+# The schema version of commands that came over HTTP. A worker without --shell knows version 1 alone, and no
+# worker claims a version that is newer than the one it knows.
+SENT_SHELL = 2
+CheckDraft = Callable[[object, str], object]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,11 +87,15 @@ class Handler:
     max_priority: int | None = None
     # Whether its dead jobs are run again only by somebody who says that they have looked at them.
     sensitive: bool = False
+    # What becomes of the handler's return value.
+    result: Keep = True
     # How a share of its completed jobs is checked later, and a payload with which a smoke test may run it.
     verify: Verify | None = None
     smoke: Mapping[str, Any] | None = None
     # The options that the code gave; the others may be set by operators as defaults.
     said: frozenset[str] = frozenset()
+    # Refuses a draft that was made for another store than its queue's; None: no queue has registered it.
+    check_draft: CheckDraft | None = None
 
     @property
     def wants_context(self) -> str | None:
@@ -128,6 +138,8 @@ class Handler:
             options["max_priority"] = self.max_priority
         if self.encrypt:
             options["encrypt"] = list(self.encrypt)
+        if self.result is not True:
+            options["result"] = self.result
         if self.sensitive:
             options["sensitive"] = True
         if self.verify is not None:
@@ -235,6 +247,7 @@ class Options:
     limit_key: str | None = None
     max_priority: int | None = None
     sensitive: bool | None = None
+    result: Keep | None = None
     verify: Callable[..., Any] | None = None
     sample: float | None = None
     verify_after: Duration | None = None
@@ -276,14 +289,20 @@ def make_handler(
         max_priority=None if options.max_priority is None else check_max_priority(options.max_priority),
         limit_key=None if options.limit_key is None else check_limit_key(options.limit_key),
         sensitive=yes_or_no("sensitive", options.sensitive),
+        result=_keep(options.result),
         verify=make_verify(options.verify, options.sample, options.verify_after, signature.parameters),
         smoke=_smoke(options.smoke, signature),
         said=frozenset(key for key, value in vars(options).items() if value is not None and key != "name"),
     )
 
 
-def shell_handler() -> Handler:
-    """The built-in type that runs commands; the worker knows how."""
+def shell_handler(*, sent: bool = False) -> Handler:
+    """The built-in type that runs commands; the worker knows how. `sent`: also those that came over HTTP."""
+    version = SENT_SHELL if sent else 1
+    upgrades = Upgrades(SHELL, version)
+    if sent:
+        # The payloads are alike: only the workers that may run them differ.
+        upgrades.add(1, dict)
     return Handler(
         name=SHELL,
         function=_command,
@@ -293,9 +312,9 @@ def shell_handler() -> Handler:
         max_attempts=DEFAULT_MAX_ATTEMPTS,
         priority=DEFAULT_PRIORITY,
         policy=Policy(),
-        version=1,
+        version=version,
         when_unsure="run",
-        upgrades=Upgrades(SHELL, 1),
+        upgrades=upgrades,
     )
 
 
@@ -365,20 +384,39 @@ def _check_can_be_limited(field: str, value: object, kind: Kind) -> None:
         raise InvalidValue(field, value, allowed)
 
 
+def _keep(result: object) -> Keep:
+    if result is None or isinstance(result, bool):
+        return result is not False
+    if result == "required":
+        return "required"
+    allowed = 'True (kept if it can be), False (never kept) or "required" (the job fails without it)'
+    raise InvalidValue("result", result, allowed)
+
+
 def _policy(options: Options) -> Policy:
     max_age = None if options.max_age is None else parse_duration(options.max_age, "max_age")
+    if max_age is not None and not timedelta(0) < max_age <= LATEST:
+        raise InvalidValue("max_age", options.max_age, f"more than 0 and at most {LATEST.days}d")
     retry = Retry() if options.retry is None else options.retry
     if not isinstance(retry, Retry):
         raise InvalidValue("retry", retry, "a Retry, such as Retry(base=30, cap=3600, jitter=15)")
-    return Policy(retry, MappingProxyType(_rules(options.rules or {})), max_age)
+    return Policy(retry, _rules({} if options.rules is None else options.rules), max_age)
 
 
-def _rules(rules: Mapping[Any, Any]) -> dict[type[BaseException], Rule]:
+def _rules(rules: object) -> Rules:
+    if not isinstance(rules, Mapping):
+        if callable(rules) and not isinstance(rules, type) and not inspect.iscoroutinefunction(rules):
+            return rules
+        allowed = (
+            "a mapping such as {ValueError: 'fatal'}, or a function of the exception that returns retry, "
+            "fatal, cancel or None"
+        )
+        raise InvalidValue("rules", rules, allowed)
     for kind, rule in rules.items():
         if not (isinstance(kind, type) and issubclass(kind, BaseException)):
             raise InvalidValue("a key of rules", kind, "an exception class")
         one_of(f"rules[{kind.__name__}]", rule, RULES)
-    return dict(rules)
+    return MappingProxyType(dict(rules))
 
 
 _Value = TypeVar("_Value")

@@ -1,17 +1,41 @@
-"""What are the parts of a store's URL, and how is it shown without its password?
+"""What are the parts of a store's URL, what is none, and how is one shown without its password?
 
 Cut where PostgreSQL's own library cuts: a password may hold any character but a slash, also `?` and `#`.
 """
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 from urllib.parse import quote, unquote, urlencode
 
+from windlass.errors import InvalidValue
+
 _SECRET = "***"  # noqa: S105 - stands where a password was
+NOT_SHOWN = "(not shown)"
+ALLOWED = (
+    "a path, sqlite:///relative.db, sqlite:////absolute/path.db, sqlite:///:memory:, "
+    "postgresql://user@host/database, or https://host for a server"
+)
 # Parameters of these names, or with these in their names, are nobody else's business.
-_SECRETS = ("pass", "secret")
-_FILE = "sqlite"
+_SECRETS = ("pass", "secret", "key", "token")
+_FILE = "sqlite:///"
+POSTGRES = ("postgresql://", "postgres://")
+HTTP = ("http://", "https://")
+# `host=... password=...`, as PostgreSQL's library and others take it, or a single variable of a shell.
+_DSN = re.compile(
+    r"(^|[\s;&?,])((host|hostaddr|port|dbname|user|service|sslmode|server|database)|\w*(pass|pwd|secret|token|key)\w*"
+    r"|\w+_ur[il])\s*=",
+    re.IGNORECASE,
+)
+# The beginning of an address, complete or not: `postgres//`, `postgresql:/`, `http:`.
+_ADDRESS = re.compile(
+    r"[\s\"']*(postgres\w*|pgsql|psql|mysql|mariadb|mssql|oracle|mongodb|rediss?|https?|sqlite3?|file|[jo]dbc)"
+    r"\s*([:;+]|//|\\)",
+    re.IGNORECASE,
+)
+_LOGIN = re.compile(r"[^/\s]*:[^/]*@|[^/.][^/]*@")
+_API_KEY = re.compile(r"wl_\w+_")
 
 
 class Parts(NamedTuple):
@@ -51,11 +75,38 @@ def join(parts: Parts, pairs: list[tuple[str, str]]) -> str:
     return f"{parts.scheme}://{login}{parts.place}{query}"
 
 
+def check(url: str) -> None:
+    """Refuse what names no store. The password of a mistyped address must not become the name of a file."""
+    if url.startswith(POSTGRES):
+        return
+    if url.startswith(HTTP):
+        if not split(url).place.partition("/")[0]:
+            raise InvalidValue("database URL", NOT_SHOWN, ALLOWED)
+        return
+    if not _is_file(url):
+        # Not shown: it may hold a password or a key.
+        hint = "; write sqlite:///NAME for a file of that name"
+        raise InvalidValue("database URL", NOT_SHOWN, ALLOWED + hint)
+
+
+def _is_file(url: str) -> bool:
+    """Whether the name of a file can be meant."""
+    path = url.removeprefix(_FILE)
+    if "://" in path or _DSN.search(path):
+        return False
+    # With the prefix somebody says that it is a file, whatever it looks like.
+    return path != url or not (_ADDRESS.match(url) or _LOGIN.match(url.lstrip("/")) or _API_KEY.match(url))
+
+
 def without_password(url: str) -> str:
     """A URL that may be shown and logged."""
+    if url.startswith(HTTP):
+        parts = split(url)
+        # What stands before the host is an API key.
+        return join(parts._replace(login=""), [_masked(name, value) for name, value in parts.pairs])
+    if not url.startswith(POSTGRES):
+        return url if _is_file(url) else NOT_SHOWN
     parts = split(url)
-    if "://" not in url or parts.scheme == _FILE:
-        return url
     name, colon, _ = parts.login.partition(":")
     shown = parts._replace(login=f"{name}{colon}{_SECRET if colon else ''}")
     if parts.torn and "@" in parts.place:

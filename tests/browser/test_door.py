@@ -46,13 +46,14 @@ def test_a_key_logs_in_and_out(browser: Browser, house: House) -> None:
 
 
 def test_what_is_done_by_cookie_stands_in_the_audit_log(browser: Browser, house: House) -> None:
-    page = log_in(browser, house, house.key("ann", "operator"))
+    key = house.key("ann", "operator")
+    page = log_in(browser, house, key)
     page.goto(f"{house.url}/#/types/cart.remind")
     page.get_by_role("button", name="Pause cart.remind").click()
     page.get_by_role("button", name="Pause", exact=True).click()
     expect(page.locator("#notes")).to_contain_text("paused")
     [pause] = house.ops.store.switches().pauses.values()
-    assert pause.by == "ann"
+    assert pause.by == f"ann (key {key.split('_')[1]})"
     house.ops.resume("cart.remind")
 
 

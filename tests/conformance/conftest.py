@@ -10,20 +10,27 @@ import tempfile
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 
 import psycopg
 import pytest
 
-from tests.servers import postgres
+from tests.servers import postgres, sqlite
 from windlass import connect
 from windlass.clock import Clock, ManualClock, from_micros
-from windlass.store.protocol import Store
+from windlass.store.store import Store
 
 
 @contextlib.contextmanager
 def _sqlite() -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
         yield f"sqlite:///{folder}/jobs.db"
+
+
+@contextlib.contextmanager
+def _sqlite_with_tables() -> Iterator[str]:
+    with tempfile.TemporaryDirectory() as folder:
+        yield sqlite.prepared(Path(folder, "jobs.db"), ManualClock)
 
 
 def _prepare(url: str) -> None:
@@ -68,7 +75,7 @@ NEW: dict[str, Engine] = {
     **{f"postgres-{major}": partial(postgres.fresh, major) for major in postgres.MAJORS},
 }
 ENGINES: dict[str, Engine] = {
-    "sqlite": _sqlite,
+    "sqlite": _sqlite_with_tables,
     **{f"postgres-{major}": partial(postgres.filled, major, _prepare, _wipe) for major in postgres.MAJORS},
 }
 

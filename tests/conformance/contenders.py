@@ -16,7 +16,8 @@ from windlass.clock import uuid7
 from windlass.job import NewJob
 from windlass.outcome import Done
 from windlass.store.keeping import Retention
-from windlass.store.protocol import Settlement, Store, Want
+from windlass.store.protocol import Settlement, Want
+from windlass.store.store import Store
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from windlass.job import Job, JobState, Reason
-from windlass.outcome import Again, Cancelled, Dead, Done, Outcome, Released, Snoozed
+from windlass.outcome import Again, Cancelled, Dead, Done, Left, Outcome, Released, Snoozed
 from windlass.store.keeping import Retention
 
 LOST = {Reason.WORKER_LOST, Reason.LEASE_EXPIRED}
@@ -104,6 +104,7 @@ class Model:
         elif isinstance(outcome, Dead):
             job.end(JobState.DEAD, now)
         else:
+            assert not isinstance(outcome, Left), "test_unread.py tells of what is left to other releases"
             self._put_back(job, outcome, now)
 
     def _put_back(self, job: Expected, outcome: Again | Snoozed | Released, now: datetime) -> None:

@@ -12,7 +12,8 @@ from windlass.clock import ManualClock, uuid7
 from windlass.job import Error, Job, JobState, Lease, NewJob, Reason
 from windlass.outcome import Again, Cancelled, Dead, Done, Outcome, Released, Snoozed
 from windlass.store.fleet import WorkerInfo
-from windlass.store.protocol import Settlement, Store, Want
+from windlass.store.protocol import Settlement, Want
+from windlass.store.store import Store
 
 LEASE = timedelta(seconds=60)
 MAIL = "mail.send"

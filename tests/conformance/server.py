@@ -10,7 +10,7 @@ import pytest
 
 from tests.servers import postgres
 from windlass import connect
-from windlass.store.protocol import Store
+from windlass.store.store import Store
 
 MAJOR = 15
 

@@ -25,7 +25,8 @@ from windlass.clock import ManualClock, uuid7
 from windlass.job import Lease
 from windlass.policy.breaker import BreakerTerms
 from windlass.store.flow import Breaker, BreakerState, Restriction, Runs
-from windlass.store.protocol import Store, Want
+from windlass.store.protocol import Want
+from windlass.store.store import Store
 
 TERMS = {MAIL: BreakerTerms(), "key:crm": BreakerTerms()}
 MINUTE = timedelta(minutes=1)

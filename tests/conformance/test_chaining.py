@@ -38,7 +38,8 @@ from windlass.job import Job, JobState, Lease, View
 from windlass.outcome import Outcome
 from windlass.store.batches import NewBatch
 from windlass.store.keeping import Retention
-from windlass.store.protocol import Edit, Filter, Settlement, Store
+from windlass.store.protocol import Edit, Filter, Settlement
+from windlass.store.store import Store
 
 NEVER = Retention(ended=timedelta(days=9999), dead=timedelta(days=9999))
 

@@ -25,8 +25,9 @@ from windlass.clock import ManualClock
 from windlass.job import Lease
 from windlass.outcome import Outcome
 from windlass.store.keeping import Retention
-from windlass.store.protocol import Settlement, Store
+from windlass.store.protocol import Settlement
 from windlass.store.signalling import Verdict, Verdicts
+from windlass.store.store import Store
 
 SOON = timedelta(seconds=60)
 TAKEN = timedelta(minutes=5)

@@ -32,7 +32,8 @@ from tests.conformance.scene import (
 )
 from windlass.clock import ManualClock
 from windlass.job import JobState, Lease
-from windlass.store.protocol import Store, Want
+from windlass.store.protocol import Want
+from windlass.store.store import Store
 
 
 def test_a_claim_with_nothing_to_do_answers_nothing(store: Store) -> None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from tests.conformance.scene import DONE, MAIL, REPORT, a_job, put, settle, take
 from windlass.clock import ManualClock
 from windlass.store.flow import Depths
-from windlass.store.protocol import Store
+from windlass.store.store import Store
 
 OLD = timedelta(seconds=10)
 

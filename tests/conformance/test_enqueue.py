@@ -27,7 +27,8 @@ from windlass.clock import ManualClock, uuid7
 from windlass.errors import Conflict, IdConflict, KeyConflict
 from windlass.job import JobState, NewJob, TypeInfo
 from windlass.store.keeping import Retention
-from windlass.store.protocol import Edit, Filter, Store
+from windlass.store.protocol import Edit, Filter
+from windlass.store.store import Store
 
 
 def everything(store: Store) -> list[str]:
@@ -344,11 +345,29 @@ def test_the_catalogue_begins_empty_and_keeps_what_is_registered(store: Store, o
     assert other.types()[MAIL] == info
 
 
-def test_a_newer_schema_version_in_the_catalogue_stays(store: Store) -> None:
+def test_a_newer_schema_version_in_the_catalogue_stays(store: Store, clock: ManualClock) -> None:
     store.register([TypeInfo(name=MAIL, schema_version=3, schema={"v": 3})])
     store.register([TypeInfo(name=MAIL, schema_version=2, schema={"v": 2})])
     assert store.types()[MAIL].schema == {"v": 3}
+    clock.advance(1)
     store.register([TypeInfo(name=MAIL, schema_version=3, schema={"v": "3 mended"})])
     assert store.types()[MAIL].schema == {"v": "3 mended"}
     store.register([TypeInfo(name=MAIL, schema_version=4, schema={"v": 4})])
     assert store.types()[MAIL].schema_version == 4
+
+
+def test_a_conflict_says_which_job_of_a_batch_it_is_about(store: Store) -> None:
+    known = put_one(store, key="known")
+    for wrong in (a_job(key="known"), a_job(id=known.id, own_id=True)):
+        with pytest.raises(Conflict) as refused:
+            store.enqueue([a_job(), a_job(key="new"), wrong, a_job()])
+        assert (refused.value.index, refused.value.__dict__["job_id"]) == (2, known.id)
+    assert everything(store) == [known.id]
+
+
+def test_a_conflict_within_a_batch_names_no_job_that_was_rolled_back(store: Store) -> None:
+    for twins in ({"key": "k"}, {"unique": "u", "on_unique": "error"}):
+        with pytest.raises(Conflict, match=r"job 2 of the batch: .* job 0") as refused:
+            store.enqueue([a_job(**twins), a_job(), a_job(**twins)])
+        assert (refused.value.index, refused.value.__dict__["job_id"]) == (2, None)
+    assert everything(store) == []

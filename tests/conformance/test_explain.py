@@ -36,7 +36,8 @@ from windlass.policy.breaker import BreakerTerms
 from windlass.policy.limit import Limit, Rate
 from windlass.store.fleet import Vitals
 from windlass.store.flow import BreakerState, Restriction, Runs
-from windlass.store.protocol import Filter, Store, Want
+from windlass.store.protocol import Filter, Want
+from windlass.store.store import Store
 
 MINUTE = timedelta(minutes=1)
 
@@ -145,7 +146,7 @@ def test_what_fails_is_found_behind_whatever_else_waits(store: Store) -> None:
     found = Ops(store).status().verdict
     assert found is not None
     [poison] = [each for each in found.findings if each.cause.value == "poison"]
-    assert poison.sentence == f"Jobs of {MAIL} fail by themselves (ValueError: boom): 3 jobs failed"
+    assert poison.sentence == f"Jobs of {MAIL} keep failing (ValueError: boom): 3 jobs failed"
 
 
 def test_a_dead_job_says_what_it_died_of_and_who_has_its_name(store: Store) -> None:
@@ -276,6 +277,24 @@ def test_a_full_limit_names_the_jobs_that_hold_it(store: Store, clock: ManualClo
     assert found.sentence.startswith(f"2 jobs of {MAIL} may run at once for jobs without a tenant")
     assert settle(store, held[0], DONE)
     assert why(store, waiting.id).cause is Cause.NEXT
+
+
+def test_a_blocked_job_is_not_promised_a_start(store: Store, clock: ManualClock) -> None:
+    served(store)
+    for _ in range(6):
+        put_one(store)
+        assert settle(store, take_one(store), DONE)
+    first, second = put(store, a_job(), a_job())
+    clock.advance(20)
+    assert store.beat("worker-1", Vitals())
+    assert "about" in why(store, second.id).sentence
+    store.set_breaker(MAIL, BreakerState.OPEN, by="bob")
+    assert why(store, first.id).also == ()
+    assert why(store, second.id).also == ("due for 20s, behind 1 job",)
+    store.set_breaker(MAIL, BreakerState.CLOSED)
+    store.pause(MAIL)
+    assert why(store, first.id).also == ()
+    assert why(store, second.id).also == ("due for 20s, behind 1 job",)
 
 
 def test_a_rate_says_when_the_next_token_comes(store: Store, clock: ManualClock) -> None:

@@ -34,7 +34,9 @@ from windlass.errors import InvalidValue
 from windlass.job import Error, JobState, Reason
 from windlass.ops import Ops
 from windlass.outcome import Dead
-from windlass.store.protocol import Filter, Store
+from windlass.store.protocol import Filter
+from windlass.store.store import Store
+from windlass.store.verbs import operating
 
 
 def pages(store: Store, where: Filter, limit: int) -> list[list[str]]:
@@ -309,6 +311,36 @@ def test_every_job_is_counted_once_where_it_stands(store: Store, crowd: dict[str
         (MAIL, JobState.PROCESSING, None): 1,
         (REPORT, JobState.PENDING, "due"): 1,
     }
+
+
+def test_counts_of_ended_jobs_are_right_however_many_there_are(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operating, "_MOST_ENDED", 2)
+    for _ in range(3):
+        put_one(store)
+        assert settle(store, take_one(store), DONE)
+    for job in put(store, *(a_job(type=REPORT) for _ in range(4))):
+        store.cancel(job.id)
+
+    def ended() -> dict[tuple[str, JobState], int]:
+        return {(one.type, one.state): one.count for one in store.counts().counts}
+
+    # Nobody has told of the completions yet.
+    assert ended() == {(REPORT, JobState.CANCELLED): 4}
+    store.add_history({(MAIL, "completed"): 3})
+    assert ended() == {(MAIL, JobState.COMPLETED): 3, (REPORT, JobState.CANCELLED): 4}
+    assert not store.counts().capped
+
+
+def test_counts_that_may_be_too_low_say_so(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operating, "_MOST_ENDED", 2)
+    for number in range(3):
+        assert store.counts().capped is (number >= 2)
+        put_one(store)
+        assert settle(store, take_one(store), DONE)
+    store.add_history({(MAIL, "completed"): 3})
+    assert not store.counts().capped
 
 
 def test_a_job_that_came_due_counts_as_due_before_anybody_promoted_it(

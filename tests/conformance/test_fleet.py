@@ -27,7 +27,7 @@ from windlass.errors import WorkerNotFound
 from windlass.job import Request
 from windlass.store.fleet import PoolInfo, Vitals
 from windlass.store.keeping import Retention
-from windlass.store.protocol import Store
+from windlass.store.store import Store
 
 
 def states(store: Store) -> dict[str, str]:
@@ -181,6 +181,17 @@ def test_draining_a_worker_that_is_not_there_is_refused(store: Store) -> None:
         store.drain("w")
 
 
+def test_a_dead_worker_may_be_drained_and_one_that_died_draining_counts_as_drained(store: Store) -> None:
+    for name in ("a", "b", "c"):
+        store.join(a_worker(name))
+    assert store.beat("b", Vitals(state="draining"))
+    assert store.declare_dead("a", 0)
+    assert store.declare_dead("b", 1)
+    assert store.declare_dead("c", 0)
+    store.drain("a")
+    assert {worker.id: worker.drain for worker in store.workers()} == {"a": True, "b": True, "c": False}
+
+
 # --- one look -----------------------------------------------------------------------------------
 
 
@@ -261,3 +272,20 @@ def test_rows_of_workers_that_are_gone_do_not_pile_up_for_ever(store: Store, clo
     store.beat("alive", Vitals())
     store.prune(Retention())
     assert sorted(states(store)) == ["alive"]
+
+
+def test_workers_that_wait_are_kept_alive_together_and_the_dead_stay_dead(store: Store) -> None:
+    for name in ("waits", 'it\'s "here", {too}', "dead", "apart"):
+        store.join(a_worker(name))
+    store.beat("waits", Vitals(busy=2))
+    beats = {worker.id: worker.beat for worker in store.workers()}
+    assert store.declare_dead("dead", beats["dead"])
+    assert store.beat_waiting(["waits", 'it\'s "here", {too}', "dead", "nobody"]) == {
+        "waits",
+        'it\'s "here", {too}',
+    }
+    after = {worker.id: worker for worker in store.workers()}
+    moved = {name for name, worker in after.items() if worker.beat > beats[name]}
+    assert moved == {"waits", 'it\'s "here", {too}'}
+    assert (after["waits"].busy, after["dead"].state) == (2, "dead")
+    assert store.beat_waiting([]) == set()

@@ -11,7 +11,7 @@ from typing import cast
 import psycopg
 import pytest
 
-from tests.conformance.conftest import Place
+from tests.conformance.conftest import ENGINES, Place
 from tests.conformance.scene import (
     CANCELLED,
     DEAD,
@@ -29,14 +29,15 @@ from tests.conformance.scene import (
     take,
 )
 from windlass.clock import ManualClock
-from windlass.errors import StoreUnavailable
-from windlass.job import JobState
+from windlass.errors import JobNotFound, StoreUnavailable, WrongState
+from windlass.job import JobState, TypeInfo
 from windlass.observe import names
 from windlass.observe.ledger import Ledger
 from windlass.outcome import Outcome
 from windlass.store.keeping import Retention
 from windlass.store.observing import LOOKED, Flush, Happened, Sample, Step, counted_of_release
-from windlass.store.protocol import Filter, Settlement, Store
+from windlass.store.protocol import Filter, Settlement
+from windlass.store.store import Store
 
 NOW = timedelta(0)
 
@@ -294,11 +295,11 @@ def test_two_who_sample_at_once_count_each_job_once(store: Store, other: Store, 
     assert counted(store, "enqueued") == {"enqueued": 4}
 
 
+# In a file one at a time writes, in the order of the numbers.
+@pytest.mark.parametrize("url", [name for name in ENGINES if name != "sqlite"], indirect=True)
 def test_a_job_of_a_transaction_that_commits_late_is_counted_too(
     url: str, place: Place, store: Store
 ) -> None:
-    if not url.startswith("postgres"):
-        pytest.skip("here one at a time writes, in the order of the numbers")
     with psycopg.connect(url) as mine:
         store.enqueue_on(mine, [a_job()])
         put(store, a_job(), a_job())
@@ -444,3 +445,46 @@ def test_the_oldest_record_is_known_to_the_day(store: Store, clock: ManualClock)
     oldest = store.oldest_record()
     assert oldest is not None
     assert timedelta(0) <= ended - oldest < timedelta(days=1)
+
+
+def test_an_acknowledgement_counts_once_for_each_job_wherever_it_is(store: Store, clock: ManualClock) -> None:
+    waiting, ended = put(store, a_job(), a_job())
+    assert store.confirm(waiting.id)
+    [first, second] = take(store, 2)
+    for lease in (first, second):
+        assert settle(store, lease, DONE)
+    assert store.confirm(ended.id)
+    assert not store.confirm(ended.id)
+    assert not store.confirm(waiting.id)
+    assert store.totals()[MAIL, names.CONFIRMED] == 2
+    with pytest.raises(JobNotFound):
+        store.confirm("0198c0de-0000-7000-8000-000000000001")
+    # What is forgotten with its record can be acknowledged no more.
+    clock.advance(10 * 86_400)
+    while store.prune(Retention(ended=timedelta(days=1), dead=timedelta(days=1))):
+        pass
+    with pytest.raises(JobNotFound):
+        store.confirm(ended.id)
+
+
+def test_a_job_that_was_cancelled_or_discarded_cannot_be_acknowledged(store: Store) -> None:
+    cancelled, discarded = put(store, a_job(), a_job())
+    store.cancel(cancelled.id)
+    store.bury(discarded.id)
+    store.discard(discarded.id)
+    for job, state in ((cancelled, "cancelled"), (discarded, "discarded")):
+        with pytest.raises(WrongState, match=f"it is {state}; confirm is for pending, processing, completed"):
+            store.confirm(job.id)
+    assert (MAIL, names.CONFIRMED) not in store.totals()
+
+
+def test_how_much_was_due_is_known_by_the_minute(store: Store, clock: ManualClock) -> None:
+    store.register([TypeInfo(name=name, schema={}) for name in TYPES])
+    for count in (2, 3):
+        put(store, *(a_job() for _ in range(count)))
+        put_one(store, delay=timedelta(hours=1))
+        clock.advance(60)
+        store.take_sample(timedelta(0))
+    assert store.gauges(names.DUE, timedelta(minutes=5))[MAIL] == [2, 5]
+    clock.advance(600)
+    assert store.gauges(names.DUE, timedelta(minutes=5)) == {}

@@ -34,7 +34,8 @@ from windlass.job import Lease
 from windlass.outcome import Outcome
 from windlass.policy.limit import Limit, Rate
 from windlass.store.flow import Restriction
-from windlass.store.protocol import Claimed, Settlement, Store, Want
+from windlass.store.protocol import Claimed, Settlement, Want
+from windlass.store.store import Store
 
 PLENTY = 100
 

@@ -137,7 +137,12 @@ class StoreMachine(RuleBasedStateMachine):
 
     def _enqueue(self, new: NewJob) -> None:
         known = self.model.jobs.get(new.id) or next(
-            (job for job in self.model.jobs.values() if new.key is not None and job.key == new.key), None
+            (
+                job
+                for job in self.model.jobs.values()
+                if new.key is not None and (job.key, job.tenant) == (new.key, new.tenant)
+            ),
+            None,
         )
         try:
             [answer] = self.other.enqueue([new])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.conformance.scene import MAIL, REPORT, TYPES, put_one
 from windlass.clock import ManualClock
-from windlass.store.protocol import Store
+from windlass.store.store import Store
 
 
 def test_a_pause_says_who_when_and_why(store: Store, other: Store, clock: ManualClock) -> None:

@@ -8,7 +8,8 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from tests.conformance.scene import DONE, a_job, put, put_one, settle, state_of, take, take_one
+from tests.conformance.contenders import at_once, won
+from tests.conformance.scene import DEAD, DONE, a_job, put, put_one, settle, state_of, take, take_one
 from tests.conformance.server import run, store, url
 from windlass import connect
 from windlass.clock import ManualClock
@@ -144,3 +145,43 @@ def test_a_note_that_somebody_holds_keeps_no_other_from_being_pruned(url: str) -
             assert run(url, "select count(*) from windlass.once") == [(0,)]
         opened.store.prune(Retention())
         assert run(url, "select count(*) from windlass.progress") == [(0,)]
+
+
+def forty_days_of_jobs(url: str, clock: ManualClock) -> None:
+    """A completed job with a key on each of forty days, and some dead letters."""
+    with closing(connect.open(url, clock=clock)) as opened:
+        for day in range(40):
+            put_one(opened.store, key=f"k{day}")
+            assert settle(opened.store, take_one(opened.store), DEAD if day % 4 == 0 else DONE)
+            clock.advance(timedelta(days=1))
+
+
+@pytest.mark.parametrize("large", [0, 2**40], ids=["whole days", "row by row"])
+def test_prunes_at_the_same_time_never_fail_and_leave_nothing(
+    url: str, monkeypatch: pytest.MonkeyPatch, large: int
+) -> None:
+    monkeypatch.setattr(retention, "_LARGE_DAY", large)
+    clock = ManualClock()
+    forty_days_of_jobs(url, clock)
+    clock.advance(timedelta(days=60))
+
+    def prune_all() -> int:
+        with closing(connect.open(url, clock=clock)) as opened:
+            while opened.store.prune(Retention(), limit=7):
+                pass
+            return 0
+
+    won(at_once(*[prune_all] * 4))
+    assert prune_all() == 0
+    with closing(connect.open(url, clock=clock)) as opened:
+        assert opened.store.count(Filter(), limit=100) == 0
+        assert opened.store.check() == []
+    assert run(url, "select count(*) from windlass.keys") == [(0,)]
+
+
+def test_where_a_day_begins_is_asked_once(url: str) -> None:
+    """Between two answers another prune may drop it, and the second one would be null."""
+    connect.migrate(url)
+    text, _ = statements.numbered(statements.load("postgres")["archive_days"])
+    plan = "".join(line for (line,) in run(url, f"explain (verbose) {text}"))
+    assert plan.count("pg_get_expr") == 1

@@ -44,7 +44,7 @@ from windlass.move import Moved, Step
 from windlass.ops import Ops
 from windlass.schedule import NewSchedule, Timing
 from windlass.store.batches import NewBatch
-from windlass.store.handling import Once
+from windlass.store.handling import Once, Said
 
 __all__ = ["filled", "here", "source", "target"]
 
@@ -78,7 +78,7 @@ def test_batches_dependencies_and_what_jobs_said_of_themselves_arrive(tmp_path: 
         store = opened.store
         lease = take_new(store, worker="gone")
         child = put_one(store, depends_on=(lease.id,))
-        store.note_progress([(lease, 3, 4)])
+        store.note_progress([(lease, Said(3, 4, "halfway"))])
         store.begin_once(lease, "mail")
         [part] = store.enqueue_batch(batch, [a_job()])
         told = [store.waits_for(child.id), store.progress(lease.id), store.batch("b1")]

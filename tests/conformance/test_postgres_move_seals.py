@@ -45,8 +45,10 @@ from windlass.ops import Ops
 from windlass.schedule import NewSchedule, Timing
 from windlass.store.batches import NewBatch
 from windlass.store.fleet import Vitals
+from windlass.store.handling import Said
 from windlass.store.moving import State
-from windlass.store.protocol import Filter, Settlement, Store
+from windlass.store.protocol import Filter, Settlement
+from windlass.store.store import Store
 
 __all__ = ["filled", "here", "source", "target"]
 
@@ -79,7 +81,7 @@ def writes(store: Store, source: str) -> dict[str, Callable[[], object]]:
         "replay": lambda: store.replay(jobs[JobState.DEAD]),
         "discard": lambda: store.discard(jobs[JobState.DEAD]),
         "enqueue a batch": lambda: store.enqueue_batch(NewBatch(id="b", name="", then=None), [a_job()]),
-        "progress": lambda: store.note_progress([(lease, 1, None)]),
+        "progress": lambda: store.note_progress([(lease, Said(1))]),
         "once": lambda: store.begin_once(lease, "mail"),
         "settle": lambda: settle(store, lease, DONE),
         "extend": lambda: store.extend([lease], LEASE),

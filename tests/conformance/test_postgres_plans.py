@@ -90,7 +90,7 @@ VALUES: dict[str, tuple[str, dict[str, Any]]] = {
         "claim",
         {"type": "noop", "version": 1, "priority": 9, "after": "", "limit": 10, "now": 2**62},
     ),
-    "look": ("beat", {"worker": "w", "types": ["noop"], "versions": [1]}),
+    "look": ("beat", {"worker": "w", "types": ["noop"], "versions": [1], "reader": "r"}),
 }
 MOST_BLOCKS = {"claim_batch": 150, "look": 60}
 

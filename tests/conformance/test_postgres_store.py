@@ -46,7 +46,8 @@ from windlass.store.keeping import Retention
 from windlass.store.postgres import address, claim
 from windlass.store.postgres.session import PostgresTx
 from windlass.store.postgres.store import PostgresStore
-from windlass.store.protocol import Filter, Store, Want
+from windlass.store.protocol import Filter, Want
+from windlass.store.store import Store
 
 __all__ = ["store", "url"]
 

@@ -15,7 +15,7 @@ from windlass.job import Job, JobState, Lease, View
 from windlass.store.keeping import Retention
 from windlass.store.postgres.session import PostgresTx
 from windlass.store.postgres.store import PostgresStore
-from windlass.store.protocol import Store
+from windlass.store.store import Store
 from windlass.store.transaction import Row
 
 __all__ = ["store", "url"]

@@ -22,7 +22,8 @@ from windlass.store.postgres.guard import Guard
 from windlass.store.postgres.listener import Listener
 from windlass.store.postgres.session import PostgresTx, Statement, load
 from windlass.store.postgres.store import PostgresStore
-from windlass.store.protocol import Filter, Store
+from windlass.store.protocol import Filter
+from windlass.store.store import Store
 from windlass.testing import override
 from windlass.wakeup.listen import Listen
 

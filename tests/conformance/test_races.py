@@ -50,7 +50,8 @@ from windlass.policy.limit import Limit
 from windlass.store.fleet import Vitals
 from windlass.store.flow import Restriction
 from windlass.store.keeping import Retention
-from windlass.store.protocol import Acted, Edit, Filter, Store, Want
+from windlass.store.protocol import Acted, Edit, Filter, Want
+from windlass.store.store import Store
 
 ROUNDS = 60
 

@@ -12,13 +12,16 @@ import pytest
 
 from tests.conformance.conftest import Place
 from tests.conformance.contenders import at_once, won
-from tests.conformance.scene import DEAD, DONE, MAIL, REPORT, look_up, settle, take, take_one
+from tests.conformance.scene import DEAD, DONE, MAIL, REPORT, a_worker, look_up, settle, take, take_one
 from windlass.clock import ManualClock
 from windlass.errors import ScheduleConflict, ScheduleNotFound
-from windlass.job import JobState, TypeInfo
+from windlass.job import JobState, TypeInfo, View
+from windlass.outcome import Left
 from windlass.schedule import NewSchedule, Timing
-from windlass.store.protocol import Filter, Store
+from windlass.store.fleet import Vitals
+from windlass.store.protocol import Filter, Want
 from windlass.store.scheduling import REMEMBERED, Fire, Fired, FireOutcome, Origin
+from windlass.store.store import Store
 
 HOUR = timedelta(hours=1)
 # The test's clock begins at midnight, the first of January 2026.
@@ -170,6 +173,70 @@ def test_a_run_that_has_not_ended_lets_the_next_be_skipped(store: Store, clock: 
     ]
     states = [fire.job_state for fire in store.fires("hourly")]
     assert states == [JobState.PENDING, JobState.DEAD, None, JobState.COMPLETED]
+
+
+# The payload of a newer release. The release that is there reads `to` alone.
+NEWER = b'{"to":"ann","copy":"bob"}'
+UNREADABLE = Left(None, reader="old", field="payload.copy", problem="payload.copy is unknown")
+
+
+def test_an_unreadable_run_does_not_hold_up_runs_with_another_payload(
+    store: Store, clock: ManualClock
+) -> None:
+    store.add_schedule(hourly(payload=NEWER))
+    clock.advance(HOUR)
+    store.fire()
+    aside = take_one(store)
+    assert settle(store, aside, UNREADABLE)
+    store.add_schedule(hourly(), replace=True)
+    clock.advance(HOUR)
+    [fired] = store.fire().jobs
+    assert take_one(store).id == fired
+    assert look_up(store, aside.id).view(store.now()) is View.UNREADABLE
+    # The run that works is a run like any other: the next one does not start beside it.
+    clock.advance(HOUR)
+    assert store.fire().jobs == ()
+    assert told(store.fires("hourly")) == [
+        ("01 03:00", SKIPPED),
+        ("01 02:00", ENQUEUED),
+        ("01 01:00", ENQUEUED),
+    ]
+
+
+def test_unreadable_runs_with_the_same_payload_do_not_pile_up(store: Store, clock: ManualClock) -> None:
+    store.add_schedule(hourly(payload=NEWER))
+    clock.advance(HOUR)
+    store.fire()
+    assert settle(store, take_one(store), UNREADABLE)
+    clock.advance(HOUR)
+    assert store.fire().jobs == ()
+    assert told(store.fires("hourly")) == [("01 02:00", SKIPPED), ("01 01:00", ENQUEUED)]
+
+
+def test_an_unreadable_run_that_another_release_has_taken_holds_up_the_next(
+    store: Store, clock: ManualClock
+) -> None:
+    store.add_schedule(hourly(payload=NEWER))
+    clock.advance(HOUR)
+    store.fire()
+    assert settle(store, take_one(store), UNREADABLE)
+    assert store.claim(Want(worker="new", types={MAIL: 1}, limit=1, lease=HOUR * 9, reader="new")).leases
+    store.add_schedule(hourly(), replace=True)
+    clock.advance(HOUR)
+    assert store.fire().jobs == ()
+
+
+def test_a_run_of_a_newer_schema_version_does_not_hold_up_older_ones(
+    store: Store, clock: ManualClock
+) -> None:
+    store.add_schedule(hourly(schema_version=2))
+    clock.advance(HOUR)
+    store.fire()
+    assert take(store) == []
+    store.add_schedule(hourly(), replace=True)
+    clock.advance(HOUR)
+    [fired] = store.fire().jobs
+    assert take_one(store).id == fired
 
 
 def test_runs_that_may_overlap_stand_in_line(store: Store, clock: ManualClock) -> None:
@@ -329,6 +396,7 @@ def test_what_code_declares_is_entered_and_follows_the_code(store: Store, clock:
     store.declare([hourly(priority=9)], [MAIL])
     assert store.schedule("hourly").new.priority == 9
     assert store.schedule("hourly").next_at == BEGIN + HOUR
+    clock.advance(1)
     store.declare([hourly(cron="15 * * * *")], [MAIL])
     assert store.schedule("hourly").next_at == BEGIN + 1.25 * HOUR
 
@@ -361,15 +429,108 @@ def test_a_pause_survives_what_code_declares(store: Store, clock: ManualClock) -
 
 def test_what_code_declares_no_more_is_kept_and_fires_no_more(store: Store, clock: ManualClock) -> None:
     store.declare([hourly(), hourly("report", type=REPORT)], [MAIL, REPORT])
+    clock.advance(HOUR / 2)
     # Whoever has not got the type knows nothing about it.
     store.declare([], [REPORT])
     assert [each.withdrawn for each in store.schedules()] == [False, True]
-    clock.advance(HOUR)
+    clock.advance(HOUR / 2)
     assert len(store.fire().jobs) == 1
     # Declared again, it goes on from then.
     store.declare([hourly("report", type=REPORT)], [REPORT])
     assert not store.schedule("report").withdrawn
     assert store.schedule("report").next_at == BEGIN + 2 * HOUR
+
+
+# --- functions that are gone --------------------------------------------------------------------
+
+
+def declared(store: Store, clock: ManualClock) -> None:
+    """A worker of the old code has declared an hourly schedule and left; one of the new code has not."""
+    store.join(a_worker("old", types=(MAIL,)))
+    store.declare([hourly()], [MAIL])
+    clock.advance(HOUR)
+    store.beat("old", Vitals())
+    store.leave("old")
+    store.join(a_worker("new", types=(REPORT,)))
+
+
+def still_there(store: Store) -> None:
+    assert store.beat("new", Vitals())
+
+
+def test_a_schedule_whose_function_is_gone_stops_after_a_grace(store: Store, clock: ManualClock) -> None:
+    declared(store, clock)
+    assert len(store.fire().jobs) == 1, "the old worker was there a moment ago"
+    assert not store.schedule("hourly").orphaned
+    clock.advance(HOUR)
+    still_there(store)
+    assert store.schedule("hourly").orphaned
+    assert store.fire() == Fired((), None)
+    assert store.look("new", {}).next_fire is None
+    assert len(jobs(store)) == 1
+
+
+def test_a_function_that_comes_back_fires_by_its_catch_up_policy(
+    store: Store, other: Store, clock: ManualClock
+) -> None:
+    declared(store, clock)
+    store.fire()
+    clock.advance(4 * HOUR)
+    still_there(store)
+    assert store.fire().jobs == ()
+    other.join(a_worker("back", types=(MAIL,)))
+    other.declare([hourly()], [MAIL])
+    settle(store, take_one(store), DONE)
+    assert len(other.fire().jobs) == 1
+    assert not store.schedule("hourly").orphaned
+    assert told(store.fires("hourly"))[:2] == [("01 05:00", ENQUEUED), ("01 02:00", MISSED)]
+
+
+def test_one_live_worker_with_the_function_is_enough(store: Store, clock: ManualClock) -> None:
+    declared(store, clock)
+    store.join(a_worker("one", types=("mail.*",)))
+    clock.advance(HOUR)
+    still_there(store)
+    assert store.beat("one", Vitals())
+    assert len(store.fire().jobs) == 1
+
+
+def test_a_fleet_that_is_scaled_down_to_none_keeps_its_schedules(store: Store, clock: ManualClock) -> None:
+    declared(store, clock)
+    store.leave("new")
+    clock.advance(HOUR)
+    assert not store.schedule("hourly").orphaned
+    assert len(store.fire().jobs) == 1
+
+
+def test_an_operators_schedule_is_never_orphaned(store: Store, clock: ManualClock) -> None:
+    declared(store, clock)
+    store.add_schedule(hourly("mine"))
+    clock.advance(HOUR)
+    still_there(store)
+    assert len(store.fire().jobs) == 1
+    assert not store.schedule("mine").orphaned
+
+
+def test_the_grace_can_be_set(store: Store, clock: ManualClock) -> None:
+    declared(store, clock)
+    clock.advance(HOUR)
+    still_there(store)
+    store.set_setting("schedules.orphan_after", "none")
+    assert not store.schedule("hourly").orphaned
+    store.set_setting("schedules.orphan_after", "2h")
+    assert not store.schedule("hourly").orphaned
+    store.set_setting("schedules.orphan_after", "30m")
+    assert store.schedule("hourly").orphaned
+
+
+def test_an_orphaned_schedule_can_be_removed(store: Store, clock: ManualClock) -> None:
+    declared(store, clock)
+    clock.advance(HOUR)
+    still_there(store)
+    store.remove_schedule("hourly", by="ann")
+    with pytest.raises(ScheduleNotFound):
+        store.schedule("hourly")
 
 
 def test_an_operators_schedule_stands_above_the_codes(store: Store) -> None:
@@ -455,15 +616,6 @@ def test_a_fire_time_whose_job_is_known_makes_no_second_one(store: Store, clock:
     assert store.fire().jobs == ()
     [found] = store.fires("hourly")
     assert (found.outcome, found.job_id) == (FireOutcome.FOUND, job_id)
-
-
-def test_what_code_declares_is_not_removed_by_hand(store: Store) -> None:
-    store.declare([hourly()], [MAIL])
-    with pytest.raises(ScheduleConflict, match="is declared in code: take it out there, or pause it"):
-        store.remove_schedule("hourly")
-    store.declare([], [MAIL])
-    store.remove_schedule("hourly")
-    assert store.schedules() == []
 
 
 def test_verbs_on_no_schedule_say_so(store: Store) -> None:

@@ -34,7 +34,8 @@ from windlass.clock import ManualClock
 from windlass.job import Error, JobState, Lease, Output, Reason
 from windlass.outcome import Again, Dead, Done, Outcome
 from windlass.store.keeping import Retention
-from windlass.store.protocol import Filter, Settlement, Store
+from windlass.store.protocol import Filter, Settlement
+from windlass.store.store import Store
 
 
 def test_nothing_to_settle_is_no_error(store: Store) -> None:
@@ -457,12 +458,22 @@ def test_an_outcome_that_cannot_be_stored_fails_alone(store: Store) -> None:
     )
     assert answer == []
     states = [state_of(store, lease.id) for lease in leases]
-    assert states[0] is states[2] is JobState.COMPLETED
-    assert states[1] is JobState.DEAD
+    assert states == [JobState.COMPLETED] * 3, "the work is done, whatever it left behind"
     job = look_up(store, leases[1].id)
-    assert job.error is not None
-    assert "could not be stored" in job.error.message
-    assert [entry.error and entry.error.message for entry in job.history] == [job.error.message]
+    assert job.result is None
+    assert job.result_missing is not None
+    assert "could not be stored" in job.result_missing
+
+
+@pytest.mark.parametrize("together", [1, 5])
+def test_a_completion_says_why_its_result_is_missing(store: Store, together: int) -> None:
+    put(store, *(a_job() for _ in range(together)))
+    leases = take(store, limit=together)
+    assert store.settle([Settlement(each, Done(missing="too large"), timedelta(1)) for each in leases]) == []
+    jobs = [look_up(store, each.id) for each in leases]
+    assert {(job.state, job.result, job.result_missing) for job in jobs} == {
+        (JobState.COMPLETED, None, "too large")
+    }
 
 
 @pytest.mark.parametrize("text", ["a NUL \0 inside", "half a character \ud83d"])

@@ -28,7 +28,8 @@ from windlass.store import statements
 from windlass.store.fleet import Vitals
 from windlass.store.flow import Restriction
 from windlass.store.keeping import Retention
-from windlass.store.protocol import Filter, Store, Want
+from windlass.store.protocol import Filter, Want
+from windlass.store.store import Store
 
 __all__ = ["path", "store", "watched"]
 

@@ -8,15 +8,21 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from tests.conformance.scene import DONE, a_job, a_payload, in_every_state, put, put_one, settle, take
 from tests.conformance.watching import Watched, watched
-from windlass import connect
+from windlass import Queue, connect
+from windlass.cli.main import run
 from windlass.errors import InvalidValue, StoreBusy, StoreError, StoreMismatch, StoreUnavailable
-from windlass.store.protocol import Filter, Store
+from windlass.store.keeping import Retention
+from windlass.store.protocol import Filter
+from windlass.store.sqlite.health import _PAGES_AT_ONCE
+from windlass.store.store import Store
+from windlass.url import without_password
 
 __all__ = ["watched"]
 
@@ -52,6 +58,53 @@ def refusal_of(path: Path, kind: type[StoreError], *, create: bool = True) -> st
 def test_a_url_that_names_no_store_is_refused(url: str) -> None:
     with pytest.raises(InvalidValue, match="sqlite:///"):
         connect.open(url)
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "host=db.example password=hunter2",
+        "password = hunter2 dbname=jobs",
+        "user=app port=5432 password='hunter2'",
+    ],
+)
+def test_a_libpq_connection_string_is_refused_and_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dsn: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for use in (connect.open, Queue):
+        with pytest.raises(InvalidValue, match="postgresql://") as refusal:
+            use(dsn)
+        assert "hunter2" not in str(refusal.value)
+    assert "hunter2" not in without_password(dsn)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("url", ["sqlite:///jobs.db?mode=ro", "jobs.db?mode=ro&cache=shared"])
+def test_parameters_in_the_url_of_a_file_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidValue, match=r"must be without parameters for a file, got .*jobs\.db\?mode="):
+        Queue(url)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_queue_with_an_empty_url_is_refused() -> None:
+    with pytest.raises(InvalidValue, match="database URL must be a path"):
+        Queue("")
+
+
+def test_a_queue_takes_the_path_of_a_file(path: Path) -> None:
+    with Queue(path) as queue:
+        assert queue.open() is queue
+        assert path.exists()
+        put_one(queue.store)
+
+
+def test_a_queue_takes_nothing_else_for_a_url() -> None:
+    with pytest.raises(InvalidValue, match="database URL must be a path"):
+        Queue(5)  # type: ignore[arg-type]
 
 
 def test_a_password_in_a_refused_url_is_not_shown() -> None:
@@ -272,6 +325,60 @@ def test_a_read_only_store_refuses_work_in_words(small_disk: Path) -> None:
         assert str(path) in str(refusal.value)
 
 
+@pytest.mark.parametrize("crashed", [False, True])
+def test_a_read_only_store_can_be_read(small_disk: Path, *, crashed: bool) -> None:
+    path = small_disk / "jobs.db"
+    with opened(path) as store:
+        job = put_one(store)
+        log = path.with_name("jobs.db-wal").read_bytes()
+        index = path.with_name("jobs.db-shm").read_bytes()
+    if crashed:
+        path.with_name("jobs.db-wal").write_bytes(log)
+        path.with_name("jobs.db-shm").write_bytes(index)
+    before = sorted(small_disk.iterdir())
+    with read_only(small_disk):
+        for create in (True, False):
+            with opened(path, create=create) as store:
+                assert store.get(job.id) == job
+                assert store.find(Filter()).jobs == [job]
+                assert store.status().live == 1
+                assert store.check() == []
+                with pytest.raises(StoreUnavailable, match="read-only for this user; nothing was written"):
+                    put_one(store)
+        done = subprocess.run(
+            [sys.executable, "-m", "windlass", "list", "--db", path],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, job.id in done.stdout) == (0, True), done.stderr
+    assert sorted(small_disk.iterdir()) == before
+
+
+READING = (
+    *("status", "list", "types", "signals", "alerts", "metrics", "metrics --prometheus", "autoscale"),
+    *("dlq list", "dlq list --group", "worker health", "config get", "config validate", "keys list"),
+    *("db status", "db check", "schedule list", "limit mail", "breaker mail", "tail --for 10ms"),
+    *("top --once", "audit", "doctor", "show first", "explain first", "db migrate --dry-run"),
+)
+
+
+def test_every_command_that_only_reads_works_on_a_read_only_store(
+    small_disk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = small_disk / "jobs.db"
+    with opened(path) as store:
+        put_one(store, key="first")
+    with read_only(small_disk):
+        for command in READING:
+            capsys.readouterr()
+            # 1 says that something is not well; 3 would say that the store cannot be used.
+            assert run([*command.split(), "--db", str(path)]) in (0, 1), (command, capsys.readouterr())
+            said = capsys.readouterr().out
+            assert "alter system" not in said, "that is for PostgreSQL"
+            assert "journal_mode" not in said, "who may only read it does not set it"
+
+
 def test_a_folder_that_may_not_be_written_refuses_a_new_store_in_words(small_disk: Path) -> None:
     with read_only(small_disk):
         assert "may not write the directory" in refusal_of(small_disk / "jobs.db", StoreUnavailable)
@@ -373,3 +480,37 @@ def test_the_file_itself_refuses_what_no_job_can_be(path: Path, change: str) -> 
         put_one(store)
         with contextlib.closing(sqlite3.connect(path)) as tampering, pytest.raises(sqlite3.IntegrityError):
             tampering.execute(f"update windlass_jobs set {change}")
+
+
+def free_pages(path: Path) -> int:
+    with contextlib.closing(sqlite3.connect(path)) as looking:
+        [[count]] = looking.execute("pragma freelist_count")
+    return int(count)
+
+
+def complete_large_jobs(store: Store, count: int) -> None:
+    """Jobs of some 50 pages each, done."""
+    put(store, *(a_job(payload=a_payload(text="x" * 200_000)) for _ in range(count)))
+    for lease in take(store, count):
+        assert settle(store, lease, DONE)
+
+
+def test_pruning_gives_all_free_pages_back_to_the_file_system(path: Path) -> None:
+    with opened(path) as store:
+        complete_large_jobs(store, 60)
+        pages_of_the_jobs = 60 * 200_000 // 4096
+        assert pages_of_the_jobs > _PAGES_AT_ONCE, "one step must not be enough"
+        assert store.prune(Retention(ended=timedelta(0))) == 60
+        assert free_pages(path) == 0
+    assert path.stat().st_size < 1_000_000
+    with opened(path) as store:
+        assert store.check() == []
+
+
+def test_a_file_without_incremental_vacuum_is_pruned_and_keeps_its_pages(path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as making:
+        making.execute("create table theirs (x)")
+    with opened(path) as store:
+        complete_large_jobs(store, 5)
+        assert store.prune(Retention(ended=timedelta(0))) == 5
+        assert free_pages(path) > 200

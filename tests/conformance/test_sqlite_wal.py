@@ -21,9 +21,10 @@ from tests.conformance.watching import Watched, path, store, watched
 from tests.waiting import PATIENCE
 from windlass import connect
 from windlass.errors import StoreUnavailable, WindlassError
-from windlass.store.protocol import Store
 from windlass.store.sqlite import writer
 from windlass.store.sqlite.checkpoint import Checkpointer
+from windlass.store.sqlite.identity import StoreFile
+from windlass.store.store import Store
 
 __all__ = ["path", "store", "watched"]
 
@@ -81,7 +82,7 @@ def test_a_log_that_is_used_again_is_emptied_before_it_has_to_grow(path: Path) -
     connection.executescript(
         "pragma journal_mode = wal; pragma wal_autocheckpoint = 0; create table much (text)"
     )
-    checkpointer = Checkpointer(str(path), look_seconds=0.0)
+    checkpointer = Checkpointer(StoreFile(str(path)), look_seconds=0.0)
     log = path.with_name(path.name + "-wal")
 
     def commits_until_due() -> int:
@@ -108,7 +109,7 @@ def test_a_log_in_use_is_made_large_at_once_and_nothing_else_changes(path: Path)
         "pragma journal_mode = wal; pragma wal_autocheckpoint = 0; create table much (text)"
     )
     log = path.with_name(path.name + "-wal")
-    checkpointer = Checkpointer(str(path), look_seconds=0.0)
+    checkpointer = Checkpointer(StoreFile(str(path)), look_seconds=0.0)
     commits = 0
     while not checkpointer.is_due():
         connection.execute("insert into much values (?)", ["x" * 200])
@@ -134,7 +135,7 @@ def test_a_log_that_cannot_be_made_large_is_left_to_grow(path: Path) -> None:
     connection.executescript(
         "pragma journal_mode = wal; pragma wal_autocheckpoint = 0; create table much (text)"
     )
-    checkpointer = Checkpointer(str(path), look_seconds=0.0)
+    checkpointer = Checkpointer(StoreFile(str(path)), look_seconds=0.0)
     while not checkpointer.is_due():
         connection.execute("insert into much values (?)", [LARGE])
     connection.execute("begin immediate")
@@ -168,7 +169,7 @@ def test_a_disk_that_is_full_before_the_log_is_large_is_not_tried_at_each_commit
             own.execute("pragma max_page_count = 500")
 
     watched.before_each(narrow)
-    checkpointer = Checkpointer(str(path), look_seconds=0.0)
+    checkpointer = Checkpointer(StoreFile(str(path)), look_seconds=0.0)
     while not checkpointer.is_due():
         connection.execute("insert into much values (?)", [LARGE])
     before = path.with_name(path.name + "-wal").stat().st_size
@@ -190,7 +191,7 @@ def test_a_log_that_somebody_keeps_short_is_not_made_large_again(path: Path, wat
         "create table much (text)"
     )
     log = path.with_name(path.name + "-wal")
-    checkpointer = Checkpointer(str(path), look_seconds=0.0)
+    checkpointer = Checkpointer(StoreFile(str(path)), look_seconds=0.0)
     while not checkpointer.is_due():
         outsider.execute("insert into much values (?)", [LARGE])
     checkpointer.run(outsider)
@@ -211,14 +212,14 @@ def test_a_file_without_a_log_is_told_in_words(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("create table much (text)")
     with pytest.raises(StoreUnavailable, match=r"cannot read .*-wal: No such file"):
-        Checkpointer(str(path))
+        Checkpointer(StoreFile(str(path)))
 
 
 def test_whoever_has_written_does_not_fail_because_the_store_is_closed_meanwhile(path: Path) -> None:
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("pragma journal_mode = wal")
     connection.execute("create table much (text)")
-    checkpointer = Checkpointer(str(path), look_seconds=0.0)
+    checkpointer = Checkpointer(StoreFile(str(path)), look_seconds=0.0)
     checkpointer.close()
     assert not checkpointer.is_due()
     connection.close()

@@ -21,6 +21,7 @@ from tests.conformance.scene import (
     LATER,
     REAPED,
     SNOOZED,
+    a_job,
     a_payload,
     ids,
     in_state,
@@ -35,7 +36,8 @@ from windlass.clock import ManualClock, uuid7
 from windlass.errors import JobNotFound, WrongState
 from windlass.job import JobState, Reason, Request
 from windlass.outcome import Outcome
-from windlass.store.protocol import Acted, Edit, Filter, Settlement, Store
+from windlass.store.protocol import Acted, Edit, Filter, Settlement
+from windlass.store.store import Store
 
 Verb = Callable[[Store, str], Acted]
 
@@ -391,3 +393,54 @@ def test_a_thousand_edits_do_not_swell_a_job_without_bound(store: Store) -> None
     after = look_up(store, job.id)
     assert len(after.changes) <= 100
     assert len(msgspec.json.encode(after)) < 2_000_000
+
+
+# --- again, as a new job ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", [JobState.COMPLETED, JobState.CANCELLED, JobState.DISCARDED])
+def test_an_ended_job_is_run_again_as_a_new_one_that_names_it(store: Store, state: JobState) -> None:
+    old = put_one(store, key="once")
+    if state is JobState.CANCELLED:
+        store.cancel(old.id)
+    else:
+        [lease] = take(store)
+        assert settle(store, lease, DONE if state is JobState.COMPLETED else DEAD)
+    if state is JobState.DISCARDED:
+        store.discard(old.id)
+    before = look_up(store, old.id)
+    new = a_job(type=old.type)
+    acted = store.rerun(old.id, new, by="ann", why="deleted by mistake")
+    made = look_up(store, acted.id)
+    assert (acted.id, made.state, made.key, made.rerun_of) == (new.id, JobState.PENDING, None, old.id)
+    assert [(change.verb, change.by, change.why) for change in made.changes] == [
+        ("rerun", "ann", "deleted by mistake")
+    ]
+    assert look_up(store, old.id) == before, "the old one stays as it is"
+    [entry] = store.audit(verb="rerun").entries
+    assert (entry.target, entry.after) == (old.id, {"job": new.id})
+    [again] = take(store)
+    assert again.id == new.id
+    assert settle(store, again, DONE)
+    assert look_up(store, new.id).rerun_of == old.id, "also when it has ended"
+
+
+def test_a_repeated_rerun_makes_one_job(store: Store) -> None:
+    old = put_one(store)
+    store.cancel(old.id)
+    new = a_job(own_id=True)
+    for _ in range(2):
+        assert store.rerun(old.id, new, by="ann", request_id="r1").id == new.id
+    assert len(store.audit(verb="rerun").entries) == 1
+    assert len(look_up(store, new.id).changes) == 1
+
+
+@pytest.mark.parametrize("state", [JobState.PENDING, JobState.PROCESSING, JobState.DEAD])
+def test_what_has_not_ended_or_can_be_replayed_is_not_run_as_a_new_job(store: Store, state: JobState) -> None:
+    old = put_one(store)
+    if state is not JobState.PENDING:
+        [lease] = take(store)
+        assert state is JobState.PROCESSING or settle(store, lease, DEAD)
+    with pytest.raises(WrongState, match="rerun is for completed, cancelled and discarded jobs"):
+        store.rerun(old.id, a_job())
+    assert store.count(Filter(), limit=9) == 1

@@ -26,7 +26,8 @@ from tests.conformance.scene import (
 from windlass.clock import ManualClock
 from windlass.job import JobState
 from windlass.store.keeping import Retention
-from windlass.store.protocol import Filter, Store
+from windlass.store.protocol import Filter
+from windlass.store.store import Store
 
 WEEK, MONTH = timedelta(days=7), timedelta(days=30)
 MOMENT = timedelta(seconds=1)
@@ -163,6 +164,55 @@ def test_an_id_is_free_when_its_record_is_gone(store: Store, clock: ManualClock)
     [answer] = store.enqueue([a_job(id=job.id, own_id=True)])
     assert answer.created
     assert look_up(store, answer.id).seq > job.seq
+
+
+def test_each_dead_letter_that_is_pruned_is_audited_and_no_other_record(
+    store: Store, clock: ManualClock
+) -> None:
+    in_state(store, JobState.COMPLETED)
+    gone = [in_state(store, JobState.DEAD) for _ in range(3)]
+    clock.advance(timedelta(days=31))
+    while store.prune(Retention(), limit=2, by="ann"):
+        pass
+    lines = store.audit(verb="prune").entries
+    assert sorted(line.target for line in lines) == sorted(job.id for job in gone)
+    assert {(line.who, line.kind) for line in lines} == {("ann", "job")}
+    assert [line.before for line in lines] == [{"type": gone[0].type, "state": "dead"}] * 3
+
+
+def test_what_was_done_outside_of_the_store_can_be_audited(store: Store) -> None:
+    store.note_action("stop", "worker", "w1", by="ann", why="maintenance", after={"left": 0})
+    [line] = store.audit(target="w1").entries
+    assert (line.who, line.verb, line.why, line.after) == ("ann", "stop", "maintenance", {"left": 0})
+
+
+# --- the clock ----------------------------------------------------------------------------------
+
+
+def test_a_clock_is_steady_since_it_was_first_seen(store: Store, other: Store, clock: ManualClock) -> None:
+    assert store.watch_clock("boot", 5.0).steady_for == timedelta(0)
+    clock.advance(timedelta(days=9))
+    watch = other.watch_clock("boot", 5.0 + 9 * 86_400)
+    assert (watch.steady_for, watch.jump) == (timedelta(days=9), None)
+
+
+def test_a_jump_is_seen_by_another_process_of_the_same_machine(store: Store, clock: ManualClock) -> None:
+    store.watch_clock("boot", 5.0)
+    clock.advance(timedelta(days=400))
+    watch = store.watch_clock("boot", 65.0)
+    assert (watch.steady_for, watch.jump) == (timedelta(0), timedelta(days=400, seconds=-60))
+
+
+@pytest.mark.parametrize(
+    ("gap", "steady"), [(timedelta(hours=25), True), (timedelta(days=2), False), (-timedelta(hours=2), False)]
+)
+def test_from_another_machine_a_gap_of_more_than_a_day_may_be_a_jump(
+    store: Store, clock: ManualClock, gap: timedelta, *, steady: bool
+) -> None:
+    clock.advance(timedelta(hours=3))
+    store.watch_clock("one", 5.0)
+    clock.advance(gap)
+    assert (store.watch_clock("two", 900.0).jump is None) is steady
 
 
 # --- settings -----------------------------------------------------------------------------------

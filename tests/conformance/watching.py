@@ -11,7 +11,7 @@ import pytest
 
 from tests.waiting import PATIENCE
 from windlass import connect
-from windlass.store.protocol import Store
+from windlass.store.store import Store
 
 
 class Watched:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import time
@@ -14,7 +15,8 @@ from pathlib import Path
 
 from windlass import Context, Queue, Retry
 
-queue = Queue()
+# A test that only makes drafts with these functions opens no file.
+queue = Queue(os.environ.get("WINDLASS_DATABASE_URL", "sqlite:///:memory:"))
 AT_ONCE = Retry(kind="fixed", base=0, jitter=0)
 
 
@@ -41,6 +43,17 @@ async def work_async(ctx: Context, seconds: float) -> str:
     await asyncio.sleep(seconds)
     note(ctx, "end")
     return f"attempt {ctx.attempt}"
+
+
+@queue.job(max_attempts=3, retry=AT_ONCE, timeout="3s")
+def bomb() -> None:
+    """Holds the GIL for as long as nobody kills its process."""
+    re.match(r"(a+)+$", "a" * 50 + "b")
+
+
+@queue.job(max_attempts=3, retry=AT_ONCE, timeout="3s")
+async def bomb_async() -> None:
+    re.match(r"(a+)+$", "a" * 50 + "b")
 
 
 @queue.job(max_attempts=5, retry=AT_ONCE)

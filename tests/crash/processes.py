@@ -12,7 +12,7 @@ from typing import NamedTuple, Self, TypeVar
 from tests.waiting import PATIENCE, until
 from windlass import connect
 from windlass.job import NewJob
-from windlass.store.protocol import Store
+from windlass.store.store import Store
 
 T = TypeVar("T")
 ROOT = Path(__file__).parent.parent.parent

@@ -6,12 +6,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from tests.crash.processes import Site
 from tests.waiting import PATIENCE, until
+from windlass import Queue
 from windlass.job import JobState
 from windlass.store.protocol import Filter
 
@@ -42,10 +44,23 @@ def split(payload: dict) -> dict:
     return {"first": first, "last": last}
 """
 
+WIDER = """
+from windlass import Queue
+
+queue = Queue()
+
+@queue.job
+def greet(name: str, loud: bool = False) -> str:
+    return f"wide:{loud}"
+"""
+
 PRODUCE = """
 import sys
 from shop import greet
 words = sys.argv[2:]
+if "1" in words:
+    # The parameter that only the wider release has.
+    words[1] = True
 for _ in range(int(sys.argv[1])):
     greet.enqueue(*words)
 """
@@ -57,7 +72,7 @@ class Releases:
     def __init__(self, site: Site, folder: Path) -> None:
         self.site = site
         self._processes: list[subprocess.Popen[bytes]] = []
-        for name, text in (("old", OLD), ("new", NEW)):
+        for name, text in (("old", OLD), ("new", NEW), ("wide", WIDER)):
             (folder / name).mkdir()
             (folder / name / "shop.py").write_text(text)
             (folder / name / "produce.py").write_text(PRODUCE)
@@ -77,7 +92,7 @@ class Releases:
         return process
 
     def produce(self, release: str, count: int) -> subprocess.Popen[bytes]:
-        words = ("Ada", "Lovelace") if release == "new" else ("Ada Lovelace",)
+        words = {"new": ("Ada", "Lovelace"), "wide": ("Ada", "1")}.get(release, ("Ada Lovelace",))
         return self.start(release, "produce.py", str(count), *words)
 
     def results(self) -> dict[str, int]:
@@ -137,6 +152,32 @@ def test_a_roll_forward_and_back_kills_no_job(releases: Releases) -> None:
     releases.worker("new")
     until(lambda: sum(_done(releases).values()) == 360, "and the rest")
     assert releases.results().keys() <= {"old:1", "new:1", "new:2"}
+
+
+def test_a_new_parameter_costs_no_job(releases: Releases) -> None:
+    old = releases.worker("old")
+    assert releases.produce("wide", 30).wait(PATIENCE) == 0
+    assert releases.produce("old", 30).wait(PATIENCE) == 0
+    until(lambda: _done(releases).get("old:1", 0) == 30, "what the old release can read ran")
+    until(lambda: _left(releases) == 30, "the rest waits for the other release")
+
+    # A worker that is killed in the middle leaves nothing behind.
+    releases.worker("wide").kill()
+    assert releases.produce("wide", 30).wait(PATIENCE) == 0
+    releases.worker("wide")
+    until(lambda: _done(releases).get("wide:True", 0) == 60, "the new release ran them")
+
+    # Rolled back: the old process starts again, and by-name producers may still send what the new one knows.
+    old.kill()
+    releases.worker("old")
+    with Queue(releases.site.url) as queue:
+        queue.enqueue("greet", {"name": "Ada", "loud": True})
+    until(lambda: _done(releases).get("wide:True", 0) == 61, "by name, too")
+    assert releases.results().keys() <= {"old:1", "wide:True", "wide:False"}
+
+
+def _left(releases: Releases) -> int:
+    return sum(each.count for each in releases.site.store.sight(timedelta(minutes=1)).unread)
 
 
 def _done(releases: Releases) -> dict[str, int]:

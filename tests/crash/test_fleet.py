@@ -223,6 +223,64 @@ def test_a_worker_whose_threads_do_not_end_is_started_anew(site: Site, count: st
     assert {job.error and job.error.reason for job in hung} == {Reason.TIMEOUT}
 
 
+def test_one_interrupt_during_a_reload_is_a_normal_stop(site: Site, tmp_path: Path) -> None:
+    folder = tmp_path / "app"
+    folder.mkdir()
+    shutil.copy(ROOT / "tests" / "crash" / "app.py", folder / "watched.py")
+    supervisor = site.start("watched:queue", "--watch", folder=folder)
+    [job_id] = site.enqueue(hold.draft(site.gate))
+    until(lambda: site.starts(job_id), "the job runs")
+    watched = folder / "watched.py"
+    watched.write_text(watched.read_text() + "\n# changed\n")
+    until(lambda: "worker.draining" in site.said(), "the worker drains, to be reloaded")
+    supervisor.send_signal(signal.SIGINT)
+    site.let_go()
+    assert supervisor.wait(PATIENCE) == 0
+    assert _state(site, job_id) is JobState.COMPLETED
+    assert len(site.starts(job_id)) == 1
+
+
+@pytest.mark.parametrize("count", ["1", "2"])
+def test_a_successor_works_while_the_old_worker_finishes_its_long_job(site: Site, count: str) -> None:
+    process = site.start("tests.crash.app:queue", "--concurrency", "5", "--count", count, joining=int(count))
+    long = site.enqueue(*(hold.draft(site.gate) for _ in range(int(count))))
+    until(lambda: all(site.starts(each) for each in long), "the long jobs run")
+    # Whoever has which: at least one worker gets more than it puts up with.
+    site.enqueue(*(hang.draft() for _ in range(4 * int(count))))
+    until(lambda: "worker.succeeded" in site.said(), "a successor takes over")
+    [job_id] = site.enqueue(work.draft(0))
+    until(lambda: _state(site, job_id) is JobState.COMPLETED, "a successor works")
+    assert {_state(site, each) for each in long} == {JobState.PROCESSING}
+    site.let_go()
+    until(lambda: {_state(site, each) for each in long} == {JobState.COMPLETED}, "the long jobs finish")
+    assert {len(site.starts(each)) for each in long} == {1}
+    until(lambda: len(_working(site)) == int(count), "the old ones leave")
+    [job_id] = site.enqueue(work.draft(0))
+    until(lambda: _state(site, job_id) is JobState.COMPLETED, "the successors go on")
+    process.terminate()
+    assert process.wait(PATIENCE) == 0
+    assert _working(site) == []
+
+
+def test_a_signal_during_the_handover_ends_both_and_keeps_every_attempt(site: Site) -> None:
+    process = site.start("tests.crash.app:queue", "--concurrency", "5")
+    [long] = site.enqueue(hold.draft(site.gate))
+    until(lambda: site.starts(long), "the long job runs")
+    site.enqueue(*(hang.draft() for _ in range(4)))
+    until(lambda: "worker.succeeded" in site.said(), "a successor takes over")
+    [other] = site.enqueue(hold.draft(site.gate))
+    until(lambda: site.starts(other), "the successor has a job as well")
+    process.terminate()
+    site.let_go()
+    assert process.wait(PATIENCE) == 0
+    assert {_state(site, each) for each in (long, other)} == {JobState.COMPLETED}
+    assert _working(site) == []
+
+
+def _working(site: Site) -> list[str]:
+    return [worker.id for worker in site.store.workers() if worker.state in ("running", "draining")]
+
+
 def _state(site: Site, job_id: str) -> JobState | None:
     job = site.store.get(job_id)
     return None if job is None else job.state

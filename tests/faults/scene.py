@@ -11,12 +11,13 @@ from windlass import connect
 from windlass.clock import uuid7
 from windlass.job import Job, JobState, NewJob
 from windlass.queue import Queue
-from windlass.store.protocol import Filter, Store
+from windlass.store.protocol import Filter
+from windlass.store.store import Store
 
 T = TypeVar("T")
 UNFINISHED = (JobState.PENDING, JobState.PROCESSING)
 
-# Words by which the proxy knows a statement: each stands in one file of store/sql only.
+# Words by which the proxy knows a statement: each stands in one SQL section only.
 CLAIM = "Take due jobs of the highest priority"
 SETTLE = "Jobs end: their records move to the archive"
 ENQUEUE = "Accept jobs that are new"

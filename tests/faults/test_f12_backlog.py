@@ -55,4 +55,5 @@ def test_a_tenant_with_few_jobs_does_not_wait_for_one_with_many(url: str) -> Non
             for job in few:
                 job.wait(PATIENCE)
         assert ran.count("b") == 10
-        assert len(ran) - ran[::-1].index("b") < BACKLOG / 20
+        # A thread that the system lets wait has its job overtaken by those of a claim or two.
+        assert len(ran) - ran[::-1].index("b") <= 3 * MOST_AHEAD < BACKLOG / 5

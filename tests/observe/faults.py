@@ -6,13 +6,17 @@ product's own parts, as a worker would call them. Those that take processes are 
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from datetime import timedelta
 from typing import cast
 
-from tests.observe.scene import DEAD, MAIL, Stage, failed
+from tests.observe.scene import DEAD, MAIL, REPORT, Stage, failed, unread
+from windlass import Queue
+from windlass.cli.fleet import HandBack
 from windlass.job import JobState, Reason
 from windlass.observe import names
+from windlass.ops.keys import KeyWish
 from windlass.payload import Ring
 from windlass.registry import Options, make_handler
 from windlass.server.observing import note_enqueue
@@ -20,6 +24,9 @@ from windlass.store.flow import BreakerState
 from windlass.store.protocol import Filter
 from windlass.upkeep.pruner import Pruner
 from windlass.worker.coroutines import Coroutines
+from windlass.worker.health import Health
+from windlass.worker.oom import OomWatch
+from windlass.worker.supervisor import Death
 from windlass.worker.verifier import Verifier
 
 Step = Callable[[Stage], object]
@@ -54,6 +61,12 @@ def _silence(stage: Stage) -> None:
     stage.clock.advance(20)
 
 
+def _one_dies(stage: Stage) -> None:
+    """A worker is killed while the queue is empty."""
+    stage.worker("worker-2")
+    stage.reap("worker-2")
+
+
 def _three_die(stage: Stage) -> None:
     for name in ("a", "b", "c"):
         stage.worker(name)
@@ -65,6 +78,15 @@ def _poison(stage: Stage) -> None:
     stage.worker("victim")
     stage.claim(4, worker="victim")
     stage.reap("victim")
+
+
+def _replayed_in_vain(stage: Stage) -> None:
+    stage.enqueue(1)
+    stage.work(1, outcome=DEAD)
+    for _ in range(3):
+        [job] = stage.store.find(Filter(states=(JobState.DEAD,))).jobs
+        stage.store.replay(job.id)
+        stage.work(1, outcome=DEAD)
 
 
 def _away(stage: Stage) -> None:
@@ -170,6 +192,49 @@ def _discard_all(stage: Stage) -> None:
         stage.store.discard(job.id)
 
 
+def _deep_in_all(stage: Stage) -> None:
+    """No type alone has too many."""
+    stage.enqueue(5_001)
+    stage.enqueue(5_000, type=REPORT)
+
+
+def _oscillate(stage: Stage) -> None:
+    """Every job is claimed and lost again, as with leases that are too short."""
+    stage.enqueue(200)
+    stage.look()
+    for number in range(4):
+        stage.worker(f"frozen-{number}")
+        stage.claim(200, worker=f"frozen-{number}")
+        stage.minutes(1)
+        stage.reap(f"frozen-{number}")
+        stage.minutes(1)
+
+
+def _service_floods(stage: Stage) -> None:
+    """As the server counts what comes with a service's key."""
+    stage.ops.create_key(KeyWish(name="shop", roles=("producer",)))
+    stage.minutes(1)
+    stage.ledger.count(names.of_service("shop", names.ENQUEUED), 1_001)
+
+
+def _worker_killed_for_memory(stage: Stage) -> None:
+    """A supervisor sees one of its workers killed, and the kernel counts that it was for memory."""
+    counts = iter((7, 8))
+    queue = Queue(stage.url, clock=stage.clock)
+    oom = OomWatch(lambda: next(counts))
+    try:
+        HandBack(queue, oom).after(Death(pid=2**22 + 1, place=1, code=-signal.SIGKILL))
+    finally:
+        queue.close()
+
+
+def _probe(*, ok: bool) -> Step:
+    def probed(stage: Stage) -> None:
+        stage.probed = Health(ok=ok, worker="worker-1", why="" if ok else "the store does not answer")
+
+    return probed
+
+
 # What makes each alert fire, and what mends it.
 FAULTS: dict[str, tuple[Step, Step]] = {
     "WindlassStoreAway": (_away, lambda stage: stage.find_again()),
@@ -179,20 +244,30 @@ FAULTS: dict[str, tuple[Step, Step]] = {
         lambda stage: stage.worker("worker-2", ("orphaned",)),
     ),
     "WindlassWorkerSilent": (_silence, lambda stage: stage.reap("worker-2")),
+    "WindlassWorkerUnhealthy": (_probe(ok=False), _probe(ok=True)),
+    "WindlassWorkerMissing": (_one_dies, lambda stage: stage.worker("worker-3")),
     "WindlassWorkersDie": (_three_die, _after(11)),
     "WindlassWorkerRestarts": (lambda stage: stage.ledger.count(names.RESTARTS, 4), _after(11)),
     "WindlassOutOfMemory": (
         _both(_enqueue(1), _work(1, outcome=failed(Reason.MEMORY_LIMIT))),
         _after(11),
     ),
+    "WindlassWorkerOutOfMemory": (_worker_killed_for_memory, _after(11)),
     "WindlassPoisonJobs": (_poison, _after(31)),
+    "WindlassUnreadable": (
+        _both(_enqueue(1), _work(1, outcome=unread())),
+        lambda stage: stage.worker("worker-2", reader="new"),
+    ),
     "WindlassDeadLetters": (
         _both(_enqueue(1), _work(1, outcome=DEAD)),
         _discard_all,
     ),
+    "WindlassReplaysFail": (_replayed_in_vain, _discard_all),
     "WindlassDeadLettersGrow": (_both(_enqueue(11), _work(11, outcome=DEAD)), _after(11)),
     "WindlassQueueDeep": (_enqueue(10_001), _work(2)),
-    "WindlassQueueGrows": (_enqueue(1_001), _after(11)),
+    "WindlassQueueDeepInAll": (_deep_in_all, _work(2)),
+    "WindlassQueueGrows": (_both(_after(11), _enqueue(1_001)), _work(1_001)),
+    "WindlassQueueOscillates": (_oscillate, _after(31)),
     "WindlassQueueOld": (_both(_enqueue(1), _after(11)), _work(1)),
     "WindlassHighPriorityWaits": (_enqueue(101, priority=9), _work(2)),
     "WindlassPriorityStarved": (_starve, _work(1)),
@@ -205,6 +280,7 @@ FAULTS: dict[str, tuple[Step, Step]] = {
     "WindlassReleaseFails": (_bad_release, _after(11)),
     "WindlassReleaseSlower": (_slow_release, _after(11)),
     "WindlassEnqueueErrors": (_enqueue_errors, _after(6)),
+    "WindlassServiceUnusual": (_service_floods, _after(11)),
     "WindlassEnqueueUnusual": (_enqueue(1_001), _after(11)),
     "WindlassBreakerOpen": (
         lambda stage: stage.store.set_breaker(MAIL, BreakerState.OPEN),
@@ -235,5 +311,7 @@ FAULTS: dict[str, tuple[Step, Step]] = {
     ),
 }
 
+# Seen at a worker's health address alone: the server and `windlass alerts` cannot know.
+PROBED = {"WindlassWorkerUnhealthy"}
 # Not made by what would cause it: no store of ours allows it, so only its counts can be written.
 COUNTED = {"WindlassMoreDoneThanCame"}

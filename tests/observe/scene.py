@@ -17,11 +17,14 @@ from windlass.job import Error, JobState, Lease, Reason, TypeInfo
 from windlass.observe.ledger import Ledger
 from windlass.observe.promql import Series
 from windlass.ops import Ops
-from windlass.outcome import Again, Dead, Done, Outcome, Policy
+from windlass.outcome import Again, Dead, Done, Left, Outcome, Policy
 from windlass.store.fleet import PoolInfo, Vitals, WorkerInfo
-from windlass.store.protocol import Filter, Settlement, Store, Want
+from windlass.store.protocol import Filter, Settlement, Want
+from windlass.store.store import Store
 from windlass.upkeep.reaper import Reaper
 from windlass.upkeep.watchman import Watchman
+from windlass.worker.exposing import expose
+from windlass.worker.health import Health
 
 Scrape = dict[str, list[tuple[Mapping[str, str], float]]]
 NOW = timedelta(0)
@@ -71,6 +74,16 @@ class Scrapes:
             for labels, value in self.instant(name)
         ]
 
+    def delta(self, name: str, seconds: float) -> Series:
+        now = self._scrapes[-1][0]
+        first = next(scrape for at, scrape in self._scrapes if at >= now - seconds)
+        before = {frozenset(labels.items()): value for labels, value in first.get(name, ())}
+        return [
+            (labels, value - before[frozenset(labels.items())])
+            for labels, value in self.instant(name)
+            if frozenset(labels.items()) in before
+        ]
+
 
 class Stage:
     """One store, one worker that does what it is told, and somebody who scrapes."""
@@ -87,6 +100,8 @@ class Stage:
         # Of workers of other releases.
         self._ledgers: dict[str, Ledger] = {}
         self.scrapes = Scrapes()
+        # What a worker says at its health address, if somebody scrapes it, too.
+        self.probed: Health | None = None
         self.worker("worker-1")
         # As a worker does when it starts: from then on every count is there, as 0.
         self.store.register([TypeInfo(name=name, schema={}) for name in TYPES])
@@ -102,8 +117,9 @@ class Stage:
         types: tuple[str, ...] = (*TYPES,),
         app: str = "",
         pools: Mapping[str, PoolInfo] = {},
+        reader: str = "old",
     ) -> WorkerInfo:
-        """Another worker that takes jobs of these types."""
+        """Another worker that takes jobs of these types; `reader` stands for what it can read."""
         info = WorkerInfo(
             id=name,
             host="here",
@@ -116,6 +132,7 @@ class Stage:
             types=types,
             slots=10,
             pools=pools or {"threads": PoolInfo(10)},
+            reader=reader,
         )
         self.store.join(info)
         return info
@@ -179,7 +196,7 @@ class Stage:
         self.scrape()
 
     def scrape(self) -> Scrape:
-        text = self.ops.scrape()
+        text = self.ops.scrape() + ("" if self.probed is None else expose([self.probed]))
         self.scrapes.add(self.clock.monotonic(), text)
         return parsed(text)
 
@@ -215,5 +232,10 @@ def failed(reason: Reason) -> Again:
     return Again(timedelta(hours=1), Error(reason, message="no"))
 
 
+def unread(ends_in: timedelta | None = None) -> Left:
+    """A worker of the old release cannot read the payload."""
+    return Left(ends_in, reader="old", field="payload.copy", problem="payload.copy is unknown")
+
+
 DEAD = Dead(BOOM)
-__all__ = ["DEAD", "MAIL", "REPORT", "Stage", "failed", "parsed", "staged"]
+__all__ = ["DEAD", "MAIL", "REPORT", "Stage", "failed", "parsed", "staged", "unread"]

@@ -34,6 +34,7 @@ class Tables:
             self.verdicts = ask("select * from windlass.verdicts")
             self.ticks = ask("select * from windlass.ticks")
             self.releases = ask("select * from windlass.releases")
+            self.unread = {row["seq"]: row for row in ask("select * from windlass.unread where aside = 1")}
         self.everything = [*self.jobs, *self.ended]
 
     # --- how things stand ---
@@ -44,14 +45,16 @@ class Tables:
             return "stuck" if job["lease_until"] < self._now else "processing"
         if job["state"] == "dead":
             return "dead"
-        if job["run_at"] > _FAR:
-            return "waiting"
         if job["run_at"] <= self._now:
             return "due"
+        if not job["due"] and self.unread.get(job["seq"], {}).get("run_at") == job["run_at"]:
+            return "unreadable"
+        if job["run_at"] > _FAR:
+            return "waiting"
         return "retrying" if job["attempts"] else "scheduled"
 
     def depths(self) -> Counter[tuple[str, ...]]:
-        waiting = ("due", "scheduled", "retrying", "waiting")
+        waiting = ("due", "scheduled", "retrying", "waiting", "unreadable")
         return Counter(
             (job["type"], str(job["priority"]), self.view(job))
             for job in self.jobs

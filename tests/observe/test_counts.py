@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.conformance.conftest import ENGINES
 from tests.conformance.scene import CANCELLED, DEAD, GIVEN_BACK, LATER, MAIL, REPORT, SNOOZED
-from tests.observe.scene import Scrape, Stage, failed
+from tests.observe.scene import Scrape, Stage, failed, unread
 from tests.observe.tables import Tables
 from windlass.clock import ManualClock
 from windlass.job import JobState, Reason
@@ -35,7 +35,10 @@ ENDS: dict[str, Outcome] = {
     "cancelled": CANCELLED,
     "snoozed": SNOOZED,
     "given back": GIVEN_BACK,
+    "left": unread(),
+    "left for a while": unread(timedelta(seconds=20)),
 }
+_UNCOUNTED = ("given back", "left", "left for a while")
 
 # --- histories ----------------------------------------------------------------------------------
 
@@ -93,7 +96,7 @@ class Story:
 
     def work(self, count: int, end: str, release: str) -> None:
         leases = self.stage.claim(count)
-        ran = None if end == "given back" else 1.5
+        ran = None if end in _UNCOUNTED else 1.5
         check_in = timedelta(seconds=20) if end == "done" else None
         self.stage.settle(leases, ENDS[end], ran, check_in=check_in, release=release)
         self.done.update((lease.job.type, end) for lease in leases)
@@ -184,8 +187,14 @@ def _attempts(tables: Tables, _: Story) -> Counter[tuple[str, ...]]:
     return taken
 
 
-def _done(end: str) -> Expected:
-    return lambda _, story: {(name,): count for (name, each), count in story.done.items() if each == end}
+def _done(*ends: str) -> Expected:
+    def count(_: Tables, story: Story) -> Counter[tuple[str, ...]]:
+        found: Counter[tuple[str, ...]] = Counter()
+        for (name, end), number in story.done.items():
+            found[name,] += number if end in ends else 0
+        return found
+
+    return count
 
 
 def _alive(tables: Tables) -> list[Any]:
@@ -210,6 +219,14 @@ def _newest(tables: Tables, _: Story) -> Values:
     return {(heard[-1][1],): 1} if heard else {}
 
 
+def _missing(tables: Tables) -> list[Any]:
+    """Here at most one dies, and every other serves the same types."""
+    dead = [each for each in tables.workers if each["state"] == "dead" and not each["drain"]]
+    assert len(dead) <= 1
+    others = [each for each in tables.workers if each not in dead]
+    return [each for each in dead if all(other["started_at"] < each["beat_at"] for other in others)]
+
+
 def _states(tables: Tables, _: Story) -> Values:
     living = [each for each in tables.workers if each["state"] in ("running", "draining")]
     alive = _alive(tables)
@@ -218,6 +235,7 @@ def _states(tables: Tables, _: Story) -> Values:
         ("draining",): sum(each["state"] == "draining" for each in alive),
         ("deaf",): sum(each["deaf"] for each in alive),
         ("silent",): len(living) - len(alive),
+        ("missing",): len(_missing(tables)),
     }
 
 
@@ -235,7 +253,7 @@ EXPECTED: dict[str, Expected] = {
     "windlass_jobs_discarded_total": lambda t, _: t.ends("discarded"),
     "windlass_jobs_replayed_total": lambda t, _: t.replays(),
     "windlass_jobs_snoozed_total": _done("snoozed"),
-    "windlass_jobs_released_total": _done("given back"),
+    "windlass_jobs_released_total": _done(*_UNCOUNTED),
     "windlass_jobs_reaped_total": lambda t, _: _by(
         (pair for pair in t.failures() if pair[1]["error"]["reason"] == "worker_lost"), _type
     ),
@@ -253,6 +271,14 @@ EXPECTED: dict[str, Expected] = {
     "windlass_job_failures_total": lambda t, _: _by(
         t.failures(), lambda job, attempt: (job["type"], attempt["error"]["reason"])
     ),
+    "windlass_job_errors_total": lambda t, _: _by(
+        t.failures(),
+        lambda job, attempt: (
+            job["type"],
+            (attempt["error"].get("class") or "").rpartition(".")[2] or attempt["error"]["reason"],
+        ),
+    ),
+    "windlass_release_duration_seconds_sum": lambda t, _: _ran(_released(t), _release),
     "windlass_release_attempts_total": lambda t, _: _by(_released(t), _release),
     "windlass_release_failures_total": lambda t, _: _by(
         (pair for pair in t.failures() if pair[1].get("app")), _release
@@ -267,11 +293,16 @@ EXPECTED: dict[str, Expected] = {
     "windlass_tenant_jobs": lambda t, _: t.of_tenant(NAMED),
     "windlass_tenant_oldest_due_age_seconds": lambda t, _: t.oldest_of_tenants(NAMED),
     "windlass_queue_depth": lambda t, _: t.depths(),
+    "windlass_queue_due": lambda t, _: t.of_type("due"),
     "windlass_oldest_due_age_seconds": lambda t, _: t.oldest("due", "run_at", "type", "priority"),
     "windlass_jobs_processing": lambda t, _: t.of_type("processing", "stuck"),
     "windlass_jobs_stuck": lambda t, _: t.of_type("stuck"),
+    "windlass_jobs_unreadable": lambda t, _: t.of_type("unreadable"),
     "windlass_dlq_depth": lambda t, _: t.of_type("dead"),
     "windlass_dlq_oldest_age_seconds": lambda t, _: t.oldest("dead", "finished_at", "type"),
+    "windlass_dlq_poison": lambda t, _: Counter(
+        (job["type"],) for job in t.jobs if t.view(job) == "dead" and job["replay_count"] >= 3
+    ),
     "windlass_workers": _states,
     "windlass_workers_by_version": lambda t, _: Counter((row["app"] or row["version"],) for row in _alive(t)),
     "windlass_release_newest": _newest,
@@ -297,7 +328,16 @@ ELSEWHERE = {
     "windlass_leases_renewed_total",
     "windlass_leases_lost_total",
     "windlass_worker_restarts_total",
+    "windlass_worker_place_restarts_total",
+    "windlass_worker_oom_kills_total",
+    "windlass_records_pruned_total",
+    "windlass_store_errors_total",
+    "windlass_claims_total",
+    "windlass_jobs_confirmed_total",
+    "windlass_queue_swings",
     "windlass_enqueue_seconds",
+    # By producers: tests/surface/test_queue_enqueue.py.
+    "windlass_enqueue_call_seconds",
     "windlass_settle_seconds",
     "windlass_claim_seconds",
     "windlass_claim_jobs",

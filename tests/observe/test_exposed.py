@@ -14,13 +14,20 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.observe.scene import DEAD, MAIL, REPORT, Stage, parsed, staged
-from windlass.errors import InvalidValue
+from tests.waiting import PATIENCE, until
+from windlass.errors import InvalidValue, StoreBusy, StoreUnavailable
+from windlass.job import Error, Reason
+from windlass.loop import Loop
 from windlass.observe import counted, names
 from windlass.observe.alerts import ALERTS, RUNBOOK
 from windlass.observe.expose import family, render
+from windlass.observe.gather import swings
 from windlass.observe.metrics import METRICS, OWN, SERVICES, TENANTS, Kind, Metric
 from windlass.ops.keys import KeyWish
+from windlass.outcome import Again
 from windlass.store.fleet import PoolInfo
+from windlass.store.keeping import Retention
+from windlass.upkeep.pruner import Pruner
 from windlass.worker.exposing import expose
 from windlass.worker.health import Health
 
@@ -254,6 +261,91 @@ def test_history_is_a_point_for_each_minute_and_type(tmp_path: Path) -> None:
         assert mail.points[-1].run_ms is None
         assert mail.points[-1].oldest_due_age == 180.0
         assert len(mail.points) == 181
+
+
+def test_classes_of_errors_are_bounded_whatever_a_handler_makes_up(tmp_path: Path) -> None:
+    with staged(tmp_path) as stage:
+        for number in range(30):
+            stage.enqueue(1)
+            error = Error(Reason.EXCEPTION, f"app.made.Up{number:02}", "no")
+            stage.work(1, Again(timedelta(hours=1), error))
+        stage.look()
+        found = parsed(stage.ops.scrape())["windlass_job_errors_total"]
+        assert len(found) <= 20
+        assert all(labels["type"] == MAIL for labels, _ in found)
+        kept = [name for job_type, name in stage.store.totals() if job_type == MAIL and "Up" in name]
+        assert len(kept) == 20
+        assert stage.store.totals()[MAIL, "error.other"] == 10
+
+
+def test_restarts_are_told_by_worker_and_forgotten_with_it(tmp_path: Path) -> None:
+    with staged(tmp_path) as stage:
+        stage.ledger.count(names.restarted("web-1/2"), 3)
+        stage.look()
+        name = "windlass_worker_place_restarts_total"
+        assert parsed(stage.ops.scrape())[name] == [({"worker": "web-1/2"}, 3.0)]
+        keep = Retention(ended=timedelta(days=7), dead=timedelta(days=7))
+        stage.store.prune(keep)
+        assert name in parsed(stage.ops.scrape())
+        stage.clock.advance(32 * 86_400)
+        stage.store.prune(keep)
+        assert name not in parsed(stage.ops.scrape())
+
+
+def test_what_retention_deletes_is_counted(tmp_path: Path) -> None:
+    with staged(tmp_path) as stage:
+        stage.enqueue(3)
+        stage.work(3)
+        stage.clock.advance(10 * 86_400)
+        pruner = Pruner(stage.store, ledger=stage.ledger)
+        while pruner.tick() is not None:
+            pass
+        stage.look()
+        assert parsed(stage.ops.scrape())["windlass_records_pruned_total"] == [({}, 3.0)]
+        stage.enqueue(2)
+        stage.work(2)
+        stage.clock.advance(2 * 86_400)
+        assert stage.ops.prune(ended=timedelta(days=1)) == 2
+        assert parsed(stage.ops.scrape())["windlass_records_pruned_total"] == [({}, 5.0)]
+
+
+def test_errors_of_the_store_are_counted_by_part_and_told_when_it_answers(tmp_path: Path) -> None:
+    errors: list[Exception] = [StoreUnavailable("gone"), StoreBusy("locked")]
+
+    def tick() -> None:
+        if errors:
+            raise errors.pop(0)
+
+    with staged(tmp_path) as stage:
+        loop = Loop("claimer", tick, every=timedelta(seconds=0.01), longest_pause=timedelta(seconds=0.01))
+        stage.ledger.follow_errors([loop])
+        loop.start()
+        try:
+            until(lambda: loop.failed == 2 and not errors)
+        finally:
+            loop.stop(PATIENCE)
+        stage.look()
+        assert parsed(stage.ops.scrape())["windlass_store_errors_total"] == [
+            ({"part": "claim", "error": "busy"}, 1.0),
+            ({"part": "claim", "error": "unavailable"}, 1.0),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("depths", "turns"),
+    [
+        ([], 0),
+        ([500] * 9, 0),
+        # Filled once and worked off.
+        ([0, 400, 800, 600, 300, 0, 0], 1),
+        ([0, 400, 0, 400, 0, 400], 4),
+        # Too little to speak of.
+        ([0, 90, 0, 90, 0], 0),
+        ([1_000, 1_100, 1_000, 1_100, 1_000], 0),
+    ],
+)
+def test_a_depth_turns_when_it_has_changed_by_much(depths: list[int], turns: int) -> None:
+    assert swings(depths) == turns
 
 
 # --- files --------------------------------------------------------------------------------------

@@ -19,6 +19,9 @@ class Fixed:
     def increase(self, name: str, seconds: float) -> Series:
         return [(labels, value * seconds / 60) for labels, value in self.instant(name)]
 
+    def delta(self, name: str, seconds: float) -> Series:
+        return [(labels, -value * seconds / 60) for labels, value in self.instant(name)]
+
 
 SOURCE = Fixed(
     depth=[

@@ -15,9 +15,9 @@ from tests.conformance.conftest import NEW
 from tests.servers import postgres
 from tests.waiting import PATIENCE
 from windlass import FatalError, Queue
+from windlass.config import ServerConfig
 from windlass.ops import Ops
 from windlass.ops.keys import KeyWish
-from windlass.server.parts import ServerConfig
 from windlass.server.run import Server
 
 
@@ -74,7 +74,8 @@ class House:
 @contextlib.contextmanager
 def serving(queue: Queue, **options: Any) -> Iterator[House]:
     """A server for as long as a block lasts."""
-    server = Server(queue, ServerConfig(**{"port": 0, **options}))
+    # However long the store takes on a busy machine, it is not called away.
+    server = Server(queue, ServerConfig(**{"port": 0, "patience": 60.0, **options}))
     address: list[str] = []
     up = threading.Event()
 
@@ -124,3 +125,14 @@ def house(store_url: str) -> Iterator[House]:
 def api(house: House) -> httpx2.Client:
     """Somebody on the same machine."""
     return house.caller()
+
+
+@pytest.fixture
+def locked(store_url: str) -> Iterator[House]:
+    """A server with a key, so that everybody needs one."""
+    with shop(store_url) as queue, serving(queue) as house:
+        house.key("root", "admin")
+        # The server learns of its first key within seconds; who knows it tells it at once.
+        root = house.caller(house.key("root", "admin"))
+        assert root.get("/keys").status_code == 200
+        yield house

@@ -17,4 +17,6 @@ def words(url: str, key: str, examples: int) -> list[str]:
     line += ["--max-examples", str(examples), "--checks", "all", "--exclude-checks", ",".join(_LEFT_OUT)]
     # A stream has no end that could be waited for.
     line += ["--continue-on-failure", "--exclude-path", "/api/v1/stream"]
+    # It cannot write many documents, one a line.
+    line += ["--exclude-path", "/api/v1/jobs/bulk"]
     return [*line, "--suppress-health-check", "all", "--generation-database", "none"]

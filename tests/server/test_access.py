@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
 from datetime import datetime, timedelta
 from typing import Any, cast
 
@@ -10,18 +10,21 @@ import httpx2
 import pytest
 
 from tests.server.conftest import House, serving, shop
-from windlass.errors import Refused
+from windlass.clock import uuid7
+from windlass.config import ServerConfig
+from windlass.errors import InvalidValue, Refused
+from windlass.job import NewJob
 from windlass.ops import Ops
 from windlass.ops.keys import KeyWish, Role
 from windlass.registry import shell_handler
 from windlass.server.identity import Identity, Need
 from windlass.server.keyring import Keyring
-from windlass.server.parts import ServerConfig
 from windlass.server.problems import Problem
 from windlass.server.rates import Rates
 from windlass.server.run import Server
 from windlass.server.table import ROUTES
-from windlass.store.protocol import Store
+from windlass.store.protocol import Filter
+from windlass.store.store import Store
 
 ROLES = {
     "producer": {Need.PRODUCE, Need.LOOK, Need.ACT},
@@ -30,17 +33,6 @@ ROLES = {
     "operator": {Need.SEE, Need.LOOK, Need.ACT, Need.OPERATE},
     "admin": set(Need),
 }
-
-
-@pytest.fixture
-def locked(store_url: str) -> Iterator[House]:
-    """A server with a key, so that everybody needs one."""
-    with shop(store_url) as queue, serving(queue) as house:
-        house.key("root", "admin")
-        # The server learns of its first key within seconds; who knows it tells it at once.
-        root = house.caller(house.key("root", "admin"))
-        assert root.get("/keys").status_code == 200
-        yield house
 
 
 def ask(api: httpx2.Client, method: str, path: str) -> httpx2.Response:
@@ -143,9 +135,10 @@ def test_a_service_neither_takes_nor_waits_for_jobs_of_others(locked: House) -> 
     job = {"type": "add", "payload": {"a": 1}, "unique": "sync:1"}
     first = billing.post("/jobs", json=job).json()["id"]
     assert billing.post("/jobs", json=job).json()["id"] == first
-    for policy in ("skip", "replace", "error"):
-        taken = mail.post("/jobs", json=job | {"payload": {"a": 2}, "on_unique": policy})
-        assert taken.status_code == 409
+    own = mail.post("/jobs", json=job | {"payload": {"a": 2}}).json()["id"]
+    for policy in ("skip", "replace"):
+        again = mail.post("/jobs", json=job | {"payload": {"a": 3}, "on_unique": policy})
+        assert (again.status_code, again.json()["id"]) == (200, own)
     assert bytes(locked.queue.get(first).payload) == b'{"a":1}'
     after = {"type": "add", "payload": {"a": 1}, "depends_on": [first]}
     assert [api.post("/jobs", json=after).status_code for api in (billing, mail)] == [201, 404]
@@ -185,6 +178,73 @@ def test_a_key_enqueues_no_faster_than_its_rate_and_others_do_not_notice(locked:
     assert {each.status_code for each in answers} == {201, 429}
     assert all(int(each.headers["retry-after"]) >= 1 for each in refused)
     assert {fast.post("/jobs", json=job).status_code for _ in range(20)} == {201}
+
+
+def test_a_key_that_sends_too_fast_is_still_answered_what_it_has_sent_before(locked: House) -> None:
+    key = locked.key("slow", "producer", rate=0.01)
+    slow = locked.caller(key)
+    job = {"type": "add", "payload": {"a": 1}}
+    own = uuid7()
+    keyed, named = job | {"key": "k"}, job | {"id": own}
+    [first] = slow.post("/jobs/batch", json={"jobs": [keyed]}).json()["jobs"]
+    locked.queue.store.enqueue([NewJob(id=own, type="add", payload=b'{"a":1}', caller="slow")])
+    again = slow.post("/jobs", json=keyed)
+    assert (again.status_code, again.json()["id"]) == (200, first["id"])
+    by_header = slow.post("/jobs", json=job, headers={"Idempotency-Key": "k"})
+    assert (by_header.status_code, by_header.json()["id"]) == (200, first["id"])
+    by_id = slow.post("/jobs", json=named)
+    assert (by_id.status_code, by_id.json()["id"]) == (200, own)
+    both = slow.post("/jobs/batch", json={"jobs": [keyed, named]})
+    assert (both.status_code, [each["created"] for each in both.json()["jobs"]]) == (200, [False, False])
+    lines = "\n".join(json.dumps(each) for each in (keyed, named))
+    bulk = slow.post("/jobs/bulk", content=lines, headers={"Content-Type": "application/x-ndjson"})
+    assert (bulk.status_code, [each["id"] for each in bulk.json()["jobs"]]) == (
+        200,
+        [first["id"], own],
+    )
+    # What is new, or other work under the same key, is not.
+    assert slow.post("/jobs", json=job).status_code == 429
+    assert slow.post("/jobs", json=job | {"key": "new"}).status_code == 429
+    assert slow.post("/jobs/batch", json={"jobs": [keyed, job | {"key": "new"}]}).status_code == 429
+    assert slow.post("/jobs", json=keyed | {"payload": {"a": 2}}).status_code == 409
+    assert locked.queue.store.count(Filter(), limit=10) == 2
+
+
+def test_every_route_that_names_a_job_takes_its_tenant(locked: House) -> None:
+    api = locked.caller(locked.key("root", "admin"))
+    for tenant in ("acme", "globex"):
+        job = {"type": "add", "payload": {"a": 1}, "key": "order", "tenant": tenant, "delay": 60}
+        assert api.post("/jobs", json=job).status_code == 201
+    named = [route for route in ROUTES if route.path.startswith("/api/v1/jobs/{id}")]
+    assert len(named) >= 9
+    for route in named:
+        path = route.path.removeprefix("/api/v1").replace("{id}", "order")
+        body = None if route.method == "GET" else {"priority": 3} if route.method == "PATCH" else {}
+        unclear = api.request(route.method, path, json=body)
+        assert (unclear.status_code, unclear.json()["type"]) == (409, "urn:windlass:problem:ambiguous-key")
+        clear = api.request(route.method, path, json=body, params={"tenant": "acme"})
+        # Whatever the verb says to the job's state, it has found that job.
+        assert clear.status_code == 200 or clear.json()["job"]
+
+
+def test_a_key_that_is_the_id_of_another_tenants_job_is_found(locked: House) -> None:
+    acme, globex = (locked.caller(locked.key("shop", "producer", tenant=name)) for name in ("acme", "globex"))
+    job = {"type": "add", "payload": {"a": 1}}
+    theirs = acme.post("/jobs", json=job).json()["id"]
+    ours = globex.post("/jobs", json=job | {"key": theirs}).json()["id"]
+    assert globex.get(f"/jobs/{theirs}").json()["id"] == ours
+    assert acme.get(f"/jobs/{theirs}").json()["id"] == theirs
+    assert globex.post(f"/jobs/{theirs}/cancel").json()["id"] == ours
+    assert globex.post("/jobs", json=job | {"depends_on": [theirs], "on_dead": "run"}).status_code == 201
+
+
+def test_a_tenant_does_not_wait_for_a_key_of_another_one(locked: House) -> None:
+    api = locked.caller(locked.key("shop", "producer"))
+    job = {"type": "add", "payload": {"a": 1}}
+    assert api.post("/jobs", json=job | {"key": "order", "tenant": "acme"}).status_code == 201
+    refused = api.post("/jobs", json=job | {"depends_on": ["order"], "tenant": "globex"})
+    assert (refused.status_code, refused.json()["detail"]) == (404, "no job has the id or key 'order'")
+    assert api.post("/jobs", json=job | {"depends_on": ["order"], "tenant": "acme"}).status_code == 201
 
 
 def test_keys_end_and_overlap(locked: House) -> None:
@@ -271,7 +331,8 @@ def test_what_holds_jobs_back_stands_in_the_audit_log(locked: House) -> None:
 
 
 def test_what_is_done_to_schedules_stands_in_the_audit_log(locked: House) -> None:
-    ann = locked.caller(locked.key("ann", "operator"))
+    key = locked.key("ann", "operator")
+    ann = locked.caller(key)
     tick = {"name": "tick", "type": "add", "payload": {"a": 1}, "every": "1h", "why": "as agreed"}
     ann.post("/schedules", json=tick)
     ann.post("/schedules/tick/pause")
@@ -280,7 +341,8 @@ def test_what_is_done_to_schedules_stands_in_the_audit_log(locked: House) -> Non
     ann.delete("/schedules/tick", params={"why": "no more"})
     told = ann.get("/audit", params={"target": "tick"}).json()["entries"][::-1]
     assert [(each["who"], each["kind"], each["verb"]) for each in told] == [
-        ("ann", "schedule", verb) for verb in ("add", "pause", "resume", "run", "remove")
+        (f"ann (key {key.split('_')[1]})", "schedule", verb)
+        for verb in ("add", "pause", "resume", "run", "remove")
     ]
     added, paused, _, ran, removed = told
     assert (added["before"], added["after"]["every"], added["why"]) == (None, "3600s", "as agreed")
@@ -309,7 +371,7 @@ def test_an_address_that_others_reach_needs_keys_or_an_explicit_word(store_url: 
         with pytest.raises(Refused, match=r"windlass keys create NAME --role admin.*--insecure"):
             Server(queue, ServerConfig(host="0.0.0.0", port=0)).run()  # noqa: S104 - that is what is tested
         with serving(queue, host="0.0.0.0", insecure=True) as open_house:  # noqa: S104
-            assert open_house.caller(Host="queue.example").get("/jobs").status_code == 200
+            assert open_house.caller(Host="10.1.2.3:8080").get("/jobs").status_code == 200
 
 
 def test_shell_commands_need_the_server_and_the_key_to_allow_them(store_url: str) -> None:
@@ -337,6 +399,23 @@ def test_any_address_of_the_loopback_may_be_served_and_named(store_url: str) -> 
         assert house.caller(Host="127.0.0.3:80").get("/jobs").status_code == 200
         for host in ("128.0.0.1", "[::2]", "127.0.0.1.example", "[127.0.0.1"):
             assert house.caller(Host=host).get("/jobs").status_code == 421, host
+
+
+@pytest.mark.parametrize(
+    ("roles", "bounds", "field"),
+    [
+        (("operator",), {"types": ("add",)}, "types"),
+        (("producer", "admin"), {"types": ("add",)}, "types"),
+        (("viewer",), {"types": ("add",)}, "types"),
+        (("worker",), {"tenant": "acme"}, "tenant"),
+    ],
+)
+def test_a_bound_that_would_hold_nobody_back_is_refused(
+    house: House, roles: tuple[str, ...], bounds: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(InvalidValue) as refused:
+        house.ops.create_key(KeyWish(name="a", roles=roles, **bounds))
+    assert refused.value.field == field
 
 
 def test_keys_end_by_the_clock_of_the_store(store_url: str) -> None:

@@ -48,7 +48,7 @@ def test_jobs_are_enqueued_found_awaited_and_cancelled(house: House, client: Cli
     job = client.enqueue("add", {"a": 1, "b": 2}, key="sum", priority=7, tenant="acme")
     assert client.get("sum").id == job.id
     assert (bytes(client.get(job.id).payload), job.state) == (b'{"a":1,"b":2}', JobState.PENDING)
-    assert client.enqueue("add", {"a": 1, "b": 2}, key="sum").created is False
+    assert client.enqueue("add", {"a": 1, "b": 2}, key="sum", tenant="acme").created is False
     with pytest.raises(WaitTimeout):
         client.wait(job.id, 0.1)
     with pytest.raises(WaitTimeout):
@@ -166,10 +166,13 @@ class _Proxy(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self._pass_on("POST")
 
+    def do_PATCH(self) -> None:
+        self._pass_on("PATCH")
+
     def _pass_on(self, method: str) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        mishap = self.server.mishaps.pop(0) if method == "POST" and self.server.mishaps else ""
-        self.server.seen += method == "POST"
+        mishap = self.server.mishaps.pop(0) if method != "GET" and self.server.mishaps else ""
+        self.server.seen += method != "GET"
         if mishap == "away":
             self._answer(503, b'{"status":503,"detail":"away"}', {"Retry-After": "0"})
             return
@@ -220,14 +223,15 @@ def test_a_lost_answer_a_refusal_and_a_broken_connection_cost_time_and_nothing_e
 
 def test_what_an_operator_asks_for_is_done_once_though_every_first_answer_is_lost(house: House) -> None:
     jobs = [house.queue.enqueue("add", {"a": number}).id for number in range(4)]
-    with flaky(house, *["lost", ""] * 6) as (server, url), Client(url) as client:
+    with flaky(house, *["lost", ""] * 7) as (server, url), Client(url) as client:
         ops = RemoteOps(client.store)
         assert ops.bury(jobs[0], why="later").state is JobState.DEAD
         assert ops.replay(jobs[0]).state is JobState.PENDING
+        assert ops.edit(jobs[0], payload={"a": 9}).state is JobState.PENDING
         assert ops.bury(jobs[1]).state is JobState.DEAD
         assert ops.discard(jobs[1]).state is JobState.DISCARDED
         assert client.cancel(jobs[2]).state is JobState.CANCELLED
-        assert (server.seen, server.mishaps) == (10, ["lost", ""])
+        assert (server.seen, server.mishaps) == (12, ["lost", ""])
         # The verbs for many jobs send one request for each.
         done = ops.bulk(Verb.BURY, Filter(ids=(jobs[3],), states=(JobState.PENDING,)))
         assert (done.done, done.refused) == (1, 0)
@@ -235,7 +239,7 @@ def test_what_an_operator_asks_for_is_done_once_though_every_first_answer_is_los
         with pytest.raises(WrongState):
             client.cancel(jobs[2])
     told = [[change.verb for change in house.queue.get(job).changes] for job in jobs]
-    assert told == [["bury", "replay"], ["bury", "discard"], ["cancel"], ["bury"]]
+    assert told == [["bury", "replay", "edit"], ["bury", "discard"], ["cancel"], ["bury"]]
     assert house.queue.get(jobs[0]).replay_count == 1
 
 

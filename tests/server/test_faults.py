@@ -14,6 +14,7 @@ import httpx2
 
 from tests.conformance.contenders import at_once
 from tests.server.conftest import House, serving, shop
+from tests.server.messages import one_message
 from tests.waiting import PATIENCE
 from windlass import Client, JobState
 from windlass.store.protocol import Filter
@@ -102,7 +103,7 @@ def test_f15_no_more_is_read_than_a_job_can_be(house: House) -> None:
             line.sendall(f"{head}{size}\r\n\r\n".encode())
             if size.startswith("Transfer"):
                 line.sendall(b"24000\r\n" + b" " * 0x24000 + b"\r\n")
-            assert line.recv(100).startswith(b"HTTP/1.1 413 ")
+            assert one_message(line).startswith(b"HTTP/1.1 413 ")
 
 
 # --- F-22: the answer is lost -------------------------------------------------------------------
@@ -134,9 +135,9 @@ class Deaf:
             caller,
             socket.create_connection(self._target, timeout=PATIENCE) as server,
         ):
-            while request := _whole(caller):
+            while request := one_message(caller):
                 server.sendall(request)
-                answer = _whole(server)
+                answer = one_message(server)
                 if b"POST /api/v1/jobs" in request and self.lost < self._losing:
                     self.lost += 1
                     return
@@ -147,23 +148,6 @@ class Deaf:
         with contextlib.suppress(OSError):
             self._door.shutdown(socket.SHUT_RDWR)
         self._door.close()
-
-
-def _whole(line: socket.socket) -> bytes:
-    """One message with a length, or nothing when the other side has closed."""
-    data = b""
-    while b"\r\n\r\n" not in data:
-        chunk = line.recv(65_536)
-        if not chunk:
-            return b""
-        data += chunk
-    head, _, body = data.partition(b"\r\n\r\n")
-    lines = head.lower().split(b"\r\n")
-    length = int(next((each[15:] for each in lines if each.startswith(b"content-length:")), b"0"))
-    while len(body) < length:
-        more = line.recv(65_536)
-        data, body = data + more, body + more
-    return data
 
 
 def test_f22_a_client_whose_answer_was_lost_is_given_the_same_job(house: House) -> None:

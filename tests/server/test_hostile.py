@@ -20,8 +20,10 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from tests.conformance.conftest import NEW
 from tests.server.conftest import House, serving, shop, visitor
+from tests.server.messages import everything, one_message
 from tests.waiting import PATIENCE, until
-from windlass.server import app, call, run, wire
+from windlass.server import call, crowd, run, wire
+from windlass.server.problems import Problem
 
 
 @pytest.fixture(scope="module")
@@ -40,20 +42,11 @@ def connect(house: House) -> socket.socket:
     return socket.create_connection((parts.hostname or "", parts.port or 0), timeout=PATIENCE)
 
 
-def said(line: socket.socket) -> bytes:
-    """Everything that comes until the server closes."""
-    found = b""
-    with contextlib.suppress(ConnectionResetError):
-        while chunk := line.recv(65_536):
-            found += chunk
-    return found
-
-
 def speak(house: House, text: bytes) -> bytes:
     with connect(house) as line:
         line.sendall(text)
         line.shutdown(socket.SHUT_WR)
-        return said(line)
+        return everything(line)
 
 
 UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
@@ -70,7 +63,7 @@ def test_a_body_that_comes_with_an_upgrade_is_refused_and_never_taken_for_a_requ
     with connect(house) as line:
         line.sendall(post + UPGRADE + size.replace(b"%d", b"%d" % len(body)) + b"\r\n\r\n")
         line.sendall(body)
-        answer = said(line)
+        answer = everything(line)
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert b"send a body without Upgrade" in answer
     assert api.get("/jobs").json()["jobs"] == before
@@ -79,7 +72,7 @@ def test_a_body_that_comes_with_an_upgrade_is_refused_and_never_taken_for_a_requ
 def test_a_request_without_a_body_may_ask_for_an_upgrade_that_it_does_not_get(house: House) -> None:
     with connect(house) as line:
         line.sendall(b"GET /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\n" + UPGRADE + b"\r\n")
-        assert said(line).startswith(b"HTTP/1.1 200 ")
+        assert everything(line).startswith(b"HTTP/1.1 200 ")
 
 
 @pytest.mark.parametrize(
@@ -135,10 +128,10 @@ def test_slow_callers_are_sent_away_and_do_not_hold_up_others(
         b"Content-Length: 100\r\n\r\n{"
     )
     assert api.get("/jobs").status_code == 200
-    assert b" 408 " in said(slow)
-    assert b" 408 " in said(half)
+    assert b" 408 " in everything(slow)
+    assert b" 408 " in everything(half)
     for line in silent:
-        said(line)
+        everything(line)
     for line in (*silent, slow, half):
         line.close()
 
@@ -148,7 +141,7 @@ def test_a_body_that_nobody_reads_ends_its_connection(house: House, monkeypatch:
     for path in (b"/health/live", b"/api/v1/nowhere"):
         with connect(house) as line:
             line.sendall(b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nx")
-            assert said(line).startswith(b"HTTP/1.1 ")
+            assert everything(line).startswith(b"HTTP/1.1 ")
 
 
 def test_bodies_together_have_a_bound_and_are_forgotten_when_answered(
@@ -178,10 +171,14 @@ def test_a_body_that_was_read_is_not_kept_until_garbage_is_looked_for(api: httpx
         gc.enable()
 
 
+def too_busy(*_: object) -> None:
+    raise Problem(503, "too-busy", "there is too much to do")
+
+
 def test_whether_it_is_well_is_answered_however_much_there_is_to_do(
     house: House, api: httpx2.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app, "_MOST_AT_ONCE", 0)
+    monkeypatch.setattr(crowd.Crowd, "enter", too_busy)
     assert api.get("/jobs").status_code == 503
     for path in ("/health", "/health/live", "/health/ready"):
         with visitor(house.url) as probe:
@@ -299,11 +296,11 @@ def outlives_an_idle_one(house: House) -> bool:
         for _ in range(3):
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 line.sendall(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
-                if line.recv(65536).startswith(b"HTTP/1.1 200"):
+                if one_message(line).startswith(b"HTTP/1.1 200"):
                     threading.Event().wait(0.2)
                     continue
             return False
-        return said(line) == b""
+        return everything(line) == b""
 
 
 @pytest.mark.parametrize(
@@ -320,16 +317,16 @@ def test_what_is_no_request_keeps_no_connection_open(
     monkeypatch.setattr(run, "_IDLE_SECONDS", 0.5)
     with NEW["sqlite"]() as url, shop(url) as queue, serving(queue) as house, connect(house) as line:
         line.sendall(sent)
-        assert line.recv(65536).startswith(b"HTTP/1.1 ")
+        assert one_message(line).startswith(b"HTTP/1.1 ")
         line.sendall(then)
-        assert said(line) == b""
+        assert everything(line) == b""
 
 
 def test_requests_that_come_all_at_once_are_answered_one_after_the_other(house: House) -> None:
     live = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n"
     with connect(house) as line:
         line.sendall(2 * (live + b"\r\n") + live + b"Connection: close\r\n\r\n")
-        assert said(line).count(b"HTTP/1.1 200") == 3
+        assert everything(line).count(b"HTTP/1.1 200") == 3
 
 
 JOB = b'{"type": "add", "payload": {"a": 1}}'
@@ -341,19 +338,20 @@ def a_post(body: bytes, more: bytes = b"") -> bytes:
 
 
 def test_a_post_takes_nothing_any_more_when_it_is_answered_or_nobody_waits_for_the_answer(
-    house: House, api: httpx2.Client, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(app, "_MOST_AT_ONCE", 5)
     monkeypatch.setattr(call, "MOST_BODY_BYTES", 500)
     stranger = b"Authorization: Bearer wl_00000000_nobody\r\n"
-    for post in (a_post(JOB), a_post(b"{"), a_post(b'{"type": "nobody"}'), a_post(JOB, stranger)):
-        for number in range(20):
-            with connect(house) as line:
-                line.sendall(post)
-                if number % 2:
-                    assert line.recv(65_536).startswith(b"HTTP/1.1 ")
-    job = {"type": "add", "payload": {"a": 1}}
-    until(lambda: api.post("/jobs", json=job).status_code == 201, "there is room for a job")
+    with NEW["sqlite"]() as url, shop(url) as queue, serving(queue, most_requests=10) as house:
+        for post in (a_post(JOB), a_post(b"{"), a_post(b'{"type": "nobody"}'), a_post(JOB, stranger)):
+            for number in range(20):
+                with connect(house) as line:
+                    line.sendall(post)
+                    if number % 2:
+                        assert one_message(line).startswith(b"HTTP/1.1 ")
+        job = {"type": "add", "payload": {"a": 1}}
+        api = house.caller()
+        until(lambda: api.post("/jobs", json=job).status_code == 201, "there is room for a job")
 
 
 def test_an_answer_that_nobody_can_hear_any_more_is_no_mistake_of_the_server(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,11 +15,14 @@ import pytest
 
 from tests.server.conftest import House, serving, shop
 from tests.waiting import PATIENCE, until
-from windlass import Queue
+from windlass import JobHandle, Queue, ResultMissing
+from windlass.errors import StoreUnavailable
 from windlass.job import JobState, Reason
 from windlass.ops import Ops
+from windlass.outcome import Left
 from windlass.server import remote
 from windlass.server.identity import LOCAL
+from windlass.store.protocol import Settlement, Want
 
 
 def claim(
@@ -44,11 +49,37 @@ def test_a_job_is_claimed_and_completed(house: House, api: httpx2.Client) -> Non
     assert lease["timeout"] == 300
     assert state(house, job.id) == "processing"
     done = api.post(f"/leases/{lease['lease']}/complete", json={"result": {"sum": 3}})
-    assert done.json() == {"id": job.id, "outcome": "done", "delay": None}
+    assert done.json() == {"id": job.id, "outcome": "done", "delay": None, "result_missing": None}
     assert job.result(PATIENCE) == {"sum": 3}
     again = api.post(f"/leases/{lease['lease']}/complete", json={"result": {"sum": 3}})
     assert again.json()["outcome"] == "repeated"
     assert claim(api) == []
+
+
+@pytest.mark.parametrize("size", [70_000, 1_000_000])
+def test_a_result_that_is_too_large_does_not_keep_a_job_from_being_completed(
+    house: House, api: httpx2.Client, size: int
+) -> None:
+    job = house.queue.enqueue("add", {"a": 1})
+    [lease] = claim(api)
+    done = api.post(f"/leases/{lease['lease']}/complete", json={"result": "x" * size}).json()
+    assert done["outcome"] == "done"
+    assert done["result_missing"].startswith("result must be at most 65536 bytes as JSON")
+    assert api.get(f"/jobs/{job.id}").json()["result_missing"] == done["result_missing"]
+    with pytest.raises(ResultMissing, match="result must be at most 65536 bytes"):
+        job.result(PATIENCE)
+
+
+def test_a_type_that_requires_its_result_refuses_one_that_is_too_large(
+    house: House, api: httpx2.Client
+) -> None:
+    house.queue.job(name="needed", result="required")(lambda: None)
+    house.queue.publish()
+    job = house.queue.enqueue("needed", {})
+    [lease] = claim(api, types=("needed",))
+    refused = api.post(f"/leases/{lease['lease']}/complete", json={"result": "x" * 70_000})
+    assert (refused.status_code, refused.json()["errors"][0]["field"]) == (400, "result")
+    assert state(house, job.id) == "processing", "the worker may send a smaller one, or fail the job"
 
 
 def test_a_failed_attempt_is_retried_by_the_types_policy_and_then_dead(
@@ -375,9 +406,91 @@ def test_workers_that_wait_leave_the_server_to_others(house: House, monkeypatch:
 
         monkeypatch.setattr(store, "claim", slow)
         house.queue.enqueue("add", {"a": 1})
-        for _ in range(4):
-            assert looked.acquire(timeout=PATIENCE)
+        assert looked.acquire(timeout=PATIENCE)
         assert house.caller().get("/stats").status_code == 200
+        # One looks for all of them.
+        assert not looked.acquire(blocking=False)
         go.set()
         house.queue.enqueue_many(house.queue.draft("add", {"a": n}) for n in range(many - 1))
         assert sorted(len(each.result(PATIENCE)) for each in waiting) == [1] * many
+
+
+def test_a_job_that_another_worker_could_not_read_is_offered_over_http(
+    house: House, api: httpx2.Client
+) -> None:
+    """A worker over HTTP does not say what it can read: it is given whatever others have left."""
+    house.queue.publish()
+    with Queue(house.queue.store.status().url) as older:
+
+        @older.job(name="add")
+        def add(a: int) -> None:
+            """It does not know b."""
+
+        job = house.queue.enqueue("add", {"a": 1, "b": 2})
+        with older.worker():
+            until(lambda: job.get().unread, "the worker leaves it")
+            shown = api.get(f"/jobs/{job.id}").json()
+            assert (shown["state"], shown["view"]) == ("pending", "unreadable")
+            assert [each["id"] for each in api.get("/jobs?state=unreadable").json()["jobs"]] == [job.id]
+            [lease] = claim(api, wait="5s")
+            assert (lease["job"]["payload"], lease["job"]["attempts"]) == ({"a": 1, "b": 2}, 1)
+            # It may give it back: then it is offered to everybody once more, and nobody's attempt is lost.
+            assert api.post(f"/leases/{lease['lease']}/release").json()["outcome"] == "released"
+            [again] = offered(api, job)
+            done = api.post(f"/leases/{again['lease']}/complete", json={"result": 3})
+            assert done.json()["outcome"] == "done"
+    assert job.get().attempts == 1
+    assert api.get("/jobs?state=unreadable").json()["jobs"] == []
+
+
+def offered(api: httpx2.Client, job: JobHandle) -> list[dict[str, Any]]:
+    """The job once it is this worker's turn again: the other one may take it first, and leaves it."""
+    found: list[dict[str, Any]] = []
+
+    def taken() -> bool:
+        found.extend(claim(api, wait="1s"))
+        return bool(found)
+
+    until(taken, "it is offered again")
+    assert [each["job"]["id"] for each in found] == [job.id]
+    return found
+
+
+def test_what_a_worker_over_http_fails_is_its_own_doing(house: House, api: httpx2.Client) -> None:
+    job = house.queue.enqueue("add", {"a": 1})
+    store = house.queue.store
+    want = Want(worker="old", types={"add": 1}, limit=1, lease=timedelta(minutes=1))
+    problem = Left(None, reader="old", field="payload.b", problem="payload.b is unknown")
+    assert store.settle([Settlement(store.claim(want).leases[0], problem)]) == []
+    [lease] = claim(api)
+    failed = api.post(f"/leases/{lease['lease']}/fail", json={"message": "what is b?", "delay": 0})
+    assert failed.json()["outcome"] == "again"
+    assert (job.get().attempts, job.get().unread) == (1, False)
+
+
+def test_a_claim_that_waits_takes_nothing_from_a_file_that_its_worker_has_not_joined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, other = tmp_path / "jobs.db", tmp_path / "other.db"
+    with shop(f"sqlite:///{other}") as filled:
+        job_id = filled.enqueue("add", {"a": 1}).id
+    attend = remote.Remote.attend
+
+    def replaced_after(*args: Any, **more: Any) -> str:
+        row = attend(*args, **more)
+        if other.exists():
+            other.rename(path)
+            with pytest.raises(StoreUnavailable, match="was replaced"):
+                args[1].types()
+        return row
+
+    with shop(f"sqlite:///{path}") as queue, serving(queue) as house:
+        queue.publish()
+        monkeypatch.setattr(remote.Remote, "attend", replaced_after)
+        api = house.caller()
+        refused = api.post("/leases", json={"worker": "w1", "types": ["add"]})
+        assert refused.status_code == 503, refused.text
+        assert (state(house, job_id), queue.get(job_id).attempts) == ("pending", 0)
+        [lease] = claim(api)
+        assert lease["job"]["id"] == job_id
+        assert queue.store.orphans(limit=10) == []

@@ -22,8 +22,9 @@ from tests.conformance.scene import MAIL, REPORT
 from tests.observe.scene import DEAD, Stage, parsed, staged
 from tests.observe.tables import Tables
 from tests.server.conftest import House, serving, shop, visitor
+from tests.server.messages import one_message
 from tests.waiting import PATIENCE, until
-from windlass import Queue, connect
+from windlass import Client, Queue, connect
 from windlass.errors import InvalidValue
 from windlass.observe.firing import labels_text
 from windlass.observe.ledger import Ledger
@@ -40,6 +41,33 @@ def values(house: House, name: str) -> dict[tuple[str, ...], float]:
     with visitor(house.url) as scraper:
         text = scraper.get("/metrics").text
     return {tuple(labels.values()): value for labels, value in parsed(text).get(name, ()) if value}
+
+
+def test_the_first_scrape_after_a_start_tells_how_much_waits_now(store_url: str) -> None:
+    with shop(store_url) as queue:
+        queue.enqueue("add", {"a": 1})
+        queue.store.bury(queue.enqueue("add", {"a": 2}).id)
+        with serving(queue) as house:
+            assert values(house, "windlass_queue_depth") == {("add", "5", "due"): 1}
+            assert values(house, "windlass_dlq_depth") == {("add",): 1}
+
+
+def test_a_later_acknowledgement_is_counted_once(store_url: str) -> None:
+    with shop(store_url) as queue, serving(queue) as house:
+        api = house.caller()
+        job = api.post("/jobs", json={"type": "add", "payload": {"a": 1}}).json()["id"]
+        told = [api.post(f"/jobs/{job}/confirm").json() for _ in range(2)]
+        assert told == [{"id": job, "first": True}, {"id": job, "first": False}]
+        assert not queue.confirm(job)
+        with Client(house.url) as client:
+            assert not client.confirm(job)
+        assert values(house, "windlass_jobs_confirmed_total") == {("add",): 1}
+        assert api.post("/jobs/none/confirm").status_code == 404
+        for garbage in (b"nonsense", b'{"note": 1}', b"[]"):
+            refused = api.post(
+                f"/jobs/{job}/confirm", content=garbage, headers={"Content-Type": "application/json"}
+            )
+            assert refused.status_code == 400
 
 
 def test_what_came_of_jobs_and_requests_is_counted_shown_and_kept_over_a_restart(store_url: str) -> None:
@@ -348,7 +376,7 @@ def test_a_webhook_that_answers_nonsense_is_told_later(tmp_path: Path, receiver:
         def answer() -> None:
             for _ in range(3):
                 with nonsense.accept()[0] as caller:
-                    caller.recv(65_536)
+                    one_message(caller)
                     caller.sendall(b"what?\r\n\r\n")
 
         with in_thread(answer):
@@ -372,7 +400,7 @@ def test_a_webhook_that_drips_its_answer_is_cut_off_and_holds_up_nothing(
             for number in range(3):
                 with slow.accept()[0] as caller, contextlib.suppress(OSError):
                     asked.append(number)
-                    caller.recv(65_536)
+                    one_message(caller)
                     caller.sendall(b"HTTP/1.1 ")
                     while caller.send(b"."):
                         pause.wait(0.05)

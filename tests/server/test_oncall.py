@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.server.conftest import House
+from tests.server.conftest import House, serving, shop
 from tests.waiting import PATIENCE
 from windlass import connect
 from windlass.cli.main import run
@@ -157,11 +157,30 @@ def test_a_type_that_the_server_does_not_know_comes_from_a_worker_and_not_from_a
     assert house.ops.find(Filter()).jobs == []
 
 
-def test_who_may_only_produce_sees_their_job_and_is_not_told_why(
+def test_who_may_only_produce_is_told_why_their_own_job_waits(
     house: House, typed: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WINDLASS_API_KEY", house.key("shop", "producer"))
     typed("enqueue", "add", '{"a": 1}', "--key", "mine")
     assert "pending" in typed("show", "mine")
-    assert "why" not in typed("show", "mine")
-    assert typed("explain", "mine", code=1).count("\n") == 1
+    assert "why" in typed("show", "mine")
+    assert "no running worker serves add" in typed("explain", "mine")
+    house.queue.enqueue("add", {"a": 1}, key="theirs")
+    assert "no job has the id or key" in typed("explain", "theirs", code=1)
+
+
+def test_an_explanation_names_jobs_of_others_to_nobody_who_may_not_see_them(store_url: str) -> None:
+    with shop(store_url) as queue:
+        queue.publish()
+        Ops(queue.store, by="test").set_limit("add", {"concurrency": "1"})
+        with serving(queue) as house:
+            other = queue.enqueue("add", {"a": 1})
+            keys = {role: house.key(role, role) for role in ("worker", "producer", "operator")}
+            worker, producer, operator = (house.caller(key) for key in keys.values())
+            assert worker.post("/leases", json={"worker": "w", "types": ["add"]}).json()["leases"]
+            sent = {"type": "add", "payload": {"a": 2}, "key": "mine"}
+            job = producer.post("/jobs", json=sent).json()["id"]
+            told = producer.get(f"/jobs/{job}/explain").text
+            assert "may have 1 job running at once" in told
+            assert other.id not in told
+            assert other.id in operator.get(f"/jobs/{job}/explain").text

@@ -336,9 +336,9 @@ def test_whoever_follows_and_hangs_up_is_forgotten(house: House, monkeypatch: py
     listening: list[stream.Stream] = []
     listen = stream.Stream.listen
 
-    def noted(self: stream.Stream, gone: Any, welcome: Any) -> Any:
+    def noted(self: stream.Stream, call: Any) -> Any:
         listening.append(self)
-        return listen(self, gone, welcome)
+        return listen(self, call)
 
     monkeypatch.setattr(stream.Stream, "listen", noted)
     for _ in range(3):

@@ -82,3 +82,19 @@ def test_the_contract_and_the_catalogue_tell_of_it(bank: Bank) -> None:
     with visitor(bank.house.url) as browser:
         forms = browser.get("/openapi.json").json()["components"]["schemas"]
     assert forms["ReplayForm"]["properties"]["confirm"]["default"] is False
+
+
+def test_a_completed_job_is_run_again_as_a_new_one(bank: Bank) -> None:
+    api = bank.house.caller()
+    bank.broken = False
+    old = bank.house.queue.enqueue("pay", {"cents": 5}, key="order-3")
+    with bank.house.queue.worker():
+        assert old.result(PATIENCE) == 5
+        refused = api.post(f"/jobs/{old.id}/rerun", json={})
+        assert refused.json()["type"].endswith(":confirmation-needed")
+        asked, once = {"confirm": True, "why": "twice"}, {"Idempotency-Key": "r-1"}
+        made = [api.post(f"/jobs/{old.id}/rerun", json=asked, headers=once).json() for _ in range(2)]
+        assert made[0]["id"] == made[1]["id"] != old.id, "a request that is sent twice makes one job"
+        job = api.get(f"/jobs/{made[0]['id']}?wait=60s").json()
+    assert (job["state"], job["key"], job["rerun_of"]) == ("completed", None, old.id)
+    assert job["changes"][0]["why"] == "twice"

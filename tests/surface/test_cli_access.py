@@ -15,10 +15,12 @@ def test_a_key_is_shown_once_and_listed_without_its_secret(windlass: Terminal) -
     found = re.fullmatch(r"wl_([0-9a-f]{12})_[\w-]{43}", secret)
     assert found is not None
     assert "not shown again" in made.err
+    assert "restart workers that should not run shell jobs" in made.err
     listed = windlass.ok("keys", "list").out
     assert "billing" in listed
     assert "50/s" in listed
     assert secret.split("_", 2)[2] not in listed + windlass.ok("keys", "list", "--json").out
+    assert "restart workers" not in windlass.ok("keys", "create", "eye", "--role", "viewer").err
     assert windlass.ok("keys", "revoke", found[1]).out == f"{found[1]}: revoked\n"
     assert "revoked" in windlass.ok("keys", "list").out
 

@@ -37,6 +37,21 @@ def test_the_verbs_move_jobs_as_the_table_of_transitions_says(windlass: Terminal
     ]
 
 
+def test_a_waiting_job_is_given_another_payload(windlass: Terminal) -> None:
+    _wait(windlass, "a")
+    payload = '{"command": ["echo", "b"]}'
+    assert windlass.ok("edit", "a", "--payload", payload, "--why", "typo").out.endswith(
+        ": has its new payload\n"
+    )
+    job = windlass.ok("show", "a", "--json").json
+    assert (job["payload"], job["changes"][-1]["why"]) == ({"command": ["echo", "b"]}, "typo")
+    assert job["changes"][-1]["before"] == {"command": ["echo", "a"]}
+    for wrong in ('{"command": 1}', "[]", "{"):
+        assert windlass("edit", "a", "--payload", wrong).code in (1, 2)
+    windlass.ok("bury", "a")
+    assert "edit is for pending jobs" in windlass("edit", "a", "--payload", payload).err
+
+
 @pytest.mark.parametrize(("verb", "states"), [("replay", "dead and waiting"), ("discard", "dead")])
 def test_a_verb_against_the_rules_is_refused_and_the_others_are_done(
     windlass: Terminal, verb: str, states: str
@@ -47,9 +62,62 @@ def test_a_verb_against_the_rules_is_refused_and_the_others_are_done(
     answer = windlass(verb, "a", "nix", "b")
     assert answer.code == 1
     refused, unknown = answer.err.splitlines()
-    assert refused.endswith(f"it is cancelled; {verb} is for {states} jobs")
+    assert f"it is cancelled; {verb} is for {states} jobs" in refused
     assert unknown == "windlass: no job has the id or key 'nix'"
     assert _states(windlass)["b"] != "dead"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "show order",
+        "explain order",
+        "cancel order",
+        "bury order",
+        "bury order; discard order",
+        "bury order; replay order",
+        """bury order; replay order --payload {"command":"true"}""",
+        "bury order; dlq edit order --yes --file payload.json",
+        "cancel order; rerun order",
+        "priority order 9",
+        "reschedule order --now",
+        "audit order",
+    ],
+)
+def test_every_command_that_names_a_job_takes_its_tenant(windlass: Terminal, command: str) -> None:
+    for tenant in ("acme", "globex"):
+        windlass.ok("run", "--key", "order", "--tenant", tenant, "--delay", "1h", "--", "true")
+    (windlass.folder / "payload.json").write_text('{"command": "true"}')
+    for step in command.split("; "):
+        unclear = windlass(*step.split())
+        assert unclear.code == 1
+        assert "key 'order' belongs to 2 jobs: " in unclear.err
+        assert windlass.ok(*step.split(), "--tenant", "acme").out
+    [other] = windlass.jobs("--tenant", "globex")
+    assert (other["state"], other["priority"], other["changes"]) == ("pending", 5, [])
+
+
+def test_an_ended_job_is_run_again_as_a_new_one(windlass: Terminal) -> None:
+    _wait(windlass, "a")
+    windlass.ok("cancel", "a")
+    old = windlass.ok("show", "a", "--json").json["id"]
+    refused = windlass("replay", "a")
+    assert refused.code == 1
+    assert refused.err.endswith("; to run it once more as a new job, use rerun\n")
+    new, _, told = windlass.ok("rerun", "a", "--why", "too soon").out.strip().partition(": ")
+    assert told == f"a new run of {old}"
+    made = windlass.ok("show", new, "--json").json
+    assert (made["state"], made["key"], made["rerun_of"]) == ("pending", None, old)
+    assert f"rerun of    {old}" in windlass.ok("show", new).out
+    assert "rerun is for completed, cancelled and discarded jobs" in windlass("rerun", new).err
+
+
+def test_a_long_error_is_cut_in_a_table_and_whole_in_json(windlass: Terminal) -> None:
+    _wait(windlass, "a")
+    why = "x" * 1_500
+    windlass.ok("bury", "a", "--why", why)
+    assert max(map(len, windlass.ok("list").out.splitlines())) < 400
+    assert why in windlass.ok("list", "--json").out
 
 
 def test_sensitive_jobs_are_replayed_by_who_confirms_it(

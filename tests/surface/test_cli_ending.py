@@ -20,6 +20,7 @@ from tests.waiting import PATIENCE, until
 IN_TIME = PATIENCE
 APP = """
 import asyncio, multiprocessing, os, pathlib, threading, time
+from os import chdir
 from windlass import Queue
 
 queue = Queue()
@@ -56,6 +57,14 @@ def thread_left_behind() -> None:
 def sleeps() -> None:
     began()
     time.sleep(1000)
+
+@queue.job(max_attempts=1, timeout=0.2)
+def hangs(number: int) -> None:
+    time.sleep(1000)
+
+@queue.job(priority=9)
+def moves() -> None:
+    chdir("/")
 
 @queue.job(max_attempts=1)
 def ends_a_child() -> int:
@@ -119,6 +128,59 @@ def _working(windlass: Terminal, job_type: str) -> Iterator[subprocess.Popen[str
 @pytest.mark.parametrize("job_type", ["on_a_thread", "swallows", "blocks", "thread_left_behind", "sleeps"])
 def test_what_handlers_leave_behind_does_not_hold_up_the_end(rough: Terminal, job_type: str) -> None:
     with _working(rough, job_type) as process:
+        process.terminate()
+        assert process.wait(IN_TIME) == 0
+
+
+@contextlib.contextmanager
+def _worn(windlass: Terminal, *command: str) -> Iterator[subprocess.Popen[str]]:
+    """A worker with more threads that do not end than it puts up with."""
+    for number in range(4):
+        windlass.ok("enqueue", "hangs", json.dumps({"number": number}), "--app", "rough:queue")
+    command = command or ("worker", "start")
+    with windlass.start(*command, "rough:queue", "--concurrency", "5") as process:
+        assert process.stderr is not None
+        try:
+            for line in process.stderr:
+                if "worker.leaks" in line:
+                    break
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_worker_whose_threads_do_not_end(rough: Terminal, number: signal.Signals) -> None:
+    with _worn(rough) as process:
+        process.send_signal(number)
+        assert process.wait(IN_TIME) == 0
+
+
+def test_worker_stop_ends_a_worker_whose_threads_do_not_end(rough: Terminal) -> None:
+    with _worn(rough) as process:
+        rough.ok("worker", "stop", "--within", f"{IN_TIME:g}s")
+        assert process.wait(IN_TIME) == 0
+
+
+def test_a_worker_is_replaced_though_a_job_has_changed_the_folder(rough: Terminal) -> None:
+    rough.ok("enqueue", "moves", "{}", "--app", "rough:queue")
+    with _worn(rough) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "worker.started" in line:
+                break
+        process.terminate()
+        assert process.wait(IN_TIME) == 0
+
+
+def test_up_restarts_in_the_same_process_works_on_and_ends_by_a_signal(rough: Terminal) -> None:
+    with _worn(rough, "up", "--no-server") as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "worker.started" in line:
+                break
+        rough.ok("enqueue", "moves", "{}", "--app", "rough:queue", "--key", "after")
+        until(lambda: json.loads(rough.ok("show", "after", "--json").out)["state"] == "completed")
         process.terminate()
         assert process.wait(IN_TIME) == 0
 

@@ -194,7 +194,7 @@ def test_neither_can_what_the_status_quotes_of_them(windlass: Terminal) -> None:
     windlass.ok("resume", "shell")
     windlass.ok("breaker", "shell", "auto")
     shown = windlass.ok("status").out
-    assert "fail by themselves (ValueError: \\x1b[31mred" in shown
+    assert "keep failing (ValueError: \\x1b[31mred" in shown
 
 
 def test_status_counts_by_type_and_says_what_is_wrong(windlass: Terminal) -> None:
@@ -202,7 +202,9 @@ def test_status_counts_by_type_and_says_what_is_wrong(windlass: Terminal) -> Non
     windlass.ok("run", "--delay", "1h", "--", "true")
     answer = windlass.ok("status")
     assert "sqlite:///windlass.db: no worker is running" in answer.out
-    assert re.search(r"\nNo worker is running: 1 job waits, for \w+: windlass worker start\n", answer.out)
+    assert re.search(
+        r"\nNo worker is running: 1 job waits, for \w+: windlass worker start --shell\n", answer.out
+    )
     _attempt(Dead(BOOM))
     assert "! 1 dead letter of shell: windlass dlq list --type shell" in windlass.ok("status").out
     seen = windlass.ok("status", "--json").json
@@ -242,6 +244,10 @@ def test_types_show_what_holds_with_what_operators_have_set(windlass: Terminal) 
         (["list", "--where", "payload.a=[1]"], 2, "only plain values can be compared"),
         (["list", "--older-than", "old"], 2, "'old' is not a duration"),
         (["list", "--nope"], 2, "No such option"),
+        (["list", "--key", "\udcff"], 2, "must be a text without NUL or lone surrogates"),
+        (["list", "--tenant", "\udcff"], 2, "must be a text without NUL or lone surrogates"),
+        (["list", "--error", "\udcff"], 2, "must be a text without NUL or lone surrogates"),
+        (["list", "--where", "payload.a=\udcff"], 2, "must be a text without NUL or lone surrogates"),
         (["nope"], 2, "No such command 'nope'"),
         (["dlq", "list", "--state", "pending"], 2, "No such option"),
     ],

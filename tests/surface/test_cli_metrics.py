@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 from datetime import timedelta
 
 import pytest
@@ -107,6 +108,21 @@ def test_alerts_exit_with_one_if_any_fires(windlass: Terminal) -> None:
     windlass.ok("discard", "bad", "--yes")
     _sampled()
     assert windlass.ok("alerts").out == "all is well: no alert holds\n"
+
+
+def test_a_job_that_is_due_and_has_no_worker_is_pending_at_once_and_fires_after_a_minute(
+    windlass: Terminal,
+) -> None:
+    windlass.ok("run", "--", "true")
+    _, line = windlass.ok("alerts").out.splitlines()
+    assert line.split()[:2] == ["pending", "page"]
+    assert "WindlassNoWorkers" in line
+    [told] = windlass.ok("alerts", "--json").json["alerts"]
+    assert (told["name"], told["state"]) == ("WindlassNoWorkers", "pending")
+    with contextlib.closing(sqlite3.connect("windlass.db")) as file, file:
+        file.execute("update windlass_jobs set run_at = run_at - 61000000")
+    answer = windlass("alerts")
+    assert (answer.code, answer.out.splitlines()[1].split()[:2]) == (1, ["firing", "page"])
 
 
 def test_rules_and_dashboard_need_no_store(windlass: Terminal) -> None:

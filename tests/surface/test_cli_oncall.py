@@ -21,8 +21,9 @@ def _wait(windlass: Terminal, *keys: str) -> None:
 def test_a_job_is_explained_by_id_or_key_and_in_its_story(windlass: Terminal) -> None:
     _wait(windlass, "a")
     told = windlass.ok("explain", "a").out
-    assert told.startswith("no running worker serves shell; none has been seen lately\n")
-    assert "to change that: windlass worker start\n" in told
+    said = "no running worker serves shell; none has been seen lately: start a worker with --shell\n"
+    assert told.startswith(said)
+    assert "to change that: windlass worker start --shell\n" in told
     document = windlass.ok("explain", "a", "--json").json
     assert (document["cause"], document["link"]) == ("no_worker", {"kind": "type", "name": "shell"})
     assert "  why         no running worker serves shell" in windlass.ok("show", "a").out
@@ -76,7 +77,7 @@ def test_doctor_answers_with_its_exit_code(windlass: Terminal) -> None:
     ill = windlass("doctor", "--quiet")
     assert ill.code == 1
     assert "BAD workers" in ill.out
-    assert "to mend it: windlass worker start" in ill.out
+    assert "to fix it: windlass worker start" in ill.out
     assert "ok " not in ill.out
     # A store of an older release.
     with contextlib.closing(sqlite3.connect("windlass.db")) as connection, connection:

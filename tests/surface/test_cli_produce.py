@@ -269,7 +269,7 @@ def test_a_job_waits_for_others_by_id_or_key(windlass: Terminal, store_url: str)
     assert told.endswith("shell enqueued, waits for others\n")
     fourth = '{"id": "fourth", "command": "true", "depends_on": ["second"], "on_dead": "run"}'
     windlass.ok(*db, "enqueue", fourth)
-    windlass.ok(*db, "worker", "start", "--until-empty")
+    windlass.ok(*db, "worker", "start", "--shell", "--until-empty")
     views = {job["key"]: job["view"] or job["state"] for job in windlass.jobs(*db)}
     assert views == {None: "completed", "second": "dead", "third": "waiting", "fourth": "completed"}
 
@@ -280,7 +280,7 @@ def test_a_file_can_be_one_batch(windlass: Terminal, store_url: str) -> None:
     path = windlass.write("jobs.ndjson", "\n".join(lines))
     answer = windlass.ok(*db, "enqueue", "--file", str(path), "--batch", "catalogue", "--json").json
     assert (answer["enqueued"], answer["existing"]) == (20, 0)
-    windlass.ok(*db, "worker", "start", "--until-empty")
+    windlass.ok(*db, "worker", "start", "--shell", "--until-empty")
     batch = windlass.ok(*db, "batch", answer["batch"], "--json").json
     assert (batch["name"], batch["states"]) == ("catalogue", {"completed": 19, "dead": 1})
 

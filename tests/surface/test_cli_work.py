@@ -18,6 +18,7 @@ from tests.surface.conftest import Terminal
 from tests.waiting import PATIENCE
 from windlass import Queue
 from windlass.cli import serve
+from windlass.config import ServerConfig
 
 
 @contextmanager
@@ -52,6 +53,7 @@ def test_a_worker_is_started_seen_and_stopped(windlass: Terminal) -> None:
         assert (seen["state"], seen["alive"], seen["slots"], seen["pid"]) == ("running", True, 3, process.pid)
         assert "running" in windlass.ok("worker", "health").out
         assert windlass.ok("worker", "stop").out == f"{seen['id']}: stopped\n"
+        assert f"stop  worker  {seen['id']}" in windlass.ok("audit").out
         assert process.wait(PATIENCE) == 0
     assert windlass("worker", "health").code == 1
     assert windlass.ok("worker", "stop").out == "no worker of this store runs on this machine\n"
@@ -106,7 +108,7 @@ def test_until_empty_ends_when_nothing_is_left_and_counts_what_waits(windlass: T
     assert windlass.ok("show", "sum", "--json").json["result"] == 3
     assert windlass.ok("status", "--json").json["counts"]["dead"] == 1
     answer = windlass.apart("worker", "start", shop, "--until-empty", "--json")
-    assert answer.json == {"scheduled": 1, "retrying": 0, "paused": 0}
+    assert answer.json == {"scheduled": 1, "retrying": 0, "waiting": 0, "unreadable": 0, "paused": 0}
 
 
 def test_a_worker_serves_only_the_types_that_it_is_told(windlass: Terminal, shop: str) -> None:
@@ -122,7 +124,7 @@ def test_a_worker_serves_only_the_types_that_it_is_told(windlass: Terminal, shop
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["--no-shell"], "there is nothing to serve: name an APP, or leave --no-shell away"),
+        (["--no-shell"], "there is nothing to serve: name an APP, or say --shell for shell jobs"),
         (["--types", "nope"], "types must be patterns that match a registered type"),
         (["--concurrency", "0"], "worker.concurrency (--concurrency) must be between 1 and"),
         (["--concurrency", "many"], "'many' is not a valid integer"),
@@ -255,17 +257,15 @@ def test_up_goes_on_without_a_server_where_its_packages_are_missing(windlass: Te
     assert (asked.code, "pip install 'windlass[server]'" in asked.err) == (1, True)
 
 
-def test_up_serves_elsewhere_where_its_usual_port_is_taken(
-    windlass: Terminal, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_up_serves_elsewhere_where_its_usual_port_is_taken(windlass: Terminal) -> None:
     with socket.socket() as taken, Queue(f"sqlite:///{windlass.folder / 'jobs.db'}") as queue:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        monkeypatch.setattr(serve, "PORT", taken.getsockname()[1])
-        server, url = serve.serve_beside(queue, None)
+        port = taken.getsockname()[1]
+        server, url = serve.serve_beside(queue, ServerConfig(port=port), fixed=False)
         server.start(threading.Event())
         try:
-            assert not url.endswith(f":{serve.PORT}")
+            assert not url.endswith(f":{port}")
             with httpx2.Client(base_url=url, timeout=PATIENCE, trust_env=False) as api:
                 assert api.get("/health").json()["ok"]
         finally:
@@ -277,7 +277,7 @@ def test_a_port_that_is_named_for_up_must_be_free(windlass: Terminal, shop: str)
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         answer = windlass.apart("up", shop, "--port", str(taken.getsockname()[1]))
-    assert (answer.code, "--port must be an address that is free" in answer.err) == (2, True)
+    assert (answer.code, "server.port (--port) must be an address that is free" in answer.err) == (2, True)
     assert windlass("up", shop, "--port", "8080", "--no-server").code == 2
 
 

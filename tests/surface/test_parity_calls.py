@@ -35,7 +35,8 @@ TYPED = {
     "bury": "bury",
     "discard": "discard",
     "replay": "replay",
-    "edit": "edit 9",
+    "rerun": "rerun",
+    "edit": "edit --payload '{\"a\": 2}'",
     "run_now": "run_now --now",
     "check_payload": "check_payload --file payload.json --yes",
     "bulk": "--key bulk --yes",
@@ -61,7 +62,7 @@ TYPED = {
 }
 # What is sent to a verb's route.
 SENT: dict[str, dict[str, Any]] = {
-    "edit": {"priority": 9},
+    "edit": {"payload": {"a": 2}},
     "run_now": {"delay": 0},
     "bulk": {"action": "replay", "filter": {"type": ["add"]}},
     "set_breaker": {"state": "open"},
@@ -143,11 +144,12 @@ def seeded(queue: Queue) -> Iterator[dict[str, str]]:
     """A store in which there is something for each verb; answers what is not known before."""
     queue.publish()
     ops = Ops(queue.store)
-    names = ("show", "cancel", "bury", "edit", "discard", "replay", "check_payload", "bulk")
+    names = ("show", "cancel", "bury", "edit", "discard", "replay", "check_payload", "bulk", "rerun")
     known = {name: queue.enqueue("add", {"a": 1}, key=name).id for name in names}
     known["run_now"] = queue.enqueue("add", {"a": 1}, key="run_now", delay=3600).id
     for key in ("discard", "replay", "check_payload", "bulk"):
         ops.bury(key)
+    ops.cancel("rerun")
     with queue.batch("some") as batch:
         batch.add(queue.draft("add", {"a": 1}))
     ops.pause("mail.send")

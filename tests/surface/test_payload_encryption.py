@@ -182,6 +182,16 @@ def test_a_dead_job_is_replayed_as_it_is_or_edited(kit: Kit, seen: list[str]) ->
     assert seen == [SECRET, "a new text"]
 
 
+def test_an_ended_job_is_run_again_with_its_secret(kit: Kit, seen: list[str]) -> None:
+    old = kit.queue.enqueue("send", {"to": "a", "body": SECRET})
+    kit.drain()
+    new = Ops(kit.queue.store).rerun(old.id)
+    assert SECRET.encode() not in bytes(kit.queue.get(new.id).payload)
+    kit.drain()
+    assert seen == [SECRET, SECRET]
+    assert kit.queue.get(new.id).rerun_of == old.id
+
+
 def test_the_command_line_shows_that_it_is_encrypted(
     windlass: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:

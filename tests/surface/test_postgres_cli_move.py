@@ -23,7 +23,7 @@ def test_a_store_is_moved_and_tells_where_it_went(windlass: Terminal, target: st
     windlass.ok("run", *HERE, "--key", "a", "--", "true")
     moved = windlass.ok("db", "move", *HERE, "--to", target)
     assert moved.out.splitlines()[-1].startswith(f"moved to {target.partition('?')[0]}")
-    assert "copying   [##############################] 100%  4 of 4 rows" in moved.err
+    assert "copying   [##############################] 100%  5 of 5 rows" in moved.err
     refused = windlass("run", *HERE, "--", "true")
     assert (refused.code, "jobs.db has moved to postgresql://" in refused.err) == (3, True)
     assert refused.err.count("\n") == 1
@@ -41,7 +41,7 @@ def test_machines_get_lines_and_one_document(windlass: Terminal, target: str) ->
     moved = windlass.ok("db", "move", *HERE, "--to", target, "--json")
     steps = [json.loads(line) for line in moved.err.splitlines()]
     assert {step["step"] for step in steps} == {"copying", "checking"}
-    assert steps[-1]["rows"] == steps[-1]["total"] == 3
+    assert steps[-1]["rows"] == steps[-1]["total"] == 4
     assert moved.json["tables"]["jobs"]["rows"] == 1
 
 

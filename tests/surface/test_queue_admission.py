@@ -53,6 +53,24 @@ def test_a_full_queue_refuses_and_takes_jobs_again_once_it_has_drained(
     work.enqueue()
 
 
+def test_a_full_queue_still_answers_a_request_that_it_has_accepted_before(
+    queue: Queue, clock: ManualClock
+) -> None:
+    @queue.job
+    def work() -> None: ...
+
+    queue.store.set_setting("work.hard_depth", "2")
+    first = work.options(key="a").enqueue()
+    work.options(key="b").enqueue()
+    clock.advance(40)
+    again = work.options(key="a").enqueue()
+    assert (again.id, again.created) == (first.id, False)
+    with pytest.raises(QueueFull):
+        work.options(key="c").enqueue()
+    with pytest.raises(QueueFull):
+        queue.enqueue_many([work.options(key="a").draft(), work.draft()])
+
+
 def test_what_others_have_enqueued_counts_too(queue: Queue, clock: ManualClock) -> None:
     @queue.job
     def work() -> None: ...

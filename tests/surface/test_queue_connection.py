@@ -78,20 +78,74 @@ def test_the_first_enqueue_of_a_process_may_be_within_the_callers_transaction(
     assert set(queue.store.types()) == {"send"}
 
 
-def test_a_new_file_cannot_be_made_ready_within_the_callers_transaction(path: Path) -> None:
-    with Queue(f"sqlite:///{path}", patience=0.5) as queue:
+@pytest.mark.parametrize("journal", ["delete", "wal"])
+@pytest.mark.parametrize("commits", [True, False])
+def test_the_first_use_of_a_queue_may_be_within_a_transaction_on_a_file_without_its_tables(
+    path: Path, journal: str, *, commits: bool
+) -> None:
+    caller = sqlite3.connect(path, isolation_level=None)
+    caller.execute(f"pragma journal_mode = {journal}")
+    caller.execute("begin immediate")
+    caller.execute("create table users (name text)")
+    caller.execute("insert into users values ('a')")
+    with Queue(path) as queue:
+
+        @queue.job
+        def send(to: str) -> None: ...
+
+        first = send.options(connection=caller).enqueue("a")
+        queue.enqueue_many([send.draft("b"), send.draft("c")], connection=caller)
+        caller.execute("commit" if commits else "rollback")
+        if commits:
+            assert first.state == "pending"
+        assert queue.store.count(Filter(), limit=100) == (3 if commits else 0)
+        assert send.enqueue("d").state == "pending"
+        assert queue.store.count(Filter(), limit=100) == (4 if commits else 1)
+        assert queue.store.check() == []
+        send.options(connection=caller).enqueue("e")
+        caller.execute("commit")
+    caller.close()
+
+
+def test_who_writes_elsewhere_meanwhile_is_told_to_commit_first(path: Path) -> None:
+    with Queue(path, patience=0.3) as queue:
 
         @queue.job
         def send(to: str) -> None: ...
 
         caller = sqlite3.connect(path, isolation_level=None)
         caller.execute("begin immediate")
-        caller.execute("create table users (name text)")
-        with pytest.raises(StoreBusy, match=r"use the queue once before it, such as queue\.store\.now\(\)"):
-            send.options(connection=caller).enqueue("a")
+        with pytest.raises(StoreBusy, match=r"no Windlass tables yet.*commit it first, or .*connection="):
+            send.enqueue("a")
         caller.execute("commit")
         caller.close()
         assert send.enqueue("a").state == "pending"
+
+
+@pytest.mark.parametrize("made_before", [True, False])
+def test_the_first_use_of_a_queue_may_be_within_a_sqlalchemy_session(
+    path: Path, *, made_before: bool
+) -> None:
+    sqlalchemy = pytest.importorskip("sqlalchemy")
+    orm = pytest.importorskip("sqlalchemy.orm")
+    if made_before:
+        Queue(path).open().close()
+    engine = sqlalchemy.create_engine(f"sqlite:///{path}")
+    users = sqlalchemy.Table("users", sqlalchemy.MetaData(), sqlalchemy.Column("name", sqlalchemy.String))
+    users.create(engine)
+    with Queue(path) as queue, orm.Session(engine) as session:
+
+        @queue.job
+        def welcome(to: str) -> None: ...
+
+        session.execute(users.insert().values(name="a"))
+        session.flush()
+        handle = welcome.options(connection=session).enqueue("a")
+        session.commit()
+        assert handle.state == "pending"
+        welcome.enqueue("b")
+        assert queue.store.count(Filter(), limit=9) == 2
+    engine.dispose()
 
 
 def test_async_callers_use_their_connection_on_their_own_thread(
@@ -133,3 +187,23 @@ def test_a_connection_to_another_file_is_refused(
     with pytest.raises(InvalidValue, match="connection must be"):
         send.options(connection=other).enqueue("b")
     other.close()
+
+
+def test_a_queue_closed_by_another_thread_in_the_midst_of_an_enqueue_is_opened_again(
+    queue: Queue, send: Send, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send.enqueue("a")
+    admission = queue._producer._admission  # noqa: SLF001 - the moment between opening and storing
+    check = admission.check
+    closed: list[bool] = []
+
+    def close_first(*args: object, **options: object) -> None:
+        if not closed:
+            closed.append(True)
+            queue.close()
+        check(*args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(admission, "check", close_first)
+    assert send.enqueue("b").state == "pending"
+    assert closed
+    assert queue.store.count(Filter(), limit=9) == 2

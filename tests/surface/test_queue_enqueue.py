@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -26,7 +26,12 @@ from windlass import (
     JobType,
     KeyConflict,
     Queue,
+    QueueFull,
+    Refused,
 )
+from windlass.clock import ManualClock
+from windlass.job import NewJob
+from windlass.observe import names
 from windlass.store.protocol import Filter
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -166,11 +171,16 @@ def test_a_time_without_a_zone_is_utc(send: Send, at: datetime, moment: datetime
         ({"priority": "5"}, "priority must be a whole number"),
         ({"max_attempts": 0}, "max_attempts must be a whole number between 1 and 20, got 0"),
         ({"max_attempts": 21}, "max_attempts must be a whole number between 1 and 20, got 21"),
-        ({"delay": -1}, "delay must be a duration"),
+        ({"delay": -1}, "delay must be between 0s and 3650d, got -1"),
         ({"delay": "soon"}, "delay must be a duration"),
-        ({"delay": "3651d"}, "delay must be at most 3650d"),
+        ({"delay": "3651d"}, "delay must be between 0s and 3650d, got '3651d'"),
         ({"at": "2030-01-01"}, "at must be a datetime"),
-        ({"at": datetime.max.replace(tzinfo=timezone(timedelta(hours=-1)))}, "at must be between the years"),
+        (
+            {"at": datetime.max.replace(tzinfo=timezone(timedelta(hours=-1)))},
+            "at must be a time between the years 1 and 2099",
+        ),
+        ({"at": datetime.max.replace(tzinfo=UTC)}, "at must be a time between the years 1 and 2099 in UTC"),
+        ({"at": datetime(2100, 1, 1, tzinfo=UTC)}, "at must be a time between the years 1 and 2099"),
         ({"at": datetime(2030, 1, 1, tzinfo=UTC), "delay": 1}, "at must be left out when delay is given"),
         ({"key": ""}, "key must be a text of 1 to 256 characters"),
         ({"key": "x" * 257}, "key must be a text of 1 to 256 characters"),
@@ -300,6 +310,88 @@ def test_beyond_ten_thousand_drafts_each_ten_thousand_are_stored_together(queue:
     assert queue.store.count(Filter(), limit=20_000) == 10_000
 
 
+# --- which one of many was refused --------------------------------------------------------------
+
+
+def at_once(queue: Queue, drafts: list[NewJob]) -> None:
+    queue.enqueue_many(drafts)
+
+
+def evenly(queue: Queue, drafts: list[NewJob]) -> None:
+    queue.enqueue_many(drafts, max_per_second=1_000_000)
+
+
+def from_a_loop(queue: Queue, drafts: list[NewJob]) -> None:
+    asyncio.run(queue.enqueue_many_async(drafts, max_per_second=1_000_000))
+
+
+@pytest.mark.parametrize("enqueue_many", [at_once, evenly, from_a_loop])
+@pytest.mark.parametrize("place", [0, 4, 6, 9])
+def test_a_refusal_names_the_draft_by_its_place_in_the_callers_list(
+    queue: Queue,
+    send: Send,
+    monkeypatch: pytest.MonkeyPatch,
+    enqueue_many: Callable[[Queue, list[NewJob]], None],
+    place: int,
+) -> None:
+    monkeypatch.setattr("windlass.queue.producer.CHUNK", 3)
+    send.options(key="taken").enqueue("somebody else's", 1)
+    drafts = [send.draft(str(number), 1) for number in range(9)]
+    for wrong in (send.options(key="taken"), send.options(depends_on=["nobody"])):
+        refused = [*drafts[:place], wrong.draft("mine", 1), *drafts[place:]]
+        with pytest.raises(Refused, match=f"job {place} of the batch: ") as error:
+            enqueue_many(queue, refused)
+        stored = place // 3 * 3
+        assert (error.value.index, error.value.stored) == (place, stored)
+        assert (f"(the first {stored} jobs of the batch are stored)" in str(error.value)) == bool(stored)
+        assert len(every_job(queue)) == 1 + stored
+
+
+def test_a_conflict_with_another_draft_names_both_by_their_places(
+    queue: Queue, send: Send, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("windlass.queue.producer.CHUNK", 3)
+    drafts = [send.draft(str(number), 1) for number in range(4)]
+    twins = [send.options(key="job 1").draft(to, 1) for to in "ab"]
+    with pytest.raises(
+        KeyConflict, match="job 5 of the batch: key 'job 1' is also the key of job 4,"
+    ) as error:
+        queue.enqueue_many([*drafts, *twins])
+    assert (error.value.index, error.value.twin, error.value.stored) == (5, 4, 3)
+
+
+def test_what_a_full_queue_has_taken_of_a_list_is_told(
+    queue: Queue, send: Send, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("windlass.queue.producer.CHUNK", 3)
+    queue.store.set_setting("hard_depth", "7")
+    drafts = [send.draft(str(number), 1) for number in range(9)]
+    with pytest.raises(QueueFull, match="these were not stored: try again later") as error:
+        queue.enqueue_many(drafts)
+    assert (error.value.index, error.value.stored, len(every_job(queue))) == (None, 6, 6)
+    queue.store.set_setting("hard_depth", "100")
+    queue.close()
+    assert len(queue.enqueue_many(drafts)) == len(every_job(queue)) == 9
+
+
+def test_what_is_wrong_with_a_draft_of_a_list_names_its_place(
+    queue: Queue, send: Send, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("windlass.queue.producer.CHUNK", 3)
+
+    def by_name() -> Iterator[NewJob]:
+        yield from (send.draft(str(number), 1) for number in range(4))
+        yield queue.draft("nobody", {})
+
+    with Queue(f"sqlite:///{tmp_path}/other.db") as other:
+        other.job(name="foreign")(lambda: None)
+        foreign = [send.draft(str(number), 1) for number in range(4)] + [other.draft("foreign", {})]
+        for drafts in (by_name(), foreign):
+            with pytest.raises(Refused, match="job 4 of the batch: ") as error:
+                queue.enqueue_many(drafts)
+            assert (error.value.index, error.value.stored) == (4, 3)
+
+
 def test_the_next_drafts_are_made_while_those_before_them_are_stored(
     queue: Queue, send: Send, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -338,7 +430,7 @@ def test_drafts_that_were_refused_are_told_of_before_those_that_could_not_be_mad
 def test_a_bad_draft_is_named_by_its_number(queue: Queue, send: Any) -> None:
     with pytest.raises(InvalidPayload) as caught:
         queue.enqueue_many(send.draft(number if number == 7 else str(number)) for number in range(10))
-    assert caught.value.__notes__ == ["in draft 7 of enqueue_many, counted from 0"]
+    assert caught.value.index == 7
     assert every_job(queue) == []
 
 
@@ -404,3 +496,51 @@ def test_a_batch_ends_in_nothing_that_could_be_refused(queue: Queue, send: Send)
     draft = send.options(unique="report", on_unique="error").draft("a@b.c", 1)
     with pytest.raises(InvalidValue, match="without key, unique and depends_on"), queue.batch() as batch:
         batch.then(draft)
+
+
+# --- drafts and names that do not belong here ---------------------------------------------------
+
+
+def test_a_draft_of_another_queue_is_refused_and_nothing_is_stored(
+    queue: Queue, send: Send, tmp_path: Path
+) -> None:
+    with Queue(f"sqlite:///{tmp_path}/other.db") as other:
+        for name in ("resize", "send"):
+            other.job(name=name)(lambda to: None)
+            foreign = other.draft(name, {"to": "a"})
+            with pytest.raises(Refused, match=rf"job 1 of the batch: the draft is a job of type {name} that"):
+                queue.enqueue_many([send.draft("a", 1), foreign])
+            with pytest.raises(Refused, match="another queue made"):
+                queue.batch().add(foreign)
+    assert every_job(queue) == []
+
+
+def test_two_queues_of_one_store_take_each_others_drafts(queue: Queue, send: Send) -> None:
+    with Queue(queue.url) as other:
+        queue.enqueue_many([send.draft("b", 1)])
+        other.enqueue_many([send.draft("a", 1)])
+    assert len(every_job(queue)) == 2
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\ud800"])
+def test_a_name_that_no_store_can_keep_belongs_to_no_job(queue: Queue, name: str) -> None:
+    for ask in (queue.get, queue.cancel, queue.batch_status):
+        with pytest.raises(JobNotFound):
+            ask(name)
+    with pytest.raises(InvalidValue, match="lone surrogates"):
+        queue.batch(name)
+    with pytest.raises(JobNotFound, match="no batch has the id 5"):
+        queue.batch_status(5)  # type: ignore[arg-type]
+
+
+def test_a_process_reports_once_a_minute_how_long_its_calls_took(tmp_path: Path) -> None:
+    clock = ManualClock()
+    with Queue(f"sqlite:///{tmp_path}/jobs.db", clock=clock) as queue:
+        send = queue.job(name="send")(lambda: None)
+        for _ in range(3):
+            send.enqueue()
+        first = names.bucket(names.ENQUEUE_CALL, 0)
+        assert ("", first) not in queue.store.totals()
+        clock.advance(61)
+        send.enqueue()
+        assert queue.store.totals()["", first] == 3

@@ -116,3 +116,32 @@ queue.close()
         tmp_path,
     )
     assert said == "pending"
+
+
+def test_a_store_in_memory_that_was_open_before_the_fork_is_refused_in_the_child(tmp_path: Path) -> None:
+    """It would take jobs that nobody ever runs."""
+    said = run(
+        """
+from windlass import StoreUnavailable
+queue.stand_at("sqlite:///:memory:")
+send.enqueue("before")
+
+def child():
+    for _ in range(2):
+        try:
+            send.enqueue("child")
+        except StoreUnavailable as refusal:
+            print(refusal)
+
+in_child(child)
+send.enqueue("parent")
+print(payloads())
+queue.close()
+""",
+        tmp_path,
+    )
+    refusal = (
+        "a store in memory belongs to the process that opened it, and this process was forked off: "
+        "open the queue after the fork, or use a file"
+    )
+    assert said.splitlines() == [refusal, refusal, """['{"to":"before"}', '{"to":"parent"}']"""]

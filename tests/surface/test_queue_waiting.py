@@ -86,7 +86,7 @@ def test_a_timeout_is_a_duration(noop: Noop) -> None:
     handle = noop.enqueue()
     with pytest.raises(WaitTimeout):
         handle.wait("10ms")
-    with pytest.raises(InvalidValue, match="timeout must be a duration"):
+    with pytest.raises(InvalidValue, match="timeout must be 0s or longer, got -1"):
         handle.wait(-1)
 
 

@@ -56,11 +56,11 @@ def test_every_example_runs_and_is_listed(tmp_path: Path) -> None:
     listed = (ROOT / "examples/README.md").read_text(encoding="utf-8")
     for example in sorted((ROOT / "examples").glob("*.py")):
         assert f"({example.name})" in listed
-        assert typed(f"python {example}", tmp_path), example
+        assert typed(f"python '{example}'", tmp_path), example
 
 
 def test_the_examples_end_as_they_say(tmp_path: Path) -> None:
-    told = typed(f"python {ROOT / 'examples/failures.py'}", tmp_path).splitlines()
+    told = typed(f"python '{ROOT}/examples/failures.py'", tmp_path).splitlines()
     ended = dict(line.split()[:2] for line in told)
     assert ended == {
         "flaky": "completed",
@@ -69,7 +69,7 @@ def test_the_examples_end_as_they_say(tmp_path: Path) -> None:
         "patient": "completed",
         "unwanted": "cancelled",
     }
-    shop = typed(f"python {ROOT / 'examples/orders.py'}", tmp_path)
+    shop = typed(f"python '{ROOT}/examples/orders.py'", tmp_path)
     assert "order 1 is confirmed to ann@example.org" in shop
     assert "rolled back" in shop
     assert "bob" not in shop

@@ -135,7 +135,7 @@ def test_the_page_names_every_verb_of_an_operator() -> None:
     used = {shlex.split(line)[0] for line in LINES}
     elsewhere = {
         *("up", "serve", "run", "enqueue", "batch", "schedule", "keys", "bench", "completion"),
-        *("alerts", "plan", "smoke", "discard", "autoscale", "scheduler"),
+        *("alerts", "plan", "smoke", "discard", "rerun", "autoscale", "scheduler"),
     }
     assert used <= set(cli.commands)
     assert set(cli.commands) - used - elsewhere == set()

@@ -238,7 +238,7 @@ def test_a_schedule_whose_code_or_worker_has_gone_says_so(windlass: Terminal, cl
     )
     windlass.apart("worker", "start", clockwork, "--until-empty")
     assert listed(windlass)["nightly"]["state"] == "withdrawn"
-    assert "! nightly: the code declares it no more" in windlass.ok("schedule", "list").out
+    assert "! nightly: no live release declares it any more" in windlass.ok("schedule", "list").out
     windlass.ok("schedule", "remove", "nightly")
     # The other one's type has gone as a whole: nobody says so but that no worker serves it.
     assert "no running worker serves its type tick" in windlass.ok("schedule", "list").out

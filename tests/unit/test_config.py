@@ -27,7 +27,7 @@ def test_without_anything_the_defaults_hold_and_say_so(tmp_path: Path) -> None:
     assert config.app is None
     assert {value.source for value in config.values.values()} == {Source.DEFAULT}
     assert config.worker().threads == 10
-    assert config.worker().shell is True
+    assert config.worker().shell is None, "the store decides"
 
 
 @pytest.mark.parametrize(

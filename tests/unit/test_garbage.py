@@ -13,6 +13,7 @@ from windlass.cli.garbage import collect_rarely
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
     before = gc.get_threshold()
+    gc.unfreeze()  # Python 3.12 starts with frozen objects of its own
     yield
     gc.unfreeze()
     gc.set_threshold(*before)

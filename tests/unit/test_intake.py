@@ -13,6 +13,7 @@ from windlass.errors import StoreUnavailable
 from windlass.job import NewJob
 from windlass.queue import Queue
 from windlass.server.intake import Intake, Stored
+from windlass.store.caller import Withdrawn
 from windlass.store.protocol import Enqueued
 
 
@@ -84,6 +85,67 @@ def test_who_comes_while_others_are_written_for_shares_the_next_commit() -> None
     assert len({each.id for answer in stored for each in answer.done}) == 4
 
 
+def test_a_post_that_waits_too_long_is_answered_and_is_never_begun_afterwards() -> None:
+    queue = Held()
+    since: list[float | None] = []
+    intake = Intake(cast("Queue", queue), patience=0.4, doubt=since.append)
+
+    async def send() -> list[Any]:
+        begun = asyncio.create_task(intake.accept(a_job))
+        await asyncio.to_thread(queue.begun.wait, PATIENCE)
+        return list(await asyncio.gather(begun, intake.accept(a_job), return_exceptions=True))
+
+    begun, unbegun = asyncio.run(send())
+    queue.go.set()
+    intake.close()
+    assert "may or may not be stored" in str(begun)
+    assert "nothing was stored" in str(unbegun)
+    # Of the second nothing was ever written.
+    assert queue.sizes == [1]
+    assert since
+
+
+def test_all_who_wait_are_answered_as_soon_as_the_store_is_known_to_be_away() -> None:
+    queue = Held()
+    intake = Intake(cast("Queue", queue), patience=PATIENCE)
+
+    async def send() -> list[Any]:
+        sent = [asyncio.create_task(intake.accept(a_job)) for _ in range(3)]
+        await asyncio.to_thread(queue.begun.wait, PATIENCE)
+        sent += [asyncio.create_task(intake.accept(a_job)) for _ in range(3)]
+        await asyncio.sleep(0)
+        intake.refuse_all()
+        return await asyncio.gather(*sent, return_exceptions=True)
+
+    answers = asyncio.run(send())
+    queue.go.set()
+    intake.close()
+    told = ["may or may not be stored" in str(each) for each in answers]
+    assert told == [True, True, True, False, False, False]
+
+
+def test_who_has_left_is_dropped_and_the_others_of_the_group_are_stored() -> None:
+    queue = Held()
+    intake = Intake(cast("Queue", queue))
+    gone = threading.Event()
+
+    async def send() -> list[Any]:
+        first = asyncio.create_task(intake.accept(a_job))
+        await asyncio.to_thread(queue.begun.wait, PATIENCE)
+        others = [asyncio.create_task(intake.accept(a_job, gone.is_set)) for _ in range(2)]
+        others.append(asyncio.create_task(intake.accept(a_job)))
+        await asyncio.sleep(0)
+        gone.set()
+        queue.go.set()
+        return await asyncio.gather(first, *others, return_exceptions=True)
+
+    first, *left, stays = asyncio.run(send())
+    intake.close()
+    assert len(first.done) == len(stays.done) == 1
+    assert {type(each) for each in left} == {Withdrawn}
+    assert queue.sizes == [1, 1]
+
+
 def test_who_cannot_be_told_does_not_keep_back_the_others() -> None:
     queue = Held()
     queue.go.set()
@@ -107,7 +169,7 @@ def test_however_many_are_sent_again_at_once_each_is_told_how_its_jobs_stand() -
         intake = Intake(queue)
 
         async def send() -> list[Stored]:
-            sent = (intake.accept(lambda jobs=jobs: jobs, len(jobs)) for jobs in batches)  # type: ignore[misc]
+            sent = (intake.accept(lambda jobs=jobs: jobs, weight=len(jobs)) for jobs in batches)  # type: ignore[misc]
             return await asyncio.gather(*sent)
 
         async def send_twice() -> tuple[list[Stored], list[Stored]]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
+from tests.waiting import PATIENCE
 from windlass.cli.logs import StderrHandler
 
 
@@ -40,11 +43,31 @@ def pipe() -> Iterator[Pipe]:
     os.close(pipe.writing)
 
 
-def test_the_log_takes_no_lock(pipe: Pipe) -> None:
-    assert pipe.handler.lock is None
-    # Straight to the handler: half a character is for it to write, not for pytest to report.
-    pipe.handler.emit(logging.makeLogRecord({"msg": "hello \N{SNOWMAN} \udc80"}))
+def in_a_thread(call: Callable[[], object]) -> None:
+    """Run it to its end on a thread of its own."""
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    assert not thread.is_alive(), "it never came back"
+
+
+def test_logging_never_waits_for_a_lock_that_an_interrupted_thread_holds(pipe: Pipe) -> None:
+    in_a_thread(pipe.handler.acquire)
+    in_a_thread(partial(pipe.logger.warning, "still heard"))
+    assert pipe.read() == "still heard\n"
+
+
+def test_what_has_no_encoding_is_logged_escaped(pipe: Pipe) -> None:
+    # Straight to the handler: pytest would try to report the half of a character, too.
+    pipe.handler.handle(logging.makeLogRecord({"msg": "hello \N{SNOWMAN} \udc80"}))
     assert pipe.read() == "hello \N{SNOWMAN} \\udc80\n"
+
+
+def test_a_filter_keeps_a_record_out_of_the_log(pipe: Pipe) -> None:
+    pipe.handler.addFilter(lambda record: "secret" not in record.getMessage())
+    pipe.logger.warning("secret")
+    pipe.logger.warning("public")
+    assert pipe.read() == "public\n"
 
 
 def test_lines_that_nobody_takes_are_dropped_and_counted(pipe: Pipe) -> None:

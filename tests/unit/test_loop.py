@@ -13,7 +13,7 @@ import pytest
 from tests.waiting import PATIENCE
 from windlass.clock import ManualClock
 from windlass.errors import StoreBusy, StoreUnavailable
-from windlass.loop import Loop, Row, pause_after
+from windlass.loop import Loop, Reports, Row, pause_after
 
 NEVER = timedelta(hours=1)
 SOON = timedelta(milliseconds=5)
@@ -117,7 +117,8 @@ def test_pauses_may_begin_with_less() -> None:
 
 def told(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
     """What the loop of the test said: whoever still runs in this process may have something to say, too."""
-    return [record for record in caplog.records if record.__dict__.get("loop") == "test"]
+    ours = [record for record in caplog.records if record.__dict__.get("loop") == "test"]
+    return [record for record in ours if record.getMessage() == "loop.tick_failed"]
 
 
 def pauses(caplog: pytest.LogCaptureFixture) -> list[float]:
@@ -134,7 +135,7 @@ def test_what_lost_its_connection_is_tried_again_soon_and_not_by_all_at_one_mome
 ) -> None:
     ticks = Ticks(LOST, LOST, LOST)
     longest = timedelta(seconds=0.15)
-    with caplog.at_level(logging.WARNING, "windlass.loop"):
+    with caplog.at_level(logging.DEBUG, "windlass.loop"):
         started(Loop("test", ticks, every=NEVER, longest_pause=longest, chance=lambda: chance))
         ticks.reach(4)
     assert pauses(caplog) == pytest.approx(expected)
@@ -144,7 +145,7 @@ def test_the_pauses_begin_anew_after_a_tick_that_succeeds(
     started: Callable[[Loop], Loop], caplog: pytest.LogCaptureFixture
 ) -> None:
     ticks = Ticks(LOST, LOST, 0.0, LOST)
-    with caplog.at_level(logging.WARNING, "windlass.loop"):
+    with caplog.at_level(logging.DEBUG, "windlass.loop"):
         started(Loop("test", ticks, every=NEVER, chance=lambda: 1.0))
         ticks.reach(5)
     assert pauses(caplog) == pytest.approx([0.05, 0.1, 0.05])
@@ -196,7 +197,7 @@ def test_a_failure_is_logged_and_only_a_bug_with_its_traceback(
     error: Exception, *, traced: bool, started: Callable[[Loop], Loop], caplog: pytest.LogCaptureFixture
 ) -> None:
     ticks = Ticks(error)
-    with caplog.at_level(logging.WARNING, "windlass.loop"):
+    with caplog.at_level(logging.DEBUG, "windlass.loop"):
         started(Loop("test", ticks, every=NEVER, longest_pause=SOON))
         ticks.reach(2)
     [record] = told(caplog)
@@ -244,3 +245,27 @@ def test_a_loop_whose_thread_was_never_started_can_be_stopped(monkeypatch: pytes
     with pytest.raises(RuntimeError):
         loop.start()
     assert loop.stop()
+
+
+def test_an_outage_is_logged_once_then_once_a_minute_and_its_end(caplog: pytest.LogCaptureFixture) -> None:
+    """One worker logged 209 warnings in 100 seconds without its database."""
+    clock = ManualClock()
+    reports = Reports("test", clock)
+    with caplog.at_level(logging.WARNING, "windlass.loop"):
+        for _ in range(100):
+            reports.failed(StoreUnavailable("the server is away"), 1.0)
+            reports.went_well(failures_in_a_row=1)
+            clock.advance(1)
+        reports.went_well(failures_in_a_row=0)
+        reports.went_well(failures_in_a_row=0)
+    seen = [(record.getMessage(), record.__dict__["failures"]) for record in caplog.records]
+    assert seen == [("loop.tick_failed", 1), ("loop.tick_failed", 61), ("loop.recovered", 100)]
+    assert caplog.records[-1].__dict__["seconds"] == 100
+
+
+def test_another_kind_of_failure_is_logged_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    reports = Reports("test", ManualClock())
+    with caplog.at_level(logging.WARNING, "windlass.loop"):
+        for error in (StoreUnavailable("away"), StoreUnavailable("away"), ValueError("a bug")):
+            reports.failed(error, 1.0)
+    assert [record.__dict__["error"] for record in caplog.records] == ["away", "a bug"]

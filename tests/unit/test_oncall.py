@@ -23,18 +23,22 @@ from tests.conformance.scene import (
     settle,
     take_one,
 )
+from tests.servers import sqlite
 from windlass import connect
 from windlass.cli.dlq import spark
 from windlass.cli.screen import Screen
 from windlass.cli.top import frame, look, rates
 from windlass.clock import ManualClock
-from windlass.job import TypeInfo
+from windlass.job import Error, Reason, TypeInfo, View
 from windlass.ops import Ops
 from windlass.ops.doctor import Checkup, Diagnosis, Level, checkup, diagnoses
 from windlass.ops.tail import Tail
+from windlass.ops.verdict import Verdict
+from windlass.outcome import Dead, Left
 from windlass.store.examining import DatabaseSetting, OpenTransaction, TableHealth
 from windlass.store.fleet import Vitals
-from windlass.store.protocol import Filter, Store
+from windlass.store.protocol import Filter
+from windlass.store.store import Store
 
 
 @pytest.fixture
@@ -44,7 +48,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def store(tmp_path: Path, clock: ManualClock) -> Iterator[Store]:
-    opened = connect.open(f"sqlite:///{tmp_path / 'jobs.db'}", clock=clock)
+    opened = connect.open(sqlite.prepared(tmp_path / "jobs.db", ManualClock), clock=clock)
     yield opened.store
     opened.close()
 
@@ -208,8 +212,8 @@ def test_what_is_wrong_comes_with_what_mends_it(ops: Ops, store: Store, clock: M
     found = bad(well(seen_by(ops, clock)))
     assert {name: each.mend for name, each in found.items()} == {
         "settings": "windlass config set timeout --reset",
-        "workers": "windlass worker start",
-        "leases": "windlass worker start",
+        "workers": "windlass worker start APP",
+        "leases": "windlass worker start APP",
         "pauses": f"windlass resume {MAIL}",
     }
     # Its worker is declared dead: what it held is nobody's, until another one takes it.
@@ -221,6 +225,88 @@ def test_what_is_wrong_comes_with_what_mends_it(ops: Ops, store: Store, clock: M
     found = bad(well(seen_by(ops, clock)))
     assert found["orphans"].level is Level.WARNING
     assert "takes back what is held within seconds" in found["orphans"].sentence
+
+
+def test_jobs_that_no_worker_can_read_are_told_until_they_end(
+    ops: Ops, store: Store, clock: ManualClock
+) -> None:
+    store.join(msgspec.structs.replace(a_worker("worker-1"), reader="old"))
+    for _ in range(2):
+        put_one(store)
+        settle(store, take_one(store), Left(None, reader="old", field="payload.copy", problem="unknown"))
+    sentence = (
+        f"No running worker can read payload.copy in 2 jobs of {MAIL}, which another release of the "
+        "application made: deploy a release that can, edit each (windlass edit) or bury them "
+        f"(windlass bury --type {MAIL} --state unreadable)"
+    )
+
+    def told() -> str | None:
+        found = bad(well(seen_by(ops, clock))).get("payloads")
+        status = [each.sentence for each in (ops.status().verdict or Verdict(state="", sentence="")).findings]
+        assert (found is not None) == (sentence in status)
+        return None if found is None else found.sentence.rpartition(", for ")[0]
+
+    assert told() == sentence
+    store.leave("worker-1")
+    assert told() == sentence, "also when no worker serves the type"
+    store.join(msgspec.structs.replace(a_worker("worker-2"), reader="new"))
+    assert told() is None
+    store.leave("worker-2")
+    for job in store.find(Filter(view=View.UNREADABLE)).jobs:
+        store.bury(job.id)
+    assert told() is None
+
+
+def test_a_version_that_no_worker_takes_is_told(ops: Ops, store: Store, clock: ManualClock) -> None:
+    store.join(msgspec.structs.replace(a_worker("worker-1"), versions={MAIL: 1}))
+    [job] = put(store, a_job(schema_version=2))
+    clock.advance(5)
+    store.beat("worker-1", Vitals())
+    [told] = [each for each in diagnoses(well(seen_by(ops, clock))) if each.name == "versions"]
+    words = f"No running worker takes version 2 of {MAIL}, only versions up to 1: 1 job waits"
+    assert told.sentence.startswith(words)
+    assert "versions up to 1" in ops.explain(job.id).sentence
+    store.join(msgspec.structs.replace(a_worker("worker-2"), versions={MAIL: 2}))
+    assert [each for each in diagnoses(well(seen_by(ops, clock))) if each.name == "versions"] == []
+
+
+def test_records_that_nobody_prunes_are_told(ops: Ops, store: Store, clock: ManualClock) -> None:
+    put_one(store)
+    assert settle(store, take_one(store), DONE)
+    clock.advance(timedelta(days=8, hours=23))
+    assert "retention" not in bad(seen_by(ops, clock))
+    clock.advance(timedelta(hours=2))
+    late = bad(seen_by(ops, clock))["retention"]
+    assert (late.level, late.sentence) == (
+        Level.WARNING,
+        "the oldest record is 2d past its retention of 7d: nobody prunes",
+    )
+    ops.prune()
+    assert "retention" not in bad(seen_by(ops, clock))
+
+
+def test_a_type_names_the_releases_that_serve_it(ops: Ops, store: Store) -> None:
+    for app, reader, schema in (("1.4", "a", {"a": 1}), ("1.5", "b", {"b": 2}), ("", "c0ffee99", {"a": 1})):
+        info = msgspec.structs.replace(a_worker(f"worker-{reader}"), app=app, reader=reader)
+        store.join(info)
+        store.register([TypeInfo(name=MAIL, schema=schema)], app)
+    store.leave("worker-a")
+    [mail] = [each for each in ops.types() if each.name == MAIL]
+    assert (mail.releases, mail.schemas) == (["1.5", "unnamed c0ffee"], 2)
+
+
+def test_dead_letters_that_are_late_are_told(ops: Ops, store: Store, clock: ManualClock) -> None:
+    put_one(store)
+    settle(store, take_one(store), Dead(Error(Reason.EXPIRED, message="older than 5m")))
+    put_one(store)
+    settle(store, take_one(store), DEAD)
+    found = bad(seen_by(ops, clock))
+    told = "2 jobs are in the dead letters, 1 of them too old to run (max_age)"
+    assert found["dead letters"].sentence == told
+    assert "retention" not in found
+    clock.advance(timedelta(days=32, hours=1))
+    late = bad(seen_by(ops, clock))["retention"]
+    assert late.sentence == "the oldest dead letter is 2d past its retention of 30d: nobody prunes"
 
 
 def test_diagnoses_of_the_database(ops: Ops, clock: ManualClock) -> None:

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from tests.servers import sqlite
 from windlass import connect
 from windlass.clock import ManualClock, uuid7
 from windlass.connect import Opened
@@ -25,6 +26,8 @@ from windlass.store.fleet import Vitals, WorkerInfo
 from windlass.store.protocol import Filter, Settlement, Want
 from windlass.upkeep.place import here
 
+# Longer than the schema of a release stays after its last process was seen.
+RELEASE_GONE = 660.0
 SCHEMA = {
     "type": "object",
     "properties": {"n": {"type": "integer"}},
@@ -42,7 +45,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def opened(tmp_path: Path, clock: ManualClock) -> Iterator[Opened]:
-    opened = connect.open(f"sqlite:///{tmp_path / 'jobs.db'}", clock=clock)
+    opened = connect.open(sqlite.prepared(tmp_path / "jobs.db", ManualClock), clock=clock)
     opened.store.register([TypeInfo(name="mail", schema=SCHEMA)])
     yield opened
     opened.close()
@@ -85,12 +88,13 @@ def test_jobs_answer_to_their_keys(ops: Ops) -> None:
         ops.cancel("signup:2")
 
 
-def test_replay_checks_the_payload_against_the_schema_of_today(ops: Ops) -> None:
+def test_replay_checks_the_payload_against_the_schema_of_today(ops: Ops, clock: ManualClock) -> None:
     [job_id] = _enqueue(ops)
     _kill(ops)
     with pytest.raises(InvalidPayload, match=r"payload\.n must be an integer"):
         ops.replay(job_id, payload={"n": "one"})
     narrower = {**SCHEMA, "properties": {"n": {"type": "integer", "minimum": 5}}}
+    clock.advance(RELEASE_GONE)
     ops.store.register([TypeInfo(name="mail", schema=narrower, schema_version=2)])
     with pytest.raises(InvalidPayload):
         ops.replay(job_id)
@@ -152,10 +156,24 @@ def test_a_bulk_verb_asks_the_workers_of_running_jobs(ops: Ops) -> None:
     assert ops.status().counts["processing"] == 1
 
 
-def test_what_the_rules_refuse_is_counted_and_quoted_and_the_rest_is_done(ops: Ops) -> None:
+def test_jobs_that_end_during_a_bulk_verb_are_counted_apart_and_are_no_refusal(ops: Ops) -> None:
+    oldest = _enqueue(ops, 450)[0]
+
+    def cancel_the_last(_: int) -> None:
+        if ops.show(oldest).state is JobState.PENDING:
+            ops.cancel(oldest)
+
+    answer = ops.bulk(Verb.BURY, Filter(), progress=cancel_the_last)
+    assert (answer.matched, answer.done, answer.moved_on, answer.refused) == (450, 449, 1, 0)
+
+
+def test_what_the_rules_refuse_is_counted_and_quoted_and_the_rest_is_done(
+    ops: Ops, clock: ManualClock
+) -> None:
     _enqueue(ops, 8)
     _kill(ops, 8)
     narrower = {**SCHEMA, "properties": {"n": {"type": "integer", "minimum": 6}}}
+    clock.advance(RELEASE_GONE)
     ops.store.register([TypeInfo(name="mail", schema=narrower, schema_version=2)])
     answer = ops.bulk(Verb.REPLAY, Filter())
     assert (answer.matched, answer.done, answer.refused, len(answer.refusals)) == (8, 2, 6, 5)
@@ -183,10 +201,13 @@ def test_status_counts_and_names_what_is_wrong(ops: Ops, clock: ManualClock) -> 
     seen = ops.status()
     assert (seen.counts["due"], seen.counts["scheduled"]) == (2, 1)
     assert seen.oldest_due == timedelta(seconds=30)
-    assert seen.warnings == ["No worker is running: 2 jobs wait, for 30s: windlass worker start"]
+    assert seen.warnings == ["No worker is running: 2 jobs wait, for 30s: windlass worker start APP"]
     ops.store.join(_worker_row("w-1", types=("other",)))
     assert ops.status().warnings == [
-        "No running worker serves mail: 2 jobs wait, for 30s: windlass worker start --types mail"
+        (
+            "No running worker serves mail: 2 jobs wait (cancel them if the function was deleted), for 30s: "
+            "windlass worker start APP --types mail"
+        )
     ]
     ops.store.join(_worker_row("w-2", types=("mail",)))
     assert ops.status().warnings == []
@@ -315,6 +336,12 @@ def test_pruning_goes_on_until_nothing_is_past_its_retention(ops: Ops, clock: Ma
     assert ops.prune() == 0
     clock.advance(timedelta(hours=2))
     assert ops.prune() == 30
+    line = ops.store.audit(target="records").entries[0]
+    assert (line.verb, line.kind, line.after) == (
+        "prune",
+        "store",
+        {"jobs": 30, "kept": {"ended": "7d", "dead": "30d"}},
+    )
 
 
 def _worker_row(name: str, **fields: object) -> WorkerInfo:

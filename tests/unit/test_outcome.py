@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from email.message import Message
+from typing import Any
+from urllib.error import HTTPError
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.errors import Cancel, FatalError, RetryableError, Snooze
+from windlass.errors import Cancel, FatalError, InvalidValue, RetryableError, Snooze
 from windlass.job import FREE_INTERRUPTIONS, MAX_SNOOZES, Error, Job, JobState, Output, Reason, Request
 from windlass.outcome import (
     Again,
@@ -134,11 +137,11 @@ TABLE: list[tuple[Result, Policy, dict[str, object], tuple[object, ...]]] = [
     (Raised(RetryableError("later")), PLAIN, {}, (Again, BACKOFF, FAILED, None)),
     (Raised(RetryableError("later")), NEVER, {}, (Dead, None, FAILED, None)),
     (Raised(RetryableError("x", delay=7)), PLAIN, {}, (Again, timedelta(seconds=7), FAILED, None)),
-    (Raised(RetryableError("x", delay=-7)), PLAIN, {}, (Again, AT_ONCE, FAILED, None)),
+    (Raised(RetryableError("x", delay=0)), PLAIN, {}, (Again, AT_ONCE, FAILED, None)),
     (Raised(RetryableError("x", delay=7)), PLAIN, {"attempts": 5}, (Dead, None, FAILED, None)),
     # A snooze uses no attempt, not even the last one, but there is an end to snoozing.
     (Raised(Snooze(90)), PLAIN, {"attempts": 5}, (Snoozed, timedelta(seconds=90), None, None)),
-    (Raised(Snooze(-1)), PLAIN, {}, (Snoozed, AT_ONCE, None, None)),
+    (Raised(Snooze(0)), PLAIN, {}, (Snoozed, AT_ONCE, None, None)),
     (Raised(Snooze(90)), NEVER, {"snoozes": 999}, (Snoozed, timedelta(seconds=90), None, None)),
     (Raised(Snooze(90)), PLAIN, {"snoozes": 1000}, (Dead, None, FAILED, None)),
     # Retries are bounded by age as well: one that would come too late is not planned.
@@ -260,6 +263,228 @@ def test_the_handlers_own_words_stand_above_the_types_rules(exception: BaseExcep
     assert isinstance(decided(Raised(exception), policy), expected)
 
 
+# --- rules that are a function, and what holds without rules --------------------------------------
+
+
+def asked(rules: Any, exception: BaseException) -> Outcome:
+    return decided(Raised(exception), Policy(PLAIN.retry, rules))
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"), [("retry", Again), ("fatal", Dead), ("cancel", Cancelled), (None, Again)]
+)
+def test_rules_may_be_a_function_of_the_exception(answer: Any, expected: type) -> None:
+    seen: list[BaseException] = []
+
+    def rules(exception: BaseException) -> Any:
+        seen.append(exception)
+        return answer
+
+    error = ValueError("x")
+    assert isinstance(asked(rules, error), expected)
+    assert seen == [error]
+
+
+def test_the_handlers_own_words_stand_above_a_function(caplog: pytest.LogCaptureFixture) -> None:
+    assert isinstance(asked(lambda _: "retry", FatalError("x")), Dead)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("answer", ["die", 5, True, ["retry"], object()])
+def test_a_function_that_answers_nonsense_loses_no_job_and_is_logged(
+    answer: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert isinstance(asked(lambda _: answer, ValueError("x")), Again)
+    assert [record.message for record in caplog.records] == ["rules.wrong"]
+    assert caplog.records[0].job == running().id  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("raised", [ValueError("in the rules"), SystemExit(1), KeyboardInterrupt()])
+def test_a_function_that_raises_loses_no_job_and_is_logged(
+    raised: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    def rules(_: BaseException) -> Any:
+        raise raised
+
+    outcome = asked(rules, ValueError("x"))
+    assert isinstance(outcome, Again)
+    assert outcome.error.message == "x", "the job's own error is kept"
+    assert [record.message for record in caplog.records] == ["rules.failed"]
+
+
+class Response:
+    def __init__(self, status_code: int, headers: dict[str, str] | None = None) -> None:
+        self.status_code = status_code
+        self.headers = headers or {}
+
+
+class OfHttpx(Exception):
+    """httpx.HTTPStatusError and requests.HTTPError: the response has the status."""
+
+    def __init__(self, status: int, headers: dict[str, str] | None = None) -> None:
+        super().__init__(f"answered {status}")
+        self.response = Response(status, headers)
+
+
+class OfAiohttp(Exception):
+    """aiohttp.ClientResponseError."""
+
+    def __init__(self, status: int, headers: dict[str, str] | None = None) -> None:
+        super().__init__(f"answered {status}")
+        self.status, self.headers = status, headers or {}
+
+
+def of_urllib(status: int, headers: dict[str, str] | None = None) -> HTTPError:
+    message = Message()
+    for name, value in (headers or {}).items():
+        message[name] = value
+    return HTTPError("http://localhost/", status, "no", message, None)
+
+
+HTTP = pytest.mark.parametrize("of", [OfHttpx, OfAiohttp, of_urllib])
+
+
+@HTTP
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        *((status, Dead) for status in (400, 401, 403, 404, 409, 410, 422, 451)),
+        *((status, Again) for status in (408, 425, 429, 500, 502, 503, 504, 599)),
+    ],
+)
+def test_the_status_of_an_http_error_says_whether_another_attempt_can_help(
+    of: Any, status: int, expected: type
+) -> None:
+    outcome = decided(Raised(of(status)))
+    assert isinstance(outcome, expected)
+    assert not isinstance(outcome, Dead) or outcome.fatal
+
+
+@HTTP
+@pytest.mark.parametrize(
+    ("status", "said", "waits"),
+    [
+        (429, "120", 120),
+        (503, "120", 120),
+        (503, "0", None),
+        (500, "120", None),
+        (429, "864000", 3600),
+        (429, "Wed, 21 Oct 2026 07:28:00 GMT", None),
+        (429, "-5", None),
+        (429, "9" * 30, None),
+    ],
+)
+def test_a_server_that_says_when_to_come_back_is_obeyed_up_to_an_hour(
+    of: Any, status: int, said: str, waits: int | None
+) -> None:
+    outcome = decided(Raised(of(status, {"Retry-After": said})))
+    assert isinstance(outcome, Again)
+    jitter = timedelta(seconds=10)
+    assert outcome.delay == (BACKOFF if waits is None else timedelta(seconds=waits) + jitter)
+
+
+def test_who_was_told_to_come_back_comes_with_a_jitter() -> None:
+    told = Raised(OfHttpx(429, {"Retry-After": "600"}))
+    outcome = decide(running(), told, PLAIN, now=NOW, chance=lambda: 0.5)
+    assert isinstance(outcome, Again)
+    assert outcome.delay == timedelta(seconds=600 + PLAIN.retry.jitter / 2)
+
+
+def test_no_retry_policy_is_overruled_by_a_server() -> None:
+    assert isinstance(decided(Raised(OfHttpx(429, {"Retry-After": "1"})), NEVER), Dead)
+
+
+@pytest.mark.parametrize(
+    "rules", [{OfHttpx: "retry", OSError: "retry"}, {Exception: "retry"}, lambda _: "retry"]
+)
+def test_a_types_rules_stand_above_the_defaults(rules: Any) -> None:
+    assert isinstance(asked(rules, OfHttpx(404)), Again)
+    assert isinstance(asked(rules, PermissionError("no")), Again)
+
+
+def test_a_permission_error_is_fatal() -> None:
+    assert isinstance(decided(Raised(PermissionError(13, "no"))), Dead)
+
+
+class Coded(Exception):
+    """Not about HTTP, though it has a code."""
+
+    code = 404
+    status = 404
+
+
+class Booby(Exception):
+    @property
+    def response(self) -> Any:
+        raise RuntimeError("no such luck")
+
+
+@pytest.mark.parametrize("exception", [Coded(), Booby(), SystemExit(404), OfHttpx(302), OSError(404, "x")])
+def test_what_only_looks_like_an_http_error_is_retried(exception: BaseException) -> None:
+    assert isinstance(decided(Raised(exception)), Again)
+
+
+@pytest.mark.parametrize(
+    ("exception", "seconds"),
+    [
+        (lambda: Snooze("10m"), 600),
+        (lambda: Snooze(timedelta(minutes=1)), 60),
+        (lambda: RetryableError("x", after="10m"), 600),
+        (lambda: RetryableError("x", delay="1h30m"), 5400),
+        (lambda: RetryableError("x", after=0.0), 0),
+        (lambda: Snooze("366d"), 366 * 86_400),
+    ],
+)
+def test_a_delay_is_written_as_every_duration(exception: Any, seconds: int) -> None:
+    outcome = decided(Raised(exception()))
+    assert isinstance(outcome, (Again, Snoozed))
+    assert outcome.delay == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Snooze("tomorrow"), r"Snooze\(delay\) must be a duration: .*, got 'tomorrow'"),
+        (lambda: Snooze(None), r"Snooze\(delay\) must be a duration: .*, got None"),  # type: ignore[arg-type]
+        (lambda: Snooze(float("nan")), "must be a duration"),
+        (lambda: RetryableError("x", after="soon"), r"RetryableError\(after=\) must be .*, got 'soon'"),
+        (lambda: RetryableError("x", delay="soon"), r"RetryableError\(delay=\) must be .*, got 'soon'"),
+        (lambda: RetryableError("x", delay=1, after=1), "delay must be left out when after is given"),
+    ],
+)
+def test_a_delay_that_is_none_is_told_at_once_and_the_attempt_fails_as_any_other(
+    make: Any, words: str
+) -> None:
+    with pytest.raises(InvalidValue, match=words) as raised:
+        make()
+    assert isinstance(decided(Raised(raised.value)), Again), "the next attempt may compute another delay"
+
+
+@pytest.mark.parametrize(
+    "delay",
+    [-1, -1.0, "-1", "-1s", "-1h30m", timedelta(seconds=-1), "367d", 367 * 86_400, timedelta.max, "1000000d"],
+)
+@pytest.mark.parametrize(
+    ("make", "field"),
+    [
+        (Snooze, r"Snooze\(delay\)"),
+        (lambda delay: RetryableError("x", after=delay), r"RetryableError\(after=\)"),
+        (lambda delay: RetryableError("x", delay=delay), r"RetryableError\(delay=\)"),
+    ],
+)
+def test_a_delay_below_zero_or_beyond_a_year_is_refused_in_every_form(
+    make: Any, field: str, delay: Any
+) -> None:
+    with pytest.raises(InvalidValue, match=f"{field} must be between 0s and 366d, got "):
+        make(delay)
+
+
+@pytest.mark.parametrize("delay", ["9999999999d", float("inf"), float("nan"), 1e300])
+def test_a_delay_that_no_duration_can_hold_is_refused_with_the_bound(delay: Any) -> None:
+    with pytest.raises(InvalidValue, match=r"Snooze\(delay\) must be a duration: .*, at most 366d, got "):
+        Snooze(delay)
+
+
 @pytest.mark.parametrize(
     ("result", "expected"),
     [
@@ -279,8 +504,11 @@ def test_what_a_command_said_is_never_dropped(result: Result, expected: type) ->
     assert getattr(outcome, "output", None) == SAID
 
 
-@pytest.mark.parametrize("exception", [Snooze(1e12), RetryableError("x", delay=1e12)])
-def test_a_delay_beyond_the_calendar_does_not_break_the_decision(exception: BaseException) -> None:
+@pytest.mark.parametrize("exception", [Snooze(1), RetryableError("x", delay=1)])
+def test_a_delay_that_a_handler_put_beyond_the_calendar_does_not_break_the_decision(
+    exception: Snooze | RetryableError,
+) -> None:
+    exception.delay = timedelta.max
     outcome = decided(Raised(exception))
     assert isinstance(outcome, (Again, Snoozed))
     assert NOW + outcome.delay > NOW
@@ -383,3 +611,39 @@ def test_an_error_fits_a_record_however_long_its_text() -> None:
 def test_an_error_survives_its_way_through_json() -> None:
     error = describe(raised(ValueError("half a character \ud83d and a NUL \0")))
     assert msgspec.json.decode(msgspec.json.encode(error), type=Error) == error
+
+
+class _Answered(Exception):
+    def __init__(self, status: int) -> None:
+        super().__init__("the service answered")
+        self.status = status
+
+
+class _CrmDown(ConnectionError):
+    """A class of the application's own."""
+
+
+@pytest.mark.parametrize(
+    ("exception", "outside"),
+    [
+        (_CrmDown("no"), True),
+        (TimeoutError(), True),
+        (_Answered(503), True),
+        (_Answered(404), False),
+        (FileNotFoundError("x"), False),
+        (TypeError("connection timed out"), False),
+    ],
+)
+def test_an_error_says_by_its_class_whether_something_outside_failed(
+    exception: Exception,
+    outside: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    assert describe(exception).outside is outside
+
+
+def test_the_error_of_a_fatal_end_says_that_it_was_fatal() -> None:
+    by_rule = Policy(rules={KeyError: "fatal"})
+    for exception, policy in ((FatalError("no"), Policy()), (KeyError("no"), by_rule)):
+        outcome = decide(running(), Raised(exception), policy, now=NOW, chance=lambda: 0.5)
+        assert isinstance(outcome, Dead)
+        assert outcome.error.fatal

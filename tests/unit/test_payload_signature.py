@@ -298,7 +298,7 @@ def test_a_wrong_call_is_told_what_the_handler_takes(args: tuple[Any, ...], comp
         (int, True, "payload.it must be an integer, got true"),
         (int, 1.0, "payload.it must be an integer, got 1.0"),
         (str, None, "payload.it must be a string, got null"),
-        (float, float("nan"), "payload.it must be a number, got null"),
+        (float, float("nan"), "payload.it must be a finite number, got nan"),
         (float | None, float("nan"), "payload.it must be a finite number, got nan"),
         (Any, float("inf"), "payload.it must be a finite number, got inf"),
         (Address, Address(5), "payload.it.street must be a string, got 5"),  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from windlass import errors
 NAMES = {
     *("Queue", "Client", "JobType", "ContextJobType", "JobHandle", "Job", "JobState", "Context", "Retry"),
     *("RetryableError", "FatalError", "Snooze", "Cancel"),
-    *("WindlassError", "InvalidValue", "WaitTimeout", "JobUnsuccessful"),
+    *("WindlassError", "InvalidValue", "WaitTimeout", "JobUnsuccessful", "ResultMissing"),
     *(
         "QueueFull",
         "Refused",
@@ -17,6 +17,7 @@ NAMES = {
         "JobNotFound",
         "Conflict",
         "ConfirmationNeeded",
+        "AmbiguousKey",
         "KeyConflict",
         "IdConflict",
     ),

@@ -59,6 +59,10 @@ def test_what_is_said_is_kept_and_known_as_said() -> None:
     assert made(retry=retry, rules=rules).policy == Policy(retry, rules)
 
 
+async def asynchronous(_: BaseException) -> None:
+    """No rules: nobody would wait for its answer."""
+
+
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
@@ -79,6 +83,13 @@ def test_what_is_said_is_kept_and_known_as_said() -> None:
         ({"priority": 11}, "priority must be a whole number between 0 and 10, got 11"),
         ({"version": 0}, "version must be a whole number between 1"),
         ({"retry": 5}, "retry must be a Retry"),
+        ({"rules": ValueError}, r"rules must be a mapping such as .* or a function of the exception"),
+        ({"rules": 5}, r"rules must be a mapping such as .*, got 5"),
+        ({"rules": ["fatal"]}, r"rules must be a mapping such as"),
+        ({"rules": asynchronous}, r"rules must be a mapping such as .* or a function of the exception"),
+        ({"result": "yes"}, r"result must be True .* or \"required\" .*, got 'yes'"),
+        ({"max_age": 0}, "max_age must be more than 0 and at most 3650d, got 0"),
+        ({"max_age": "3651d"}, "max_age must be more than 0 and at most 3650d, got '3651d'"),
         ({"rules": {5: "retry"}}, "a key of rules must be an exception class, got 5"),
         (
             {"rules": {ValueError: "die"}},
@@ -133,7 +144,7 @@ def test_changing_the_rules_afterwards_changes_nothing() -> None:
     rules: dict[type[BaseException], Any] = {ValueError: "fatal"}
     handler = made(rules=rules)
     rules[ValueError] = "retry"
-    assert handler.policy.rules[ValueError] == "fatal"
+    assert handler.policy.rules == {ValueError: "fatal"}
 
 
 # --- shell --------------------------------------------------------------------------------------

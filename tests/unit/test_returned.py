@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from windlass.errors import FatalError
-from windlass.job import MAX_RESULT
+from windlass.job import MAX_RESULT, Keep
 from windlass.outcome import Raised, Returned
 from windlass.worker.returned import returned
 
@@ -34,8 +34,13 @@ class Point:
         ("x" * (MAX_RESULT - 2), b'"' + b"x" * (MAX_RESULT - 2) + b'"'),
     ],
 )
-def test_what_json_can_say_is_kept(value: Any, kept: bytes | None) -> None:
-    assert returned(value) == Returned(kept)
+@pytest.mark.parametrize("keep", [True, "required"])
+def test_what_json_can_say_is_kept(value: Any, kept: bytes | None, keep: Keep) -> None:
+    assert returned(value, keep) == Returned(kept)
+
+
+def test_a_type_that_keeps_no_results_does_not_even_encode_them() -> None:
+    assert returned(Grumpy(), keep=False) == Returned(None)
 
 
 class Grumpy:
@@ -46,7 +51,7 @@ class Grumpy:
         raise RuntimeError("not today")
 
 
-@pytest.mark.parametrize(
+UNKEPT = pytest.mark.parametrize(
     ("value", "why"),
     [
         (float("nan"), "result is nan"),
@@ -60,8 +65,20 @@ class Grumpy:
         ("x" * MAX_RESULT, f"it has {MAX_RESULT + 2} bytes as JSON, {MAX_RESULT} are allowed"),
     ],
 )
-def test_what_cannot_be_kept_ends_the_job_and_says_that_the_work_ran(value: Any, why: str) -> None:
-    result = returned(value)
+
+
+@UNKEPT
+def test_what_cannot_be_kept_leaves_the_work_done_and_says_why(value: Any, why: str) -> None:
+    result = returned(value, keep=True)
+    assert isinstance(result, Returned)
+    assert result.value is None
+    assert result.missing is not None
+    assert why in result.missing
+
+
+@UNKEPT
+def test_a_type_that_requires_its_result_fails_without_it(value: Any, why: str) -> None:
+    result = returned(value, "required")
     assert isinstance(result, Raised)
     assert isinstance(result.exception, FatalError), "another attempt would only do the work twice"
     assert str(result.exception).startswith("the work ran, but its result cannot be kept: ")
@@ -71,6 +88,6 @@ def test_what_cannot_be_kept_ends_the_job_and_says_that_the_work_ran(value: Any,
 def test_a_list_that_holds_itself_is_refused_and_not_followed_for_ever() -> None:
     endless: list[Any] = []
     endless.append(endless)
-    result = returned(endless)
+    result = returned(endless, "required")
     assert isinstance(result, Raised)
     assert "RecursionError" in str(result.exception)

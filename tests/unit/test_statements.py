@@ -10,7 +10,8 @@ import pytest
 from windlass.store import migration, statements
 
 SHELF = Path(statements.__file__).parent
-FILES = sorted((SHELF / "sql").glob("*.sql"))
+SECTIONS = [(f"{name} {only}".strip(), text) for name, only, text in statements.sections()]
+IDS = [label for label, _ in SECTIONS]
 DIALECTS = sorted(folder.name for folder in (SHELF / "migrations").iterdir() if folder.is_dir())
 
 
@@ -21,7 +22,7 @@ def test_there_are_statements_for_every_dialect_that_has_migrations() -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_statement_of_both_dialects_binds_the_same_names(dialect: str) -> None:
-    """Statements that only one store has stand in a file of its dialect; the shared verbs never name them."""
+    """A statement that only one store has stands in a section of its dialect; shared verbs never name it."""
     ours, first = statements.load(dialect), statements.load(DIALECTS[0])
     for name in ours.keys() & first.keys():
         assert statements.parameters(ours[name]) == statements.parameters(first[name]), name
@@ -34,12 +35,23 @@ def test_the_shared_verbs_find_their_statements_in_every_dialect(path: Path) -> 
         assert named <= set(statements.load(dialect))
 
 
-def test_a_file_of_one_dialect_stands_above_the_shared_one() -> None:
-    own = {path.name.split(".")[0] for path in FILES if path.name.endswith(".sqlite.sql")}
+def test_a_section_of_one_dialect_wins_over_the_shared_one() -> None:
     texts = statements.load("sqlite")
-    for name in own:
-        written = (SHELF / "sql" / f"{name}.sqlite.sql").read_text(encoding="utf-8")
-        assert texts[name] == written.replace("windlass.", "windlass_")
+    for name, only, text in statements.sections():
+        if only == "sqlite":
+            assert texts[name] == statements.spelled(text, "sqlite")
+
+
+def test_no_statement_is_written_twice_for_a_dialect() -> None:
+    assert len(set(IDS)) == len(IDS)
+
+
+def test_every_statement_stands_in_a_named_section() -> None:
+    files = [path for path in SHELF.rglob("*.sql") if "migrations" not in path.parts]
+    assert files
+    for path in files:
+        assert path.read_text(encoding="utf-8").startswith("-- name: "), path
+    assert sum(path.read_text(encoding="utf-8").count("-- name: ") for path in files) == len(SECTIONS)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -76,24 +88,24 @@ def test_a_name_becomes_a_question_mark_wherever_it_stands() -> None:
 
 
 def test_a_row_that_is_repeated_has_each_name_once() -> None:
-    repeated = [row for path in FILES for row in _code(path).split("/*row*/")[1::2]]
+    repeated = [row for _, text in SECTIONS for row in _code(text).split("/*row*/")[1::2]]
     assert repeated
     for row in repeated:
         assert statements.unnamed(row).count("?") == len(statements.parameters(row)), row
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_a_statement_says_why_first(path: Path) -> None:
-    assert path.read_text(encoding="utf-8").startswith("-- ")
+@pytest.mark.parametrize("text", [text for _, text in SECTIONS], ids=IDS)
+def test_a_statement_says_why_first(text: str) -> None:
+    assert text.startswith("-- ")
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_a_statement_reads_no_clock_of_its_own(path: Path) -> None:
+@pytest.mark.parametrize(("label", "text"), SECTIONS, ids=IDS)
+def test_a_statement_reads_no_clock_of_its_own(label: str, text: str) -> None:
     """Except PostgreSQL's, where the server's clock is the store's: and only when no time is given."""
-    text = _code(path).replace("coalesce(cast(:now as bigint), windlass.now())", "")
-    if path.name == "time.postgres.sql":
+    code = _code(text).replace("coalesce(cast(:now as bigint), windlass.now())", "")
+    if label == "time postgres":
         return
-    assert not re.search(r"\b(now|unixepoch|julianday|datetime|strftime|current_timestamp)\b\s*(\(|$)", text)
+    assert not re.search(r"\b(now|unixepoch|julianday|datetime|strftime|current_timestamp)\b\s*(\(|$)", code)
 
 
 # These change jobs that nobody runs, or, like claim and request, end no attempt.
@@ -106,10 +118,12 @@ UNFENCED = {
         "claim_few",
         "claim_limited",
         "edit",
+        "offer_unread",
         "promote",
         "promote_type",
         "promote_types",
         "prune_dead",
+        "unread_due",
     ),
     *("hold_unique", "replace_unique", "retake_unique", "remove_idle", "remove_new", "replay", "request"),
     # About whom a job waits for, or which batch it is of.
@@ -122,6 +136,7 @@ TAKES_DUE_JOBS = {
     "claim",
     "claim_batch",
     "claim_few",
+    "offer_unread",
     "promote",
     "promote_type",
     "promote_types",
@@ -131,7 +146,7 @@ TAKES_DUE_JOBS = {
 
 def test_whatever_takes_a_job_out_of_processing_is_fenced_by_its_token() -> None:
     writes = re.compile(r"\b(update|delete from)\s+windlass\.jobs\b")
-    writing = {path.name.split(".")[0]: _code(path) for path in FILES if writes.search(_code(path))}
+    writing = {label.split()[0]: _code(text) for label, text in SECTIONS if writes.search(_code(text))}
     fence = re.compile(r"\btoken = (:token|\w\.token)\b")
     assert {name for name, text in writing.items() if not fence.search(text)} == UNFENCED
 
@@ -142,6 +157,5 @@ def test_an_unfenced_change_says_which_state_it_expects(name: str) -> None:
     assert re.search(r"state (= |in \()", condition)
 
 
-def _code(path: Path) -> str:
-    text = path.read_text(encoding="utf-8").lower()
-    return "\n".join(line.split("--")[0] for line in text.splitlines())
+def _code(text: str) -> str:
+    return "\n".join(line.split("--")[0] for line in text.lower().splitlines())

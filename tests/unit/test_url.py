@@ -27,7 +27,7 @@ from windlass.url import without_password
         ("postgresql://ann:12/p/ss@db/jobs", "postgresql://ann:***@db/jobs"),
         ("postgresql://ann:s3cret@[::1/jobs", "postgresql://ann:***@[::1/jobs"),
         ("postgresql://ann@db/jobs?password=s3cret", "postgresql://ann@db/jobs?password=***"),
-        ("https://key@host", "https://key@host"),
+        ("https://key@host", "https://host"),
     ],
 )
 def test_a_password_is_never_shown(url: str, shown: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from windlass.clock import uuid7
 from windlass.job import Attempt, Error, Job, JobState, Reason
 from windlass.ops.finding import Cause, in_a_line
-from windlass.ops.overview import COLUMNS, FleetSummary, TypeStatus
+from windlass.ops.overview import COLUMNS, FleetSummary, TooNew, TypeStatus
 from windlass.ops.verdict import Failures, Verdict, outage, verdict, worth_a_sample
 from windlass.policy.limit import Limit, Rate
 from windlass.policy.retry import Retry
@@ -95,6 +95,15 @@ def test_a_type_that_no_worker_serves() -> None:
     assert "mail: 1 job waits" in told.sentence
 
 
+def test_jobs_of_a_version_that_no_worker_takes() -> None:
+    newer = TooNew(count=2, version=3, newest=2, oldest=timedelta(seconds=70))
+    told = judge(kind(due=2, waited=70.0, too_new=newer))
+    assert grave(told) == [Cause.VERSION]
+    assert told.sentence == "No running worker takes version 3 of mail, only versions up to 2: 2 jobs wait"
+    both = judge(kind(due=3, waited=70.0, too_new=newer))
+    assert grave(both) == [Cause.VERSION, Cause.IDLE]
+
+
 def test_a_pause_is_trouble_only_when_jobs_wait_long_behind_it() -> None:
     pause = Pause(type="mail", by="ann", why="bounces", at=NOW - timedelta(hours=1))
     assert judge(kind(paused=pause)).state == "notice"
@@ -121,8 +130,73 @@ def test_errors_of_the_outside_are_an_outage_and_those_of_the_handler_are_not() 
     inside = judge(kind(dead=4), mail=Failures(dead=deaths))
     assert grave(inside) == [Cause.POISON]
     assert inside.sentence == (
-        "Jobs of mail fail by themselves (ValueError: no address): 4 jobs died within 15 minutes"
+        "Jobs of mail keep failing (ValueError: no address): 4 jobs died within 15 minutes"
     )
+
+
+def test_an_open_breaker_over_a_bug_in_the_handler_is_no_outage() -> None:
+    breaker = Breaker(name="mail", open=True, by_hand=False, at=NOW, by="", why="")
+    broken = Error(Reason.EXCEPTION, "TypeError", "unsupported operand: connection timed out")
+    told = judge(kind(due=5, waited=9.0, dead=2, breaker=breaker), mail=Failures(due=[failed(broken)]))
+    assert grave(told) == [Cause.POISON]
+    assert told.sentence == (
+        "Jobs of mail keep failing (TypeError: unsupported operand: connection timed out); "
+        "its circuit breaker is open: 5 jobs wait"
+    )
+    assert told.findings[0].mend == "windlass dlq list --type mail"
+    # Nobody knows why: that is no outage either.
+    assert grave(judge(kind(due=5, breaker=breaker))) == [Cause.POISON]
+
+
+def test_an_open_breaker_over_words_alone_only_seems_to_be_an_outage() -> None:
+    breaker = Breaker(name="mail", open=True, by_hand=False, at=NOW, by="", why="")
+    said = Error(Reason.EXCEPTION, "app.CrmError", "the CRM is unavailable")
+    told = judge(kind(due=5, breaker=breaker), mail=Failures(retrying=[failed(said)]))
+    assert grave(told) == [Cause.DEPENDENCY]
+    assert told.sentence.startswith("A dependency of mail seems to be down (CrmError: the CRM is")
+
+
+def test_handlers_that_run_into_their_own_timeout_are_no_outage() -> None:
+    stuck = Error(Reason.TIMEOUT, message="took longer than 5s")
+    told = judge(kind("never", retrying=3), never=Failures(retrying=[failed(stuck)] * 3))
+    assert grave(told) == [Cause.POISON]
+    assert told.sentence == "Jobs of never keep failing (timeout: took longer than 5s): 3 jobs failed"
+
+
+def test_what_somebody_buried_has_not_failed() -> None:
+    buried = Error(Reason.CANCELLED, message="moved to the dead letters by hand")
+    told = judge(kind(dead=7), mail=Failures(dead=[failed(buried, ago=5, state=JobState.DEAD)] * 7))
+    assert (told.state, [each.cause for each in told.findings]) == ("notice", [Cause.DEAD])
+
+
+def test_fatal_errors_are_no_outage_whatever_they_say() -> None:
+    fatal = Error(Reason.EXCEPTION, "windlass.errors.FatalError", "550 mailbox unavailable")
+    by_rule = Error(Reason.EXCEPTION, "ConnectionError", "refused", fatal=True, outside=True)
+    for error in (fatal, by_rule):
+        deaths = [failed(error, state=JobState.DEAD) for _ in range(4)]
+        assert grave(judge(kind(dead=4), mail=Failures(dead=deaths))) == [Cause.POISON]
+
+
+def test_a_finding_about_failures_ends_when_nothing_fails_any_more() -> None:
+    def after(seconds: float, error: Error, **counts: Any) -> list[Cause]:
+        dead = [failed(error, ago=seconds, state=JobState.DEAD) for _ in range(4)]
+        return grave(judge(kind(dead=4, **counts), mail=Failures(dead=dead)))
+
+    assert after(110, REFUSED) == [Cause.DEPENDENCY]
+    assert after(110, WRONG) == [Cause.POISON]
+    assert after(130, REFUSED) == []
+    assert after(130, WRONG) == []
+    # Some of them are still to be tried again.
+    assert after(130, REFUSED, retrying=2) == [Cause.DEPENDENCY]
+
+
+def test_the_command_of_a_finding_never_lists_nothing() -> None:
+    dead = [failed(REFUSED, state=JobState.DEAD) for _ in range(4)]
+    retrying = [failed(WRONG) for _ in range(4)]
+    [outage_over_dead, _] = judge(kind(dead=4), mail=Failures(dead=dead)).findings
+    assert outage_over_dead.mend == "windlass dlq list --type mail"
+    [bug_that_retries] = judge(kind(retrying=4), mail=Failures(retrying=retrying)).findings
+    assert bug_that_retries.mend == "windlass list --state retrying --type mail"
 
 
 def test_bad_luck_and_old_deaths_are_no_trouble() -> None:
@@ -147,7 +221,7 @@ def test_dead_letters_of_all_types_are_one_finding() -> None:
 def test_a_finding_says_for_how_long_it_lasts_and_what_to_type() -> None:
     told = judge(kind(due=3, waited=30.0, workers=0), fleet=NOBODY)
     [line] = [in_a_line(each, NOW) for each in told.findings]
-    assert line == "No worker is running: 3 jobs wait, for 30s: windlass worker start"
+    assert line == "No worker is running: 3 jobs wait, for 30s: windlass worker start APP"
 
 
 def test_a_few_failures_of_what_mostly_goes_well_wake_nobody() -> None:
@@ -168,6 +242,14 @@ def test_workers_that_all_fell_silent_over_their_jobs_are_trouble() -> None:
     assert grave(told) == [Cause.SILENT]
     assert judge(kind(workers=0), fleet=silent).state == "notice"
     assert judge(kind(processing=12), fleet=msgspec.structs.replace(FLEET, silent=1)).state == "notice"
+
+
+def test_a_worker_that_died_is_told_of_though_the_queue_is_empty() -> None:
+    told = judge(kind(workers=0), fleet=msgspec.structs.replace(NOBODY, missing=1))
+    assert grave(told) == [Cause.MISSING]
+    assert told.sentence == "1 worker died and no other has started in its place"
+    assert told.findings[0].mend == "windlass worker start APP"
+    assert judge(kind(), fleet=msgspec.structs.replace(FLEET, missing=2)).state == "notice"
 
 
 def test_waiting_jobs_are_held_by_a_limit_or_by_too_few_workers_or_by_idle_ones() -> None:
@@ -202,15 +284,23 @@ def test_only_the_worst_types_are_sampled() -> None:
     types = [kind(f"t{number}", dead=number) for number in range(9)]
     assert worth_a_sample(types) == ["t8", "t7", "t6", "t5", "t4"]
     assert worth_a_sample(types[:4]) == ["t3"]
+    # One whose breaker is open: its failed jobs may all be due again.
+    breaker = Breaker(name="t0", open=True, by_hand=False, at=NOW, by="", why="")
+    assert worth_a_sample([kind("t0", due=1, breaker=breaker), *types])[0] == "t0"
 
 
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        (Error(Reason.TIMEOUT, None, "took longer than 5m"), True),
+        # The handler may be stuck on a lock of its own.
+        (Error(Reason.TIMEOUT, None, "took longer than 5m"), False),
         (Error(Reason.EXCEPTION, "httpx.ConnectTimeout", ""), True),
         (Error(Reason.EXCEPTION, "HTTPError", "503 Service Unavailable"), True),
         (Error(Reason.EXCEPTION, "KeyError", "'address'"), False),
+        (Error(Reason.EXCEPTION, "psycopg.OperationalError", "could not connect: connection refused"), True),
+        (Error(Reason.EXCEPTION, "app.CrmDown", "", outside=True), True),
+        (Error(Reason.EXCEPTION, "FileNotFoundError", "no such file"), False),
+        (Error(Reason.EXCEPTION, "windlass.errors.InvalidValue", "of must be whole; timed out"), False),
         (Error(Reason.CHILD_CRASHED, None, "killed by SIGSEGV"), False),
     ],
 )

@@ -10,7 +10,10 @@ import signal
 import subprocess
 import sys
 import time
+from email.message import Message
 from pathlib import Path
+from typing import Literal
+from urllib.error import HTTPError
 
 from windlass import Context, FatalError, Snooze
 from windlass.job import NewJob
@@ -67,6 +70,14 @@ def odd() -> None:
     raise Odd("this", "that")
 
 
+def odd_is_fatal(exception: BaseException) -> Literal["fatal"] | None:
+    return "fatal" if isinstance(exception, Odd) else None
+
+
+def answered(status: int) -> None:
+    raise HTTPError("http://localhost/", status, "no", Message(), None)
+
+
 def fatal() -> None:
     raise FatalError("never")
 
@@ -77,6 +88,11 @@ def snooze() -> None:
 
 def unkeepable() -> object:
     return object()
+
+
+def set_unkeepable(ctx: Context) -> None:
+    with ctx.transaction():
+        ctx.set_result(object())
 
 
 def segfault() -> None:
@@ -176,7 +192,7 @@ def use_context(ctx: Context) -> list[object]:
 
 
 def come_far(ctx: Context, go: str) -> None:
-    ctx.progress(3, of=4)
+    ctx.progress(3, of=4, message="nearly there")
     while not Path(go).exists() and not ctx.cancelled:
         ctx.wait_cancelled(0.01)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.servers import sqlite
 from tests.worker.scene import Still
 from windlass import connect
 from windlass.clock import ManualClock
@@ -23,7 +24,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def url(path: Path) -> str:
     """Where the queue's store is; `url = on_both` in a module stands above it."""
-    return f"sqlite:///{path}"
+    return sqlite.prepared(path)
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def clock() -> ManualClock:
 @pytest.fixture
 def opened(path: Path, clock: ManualClock) -> Iterator[Opened]:
     """The store under that clock."""
-    opened = connect.open(f"sqlite:///{path}", clock=clock)
+    opened = connect.open(sqlite.prepared(path, ManualClock), clock=clock)
     yield opened
     opened.close()
 

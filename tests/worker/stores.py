@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.servers import postgres
+from tests.servers import postgres, sqlite
 from windlass.queue import Queue
 
 
@@ -19,7 +19,7 @@ from windlass.queue import Queue
 def on_both(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The URL of a fresh store. A module that says `url = on_both` runs all of its scenes on each."""
     if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/jobs.db"
+        yield sqlite.prepared(tmp_path / "jobs.db")
     else:
         with postgres.prepared(15) as url:
             yield url

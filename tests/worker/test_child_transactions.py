@@ -124,11 +124,11 @@ def test_what_would_be_lost_after_the_commit_is_refused(queue: Queue, tmp_path: 
         told.unlink()
 
 
+# A file has no password.
+@pytest.mark.parametrize("url", ["postgres-15"], indirect=True)
 def test_a_password_in_the_address_is_seen_by_nobody(
     queue: Queue, url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    if url.startswith("sqlite"):
-        pytest.skip("a file has no password")
     with caplog.at_level(logging.DEBUG), Queue(f"{url}&password=hunter2") as with_password:
         told = result(run(with_password, transactionjobs.tell_all))
     assert queue.store.count(Filter(), limit=9) == 1

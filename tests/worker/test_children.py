@@ -26,7 +26,7 @@ from tests.worker.scene import let_time_be_over
 from tests.worker.stores import on_both
 from windlass.errors import InvalidValue
 from windlass.job import Job, JobState, Reason
-from windlass.outcome import Lost, Policy, Result, decide
+from windlass.outcome import Lost, Policy, Result, decide, hung
 from windlass.policy.retry import Retry
 from windlass.queue import Queue
 from windlass.store.protocol import Settlement, Want
@@ -121,7 +121,7 @@ def test_how_far_it_has_come_is_told_from_a_child(queue: Queue, tmp_path: Path) 
         (tmp_path / "go").touch()
         handle.wait(PATIENCE)
     assert progress is not None
-    assert (progress.done, progress.total) == (3, 4)
+    assert (progress.done, progress.total, progress.message) == (3, 4, "nearly there")
 
 
 def test_a_coroutine_in_a_child_has_a_side_effect_once(queue: Queue) -> None:
@@ -183,6 +183,25 @@ def test_the_rules_of_a_type_hold_for_exceptions_in_children(queue: Queue) -> No
     assert (job.state, job.attempts) == (JobState.DEAD, 1)
 
 
+def test_rules_that_are_a_function_are_asked_in_the_child(queue: Queue) -> None:
+    job = run(queue, childjobs.odd, rules=childjobs.odd_is_fatal, max_attempts=5)
+    assert (job.state, job.attempts) == (JobState.DEAD, 1)
+
+
+def test_rules_that_no_child_can_import_leave_the_defaults(
+    queue: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    rules: Any = lambda _: "cancel"  # noqa: E731 - a function without a name
+    job = run(queue, childjobs.odd, rules=rules, max_attempts=1)
+    assert job.state is JobState.DEAD
+    assert "rules.not_found" in {record.message for record in caplog.records}
+
+
+def test_the_status_of_an_http_error_crosses_over(queue: Queue) -> None:
+    job = run(queue, childjobs.answered, 404, max_attempts=5)
+    assert (job.state, job.attempts) == (JobState.DEAD, 1)
+
+
 def test_the_handlers_own_words_cross_over(queue: Queue) -> None:
     assert run(queue, childjobs.fatal, max_attempts=5).attempts == 1
     snooze = queue.job(executor="process")(childjobs.snooze)
@@ -191,9 +210,29 @@ def test_the_handlers_own_words_cross_over(queue: Queue) -> None:
         until(lambda: queue.get(handle.id).snoozes == 1, "it is snoozed")
 
 
-def test_a_result_that_cannot_be_kept_is_fatal_as_elsewhere(queue: Queue) -> None:
-    job = run(queue, childjobs.unkeepable, max_attempts=5)
+@pytest.mark.parametrize("function", [childjobs.unkeepable, childjobs.set_unkeepable])
+def test_a_result_that_cannot_be_kept_leaves_the_job_completed(
+    queue: Queue, function: Callable[..., Any]
+) -> None:
+    job = run(queue, function, max_attempts=5)
+    assert (job.state, job.attempts, job.result) == (JobState.COMPLETED, 1, None)
+    assert job.result_missing is not None
+    assert "TypeError" in job.result_missing
+
+
+@pytest.mark.parametrize("function", [childjobs.unkeepable, childjobs.set_unkeepable])
+def test_a_result_that_is_required_and_cannot_be_kept_is_fatal_in_a_child(
+    queue: Queue, function: Callable[..., Any]
+) -> None:
+    job = run(queue, function, max_attempts=5, result="required")
     assert (job.state, job.attempts) == (JobState.DEAD, 1)
+    assert job.error is not None
+    assert job.error.kind == "ResultNotKept"
+
+
+def test_a_child_keeps_no_result_where_its_type_keeps_none(queue: Queue) -> None:
+    job = run(queue, childjobs.pid, result=False)
+    assert (job.state, job.result, job.result_missing) == (JobState.COMPLETED, None, None)
 
 
 def test_a_fork_that_returns_ends_quietly(queue: Queue) -> None:
@@ -218,6 +257,39 @@ def test_handlers_of_the_main_file_are_found(tmp_path: Path) -> None:
         [sys.executable, program], capture_output=True, text=True, check=False, timeout=WHOLE_RUN
     )
     assert (done.stdout, done.stderr) == ("42 True\n", "")
+
+
+def test_a_draft_of_another_queue_is_refused_in_a_child_too(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from windlass import Context, Queue, Refused\n"
+        "from windlass.store.protocol import Filter\n"
+        f"queue = Queue('sqlite:///{tmp_path}/main.db')\n"
+        f"same = Queue('{tmp_path}/main.db')\n"
+        f"other = Queue('sqlite:///{tmp_path}/other.db')\n"
+        "@queue.job\n"
+        "def ours() -> None: ...\n"
+        "@other.job\n"
+        "def theirs() -> None: ...\n"
+        "@queue.job(executor='process')\n"
+        "def parent(ctx: Context) -> str:\n"
+        "    ctx.enqueue(ours.draft(), same.draft('ours', {}))\n"
+        "    try:\n"
+        "        ctx.enqueue(ours.draft(), theirs.draft())\n"
+        "    except Refused as error:\n"
+        "        return str(error)\n"
+        "    return 'taken'\n"
+        "if __name__ == '__main__':\n"
+        "    with queue.worker():\n"
+        f"        print(parent.enqueue().result({PATIENCE}))\n"
+        "    print(queue.store.count(Filter(), limit=9))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, program], capture_output=True, text=True, check=False, timeout=WHOLE_RUN
+    )
+    told, jobs = done.stdout.splitlines()
+    assert told.startswith("drafts[1] is a job of type theirs that another queue made, for another store")
+    assert jobs == "3"
 
 
 def test_a_function_that_no_child_could_import_is_refused_at_once(queue: Queue) -> None:
@@ -472,6 +544,19 @@ def test_a_suspect_runs_in_a_child_in_which_nothing_else_does_whatever_its_execu
         pids.append(handles[2].result(PATIENCE))
         assert process.enqueue().result(PATIENCE) not in pids
         assert os.getpid() not in pids
+
+
+def test_once_a_job_hangs_a_worker_others_of_its_type_run_in_children(queue: Queue) -> None:
+    tell = queue.job(max_attempts=5)(childjobs.tell)
+    pid = queue.job(childjobs.pid)
+    hangs, others = tell.enqueue(), [tell.enqueue() for _ in range(3)]
+    want = Want(worker="hung", types={queue.get(hangs.id).type: 1}, limit=1, lease=timedelta(seconds=60))
+    [lease] = queue.store.claim(want).leases
+    queue.store.note_hang(lease.job.seq, lease.token, hung(5.0, ""))
+    with queue.worker():
+        assert os.getpid() not in [handle.result(PATIENCE)["pid"] for handle in others]
+        assert pid.enqueue().result(PATIENCE) == os.getpid()
+    assert hangs.id == lease.id
 
 
 def test_only_a_few_suspects_have_children_at_once_and_they_share_them_one_after_the_other(

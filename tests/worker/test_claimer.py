@@ -14,6 +14,7 @@ from tests.worker.scene import Still, claim_ahead, impatient
 from windlass.clock import ManualClock
 from windlass.errors import StoreBusy
 from windlass.job import Job, JobState
+from windlass.observe import names
 from windlass.store.protocol import Want
 from windlass.worker.claimer import _Doubt
 from windlass.worker.settler import MOST_UNSETTLED
@@ -50,6 +51,22 @@ def test_nothing_is_asked_without_a_hint_once_nothing_was_found(still: Still) ->
     still.parts.claimer.hint()
     still.run_claimed(1)
     assert still.job(job).state is JobState.PROCESSING
+
+
+def test_claims_that_others_were_faster_than_are_counted(still: Still) -> None:
+    still.build()
+    [job] = still.put()
+    # Another worker takes it between the hint and the claim.
+    rival = Want(worker="rival", types={job.type: 1}, limit=1, lease=timedelta(seconds=60))
+    assert still.store.claim(rival).leases
+    still.parts.claimer.hint()
+    still.parts.claimer.tick()
+    still.put()
+    still.parts.claimer.hint()
+    still.run_claimed(1)
+    still.parts.ledger.tick()
+    counted = still.store.totals()
+    assert (counted["", names.CLAIM_EMPTY], counted["", names.CLAIM_TAKEN]) == (1, 1)
 
 
 def test_a_look_that_sees_something_claimable_is_a_hint(still: Still) -> None:

@@ -9,6 +9,8 @@ import logging
 import sqlite3
 import threading
 from datetime import timedelta
+from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import psycopg
@@ -18,9 +20,10 @@ from tests.servers import pgbouncer, postgres
 from tests.waiting import PATIENCE, until
 from tests.worker.stores import beside_a_table, on_both, sent, sql
 from windlass import Context, FatalError, InvalidValue, JobHandle, JobState, LeaseLost, Queue, Refused, Retry
-from windlass.errors import TransactionTooLong
+from windlass.errors import ResultMissing, TransactionTooLong
 from windlass.job import Error, Lease, Reason
 from windlass.outcome import Again, Done
+from windlass.store.handling import Said
 from windlass.store.keeping import Retention
 from windlass.store.protocol import Filter, Settlement, Want
 from windlass.store.sqlite import handling
@@ -77,6 +80,47 @@ def test_the_handlers_writes_commit_with_the_completion(queue: Queue, url: str) 
     [attempt] = handle.get().history
     assert attempt.outcome == "completed"
     assert attempt.seconds is not None
+
+
+def test_a_result_that_cannot_be_kept_does_not_undo_the_handlers_writes(queue: Queue, url: str) -> None:
+    @queue.job
+    def send(ctx: Context, name: str) -> None:
+        with ctx.transaction() as connection:
+            connection.execute(f"insert into sent values ('{name}')")
+            ctx.set_result({"name": object()})
+
+    handle = send.enqueue("ann")
+    assert done(queue, handle) == [JobState.COMPLETED]
+    assert sent(url) == ["ann"]
+    with pytest.raises(ResultMissing, match=f"job {handle.id} completed, but its result was not kept: Type"):
+        handle.result()
+
+
+def test_a_transaction_whose_required_result_cannot_be_kept_is_undone(queue: Queue, url: str) -> None:
+    @queue.job(result="required")
+    def send(ctx: Context, name: str) -> None:
+        with ctx.transaction() as connection:
+            connection.execute(f"insert into sent values ('{name}')")
+            ctx.set_result({"name": object()})
+
+    handle = send.enqueue("ann")
+    assert done(queue, handle) == [JobState.DEAD]
+    assert (sent(url), handle.get().attempts) == ([], 1)
+
+
+def test_a_type_that_keeps_no_result_keeps_none(queue: Queue) -> None:
+    @queue.job(result=False)
+    def returns() -> int:
+        return 7
+
+    @queue.job(result=False)
+    def sets(ctx: Context) -> None:
+        with ctx.transaction():
+            ctx.set_result(object())
+
+    handles = [returns.enqueue(), sets.enqueue()]
+    assert done(queue, *handles) == [JobState.COMPLETED] * 2
+    assert [(each.get().result, each.result()) for each in handles] == [(None, None)] * 2
 
 
 def test_the_same_for_async_handlers(queue: Queue, url: str) -> None:
@@ -186,8 +230,8 @@ def test_on_sqlite_the_only_writer_is_not_held_for_long(queue: Queue, url: str, 
     with (  # noqa: PT012 - what is refused is what comes after the time is over
         pytest.raises(TransactionTooLong, match="undone"),
         handling.transaction(
-            store.path,
-            store._statements,  # noqa: SLF001 - the limit is not the protocol's
+            store._file,  # noqa: SLF001 - the limit is not the protocol's
+            store._statements,  # noqa: SLF001
             store.clock,
             lambda: completion(lease),
             patience=5,
@@ -254,6 +298,28 @@ def test_jobs_are_enqueued_with_the_completion_and_dropped_with_a_failure(queue:
     assert queue.store.count(Filter(types=("child",)), limit=9) == 2
 
 
+def test_a_draft_that_was_made_for_another_store_is_refused_and_fails_the_attempt(
+    queue: Queue, tmp_path: Path
+) -> None:
+    with Queue(f"sqlite:///{tmp_path}/other.db") as other, Queue(queue.url) as same:
+
+        @queue.job
+        def ours() -> None: ...
+
+        @other.job
+        def theirs() -> None: ...
+
+        @queue.job(max_attempts=1)
+        def parent(ctx: Context, *, foreign: bool) -> None:
+            ctx.enqueue(ours.draft(), theirs.draft() if foreign else same.draft("ours", {}))
+
+        good, bad = parent.enqueue(foreign=False), parent.enqueue(foreign=True)
+        assert done(queue, good, bad) == [JobState.COMPLETED, JobState.DEAD]
+        assert "drafts[1] is a job of type theirs that another queue made" in str(bad.get().error)
+        assert queue.store.count(Filter(types=("ours",)), limit=9) == 2
+        assert queue.store.count(Filter(types=("theirs",)), limit=9) == 0
+
+
 def test_no_completion_without_the_jobs_that_belong_to_it(queue: Queue) -> None:
     @queue.job
     def child(number: int) -> None: ...
@@ -293,6 +359,35 @@ def test_progress_is_seen_while_the_job_runs(queue: Queue) -> None:
     with queue.worker():
         until(lambda: told() == (4, 10), "the last of it is stored")
         seen.set()
+        handle.wait(PATIENCE)
+
+
+def test_a_message_tells_what_the_job_does_and_stays_until_another_comes(queue: Queue) -> None:
+    words: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
+
+    @queue.job
+    def far(ctx: Context) -> None:
+        while (word := words.get(timeout=PATIENCE)) is not None:
+            ctx.progress(**word)
+
+    long = "x" * 10_000 + "\0"
+    steps: list[tuple[dict[str, Any], tuple[int, int | None, str | None]]] = [
+        ({"message": "connecting"}, (0, None, "connecting")),
+        ({"done": 3, "of": 10}, (3, 10, "connecting")),
+        ({"message": long}, (3, 10, "x" * 500 + "… (9501 more characters)")),
+        ({"done": 4, "of": 10, "message": ""}, (4, 10, None)),
+    ]
+    handle = far.enqueue()
+
+    def stored() -> tuple[int, int | None, str | None] | None:
+        progress = queue.store.progress(handle.id)
+        return None if progress is None else (progress.done, progress.total, progress.message)
+
+    with queue.worker():
+        for word, wanted in steps:
+            words.put(word)
+            until(lambda wanted=wanted: stored() == wanted, f"it says {wanted}")  # type: ignore[misc]
+        words.put(None)
         handle.wait(PATIENCE)
 
 
@@ -359,7 +454,7 @@ def test_once_is_fenced(queue: Queue) -> None:
     queue.store.settle([completion(lease)])
     with pytest.raises(LeaseLost):
         queue.store.begin_once(lease, "mail")
-    queue.store.note_progress([(lease, 1, 2)])
+    queue.store.note_progress([(lease, Said(1, 2))])
     assert queue.store.progress(lease.id) is None
 
 
@@ -368,6 +463,10 @@ def test_once_is_fenced(queue: Queue) -> None:
     [
         (lambda ctx: ctx.progress(-1), "done must be a whole number"),
         (lambda ctx: ctx.progress(3, 2), "done must be at most 2"),
+        (lambda ctx: ctx.progress("uploading"), "a text is given as message=, got 'uploading'"),
+        (lambda ctx: ctx.progress(), "done must be a whole number from 0 up, or left out beside message="),
+        (lambda ctx: ctx.progress(of=3), "done must be a whole number"),
+        (lambda ctx: ctx.progress(1, 3, message=7), "message must be a text, got 7"),
         (lambda ctx: ctx.extend(0), "by must be between 0"),
         (lambda ctx: ctx.once(""), "key must be a text"),
         (lambda ctx: ctx.enqueue("mail"), "draft must be a draft"),
@@ -388,7 +487,7 @@ def test_nonsense_is_refused_in_words(queue: Queue, call: Any, words: str) -> No
 
 def test_notes_go_when_their_job_is_long_gone(queue: Queue) -> None:
     lease = claimed(queue)
-    queue.store.note_progress([(lease, 1, 2)])
+    queue.store.note_progress([(lease, Said(1, 2))])
     queue.store.begin_once(lease, "mail")
     now = Retention(ended=timedelta(microseconds=-1), dead=timedelta(0))
     queue.store.prune(now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextvars
 import logging
 import threading
@@ -14,9 +15,10 @@ import msgspec
 import pytest
 
 from tests.waiting import PATIENCE, until
+from windlass.clock import uuid7
 from windlass.context import Context
 from windlass.errors import Cancel, FatalError, RetryableError, Snooze
-from windlass.job import Job, JobState, Reason
+from windlass.job import Job, JobState, NewJob, Reason
 from windlass.policy.retry import Retry
 from windlass.queue import Queue
 
@@ -243,8 +245,9 @@ def test_a_delay_out_of_all_bounds_is_the_handlers_failure_not_the_workers(queue
         assert after.enqueue().result(PATIENCE) == "still here"
         until(lambda: bad.get().history, "it has failed")
     job = bad.get()
-    assert job.state in {JobState.PENDING, JobState.DEAD}
-    assert job.attempts == 1
+    assert (job.state, job.attempts) == (JobState.PENDING, 1)
+    assert job.error is not None
+    assert "RetryableError(delay=) must be between 0s and 366d" in job.error.message
 
 
 @BOTH
@@ -282,17 +285,41 @@ def test_an_exception_that_cannot_be_printed_is_kept_all_the_same(queue: Queue) 
 
 
 @BOTH
-def test_a_result_that_cannot_be_kept_ends_the_job_and_says_that_the_work_ran(
+def test_a_job_whose_result_cannot_be_kept_completes_and_says_why(queue: Queue, kind: str) -> None:
+    register(queue, kind, lambda: {"rate": float("nan")})
+    job = run(queue)
+    assert (job.state, job.attempts, job.result) == (JobState.COMPLETED, 1, None)
+    assert job.result_missing == "result.rate is nan, which JSON does not have"
+
+
+@BOTH
+def test_a_job_that_requires_its_result_dies_without_it_and_says_that_the_work_ran(
     queue: Queue, kind: str
 ) -> None:
-    register(queue, kind, lambda: {"rate": float("nan")})
+    register(queue, kind, lambda: {"rate": float("nan")}, result="required")
     job = run(queue)
     assert (job.state, job.attempts) == (JobState.DEAD, 1)
     assert job.error is not None
     assert job.error.message.startswith("the work ran, but its result cannot be kept: result.rate is nan")
 
 
-def test_a_payload_that_no_longer_fits_ends_the_job_without_running_it(queue: Queue) -> None:
+def test_a_payload_that_no_release_takes_ends_the_job_without_running_it(queue: Queue) -> None:
+    ran = threading.Event()
+
+    @queue.job(name="work")
+    def work(a: int) -> None:
+        ran.set()
+
+    [made] = queue.store.enqueue([NewJob(id=uuid7(), type="work", payload=b'{"a":[]}')])
+    with queue.worker():
+        until(lambda: queue.get(made.id).state is JobState.DEAD, "the job dies")
+    job = queue.get(made.id)
+    assert job.error is not None
+    assert job.error.reason is Reason.INVALID_PAYLOAD
+    assert not ran.is_set()
+
+
+def test_a_payload_that_only_another_release_takes_waits_for_it_with_all_its_attempts(queue: Queue) -> None:
     ran = threading.Event()
 
     @queue.job(name="work")
@@ -307,16 +334,74 @@ def test_a_payload_that_no_longer_fits_ends_the_job_without_running_it(queue: Qu
             ran.set()
 
         with newer.worker():
-            job = handle.wait(PATIENCE)
-    assert job.state is JobState.DEAD
-    assert job.error is not None
-    assert job.error.reason is Reason.INVALID_PAYLOAD
+            until(lambda: queue.store.sight(timedelta(minutes=1)).unread, "the worker leaves it")
+    job = queue.get(handle.id)
+    assert (job.state, job.attempts, job.error) == (JobState.PENDING, 0, None)
     assert not ran.is_set()
+    with queue.worker():
+        assert handle.wait(PATIENCE).state is JobState.COMPLETED
+
+
+def test_a_change_in_an_encrypted_field_alone_leaves_the_job_to_its_release(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WINDLASS_ENCRYPTION_KEYS", base64.b64encode(bytes(32)).decode())
+
+    @queue.job(name="work", encrypt=("card",))
+    def new(card: dict[str, str]) -> None:
+        """What the producer had."""
+
+    handle = new.enqueue({"number": "4111-1111"})
+    with Queue(queue.store.status().url) as older:
+
+        @older.job(name="work")
+        def old(card: str) -> None:
+            """It does not even know that it is a secret."""
+
+        with older.worker():
+            until(lambda: queue.store.sight(timedelta(minutes=1)).unread, "the worker leaves it")
+    [unread] = queue.store.sight(timedelta(minutes=1)).unread
+    assert (unread.field, unread.problem) == (
+        "payload.card",
+        "payload.card does not fit; its value is not shown",
+    )
+    with queue.worker():
+        assert handle.wait(PATIENCE).state is JobState.COMPLETED
+
+
+def test_jobs_that_are_left_take_one_line_of_the_log_together(
+    queue: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    @queue.job(name="work")
+    def new(a: int, b: int = 0) -> None:
+        """What the producer had."""
+
+    for number in range(50):
+        new.enqueue(number, b=1)
+    with Queue(queue.store.status().url) as older, caplog.at_level(logging.INFO, "windlass"):
+
+        @older.job(name="work")
+        def old(a: int) -> None:
+            """It does not know b."""
+
+        with older.worker(threads=2):
+            until(lambda: unread_of(queue) == 50, "the worker leaves all of them")
+    lines = [record for record in caplog.records if record.getMessage() == "job.left"]
+    # The first is told at once, the rest at the end of the minute, or when the worker stops.
+    assert len(lines) <= 2
+    assert sum(vars(line)["jobs"] for line in lines) == 50
+    assert {vars(line)["problem"] for line in lines} == {"payload.b is unknown; the fields of payload are: a"}
+    settled = [record for record in caplog.records if record.getMessage() == "job.settled"]
+    assert settled == []
+
+
+def unread_of(queue: Queue) -> int:
+    return sum(each.count for each in queue.store.sight(timedelta(minutes=1)).unread)
 
 
 def test_a_job_older_than_its_types_max_age_ends_without_running(queue: Queue) -> None:
     ran = threading.Event()
-    register(queue, "def", ran.set, max_age=timedelta(seconds=0))
+    register(queue, "def", ran.set, max_age=timedelta(microseconds=1))
     job = run(queue)
     assert job.state is JobState.DEAD
     assert job.error is not None

@@ -16,7 +16,7 @@ from windlass.job import Job, JobState, Reason
 from windlass.outcome import Done
 from windlass.store.fleet import WorkerInfo
 from windlass.store.protocol import Settlement
-from windlass.worker.parts import ENDLESS_SECONDS
+from windlass.worker.wear import ENDLESS_SECONDS
 
 
 def row(still: Still, name: str | None = None) -> WorkerInfo:
@@ -197,11 +197,18 @@ def test_threads_that_do_not_end_are_a_leak_only_when_they_have_gone_on_for_a_wh
     still.pass_time(4)
     still.parts.warden.tick()
     assert still.parts.pools[0].held == 2
-    still.pass_time(ENDLESS_SECONDS)
-    assert still.drains == 0, "they may be late"
+    still.parts.warden.tick()
+    still.pass_time(ENDLESS_SECONDS - 1)
+    still.parts.warden.tick()
+    assert still.parts.wear.reason == "", "they may be late"
     still.pass_time(1)
-    assert still.drains == 1
-    assert still.parts.held_too_much
+    still.parts.warden.tick()
+    assert still.parts.wear.reason.startswith("2 jobs ")
+    assert still.drains == 0, "it claims on until a successor is there"
+    still.finish()
+    until(lambda: not still.parts.caller.carried())
+    still.parts.warden.tick()
+    assert not still.parts.wear.reason, "they have ended after all"
 
 
 def test_a_request_to_a_job_that_waits_for_a_slot_keeps_it_from_running(still: Still) -> None:

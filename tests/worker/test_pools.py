@@ -209,7 +209,7 @@ def test_memory_that_is_kept_no_more_is_offered_to_all_pools_at_once(still: Stil
 
 def test_a_type_that_could_never_fit_is_refused_when_the_worker_starts(queue: Queue) -> None:
     queue.job(executor="process", memory="1GB")(childjobs.add)
-    with pytest.raises(InvalidValue, match="memory of type add"), queue.worker(memory="512MB"):
+    with pytest.raises(InvalidValue, match=r"memory of type add.*--types"), queue.worker(memory="512MB"):
         pass
 
 

@@ -113,7 +113,7 @@ def test_the_worker_stops_when_the_block_raises(queue: Queue) -> None:
         ({"lease": 59}, "lease must be between 60s and 3600s"),
         ({"lease": "long"}, "lease must be a duration"),
         ({"types": "work"}, "types must be a list of types or patterns"),
-        ({"shell": 1}, "shell must be True or False"),
+        ({"shell": 1}, 'shell must be True, False or "local", got 1'),
     ],
 )
 def test_a_wrong_worker_option_is_refused(queue: Queue, options: dict[str, Any], complaint: str) -> None:

@@ -11,6 +11,8 @@ import pytest
 
 from tests.worker.scene import LEASE, Still, another_worker
 from windlass.job import Job, JobState, Reason
+from windlass.policy.retry import Retry
+from windlass.registry import Options, make_handler
 from windlass.store.protocol import Want
 from windlass.upkeep import place
 
@@ -18,7 +20,8 @@ from windlass.upkeep import place
 def taken_by(still: Still, worker: str, count: int = 1, **fields: Any) -> list[Job]:
     """Jobs that a worker claimed and then says nothing more about."""
     jobs = still.put(count, **fields)
-    claimed = still.store.claim(Want(worker=worker, types={"wait": 1}, limit=count, lease=LEASE))
+    types = {fields.get("job_type", "wait"): 1}
+    claimed = still.store.claim(Want(worker=worker, types=types, limit=count, lease=LEASE))
     assert len(claimed.leases) == count
     return jobs
 
@@ -66,6 +69,27 @@ def test_a_job_that_has_no_attempt_left_goes_to_the_dead_letters(still: Still) -
     assert dead.state is JobState.DEAD
     assert dead.error is not None
     assert dead.error.reason is Reason.WORKER_LOST
+
+
+def test_a_job_of_a_type_without_a_handler_here_is_judged_by_what_the_catalogue_says_of_it(
+    still: Still,
+) -> None:
+    def elsewhere() -> None:
+        """Nobody here has this function."""
+
+    options = Options(name="elsewhere", max_age=5, retry=Retry(kind="fixed", base=7, jitter=0))
+    handler = make_handler(elsewhere, options)
+    still.build()
+    still.store.register([handler.info()])
+    still.store.join(another_worker())
+    [job] = taken_by(still, "other-1-aa", job_type="elsewhere")
+    policy = still.parts.terms.policy("elsewhere")
+    assert (policy.max_age, policy.retry) == (timedelta(seconds=5), handler.policy.retry)
+    pass_time(still, 11)
+    dead = still.job(job)
+    assert dead.state is JobState.DEAD, "it is older than its own type allows"
+    assert dead.error is not None
+    assert dead.error.reason is Reason.EXPIRED
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the system tells this on Linux only")

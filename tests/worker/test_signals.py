@@ -350,7 +350,7 @@ def test_the_doctor_finds_completed_but_wrong_for_a_day_and_checks_that_nobody_m
     still.clock.advance(60 + 16 * 60)
     alive(still)
     late = doctored(still, ops)["verification"]
-    assert (late.level, late.mend) == (Level.WARNING, "windlass worker start --types mail")
+    assert (late.level, late.mend) == (Level.WARNING, "windlass worker start APP --types mail")
     still.parts.verifier.tick()
     wrong = doctored(still, ops)["verification"]
     assert (wrong.level, wrong.mend) == (Level.BAD, f"windlass show {job.id}")

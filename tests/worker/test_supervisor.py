@@ -18,7 +18,7 @@ import json, logging, pathlib, sys
 from windlass.clock import SystemClock
 from windlass.worker.supervisor import Supervisor
 
-command, count, worked, until, watched = json.loads(sys.argv[1])
+command, count, worked, until, times, watched = json.loads(sys.argv[1])
 seen = []
 files = [pathlib.Path(watched)] if watched else []
 
@@ -30,7 +30,7 @@ def changed():
 class Kept(logging.Handler):
     def emit(self, record):
         seen.append(record.getMessage())
-        if seen.count(until) >= count or "supervisor.waits_for_change" in seen:
+        if seen.count(until) >= times or "supervisor.waits_for_change" in seen:
             supervisor.request_stop()
 
 
@@ -39,7 +39,8 @@ supervisor = Supervisor(
     command,
     count,
     exit_after=60.0,
-    died=lambda pid: worked,
+    died=lambda death: worked,
+    drain=lambda worker, why: logging.info("drained " + worker),
     changed=changed if watched else None,
     clock=SystemClock(),
 )
@@ -47,12 +48,34 @@ code = supervisor.run()
 print(json.dumps([code, seen]))
 """
 
+# Says that it is well; the first so many of them also say that they should be replaced. It may be told to end
+# more than once, so its end must not be a call that a second signal can interrupt.
+SAYS = """
+import json, os, pathlib, signal, sys
+signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+started = pathlib.Path(sys.argv[1])
+with started.open("a") as file:
+    file.write("x")
+number = started.stat().st_size
+health = {"ok": True, "worker": str(number), "restart": "worn" if number <= int(sys.argv[2]) else ""}
+os.write(int(os.environ["WINDLASS_SUPERVISED"].split(":")[2]), json.dumps(health).encode() + b"\\n")
+while True:
+    signal.pause()
+"""
+
 
 def supervise(
-    command: list[str], count: int, *, worked: bool = True, until: str = "", watched: Path | None = None
+    command: list[str],
+    count: int,
+    *,
+    worked: bool = True,
+    until: str = "",
+    times: int | None = None,
+    watched: Path | None = None,
 ) -> tuple[int, list[str]]:
     """The exit code and what was logged; nothing may be said on standard error, not even a warning."""
-    asked = msgspec.json.encode([command, count, worked, until, watched and str(watched)]).decode()
+    told = [command, count, worked, until, times or count, watched and str(watched)]
+    asked = msgspec.json.encode(told).decode()
     line = [sys.executable, "-X", "dev", "-c", SCRIPT, asked]
     done = subprocess.run(line, capture_output=True, check=True, timeout=WHOLE_RUN)
     assert done.stderr == b""
@@ -87,3 +110,29 @@ def test_a_file_that_is_mended_while_a_worker_fails_to_begin_is_not_missed(tmp_p
     )
     code, events = supervise([sys.executable, "-c", fails], 1, until="worker.restarting", watched=begun)
     assert (code, events) == (0, ["supervisor.reloads", "worker.restarting"])
+
+
+def test_a_worker_that_wants_it_is_replaced_and_drains_when_its_successor_is_well(tmp_path: Path) -> None:
+    worker = [sys.executable, "-c", SAYS, str(tmp_path / "started"), "1"]
+    code, events = supervise(worker, 1, until="drained 1")
+    assert code == 0
+    assert events == ["worker.replacing", "worker.succeeded", "drained 1", "worker.ended", "worker.ended"]
+
+
+def test_no_more_than_one_predecessor_lingers(tmp_path: Path) -> None:
+    worker = [sys.executable, "-c", SAYS, str(tmp_path / "started"), "2"]
+    code, events = supervise(worker, 1, until="drained 2")
+    assert code == 0
+    first, second = (
+        ["worker.replacing", "worker.succeeded", "drained 1"],
+        ["worker.replacing", "worker.succeeded"],
+    )
+    assert events[:7] == [*first, "worker.ended", *second, "drained 2"]
+
+
+def test_a_successor_that_cannot_begin_is_tried_again_and_costs_nobody(tmp_path: Path) -> None:
+    says = SAYS.replace("health =", "sys.exit(2) if number > 1 else None\nhealth =")
+    worker = [sys.executable, "-c", says, str(tmp_path / "started"), "1"]
+    code, events = supervise(worker, 1, until="worker.restarting", times=2)
+    assert code == 0
+    assert events == ["worker.replacing", "worker.restarting", "worker.restarting", "worker.ended"]

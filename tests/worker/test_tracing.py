@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from opentelemetry import trace
@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 from windlass import Context, FatalError, Queue
 from windlass.observe import tracing
 from windlass.store.protocol import Filter
@@ -243,3 +243,25 @@ def test_without_a_provider_nothing_is_recorded_and_nothing_imported(
 def _until_all_ended(queue: Queue) -> list[Any]:
     jobs = queue.store.find(Filter()).jobs
     return [queue.wait(job.id, PATIENCE) for job in jobs]
+
+
+@pytest.mark.parametrize("executor", ["thread", "process"])
+def test_the_trace_of_a_job_that_is_left_to_another_release_says_so(
+    queue: Queue, spans: Spans, executor: Literal["thread", "process"]
+) -> None:
+    @queue.job(name="work")
+    def new(a: int, b: int = 0) -> None:
+        """What the producer had."""
+
+    job = new.enqueue(1, b=1)
+    with Queue(queue.store.status().url) as older:
+        older.job(name="work", executor=executor)(only_a)
+        with older.worker():
+            until(lambda: job.get().unread, "the worker leaves it")
+    assert spans.names() == ["claim work", "send work", "settle work"]
+    assert (spans["settle work"].attributes or {})[tracing.OUTCOME] == "left"
+    assert spans["settle work"].status.is_unset
+
+
+def only_a(a: int) -> None:
+    """It does not know b."""

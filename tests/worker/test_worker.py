@@ -303,6 +303,24 @@ def test_until_empty_runs_what_can_run_and_counts_what_it_leaves(queue: Queue) -
     assert other.state is JobState.PENDING
 
 
+def test_until_empty_tells_apart_what_waits_for_others_and_what_it_cannot_read(queue: Queue) -> None:
+    @queue.job(name="work")
+    def new(a: int, b: int = 0) -> None:
+        pass
+
+    later = new.options(delay=3600).enqueue(1)
+    new.options(depends_on=[later.id]).enqueue(2)
+    new.enqueue(3, b=1)
+    with Queue(queue.store.status().url) as older:
+
+        @older.job(name="work")
+        def old(a: int) -> None:
+            pass
+
+        remaining = a_worker(older).run_until_empty()
+    assert remaining == Remaining(scheduled=1, retrying=0, waiting=1, unreadable=1)
+
+
 def test_until_empty_waits_for_jobs_that_run_elsewhere(queue: Queue) -> None:
     block = Blocker(queue)
     handle = block.handler.enqueue()

@@ -7,7 +7,7 @@ from datetime import timedelta
 import click
 
 from windlass.cli.commands import Command, Group
-from windlass.cli.options import rate, span
+from windlass.cli.options import rate, span, tenant_option
 from windlass.cli.screen import Cell, age, one_line
 from windlass.cli.session import session
 from windlass.ops.document import api_key_document, audit_document, encode
@@ -63,12 +63,16 @@ def create(
     """
     here = session()
     wish = KeyWish(name=name, roles=role, types=types, tenant=tenant, rate=rate, lasts=expires)
-    key, secret = here.ops(create=True).create_key(wish)
+    ops = here.ops(create=True)
+    key, secret = ops.create_key(wish)
     if here.json:
         click.echo(encode(api_key_document(key) | {"key": secret}))
     else:
         click.echo(secret)
         click.echo(f"key {key.id} of {key.name}; it is not shown again", err=True)
+        if len(ops.keys()) == 1:
+            click.echo("it is the first: servers ask for a key from now on, wherever they are", err=True)
+            click.echo("restart workers that should not run shell jobs any more", err=True)
 
 
 @keys.command(
@@ -140,16 +144,17 @@ def revoke(key_id: str, after: timedelta, why: str) -> None:
     """,
 )
 @click.argument("target", required=False, default="", metavar="[TARGET]")
+@tenant_option
 @click.option("--who", default="", metavar="NAME", help="What this one did.")
 @click.option(
     "--verb", default="", metavar="VERB", help="Such as cancel, replay, pause, set, drain, create, revoke."
 )
 @click.option("--limit", type=int, default=50, show_default=True, metavar="N", help="How many.")
 @click.option("--cursor", metavar="CURSOR", help="Where the page before ended.")
-def audit(target: str, who: str, verb: str, limit: int, cursor: str | None) -> None:
+def audit(target: str, tenant: str | None, who: str, verb: str, limit: int, cursor: str | None) -> None:
     """Who did what, newest first: to a job, type, schedule, setting, worker or key if one is named."""
     here = session()
-    page = here.ops().audit(target=target, who=who, verb=verb, limit=limit, cursor=cursor)
+    page = here.ops().audit(target=target, tenant=tenant, who=who, verb=verb, limit=limit, cursor=cursor)
     if here.json:
         click.echo(encode(audit_document(page)))
         return

@@ -11,11 +11,13 @@ import click
 
 from windlass import payload as payloads
 from windlass.cli.commands import Command
-from windlass.cli.options import F, filter_options, moment, names_any, rate, read_filter, span
+from windlass.cli.options import F, filter_options, moment, names_any, rate, read_filter, span, tenant_option
 from windlass.cli.progress import progress
 from windlass.cli.screen import jobs as so_many
 from windlass.cli.session import session
+from windlass.duration import parse_duration
 from windlass.errors import Refused
+from windlass.job import LATEST
 from windlass.ops import Bulk, Ops, Verb
 from windlass.ops.document import encode
 from windlass.store.protocol import Acted, Filter
@@ -89,8 +91,31 @@ def replay(names: tuple[str, ...], payload: str | None, confirm: bool, **choice:
         raise click.UsageError("--payload is for one ID")
     new = payloads.parse(payload)
     ops = session().ops()
-    why = choice["why"]
-    _tell_each(Verb.REPLAY, names, lambda name: ops.replay(name, payload=new, confirm=confirm, why=why))
+    told = {"tenant": choice["tenant"], "confirm": confirm, "why": choice["why"]}
+    _tell_each(Verb.REPLAY, names, lambda name: ops.replay(name, payload=new, **told))
+
+
+@click.command(
+    cls=Command,
+    examples="""
+        windlass rerun job1
+        windlass rerun job1 --why "the report was deleted"
+    """,
+)
+@click.argument("name", metavar="ID")
+@tenant_option
+@confirm_option
+@click.option("--why", default="", metavar="TEXT", help="Noted in the new job's record.")
+def rerun(name: str, tenant: str | None, confirm: bool, why: str) -> None:
+    """Run a completed, cancelled or discarded job again, as a new job with an id of its own.
+
+    It has the same payload, priority and tenant, and not the key. For dead jobs there is `windlass replay`.
+    """
+    here = session()
+    ops = here.ops()
+    of = ops.show(name, tenant=tenant).id
+    acted = ops.rerun(of, confirm=confirm, why=why)
+    click.echo(encode(acted) if here.json else f"{acted.id}: a new run of {of}")
 
 
 @click.command(
@@ -127,15 +152,36 @@ def bury(names: tuple[str, ...], **choice: Any) -> None:
 @click.command(
     cls=Command,
     examples="""
+        windlass edit job1 --payload '{"to": "right@b.c"}'
+        windlass edit job1 --payload '{"to": "right@b.c"}' --why "the old release has no cc"
+    """,
+)
+@click.argument("name", metavar="ID")
+@click.option("--payload", required=True, metavar="JSON", help="The new payload, whole.")
+@click.option("--why", default="", metavar="TEXT", help="Noted in the job's record.")
+@tenant_option
+def edit(name: str, payload: str, why: str, tenant: str | None) -> None:
+    """Change a waiting job's payload. For dead jobs there is `windlass dlq edit`.
+
+    The new payload must fit the type's schema. The old one stays in the job's record.
+    """
+    new = payloads.parse(payload)
+    _tell(session().ops().edit(name, tenant=tenant, payload=new, why=why), "has its new payload")
+
+
+@click.command(
+    cls=Command,
+    examples="""
         windlass priority job1 9
     """,
 )
 @click.argument("name", metavar="ID")
 @click.argument("priority", type=int, metavar="N")
-def priority(name: str, priority: int) -> None:
+@tenant_option
+def priority(name: str, priority: int, tenant: str | None) -> None:
     """Set a waiting job's priority: 0 to 10, higher first."""
     ops = session().ops()
-    _tell(ops.edit(name, priority=priority), f"priority is now {priority}")
+    _tell(ops.edit(name, tenant=tenant, priority=priority), f"priority is now {priority}")
 
 
 @click.command(
@@ -150,19 +196,22 @@ def priority(name: str, priority: int) -> None:
 @click.option("--now", "at_once", is_flag=True, help="Let it run at once.")
 @click.option("--delay", type=span, metavar="DURATION", help="Let it run after this time from now.")
 @click.option("--at", type=moment, metavar="TIME", help="Let it run at this time; without a zone it is UTC.")
-def reschedule(name: str, at_once: bool, delay: timedelta | None, at: datetime | None) -> None:
+@tenant_option
+def reschedule(
+    name: str, at_once: bool, delay: timedelta | None, at: datetime | None, tenant: str | None
+) -> None:
     """Change when a waiting job runs."""
     if [at_once, delay is not None, at is not None].count(True) != 1:
         raise click.UsageError("say one of --now, --delay and --at")
     ops = session().ops()
     if at_once:
-        _tell(ops.run_now(name), "is due now")
+        _tell(ops.run_now(name, tenant=tenant), "is due now")
         return
-    moment = at if at is not None else ops.now() + (delay or timedelta(0))
-    _tell(ops.edit(name, run_at=moment), f"runs at {moment:%Y-%m-%d %H:%M:%S} UTC")
+    moment = at if at is not None else ops.now() + parse_duration(delay, "--delay", LATEST)
+    _tell(ops.edit(name, tenant=tenant, run_at=moment), f"runs at {moment:%Y-%m-%d %H:%M:%S} UTC")
 
 
-COMMANDS = (cancel, replay, discard, bury, priority, reschedule)
+COMMANDS = (cancel, replay, rerun, discard, bury, edit, priority, reschedule)
 
 
 def act(verb: Verb, names: Sequence[str], choice: dict[str, Any], *, confirm: bool = False) -> None:
@@ -170,20 +219,22 @@ def act(verb: Verb, names: Sequence[str], choice: dict[str, Any], *, confirm: bo
     options = {name: choice.pop(name) for name in ("everything", "limit", "rate", "dry_run", "yes", "why")}
     options["confirm"] = confirm
     if names:
+        tenant = choice.pop("tenant")
         if names_any(choice) or options["everything"] or options["limit"]:
             raise click.UsageError("name jobs by ID or choose them by a filter, not both")
-        _act_on_names(verb, names, options)
+        _act_on_names(verb, names, tenant, options)
         return
     if not names_any(choice) and not options["everything"]:
         raise click.UsageError(f"say what to {verb}: an ID, a filter such as --type, or --all")
     _act_on_matches(verb, read_filter(choice), options)
 
 
-def _act_on_names(verb: Verb, names: Sequence[str], options: dict[str, Any]) -> None:
+def _act_on_names(verb: Verb, names: Sequence[str], tenant: str | None, options: dict[str, Any]) -> None:
+    """By id or key; `tenant` says whose key it is."""
     ops = session().ops()
     if options["dry_run"]:
         for name in names:
-            job = ops.show(name)
+            job = ops.show(name, tenant=tenant)
             click.echo(f"would {verb} {job.id} ({job.type}), which is {job.state}")
         return
     verbs: dict[Verb, Callable[..., Acted]] = {
@@ -192,7 +243,8 @@ def _act_on_names(verb: Verb, names: Sequence[str], options: dict[str, Any]) -> 
         Verb.DISCARD: ops.discard,
         Verb.BURY: ops.bury,
     }
-    _tell_each(verb, names, lambda name: verbs[verb](name, why=options["why"]))
+
+    _tell_each(verb, names, partial(verbs[verb], tenant=tenant, why=options["why"]))
 
 
 def _tell_each(verb: Verb, names: Sequence[str], do: Callable[[str], Acted]) -> None:
@@ -244,6 +296,8 @@ def _summary(result: Bulk) -> str:
     parts = [f"{so_many(result.done)} {_PAST[result.verb]}"]
     if result.asked:
         parts.append(f"{so_many(result.asked)} running: their workers were asked")
+    if result.moved_on:
+        parts.append(f"{so_many(result.moved_on)} had moved on by then")
     if result.refused:
         parts.append(f"{so_many(result.refused)} refused")
     return ", ".join(parts)

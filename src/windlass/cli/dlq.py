@@ -16,7 +16,7 @@ import click
 from windlass.cli.act import confirm_option, discard, replay
 from windlass.cli.commands import Command, Group
 from windlass.cli.jobs import show, show_page
-from windlass.cli.options import filter_options_without_state, names_any, read_filter
+from windlass.cli.options import filter_options_without_state, names_any, read_filter, tenant_option
 from windlass.cli.screen import Cell, ago, number, one_line
 from windlass.cli.session import Session, session
 from windlass.errors import InvalidPayload, InvalidValue, WindlassError, WrongState
@@ -77,6 +77,7 @@ def list_dead(limit: int, cursor: str | None, group: bool, **choice: Any) -> Non
     """,
 )
 @click.argument("name", metavar="ID")
+@tenant_option
 @click.option("--yes", "-y", is_flag=True, help="Do not ask before the replay.")
 @confirm_option
 @click.option("--why", default="", metavar="TEXT", help="Noted in the job's record.")
@@ -87,7 +88,7 @@ def list_dead(limit: int, cursor: str | None, group: bool, **choice: Any) -> Non
     metavar="PATH",
     help="Take the payload from a file; no editor is opened.",
 )
-def edit(name: str, yes: bool, confirm: bool, why: str, path: Path | None) -> None:
+def edit(name: str, tenant: str | None, yes: bool, confirm: bool, why: str, path: Path | None) -> None:
     """Change a dead job's payload in $EDITOR and send it back to be run.
 
     The new payload must fit the type's schema. Without the replay nothing is changed: a dead job keeps the
@@ -96,7 +97,7 @@ def edit(name: str, yes: bool, confirm: bool, why: str, path: Path | None) -> No
     """
     here = session()
     ops = here.ops()
-    job = ops.show(name)
+    job = ops.show(name, tenant=tenant)
     if job.state is not JobState.DEAD:
         raise WrongState(job.id, "edit", job.state, "dead")
     text = _edited(ops, job) if path is None else path.read_text(encoding="utf-8")

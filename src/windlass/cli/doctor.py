@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from windlass import connect
+from windlass.cli.called import as_typed
 from windlass.cli.commands import Command
 from windlass.cli.screen import one_line
 from windlass.cli.session import Session, session
@@ -69,9 +70,9 @@ def _unusable(error: StoreMismatch) -> Diagnosis:
 
 def _tell(here: Session, each: Diagnosis) -> None:
     mark, colour = _MARKS[each.level]
-    click.echo(f"{here.screen.paint(f'{mark:<4}', colour)}{each.name:<14}{one_line(each.sentence)}")
+    click.echo(f"{here.screen.paint(f'{mark:<4}', colour)}{each.name:<14}{as_typed(one_line(each.sentence))}")
     if each.mend is not None:
-        click.echo(f"{'':<18}to mend it: {each.mend}")
+        click.echo(f"{'':<18}to fix it: {as_typed(each.mend)}")
 
 
 def _conclude(here: Session, found: list[Diagnosis]) -> None:

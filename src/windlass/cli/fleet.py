@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from windlass.cli.logs import log_to_stderr
 from windlass.cli.process import command_line, obey
 from windlass.cli.session import Session
 from windlass.clock import SystemClock
 from windlass.config import Source, cores, variable
-from windlass.errors import StoreError
+from windlass.errors import StoreError, WorkerNotFound
 from windlass.observe import names
 from windlass.observe.ledger import Ledger
 from windlass.queue import Queue
@@ -22,29 +26,37 @@ from windlass.worker.address import HealthAddress
 from windlass.worker.bounded import within
 from windlass.worker.budget import SHARE_OF_MACHINE, machine_memory
 from windlass.worker.changes import Changes
-from windlass.worker.supervisor import Supervisor
+from windlass.worker.hanging import Notes
+from windlass.worker.oom import OomWatch
+from windlass.worker.supervisor import Adopted, Death, Supervisor
 from windlass.worker.terms import Terms
+from windlass.worker.watch import Hang
 
 log = logging.getLogger("windlass.supervisor")
 
 _HAND_BACK_SECONDS = 5.0
+_NOTE_SECONDS = 2.0
 
 
 def supervise_here(
-    here: Session, count: int, *, log_json: bool, verbose: bool, address: tuple[str, int] | None, watch: bool
+    here: Session,
+    count: int,
+    *,
+    log_json: bool,
+    verbose: bool,
+    address: tuple[str, int] | None,
+    watch: bool,
+    adopted: Adopted | None = None,
 ) -> int:
     """Keep so many workers running, each by the command line of this process; the exit code."""
     log_to_stderr(as_json=log_json or here.json, verbose=verbose)
-    clock = SystemClock()
-    config = here.config.worker()
-    supervisor = Supervisor(
-        command_line(here),
+    supervisor = make_supervisor(
+        here,
+        here.queue,
         count,
-        exit_after=config.exit_after.total_seconds(),
-        died=_HandBack(here.queue).after,
-        changed=Changes(Path.cwd(), clock.monotonic) if watch else None,
-        environment=_shares(here, count),
-        clock=clock,
+        changed=Changes(Path.cwd(), SystemClock().monotonic) if watch else None,
+        environment={**os.environ, **_shares(here, count)},
+        adopted=adopted,
     )
     if address is not None:
         HealthAddress(address, supervisor.health, supervisor.expose).start()
@@ -52,6 +64,34 @@ def supervise_here(
     here.works = True
     log.info("supervisor.started", extra={"workers": count})
     return supervisor.run()
+
+
+def make_supervisor(here: Session, queue: Queue, count: int, **more: Any) -> Supervisor:
+    """A supervisor of workers that are started by the command line of this process."""
+    config = here.config.worker()
+    limit = config.hang_limit
+    clock = SystemClock()
+    notes = Notes(lambda: queue.store)
+    notes.loop.start()
+    hands = HandBack(queue)
+    return Supervisor(
+        command_line(here),
+        count,
+        exit_after=config.exit_after.total_seconds(),
+        died=hands.after,
+        drain=hands.drain,
+        hang_limit=None if limit is None else limit.total_seconds(),
+        silent=partial(_note, notes, clock),
+        clock=clock,
+        **more,
+    )
+
+
+def _note(notes: Notes, clock: SystemClock, found: Hang) -> None:
+    """Have the finding stored; before a kill the store should know why, if it answers."""
+    notes.note(found)
+    if found.event == "hung":
+        notes.flush(_NOTE_SECONDS, clock)
 
 
 def _shares(here: Session, count: int) -> dict[str, str]:
@@ -69,23 +109,34 @@ def _shares(here: Session, count: int) -> dict[str, str]:
     }
 
 
-class _HandBack:
+class HandBack:
     """Gives the jobs of a worker that died to others at once, instead of letting them find out."""
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: Queue, oom: OomWatch | None = None) -> None:
         self._queue = queue
+        self._oom = oom or OomWatch()
 
-    def after(self, pid: int) -> bool:
-        """Hand back what the worker with this number held; if the store is away, the others do it later.
+    def after(self, death: Death) -> bool:
+        """Hand back what this worker held; if the store is away, the others do it later.
 
         Answers whether it had entered the fleet, as far as the store can tell.
         """
         found: list[bool] = []
-        within(_HAND_BACK_SECONDS, lambda: found.append(self._try(pid)), "hand-back")
+        within(_HAND_BACK_SECONDS, lambda: found.append(self._try(death)), "hand-back")
         return not found or found[0]
 
-    def _try(self, pid: int) -> bool:
-        queue, place = self._queue, this_place()
+    def drain(self, worker: str, why: str) -> None:
+        """Tell a worker to drain, without waiting for the store."""
+        within(0.0, lambda: self._try_to_drain(worker, why), "drain")
+
+    def _try_to_drain(self, worker: str, why: str) -> None:
+        try:
+            self._queue.store.drain(worker, by="supervisor", why=why)
+        except (WorkerNotFound, StoreError) as error:
+            log.warning("supervisor.not_drained", extra={"worker": worker, "error": str(error)})
+
+    def _try(self, death: Death) -> bool:
+        queue, place, pid = self._queue, this_place(), death.pid
         try:
             known = [
                 worker for worker in queue.store.workers() if worker.pid == pid and is_gone(worker, place)
@@ -100,6 +151,10 @@ class _HandBack:
             )
             reaper.take_over(gone)
             ledger.count(names.RESTARTS)
+            ledger.count(names.restarted(f"{place.host}/{death.place}"))
+            if death.code == -signal.SIGKILL and not death.killed_here and self._oom.explains():
+                log.warning("worker.out_of_memory", extra={"pid": pid, "place": death.place})
+                ledger.count(names.OOM_KILLS)
             ledger.tick()
         except StoreError as error:
             log.warning("supervisor.not_handed_back", extra={"pid": pid, "error": str(error)})

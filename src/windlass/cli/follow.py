@@ -13,8 +13,10 @@ from windlass.errors import Refused, WaitTimeout
 from windlass.job import Attempt, Job, JobState
 from windlass.ops import Ops
 from windlass.ops.document import encode, job_document
-from windlass.ops.words import count
+from windlass.ops.waiting import START_SHELL
+from windlass.ops.words import count, start_worker
 from windlass.queue import JobHandle
+from windlass.registry import SHELL
 
 
 def follow(handle: JobHandle) -> None:
@@ -24,7 +26,9 @@ def follow(handle: JobHandle) -> None:
     # A key that may only produce is not told who works.
     with suppress(Refused):
         if not any(worker.alive for worker in ops.workers()):
-            _say("no worker is running: start one with windlass worker start, in another terminal")
+            start = start_worker([handle.get().type])
+            _say(f"no worker is running: start one with {start}, in another terminal")
+    tell_of_shell(ops, handle.get())
     job = _to_the_end(handle, ops)
     if here.json:
         click.echo(encode({**job_document(job, ops.now()), "created": handle.created}))
@@ -34,6 +38,16 @@ def follow(handle: JobHandle) -> None:
         attempts = count(job.attempts, "attempt")
         _say(f"{job.id} is {job.state} after {attempts}; windlass show {job.id} tells all")
         click.get_current_context().exit(1)
+
+
+def tell_of_shell(ops: Ops, job: Job) -> None:
+    """Say so if no running worker takes a shell job: workers run them where they are told to."""
+    if job.type != SHELL or job.state is not JobState.PENDING:
+        return
+    with suppress(Refused):
+        found = ops.explain(job.id)
+        if any(START_SHELL in told for told in (found.sentence, *found.also)):
+            _say(f"no running worker takes this shell job: {START_SHELL}")
 
 
 def _to_the_end(handle: JobHandle, ops: Ops) -> Job:

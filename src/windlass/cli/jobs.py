@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
+from windlass.cli.called import as_typed
 from windlass.cli.commands import Command
-from windlass.cli.options import filter_options, names_any, read_filter
+from windlass.cli.options import filter_options, names_any, read_filter, tenant_option
 from windlass.cli.screen import Cell, Screen, age, ago, duration, number, one_line
 from windlass.cli.session import session
 from windlass.cli.story import COLOURS, JOB_COLUMNS, job_row, tell, tell_batch
@@ -43,18 +44,18 @@ def status() -> None:
     warnings = list(seen.warnings)
     if seen.verdict is not None and seen.verdict.state == "trouble":
         # The worst is the headline; the others stand below.
-        click.echo(here.screen.paint(one_line(warnings.pop(0)), "red"))
+        click.echo(here.screen.paint(as_typed(one_line(warnings.pop(0))), "red"))
     if seen.types:
         click.echo()
         click.echo("\n".join(_status_table(seen, here.screen)))
     else:
-        click.echo("\nNo jobs and no types yet. A first one: windlass run -- echo hello")
+        click.echo(as_typed("\nNo jobs and no types yet. A first one: windlass run -- echo hello"))
     if seen.schedules is not None:
         click.echo(f"\n{_schedules(seen.schedules, seen.now)}")
     if warnings:
         click.echo()
     for warning in warnings:
-        click.echo(here.screen.paint(f"! {one_line(warning)}", "yellow"))
+        click.echo(here.screen.paint(f"! {as_typed(one_line(warning))}", "yellow"))
 
 
 @click.command(
@@ -93,14 +94,15 @@ def list_jobs(query: str | None, limit: int, cursor: str | None, **choice: Any) 
     """,
 )
 @click.argument("name", metavar="ID")
-def show(name: str) -> None:
+@tenant_option
+def show(name: str, tenant: str | None) -> None:
     """One job and all that happened to it: times, payload, every attempt, who changed it.
 
     ID is an id or a key.
     """
     here = session()
     ops = here.ops()
-    job, now = ops.show(name), ops.now()
+    job, now = ops.show(name, tenant=tenant), ops.now()
     ties = ops.ties(job)
     if here.json:
         click.echo(encode(told_document(job, ties, now)))
@@ -125,21 +127,22 @@ def _why(ops: Ops, job: Job) -> str | None:
     """,
 )
 @click.argument("name", metavar="ID")
-def explain(name: str) -> None:
+@tenant_option
+def explain(name: str, tenant: str | None) -> None:
     """Why a job does not run, in one sentence, and what would let it.
 
     ID is an id or a key.
     """
     here = session()
-    found = here.ops().explain(name)
+    found = here.ops().explain(name, tenant=tenant)
     if here.json:
         click.echo(encode(found))
         return
-    click.echo(one_line(found.sentence))
+    click.echo(as_typed(one_line(found.sentence)))
     for sentence in found.also:
-        click.echo(f"also: {one_line(sentence)}")
+        click.echo(f"also: {as_typed(one_line(sentence))}")
     if found.mend is not None:
-        click.echo(f"to change that: {found.mend}")
+        click.echo(f"to change that: {as_typed(found.mend)}")
 
 
 @click.command(
@@ -244,7 +247,7 @@ def _status_table(seen: Overview, screen: Screen) -> list[str]:
         rows.append(["all", *totals, seen.fleet.alive, _oldest(seen.oldest_due)])
     lines = screen.table(head, rows)
     if seen.capped:
-        lines.append("(ended jobs are counted up to a bound; windlass db status has their number)")
+        lines.append("(of ended jobs at least so many; windlass db status has the number of records)")
     return lines
 
 
@@ -259,8 +262,9 @@ def _oldest(waited: timedelta | None) -> str:
 def _type_row(each: TypeStatus) -> list[Cell | str | int]:
     return [
         each.name,
-        str(each.schema_version) if each.known else "unknown",
+        _schema(each),
         each.workers,
+        one_line(", ".join(each.releases)),
         each.counts["due"],
         each.counts[JobState.DEAD],
         str(each.options.get("kind", "")),
@@ -269,6 +273,12 @@ def _type_row(each: TypeStatus) -> list[Cell | str | int]:
         _retry(each.effective.retry),
         _limit(each),
     ]
+
+
+def _schema(each: TypeStatus) -> str:
+    if not each.known:
+        return "unknown"
+    return f"{each.schema_version} ({each.schemas} live)" if each.schemas > 1 else str(each.schema_version)
 
 
 def _limit(each: TypeStatus) -> str:
@@ -291,6 +301,7 @@ _TYPE_COLUMNS = (
     "TYPE",
     "SCHEMA",
     "WORKERS",
+    "RELEASES",
     "DUE",
     "DEAD",
     "RUNS ON",

@@ -43,9 +43,13 @@ class StderrHandler(logging.Handler):
         self._patience = patience
         self._dropped = 0
 
-    def createLock(self) -> None:  # noqa: N802 - the name is logging's
-        """None: one write per line needs none."""
-        self.lock = None
+    def handle(self, record: logging.LogRecord) -> bool:
+        """Emit what the filters let through, without logging's lock: an interrupted thread may hold it."""
+        # Since Python 3.12 a filter may answer with another record.
+        passed: object = self.filter(record)
+        if passed:
+            self.emit(passed if isinstance(passed, logging.LogRecord) else record)
+        return bool(passed)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write the record, if somebody takes it."""
@@ -85,7 +89,9 @@ class PeopleFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as a line."""
-        fields = " ".join(f"{name}={_told(value)}" for name, value in _fields(record).items())
+        given = _fields(record)
+        stacks = str(given.pop("stacks", ""))
+        fields = " ".join(f"{name}={_told(value)}" for name, value in given.items())
         event = one_line(record.getMessage())
         colour = (
             "red"
@@ -96,7 +102,8 @@ class PeopleFormatter(logging.Formatter):
         )
         moment = self._screen.paint(f"{_moment(record):%H:%M:%S}", "bright_black")
         line = f"{moment}  {self._screen.paint(f'{event:<18}', colour)}  {fields}".rstrip()
-        return "\n".join([line, *(f"    {each}" for each in block(_traceback(self, record)))])
+        beneath = [*block(stacks), *block(_traceback(self, record))]
+        return "\n".join([line, *(f"    {each}" for each in beneath)])
 
 
 class JsonFormatter(logging.Formatter):

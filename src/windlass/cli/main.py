@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import traceback
@@ -11,10 +12,12 @@ from typing import NoReturn
 
 import click
 
+from windlass.checks import storable
 from windlass.cli import (
     access,
     act,
     bench,
+    called,
     capacity,
     completion,
     dlq,
@@ -37,6 +40,7 @@ from windlass.cli.commands import Group
 from windlass.cli.process import leave
 from windlass.cli.session import Session
 from windlass.errors import InvalidValue, StoreError, WindlassError
+from windlass.store.transaction import Unstorable
 
 REFUSED = 1
 WRONG_COMMAND_LINE = 2
@@ -81,6 +85,7 @@ for module in MODULES:
 
 def main() -> NoReturn:
     """The program `windlass`."""
+    called.look()
     here = Session(own_process=True)
     code = run(sys.argv[1:], here)
     leave(here, code)
@@ -99,16 +104,19 @@ def run(args: Sequence[str], here: Session | None = None) -> int:
         _silence_stdout()
         return 0
     except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 # wall: a person gets one line, whatever it is
-        return _ended_by(error)
+        return _ended_by(error, args)
 
 
-def _ended_by(error: BaseException) -> int:
+def _ended_by(error: BaseException, args: Sequence[str]) -> int:
     if _began_with_an_interrupt(error):
         _say("interrupted")
         return INTERRUPTED
     if isinstance(error, click.Abort):
         _say("not done: it was not confirmed; --yes confirms beforehand")
         return REFUSED
+    odd = next(itertools.filterfalse(storable, args), None)
+    if isinstance(error, Unstorable) and odd is not None:
+        return _failed(InvalidValue("argument", odd, "text in UTF-8"))
     if isinstance(error, click.ClickException | WindlassError):
         return _failed(error)
     if os.environ.get("WINDLASS_DEBUG"):
@@ -141,7 +149,7 @@ def _failed(error: click.ClickException | WindlassError) -> int:
 
 
 def _say(message: str) -> None:
-    click.echo(f"windlass: {' '.join(message.split())}", err=True)
+    click.echo(f"windlass: {called.as_typed(' '.join(message.split()))}", err=True)
 
 
 def _silence_stdout() -> None:

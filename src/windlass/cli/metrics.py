@@ -186,7 +186,7 @@ def _tell(report: AlertReport) -> None:
     click.echo("\n".join(screen.table(("STATE", "SEVERITY", "SINCE", "ALERT", "WHAT IS WRONG"), rows)))
     if not report.watched:
         click.echo(
-            "no server has been looking: what holds now is taken to have held for long enough", err=True
+            "no server has been looking: what may have held for long enough is taken to have", err=True
         )
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import click
 
+from windlass.checks import read_moment
 from windlass.duration import parse_duration
 from windlass.errors import InvalidValue
 from windlass.job import JobState
@@ -53,15 +54,6 @@ def payload_field(text: str) -> tuple[tuple[str, ...], Any]:
         raise click.BadParameter(f"{text!r} is not {error.allowed}") from None
 
 
-def read_moment(text: str) -> datetime:
-    """A time from ISO 8601, in UTC."""
-    try:
-        found = datetime.fromisoformat(text.strip())
-    except (ValueError, AttributeError, TypeError):
-        raise InvalidValue("time", text, "a time in ISO 8601, such as 2030-01-31T09:00:00Z") from None
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
-
-
 # --- the filter, the same wherever jobs are chosen ----------------------------------------------
 
 
@@ -104,6 +96,9 @@ def names_any(choice: dict[str, Any]) -> bool:
     return any(value not in (None, ()) for value in choice.values())
 
 
+tenant_option = click.option(
+    "--tenant", metavar="TENANT", help="Whose key it is, if several tenants have the same one."
+)
 _TYPE = click.option("--type", multiple=True, metavar="TYPE", help="Jobs of this type; may be repeated.")
 _STATE = click.option(
     "--state",

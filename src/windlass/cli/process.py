@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import logging
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
+from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
@@ -23,15 +25,21 @@ from windlass.cli.session import Session
 from windlass.config import WorkerConfig
 from windlass.queue import Queue
 from windlass.registry import SHELL
+from windlass.store.store import Store
 from windlass.worker.address import HealthAddress
 from windlass.worker.arrival import Arrival
 from windlass.worker.bounded import within
 from windlass.worker.exposing import expose
 from windlass.worker.health import Health
 from windlass.worker.leftovers import Remaining
+from windlass.worker.presence import Watched
 from windlass.worker.supervised import Supervised
-from windlass.worker.supervisor import RESTART
 from windlass.worker.worker import Worker
+
+log = logging.getLogger("windlass.worker")
+
+# Before any job changes the folder.
+_PYTHON = str(Path(sys.executable).absolute())
 
 
 def work_here(
@@ -43,10 +51,14 @@ def work_here(
     until_empty: bool = False,
     address: tuple[str, int] | None = None,
     supervised: Supervised | None = None,
+    succession: Callable[[Worker], Succession] | None = None,
     started: Callable[[Worker], None] = lambda _: None,
 ) -> Remaining | None:
-    """Be a worker until a signal, an operator or, if asked, an empty queue ends it."""
-    config = msgspec.structs.replace(_config(here), mark=supervised.mark if supervised else None)
+    """Be a worker until a signal, an operator or, if asked, an empty queue ends it.
+
+    `succession` makes what starts a new process when only that helps; a supervisor does so by itself.
+    """
+    config = msgspec.structs.replace(chosen(here), mark=supervised.mark if supervised else None)
     log_to_stderr(as_json=log_json or here.json, verbose=verbose)
     arrival = Arrival()
     health = _Told(arrival.health)
@@ -58,21 +70,31 @@ def work_here(
     # nothing. A URL that is wrong, or a driver that is missing, is told here and at once.
     waits = connect.is_postgres(connect.shown(queue.url)) and not until_empty
     store = arrival.await_store(lambda: queue.store) if waits else queue.store
-    worker = Worker(store, queue.wakeup, queue.registry, config)
+    box = supervised.box if supervised else None
+    config = with_shell(config, queue, store)
+    watched = Watched(box, expendable=here.own_process, log_json=log_json or here.json)
+    worker = Worker(store, queue.wakeup, queue.registry, config, watched=watched)
     if not worker.types:
-        raise click.UsageError("there is nothing to serve: name an APP, or leave --no-shell away")
+        raise click.UsageError("there is nothing to serve: name an APP, or say --shell for shell jobs")
     health.of = worker.health
     _signals.serve(worker)
     here.works = True
     if here.own_process:
         _be_gone_in_time(worker, config.exit_after.total_seconds())
         collect_rarely()
-    started(worker)
     if until_empty:
+        started(worker)
         return worker.run_until_empty()
-    worker.run()
-    if worker.must_restart and here.own_process:
-        _start_anew(here, supervised)
+    if succession is None or not here.own_process:
+        started(worker)
+        worker.run()
+        return None
+    successor = succession(worker)
+    health.of = successor.health
+    _signals.serve(successor)
+    started(worker)
+    worker.run(successor.look)
+    successor.end()
     return None
 
 
@@ -86,17 +108,27 @@ class _Told:
         return self.of()
 
 
-def _start_anew(here: Session, supervised: Supervised | None) -> None:
-    """Threads that do not end are ended with their process; the next one takes over at once."""
-    if supervised is not None:
-        leave(here, RESTART)
+def restart_process(here: Session, more: Mapping[str, str] | None = None) -> None:
+    """Replace this process by a new one of the same number, where and with what it was started.
+
+    Returns only if a signal has come, which must end this process, or if the system refuses.
+    """
     within(_FAREWELL_SECONDS, _farewell, "farewell")
-    os.execv(sys.executable, command_line(here))  # noqa: S606 - no shell is wanted
+    with contextlib.suppress(OSError):
+        os.chdir(here.folder or ".")
+    # A signal that comes from here on waits for the new process, which lets it through in `obey_signals`.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _NUMBERS)
+    if not _signals.asked:
+        try:
+            os.execve(_PYTHON, command_line(here), {**here.environment, **(more or {})})  # noqa: S606 - no shell is wanted
+        except OSError as error:
+            log.error("worker.not_replaced", extra={"error": str(error)})  # noqa: TRY400 - its message says all
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _NUMBERS)
 
 
 def command_line(here: Session) -> list[str]:
     """What starts this very command once more."""
-    return [sys.executable, "-m", "windlass", *here.arguments]
+    return [_PYTHON, "-m", "windlass", *here.arguments]
 
 
 def obey(whom: Obedient) -> None:
@@ -107,7 +139,9 @@ def obey(whom: Obedient) -> None:
 class Obedient(Protocol):
     """Whoever can be ended by signals: a worker, or a supervisor."""
 
-    begun: bool
+    @property
+    def begun(self) -> bool:
+        """Whether there is anything to shut down yet."""
 
     def request_stop(self) -> None:
         """The first signal."""
@@ -116,9 +150,27 @@ class Obedient(Protocol):
         """The second one, just before the process is gone."""
 
 
-def obey_signals() -> None:
-    """From now on a signal ends this process as it ends a worker; call it before anything that may wait."""
-    _signals.obey()
+class Succession(Obedient, Protocol):
+    """Starts a new process for a worker that needs one. Signals go to both."""
+
+    def look(self) -> None:
+        """See how the worker and its successor are."""
+
+    def health(self) -> Health:
+        """The health of the process that claims jobs."""
+
+    def end(self) -> None:
+        """The worker has ended: start the new process, or see it off if a signal ended both."""
+
+
+def obey_signals(*, supervised: bool = False, adopts: bool = False) -> None:
+    """From now on a signal ends this process as it ends a worker; call it before anything that may wait.
+
+    One that has a supervisor is never forced by a second signal: a stop may reach it twice, such as a reload
+    and then Ctrl-C, and the supervisor kills whom it wants gone at once. One that adopts a worker from its
+    former image would take it along: there, signals wait until they can be passed on.
+    """
+    _signals.obey(patient=supervised, at_once=not adopts)
 
 
 def leave(here: Session, code: int = 0) -> None:
@@ -150,7 +202,23 @@ def _be_gone_in_time(worker: Worker, seconds: float) -> None:
     threading.Thread(target=wait_and_go, name="windlass-last-resort", daemon=True).start()
 
 
-def _config(here: Session) -> WorkerConfig:
+def with_shell(config: WorkerConfig, queue: Queue, store: Store) -> WorkerConfig:
+    """Whether shell jobs run, where nobody said: a user who may write the file is one of this machine."""
+    if config.shell is not None:
+        return config
+    if queue.shell:
+        return msgspec.structs.replace(config, shell=True)  # noqa: S604 - the app says so
+    why = None
+    if connect.is_postgres(queue.url):
+        why = "the store is a database that other machines may write to"
+    elif store.api_keys():
+        why = "the store has API keys"
+    if why is not None:
+        log.info("worker.no_shell", extra={"note": f"shell jobs are not run: {why}; --shell runs them"})
+    return msgspec.structs.replace(config, shell="local" if why is None else False)
+
+
+def chosen(here: Session) -> WorkerConfig:
     """Shell jobs are a type like any other: a choice of types that leaves them out leaves them out."""
     config = here.config.worker()
     if config.types and not any(fnmatchcase(SHELL, pattern) for pattern in config.types):
@@ -167,18 +235,24 @@ class _Signals:
     def __init__(self) -> None:
         self._process: int | None = None
         self._worker: Obedient | None = None
-        self._asked = False
+        self.asked = False
+        self._patient = False
         self._masks = threading.local()
 
-    def obey(self) -> None:
+    def obey(self, *, patient: bool, at_once: bool) -> None:
         self._process = os.getpid()
         self._worker = None
-        self._asked = False
+        self.asked = False
+        self._patient = patient
         for number in _NUMBERS:
             signal.signal(number, self._came)
+        # `restart_process` keeps them back for the new process.
+        if at_once:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _NUMBERS)
 
     def serve(self, worker: Obedient) -> None:
         self._worker = worker
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _NUMBERS)
 
     def before_fork(self) -> None:
         """A signal that comes to a child before it is one of its own would be lost: let it wait."""
@@ -191,6 +265,8 @@ class _Signals:
         """A child that a handler made is no worker: it ends by signals as any other process does."""
         if self._process is not None:
             self._process = None
+            # Its signals are not this worker's.
+            signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGINT, signal.default_int_handler)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, self._masks.before)
@@ -202,12 +278,14 @@ class _Signals:
             os.kill(os.getpid(), number)
         elif self._worker is None or not self._worker.begun:
             os._exit(0)
-        elif self._asked:
+        elif self.asked:
+            if self._patient:
+                return
             self._worker.abandon()
             # Without the interpreter's own farewell, which would wait for threads.
             os._exit(_SIGNALLED + number)
         else:
-            self._asked = True
+            self.asked = True
             if number == signal.SIGINT:
                 write(STDERR, b"\n", 0.0)
             self._worker.request_stop()

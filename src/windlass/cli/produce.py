@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from windlass.cli.commands import Command
-from windlass.cli.follow import follow
+from windlass.cli.follow import follow, tell_of_shell
 from windlass.cli.imports import import_batch, import_file, key_is_taken, type_is_unknown
 from windlass.cli.options import F, moment, rate, span
 from windlass.cli.request import Request, read_request
@@ -200,6 +200,7 @@ def _store(request: Request, options: dict[str, Any]) -> None:
         click.echo(f"{job.id}  {job.type} exists already with that key; it is {job.state}")
     else:
         click.echo(f"{job.id}  {job.type} enqueued{_when(job, now)}")
+    tell_of_shell(here.queue_ops(), job)
 
 
 def _when(job: Job, now: datetime) -> str:
@@ -208,5 +209,7 @@ def _when(job: Job, now: datetime) -> str:
             return f", runs {ago(job.run_at, now)}"
         case View.WAITING:
             return ", waits for others"
+        case View.UNREADABLE:
+            return ", waits for a worker that can read its payload"
         case _:
             return ""

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from windlass.cli.options import read_moment
+from windlass.checks import read_moment
 from windlass.errors import InvalidValue
 from windlass.payload import parse
 from windlass.registry import SHELL

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Callable, Iterator
-from datetime import datetime
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
 from queue import SimpleQueue
 from typing import Any
 
 import click
 
+from windlass.cli.called import as_typed
 from windlass.cli.commands import Command, Group
 from windlass.cli.logs import log_to_stderr
 from windlass.cli.process import leave, obey, obey_signals
@@ -19,6 +20,7 @@ from windlass.cli.screen import Cell, Screen, ago, block, duration, one_line
 from windlass.cli.session import session
 from windlass.cli.story import COLOURS
 from windlass.clock import SystemClock
+from windlass.loop import Loop
 from windlass.ops import Ops, Schedules, ScheduleStatus, ScheduleWish
 from windlass.ops.document import encode
 from windlass.ops.schedules import fire_document, schedule_document
@@ -26,7 +28,7 @@ from windlass.payload import parse
 from windlass.registry import SHELL
 from windlass.schedule.timing import CATCH_UPS, OVERLAPS
 from windlass.store.scheduling import Fire, FireOutcome
-from windlass.upkeep.scheduler import Scheduler, declare
+from windlass.upkeep.scheduler import Declarer, Scheduler
 from windlass.upkeep.ticks import Ticks
 
 log = logging.getLogger("windlass.scheduler")
@@ -202,7 +204,7 @@ def run(name: str, why: str) -> None:
     """
 )
 def remove(name: str, why: str) -> None:
-    """Forget a schedule; its jobs stay. One that code declares is removed there."""
+    """Remove a schedule; its jobs stay. One that a live worker declares is taken out of the code instead."""
     _verbs().remove(name, why=why)
     click.echo(encode({"name": name, "removed": True}) if session().json else f"{name}: removed")
 
@@ -220,7 +222,7 @@ def scheduler(app: str | None, log_json: bool) -> None:
     """Fire schedules, and run no jobs.
 
     Every worker does so, too, and any number may: this is for times at which no worker runs. With an APP the
-    schedules that its code declares are entered first.
+    schedules that its code declares are entered, too.
     """
     obey_signals()
     here = session()
@@ -228,11 +230,18 @@ def scheduler(app: str | None, log_json: bool) -> None:
         here.flags["app"] = app
     log_to_stderr(as_json=log_json or here.json, verbose=False)
     queue = here.queue
-    if here.config.app:
-        queue.publish()
-        declare(queue.store, queue.registry, queue.registry.names())
     ticks = Ticks(queue.store, _name, clock=SystemClock())
-    alone = _Alone(Scheduler(queue.store, queue.wakeup, ticks.note), ticks)
+    loops = [Scheduler(queue.store, queue.wakeup, ticks.note).loop, ticks.loop]
+    if here.config.app:
+        declarer = Declarer(queue.store, queue.registry, queue.registry.names())
+
+        def publish() -> None:
+            queue.publish()
+            declarer.tell()
+
+        publish()
+        loops.append(Loop("publish", publish, every=_PUBLISH_EVERY, first=_PUBLISH_EVERY))
+    alone = _Alone(loops)
     obey(alone)
     here.works = True
     alone.run()
@@ -250,8 +259,8 @@ def _name() -> str:
 class _Alone:
     """A scheduler that is a process of its own, until a signal ends it."""
 
-    def __init__(self, scheduler: Scheduler, ticks: Ticks) -> None:
-        self._loops = (scheduler.loop, ticks.loop)
+    def __init__(self, loops: Sequence[Loop]) -> None:
+        self._loops = loops
         # May be put to within a signal's handler.
         self._bell: SimpleQueue[None] = SimpleQueue()
         self.begun = False
@@ -294,7 +303,7 @@ def _told(status: ScheduleStatus, what: str) -> None:
     when = f", next {_clock(info.next_at)}" if status.state == "active" and info.next_at else ""
     click.echo(f"{info.name}: {what}{when}")
     for note in status.notes:
-        click.echo(f"windlass: {one_line(note)}", err=True)
+        click.echo(f"windlass: {as_typed(one_line(note))}", err=True)
 
 
 def _row(status: ScheduleStatus, now: datetime) -> list[Cell | str | int]:
@@ -329,7 +338,7 @@ def _tell(status: ScheduleStatus, fires: list[Fire], now: datetime, screen: Scre
     for name, value in facts:
         yield f"  {name:<12}{value}"
     for note in status.notes:
-        yield screen.paint(f"! {one_line(note)}", "yellow")
+        yield screen.paint(f"! {as_typed(one_line(note))}", "yellow")
     if fires:
         yield ""
         yield screen.strong("Fire times")
@@ -360,5 +369,7 @@ def _clock(moment: datetime) -> str:
 
 
 _COLUMNS = ("NAME", "TYPE", "TIMES", "STATE", "NEXT", "LAST")
-_STATES = {"active": None, "paused": "yellow", "withdrawn": COLOURS["cancelled"]}
+_STATES = {"active": None, "paused": "yellow", "withdrawn": COLOURS["cancelled"], "orphaned": "yellow"}
 _LAST_SECONDS = 5.0
+# As often as a scheduler looks: a replaced store file gets what the code declares at the next look.
+_PUBLISH_EVERY = timedelta(seconds=5)

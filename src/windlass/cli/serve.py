@@ -5,26 +5,36 @@ from __future__ import annotations
 import logging
 import threading
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from windlass.cli.commands import Command
 from windlass.cli.garbage import collect_rarely
 from windlass.cli.logs import log_to_stderr
 from windlass.cli.process import leave, obey, obey_signals
 from windlass.cli.session import session
+from windlass.config import ServerConfig
 from windlass.errors import InvalidValue, Refused
 from windlass.queue import Queue
+from windlass.registry import SHELL, shell_handler
 
 if TYPE_CHECKING:
     from windlass.server.run import Server
 
 log = logging.getLogger("windlass.server")
 
-PORT = 8080
-# A caller that waits longer than this for an answer has given up.
-_PATIENCE = "10s"
+PORT = ServerConfig().port
+# How long the server's own work waits for the store; requests wait for --patience at most.
+_STORE_PATIENCE = "10s"
+
+
+patience_option = click.option(
+    "--patience",
+    metavar="DURATION",
+    help="How long a request waits for a store that does not answer, before it is told so (503).  [5s]",
+)
 
 
 @click.command(
@@ -33,14 +43,11 @@ _PATIENCE = "10s"
         windlass serve                                   on http://127.0.0.1:8080, for this machine
         windlass serve --port 9000 --db postgresql://...
         windlass serve --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem
+        windlass serve --host 0.0.0.0 --trusted-proxy 10.0.0.5      a proxy there speaks HTTPS
     """,
 )
-@click.option(
-    "--host", default="127.0.0.1", show_default=True, metavar="HOST", help="The address to listen at."
-)
-@click.option(
-    "--port", type=int, default=PORT, show_default=True, metavar="PORT", help="0: any that is free."
-)
+@click.option("--host", metavar="HOST", help="The address to listen at.  [127.0.0.1]")
+@click.option("--port", type=int, metavar="PORT", help=f"0: any that is free.  [{PORT}]")
 @click.option("--tls-cert", metavar="FILE", help="Serve HTTPS, with this certificate.")
 @click.option("--tls-key", metavar="FILE", help="The certificate's key, if it is in another file.")
 @click.option(
@@ -48,32 +55,47 @@ _PATIENCE = "10s"
     is_flag=True,
     help="Take shell commands, from callers without keys and from keys with --type shell.",
 )
+@patience_option
 @click.option("--insecure", is_flag=True, help="Ask nobody for an API key, wherever they come from.")
+@click.option(
+    "--trusted-proxy",
+    "trusted_proxies",
+    multiple=True,
+    metavar="ADDRESS",
+    help="Believe the X-Forwarded-For of this proxy or network; may be repeated.",
+)
+@click.option(
+    "--allowed-host",
+    "allowed_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="Without keys: also answer requests for this host name; may be repeated.",
+)
 @click.option("--log-json", is_flag=True, help="Log in JSON, for machines.")
-def serve(
-    host: str,
-    port: int,
-    tls_cert: str | None,
-    tls_key: str | None,
-    shell: bool,
-    insecure: bool,
-    log_json: bool,
-) -> None:
+def serve(*, log_json: bool, **given: Any) -> None:
     """Answer requests over HTTP: producers, operators and workers in any language.
 
     On the loopback no key is needed until there is one; any other address refuses to start without keys.
-    /docs tells what can be asked. Ctrl-C or SIGTERM: requests that run may finish for 25 seconds.
+    /docs tells what can be asked. Ctrl-C or SIGTERM: requests that run may finish for 25 seconds. Each option
+    can also be set as WINDLASS_SERVER_... or in the section [server] of windlass.toml.
     """
-    server_module, parts = _server()
+    server_module = _server()
     obey_signals()
     here = session()
-    config = parts.ServerConfig(
-        host=host, port=port, tls_cert=tls_cert, tls_key=tls_key, shell=shell, insecure=insecure
-    )
+    here.flags |= {f"server.{name}": value or None for name, value in given.items() if name != "port"}
+    here.flags["server.port"] = given["port"]
+    config = here.config.server()
+    server_module.open_more_files()
     log_to_stderr(as_json=log_json or here.json)
-    queue = here.queue if here.config.app else Queue(here.config.database_url, patience=_PATIENCE)
+    queue = here.queue if here.config.app else Queue(here.config.database_url, patience=_STORE_PATIENCE)
     click.get_current_context().find_root().call_on_close(queue.close)
+    if config.shell and queue.registry.get(SHELL) is None:
+        queue.registry.add(shell_handler())
     server = server_module.Server(queue, config)
+    try:
+        server.listen()
+    except InvalidValue as error:
+        raise here.config.placed("server", error) from None
     obey(server)
     here.works = True
 
@@ -118,34 +140,35 @@ class Beside:
             log.exception("server.ended")
 
 
-def serve_beside(queue: Queue, port: int | None) -> tuple[Beside, str]:
-    """A server for this machine and where it listens: at `port`, or else at the usual one if that is free."""
-    server_module, parts = _server()
+def serve_beside(queue: Queue, config: ServerConfig, *, fixed: bool) -> tuple[Beside, str]:
+    """A server for this machine and where it listens: at the port, or else at any if that is not `fixed`."""
+    server_module = _server()
 
     def listening(at: int) -> tuple[Beside, str]:
-        server = server_module.Server(queue, parts.ServerConfig(port=at, upkeep=False))
+        ours = msgspec.structs.replace(config, host="127.0.0.1", insecure=False, upkeep=False, port=at)
+        server = server_module.Server(queue, ours)
         url = server.listen()
         return Beside(server), url
 
-    if port is not None:
-        return listening(port)
+    if fixed:
+        return listening(config.port)
     try:
-        return listening(PORT)
+        return listening(config.port)
     except InvalidValue:
         return listening(0)
 
 
-def _server() -> tuple[ModuleType, ModuleType]:
+def _server() -> ModuleType:
     """The server is an extra, imported only by who needs it."""
     try:
-        from windlass.server import parts, run  # noqa: PLC0415 - see above
+        from windlass.server import run  # noqa: PLC0415 - see above
     except ImportError as error:
-        if error.name is None or error.name.partition(".")[0] not in _EXTRA:
+        if error.name is None or error.name.partition(".")[0] not in EXTRA:
             raise
         raise Refused(
             "the server needs packages that are not installed: pip install 'windlass[server]'"
         ) from None
-    return run, parts
+    return run
 
 
-_EXTRA = ("starlette", "uvicorn", "httptools")
+EXTRA = ("starlette", "uvicorn", "httptools")

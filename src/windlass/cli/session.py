@@ -17,7 +17,7 @@ from windlass.ops import Ops
 from windlass.ops.remote import RemoteOps
 from windlass.queue import Queue
 from windlass.registry import shell_handler
-from windlass.store.protocol import Store
+from windlass.store.store import Store
 from windlass.url import without_password
 from windlass.wakeup.protocol import Wakeup
 
@@ -34,6 +34,9 @@ class Session:
         self.own_process = own_process
         # The command line, for processes that are started by the same one.
         self.arguments: tuple[str, ...] = ()
+        # Where and with what it was started, before any job changed that.
+        self.folder = _folder()
+        self.environment = dict(os.environ)
         # Whether this process has become a worker.
         self.works = False
 
@@ -83,9 +86,9 @@ class Session:
         _lend_variable(variable(_URL), wanted.value)
         queue = load_queue(app)
         used = queue.url
-        if _place(used) != _place(wanted.value):
+        if connect.place(used) != connect.place(wanted.value):
             allowed = f"left out: app {app} names its own store, {without_password(used)}"
-            raise InvalidValue("--db", wanted.value, allowed)
+            raise InvalidValue("--db", without_password(wanted.value), allowed)
         return queue
 
 
@@ -99,6 +102,14 @@ def _verbs(store: Store, wakeup: Wakeup, *, served: bool) -> Ops:
     return RemoteOps(store) if served else Ops(store, wakeup=wakeup)
 
 
+def _folder() -> Path | None:
+    try:
+        return Path.cwd()
+    except OSError:
+        # Somebody has removed it.
+        return None
+
+
 def _lend_variable(name: str, value: str) -> None:
     before = os.environ.get(name)
     os.environ[name] = value
@@ -110,10 +121,3 @@ def _lend_variable(name: str, value: str) -> None:
             os.environ[name] = before
 
     click.get_current_context().find_root().call_on_close(give_back)
-
-
-def _place(url: str) -> str:
-    """What tells one store from another."""
-    if connect.is_postgres(url):
-        return connect.shown(url)
-    return str(Path(connect.sqlite_path(url)).absolute())

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from importlib.util import find_spec
 from typing import Any
 
 import click
 
 from windlass.cli.commands import Group
+from windlass.cli.process import chosen
 from windlass.cli.screen import duration
+from windlass.cli.serve import EXTRA
 from windlass.cli.session import Session, session
 from windlass.config import unknown_variables
+from windlass.connect import is_new_file
 from windlass.errors import InvalidValue, StoreUnavailable
 from windlass.ops import Ops
 from windlass.ops.document import encode
 from windlass.ops.flow import owners
 from windlass.ops.words import count
+from windlass.server import listener
 from windlass.settings import KEY, split
 from windlass.size import told_size
 from windlass.url import without_password
+from windlass.worker.parts import choose_handlers
 
 
 @click.group(
@@ -108,13 +114,21 @@ def set_value(name: str, value: str | None, reset: bool, why: str) -> None:
     """,
 )
 def validate() -> None:
-    """Check windlass.toml, the environment, the app and the stored settings; exit 0 if all is well."""
+    """Check windlass.toml, the environment, the app and the stored settings; exit 0 if all is well.
+
+    Finds what the start of a worker or a server would refuse, such as TLS files that do not fit.
+    """
     here = session()
     notes = [f"{name} means nothing to Windlass" for name in unknown_variables()]
     if here.config.app:
         names = here.queue.registry.names()
         notes.append(f"app {here.config.app} has the type{'s' if len(names) > 1 else ''} {', '.join(names)}")
-    problems = _stored_problems(here)
+    problems = [*_start_problems(here), *_stored_problems(here)]
+    notes += here.config.server().warnings
+    if here.config.sets("server"):
+        notes.append(
+            "rates of API keys and limits of requests hold per server: two servers allow twice as much"
+        )
     if here.json:
         click.echo(encode({"valid": not problems, "problems": problems, "notes": notes}))
     else:
@@ -151,9 +165,35 @@ def _stored_values(here: Session) -> list[dict[str, Any]]:
     ]
 
 
+def _start_problems(here: Session) -> list[str]:
+    """What the start of a server or a worker would refuse, beyond the values themselves."""
+    found = []
+    if here.config.sets("server"):
+        found += [
+            f"the server needs the package {name}: pip install 'windlass[server]'"
+            for name in EXTRA
+            if find_spec(name) is None
+        ]
+        try:
+            listener.check(here.config.server())
+        except InvalidValue as error:
+            found.append(str(here.config.placed("server", error)))
+    if here.config.app:
+        try:
+            choose_handlers(here.queue.registry, chosen(here))
+        except InvalidValue as error:
+            found.append(str(error))
+    return found
+
+
 def _stored_problems(here: Session) -> list[str]:
-    ops = _ops_if_any(here)
-    return [] if ops is None else ops.setting_problems()
+    ops, server = _ops_if_any(here), here.config.server()
+    found = [] if ops is None else ops.setting_problems()
+    # A file that is yet to be made has no key either.
+    keyless = is_new_file(here.config.database_url) if ops is None else not ops.keys()
+    if keyless and not server.loopback and not server.insecure:
+        found.append(f"server.host is {server.host}, and there is no API key: run windlass keys create")
+    return found
 
 
 def _ops_if_any(here: Session) -> Ops | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import click
 
+from windlass.cli.called import as_typed
 from windlass.cli.commands import Command
 from windlass.cli.screen import Cell, Screen, age, number, one_line
 from windlass.cli.session import session
@@ -49,7 +50,7 @@ def _told(found: Signals, screen: Screen) -> Iterator[str]:
     yield from _section(screen, "Verified", _CHECKED, [_checked(each) for each in found.checked])
     yield from _section(screen, "Last succeeded", _TICKS, [_tick(each) for each in found.ticks])
     for each in found.findings:
-        yield screen.paint(f"! {one_line(in_a_line(each, found.now))}", "yellow")
+        yield screen.paint(f"! {as_typed(one_line(in_a_line(each, found.now)))}", "yellow")
 
 
 def _section(screen: Screen, title: str, head: tuple[str, ...], rows: list[Row]) -> Iterator[str]:

@@ -28,12 +28,13 @@ from windlass.url import without_password
     examples="""
         windlass db status
         windlass db backup jobs-2030-01-31.db
+        windlass db restore jobs-2030-01-31.db
         windlass db prune
         windlass db move --to postgresql://app@db.example/jobs
     """,
 )
 def db() -> None:
-    """The store itself: its size and version, backup, cleaning up, moving to another."""
+    """The store itself: its size and version, backup, restore, cleaning up, moving to another."""
 
 
 @db.command(
@@ -164,6 +165,40 @@ def backup(path: str) -> None:
     here = session()
     here.ops().backup(path)
     click.echo(encode({"path": path}) if here.json else f"copied to {path}")
+
+
+@db.command(
+    examples="""
+        windlass db restore jobs-2030-01-31.db
+        windlass db restore jobs-2030-01-31.db --db jobs.db
+    """,
+)
+@click.argument("backup", type=click.Path(dir_okay=False))
+def restore(backup: str) -> None:
+    """Put a backup in the place of the SQLite store, while no other process has the store open.
+
+    BACKUP is checked first and stays as it is; the file that was there is kept beside the store. Jobs that
+    ended after the backup was taken are back as they were then, and run again.
+    """
+    here = session()
+    done = connect.restore(here.config.database_url, backup)
+    if here.json:
+        click.echo(encode(done))
+        return
+    click.echo(
+        f"{done.path} was restored from {backup}: {jobs(done.live)} wait or run, {done.archived:,} ended"
+    )
+    if done.kept:
+        click.echo(f"the file that was there is kept as {done.kept}")
+    if done.running:
+        click.echo(
+            f"{jobs(done.running)} ran when the backup was taken: workers take over and run them again"
+        )
+    if done.pending:
+        click.echo(
+            f"its schema is older than this version: run `windlass db migrate` ({len(done.pending)} to apply)"
+        )
+    click.echo("check it with `windlass db check`, then start workers, servers and producers again")
 
 
 @db.command(

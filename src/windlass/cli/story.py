@@ -8,8 +8,8 @@ from datetime import datetime
 
 import msgspec
 
-from windlass.cli.screen import Cell, Screen, age, ago, block, number, one_line, took
-from windlass.job import Attempt, Change, Error, Job, JobState, Output, View
+from windlass.cli.screen import Cell, Screen, age, ago, block, cut, number, one_line, took
+from windlass.job import HUNG, SUSPECT_AFTER, Attempt, Change, Error, Job, JobState, Output, View
 from windlass.ops import Ties
 from windlass.ops.document import change_shown, payload_shown
 from windlass.store.batches import BatchInfo
@@ -19,6 +19,7 @@ COLOURS = {
     "pending": None,
     "scheduled": "blue",
     "waiting": "blue",
+    "unreadable": "red",
     "retrying": "yellow",
     "processing": "cyan",
     "stuck": "magenta",
@@ -28,6 +29,7 @@ COLOURS = {
     "discarded": "bright_black",
 }
 _MOST_PARENTS = 10
+_LONGEST_CELL = 200
 JOB_COLUMNS = ("ID", "TYPE", "STATE", "PRI", "ATTEMPTS", "WHEN", "KEY / ERROR")
 
 
@@ -41,7 +43,8 @@ def job_row(job: Job, now: datetime) -> list[Cell | str | int]:
         job.priority,
         f"{job.attempts}/{job.max_attempts}",
         _when(job, now),
-        one_line(" · ".join(part for part in (job.key, error_line(job.error)) if part)),
+        # Also where nobody says how wide a line is: `show` and --json have it whole.
+        cut(one_line(" · ".join(part for part in (job.key, error_line(job.error)) if part)), _LONGEST_CELL),
     ]
 
 
@@ -60,6 +63,8 @@ def tell(
     yield from _section(screen, "Payload", block(_pretty(payload_shown(job))))
     if job.result is not None:
         yield from _section(screen, "Result", block(_pretty(job.result)))
+    elif job.result_missing is not None:
+        yield from _section(screen, "Result", [f"not kept: {one_line(job.result_missing)}"])
     if job.history:
         yield from _section(screen, "Attempts", _attempts(job.history, screen))
     if job.changes:
@@ -85,7 +90,8 @@ def _ties(ties: Ties, now: datetime) -> Iterator[tuple[str, str]]:
     if ties.progress is not None:
         done, total = ties.progress.done, ties.progress.total
         share = f" of {number(total)} ({done * 100 // max(total, 1)} %)" if total is not None else ""
-        yield "progress", f"{number(done)}{share}, said {_moment(ties.progress.noted_at, now)}"
+        told = f", {one_line(ties.progress.message)}" if ties.progress.message else ""
+        yield "progress", f"{number(done)}{share}{told}, said {_moment(ties.progress.noted_at, now)}"
     if ties.batch is not None:
         yield "batch", ties.batch
     for parent in ties.waits_for[:_MOST_PARENTS]:
@@ -106,12 +112,12 @@ def _facts(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
     yield "type", one_line(job.type) + (f"  (schema {job.schema_version})" if job.schema_version != 1 else "")
     yield "priority", str(job.priority)
     named = ("key", job.key), ("tenant", job.tenant), ("reference", job.payload_ref), ("trace", job.trace)
-    for name, given in named:
+    for name, given in (*named, ("rerun of", job.rerun_of)):
         if given:
             yield name, one_line(given)
     yield "attempts", _attempts_line(job)
     yield "created", _moment(job.created_at, now)
-    if job.state is JobState.PENDING and job.view(now) is not View.WAITING:
+    if job.state is JobState.PENDING and job.view(now) not in (View.WAITING, View.UNREADABLE):
         yield "runs at", _moment(job.run_at, now)
     if job.started_at is not None:
         yield "started", _moment(job.started_at, now)
@@ -133,10 +139,16 @@ def _attempts_line(job: Job) -> str:
         (job.replay_count, "replayed"),
         (job.snoozes, "snoozed"),
         (job.interruptions, "interrupted by a shutdown"),
-        (job.losses, "lost with its worker"),
+        (_losses(job), "lost with its worker"),
     ]
     told = [f"{what} {'once' if count == 1 else f'{count} times'}" for count, what in more if count]
     return "; ".join([line, *told])
+
+
+def _losses(job: Job) -> int:
+    """A worker that a job has hung counts for more than one, so that the job is suspect at once."""
+    hangs = sum(attempt.error is not None and attempt.error.kind == HUNG for attempt in job.history)
+    return max(0, job.losses - hangs * (SUSPECT_AFTER - 1))
 
 
 def _attempts(history: Sequence[Attempt], screen: Screen) -> Iterator[str]:
@@ -189,6 +201,8 @@ def _when(job: Job, now: datetime) -> str:
         return f"waits {age(now - job.run_at)}"
     if job.view(now) is View.WAITING:
         return "for other jobs"
+    if job.view(now) is View.UNREADABLE:
+        return "no worker that tried can read its payload"
     if job.state is JobState.PENDING:
         return ago(job.run_at, now)
     return ago(job.finished_at or job.updated_at, now)

@@ -19,7 +19,7 @@ from windlass.cli.story import COLOURS, error_line
 from windlass.job import Job, JobState, View
 from windlass.ops import Ops, Overview, TypeStatus, WorkerHealth
 from windlass.ops.document import encode, job_document, worker_document
-from windlass.ops.words import count
+from windlass.ops.words import count, start_worker
 
 _EVERY = 1.0
 _RATED_SECONDS = 6.0
@@ -142,7 +142,7 @@ def _urgency(each: TypeStatus) -> tuple[float, int, str]:
 
 
 def _type(each: TypeStatus) -> list[Cell | str | int]:
-    later = each.counts[View.SCHEDULED] + each.counts[View.RETRYING] + each.counts[View.WAITING]
+    later = sum(each.counts[view] for view in _LATER)
     dead = each.counts[JobState.DEAD]
     state = "paused" if each.paused else "breaker open" if each.breaker and each.breaker.open else ""
     if not state and each.counts[View.DUE] and not each.workers:
@@ -162,7 +162,7 @@ def _type(each: TypeStatus) -> list[Cell | str | int]:
 def _workers(sight: Sight, pace: Rates | None, screen: Screen, room: int) -> list[str]:
     alive = [each for each in sight.workers if each.alive or each.info.state in _LIVING]
     if not alive:
-        return ["no worker is running: windlass worker start"]
+        return [f"no worker is running: {start_worker(each.name for each in sight.seen.types)}"]
     shown = alive[: room - 1]
     rows: list[list[Cell | str | int]] = [
         [
@@ -272,6 +272,7 @@ def _draw(here: Session, sight: Sight, pace: Rates | None, note: str) -> None:
 
 _LONGEST_NAME = 28
 _LIVING = ("running", "draining")
+_LATER = (View.SCHEDULED, View.RETRYING, View.WAITING, View.UNREADABLE)
 _ALWAYS = {View.DUE, JobState.PROCESSING, JobState.DEAD}
 _TYPE_HEAD = ("TYPE", "DUE", "OLDEST", "LATER", "RUNNING", "DEAD", "WORKERS", "")
 _WORKER_HEAD = ("WORKER", "STATE", "BUSY", "DONE", "DONE/S", "FAILED", "BEAT", "MEMORY")

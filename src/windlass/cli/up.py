@@ -5,17 +5,21 @@ from __future__ import annotations
 import contextlib
 import logging
 from datetime import timedelta
+from functools import partial
 from importlib.metadata import version
 
 import click
 
+from windlass.cli.called import as_typed
 from windlass.cli.commands import Command
 from windlass.cli.process import leave, obey_signals, work_here
-from windlass.cli.serve import PORT, Beside, serve_beside
+from windlass.cli.serve import PORT, Beside, patience_option, serve_beside
 from windlass.cli.session import Session, session
+from windlass.cli.succession import Restart
 from windlass.cli.work import worker_flags, worker_options
+from windlass.config import Source
 from windlass.demo import Producer, make_queue
-from windlass.errors import Refused, StoreError
+from windlass.errors import InvalidValue, Refused, StoreError
 from windlass.loop import Loop
 from windlass.ops import Ops
 from windlass.queue import Queue
@@ -42,16 +46,19 @@ log = logging.getLogger("windlass.up")
     metavar="PORT",
     help=f"Of the dashboard and the HTTP API.  [{PORT}, or any other if that is taken]",
 )
+@patience_option
 @click.option("--no-server", is_flag=True, help="Without the dashboard and the HTTP API.")
 def up(
     app: str | None,
     *,
     concurrency: int | None,
     types: str | None,
-    no_shell: bool,
+    shell: bool | None,
+    hang_limit: str | None,
     log_json: bool,
     verbose: bool,
     port: int | None,
+    patience: str | None,
     no_server: bool,
 ) -> None:
     """Start everything in one process: a worker, which fires schedules, dashboard, HTTP API, demo jobs.
@@ -63,8 +70,9 @@ def up(
         raise click.UsageError("say either --port or --no-server")
     obey_signals()
     here = session()
-    here.flags |= worker_flags(app, concurrency, types, no_shell=no_shell)
-    everything = Everything(here, quiet=log_json or here.json, port=port, serves=not no_server)
+    here.flags |= worker_flags(app, concurrency, types, shell=shell, hang_limit=hang_limit)
+    here.flags |= {"server.port": port, "server.patience": patience}
+    everything = Everything(here, quiet=log_json or here.json, serves=not no_server)
     if here.config.app:
         everything.run(here.queue, log_json=log_json, verbose=verbose)
         return
@@ -78,10 +86,9 @@ COMMANDS = (up,)
 class Everything:
     """All that one command starts, and stops again."""
 
-    def __init__(self, here: Session, *, quiet: bool, port: int | None, serves: bool) -> None:
+    def __init__(self, here: Session, *, quiet: bool, serves: bool) -> None:
         self._here = here
         self._quiet = quiet
-        self._port = port
         self._serves = serves
         self._server: Beside | None = None
 
@@ -94,12 +101,13 @@ class Everything:
         def started(worker: Worker) -> None:
             self._start_server(queue, worker)
             if not here.config.app:
-                loops.append(Producer(queue, wanted=lambda: not worker.parts.draining).loop)
+                loops.append(Producer(queue, worker.types, wanted=lambda: not worker.parts.draining).loop)
             for loop in loops:
                 loop.start()
 
         try:
-            work_here(here, queue, log_json=log_json, verbose=verbose, started=started)
+            restart = partial(Restart, here)
+            work_here(here, queue, log_json=log_json, verbose=verbose, succession=restart, started=started)
         finally:
             if self._server is not None:
                 self._server.stop()
@@ -113,13 +121,17 @@ class Everything:
         """Say what is here, and answer requests; without the server's packages the rest goes on."""
         said: str | None = None
         if self._serves:
+            config = self._here.config
             try:
-                self._server, url = serve_beside(queue, self._port)
+                fixed = config.values["server.port"].source is not Source.DEFAULT
+                self._server, url = serve_beside(queue, config.server(), fixed=fixed)
                 said = (
                     f"The dashboard is at {url}\nThe HTTP API is at {url}/api/v1, and described at {url}/docs"
                 )
+            except InvalidValue as wrong:
+                raise config.placed("server", wrong) from None
             except Refused as missing:
-                if self._port is not None:
+                if config.sets("server"):
                     raise
                 said = f"There is no HTTP API: {missing}"
         if not self._quiet:
@@ -142,9 +154,8 @@ def _greet(here: Session, worker: Worker, server: str | None) -> None:
             "No app was named: a demo producer enqueues a job every few seconds. Some fail on purpose."
         )
     db = f" --db {here.flags['database_url']}" if "database_url" in here.flags else ""
-    lines.append(
-        f"Look at it from another terminal: windlass{db} status, windlass{db} list, windlass{db} dlq list"
-    )
+    seen = f"windlass{db} status, windlass{db} list, windlass{db} dlq list"
+    lines.append(f"Look at it from another terminal: {as_typed(seen)}")
     lines.append("Ctrl-C stops it.")
     click.echo("\n".join(lines) + "\n", err=True)
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 
 import click
 
+from windlass.cli.called import as_typed
 from windlass.cli.commands import Group
 from windlass.cli.fleet import supervise_here
 from windlass.cli.options import F, span
 from windlass.cli.process import leave, obey_signals, work_here
 from windlass.cli.screen import Cell, age, one_line, size
 from windlass.cli.session import session
+from windlass.cli.succession import Handover, take_adopted
 from windlass.ops import WorkerHealth
 from windlass.ops.document import encode, worker_document
 from windlass.worker.address import parse_address
@@ -29,7 +32,16 @@ def worker_options(command: F) -> F:
 _START = (
     click.option("--concurrency", type=int, metavar="N", help="So many jobs at once, of all kinds together."),
     click.option("--types", metavar="A,B", help="Serve only these types; patterns such as email.* are fine."),
-    click.option("--no-shell", is_flag=True, help="Do not run shell jobs."),
+    click.option(
+        "--shell/--no-shell",
+        default=None,
+        help="Run all shell jobs, or none.  [those of this machine, if the store is a file without API keys]",
+    ),
+    click.option(
+        "--hang-limit",
+        metavar="DURATION|off",
+        help="Kill a worker process that does not answer for so long.  [15s]",
+    ),
     click.option("--log-json", is_flag=True, help="Log in JSON, a line per event."),
     click.option("--verbose", "-v", is_flag=True, help="Log every job that is completed as well."),
 )
@@ -55,7 +67,7 @@ def worker() -> None:
         windlass worker start myapp:queue --pool 'email=send_*:5' --pool 'reports=report.*:2'
         windlass worker start myapp:queue --watch           while developing
         windlass worker start myapp:queue --until-empty
-        windlass worker start                               shell jobs only
+        windlass worker start --shell                       shell jobs only
     """,
 )
 @click.argument("app", required=False, metavar="[APP]")
@@ -89,7 +101,8 @@ def start(
     watch: bool,
     concurrency: int | None,
     types: str | None,
-    no_shell: bool,
+    shell: bool | None,
+    hang_limit: str | None,
     log_json: bool,
     verbose: bool,
     until_empty: bool,
@@ -100,14 +113,16 @@ def start(
     second one: at once. With --until-empty, jobs that are scheduled or wait for a retry are counted on the
     last line, not waited for.
     """
-    supervised = take_up()
-    obey_signals()
+    supervised, adopted = take_up(), take_adopted()
+    obey_signals(supervised=supervised is not None, adopts=adopted is not None)
     here = session()
-    here.flags |= worker_flags(app, concurrency, types, no_shell=no_shell)
+    here.flags |= worker_flags(app, concurrency, types, shell=shell, hang_limit=hang_limit)
     here.flags |= {"worker.pools": pool or None, "worker.memory": memory}
     address = None if probe is None else parse_address(probe)
-    if supervised is None and (count > 1 or watch):
-        code = supervise_here(here, count, log_json=log_json, verbose=verbose, address=address, watch=watch)
+    if adopted is not None or (supervised is None and (count > 1 or watch)):
+        code = supervise_here(
+            here, count, log_json=log_json, verbose=verbose, address=address, watch=watch, adopted=adopted
+        )
         leave(here, code)
         click.get_current_context().exit(code)
     remaining = work_here(
@@ -118,6 +133,7 @@ def start(
         until_empty=until_empty,
         address=None if supervised else address,
         supervised=supervised,
+        succession=None if supervised else partial(Handover, here, queue=here.queue),
     )
     if remaining is not None:
         told = _told(remaining)
@@ -181,7 +197,10 @@ def health(everything: bool) -> None:
 )
 @click.argument("name", metavar="ID")
 def drain(name: str) -> None:
-    """Ask one worker, wherever it runs, to finish what runs and exit. ID may be cut short."""
+    """Ask one worker, wherever it runs, to finish what runs and exit. ID may be cut short.
+
+    A dead worker that shall not come back is drained, too: then nobody misses it, and its alert ends.
+    """
     here = session()
     drained = here.ops().drain(name)
     click.echo(encode({"worker": drained}) if here.json else f"{drained}: asked to finish what runs and exit")
@@ -191,14 +210,15 @@ COMMANDS = (worker,)
 
 
 def worker_flags(
-    app: str | None, concurrency: int | None, types: str | None, *, no_shell: bool
+    app: str | None, concurrency: int | None, types: str | None, *, shell: bool | None, hang_limit: str | None
 ) -> dict[str, object]:
     """The flags that were given, by the names of their options."""
     given = {
         "app": app,
         "worker.concurrency": concurrency,
         "worker.types": types,
-        "worker.shell": False if no_shell else None,
+        "worker.shell": shell,
+        "worker.hang_limit": hang_limit,
     }
     return {name: value for name, value in given.items() if value is not None}
 
@@ -222,5 +242,11 @@ def _row(each: WorkerHealth) -> list[Cell | str | int]:
 
 
 def _told(remaining: Remaining) -> str:
-    paused = f", {remaining.paused} paused" if remaining.paused else ""
-    return f"nothing left to run; {remaining.scheduled} scheduled, {remaining.retrying} retrying{paused}"
+    others = {
+        "waiting for other jobs": remaining.waiting,
+        "paused": remaining.paused,
+        "unreadable by this release (windlass list --state unreadable)": remaining.unreadable,
+    }
+    more = "".join(f", {number} {what}" for what, number in others.items() if number)
+    told = f"nothing left to run; {remaining.scheduled} scheduled, {remaining.retrying} retrying{more}"
+    return as_typed(told)

@@ -29,6 +29,8 @@ def lifespan(queue: Queue, *, worker: bool = True, **options: Unpack[WorkerOptio
     async def live(app: Starlette) -> AsyncIterator[None]:
         setattr(app.state, _STATE, queue)
         if not worker:
+            # A store that cannot be used is noticed when the server starts, not by its first request.
+            await asyncio.to_thread(queue.open)
             yield
             return
         working = queue.worker(**options)

@@ -31,6 +31,11 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     # The entry of the runbook.
     anchor: str
 
+    @property
+    def about_due(self) -> bool:
+        """Whether it holds only while jobs are due: then it cannot have held for longer than they are."""
+        return self.expression.startswith(_DUE)
+
 
 # --- the table ----------------------------------------------------------------------------------
 
@@ -127,6 +132,21 @@ ALERTS: tuple[Alert, ...] = (
         anchor="workers-have-died",
     ),
     Alert(
+        name="WindlassWorkerUnhealthy",
+        # Of workers whose health address is scraped; the server cannot see it.
+        expression="windlass_worker_healthy == 0",
+        lasting=timedelta(seconds=30),
+        summary="the worker {worker} is not well: it does not claim, or cannot reach the store",
+        anchor="workers-have-died",
+    ),
+    Alert(
+        name="WindlassWorkerMissing",
+        expression='windlass_workers{state="missing"} > 0',
+        lasting=_MINUTE,
+        summary="a worker died and no other has started in its place",
+        anchor="workers-have-died",
+    ),
+    Alert(
         name="WindlassWorkersDie",
         expression="increase(windlass_workers_lost_total[10m]) > 2",
         severity=Severity.PAGE,
@@ -147,6 +167,13 @@ ALERTS: tuple[Alert, ...] = (
         anchor="a-poison-job",
     ),
     Alert(
+        name="WindlassWorkerOutOfMemory",
+        expression="increase(windlass_worker_oom_kills_total[10m]) > 0",
+        severity=Severity.PAGE,
+        summary="the kernel killed workers for lack of memory",
+        anchor="a-poison-job",
+    ),
+    Alert(
         name="WindlassPoisonJobs",
         expression=(
             "sum by (type) (max by (type, reason) (increase(windlass_job_failures_total"
@@ -157,10 +184,25 @@ ALERTS: tuple[Alert, ...] = (
         anchor="a-poison-job",
     ),
     Alert(
+        name="WindlassUnreadable",
+        # Longer than a deploy takes that begins with the producers.
+        expression="max by (type) (windlass_jobs_unreadable) > 0",
+        lasting=10 * _MINUTE,
+        severity=Severity.PAGE,
+        summary="{type}: no live worker can read the payload of jobs that another release made",
+        anchor="jobs-that-no-worker-can-read",
+    ),
+    Alert(
         name="WindlassDeadLetters",
         expression="windlass_dlq_depth > 0",
         summary="{type}: there are dead letters",
         anchor="there-are-dead-letters",
+    ),
+    Alert(
+        name="WindlassReplaysFail",
+        expression="windlass_dlq_poison > 0",
+        summary="{type}: jobs have died again after three replays",
+        anchor="a-poison-job",
     ),
     Alert(
         name="WindlassDeadLettersGrow",
@@ -178,14 +220,30 @@ ALERTS: tuple[Alert, ...] = (
         anchor="jobs-are-late",
     ),
     Alert(
-        name="WindlassQueueGrows",
-        expression=(
-            "increase(windlass_jobs_enqueued_total[10m]) "
-            "- increase(windlass_jobs_completed_total[10m]) > 1000"
-        ),
+        name="WindlassQueueDeepInAll",
+        expression='sum (max by (type, priority) (windlass_queue_depth{view="due"})) > 10000',
         lasting=5 * _MINUTE,
-        summary="{type}: 100 jobs a minute more come in than are done",
+        severity=Severity.PAGE,
+        summary="more than 10,000 jobs of all types together are due",
         anchor="jobs-are-late",
+    ),
+    Alert(
+        name="WindlassQueueGrows",
+        expression="max by (type) (delta(windlass_queue_due[10m])) > 1000",
+        lasting=5 * _MINUTE,
+        summary="{type}: the number of due jobs grows by more than 100 a minute",
+        anchor="jobs-are-late",
+    ),
+    Alert(
+        name="WindlassQueueOscillates",
+        # Jobs come back rather than in: such as claims that are lost again and again.
+        expression=(
+            "max by (type) (windlass_queue_swings) > 3 and on (type) "
+            "(increase(windlass_jobs_reaped_total[30m]) + increase(windlass_jobs_retried_total[30m]) "
+            "+ increase(windlass_jobs_released_total[30m]) > increase(windlass_jobs_enqueued_total[30m]))"
+        ),
+        summary="{type}: the same jobs leave the queue and come back, again and again",
+        anchor="workers-have-died",
     ),
     Alert(
         name="WindlassQueueOld",
@@ -291,6 +349,16 @@ ALERTS: tuple[Alert, ...] = (
         ),
         lasting=5 * _MINUTE,
         summary="{type}: five times as many jobs come in as usual",
+        anchor="an-import-floods-the-queue",
+    ),
+    Alert(
+        name="WindlassServiceUnusual",
+        expression=(
+            "rate(windlass_service_enqueued_total[10m]) > 5 * rate(windlass_service_enqueued_total[6h]) "
+            "and increase(windlass_service_enqueued_total[10m]) > 1000"
+        ),
+        lasting=5 * _MINUTE,
+        summary="the service {service} enqueues five times as many jobs as usual",
         anchor="an-import-floods-the-queue",
     ),
     Alert(

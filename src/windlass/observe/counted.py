@@ -9,14 +9,19 @@ from windlass.job import Reason
 from windlass.observe import names
 from windlass.observe.expose import Family, family, histogram
 from windlass.observe.metrics import (
+    CLAIMS,
     COUNTED,
+    ERRORS,
     FAILURES,
     OF_RELEASE,
     OF_TENANT,
+    PLACE_RESTARTS,
     REFUSALS,
+    RELEASE_RUN,
     REQUESTS,
     SERVICE_ENQUEUED,
     SERVICE_REQUESTS,
+    STORE_ERRORS,
     Kind,
     Metric,
 )
@@ -29,6 +34,15 @@ MOST_TYPES = 200
 MOST_RELEASES = 5
 # So many services, the first that were given an API key to produce with.
 MOST_SERVICES = 50
+# So many classes of errors of each type, and so many workers that were restarted: those with the most.
+MOST_ERRORS = 20
+MOST_WORKERS = 50
+_CLAIMED = {
+    "taken": names.CLAIM_TAKEN,
+    "empty": names.CLAIM_EMPTY,
+    "contended": names.CLAIM_CONTENDED,
+    "failed": names.CLAIM_FAILED,
+}
 _PRODUCES = frozenset({"producer", "admin"})
 _MILLION = 1_000_000
 _RESULTS = (names.ACCEPTED, names.EXISTING, names.INVALID, names.REFUSED, names.BROKEN)
@@ -78,10 +92,15 @@ def counted(amounts: Counts, shown: Shown) -> list[Family]:
     )
     return [
         *(_counted(metric, held, shown.types) for metric in COUNTED),
+        family(CLAIMS, [((result,), held["", name]) for result, name in _CLAIMED.items()]),
         family(FAILURES, failures),
+        _errors(held, shown),
+        _store_errors(held),
+        _place_restarts(held),
         family(REQUESTS, (((result,), held["", result]) for result in _RESULTS)),
         _refusals(held),
         *(_of_release(metric, held, shown) for metric in OF_RELEASE),
+        _release_runs(held, shown),
         *_of_services(held, shown),
         *(_of_tenant(metric, held, shown) for metric in OF_TENANT),
     ]
@@ -97,21 +116,48 @@ def _counted(metric: Metric, held: _Held, types: Sequence[str]) -> Family:
 
 def _histogram(metric: Metric, held: _Held, of: Sequence[tuple[str, ...]]) -> Family:
     measure = metric.counted or ""
-    bounds = names.BOUNDS[measure]
-    numbers = [names.bucket(measure, number) for number in range(len(bounds) + 1)]
-    total = names.total(measure)
     return histogram(
         metric,
-        bounds,
-        (
-            (
-                labels,
-                [held["".join(labels), number] for number in numbers],
-                held["".join(labels), total] / _MILLION,
-            )
-            for labels in of
-        ),
+        names.BOUNDS[measure],
+        [(labels, *_measures(held, "".join(labels), measure, measure)) for labels in of],
     )
+
+
+def _measures(held: _Held, job_type: str, measure: str, name: str) -> tuple[list[int], float]:
+    """The buckets and the sum of what was measured, under its name or under that of a release."""
+    buckets = [held[job_type, names.bucket(name, number)] for number in range(len(names.BOUNDS[measure]) + 1)]
+    return buckets, held[job_type, names.total(name)] / _MILLION
+
+
+def _errors(held: _Held, shown: Shown) -> Family:
+    """Those that are not among the commonest are left out: were they added up, that sum could fall."""
+    found: dict[str, list[tuple[int, str]]] = {}
+    for (job_type, name), value in held.items():
+        if value and (error := names.error_of(name)) is not None:
+            found.setdefault(job_type, []).append((-value, error))
+    return family(
+        ERRORS,
+        [
+            ((job_type, error), -value)
+            for job_type in shown.types
+            for value, error in sorted(found.get(job_type, ()))[:MOST_ERRORS]
+        ],
+    )
+
+
+def _store_errors(held: _Held) -> Family:
+    found = ((names.store_error_of(name), value) for (job_type, name), value in held.items() if not job_type)
+    return family(STORE_ERRORS, sorted((of, value) for of, value in found if of is not None))
+
+
+def _place_restarts(held: _Held) -> Family:
+    found = [
+        (-value, worker)
+        for (job_type, name), value in held.items()
+        if not job_type and value and (worker := names.restarted_of(name)) is not None
+    ]
+    most = sorted(found)[:MOST_WORKERS]
+    return family(PLACE_RESTARTS, sorted(((worker,), -value) for value, worker in most))
 
 
 def _refusals(held: _Held) -> Family:
@@ -143,6 +189,17 @@ def _of_release(metric: Metric, held: _Held, shown: Shown) -> Family:
             if held[job_type, names.of_release(version, names.ATTEMPTS)]
         ],
     )
+
+
+def _release_runs(held: _Held, shown: Shown) -> Family:
+    found: list[tuple[tuple[str, ...], list[int], float]] = []
+    for job_type in shown.types:
+        for version in shown.releases:
+            buckets, _ = _measures(held, job_type, names.RUN, names.of_release(version, names.RUN))
+            ran = held[job_type, names.of_release(version, names.RAN)] / _MILLION
+            if sum(buckets):
+                found.append(((job_type, version), buckets, ran))
+    return histogram(RELEASE_RUN, names.SECONDS, found)
 
 
 def _of_tenant(metric: Metric, held: _Held, shown: Shown) -> Family:

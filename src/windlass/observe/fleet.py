@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 
 import msgspec
 
+from windlass.registry import SHELL
 from windlass.store.fleet import WorkerInfo
 
 # A worker whose beat is older than this is taken for dead by the others.
@@ -20,6 +21,8 @@ class Seen(msgspec.Struct, frozen=True):
 
     alive: list[WorkerInfo]
     silent: list[WorkerInfo]
+    # They died, and no other worker has started in their place.
+    missing: list[WorkerInfo]
 
     @property
     def states(self) -> dict[str, int]:
@@ -29,6 +32,7 @@ class Seen(msgspec.Struct, frozen=True):
             "draining": sum(worker.state == "draining" for worker in self.alive),
             "deaf": sum(worker.deaf for worker in self.alive),
             "silent": len(self.silent),
+            "missing": len(self.missing),
         }
 
     def serving(self, job_type: str) -> int:
@@ -40,4 +44,37 @@ def seen(workers: Sequence[WorkerInfo], now: datetime) -> Seen:
     """Who is alive, and who should be and says nothing."""
     living = [worker for worker in workers if worker.state in LIVING]
     alive = [worker for worker in living if worker.beat_at is None or now - worker.beat_at <= SILENT_AFTER]
-    return Seen(alive, [worker for worker in living if worker not in alive])
+    return Seen(alive, [worker for worker in living if worker not in alive], missing(workers))
+
+
+def missing(workers: Sequence[WorkerInfo]) -> list[WorkerInfo]:
+    """Workers that died and were not replaced: none that serves one of their types has started since.
+
+    Each worker takes the place of one. One that was asked to leave is not missed, nor any after a day, when
+    the rows of dead workers are deleted.
+    """
+    died = [worker for worker in workers if worker.state == "dead" and not worker.drain]
+    died.sort(key=lambda worker: worker.beat_at or _NEVER)
+    started = sorted(workers, key=lambda worker: worker.started_at or _NEVER)
+    left: list[WorkerInfo] = []
+    for worker in died:
+        following = next((each for each in started if _replaces(each, worker)), None)
+        if following is None:
+            left.append(worker)
+        else:
+            started.remove(following)
+    return left
+
+
+def _replaces(new: WorkerInfo, old: WorkerInfo) -> bool:
+    if new.started_at is None or old.beat_at is None or new.started_at < old.beat_at or new.id == old.id:
+        return False
+    # Nearly every worker runs shell jobs, so they say little about what it is for.
+    return bool(_meant_for(new) & _meant_for(old))
+
+
+def _meant_for(worker: WorkerInfo) -> frozenset[str]:
+    return frozenset(worker.types) - {SHELL} or frozenset(worker.types)
+
+
+_NEVER = datetime.min.replace(tzinfo=UTC)

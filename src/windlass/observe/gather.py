@@ -20,13 +20,16 @@ from windlass.policy.limit import limit_from
 from windlass.settings import KEY, Settings
 from windlass.store.fleet import WorkerInfo
 from windlass.store.flow import Switches
-from windlass.store.observing import LENGTH, OTHER, Past, Release, Sample, Standing, Step
-from windlass.store.protocol import Store
+from windlass.store.observing import LENGTH, OTHER, PENDING, POISON, Past, Release, Sample, Standing, Step
 from windlass.store.signalling import Sighting
+from windlass.store.store import Store
 
 _MILLION = 1_000_000
 # The stretch by which it is judged how fast jobs come in, and how long they take.
 RATES = timedelta(minutes=10)
+# The stretch in which it is judged whether a depth goes up and down.
+SWINGS_WITHIN = timedelta(minutes=30)
+_SWING = 100
 _USUAL_SLOTS = 10
 _MOST_VERSIONS = 20
 _MOST_POOLS = 50
@@ -52,6 +55,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     releases: list[Release]
     # Those that have labels.
     services: tuple[str, ...]
+    # How many jobs were due in each of the last minutes, by type.
+    dues: Mapping[str, Sequence[int]]
 
 
 def read_facts(store: Store) -> Facts:
@@ -75,6 +80,7 @@ def read_facts(store: Store) -> Facts:
         sighting=store.sight(RATES),
         releases=store.releases(),
         services=shown_services(store.api_keys()),
+        dues=store.gauges(names.DUE, SWINGS_WITHIN),
     )
 
 
@@ -129,8 +135,11 @@ def _standing(facts: Facts, types: Shown) -> list[Family]:
     sample = facts.sample
     depth: Counter[tuple[str, str, str]] = Counter()
     oldest: dict[tuple[str, str], float] = {}
+    due: Counter[str] = Counter(dict.fromkeys(types.types, 0))
     for each in sample.standing:
-        if each.view in _WAITING:
+        if each.view == View.DUE:
+            due[types.label(each.type)] += each.count
+        if each.view in PENDING:
             depth[types.label(each.type), str(each.priority), each.view] += each.count
         if each.view == View.DUE and each.oldest is not None:
             of = (types.label(each.type), str(each.priority))
@@ -140,14 +149,53 @@ def _standing(facts: Facts, types: Shown) -> list[Family]:
         depth[name, _USUAL_PRIORITY, View.DUE.value] += 0
     return [
         family(metrics.QUEUE_DEPTH, sorted(depth.items())),
+        family(metrics.QUEUE_DUE, [((name,), count) for name, count in sorted(due.items())]),
+        _swings(facts, types),
         family(metrics.OLDEST_DUE, sorted(oldest.items())),
         _by_type(metrics.PROCESSING, sample.standing, types, _RUNNING, _count),
         _by_type(metrics.STUCK, sample.standing, types, (View.STUCK,), _count),
+        _unreadable(facts, types),
         _by_type(metrics.DLQ_DEPTH, sample.standing, types, (JobState.DEAD,), _count),
         _by_type(metrics.DLQ_OLDEST, sample.standing, types, (JobState.DEAD,), _age, fold=max),
+        _by_type(metrics.DLQ_POISON, sample.standing, types, (POISON,), _count),
         family(metrics.SAMPLE_AGE, _known(sample.age)),
         family(metrics.SAMPLE_TIME, _known(sample.took)),
     ]
+
+
+def _unreadable(facts: Facts, types: Shown) -> Family:
+    """Of this very moment: a sample does not know which workers are alive."""
+    alive = seen(facts.workers, facts.now).alive
+    found: Counter[str] = Counter(dict.fromkeys(types.types, 0))
+    for each in facts.sighting.unread:
+        if each.for_none_of(alive):
+            found[types.label(each.type)] += each.count
+    return family(metrics.UNREADABLE, [((name,), count) for name, count in sorted(found.items())])
+
+
+def _swings(facts: Facts, types: Shown) -> Family:
+    found: dict[str, int] = dict.fromkeys(types.types, 0)
+    for name, depths in facts.dues.items():
+        label = types.label(name)
+        found[label] = max(found.get(label, 0), swings(depths))
+    return family(metrics.SWINGS, [((name,), count) for name, count in sorted(found.items())])
+
+
+def swings(depths: Sequence[int]) -> int:
+    """How often a depth turned, after it had changed by a hundred and by a quarter of its maximum."""
+    if not depths:
+        return 0
+    least = max(_SWING, max(depths) / 4)
+    turns, low, high, rising = 0, depths[0], depths[0], None
+    for depth in depths:
+        low, high = min(low, depth), max(high, depth)
+        if rising is not True and depth - low >= least:
+            turns += rising is False
+            rising, high = True, depth
+        elif rising is not False and high - depth >= least:
+            turns += rising is True
+            rising, low = False, depth
+    return turns
 
 
 def _by_type(
@@ -374,6 +422,5 @@ def _held_back(facts: Facts, job_type: str) -> bool:
     return job_type in facts.switches.pauses or (breaker is not None and breaker.open)
 
 
-_WAITING = frozenset({View.DUE, View.SCHEDULED, View.RETRYING, View.WAITING})
 _RUNNING = (JobState.PROCESSING, View.STUCK)
 _USUAL_PRIORITY = "5"

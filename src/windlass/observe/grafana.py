@@ -47,6 +47,11 @@ def _claim(share: str) -> str:
     return f"histogram_quantile({share}, sum by (le) (rate(windlass_claim_seconds_bucket[$__rate_interval])))"
 
 
+def _of_release(share: str) -> str:
+    buckets = f"windlass_release_duration_seconds_bucket{{{_TYPE}}}"
+    return f"histogram_quantile({share}, sum by (le, version) (rate({buckets}[$__rate_interval])))"
+
+
 _SENT_AWAY = (
     "max by (service, result) "
     '(rate(windlass_service_requests_total{result=~"refused|broken"}[$__rate_interval])) > 0'
@@ -120,6 +125,21 @@ PANELS: tuple[Panel, ...] = (
         ),
     ),
     Panel(
+        "Failures by class of error",
+        "ops",
+        (
+            (
+                f"max by (type, error) (rate(windlass_job_errors_total{{{_TYPE}}}[$__rate_interval])) > 0",
+                "{{type}} {{error}}",
+            ),
+        ),
+    ),
+    Panel(
+        "Run, by release",
+        "s",
+        tuple((_of_release(share), f"{{{{version}}}} p{share[2:]}") for share in ("0.50", "0.99")),
+    ),
+    Panel(
         "Share of attempts that fail, by release",
         "percentunit",
         ((_of_attempts("windlass_release_failures_total"), "{{version}}"),),
@@ -140,6 +160,37 @@ PANELS: tuple[Panel, ...] = (
         "Claim",
         "s",
         tuple((_claim(share), f"p{share.removeprefix('0.')}") for share in ("0.50", "0.99")),
+    ),
+    Panel(
+        "Claims, and errors of the store",
+        "ops",
+        (
+            ("max by (result) (rate(windlass_claims_total[$__rate_interval]))", "claims {{result}}"),
+            (
+                "max by (part, error) (rate(windlass_store_errors_total[$__rate_interval]))",
+                "{{part}}: store {{error}}",
+            ),
+        ),
+    ),
+    Panel(
+        "Enqueued and confirmed",
+        "ops",
+        (
+            (_rate("windlass_jobs_enqueued_total"), "{{type}} enqueued"),
+            (_rate("windlass_jobs_confirmed_total"), "{{type}} confirmed"),
+        ),
+    ),
+    Panel(
+        "Workers that died, and records that were pruned",
+        "short",
+        (
+            ('max(windlass_workers{state="missing"})', "missing"),
+            (
+                "max by (worker) (increase(windlass_worker_place_restarts_total[1h])) > 0",
+                "{{worker}} restarts",
+            ),
+            ("max(increase(windlass_records_pruned_total[1h]))", "pruned"),
+        ),
     ),
     Panel(
         "Leases and late results",

@@ -11,19 +11,25 @@ from typing import NamedTuple
 
 from windlass import settings
 from windlass.clock import uuid7
-from windlass.job import Lease
+from windlass.errors import StoreBusy, StoreError, StoreUnavailable
+from windlass.job import Error, Lease
 from windlass.loop import Loop
 from windlass.observe import names
-from windlass.outcome import Again, Cancelled, Dead, Done, Outcome, Released, Snoozed
+from windlass.outcome import Again, Cancelled, Dead, Done, Left, Outcome, Released, Snoozed
 from windlass.settings import Settings
 from windlass.store.observing import OTHER, Flush, Happened
-from windlass.store.protocol import Settlement, Store
+from windlass.store.protocol import Settlement
+from windlass.store.store import Store
 
 _EVERY = timedelta(seconds=1)
 _MILLION = 1_000_000
 # So many releases are told apart; others have their turn after so many flushes, which is an hour at least.
 _MOST_RELEASES = 10
 _NEW_TURN = 3_600
+# Loops by the names that people know; all others do upkeep.
+_PARTS = {"claimer": "claim", "settler": "settle", "heartbeat": "beat", "ledger": "count"}
+# So many classes of errors are told apart, of each type.
+_MOST_ERRORS = 20
 
 
 class Ledger:
@@ -44,6 +50,10 @@ class Ledger:
         self._tenants: dict[str, _Book] = {}
         self._named: frozenset[str] = frozenset()
         self._others: Counter[tuple[str, str]] = Counter()
+        # What was measured beside jobs: counts by bucket, and the sum in microseconds behind them.
+        self._measured: dict[str, list[int]] = {}
+        # The classes of errors that are told apart, by type.
+        self._errors: dict[str, set[str]] = {}
         self._telling = threading.Lock()
         self._teller = uuid7()
         self._flushes = 0
@@ -113,12 +123,26 @@ class Ledger:
             with self._lock:
                 self._others["", name] += number
 
+    def follow_errors(self, loops: Iterable[Loop]) -> None:
+        """Count how often the store fails each of these; told when it answers again."""
+        for loop in loops:
+            loop.on_store_error = self._store_error
+
+    def _store_error(self, loop: str, error: StoreError) -> None:
+        kind = "unavailable" if isinstance(error, StoreUnavailable) else "other"
+        kind = "busy" if isinstance(error, StoreBusy) else kind
+        self.count(names.store_error(_PARTS.get(loop, "upkeep"), kind))
+
     def measure(self, measure: str, value: float) -> None:
         """Note one measured value that does not belong to one type."""
-        number = bisect_left(names.BOUNDS[measure], value)
+        number, micros = bisect_left(names.BOUNDS[measure], value), int(value * _MILLION)
         with self._lock:
-            self._others["", names.bucket(measure, number)] += 1
-            self._others["", names.total(measure)] += int(value * _MILLION)
+            # Every enqueue comes here: names are made only when it is told.
+            of = self._measured.get(measure)
+            if of is None:
+                of = self._measured[measure] = [0] * (len(names.BOUNDS[measure]) + 2)
+            of[number] += 1
+            of[-1] += micros
 
     def tick(self) -> None:
         """Tell the store; what it does not take is told the next time, and never as anything else."""
@@ -139,11 +163,18 @@ class Ledger:
             books, self._books = self._books, {}
             tenants, self._tenants = self._tenants, {}
             happened, self._others = self._others, Counter()
+            measured, self._measured = self._measured, {}
             if self._flushes % _NEW_TURN == _NEW_TURN - 1:
                 self._apart.clear()
+        for measure, (*counts, micros) in measured.items():
+            buckets = {
+                ("", names.bucket(measure, number)): count for number, count in enumerate(counts) if count
+            }
+            happened.update(buckets | {("", names.total(measure)): micros})
         for app, types in books.items():
             for job_type, book in types.items():
                 happened.update({(job_type, name): value for name, value in book.told(app).items()})
+        happened = self._with_known_errors(happened)
         for tenant, book in tenants.items():
             happened.update({("", name): value for name, value in book.told_of(tenant).items()})
         if not happened:
@@ -151,6 +182,19 @@ class Ledger:
         self._flushes += 1
         flush = Flush(self._teller, self._flushes, frozenset(app for app in books if app))
         return _Told(happened, flush)
+
+    def _with_known_errors(self, happened: Counter[tuple[str, str]]) -> Counter[tuple[str, str]]:
+        """A handler that makes its classes as it goes is not believed: that would be a row for each."""
+        found: Counter[tuple[str, str]] = Counter()
+        for (job_type, name), value in happened.items():
+            if (error := names.error_of(name)) is not None:
+                known = self._errors.setdefault(job_type, set())
+                if len(known) < _MOST_ERRORS:
+                    known.add(error)
+                found[job_type, name if error in known else names.OTHER_ERROR] += value
+            else:
+                found[job_type, name] += value
+        return found
 
 
 class _Told(NamedTuple):
@@ -225,7 +269,9 @@ class _Book:
             happened |= {names.bucket(measure, number): value for number, value in enumerate(buckets)}
             happened[names.total(measure)] = round(summed * _MILLION)
         if app:
-            happened |= {names.of_release(app, name): value for name, value in self._summary().items()}
+            runs = {names.bucket(names.RUN, number): value for number, value in enumerate(self.runs)}
+            summary = self._summary() | runs
+            happened |= {names.of_release(app, name): value for name, value in summary.items()}
         return {name: value for name, value in happened.items() if value}
 
     def told_of(self, tenant: str) -> dict[str, int]:
@@ -239,17 +285,21 @@ class _Book:
         return {names.ATTEMPTS: attempts, names.FAILED: failed, names.RAN: round(self.ran * _MILLION)}
 
 
+def _why(error: Error) -> tuple[str, str]:
+    return names.failed_because(error.reason), names.failed_with(error)
+
+
 def _names_of(outcome: Outcome) -> tuple[str, ...]:
     match outcome:
         case Done():
             return (names.COMPLETED,)
         case Again():
-            return (names.FAILED, names.RETRIED, names.failed_because(outcome.error.reason))
+            return (names.FAILED, names.RETRIED, *_why(outcome.error))
         case Dead():
-            return (names.FAILED, names.DEAD, names.failed_because(outcome.error.reason))
+            return (names.FAILED, names.DEAD, *_why(outcome.error))
         case Snoozed():
             return (names.SNOOZED,)
-        case Released():
+        case Released() | Left():
             return (names.RELEASED,)
         case Cancelled():
             return (names.CANCELLED,)

@@ -71,18 +71,62 @@ COUNTED: tuple[Metric, ...] = (
         "Completed jobs that had not done what they should",
     ),
     _of_type("windlass_checks_hung_total", names.CHECKS_HUNG, "Checks that did not end in time"),
+    _of_type(
+        "windlass_jobs_confirmed_total",
+        names.CONFIRMED,
+        "Jobs whose effect was acknowledged later, once each",
+    ),
     _of_all("windlass_leases_renewed_total", names.RENEWED, "Leases of long jobs that were renewed"),
     _of_all("windlass_leases_lost_total", names.LOST, "Leases that were lost while their job ran"),
     _of_all("windlass_workers_lost_total", names.WORKERS_LOST, "Workers that were declared dead"),
     _of_all("windlass_worker_restarts_total", names.RESTARTS, "Workers that died and were started again"),
+    _of_all(
+        "windlass_worker_oom_kills_total",
+        names.OOM_KILLS,
+        "Workers that the kernel killed for lack of memory, as their supervisor saw it",
+    ),
+    _of_all(
+        "windlass_records_pruned_total",
+        names.PRUNED,
+        "Records of ended and dead jobs that were deleted at the end of their retention",
+    ),
     _measured("windlass_job_wait_seconds", names.WAIT, "From due to claimed", ("type",)),
     _measured("windlass_job_run_seconds", names.RUN, "How long attempts ran", ("type",)),
     _measured("windlass_job_end_to_end_seconds", names.END_TO_END, "From enqueued to completed", ("type",)),
     _measured("windlass_job_attempts", names.TRIES, "How many attempts completed jobs took", ("type",)),
     _measured("windlass_enqueue_seconds", names.ENQUEUE, "How long requests to enqueue took, over HTTP"),
+    _measured(
+        "windlass_enqueue_call_seconds",
+        names.ENQUEUE_CALL,
+        "How long calls to enqueue took in Python; each process reports once a minute",
+    ),
     _measured("windlass_settle_seconds", names.SETTLE, "How long it took to write a batch of outcomes"),
     _measured("windlass_claim_seconds", names.RECEIVE, "From asking for jobs to having some"),
     _measured("windlass_claim_jobs", names.CLAIM, "How many jobs a claim brought, if any"),
+)
+CLAIMS = Metric(
+    name="windlass_claims_total",
+    kind=Kind.COUNTER,
+    help="Claims: taken (brought jobs), empty (others were faster), contended (a limit was locked), failed",
+    labels=("result",),
+)
+ERRORS = Metric(
+    name="windlass_job_errors_total",
+    kind=Kind.COUNTER,
+    help="Attempts that failed, by the class of the error; of each type the commonest classes",
+    labels=("type", "error"),
+)
+STORE_ERRORS = Metric(
+    name="windlass_store_errors_total",
+    kind=Kind.COUNTER,
+    help="How often the store failed a part of a worker or server: unavailable, busy (timed out), other",
+    labels=("part", "error"),
+)
+PLACE_RESTARTS = Metric(
+    name="windlass_worker_place_restarts_total",
+    kind=Kind.COUNTER,
+    help="Restarts by worker: its host, and which of its supervisor's workers it is",
+    labels=("worker",),
 )
 FAILURES = Metric(
     name="windlass_job_failures_total",
@@ -100,7 +144,7 @@ REQUESTS = Metric(
 REFUSALS = Metric(
     name="windlass_http_refusals_total",
     kind=Kind.COUNTER,
-    help="Requests over HTTP that were answered with 429 or 5xx, by route",
+    help="Requests over HTTP that were answered with 401, 403, 421, 429 or 5xx, by route",
     labels=("route", "status"),
 )
 
@@ -129,6 +173,13 @@ OF_RELEASE: tuple[Metric, ...] = tuple(
     )
 )
 
+RELEASE_RUN = Metric(
+    name="windlass_release_duration_seconds",
+    kind=Kind.HISTOGRAM,
+    help="How long attempts ran, by the release that ran them",
+    labels=("type", "version"),
+)
+
 # Of the tenants that operators name (the setting metrics.tenants), and of all others together.
 OF_TENANT: tuple[Metric, ...] = tuple(
     Metric(name=name, kind=Kind.COUNTER, help=help_, labels=("tenant",), counted=counted)
@@ -149,21 +200,37 @@ TENANTS: tuple[Metric, ...] = (*OF_TENANT, TENANT_JOBS, TENANT_OLDEST)
 # How things stand, from the store.
 QUEUE_DEPTH = _gauge(
     "windlass_queue_depth",
-    "Jobs that wait: due, scheduled, retrying, or waiting for others",
+    "Jobs that wait: due, scheduled, retrying, waiting for others, or unreadable so far",
     "type",
     "priority",
     "view",
+)
+QUEUE_DUE = _gauge("windlass_queue_due", "Jobs that are due", "type")
+SWINGS = _gauge(
+    "windlass_queue_swings",
+    "How often the number of due jobs turned within 30 minutes",
+    "type",
 )
 OLDEST_DUE = _gauge(
     "windlass_oldest_due_age_seconds", "For how long the first due job has been due", "type", "priority"
 )
 PROCESSING = _gauge("windlass_jobs_processing", "Jobs that run", "type")
 STUCK = _gauge("windlass_jobs_stuck", "Running jobs whose lease has run out", "type")
+UNREADABLE = _gauge(
+    "windlass_jobs_unreadable",
+    "Jobs of another release whose payload no live worker can read",
+    "type",
+)
 DLQ_DEPTH = _gauge("windlass_dlq_depth", "Dead letters", "type")
 DLQ_OLDEST = _gauge("windlass_dlq_oldest_age_seconds", "For how long the first has lain there", "type")
+DLQ_POISON = _gauge("windlass_dlq_poison", "Dead letters that died again after three replays", "type")
 SAMPLE_AGE = _gauge("windlass_sample_age_seconds", "How old these depths and ages are")
 SAMPLE_TIME = _gauge("windlass_sample_duration_seconds", "How long it took to find them")
-WORKERS = _gauge("windlass_workers", "Workers: alive, draining, silent, deaf", "state")
+WORKERS = _gauge(
+    "windlass_workers",
+    "Workers: alive, draining, deaf, silent, missing (died, not replaced)",
+    "state",
+)
 VERSIONS = _gauge("windlass_workers_by_version", "Workers that are alive, by release", "version")
 NEWEST = _gauge("windlass_release_newest", "1 if no release was first heard of later, else 0", "version")
 POOL_WORKERS = _gauge("windlass_pool_workers", "Workers that are alive and have the pool", "pool")
@@ -184,7 +251,20 @@ DESIRED = _gauge("windlass_desired_workers", "How many workers the load asks for
 STORE_UP = _gauge("windlass_store_up", "1 if the store answered this scrape")
 
 STANDING: tuple[Metric, ...] = (
-    *(QUEUE_DEPTH, OLDEST_DUE, PROCESSING, STUCK, DLQ_DEPTH, DLQ_OLDEST, SAMPLE_AGE, SAMPLE_TIME),
+    *(
+        QUEUE_DEPTH,
+        QUEUE_DUE,
+        SWINGS,
+        OLDEST_DUE,
+        PROCESSING,
+        STUCK,
+        UNREADABLE,
+        DLQ_DEPTH,
+        DLQ_OLDEST,
+        DLQ_POISON,
+        SAMPLE_AGE,
+        SAMPLE_TIME,
+    ),
     *(WORKERS, VERSIONS, NEWEST, POOL_WORKERS, POOL_SLOTS, SLOTS, SERVING, PAUSED, BREAKER),
     *(ARCHIVE_AGE, ARCHIVE_KEPT, TICK_AGE, CHECKS_WAITING, DESIRED, STORE_UP),
 )
@@ -218,7 +298,12 @@ OWN: tuple[Metric, ...] = (
     OWN_INFO,
 )
 
+# All that the store counts, but by service and by tenant.
+KEPT: tuple[Metric, ...] = (
+    *(*COUNTED, CLAIMS, FAILURES, ERRORS, STORE_ERRORS, PLACE_RESTARTS, REQUESTS, REFUSALS),
+    *(*OF_RELEASE, RELEASE_RUN),
+)
 METRICS: tuple[Metric, ...] = (
-    *(*COUNTED, FAILURES, REQUESTS, REFUSALS),
-    *(*OF_RELEASE, *SERVICES, *TENANTS, *STANDING, *OWN),
+    *KEPT,
+    *(*SERVICES, *TENANTS, *STANDING, *OWN),
 )

@@ -1,9 +1,9 @@
 """What does a rule's expression come to? The part of PromQL that our alerts are written in, and no more.
 
 `windlass alerts` and the server judge by the very text that stands in the rule file, so the two cannot
-differ. There are selectors with `=`, `!=` and `=~`, `rate` and `increase` over a range, `sum`, `min`, `max`
-and `count` with `by`, arithmetic, comparisons, `and`, `or` and `unless`, with `on`. Nothing is extrapolated:
-an increase is what was counted.
+differ. There are selectors with `=`, `!=` and `=~`, `rate`, `increase` and `delta` over a range, `sum`,
+`min`, `max` and `count` with `by`, arithmetic, comparisons, `and`, `or` and `unless`, with `on`. Nothing is
+extrapolated: an increase is what was counted.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ class Source(Protocol):
     def increase(self, name: str, seconds: float) -> Series:
         """By how much each series of that name has risen in the last so many seconds."""
 
+    def delta(self, name: str, seconds: float) -> Series:
+        """By how much each series of a gauge of that name has changed in the last so many seconds."""
+
 
 class BadExpression(WindlassError):
     """A text that is no expression of ours."""
@@ -54,7 +57,7 @@ _AGGREGATES: dict[str, Callable[[Sequence[float]], float]] = {
     "max": max,
     "count": len,
 }
-_RATES = ("rate", "increase")
+_RATES = ("rate", "increase", "delta")
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">": lambda a, b: a > b,
     "<": lambda a, b: a < b,
@@ -126,7 +129,7 @@ class _Reader:
         if token.text in _AGGREGATES:
             return self._aggregate(_AGGREGATES[token.text])
         if token.text in _RATES:
-            return self._rate(per_second=token.text == "rate")
+            return self._rate(token.text)
         return self._selector(token.text)
 
     def _aggregate(self, fold: Callable[[Sequence[float]], float]) -> _Step:
@@ -136,7 +139,7 @@ class _Reader:
         self._must(")")
         return lambda source: _aggregated(_vector(inner(source)), by, fold)
 
-    def _rate(self, *, per_second: bool) -> _Step:
+    def _rate(self, function: str) -> _Step:
         self._must("(")
         name = self._next().text
         matches = self._matchers()
@@ -145,10 +148,10 @@ class _Reader:
             raise self._wrong()
         self._must(")")
         seconds = parse_duration(token.text[1:-1]).total_seconds()
-        share = 1 / seconds if per_second else 1.0
+        share = 1 / seconds if function == "rate" else 1.0
         return lambda source: {
             frozenset(labels.items()): value * share
-            for labels, value in source.increase(name, seconds)
+            for labels, value in (source.delta if function == "delta" else source.increase)(name, seconds)
             if matches(labels)
         }
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 
+from windlass.observe import metrics, names
 from windlass.observe.counted import Shown, counted
 from windlass.observe.expose import Family
 from windlass.observe.gather import Facts, away, families, shown
 from windlass.observe.promql import Series
-from windlass.store.protocol import Store
+from windlass.store.store import Store
 
 
 class StoreSource:
@@ -35,6 +37,24 @@ class StoreSource:
             amounts = self._store.increases([stretch])[stretch]
             self._before[seconds] = _by_name(counted(amounts, self._shown))
         return self._before[seconds].get(name, ())
+
+    def delta(self, name: str, seconds: float) -> Series:
+        """By how much they changed; of a type of which nobody knew then nothing can be said."""
+        kept = _KEPT.get(name)
+        if self._store is None or kept is None:
+            return ()
+        before: Counter[str] = Counter()
+        for job_type, value in self._store.gauge_at(kept, timedelta(seconds=seconds)).items():
+            before[self._shown.label(job_type)] += value
+        return [
+            (labels, value - before[labels["type"]])
+            for labels, value in self.instant(name)
+            if labels["type"] in before
+        ]
+
+
+# Gauges whose past the store keeps.
+_KEPT = {metrics.QUEUE_DUE.name: names.DUE}
 
 
 def _by_name(found: Sequence[Family]) -> dict[str, Series]:

@@ -229,7 +229,7 @@ class Trace:
         span = self._span
         if span is None:
             return
-        span.set_attribute(OUTCOME, "lost" if outcome is None else type(outcome).__name__.lower())
+        span.set_attribute(OUTCOME, "lost" if outcome is None else _named(outcome))
         error = getattr(outcome, "error", None)
         if error is not None and not isinstance(outcome, Done):
             span.set_attribute(ERROR_TYPE, error.kind or error.reason.value)
@@ -238,11 +238,14 @@ class Trace:
             span.set_status(api.Status(api.StatusCode.ERROR, error.reason.value))
         span.end()
 
-    def settled(self, began: int) -> None:
+    def settled(self, began: int, outcome: Outcome) -> None:
         """The outcome is in the store; the writing began at that time, in microseconds."""
         if self._span is not None:
             self._parent = sys.modules[_API].set_span_in_context(self._span)
-        self._begin("settle", "settle", "CLIENT", began).end()
+        span = self._begin("settle", "settle", "CLIENT", began)
+        # A job that never started, such as one that is left to another release, has no other span to say it.
+        span.set_attribute(OUTCOME, _named(outcome))
+        span.end()
 
     def _begin(self, name: str, kind: str, span_kind: str, at: int) -> Span:
         attributes = _operation(name, kind, self._type) | self._about
@@ -253,6 +256,10 @@ class Trace:
             attributes=attributes,
             start_time=at * 1000,
         )
+
+
+def _named(outcome: Outcome) -> str:
+    return type(outcome).__name__.lower()
 
 
 def moment() -> int:

@@ -11,7 +11,7 @@ from windlass.ops import keys
 if TYPE_CHECKING:
     from windlass.ops.keys import KeyWish
     from windlass.store.access import ApiKey, AuditPage
-    from windlass.store.protocol import Store
+    from windlass.store.store import Store
 
 
 class AccessVerbs:
@@ -40,9 +40,16 @@ class AccessVerbs:
         return self.store.revoke_api_key(key_id, after, by=self._who(by), why=why)
 
     def audit(
-        self, *, target: str = "", who: str = "", verb: str = "", limit: int = 50, cursor: str | None = None
+        self,
+        *,
+        target: str = "",
+        tenant: str | None = None,
+        who: str = "",
+        verb: str = "",
+        limit: int = 50,
+        cursor: str | None = None,
     ) -> AuditPage:
         """Who did what, newest first; a job may be named by its key."""
-        job = self.store.get(target) if target else None
+        job = self.store.get(target, caller=None, tenant=tenant) if target else None
         name = target if job is None else job.id
         return self.store.audit(target=name, who=who, verb=verb, limit=limit, cursor=cursor)

@@ -10,10 +10,11 @@ from itertools import islice
 
 import msgspec
 
-from windlass.errors import InvalidValue, Refused
+from windlass.errors import InvalidValue, JobNotFound, Refused, WrongState
 from windlass.job import JobState
 from windlass.pace import Pace
-from windlass.store.protocol import Acted, Filter, Operating
+from windlass.store.protocol import Acted, Filter
+from windlass.store.store import Store
 
 
 class Verb(StrEnum):
@@ -50,7 +51,9 @@ class Bulk(msgspec.Struct, frozen=True, kw_only=True):
     done: int = 0
     # The jobs were running: the verb waits for their workers.
     asked: int = 0
-    # The rules said no, such as for a job that moved on meanwhile; `refusals` quotes the first few.
+    # The jobs had left the verb's states before it reached them, such as by completing.
+    moved_on: int = 0
+    # The rules said no; `refusals` quotes the first few.
     refused: int = 0
     refusals: tuple[str, ...] = ()
 
@@ -66,36 +69,55 @@ def narrowed(verb: Verb, where: Filter) -> Filter:
     return msgspec.structs.replace(where, states=states)
 
 
-def matching(store: Operating, where: Filter, limit: int | None) -> Iterator[str]:
+def matching(store: Store, where: Filter, limit: int | None) -> Iterator[str]:
     """The ids of matching jobs; with a limit, the oldest ones."""
     found = _all(store, where)
     return found if limit is None else reversed(deque(found, maxlen=limit))
 
 
+class Reached(msgspec.Struct):
+    """What became of the jobs so far; each refusal in words."""
+
+    done: int = 0
+    asked: int = 0
+    moved_on: int = 0
+    refusals: list[str] = []
+
+    @property
+    def matched(self) -> int:
+        """How many jobs were reached."""
+        return self.done + self.asked + self.moved_on + len(self.refusals)
+
+    def add(self, answer: Acted | Refused) -> None:
+        """Count one more job."""
+        if isinstance(answer, WrongState | JobNotFound):
+            self.moved_on += 1
+        elif isinstance(answer, Refused):
+            self.refusals.append(str(answer))
+        elif answer.done:
+            self.done += 1
+        else:
+            self.asked += 1
+
+
 def act_on_all(
     act: Callable[[str], Acted], ids: Iterator[str], pace: Pace, progress: Callable[[int], None]
-) -> tuple[int, int, list[str]]:
-    """Do it to each: how many it was done to, how many workers were asked, and each refusal in words.
+) -> Reached:
+    """Do it to each job.
 
     The store commits what waits together, so several threads are many times faster than one.
     """
-    done = asked = 0
-    refusals: list[str] = []
+    reached = Reached()
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="bulk") as threads:
         while not pace.stopped and (chunk := list(islice(ids, min(pace.step or _CHUNK, _CHUNK)))):
             for answer in threads.map(lambda job_id: _outcome(act, job_id), chunk):
-                if isinstance(answer, str):
-                    refusals.append(answer)
-                elif answer.done:
-                    done += 1
-                else:
-                    asked += 1
-            progress(done + asked + len(refusals))
+                reached.add(answer)
+            progress(reached.matched)
             pace.passed(len(chunk))
-    return done, asked, refusals
+    return reached
 
 
-def _all(store: Operating, where: Filter) -> Iterator[str]:
+def _all(store: Store, where: Filter) -> Iterator[str]:
     """Newest first by number, which no verb changes: a job met once is not met again."""
     cursor: str | None = None
     while True:
@@ -106,11 +128,11 @@ def _all(store: Operating, where: Filter) -> Iterator[str]:
             return
 
 
-def _outcome(act: Callable[[str], Acted], job_id: str) -> Acted | str:
+def _outcome(act: Callable[[str], Acted], job_id: str) -> Acted | Refused:
     try:
         return act(job_id)
     except Refused as error:
-        return str(error)
+        return error
 
 
 _PARTICIPLES = {

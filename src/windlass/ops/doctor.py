@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from windlass.clock import Clock, from_micros
-from windlass.job import JobState, View
+from windlass.job import JobState, Reason, View
 from windlass.ops import signals
 from windlass.ops.finding import Cause, lasting
 from windlass.ops.overview import Overview, WorkerHealth
-from windlass.ops.words import count, span
+from windlass.ops.words import count, serve_type, span, start_worker
 from windlass.settings import ALL, Settings, read
 from windlass.store.examining import DatabaseHealth
 from windlass.store.keeping import StoreStatus
@@ -49,6 +49,11 @@ class Checkup(msgspec.Struct, frozen=True, kw_only=True):
     status: StoreStatus
     database: DatabaseHealth
     settings: Settings
+    # When the oldest record of a job that has ended did so.
+    oldest: datetime | None
+    # When the first of the dead letters died, and how many of the newest ones were too old to run.
+    oldest_dead: datetime | None
+    expired: int
     orphans: int
     signals: signals.Signals
     # This machine's time when the store told its own.
@@ -58,6 +63,8 @@ class Checkup(msgspec.Struct, frozen=True, kw_only=True):
 # Clocks that differ by more than this make ages and schedules look wrong; leases do not depend on it.
 _APART = timedelta(seconds=5)
 _LONG = timedelta(minutes=1)
+# As the alert has it: on PostgreSQL a whole day may go at once, and a pruner need not be there each hour.
+_LATE_RECORDS = timedelta(days=2)
 _LEAST_ROOM = 512 * 2**20
 _MUCH_LOG = 512 * 2**20
 _MANY_DEAD_ROWS = 200_000
@@ -74,6 +81,9 @@ def checkup(ops: Ops, clock: Clock) -> Checkup:
         status=ops.db_status(),
         database=ops.database(),
         settings=read(ops.store.settings()),
+        oldest=ops.store.oldest_record(),
+        oldest_dead=ops.store.oldest_dead(),
+        expired=sum(each.count for each in ops.dead_groups().groups if each.error == Reason.EXPIRED),
         orphans=len(ops.store.orphans(limit=_MOST_ORPHANS)),
         # Nothing is written: a store whose disk is full, or that is sealed, is looked at as well.
         signals=signals.gather(ops.store, seen, workers, anew=False),
@@ -83,8 +93,9 @@ def checkup(ops: Ops, clock: Clock) -> Checkup:
 
 def diagnoses(found: Checkup) -> list[Diagnosis]:
     """Every thing that was looked at, in the order in which a person should read them."""
-    store = (_settings, _schema, _clock, _room, _database, _transaction)
-    parts = (*store, _fleet, _upkeep, _leases, _listening, _jobs, _untaken, _starved, _verified)
+    store = (_settings, _schema, _clock, _room, _retention, _database, _transaction)
+    who = (_fleet, _upkeep, _leases, _listening)
+    parts = (*store, *who, _jobs, _untaken, _versions, _unread, _starved, _verified)
     return [each for part in parts for each in part(found)]
 
 
@@ -153,6 +164,23 @@ def _room(found: Checkup) -> Iterator[Diagnosis]:
         )
 
 
+def _retention(found: Checkup) -> Iterator[Diagnosis]:
+    kept = found.settings.keep_ended
+    records = (
+        ("record", found.oldest, kept),
+        ("dead letter", found.oldest_dead, found.settings.keep_dead),
+    )
+    late = False
+    for what, since, keep in records:
+        past = timedelta(0) if since is None else found.seen.now - since - keep
+        if past > _LATE_RECORDS:
+            late = True
+            told = f"the oldest {what} is {span(past)} past its retention of {span(keep)}: nobody prunes"
+            yield _warn("retention", told, "windlass db prune, or let a worker or a server run for longer")
+    if not late:
+        yield _ok("retention", f"no record is kept for much longer than {span(kept)}")
+
+
 def _database(found: Checkup) -> Iterator[Diagnosis]:
     health = found.database
     wrong = [each for each in health.settings if each.wanted is not None]
@@ -160,7 +188,9 @@ def _database(found: Checkup) -> Iterator[Diagnosis]:
         yield _bad(
             "database",
             f"{each.name} is {each.value}: jobs may be lost or the tables grow without end",
-            f"alter system set {each.name} = '{each.wanted}'",
+            f"alter system set {each.name} = '{each.wanted}'"
+            if health.kind == "postgresql"
+            else f"sqlite3 FILE 'pragma {each.name} = {each.wanted}'",
         )
     if "can corrupt a file" in " ".join(health.notes):
         yield _warn(
@@ -173,6 +203,9 @@ def _database(found: Checkup) -> Iterator[Diagnosis]:
     for note in health.notes:
         if "network file system" in note:
             yield _bad("database", note, "move the file to a disk of this machine")
+        elif note.startswith("every user of this machine"):
+            problem, _, remedy = note.partition(": run ")
+            yield _warn("permissions", problem, remedy.replace("`", ""))
     dead = sum(each.dead_rows for each in health.tables)
     live = sum(each.rows for each in health.tables)
     if dead > max(_MANY_DEAD_ROWS, live):
@@ -207,18 +240,22 @@ def _fleet(found: Checkup) -> Iterator[Diagnosis]:
     gone = [each for each in found.workers if each.info.state == "dead" and each.silent_for < _A_DAY]
     for each in silent:
         since = f"{each.silent_for.total_seconds():.0f} s"
-        yield _bad("workers", f"{each.info.id} has been silent for {since}", "windlass worker start")
+        yield _bad("workers", f"{each.info.id} has been silent for {since}", start_worker(each.info.types))
     if gone:
         told = f"workers that died in the last day: {len(gone)}, {gone[0].info.id} the latest"
         yield _warn("workers", told, "windlass worker health")
     due = found.seen.counts[View.DUE]
     unserved = [each for each in found.seen.types if each.counts[View.DUE] and not each.workers]
     if due and not alive:
-        yield _bad("workers", f"{_count(due, 'job')} due and no worker is running", "windlass worker start")
+        start = start_worker(each.name for each in found.seen.types if each.counts[View.DUE])
+        yield _bad("workers", f"{_count(due, 'job')} due and no worker is running", start)
     else:
         for kind in unserved:
-            told = f"{_count(kind.counts[View.DUE], 'job')} due of {kind.name}, which no worker serves"
-            yield _bad("workers", told, f"windlass worker start --types {kind.name}")
+            told = (
+                f"{_count(kind.counts[View.DUE], 'job')} due of {kind.name}, which no worker serves "
+                f"(windlass cancel --type {kind.name} if the function was deleted)"
+            )
+            yield _bad("workers", told, serve_type(kind.name))
     if not (silent or unserved):
         yield _ok("workers", f"{_count(len(alive), 'worker')} alive")
 
@@ -243,7 +280,7 @@ def _leases(found: Checkup) -> Iterator[Diagnosis]:
         if alive
         else "no worker is there to take it back"
     )
-    mend = None if alive else "windlass worker start"
+    mend = None if alive else start_worker(each.name for each in found.seen.types)
     level = Level.WARNING if alive else Level.BAD
     stuck = found.seen.counts[View.STUCK]
     if stuck:
@@ -290,9 +327,13 @@ def _jobs(found: Checkup) -> Iterator[Diagnosis]:
             yield _warn("breakers", told, f"windlass breaker {each.name} close")
     dead = seen.counts[JobState.DEAD]
     if dead:
-        yield _warn("dead letters", f"{_count(dead, 'job')} in the dead letters", "windlass dlq list --group")
+        old = f", {found.expired:,} of them too old to run (max_age)" if found.expired else ""
+        told = f"{_count(dead, 'job')} in the dead letters{old}"
+        yield _warn("dead letters", told, "windlass dlq list --group")
     else:
         yield _ok("dead letters", "there are none")
+    for told, mend in _signalled(found, Cause.REPLAYED):
+        yield _warn("dead letters", told, mend)
 
 
 def _untaken(found: Checkup) -> Iterator[Diagnosis]:
@@ -303,6 +344,17 @@ def _untaken(found: Checkup) -> Iterator[Diagnosis]:
             told = f"{jobs} of {each.type} due for {since} and none runs: {_UNTAKEN[each.why]}"
             mend = f"windlass list --type {each.type} --state due --limit 1, then windlass explain ID"
             yield _bad("untaken", told, mend)
+
+
+def _versions(found: Checkup) -> Iterator[Diagnosis]:
+    for each in found.seen.verdict.findings if found.seen.verdict is not None else ():
+        if each.cause is Cause.VERSION:
+            yield _bad("versions", lasting(each, found.signals.now), "start workers of the newer release")
+
+
+def _unread(found: Checkup) -> Iterator[Diagnosis]:
+    for told, mend in _signalled(found, Cause.UNREADABLE):
+        yield _bad("payloads", told, mend)
 
 
 def _starved(found: Checkup) -> Iterator[Diagnosis]:

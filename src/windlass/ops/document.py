@@ -40,6 +40,7 @@ def job_document(job: Job, now: datetime) -> dict[str, Any]:
         "worker": job.worker,
         "error": _error(job.error),
         "result": job.result,
+        "result_missing": job.result_missing,
         "request": job.request,
         "lease_until": job.lease_until,
         "claims": job.claims,
@@ -53,6 +54,7 @@ def job_document(job: Job, now: datetime) -> dict[str, Any]:
         "caller": job.caller or None,
         "traceparent": job.traceparent,
         "payload_ref": job.payload_ref,
+        "rerun_of": job.rerun_of,
         "history": [_attempt(attempt) for attempt in job.history],
         "changes": [change_shown(change) for change in job.changes],
     }
@@ -165,6 +167,7 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
         "outcome": attempt.outcome,
         "error": _error(attempt.error, traceback=True),
         "output": attempt.output,
+        "result_missing": attempt.result_missing,
     }
 
 

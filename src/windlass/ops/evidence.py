@@ -11,7 +11,8 @@ from windlass.observe import names
 from windlass.ops.finding import Finding, in_a_line
 from windlass.ops.overview import Overview
 from windlass.ops.verdict import LATELY_DONE, Failures, verdict, worth_a_sample
-from windlass.store.protocol import Filter, Store
+from windlass.store.protocol import Filter
+from windlass.store.store import Store
 
 # So many failures are looked at, of all types together, and so many of a type that is not among them.
 _NEWEST = 100
@@ -42,6 +43,7 @@ def _failures(seen: Overview, store: Store, worst: Sequence[str]) -> Mapping[str
     return {
         name: Failures(
             retrying=[job for job in jobs if job.view(seen.now) is View.RETRYING],
+            due=[job for job in jobs if job.view(seen.now) is View.DUE],
             dead=[job for job in jobs if job.state is JobState.DEAD],
             completed=completed.get(name, 0),
         )

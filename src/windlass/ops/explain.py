@@ -10,7 +10,7 @@ import msgspec
 from windlass.job import Job, JobState, View
 from windlass.ops.explanation import Cause, Explanation, Link
 from windlass.ops.waiting import fleet, pending
-from windlass.ops.words import ago, clock, count, span, told_error
+from windlass.ops.words import ago, clock, count, span, start_worker, told_error
 from windlass.store.explaining import Facts
 
 
@@ -79,7 +79,7 @@ def _running(facts: Facts) -> Explanation:
         words = f"its lease is held by {job.worker}, {how}, and {end} at {clock(until)}; " + (
             "another worker takes it back within seconds"
             if any(each.alive for each in fleet(facts))
-            else "a running worker would take it back: windlass worker start"
+            else f"a running worker would take it back: {start_worker([job.type])}"
         )
         return Explanation(sentence=words, cause=Cause.STUCK, link=worker, since=job.started_at, until=until)
     since = "" if job.started_at is None else f" for {span(facts.now - job.started_at)}"

@@ -24,6 +24,7 @@ class Cause(StrEnum):
     BREAKER = "breaker"
     NO_WORKER = "no_worker"
     VERSION = "version"
+    UNREADABLE = "unreadable"
     LIMIT = "limit"
     RATE = "rate"
     TENANT_LIMIT = "tenant_limit"

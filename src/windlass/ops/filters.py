@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
+from windlass.checks import TEXT, storable
 from windlass.errors import InvalidValue
 from windlass.job import JobState, View
 from windlass.store.protocol import Filter
@@ -68,9 +69,9 @@ def _read_states(names: tuple[str, ...]) -> tuple[tuple[JobState, ...], str | No
 
 
 def _check_text(field: str, text: str | None) -> None:
-    """No store keeps a NUL, so none could be found."""
-    if text is not None and "\0" in text:
-        raise InvalidValue(field, text, "without NUL")
+    """What no store keeps could not be found."""
+    if text is not None and not storable(text):
+        raise InvalidValue(field, text, TEXT)
 
 
 def read_condition(text: str) -> tuple[tuple[str, ...], Any]:

@@ -16,6 +16,9 @@ class Cause(StrEnum):
     NO_WORKER = "no_worker"
     STOPPED = "stopped"
     UNSERVED = "unserved"
+    UNREADABLE = "unreadable"
+    # Of a payload version that no live worker takes.
+    VERSION = "version"
     NOT_PROMOTED = "not_promoted"
     DEPENDENCY = "dependency"
     MISMATCH = "mismatch"
@@ -30,8 +33,11 @@ class Cause(StrEnum):
     UNVERIFIED = "unverified"
     SCHEDULE = "schedule"
     SILENT = "silent"
+    MISSING = "missing"
     DEAF = "deaf"
     DEAD = "dead"
+    # Died again after several replays.
+    REPLAYED = "replayed"
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

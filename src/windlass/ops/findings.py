@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 from windlass.ops.finding import Cause, Finding
 from windlass.ops.verdict import LATELY
-from windlass.ops.words import count, span
+from windlass.ops.words import count, serve_type, span
+from windlass.store.observing import POISON, POISON_REPLAYS, Standing
 
 if TYPE_CHECKING:
-    from windlass.ops.overview import Band
+    from windlass.ops.overview import Band, WorkerHealth
     from windlass.ops.signals import Checked, Tick, Untaken
+    from windlass.store.explaining import Unread
 
 # A check that is so much behind its time is not made by anybody.
 CHECKED_WITHIN = timedelta(minutes=15)
@@ -33,6 +35,27 @@ def of_untaken(untaken: Iterable[Untaken], now: datetime) -> Iterator[Finding]:
                 type=each.type,
                 mend="windlass doctor",
             )
+
+
+def of_unread(unread: Iterable[Unread], fleet: Iterable[WorkerHealth]) -> Iterator[Finding]:
+    """Jobs of another release that no running worker can read, until they end: mostly after a rollback."""
+    alive = [each.info for each in fleet if each.alive]
+    stuck: dict[tuple[str, str], list[Unread]] = {}
+    for each in unread:
+        if each.for_none_of(alive):
+            stuck.setdefault((each.type, each.field), []).append(each)
+    for (job_type, field), found in sorted(stuck.items()):
+        number = sum(each.count for each in found)
+        yield Finding(
+            cause=Cause.UNREADABLE,
+            grave=True,
+            sentence=f"No running worker can read {field} in {count(number, 'job')} of {job_type}, which "
+            "another release of the application made: deploy a release that can, edit each (windlass edit) "
+            f"or bury them (windlass bury --type {job_type} --state unreadable)",
+            since=min(each.since for each in found),
+            type=job_type,
+            mend=f"windlass list --type {job_type} --state unreadable",
+        )
 
 
 def of_bands(bands: Iterable[Band], now: datetime) -> Iterator[Finding]:
@@ -73,8 +96,27 @@ def of_checks(checked: Iterable[Checked], now: datetime) -> Iterator[Finding]:
                 "no worker with that check is running",
                 since=now - each.overdue,
                 type=each.type,
-                mend=f"windlass worker start --types {each.type}",
+                mend=serve_type(each.type),
             )
+
+
+def of_poison(standing: Iterable[Standing], now: datetime) -> Iterator[Finding]:
+    """Jobs that died again after three replays: another one will not help."""
+    poison: dict[str, list[Standing]] = {}
+    for each in standing:
+        if each.view == POISON:
+            poison.setdefault(each.type, []).append(each)
+    for name, found in sorted(poison.items()):
+        number = sum(each.count for each in found)
+        died = f"{count(number, 'job')} of {name} {'has' if number == 1 else 'have'} died again"
+        yield Finding(
+            cause=Cause.REPLAYED,
+            grave=False,
+            sentence=f"{died} after {POISON_REPLAYS} or more replays: fix the handler or the payload first",
+            since=now - max(each.oldest or timedelta(0) for each in found),
+            type=name,
+            mend=f"windlass dlq list --type {name}",
+        )
 
 
 def of_ticks(ticks: Iterable[Tick]) -> Iterator[Finding]:

@@ -15,6 +15,7 @@ from enum import StrEnum
 
 import msgspec
 
+from windlass.checks import check_text
 from windlass.errors import InvalidValue
 from windlass.job import MAX_TENANT
 from windlass.store.access import ApiKey, NewApiKey
@@ -63,8 +64,7 @@ def made(wish: KeyWish) -> tuple[NewApiKey, str]:
     for pattern in wish.types:
         if not _PATTERN.fullmatch(pattern):
             raise InvalidValue("types", pattern, "names or patterns of types, such as send_email or mail.*")
-    if wish.tenant is not None and (not 1 <= len(wish.tenant) <= MAX_TENANT or "\0" in wish.tenant):
-        raise InvalidValue("tenant", wish.tenant, f"a text of 1 to {MAX_TENANT} characters, without NUL")
+    _check_bounds(wish)
     rate = DEFAULT_RATE if wish.rate is None else wish.rate
     if not _LOWEST_RATE <= rate <= _HIGHEST_RATE:
         raise InvalidValue("rate", rate, f"between {_LOWEST_RATE:g} and {_HIGHEST_RATE:g} jobs per second")
@@ -84,6 +84,20 @@ def made(wish: KeyWish) -> tuple[NewApiKey, str]:
         lasts=wish.lasts,
     )
     return new, f"{_PREFIX}_{key_id}_{secret}"
+
+
+def _check_bounds(wish: KeyWish) -> None:
+    """Refuse bounds that would hold nobody back: operators see and act on all types."""
+    if wish.types and not {Role.OPERATOR, Role.ADMIN}.isdisjoint(wish.roles):
+        allowed = "left out for operators and admins, who act on every type: make a key of its own for them"
+        raise InvalidValue("types", ", ".join(wish.types), allowed)
+    if wish.types and {Role.PRODUCER, Role.WORKER}.isdisjoint(wish.roles):
+        raise InvalidValue("types", ", ".join(wish.types), "left out for viewers, who see every type")
+    if wish.tenant is None:
+        return
+    check_text("tenant", wish.tenant, MAX_TENANT)
+    if Role.WORKER in wish.roles:
+        raise InvalidValue("tenant", wish.tenant, "left out for workers, who take jobs of every tenant")
 
 
 def split(text: str) -> tuple[str, str] | None:

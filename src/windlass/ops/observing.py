@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from windlass.errors import InvalidValue, StoreError
+from windlass.job import DEFAULT_PRIORITY, LIVE, View
 from windlass.observe import expose, gather, names
 from windlass.observe.alerts import RUNBOOK
 from windlass.observe.autoscale import desired, slots_for
@@ -17,12 +18,13 @@ from windlass.observe.counted import MOST_RELEASES, Counts, shown_services
 from windlass.observe.firing import Firing, first_noticed, holding, judge
 from windlass.observe.history import Chart, average_ms, bounds, chart, most_types
 from windlass.observe.sources import StoreSource
-from windlass.store.observing import LOOKED, OTHER, Release, Step, counted_of_release
+from windlass.store.observing import LOOKED, OTHER, POISON, Release, Standing, Step, counted_of_release
+from windlass.store.protocol import Counts as StoreCounts
 from windlass.store.protocol import Filter
 
 if TYPE_CHECKING:
     from windlass.job import Job
-    from windlass.store.protocol import Store
+    from windlass.store.store import Store
 
 _LAST_EVENTS = 10
 _THOUSAND = 1_000
@@ -109,8 +111,8 @@ class AlertReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def firing(self) -> list[Firing]:
-        """Those that have held for long enough; if nobody was looking, all that hold."""
-        return [each for each in self.alerts if each.fires or not self.watched]
+        """Those that have held for long enough. If nobody was looking: all but those that cannot have."""
+        return [each for each in self.alerts if each.fires]
 
 
 class Demand(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,6 +146,7 @@ class ObservingVerbs:
     """The verbs that only look."""
 
     store: Store
+    _counts: Callable[[], StoreCounts]
 
     def scrape(self) -> str:
         """All metrics as Prometheus reads them; also while the store is away, which is what they say then."""
@@ -208,7 +211,7 @@ class ObservingVerbs:
     def alerts(self) -> AlertReport:
         """Which alerts hold now, judged by the same expressions as in the rule file."""
         try:
-            facts = gather.read_facts(self.store)
+            facts = self._as_of_now(gather.read_facts(self.store))
             held = holding(StoreSource(self.store, facts))
             before = self.store.noticed()
         except StoreError:
@@ -218,8 +221,29 @@ class ObservingVerbs:
         found: list[Firing] = []
         for of, value in held.items():
             noticed = known.get(of) or first_noticed(of, value, facts.now)
-            found.append(judge(msgspec.structs.replace(noticed, value=value), facts.now))
+            firing = judge(msgspec.structs.replace(noticed, value=value), facts.now)
+            found.append(firing if watched else _unwatched(firing, facts))
         return AlertReport(now=facts.now, watched=watched, alerts=found)
+
+    def _as_of_now(self, facts: gather.Facts) -> gather.Facts:
+        """Where jobs stand now: without a worker or server nobody takes samples.
+
+        Nothing is written: how long nobody has looked is one of the things to be told.
+        """
+        poison = [each for each in facts.sample.standing if each.view == POISON]
+        live = [
+            Standing(
+                type=each.type,
+                priority=DEFAULT_PRIORITY if each.priority is None else each.priority,
+                view=each.view or each.state,
+                count=each.count,
+                oldest=each.oldest,
+            )
+            for each in self._counts().counts
+            if each.state in LIVE
+        ]
+        sample = msgspec.structs.replace(facts.sample, standing=(*live, *poison))
+        return msgspec.structs.replace(facts, sample=sample)
 
     def autoscale(self) -> Scale:
         """How many workers the load asks for."""
@@ -277,7 +301,22 @@ def alert_document(each: Firing, *, fires: bool) -> dict[str, Any]:
 def _without_store() -> list[Firing]:
     """What can be said if the store does not answer."""
     held = holding(StoreSource(None, None))
-    return [judge(first_noticed(of, value, _UNKNOWN), _UNKNOWN) for of, value in held.items()]
+    found = [judge(first_noticed(of, value, _UNKNOWN), _UNKNOWN) for of, value in held.items()]
+    return [msgspec.structs.replace(each, fires=True) for each in found]
+
+
+def _unwatched(firing: Firing, facts: gather.Facts) -> Firing:
+    """What holds is taken to have held for long enough, unless the jobs that it is about came only now."""
+    if not firing.alert.about_due:
+        return msgspec.structs.replace(firing, fires=True)
+    of = firing.labels.get("type")
+    ages = [
+        each.oldest
+        for each in facts.sample.standing
+        if each.view == View.DUE and each.oldest is not None and of in (None, each.type)
+    ]
+    since = facts.now - max(ages, default=timedelta(0))
+    return msgspec.structs.replace(firing, since=since, fires=facts.now - since >= firing.alert.lasting)
 
 
 def _totals(name: str, counts: Counter[str]) -> TypeTotals:
@@ -309,7 +348,7 @@ def _service(service: str, totals: Counts, lately: Counts) -> ServiceTotals:
 
 
 def _release(release: Release, held: Mapping[str, Counter[str]]) -> ReleaseTotals:
-    attempts, failed, ran = counted_of_release(release.version)
+    attempts, failed, ran, *_ = counted_of_release(release.version)
     types = [
         ReleaseOfType(
             type=name,

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from windlass.job import Job
     from windlass.ops.explanation import Explanation
     from windlass.store.examining import DatabaseHealth, DeadGroups
-    from windlass.store.protocol import Filter, Page, Store
+    from windlass.store.explaining import Facts
+    from windlass.store.protocol import Filter, Page
+    from windlass.store.store import Store
 
 
 class OncallVerbs:
@@ -47,13 +49,20 @@ class OncallVerbs:
         """How the database is: sizes, dead rows, who keeps them, settings, room."""
         return self.store.database()
 
-    def explain(self, name: str) -> Explanation:
+    def explain(self, name: str, *, tenant: str | None = None) -> Explanation:
         """Why a job does not run, or what became of it, in one sentence."""
-        facts = self.store.facts(name)
+        return explain(self._facts(name, tenant))
+
+    def explain_own(self, name: str) -> Explanation:
+        """The same for a caller who may see only some jobs: names none that may belong to others."""
+        return explain(self._facts(name, None).without_others())
+
+    def _facts(self, name: str, tenant: str | None) -> Facts:
+        job = self.store.get(name, caller=None, tenant=tenant)
+        facts = None if job is None else self.store.facts(job.id)
         if facts is None:
             raise JobNotFound(name)
-        here = with_the_gone_dead(facts.workers)
-        return explain(msgspec.structs.replace(facts, workers=tuple(here)))
+        return msgspec.structs.replace(facts, workers=tuple(with_the_gone_dead(facts.workers)))
 
 
 LONGEST_PAGE = 1000

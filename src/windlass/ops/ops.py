@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import getpass
+import os
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
+from uuid import UUID, uuid5
 
 import msgspec
 
 from windlass import settings
-from windlass.clock import Clock, SystemClock
+from windlass.checks import check_moment
+from windlass.clock import Clock, SystemClock, uuid7
 from windlass.config import ring
 from windlass.errors import ConfirmationNeeded, InvalidValue, JobNotFound, WorkerNotFound
-from windlass.job import HIGHEST_PRIORITY, Job, TypeInfo, View
+from windlass.job import HIGHEST_PRIORITY, Job, NewJob, TypeInfo, View
+from windlass.observe.names import PRUNED
 from windlass.ops.access import AccessVerbs
 from windlass.ops.bulk import Bulk, Verb, act_on_all, matching, narrowed
 from windlass.ops.evidence import judged
@@ -26,13 +30,16 @@ from windlass.ops.overview import Overview, TypeStatus, WorkerHealth, health_of,
 from windlass.ops.schedules import Schedules, schedule_findings, with_schedules
 from windlass.ops.search import WITHIN, count_within
 from windlass.ops.signals import Signals, gather
+from windlass.ops.words import span
 from windlass.pace import Pace
-from windlass.payload import pack, seal, validate
+from windlass.payload import pack, seal, validate_for
+from windlass.registry import SENT_SHELL, SHELL
 from windlass.store.batches import BatchInfo
 from windlass.store.fleet import WorkerInfo
 from windlass.store.handling import Progress
 from windlass.store.keeping import Retention, StoreStatus
-from windlass.store.protocol import Acted, Counts, Edit, Filter, Store
+from windlass.store.protocol import Acted, Counts, Edit, Filter
+from windlass.store.store import Store
 from windlass.upkeep import ticks
 from windlass.wakeup.protocol import Wakeup
 
@@ -48,7 +55,8 @@ class Ties(msgspec.Struct, frozen=True, kw_only=True):
 class Ops(OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
     """Every operator verb. `by` names who acts in the records; without one it is the operating system's user.
 
-    Jobs are named by id or key. Verbs that change one raise JobNotFound and WrongState.
+    Jobs are named by id or key; `tenant` says whose key it is, where several tenants have the same one. Verbs
+    that change a job raise JobNotFound, AmbiguousKey and WrongState.
     """
 
     def __init__(
@@ -60,16 +68,21 @@ class Ops(OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
         clock: Clock | None = None,
         counts: Callable[[], Counts] | None = None,
         request_id: str = "",
+        sent: bool = False,
     ) -> None:
-        """`request_id` names what is asked for, if it may be asked twice: to one job it is done once."""
+        """`request_id` names what is asked for, if it may be asked twice: to one job it is done once.
+
+        `sent`: the request came over HTTP; commands of shell jobs in it run under --shell alone.
+        """
         self.store = store
         self._counts = counts or store.counts
         self._wakeup = wakeup
         self._by = by
         self._request_id = request_id
+        self._sent = sent
         self._clock = clock or SystemClock()
         self.schedules = Schedules(
-            store, wakeup=wakeup, who=self._who, fleet=self.workers, request_id=request_id
+            store, wakeup=wakeup, who=self._who, fleet=self.workers, request_id=request_id, sent=sent
         )
 
     # --- looking --------------------------------------------------------------------------------
@@ -87,9 +100,9 @@ class Ops(OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
         seen, fleet = self._seen()
         return gather(self.store, seen, fleet)
 
-    def show(self, name: str) -> Job:
-        """One job with its whole story."""
-        job = self.store.get(name)
+    def show(self, name: str, *, tenant: str | None = None) -> Job:
+        """One job with its whole story, by id or by a key of any caller; AmbiguousKey if several have it."""
+        job = self.store.get(name, caller=None, tenant=tenant)
         if job is None:
             raise JobNotFound(name)
         return job
@@ -125,22 +138,26 @@ class Ops(OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
 
     # --- one job --------------------------------------------------------------------------------
 
-    def cancel(self, name: str, *, by: str | None = None, why: str = "") -> Acted:
+    def cancel(self, name: str, *, tenant: str | None = None, by: str | None = None, why: str = "") -> Acted:
         """End a waiting job as cancelled; a running one is stopped by its worker."""
-        return self.store.cancel(self._id(name), by=self._who(by), why=why, request_id=self._request_id)
+        job_id = self.show(name, tenant=tenant).id
+        return self.store.cancel(job_id, by=self._who(by), why=why, request_id=self._request_id)
 
-    def bury(self, name: str, *, by: str | None = None, why: str = "") -> Acted:
+    def bury(self, name: str, *, tenant: str | None = None, by: str | None = None, why: str = "") -> Acted:
         """Move a waiting job to the dead letters; a running one is stopped by its worker first."""
-        return self.store.bury(self._id(name), by=self._who(by), why=why, request_id=self._request_id)
+        job_id = self.show(name, tenant=tenant).id
+        return self.store.bury(job_id, by=self._who(by), why=why, request_id=self._request_id)
 
-    def discard(self, name: str, *, by: str | None = None, why: str = "") -> Acted:
+    def discard(self, name: str, *, tenant: str | None = None, by: str | None = None, why: str = "") -> Acted:
         """Close a dead job for good; its record stays until its retention ends."""
-        return self.store.discard(self._id(name), by=self._who(by), why=why, request_id=self._request_id)
+        job_id = self.show(name, tenant=tenant).id
+        return self.store.discard(job_id, by=self._who(by), why=why, request_id=self._request_id)
 
     def replay(
         self,
         name: str,
         *,
+        tenant: str | None = None,
         payload: Mapping[str, Any] | None = None,
         confirm: bool = False,
         by: str | None = None,
@@ -151,7 +168,7 @@ class Ops(OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
         The payload, old or new, must fit the type's schema as it is now. Types that are marked as sensitive
         ask whoever replays their jobs to `confirm` it: ConfirmationNeeded.
         """
-        job = self.show(name)
+        job = self.show(name, tenant=tenant)
         known = self.store.types().get(job.type)
         if known is not None and known.options.get("sensitive") and not confirm:
             raise ConfirmationNeeded(job.id, job.type)
@@ -160,10 +177,51 @@ class Ops(OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
         self._wake()
         return acted
 
+    def rerun(
+        self,
+        name: str,
+        *,
+        tenant: str | None = None,
+        confirm: bool = False,
+        by: str | None = None,
+        why: str = "",
+    ) -> Acted:
+        """Run a completed, cancelled or discarded job once more, as a new job; answers the new one's id.
+
+        It has the old one's payload, priority, attempts and tenant, but not its key or unique name. The
+        payload must fit the type's schema as it is now; sensitive types ask for `confirm`.
+        """
+        job = self.show(name, tenant=tenant)
+        known = self.store.types().get(job.type)
+        if known is not None and known.options.get("sensitive") and not confirm:
+            raise ConfirmationNeeded(job.id, job.type)
+        self._checked(job, None)
+        own = f"{job.id}:{self._request_id}" if self._request_id else ""
+        new_id = str(uuid5(_RERUNS, own)) if own else uuid7()
+        new = NewJob(
+            id=new_id,
+            own_id=bool(own),
+            type=job.type,
+            payload=_sealed_again(job, new_id, known),
+            schema_version=job.schema_version,
+            priority=job.priority,
+            max_attempts=job.max_attempts,
+            caller=job.caller,
+            tenant=job.tenant,
+        )
+        before = self.store.get(new_id, caller=None) if own else None
+        if before is not None:
+            # The same request, sent again.
+            return Acted(before.id, before.state)
+        acted = self.store.rerun(job.id, new, by=self._who(by), why=why, request_id=self._request_id)
+        self._wake()
+        return acted
+
     def edit(
         self,
         name: str,
         *,
+        tenant: str | None = None,
         priority: int | None = None,
         run_at: datetime | None = None,
         payload: Mapping[str, Any] | None = None,
@@ -173,8 +231,8 @@ class Ops(OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
         """Change a waiting job's priority, time or payload."""
         if priority is not None and not 0 <= priority <= HIGHEST_PRIORITY:
             raise InvalidValue("priority", priority, f"between 0 and {HIGHEST_PRIORITY}")
-        run_at = _in_calendar(run_at)
-        job = self.show(name)
+        run_at = None if run_at is None else check_moment("run_at", run_at)
+        job = self.show(name, tenant=tenant)
         change = (self._checked(job, payload) if payload is not None else None) or Edit()
         change = msgspec.structs.replace(change, priority=priority, run_at=run_at)
         why = why or _described(priority, run_at)
@@ -186,9 +244,9 @@ class Ops(OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
         """Refuse a payload that does not fit the type's schema as it is now."""
         self._fits(job_type, pack(payload, job_type))
 
-    def run_now(self, name: str, *, by: str | None = None, why: str = "") -> Acted:
+    def run_now(self, name: str, *, tenant: str | None = None, by: str | None = None, why: str = "") -> Acted:
         """Let a job that waits for its time be due at once."""
-        return self.edit(name, run_at=self.store.now(), by=by, why=why)
+        return self.edit(name, tenant=tenant, run_at=self.store.now(), by=by, why=why)
 
     # --- many jobs ------------------------------------------------------------------------------
 
@@ -220,15 +278,16 @@ class Ops(OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
         act = self._act(verb, confirm=confirm)
         pace = rate if isinstance(rate, Pace) else Pace(rate, clock=self._clock)
         ids = matching(self.store, where, limit)
-        done, asked, refusals = act_on_all(lambda job_id: act(job_id, why=why), ids, pace, progress)
+        reached = act_on_all(lambda job_id: act(job_id, why=why), ids, pace, progress)
         return Bulk(
             verb=verb,
             dry_run=False,
-            matched=done + asked + len(refusals),
-            done=done,
-            asked=asked,
-            refused=len(refusals),
-            refusals=tuple(refusals[:_QUOTED]),
+            matched=reached.matched,
+            done=reached.done,
+            asked=reached.asked,
+            moved_on=reached.moved_on,
+            refused=len(reached.refusals),
+            refusals=tuple(reached.refusals[:_QUOTED]),
         )
 
     def _matching(self, where: Filter, limit: int) -> tuple[int, bool]:
@@ -246,18 +305,26 @@ class Ops(OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
     # --- workers --------------------------------------------------------------------------------
 
     def drain(self, worker: str, *, by: str | None = None, why: str = "") -> str:
-        """Ask a worker to finish what runs and exit; answers its id, which may be given cut short."""
-        running = [each.info.id for each in self.workers() if each.alive and each.info.id.startswith(worker)]
-        if worker in running:
-            running = [worker]
-        if len(running) != 1:
+        """Ask a worker to finish what runs and exit; answers its id, which may be given cut short.
+
+        Of a dead worker it says that nobody misses it: its alert is over.
+        """
+        named = [each for each in self.workers() if each.info.id.startswith(worker)]
+        running = [each.info.id for each in named if each.alive]
+        found = running or [each.info.id for each in named if each.info.state == "dead"]
+        if worker in found:
+            found = [worker]
+        if len(found) != 1:
             raise WorkerNotFound(worker)
-        self.store.drain(running[0], by=self._who(by), why=why)
-        return running[0]
+        self.store.drain(found[0], by=self._who(by), why=why)
+        return found[0]
 
     def stop_local(self, *, within: timedelta = timedelta(seconds=45)) -> Stop:
         """Stop this store's workers on this machine, each as gently as a shutdown is, and wait for them."""
-        return stop(local_workers(self.workers()), within=within, clock=self._clock)
+        found = local_workers(self.workers())
+        for worker in found:
+            self.store.note_action("stop", "worker", worker.id, by=self._who(None))
+        return stop(found, within=within, clock=self._clock)
 
     # --- the store ------------------------------------------------------------------------------
 
@@ -278,11 +345,15 @@ class Ops(OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
         keep = Retention(
             ended=standing.ended if ended is None else ended, dead=standing.dead if dead is None else dead
         )
-        total = 0
-        while pruned := self.store.prune(keep):
+        total, who = 0, self._who(None)
+        while pruned := self.store.prune(keep, by=who):
             total += pruned
             progress(total)
-        self.store.note_ticks({ticks.PRUNE: timedelta(0)}, self._who(None))
+        self.store.note_ticks({ticks.PRUNE: timedelta(0)}, who)
+        kept = {"ended": span(keep.ended), "dead": span(keep.dead)}
+        self.store.note_action("prune", "store", "records", by=who, after={"jobs": total, "kept": kept})
+        if total:
+            self.store.add_history({("", PRUNED): total})
         return total
 
     def db_status(self) -> StoreStatus:
@@ -308,9 +379,6 @@ class Ops(OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
         """The workers' rows; one whose process is gone from this machine is dead, though no row says so."""
         return with_the_gone_dead(self.store.workers())
 
-    def _id(self, name: str) -> str:
-        return self.show(name).id
-
     def _who(self, by: str | None) -> str:
         return by or self._by or _system_user()
 
@@ -326,7 +394,9 @@ class Ops(OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
                 self._fits(job.type, bytes(job.payload))
             return None
         packed = pack(seal.restored(payload, msgspec.json.decode(job.payload)), job.type)
-        self._fits(job.type, packed)
+        known = self._fits(job.type, packed)
+        if self._sent and job.type == SHELL:
+            return Edit(payload=packed, schema_version=SENT_SHELL)
         if known is None:
             return Edit(payload=packed)
         secret = known.options.get("encrypt", ())
@@ -334,21 +404,24 @@ class Ops(OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
         return Edit(payload=sealed, schema_version=known.schema_version)
 
     def _fits(self, job_type: str, packed: bytes) -> TypeInfo | None:
-        """The payload against the schema of today; a type that nobody registered has none."""
+        """The type as a live release knows it that takes the payload; one that nobody registered has none."""
         known = self.store.types().get(job_type)
-        if known is not None:
-            validate(known.schema, packed, job_type)
-        return known
+        return None if known is None else validate_for(known, packed)
 
 
-def _in_calendar(moment: datetime | None) -> datetime | None:
-    """A moment in UTC; one without a zone is taken as UTC."""
-    if moment is None:
-        return None
-    try:
-        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-    except OverflowError:
-        raise InvalidValue("run_at", moment, "between the years 1 and 9999 in UTC") from None
+def _sealed_again(job: Job, new_id: str, known: TypeInfo | None) -> bytes:
+    """A job's payload for another job: what is encrypted belongs to one job alone."""
+    if not seal.has_seal(job.payload):
+        return bytes(job.payload)
+    stored = msgspec.json.decode(job.payload)
+    sealed = {name for name, value in stored.items() if seal.is_sealed(value)}
+    sealed |= set(() if known is None else known.options.get("encrypt", ()))
+    keys = ring()
+    return keys.seal(msgspec.json.encode(keys.open(stored, job.id)), sorted(sealed), new_id)
+
+
+# Where the ids of new runs come from that a request asked for.
+_RERUNS = UUID("1b0b3a52-5c0e-4b6f-9a57-6f1f0c6b7a11")
 
 
 def _described(priority: int | None, run_at: datetime | None) -> str:
@@ -358,10 +431,17 @@ def _described(priority: int | None, run_at: datetime | None) -> str:
 
 
 def _system_user() -> str:
-    try:
+    """Who runs this process, as the system knows it: variables such as LOGNAME say what anybody wants."""
+    if not hasattr(os, "getuid"):
         return getpass.getuser()
-    except (KeyError, OSError):  # a container's user need not have a name
-        return "unknown"
+    import pwd  # noqa: PLC0415 - not there on Windows
+
+    uid = os.getuid()
+    try:
+        name = pwd.getpwuid(uid).pw_name
+    except KeyError:  # a container's user need not have a name
+        name = "unknown"
+    return f"{name} (uid {uid})"
 
 
 MOST_COUNTED = 1_000_000

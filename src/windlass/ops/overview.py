@@ -10,13 +10,13 @@ import msgspec
 from msgspec import structs
 
 from windlass.job import JobState, TypeInfo, View
+from windlass.observe.fleet import missing
 from windlass.ops.verdict import Verdict
 from windlass.policy.limit import UNLIMITED, Limit, limit_from
-from windlass.policy.retry import Retry
 from windlass.settings import KEY, Effective, Settings
 from windlass.store.fleet import ALIVE_WITHIN, WorkerInfo
 from windlass.store.flow import Breaker, Pause, Switches
-from windlass.store.protocol import Counts
+from windlass.store.protocol import Count, Counts
 
 SILENT_AFTER = ALIVE_WITHIN
 # So long may a priority wait behind others.
@@ -40,10 +40,22 @@ class FleetSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     alive: int
     silent: int
+    # Died, and no other has started in their place.
+    missing: int = 0
     slots: int
     busy: int
     # The hosts of those that are not notified of new jobs.
     deaf: list[str] = []
+
+
+class TooNew(msgspec.Struct, frozen=True, kw_only=True):
+    """Due jobs of a type whose payload version no live worker takes."""
+
+    count: int
+    # The oldest such version, and the newest that a live worker of the type takes.
+    version: int
+    newest: int
+    oldest: timedelta
 
 
 class TypeStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +71,10 @@ class TypeStatus(msgspec.Struct, frozen=True, kw_only=True):
     counts: dict[str, int]
     oldest_due: timedelta | None
     workers: int
+    # What the live workers of the type run, and how many schemas of it are live.
+    releases: list[str] = []
+    schemas: int = 0
+    too_new: TooNew | None = None
     paused: Pause | None = None
     breaker: Breaker | None = None
     limit: Limit = UNLIMITED
@@ -106,6 +122,7 @@ COLUMNS = (
     "scheduled",
     "retrying",
     "waiting",
+    "unreadable",
     "processing",
     "stuck",
     "dead",
@@ -163,23 +180,36 @@ def _type_status(
         known=info is not None,
         schema_version=info.schema_version if info else 0,
         options=dict(info.options) if info else {},
-        effective=_effective(name, info, settings),
+        effective=settings.published(name, info.options if info else {}),
         counts=columns,
         oldest_due=max((each.oldest for each in here if each.oldest is not None), default=None),
         workers=sum(1 for worker in workers if worker.takes(name)),
+        releases=_releases(name, workers),
+        schemas=1 + len(info.others) if info else 0,
+        too_new=_too_new(name, here, workers),
         limit=settings.limit(name, limit_from(info.options) if info else None),
         limit_key=info.options.get("limit_key") if info else None,
     )
 
 
-def _effective(name: str, info: TypeInfo | None, settings: Settings) -> Effective:
-    options = info.options if info else {}
-    said = options.get("said", ())
-    return settings.effective(
-        name,
-        max_attempts=options["max_attempts"] if "max_attempts" in said else None,
-        timeout=timedelta(seconds=options["timeout"]) if "timeout" in said else None,
-        retry=msgspec.convert(options["retry"], Retry) if "retry" in said else None,
+def _releases(name: str, workers: Sequence[WorkerHealth]) -> list[str]:
+    """By what the application calls them, else by a name for the payloads that they can read."""
+    serving = [worker.info for worker in workers if worker.alive and worker.info.serves(name)]
+    return sorted({each.app or f"unnamed {each.reader[:_SHORT]}".strip() for each in serving})
+
+
+def _too_new(name: str, counts: Sequence[Count], workers: Sequence[WorkerHealth]) -> TooNew | None:
+    known = [worker.info.knows(name) for worker in workers if worker.takes(name)]
+    if not known:
+        return None
+    newer = [each for each in counts if each.view == View.DUE and each.schema_version > max(known)]
+    if not newer:
+        return None
+    return TooNew(
+        count=sum(each.count for each in newer),
+        version=min(each.schema_version for each in newer),
+        newest=max(known),
+        oldest=max(each.oldest or timedelta(0) for each in newer),
     )
 
 
@@ -217,6 +247,7 @@ def _fleet(workers: Sequence[WorkerHealth]) -> FleetSummary:
         silent=sum(1 for worker in workers if not worker.alive and worker.info.state in _LIVING),
         slots=sum(worker.info.slots for worker in alive),
         busy=sum(worker.info.busy for worker in alive),
+        missing=len(missing([worker.info for worker in workers])),
         deaf=[worker.info.host for worker in alive if worker.info.deaf],
     )
 
@@ -226,5 +257,6 @@ def _breaker(name: str, info: TypeInfo | None, switches: Switches) -> Breaker | 
     return switches.breakers.get(KEY + key if key else name)
 
 
+_SHORT = 6
 _DRAINING = "draining"
 _LIVING = ("running", _DRAINING)

@@ -18,7 +18,7 @@ from windlass import settings
 from windlass.errors import InvalidValue, Refused
 from windlass.observe import names
 from windlass.store.observing import Step
-from windlass.store.protocol import Store
+from windlass.store.store import Store
 
 HEADROOM = 0.3
 # Bytes of a record besides its payload, and what indexes take on top. For a job that completed at once SQLite

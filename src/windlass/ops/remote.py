@@ -24,7 +24,8 @@ from windlass.ops.signals import Signals
 from windlass.store.examining import DatabaseHealth, DeadGroups
 from windlass.store.fleet import WorkerInfo
 from windlass.store.flow import Pause
-from windlass.store.protocol import Acted, Filter, Store
+from windlass.store.protocol import Acted, Filter
+from windlass.store.store import Store
 
 T = TypeVar("T")
 
@@ -89,9 +90,9 @@ class RemoteOps(Ops):
         """What a job has to do with others, and how far it said that it had come."""
         return _read(self._server.ask("GET", "jobs", job.id), Ties)
 
-    def explain(self, name: str) -> Explanation:
+    def explain(self, name: str, *, tenant: str | None = None) -> Explanation:
         """Why a job does not run, or what became of it, in one sentence."""
-        return _read(self._server.ask("GET", "jobs", name, "explain"), Explanation)
+        return _read(self._server.ask("GET", "jobs", name, "explain", query=_of(tenant)), Explanation)
 
     def dead_groups(self, types: Sequence[str] = ()) -> DeadGroups:
         """The dead letters by type and error, the largest group first."""
@@ -103,18 +104,50 @@ class RemoteOps(Ops):
 
     # --- doing ----------------------------------------------------------------------------------
 
-    def bury(self, name: str, *, by: str | None = None, why: str = "") -> Acted:  # noqa: ARG002 - the key tells
+    def bury(
+        self,
+        name: str,
+        *,
+        tenant: str | None = None,
+        by: str | None = None,  # noqa: ARG002 - the key tells
+        why: str = "",
+    ) -> Acted:
         """Move a waiting job to the dead letters; a running one is stopped by its worker first."""
-        return self._done(name, "bury", why=why)
+        return self._done(name, "bury", tenant, why=why)
 
-    def discard(self, name: str, *, by: str | None = None, why: str = "") -> Acted:  # noqa: ARG002 - the key tells
+    def edit(
+        self,
+        name: str,
+        *,
+        tenant: str | None = None,
+        priority: int | None = None,
+        run_at: datetime | None = None,
+        payload: Mapping[str, Any] | None = None,
+        by: str | None = None,  # noqa: ARG002 - the key tells
+        why: str = "",
+    ) -> Acted:
+        """Change a waiting job's priority, time or payload."""
+        said = {"priority": priority, "run_at": run_at, "payload": payload, "why": why}
+        body = {field: value for field, value in said.items() if value is not None}
+        answer = self._server.ask("PATCH", "jobs", name, query=_of(tenant), body=body, request_id=uuid7())
+        return _read(answer, Acted)
+
+    def discard(
+        self,
+        name: str,
+        *,
+        tenant: str | None = None,
+        by: str | None = None,  # noqa: ARG002 - the key tells
+        why: str = "",
+    ) -> Acted:
         """Close a dead job for good; its record stays until its retention ends."""
-        return self._done(name, "discard", why=why)
+        return self._done(name, "discard", tenant, why=why)
 
     def replay(
         self,
         name: str,
         *,
+        tenant: str | None = None,
         payload: Mapping[str, Any] | None = None,
         confirm: bool = False,
         by: str | None = None,  # noqa: ARG002 - the key tells
@@ -122,7 +155,19 @@ class RemoteOps(Ops):
     ) -> Acted:
         """Make a dead job pending again, with another payload if one is given."""
         said = {} if payload is None else {"payload": payload}
-        return self._done(name, "replay", **said, confirm=confirm, why=why)
+        return self._done(name, "replay", tenant, **said, confirm=confirm, why=why)
+
+    def rerun(
+        self,
+        name: str,
+        *,
+        tenant: str | None = None,
+        confirm: bool = False,
+        by: str | None = None,  # noqa: ARG002 - the key tells
+        why: str = "",
+    ) -> Acted:
+        """Run an ended job once more, as a new job."""
+        return self._done(name, "rerun", tenant, confirm=confirm, why=why)
 
     def pause(self, job_type: str, *, by: str | None = None, why: str = "") -> Pause:  # noqa: ARG002 - the key tells
         """Start no more jobs of a type."""
@@ -150,9 +195,15 @@ class RemoteOps(Ops):
         found = _read(self._server.ask("POST", "jobs", "actions", body=body), Bulk)
         return found.matched, found.matched < limit and not found.at_least
 
-    def _done(self, name: str, verb: str, **said: Any) -> Acted:
-        answer = self._server.ask("POST", "jobs", name, verb, body=said, request_id=uuid7())
+    def _done(self, name: str, verb: str, tenant: str | None, **said: Any) -> Acted:
+        answer = self._server.ask(
+            "POST", "jobs", name, verb, query=_of(tenant), body=said, request_id=uuid7()
+        )
         return _read(answer, Acted)
+
+
+def _of(tenant: str | None) -> dict[str, str] | None:
+    return None if tenant is None else {"tenant": tenant}
 
 
 def _read(document: Any, kind: type[T]) -> T:

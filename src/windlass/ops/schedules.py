@@ -8,16 +8,18 @@ from typing import Any
 
 import msgspec
 
+from windlass.checks import check_text
 from windlass.errors import InvalidValue, UnknownType
 from windlass.job import HIGHEST_PRIORITY, MAX_ATTEMPTS, MAX_TENANT, TypeInfo
 from windlass.ops.finding import Cause, Finding
 from windlass.ops.overview import Overview, ScheduleSummary, WorkerHealth, serves
-from windlass.ops.words import count
-from windlass.payload import pack, validate
+from windlass.ops.words import count, start_worker
+from windlass.payload import pack, validate_for
+from windlass.registry import SENT_SHELL, SHELL
 from windlass.schedule import NewSchedule, TimingOptions, read_timing
 from windlass.schedule.timing import check_name
-from windlass.store.protocol import Store
-from windlass.store.scheduling import Fire, ScheduleInfo
+from windlass.store.scheduling import Fire, Origin, ScheduleInfo
+from windlass.store.store import Store
 from windlass.wakeup.protocol import Wakeup
 
 # A fire time that nobody has dealt with for so long: nobody looks.
@@ -25,7 +27,7 @@ LATE_AFTER = timedelta(minutes=1)
 
 
 class ScheduleStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule, whether it is active, paused or withdrawn, and what is wrong with it in words."""
+    """A schedule, whether it is active, paused, withdrawn or orphaned, and what is wrong with it in words."""
 
     info: ScheduleInfo
     state: str
@@ -55,8 +57,10 @@ class Schedules:
         who: Callable[[str | None], str],
         fleet: Callable[[], list[WorkerHealth]],
         request_id: str = "",
+        sent: bool = False,
     ) -> None:
         self._store = store
+        self._sent = sent
         self._wakeup = wakeup
         self._who = who
         self._fleet = fleet
@@ -88,16 +92,19 @@ class Schedules:
         info = types.get(wish.type)
         if info is None:
             raise UnknownType(wish.type, types)
+        payload, version = _fitting(info, wish.payload)
+        if self._sent and wish.type == SHELL:
+            version = SENT_SHELL
         self._store.add_schedule(
             NewSchedule(
                 name=check_name(wish.name),
                 timing=read_timing(wish.timing),
                 type=wish.type,
-                payload=_fitting(info, wish.payload),
-                schema_version=info.schema_version,
+                payload=payload,
+                schema_version=version,
                 priority=_within("priority", wish.priority, 0, HIGHEST_PRIORITY),
                 max_attempts=_within("max_attempts", wish.max_attempts, 1, MAX_ATTEMPTS),
-                tenant=_tenant(wish.tenant),
+                tenant=check_text("tenant", wish.tenant, MAX_TENANT, least=0),
             ),
             replace=replace,
             by=self._who(by),
@@ -140,23 +147,38 @@ class Surroundings(msgspec.Struct, frozen=True):
 
     def status(self, info: ScheduleInfo) -> ScheduleStatus:
         """A schedule and what is wrong with it."""
-        state = "withdrawn" if info.withdrawn else "paused" if info.paused else "active"
-        return ScheduleStatus(info=info, state=state, notes=tuple(self._notes(info)))
+        return ScheduleStatus(info=info, state=_state(info), notes=tuple(self._notes(info)))
 
     def _notes(self, info: ScheduleInfo) -> list[str]:
         if info.withdrawn:
+            gone = "no live release declares it any more, so it does not fire"
+            return [f"{gone}; `windlass schedule remove {info.name}` removes it"]
+        if info.orphaned:
+            gone = f"no live worker has its function {info.new.type}, so it does not fire"
             return [
-                "the code declares it no more and it does not fire; `windlass schedule remove` forgets it"
+                f"{gone}; it does again when one has, and `windlass schedule remove {info.name}` removes it"
             ]
         notes = [] if info.problem is None else [f"it cannot be fired: {info.problem}"]
         if info.new.type not in self.types:
             notes.append(f"no type {info.new.type} is registered")
         elif not any(worker.alive and serves(worker.info, info.new.type) for worker in self.workers):
-            notes.append(f"no running worker serves its type {info.new.type}")
+            missing = f"no running worker serves its type {info.new.type}"
+            ends = (
+                f"; if the function was deleted, `windlass schedule remove {info.name}` removes the schedule"
+            )
+            notes.append(missing + (ends if info.origin is Origin.CODE else ""))
         late = info.next_at is not None and self.now - info.next_at > LATE_AFTER
         if late and not info.paused and info.problem is None:
             notes.append("its time has passed: no worker and no `windlass scheduler` is running")
         return notes
+
+
+def _state(info: ScheduleInfo) -> str:
+    if info.withdrawn:
+        return "withdrawn"
+    if info.paused:
+        return "paused"
+    return "orphaned" if info.orphaned else "active"
 
 
 def with_schedules(seen: Overview, found: Sequence[ScheduleStatus]) -> Overview:
@@ -179,7 +201,8 @@ def schedule_findings(seen: Overview, found: Sequence[ScheduleStatus]) -> list[F
     if found and not seen.fleet.alive:
         # One line for all of them: each would say the same.
         many = "1 schedule brings" if len(found) == 1 else f"{len(found)} schedules bring"
-        return [_finding(f"No worker is running, so nobody runs what {many}", "windlass worker start")]
+        start = start_worker(each.info.new.type for each in found)
+        return [_finding(f"No worker is running, so nobody runs what {many}", start)]
     wrong = [each for each in found if each.notes]
     told = [
         _finding(f"Schedule {each.info.name}: {each.notes[0]}", f"windlass schedule show {each.info.name}")
@@ -236,25 +259,19 @@ def fire_document(fire: Fire) -> dict[str, Any]:
     }
 
 
-def _fitting(info: TypeInfo, payload: Mapping[str, Any]) -> bytes:
+def _fitting(info: TypeInfo, payload: Mapping[str, Any]) -> tuple[bytes, int]:
+    """The payload, and the schema version that it fits."""
     secret = sorted(set(info.options.get("encrypt", ())) & set(payload))
     if secret:
         allowed = "a payload without encrypted fields: a schedule keeps it in the clear"
         raise InvalidValue(f"payload.{secret[0]}", "(hidden)", allowed)
     packed = pack(payload, info.name)
-    validate(info.schema, packed, info.name)
-    return packed
+    return packed, validate_for(info, packed).schema_version
 
 
 def _within(field: str, value: int | None, least: int, most: int) -> int | None:
     if value is not None and not least <= value <= most:
         raise InvalidValue(field, value, f"a whole number between {least} and {most}")
-    return value
-
-
-def _tenant(value: str) -> str:
-    if len(value) > MAX_TENANT or "\0" in value:
-        raise InvalidValue("tenant", value, f"a text of at most {MAX_TENANT} characters")
     return value
 
 

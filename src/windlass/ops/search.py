@@ -19,7 +19,7 @@ from windlass.store.protocol import Counted, Filter, Page
 # What may stand before a colon, with what it means; for who completes a line.
 WORDS = {
     "type:": "jobs of a type; several with commas between them, or repeated",
-    "state:": "a state, or one view: due, scheduled, retrying, waiting, stuck",
+    "state:": "a state, or one view: due, scheduled, retrying, waiting, unreadable, stuck",
     "tenant:": "jobs of a tenant",
     "key:": "the job with a key",
     "error:": "a text in the last error; =Name: of exactly this class or reason",

@@ -11,14 +11,15 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from windlass.errors import StoreError
 from windlass.job import JobState, View
 from windlass.observe import names
 from windlass.ops import findings
 from windlass.ops.finding import Finding
 from windlass.ops.overview import SILENT_AFTER, Band, Overview, TypeStatus, WorkerHealth, serves
-from windlass.store.observing import Sample, Standing
-from windlass.store.protocol import Store
+from windlass.store.observing import PENDING, Sample, Standing
 from windlass.store.signalling import Sighting, Stalled, Verdicts
+from windlass.store.store import Store
 from windlass.upkeep import ticks
 
 # Where jobs stand is looked at by one process every few seconds; older than this is looked at anew.
@@ -35,11 +36,10 @@ WITHIN: dict[str, timedelta] = {
     ticks.SCHEDULE: timedelta(seconds=90),
     ticks.PRUNE: timedelta(hours=1),
 }
-WAITING = (View.DUE, View.SCHEDULED, View.RETRYING, View.WAITING)
 
 
 class Lane(msgspec.Struct, frozen=True, kw_only=True):
-    """The waiting jobs of one type and priority under one view: due, scheduled, retrying or waiting."""
+    """The waiting jobs of one type and priority under one view, such as due or scheduled."""
 
     type: str
     priority: int
@@ -55,7 +55,7 @@ class Untaken(msgspec.Struct, frozen=True, kw_only=True):
     type: str
     count: int
     oldest: timedelta
-    # One of: no_worker, paused, breaker, not_promoted, untaken.
+    # One of: no_worker, paused, breaker, version, not_promoted, untaken.
     why: str
 
 
@@ -128,7 +128,11 @@ def gather(store: Store, seen: Overview, fleet: Sequence[WorkerHealth], *, anew:
     sighting = store.sight(TAKEN_WITHIN)
     if anew:
         # What has come in is counted with the sample.
-        sample = store.take_sample(LOOKED)
+        try:
+            sample = store.take_sample(LOOKED)
+        except StoreError:
+            # Who may only read the store is shown what was last counted.
+            sample = store.sample()
         return judge(sample, sighting, store.increases([WINDOW])[WINDOW], seen, fleet)
     sample = store.sample()
     lately = sample.age is not None and sample.age <= STALE
@@ -150,7 +154,7 @@ def judge(
     return Signals(
         now=sighting.now,
         counted=sample.age or timedelta(0),
-        lanes=tuple(_lane(each) for each in sample.standing if each.view in WAITING),
+        lanes=tuple(_lane(each) for each in sample.standing if each.view in PENDING),
         bands=bands,
         untaken=untaken,
         window=WINDOW,
@@ -160,8 +164,10 @@ def judge(
         findings=(
             *findings.of_ticks(beats),
             *findings.of_untaken(untaken, sighting.now),
+            *findings.of_unread(sighting.unread, fleet),
             *findings.of_checks(checked, sighting.now),
             *findings.of_bands(bands, sighting.now),
+            *findings.of_poison(sample.standing, sighting.now),
         ),
     )
 
@@ -211,6 +217,8 @@ def _why(
         return "paused"
     if status is not None and status.breaker is not None and status.breaker.open:
         return "breaker"
+    if status is not None and status.too_new is not None:
+        return "version"
     return "not_promoted" if name in stalled else "untaken"
 
 

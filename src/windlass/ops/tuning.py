@@ -10,7 +10,7 @@ import msgspec
 from windlass import settings
 
 if TYPE_CHECKING:
-    from windlass.store.protocol import Store
+    from windlass.store.store import Store
 
 _DEFAULTS = tuple(settings.DEFAULTS.items())
 

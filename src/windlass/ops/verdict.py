@@ -17,14 +17,19 @@ import msgspec
 from windlass.job import Error, Job, JobState, Reason, View
 from windlass.ops.finding import Cause, Finding
 from windlass.ops.words import count as _count
+from windlass.ops.words import serve_type, start_worker
+from windlass.outcome import OUTSIDE_CLASS
 
 if TYPE_CHECKING:
-    from windlass.ops.overview import FleetSummary, TypeStatus
+    from windlass.ops.overview import FleetSummary, TooNew, TypeStatus
+    from windlass.store.flow import Breaker
 
 # A due job that waits longer than this is worth a word.
 LONG_WAIT = timedelta(seconds=60)
 # Deaths count as news for so long.
 LATELY = timedelta(minutes=15)
+# A finding about failures is over when nothing retries and nothing has failed for so long.
+OVER_AFTER = timedelta(minutes=2)
 # So many jobs must fail before it is more than bad luck.
 SEVERAL = 3
 # Of so many types it is asked why they fail, if they are not among the newest failures.
@@ -49,6 +54,8 @@ class Failures(msgspec.Struct, frozen=True, kw_only=True):
     """A type's newest failures: jobs that wait for another attempt, and jobs that died."""
 
     retrying: Sequence[Job] = ()
+    # Those whose time has come again: an open breaker, or a full worker, keeps them waiting.
+    due: Sequence[Job] = ()
     dead: Sequence[Job] = ()
     # How many completed within `LATELY_DONE`.
     completed: int = 0
@@ -57,8 +64,10 @@ class Failures(msgspec.Struct, frozen=True, kw_only=True):
 def worth_a_sample(types: Sequence[TypeStatus]) -> list[str]:
     """The types of which so many fail that one wants to know why."""
     failing = {each.name: each.counts[View.RETRYING] + each.counts[JobState.DEAD] for each in types}
+    broken = {each.name for each in types if each.breaker is not None and each.breaker.open}
     worst = sorted(
-        (name for name, count in failing.items() if count >= SEVERAL), key=lambda name: -failing[name]
+        (name for name, count in failing.items() if count >= SEVERAL or name in broken),
+        key=lambda name: (name not in broken, -failing[name]),
     )
     return worst[:MOST_SAMPLED]
 
@@ -109,7 +118,7 @@ def _fleet_findings(now: datetime, types: Sequence[TypeStatus], fleet: FleetSumm
                 grave=True,
                 sentence=f"No worker is running: {_count(due, 'job')} {_wait(due)}",
                 since=_before(now, oldest),
-                mend="windlass worker start",
+                mend=start_worker(each.name for each in types if each.counts[View.DUE]),
             )
         )
     if fleet.silent:
@@ -122,6 +131,17 @@ def _fleet_findings(now: datetime, types: Sequence[TypeStatus], fleet: FleetSumm
                 f"what {'it' if fleet.silent == 1 else 'they'} ran is taken back"
                 + ("" if fleet.alive else " when a worker runs"),
                 mend="windlass worker health",
+            )
+        )
+    if fleet.missing:
+        found.append(
+            Finding(
+                cause=Cause.MISSING,
+                # Nobody is left to run the next job.
+                grave=not fleet.alive,
+                sentence=f"{_count(fleet.missing, 'worker')} died and no other has started in "
+                + ("its place" if fleet.missing == 1 else "their places"),
+                mend="windlass worker health" if fleet.alive else start_worker(each.name for each in types),
             )
         )
     if deaf := fleet.deaf:
@@ -160,6 +180,9 @@ def _type_findings(
         failing = _failing(now, each, failures)
         found += [] if failing is None else [failing]
         served = each.counts[View.DUE] and fleet.alive and not (failing is not None and failing.grave)
+        if each.too_new is not None:
+            found.append(_too_new(now, each, each.too_new))
+            served = served and each.too_new.count < each.counts[View.DUE]
         if served and (slow := _slow(now, each, running)) is not None:
             found.append(slow)
     return found
@@ -210,32 +233,52 @@ def _shut(each: TypeStatus, failures: Failures) -> Finding | None:
             type=each.name,
             mend=f"windlass breaker {each.name} auto",
         )
-    told = _told(failures.retrying) or _told(failures.dead)
+    return _behind_breaker(each, each.breaker, failures, behind)
+
+
+def _behind_breaker(each: TypeStatus, breaker: Breaker, failures: Failures, behind: str) -> Finding:
+    """An open breaker says that jobs keep failing. Whether a dependency is down, their errors tell."""
+    failed = [*failures.retrying, *failures.due] or list(failures.dead)
+    outside = [job for job in failed if _is_outage(job)]
+    if failed and 2 * len(outside) >= len(failed):
+        sure = any(job.error is not None and certain_outage(job.error) for job in outside)
+        return Finding(
+            cause=Cause.DEPENDENCY,
+            grave=True,
+            sentence=f"A dependency of {each.name} {'is' if sure else 'seems to be'} down{_told(outside)}; "
+            f"its circuit breaker is open{behind}",
+            since=breaker.at,
+            type=each.name,
+            mend=f"windlass breaker {each.name} close",
+        )
     return Finding(
-        cause=Cause.DEPENDENCY,
+        cause=Cause.POISON,
         grave=True,
-        sentence=f"What {each.name} depends on is down{told}; its circuit breaker is open{behind}",
-        since=each.breaker.at,
+        sentence=f"Jobs of {each.name} keep failing{_told(failed)}; its circuit breaker is open{behind}",
+        since=breaker.at,
         type=each.name,
-        mend=f"windlass breaker {each.name} close",
+        mend=_where_they_are(each),
     )
 
 
 def _failing(now: datetime, each: TypeStatus, failures: Failures) -> Finding | None:
-    """Attempts fail: by what is outside, or by the handler itself."""
-    died = [job for job in failures.dead if job.finished_at is not None and now - job.finished_at <= LATELY]
+    """Attempts fail: by what is outside, or by the handler itself. Over when nothing fails any more."""
+    died = [job for job in failures.dead if _died(job) and now - (job.finished_at or now) <= LATELY]
+    last = max((job.finished_at for job in died if job.finished_at is not None), default=None)
+    if not each.counts[View.RETRYING] and (last is None or now - last > OVER_AFTER):
+        return None
     grave = each.counts[View.RETRYING] + len(died) >= _FEW * failures.completed
-    outside = [job for job in (*failures.retrying, *died) if job.error is not None and outage(job.error)]
+    outside = [job for job in (*failures.retrying, *died) if _is_outage(job)]
     if len(outside) >= SEVERAL and 2 * len(outside) >= len(failures.retrying) + len(died):
         waiting = each.counts[View.RETRYING]
         behind = f": {_count(waiting, 'job')} {_wait(waiting)} for another attempt" if waiting else ""
         return Finding(
             cause=Cause.DEPENDENCY,
             grave=grave,
-            sentence=f"What {each.name} depends on seems to be down{_told(outside)}{behind}",
+            sentence=f"A dependency of {each.name} seems to be down{_told(outside)}{behind}",
             since=_first_failure(outside),
             type=each.name,
-            mend=f"windlass list --state retrying --type {each.name}",
+            mend=_where_they_are(each),
         )
     inside = [job for job in (*died, *failures.retrying) if job not in outside]
     if len(inside) < SEVERAL:
@@ -245,10 +288,36 @@ def _failing(now: datetime, each: TypeStatus, failures: Failures) -> Finding | N
     return Finding(
         cause=Cause.POISON,
         grave=grave,
-        sentence=f"Jobs of {each.name} fail by themselves{_told(inside)}: {failed}",
+        sentence=f"Jobs of {each.name} keep failing{_told(inside)}: {failed}",
         since=_first_failure(inside),
         type=each.name,
-        mend=f"windlass dlq list --type {each.name}",
+        mend=_where_they_are(each, dead_first=True),
+    )
+
+
+def _died(job: Job) -> bool:
+    """Whether it failed: what somebody buried is in the dead letters on purpose."""
+    return job.finished_at is not None and (job.error is None or job.error.reason is not Reason.CANCELLED)
+
+
+def _where_they_are(each: TypeStatus, *, dead_first: bool = False) -> str:
+    """The command that lists jobs which failed; never one that would list nothing."""
+    dead = f"windlass dlq list --type {each.name}" if each.counts[JobState.DEAD] else None
+    retrying = f"windlass list --state retrying --type {each.name}" if each.counts[View.RETRYING] else None
+    first, second = (dead, retrying) if dead_first else (retrying, dead)
+    return first or second or f"windlass list --type {each.name}"
+
+
+def _too_new(now: datetime, each: TypeStatus, newer: TooNew) -> Finding:
+    """Jobs wait for workers of a newer release."""
+    return Finding(
+        cause=Cause.VERSION,
+        grave=True,
+        sentence=f"No running worker takes version {newer.version} of {each.name}, only versions up to "
+        f"{newer.newest}: {_count(newer.count, 'job')} {_wait(newer.count)}",
+        since=now - newer.oldest,
+        type=each.name,
+        mend=f"windlass list --type {each.name} --state due",
     )
 
 
@@ -259,10 +328,11 @@ def _slow(now: datetime, each: TypeStatus, running: int) -> Finding | None:
         return Finding(
             cause=Cause.UNSERVED,
             grave=True,
-            sentence=f"No running worker serves {each.name}: {_count(waiting, 'job')} {_wait(waiting)}",
+            sentence=f"No running worker serves {each.name}: {_count(waiting, 'job')} {_wait(waiting)} "
+            f"(cancel {'it' if waiting == 1 else 'them'} if the function was deleted)",
             since=since,
             type=each.name,
-            mend=f"windlass worker start --types {each.name}",
+            mend=serve_type(each.name),
         )
     if _is_long(each):
         return _late(each, since, running)
@@ -300,15 +370,32 @@ def _late(each: TypeStatus, since: datetime | None, running: int) -> Finding:
         sentence=f"Too few workers: {_jobs_wait(each)} behind the {serving} them",
         since=since,
         type=each.name,
-        mend="windlass worker start --count 2",
+        mend=f"{serve_type(each.name)} --count 2",
     )
 
 
 def outage(error: Error) -> bool:
-    """Whether an error looks like something outside that does not answer."""
-    if error.reason is Reason.TIMEOUT:
+    """Whether an error looks like something outside that does not answer: by its class, else by its words."""
+    if error.fatal or _class_name(error) in _OURS:
+        return False
+    if certain_outage(error):
         return True
-    return bool(_OUTSIDE.search(error.kind or "") or _OUTSIDE_SAID.search(error.message))
+    # Running into the type's own timeout says nothing of where: the handler may wait for its own lock.
+    # Words are weak evidence: those of a mistake in the code count for nothing.
+    return error.reason is Reason.EXCEPTION and bool(_OUTSIDE_SAID.search(error.message))
+
+
+def certain_outage(error: Error) -> bool:
+    """Whether the error's class says so; of errors of older releases only the name is known."""
+    return not error.fatal and (error.outside or OUTSIDE_CLASS.search(_class_name(error)) is not None)
+
+
+def _is_outage(job: Job) -> bool:
+    return job.error is not None and outage(job.error)
+
+
+def _class_name(error: Error) -> str:
+    return (error.kind or "").rpartition(".")[2]
 
 
 def _told(jobs: Sequence[Job]) -> str:
@@ -351,8 +438,14 @@ def _wait(number: int) -> str:
 _BY_THE_WAIT = (Cause.HELD, Cause.TOO_FEW_WORKERS, Cause.IDLE, Cause.BACKLOG)
 _LONGEST = 120
 _NAMED = 3
-_OUTSIDE = re.compile(
-    r"connect|timeout|unavailable|gateway|socket|ssl|dns|gaierror|network|oserror", re.IGNORECASE
+# Mistakes in a handler, and what a handler says of its own job: whatever their messages say, nothing is down.
+_OURS = frozenset(
+    {
+        *("ArithmeticError", "AssertionError", "AttributeError", "FatalError", "ImportError", "IndexError"),
+        *("InvalidValue", "KeyError", "LookupError", "ModuleNotFoundError", "NameError", "PayloadError"),
+        *("NotImplementedError", "RecursionError", "SyntaxError", "TypeError", "UnboundLocalError"),
+        *("UnicodeDecodeError", "UnicodeEncodeError", "ValidationError", "ValueError", "ZeroDivisionError"),
+    }
 )
 _OUTSIDE_SAID = re.compile(
     r"\b50[234]\b|refused|timed out|unreachable|unavailable|not answer|reset by peer|name resolution",

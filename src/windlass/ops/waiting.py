@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
-from windlass.job import JobState, View
+from windlass.job import WAITING_AT, JobState, View
 from windlass.ops.explanation import Cause, Explanation, Link
 from windlass.ops.overview import WorkerHealth, health_of
-from windlass.ops.words import ago, at, clock, count, span, told_error
+from windlass.ops.words import ago, at, clock, count, serve_type, span, told_error
+from windlass.registry import SHELL
 from windlass.settings import ALL, KEY
-from windlass.store.explaining import MOST_AHEAD, Ahead, Facts, Held
+from windlass.store.explaining import MOST_AHEAD, Ahead, Facts, Held, Unread
 from windlass.store.fleet import WorkerInfo
 from windlass.store.flow import Breaker, Pause
 
@@ -18,12 +19,16 @@ from windlass.store.flow import Breaker, Pause
 def pending(facts: Facts) -> Iterator[Explanation]:
     """What a job that waits waits for."""
     view = facts.job.view(facts.now)
+    if facts.unread is not None:
+        yield _unread(facts, facts.unread)
+        return
     if view is View.WAITING:
         yield _waiting(facts)
         return
     if view is not View.DUE:
         yield _later(facts, retrying=view is View.RETRYING)
-    yield from _shut(facts)
+    blocked = list(_shut(facts))
+    yield from blocked
     serving = [each for each in fleet(facts) if each.takes(facts.job.type)]
     able = [each for each in serving if each.info.knows(facts.job.type) >= facts.job.schema_version]
     if not serving:
@@ -32,9 +37,10 @@ def pending(facts: Facts) -> Iterator[Explanation]:
         yield _too_new(facts, serving)
     if view is not View.DUE:
         return
-    yield from _limits(facts)
+    limits = list(_limits(facts))
+    yield from limits
     if able:
-        yield _in_line(facts, able)
+        yield from _in_line(facts, able, blocked=bool(blocked or limits))
 
 
 def _waiting(facts: Facts) -> Explanation:
@@ -124,8 +130,13 @@ def _broken(facts: Facts, breaker: Breaker) -> Explanation:
     )
 
 
+# How a shell job that no worker takes is told of.
+START_SHELL = "start a worker with --shell"
+
+
 def _no_worker(facts: Facts) -> Explanation:
     job = facts.job
+    shell = job.type == SHELL
     last = _last_seen([each for each in facts.workers if each.serves(job.type)])
     if last is None or last.beat_at is None:
         seen, link = "none has been seen lately", Link("type", job.type)
@@ -138,11 +149,11 @@ def _no_worker(facts: Facts) -> Explanation:
         )
         seen, link = f"the last one, {last.id}, {how}", Link("worker", last.id)
     return Explanation(
-        sentence=f"no running worker serves {job.type}; {seen}",
+        sentence=f"no running worker serves {job.type}; {seen}" + (f": {START_SHELL}" if shell else ""),
         cause=Cause.NO_WORKER,
         link=link,
         since=None if last is None else last.beat_at,
-        mend="windlass worker start",
+        mend=serve_type(job.type),
     )
 
 
@@ -153,9 +164,43 @@ def _too_new(facts: Facts, serving: Sequence[WorkerHealth]) -> Explanation:
         f"its payload is of version {job.schema_version}, and the running workers of {job.type} know "
         f"versions up to {known}: it waits for a worker with newer code"
     )
+    mend = None
+    if job.type == SHELL:
+        words = (
+            f"it came over HTTP, and the running workers take commands of this machine alone: {START_SHELL}"
+        )
+        mend = serve_type(job.type)
     newest = max(serving, key=lambda each: each.info.knows(job.type))
     return Explanation(
-        sentence=words, cause=Cause.VERSION, link=Link("worker", newest.info.id), since=job.enqueued_at
+        sentence=words,
+        cause=Cause.VERSION,
+        link=Link("worker", newest.info.id),
+        since=job.enqueued_at,
+        mend=mend,
+    )
+
+
+def _unread(facts: Facts, unread: Unread) -> Explanation:
+    job = facts.job
+    serving = [each.info for each in fleet(facts) if each.takes(job.type)]
+    able = [each for each in serving if unread.is_for(each)]
+    words = f"another release of the application made it, and a worker could not read it: {unread.problem}"
+    if able:
+        words += f"; a worker that has not tried takes it within seconds ({able[0].id})"
+        return Explanation(
+            sentence=words, cause=Cause.UNREADABLE, link=Link("worker", able[0].id), since=unread.since
+        )
+    words += (
+        "; no running worker can read it: deploy a release that can, edit its payload "
+        f"(windlass edit {job.id} --payload JSON), or bury it"
+    )
+    return Explanation(
+        sentence=words,
+        cause=Cause.UNREADABLE,
+        link=Link("type", job.type),
+        since=unread.since,
+        until=None if job.run_at >= WAITING_AT else job.run_at,
+        mend=f"windlass bury {job.id}",
     )
 
 
@@ -206,8 +251,8 @@ def _held_by(held: Held) -> str:
     return f"{'it is' if held.running == 1 else 'they are'} {', '.join(held.jobs)}{rest}"
 
 
-def _in_line(facts: Facts, able: Sequence[WorkerHealth]) -> Explanation:
-    """Nothing holds it back but others, who come first; or nothing at all."""
+def _in_line(facts: Facts, able: Sequence[WorkerHealth], *, blocked: bool) -> Iterator[Explanation]:
+    """Where it stands in the queue. Of a job that something blocks, nobody can say when it starts."""
     ahead = facts.ahead
     slots = sum(each.info.slots for each in able)
     busy = sum(each.info.busy + each.info.held for each in able)
@@ -215,30 +260,35 @@ def _in_line(facts: Facts, able: Sequence[WorkerHealth]) -> Explanation:
     link = Link("type", facts.job.type)
     if not ahead.count:
         if busy < slots:
-            words = f"{waited}; nothing stands in its way: a worker claims it within a second"
-            return Explanation(sentence=words, cause=Cause.NEXT, link=link, since=facts.job.run_at)
+            if not blocked:
+                words = f"{waited}; nothing blocks it: a worker claims it within a second"
+                yield Explanation(sentence=words, cause=Cause.NEXT, link=link, since=facts.job.run_at)
+            return
         full = "the only slot is" if slots == 1 else f"all {slots} slots of {count(len(able), 'worker')} are"
         words = f"{waited} and next in line: {full} busy"
-        return Explanation(
+        yield Explanation(
             sentence=words,
             cause=Cause.BUSY,
             link=Link("worker", able[0].info.id),
             since=facts.job.run_at,
-            mend="windlass worker start",
+            mend=serve_type(facts.job.type),
         )
+        return
     only_turns = ahead.others and not (ahead.higher or ahead.earlier or ahead.rivals)
-    until = _expected(facts)
+    until = None if blocked else _expected(facts)
+    when = "" if blocked else _in_about(facts, until)
     if only_turns:
         who = f"tenant {facts.job.tenant}" if facts.job.tenant else "jobs without a tenant"
         words = (
             f"{waited}; it is the first of {who}, whose turn comes after {count(ahead.others, 'job')} of "
-            f"{count(ahead.tenants, 'other tenant')}{_in_about(facts, until)}"
+            f"{count(ahead.tenants, 'other tenant')}{when}"
         )
-        return Explanation(
+        yield Explanation(
             sentence=words, cause=Cause.TENANT_TURN, link=link, since=facts.job.run_at, until=until
         )
-    words = f"{waited}, behind {_many(ahead)}{_in_about(facts, until)}"
-    return Explanation(sentence=words, cause=Cause.BEHIND, link=link, since=facts.job.run_at, until=until)
+        return
+    words = f"{waited}, behind {_many(ahead)}{when}"
+    yield Explanation(sentence=words, cause=Cause.BEHIND, link=link, since=facts.job.run_at, until=until)
 
 
 def _many(ahead: Ahead) -> str:

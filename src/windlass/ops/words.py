@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from windlass.job import Error
+from windlass.registry import SHELL
 
 _LONGEST_ERROR = 160
 
@@ -21,6 +23,16 @@ def told_error(error: Error | None) -> str:
 def count(count: int, what: str) -> str:
     """So many of a thing."""
     return f"1 {what}" if count == 1 else f"{count:,} {what}s"
+
+
+def start_worker(types: Iterable[str]) -> str:
+    """The command that starts a worker for jobs of these types. Shell jobs need no application."""
+    return f"windlass worker start {'--shell' if {*types} == {SHELL} else 'APP'}"
+
+
+def serve_type(job_type: str) -> str:
+    """The command that starts a worker for one type alone."""
+    return start_worker([job_type]) + ("" if job_type == SHELL else f" --types {job_type}")
 
 
 def clock(moment: datetime) -> str:

@@ -1,10 +1,22 @@
 """What does a handler take, and does a payload fit it?"""
 
 from windlass.payload.fit import quick
-from windlass.payload.seal import Ring
+from windlass.payload.seal import Ring, read_key
 from windlass.payload.signature import Signature
 from windlass.payload.text import encode, pack, parse
 from windlass.payload.upgrades import Upgrades
-from windlass.payload.validate import validate
+from windlass.payload.validate import problem_of, validate, validate_for
 
-__all__ = ["Ring", "Signature", "Upgrades", "encode", "pack", "parse", "quick", "validate"]
+__all__ = [
+    "Ring",
+    "Signature",
+    "Upgrades",
+    "encode",
+    "pack",
+    "parse",
+    "problem_of",
+    "quick",
+    "read_key",
+    "validate",
+    "validate_for",
+]

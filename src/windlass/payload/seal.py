@@ -34,7 +34,7 @@ class Ring:
 
     def __init__(self, keys: Iterable[str] = ()) -> None:
         """Each key is 32 random bytes in base64, as `openssl rand -base64 32` makes them."""
-        secrets = [_secret(key) for key in keys]
+        secrets = [read_key(key) for key in keys]
         self._ciphers = {_name(secret): _cipher(secret) for secret in secrets}
         self._first = next(iter(self._ciphers), "")
         # By the oldest key, so that a new one in front does not make a repeated request look different.
@@ -131,7 +131,8 @@ def _name(secret: bytes) -> str:
     return hashlib.sha256(secret).hexdigest()[:8]
 
 
-def _secret(key: str) -> bytes:
+def read_key(key: str) -> bytes:
+    """The bytes of a key that is written in base64; InvalidValue if it is none."""
     try:
         secret = base64.b64decode(key.strip().replace("-", "+").replace("_", "/"), validate=True)
     except (binascii.Error, ValueError):

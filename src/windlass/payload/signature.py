@@ -83,14 +83,22 @@ class Signature:
         if not isinstance(arguments, (dict, Mapping)):
             raise refused(self._job_type, InvalidValue("payload", arguments, "a JSON object"))
         data = encode(arguments, self._job_type)
-        got = self._read(data)
+        try:
+            got = self._read(data)
+        except InvalidPayload:
+            # NaN is null in JSON: say which number was wrong rather than that null is none.
+            self._check_arrival(arguments, arguments.__getitem__)
+            raise
+        self._check_arrival(arguments, lambda name: getattr(got, name))
+        return data
+
+    def _check_arrival(self, arguments: Mapping[str, Any], twin: Callable[[str], Any]) -> None:
         try:
             for name, value in arguments.items():
                 if type(value) not in PLAIN:
-                    check_faithful(value, getattr(got, name), f"payload.{name}")
+                    check_faithful(value, twin(name), f"payload.{name}")
         except Unfaithful as error:
             raise refused(self._job_type, error.problem) from None
-        return data
 
     def decode(self, payload: bytes | msgspec.Raw) -> dict[str, Any]:
         """The arguments in a payload, those that it leaves out left out, or InvalidPayload."""

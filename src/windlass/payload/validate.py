@@ -15,7 +15,8 @@ from uuid import UUID
 
 import msgspec
 
-from windlass.job import REFERENCE
+from windlass.errors import InvalidPayload
+from windlass.job import REFERENCE, TypeInfo
 from windlass.payload.seal import is_sealed
 from windlass.payload.text import refused
 
@@ -24,13 +25,33 @@ Schema = Mapping[str, Any]
 
 def validate(schema: Schema, payload: bytes, job_type: str) -> None:
     """Refuse a payload that does not fit; InvalidPayload names the field, its value and what is allowed."""
+    found = problem_of(schema, payload, job_type)
+    if found is not None:
+        raise refused(job_type, found.text)
+
+
+def validate_for(info: TypeInfo, payload: bytes) -> TypeInfo:
+    """The type as the newest live release knows it whose schema takes a payload.
+
+    If none does, InvalidPayload tells what the newest release of all has against it.
+    """
+    try:
+        validate(info.schema, payload, info.name)
+    except InvalidPayload:
+        for shape in info.others:
+            if problem_of(shape.schema, payload, info.name) is None:
+                return info.of_shape(shape)
+        raise
+    return info
+
+
+def problem_of(schema: Schema, payload: bytes, job_type: str) -> Problem | None:
+    """The first thing in a payload that a schema does not allow."""
     try:
         value = msgspec.json.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise refused(job_type, f"payload must be valid JSON ({error})") from None
-    found = first_problem(*_open_part(schema, value, job_type))
-    if found is not None:
-        raise refused(job_type, found.text)
+    return first_problem(*_open_part(schema, value, job_type))
 
 
 def _open_part(schema: Schema, value: Any, job_type: str) -> tuple[Schema, Any]:

@@ -16,7 +16,7 @@ from windlass.store.flow import Depths
 if TYPE_CHECKING:
     from windlass.job import NewJob
     from windlass.queue.opening import Opening
-    from windlass.store.protocol import Store
+    from windlass.store.store import Store
 
 log = logging.getLogger("windlass.admission")
 
@@ -65,7 +65,13 @@ class Admission:
         for job in jobs:
             roomy = roomy and job.type in self._roomy
         if not roomy:
-            self._check_closely(jobs, settings(), soft=soft)
+            try:
+                self._check_closely(jobs, settings(), soft=soft)
+            except QueueFull:
+                # A request that was accepted before adds nothing: the answer is the jobs that are there.
+                if not store.accepted(jobs):
+                    raise
+                return
         self._room -= len(jobs)
         for job in jobs:
             self._added[job.type] += 1

@@ -5,9 +5,10 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from windlass.checks import check_text
 from windlass.clock import uuid7
 from windlass.errors import InvalidValue, JobNotFound, Refused
-from windlass.job import NewJob
+from windlass.job import MAX_BATCH_NAME, NewJob
 from windlass.store.batches import BatchInfo, NewBatch
 
 if TYPE_CHECKING:
@@ -15,15 +16,13 @@ if TYPE_CHECKING:
     from windlass.queue.producer import Producer
 
 MOST = 10_000
-_LONGEST_NAME = 128
 
 
 class Batch:
     """Jobs that are stored together when the block ends, all or none, and whose progress can be asked for."""
 
     def __init__(self, producer: Producer, name: str) -> None:
-        if len(name) > _LONGEST_NAME or "\0" in name:
-            raise InvalidValue("name", name, f"a text of at most {_LONGEST_NAME} characters")
+        check_text("name", name, MAX_BATCH_NAME, least=0)
         self.id = uuid7()
         self.name = name
         self.jobs: list[JobHandle] = []
@@ -35,10 +34,7 @@ class Batch:
     def add(self, *drafts: NewJob) -> None:
         """Put drafts into the batch; they are stored when the block ends."""
         self._check_open()
-        for draft in drafts:
-            if not isinstance(draft, NewJob):
-                raise InvalidValue("draft", draft, "a draft, as made by .draft(...)")
-        self._drafts += drafts
+        self._drafts += [self._producer.check_ours(draft, "draft") for draft in drafts]
         if len(self._drafts) > MOST:
             raise InvalidValue("batch", f"{len(self._drafts)} jobs", f"at most {MOST} jobs")
 
@@ -48,6 +44,7 @@ class Batch:
         Give it the batch's id, and it can ask `queue.batch_status(id)` how many did which.
         """
         self._check_open()
+        self._producer.check_ours(draft, "then")
         if draft.key is not None or draft.unique is not None or draft.depends_on:
             # What could be refused then would keep the last job of the batch from ending.
             allowed = "a draft without key, unique and depends_on: it is stored later"

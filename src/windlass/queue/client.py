@@ -35,12 +35,12 @@ class Client(Queue):
             url if key is None else f"{scheme}://{quote(key, safe='')}@{rest}", patience=patience
         )
 
-    def wait(self, name: str, timeout: Duration | None = None) -> Job:
+    def wait(self, name: str, timeout: Duration | None = None, *, tenant: str | None = None) -> Job:
         """Wait for the end of a job that is known by its id or key; the server tells when it comes."""
         end = None if timeout is None else monotonic() + parse_duration(timeout, "timeout").total_seconds()
         while True:
             left = _WAIT_SECONDS if end is None else min(_WAIT_SECONDS, max(0.0, end - monotonic()))
-            job = cast(Any, self.store).get(name, wait=left)
+            job = cast(Any, self.store).get(name, tenant=tenant, wait=left)
             if job is None:
                 raise JobNotFound(name)
             if job.ended:
@@ -50,9 +50,15 @@ class Client(Queue):
                     f"job {job.id} had not ended after {timeout}; it is {job.state} and goes on"
                 )
 
-    async def wait_async(self, name: str, timeout: Duration | None = None) -> Job:  # noqa: ASYNC109 - the word of `wait`
+    async def wait_async(
+        self,
+        name: str,
+        timeout: Duration | None = None,  # noqa: ASYNC109 - the word of `wait`
+        *,
+        tenant: str | None = None,
+    ) -> Job:
         """For async callers."""
-        return await asyncio.to_thread(self.wait, name, timeout)
+        return await asyncio.to_thread(self.wait, name, timeout, tenant=tenant)
 
     def jobs(
         self,

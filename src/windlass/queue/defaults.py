@@ -74,10 +74,9 @@ class Defaults:
 
     def _look(self) -> None:
         if not self._lately.is_fresh():
-            opened, now = self._lately.begin()
-            self._settings = settings.read(opened.store.settings())
+            found = self._lately.look(lambda opened: opened.store.settings())
+            self._settings = settings.read(found)
             self._of_handlers, self._of_types = {}, {}
-            self._lately.note(opened, now)
 
     def _effective(
         self, name: str, version: int, priority: int, said: int | None, most: int | None

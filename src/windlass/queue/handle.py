@@ -14,7 +14,7 @@ import msgspec
 
 from windlass.clock import SystemClock
 from windlass.duration import Duration, parse_duration
-from windlass.errors import JobNotFound, JobUnsuccessful, WaitTimeout
+from windlass.errors import JobNotFound, JobUnsuccessful, ResultMissing, WaitTimeout
 from windlass.job import Error, Job, JobState
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class JobHandle:
 
     def get(self) -> Job:
         """The job as it stands now; JobNotFound once its record is gone."""
-        job = self._opening.get().store.get(self.id)
+        job = self._opening.use(lambda opened: opened.store.get(self.id, caller=None))
         if job is None:
             raise JobNotFound(self.id)
         return job
@@ -70,8 +70,11 @@ class JobHandle:
         raise self._too_late(timeout)
 
     def result(self, timeout: Duration | None = None) -> Any:
-        """Wait for the job and give what its handler returned; JobUnsuccessful if it did not complete."""
-        return _result(self.wait(timeout))
+        """Wait for the job and give what its handler returned.
+
+        JobUnsuccessful if it did not complete; ResultMissing if it did, but its result could not be kept.
+        """
+        return result_of(self.wait(timeout))
 
     async def wait_async(self, timeout: Duration | None = None) -> Job:  # noqa: ASYNC109 - the word of `wait`
         """For async callers: wait without a thread of one's own."""
@@ -96,7 +99,7 @@ class JobHandle:
 
     async def result_async(self, timeout: Duration | None = None) -> Any:  # noqa: ASYNC109 - the word of `result`
         """For async callers: wait for the job and give what its handler returned."""
-        return _result(await self.wait_async(timeout))
+        return result_of(await self.wait_async(timeout))
 
     def _too_late(self, timeout: Duration | None) -> WaitTimeout:
         return WaitTimeout(f"job {self.id} had not ended after {timeout}; it is {self.state} and goes on")
@@ -125,7 +128,10 @@ async def _wait_for(event: asyncio.Event, seconds: float) -> None:
             await event.wait()
 
 
-def _result(job: Job) -> Any:
+def result_of(job: Job) -> Any:
+    """What the handler of an ended job returned; ResultMissing if it could not be kept."""
+    if job.result_missing is not None:
+        raise ResultMissing(job.id, job.result_missing)
     if job.state is JobState.COMPLETED:
         return None if job.result is None else msgspec.json.decode(job.result)
     raise JobUnsuccessful(f"job {job.id} ended as {job.state}{_why(job.error)}")

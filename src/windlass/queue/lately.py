@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from windlass.connect import Opened
     from windlass.queue.opening import Opening
+
+T = TypeVar("T")
 
 REFRESH_SECONDS = 5.0
 
@@ -26,10 +30,13 @@ class Lately:
             return False
         return self._opening.monotonic() - self._at < REFRESH_SECONDS
 
-    def begin(self) -> tuple[Opened, float]:
-        """Where one looks now, and when."""
-        return self._opening.get(), self._opening.monotonic()
+    def look(self, read: Callable[[Opened], T]) -> T:
+        """Read something from the store, which can be used from here on."""
+        at = self._opening.monotonic()
 
-    def note(self, place: Opened, at: float) -> None:
-        """What was seen there then can be used from here on."""
-        self._place, self._at = place, at
+        def noted(opened: Opened) -> tuple[Opened, T]:
+            return opened, read(opened)
+
+        self._place, found = self._opening.use(noted)
+        self._at = at
+        return found

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import threading
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from windlass import config, connect
 from windlass.clock import SystemClock
-from windlass.errors import StoreBusy
+from windlass.errors import InvalidValue, StoreUnavailable
+from windlass.store.transaction import StoreClosed
+from windlass.url import ALLOWED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from datetime import timedelta
 
     from windlass.clock import Clock
     from windlass.connect import Opened
 
+
+T = TypeVar("T")
 
 _SYSTEM = SystemClock()
 
@@ -26,12 +31,17 @@ _SYSTEM = SystemClock()
 class Opening:
     """A store that opens itself when it is first asked for."""
 
-    def __init__(self, url: str | None, clock: Clock | None, patience: timedelta | None = None) -> None:
-        self._url = url
+    def __init__(
+        self, url: str | os.PathLike[str] | None, clock: Clock | None, patience: timedelta | None = None
+    ) -> None:
+        self._url = _checked(url)
         self._go_by(clock)
         self._patience = connect.PATIENCE if patience is None else patience.total_seconds()
+        # By which drafts know the queue that made them, within this process.
+        self.number = secrets.randbits(62)
         # For who only asks whether it is still the same; `get` is what may be used.
         self.opened: Opened | None = None
+        self._had_memory = False
         self._start_over()
         _openings.add(self)
 
@@ -40,10 +50,15 @@ class Opening:
         """The one that was given, or else what the configuration says by now."""
         return self._url or config.load().database_url
 
-    def stand_at(self, url: str) -> None:
+    def shares(self, number: int) -> bool:
+        """Whether the queue of that number has the same store; one that is not in this process may."""
+        other = next((each for each in _openings if each.number == number), self)
+        return other is self or connect.place(other.url) == connect.place(self.url)
+
+    def stand_at(self, url: str | os.PathLike[str]) -> None:
         """Take another URL; whatever is open is let go."""
         self.close()
-        self._url = url
+        self._url = _checked(url)
 
     def get(self) -> Opened:
         """The store of this process, opened if need be."""
@@ -58,13 +73,25 @@ class Opening:
                 self.opened = self._open()
             return self.opened
 
+    def use(self, work: Callable[[Opened], T]) -> T:
+        """Work on the store of this process, again on a new one if another thread closed it meanwhile."""
+        while True:
+            opened = self.get()
+            try:
+                return work(opened)
+            except StoreClosed:
+                # Closed by other means than ours: nobody would open another one.
+                if self.opened is opened:
+                    raise
+
     def _open(self) -> Opened:
-        try:
-            return connect.open(self.url, clock=self.clock, patience=self._patience)
-        except StoreBusy as error:
-            # The first use of a new file has tables to make, which the caller's own transaction can forbid.
-            advice = "if that transaction is yours, use the queue once before it, such as queue.store.now()"
-            raise StoreBusy(f"{error}; {advice}") from error
+        url = self.url
+        if self._had_memory and connect.is_memory(url):
+            raise StoreUnavailable(
+                "a store in memory belongs to the process that opened it, and this process was forked off: "
+                "open the queue after the fork, or use a file"
+            )
+        return connect.open(url, clock=self.clock, patience=self._patience)
 
     def close(self) -> None:
         """Let go of the store; the next use opens it again."""
@@ -97,6 +124,8 @@ class Opening:
         """What was inherited belongs to the parent: not used, not closed, not left to be collected."""
         if self.opened is not None:
             _inherited.append(self.opened)
+            # Its jobs stay with the parent: a second store in memory would take jobs that nobody ever runs.
+            self._had_memory = connect.is_memory(self.url)
         self._start_over()
 
     def _go_by(self, clock: Clock | None) -> None:
@@ -111,6 +140,17 @@ class Opening:
         self.opened = None
 
 
+def _checked(url: str | os.PathLike[str] | None) -> str | None:
+    """A URL as text; whatever cannot name a store is refused here, and not when the first job comes."""
+    if url is None:
+        return None
+    text = os.fspath(url) if isinstance(url, os.PathLike) else url
+    if not isinstance(text, str):
+        raise InvalidValue("database URL", type(url).__name__, ALLOWED)
+    connect.check(text)
+    return text
+
+
 def _after_fork() -> None:
     for opening in list(_openings):
         opening.after_fork()
@@ -118,4 +158,5 @@ def _after_fork() -> None:
 
 _openings: weakref.WeakSet[Opening] = weakref.WeakSet()
 _inherited: list[Opened] = []
-os.register_at_fork(after_in_child=_after_fork)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Literal, Protocol, TypedDict
 from uuid import UUID
 
 import msgspec
 
-from windlass.checks import check_max_attempts, check_priority
+from windlass.checks import check_max_attempts, check_moment, check_priority, check_text, storable
 from windlass.clock import uuid7
 from windlass.duration import Duration, parse_duration
 from windlass.errors import InvalidValue
-from windlass.job import MAX_KEY, MAX_TENANT, MAX_UNIQUE, NewJob
+from windlass.job import LATEST, MAX_KEY, MAX_TENANT, MAX_UNIQUE, NewJob
 from windlass.payload.reference import check_reference, with_reference
 from windlass.payload.text import check_size
 from windlass.queue.defaults import TypeDefaults
@@ -68,7 +68,9 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     until: Literal["start", "done"] = "done"
     on_unique: Literal["skip", "replace", "error"] = "skip"
 
-    def draft(self, job_type: str, payload: bytes, defaults: TypeDefaults, *, fresh: bool) -> NewJob:
+    def draft(
+        self, job_type: str, payload: bytes, defaults: TypeDefaults, *, fresh: bool, made_for: int = 0
+    ) -> NewJob:
         """A job that is ready to be stored."""
         if self.payload_ref is not None:
             payload = check_size(with_reference(payload, self.payload_ref), job_type)
@@ -85,6 +87,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
                 schema_version=defaults.version,
                 priority=defaults.priority,
                 max_attempts=defaults.max_attempts,
+                made_for=made_for,
             )
         return NewJob(
             id=self.id or uuid7(),
@@ -106,6 +109,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
             unique=self.unique,
             unique_until=self.until,
             on_unique=self.on_unique,
+            made_for=made_for,
         )
 
 
@@ -136,31 +140,10 @@ def without_connection(choice: Choice) -> Choice:
     return choice
 
 
-def _delay(value: Duration) -> timedelta:
-    delay = parse_duration(value, "delay")
-    if delay > _LATEST:
-        raise InvalidValue("delay", value, f"at most {_LATEST.days}d")
-    return delay
-
-
 def _moment(value: object) -> datetime:
     if not isinstance(value, datetime):
         raise InvalidValue("at", value, "a datetime; one without a zone is taken as UTC")
-    try:
-        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
-    except OverflowError:
-        raise InvalidValue("at", value, "between the years 1 and 9999 in UTC") from None
-
-
-def _text(field: str, value: object, longest: int) -> str:
-    allowed = f"a text of 1 to {longest} characters, without NUL or lone surrogates"
-    if not isinstance(value, str) or not 1 <= len(value) <= longest or "\0" in value:
-        raise InvalidValue(field, value, allowed)
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise InvalidValue(field, value, allowed) from None
-    return value
+    return check_moment("at", value)
 
 
 def _id(value: object) -> str:
@@ -183,7 +166,7 @@ def _parents(value: object) -> tuple[str, ...]:
         raise InvalidValue("depends_on", value, allowed)
     names = tuple(each if isinstance(each, str) else getattr(each, "id", None) for each in value)
     for name in names:
-        if not isinstance(name, str) or not 1 <= len(name) <= MAX_KEY or "\0" in name:
+        if not storable(name) or not 1 <= len(name) <= MAX_KEY:
             raise InvalidValue("depends_on", value, allowed)
     return tuple(str(name) for name in names)
 
@@ -218,17 +201,16 @@ def _same(value: Any) -> Any:
 
 
 MOST_PARENTS = 1_000
-_LATEST = timedelta(days=3650)
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 # By option, what makes of it what a Choice holds.
 _CHECKS: dict[str, Callable[[Any], Any]] = {
     "priority": check_priority,
-    "delay": _delay,
+    "delay": partial(parse_duration, field="delay", longest=LATEST),
     "at": _moment,
-    "key": partial(_text, "key", longest=MAX_KEY),
+    "key": partial(check_text, "key", longest=MAX_KEY),
     "id": _id,
-    "tenant": partial(_text, "tenant", longest=MAX_TENANT),
+    "tenant": partial(check_text, "tenant", longest=MAX_TENANT),
     "max_attempts": check_max_attempts,
     "on_conflict": _takes_existing,
     "connection": _same,
@@ -236,7 +218,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "payload_ref": check_reference,
     "depends_on": _parents,
     "on_dead": _on_dead,
-    "unique": partial(_text, "unique", longest=MAX_UNIQUE),
+    "unique": partial(check_text, "unique", longest=MAX_UNIQUE),
     "until": _until,
     "on_unique": _on_unique,
 }

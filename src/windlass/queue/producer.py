@@ -13,11 +13,22 @@ import msgspec
 
 from windlass import config
 from windlass.checks import check_type
-from windlass.errors import InvalidPayload, InvalidValue, KeyMissing, Refused, UnknownType, WindlassError
+from windlass.errors import (
+    Conflict,
+    InvalidPayload,
+    InvalidValue,
+    JobNotFound,
+    KeyMissing,
+    Refused,
+    StoreError,
+    UnknownType,
+    WindlassError,
+)
 from windlass.job import NewJob, TypeInfo
-from windlass.observe import tracing
+from windlass.observe import names, tracing
+from windlass.observe.ledger import Ledger
 from windlass.pace import Pace
-from windlass.payload import Ring, encode, pack, parse, quick, validate
+from windlass.payload import Ring, encode, pack, parse, quick, validate_for
 from windlass.payload.seal import SEAL, refuse_lookalikes
 from windlass.payload.text import check_size
 from windlass.queue import guests
@@ -28,6 +39,7 @@ from windlass.queue.handle import JobHandle
 from windlass.queue.lately import Lately
 from windlass.queue.options import Choice
 from windlass.registry import SHELL, Handler
+from windlass.store.transaction import StoreClosed
 
 if TYPE_CHECKING:
     from windlass.connect import Opened
@@ -39,6 +51,8 @@ if TYPE_CHECKING:
 
 # As many as one transaction takes.
 CHUNK = 10_000
+# So often a process that enqueues says that its release is live.
+SEEN_SECONDS = 60.0
 
 
 class NotAtHand(Exception):
@@ -59,15 +73,18 @@ class Producer:
         self._quick: dict[str, tuple[TypeInfo, Fits]] = {}
         # Read when the first secret is to be kept.
         self._ring: Ring | None = None
-        # Where, and which revision of the registry.
-        self._published: tuple[Opened | None, int] = (None, 0)
+        # Where and in which file, which revision of the registry, and until when that need not be said again.
+        self._published: tuple[Opened | None, int, int, float] = (None, 0, 0, 0.0)
+        # How long calls took, for the store that is open.
+        self._calls: tuple[Opened | None, Ledger | None] = (None, None)
 
     def draft(
         self, handler: Handler, arguments: Mapping[str, Any], choice: Choice, *, fresh: bool = False
     ) -> NewJob:
         """A job for a handler that is registered here; `fresh` if the same call stores it."""
         payload = handler.signature.encode(arguments)
-        draft = choice.draft(handler.name, payload, self._defaults.of_handler(handler), fresh=fresh)
+        defaults, made_for = self._defaults.of_handler(handler), 0 if fresh else self._opening.number
+        draft = choice.draft(handler.name, payload, defaults, fresh=fresh, made_for=made_for)
         return self._sealed(draft, handler.encrypt) if handler.encrypt or SEAL in draft.payload else draft
 
     def draft_by_name(
@@ -109,7 +126,8 @@ class Producer:
         return draft
 
     def _of_type(self, info: TypeInfo, packed: bytes, choice: Choice, *, fresh: bool) -> NewJob:
-        draft = choice.draft(info.name, packed, self._defaults.of_type(info), fresh=fresh)
+        defaults, made_for = self._defaults.of_type(info), 0 if fresh else self._opening.number
+        draft = choice.draft(info.name, packed, defaults, fresh=fresh, made_for=made_for)
         return self._sealed(draft, info.options.get("encrypt", ()))
 
     def _fits(self, info: TypeInfo) -> Fits:
@@ -120,15 +138,12 @@ class Producer:
 
     def _judged(self, name: str, packed: bytes) -> TypeInfo:
         """The type that a payload fits; InvalidPayload tells what is wrong with it."""
-        info = self._known(name)
         try:
-            validate(info.schema, packed, name)
+            return validate_for(self._known(name), packed)
         except InvalidPayload:
             # The type may have changed since we looked.
             self._read_catalogue()
-            info = self._known(name)
-            validate(info.schema, packed, name)
-        return info
+            return validate_for(self._known(name), packed)
 
     def enqueue(self, draft: NewJob, connection: object | None = None) -> JobHandle:
         """Store one job; with a connection, in the caller's transaction."""
@@ -144,38 +159,46 @@ class Producer:
         max_per_second: float | None = None,
     ) -> list[JobHandle]:
         """Store many jobs, a chunk a transaction; with a pace, in as many as it takes to be even."""
-        if max_per_second is not None:
-            return self._store_evenly(drafts, connection, max_per_second)
-        chunks = _chunks(drafts, CHUNK)
-        if connection is not None:
-            return [handle for chunk in chunks for handle in self._store(chunk, connection)]
-        first = next(chunks, [])
-        if len(first) < CHUNK:
-            return self._store(first, None) if first else []
-        return self._store_meanwhile(first, chunks)
-
-    def _store_evenly(
-        self, drafts: Iterable[NewJob], connection: object | None, max_per_second: float
-    ) -> list[JobHandle]:
-        pace = Pace(max_per_second, clock=self._opening.clock)
         handles: list[JobHandle] = []
-        for chunk in _chunks(drafts, pace.step or CHUNK):
-            handles += self._store(chunk, connection)
-            pace.passed(len(chunk))
+        # What is stored in the caller's transaction is not stored yet.
+        with _counting(handles if connection is None else []):
+            if max_per_second is not None:
+                self._store_evenly(drafts, connection, max_per_second, handles)
+                return handles
+            chunks = _chunks(self._ours(drafts), CHUNK)
+            if connection is None:
+                self._store_meanwhile(chunks, handles)
+                return handles
+            for chunk in chunks:
+                handles += self._store(chunk, connection, len(handles))
         return handles
 
-    def _store_meanwhile(self, chunk: list[NewJob], following: Iterator[list[NewJob]]) -> list[JobHandle]:
-        """More than a chunk: while one is being stored, the next is made."""
-        handles: list[JobHandle] = []
+    def _store_evenly(
+        self,
+        drafts: Iterable[NewJob],
+        connection: object | None,
+        max_per_second: float,
+        handles: list[JobHandle],
+    ) -> None:
+        pace = Pace(max_per_second, clock=self._opening.clock)
+        for chunk in _chunks(self._ours(drafts), pace.step or CHUNK):
+            handles += self._store(chunk, connection, len(handles))
+            pace.passed(len(chunk))
+
+    def _store_meanwhile(self, chunks: Iterator[list[NewJob]], handles: list[JobHandle]) -> None:
+        """If there is more than a chunk: while one is being stored, the next is made."""
+        chunk = next(chunks, [])
+        if len(chunk) < CHUNK:
+            handles += self._store(chunk, None, 0) if chunk else []
+            return
         with ThreadPoolExecutor(1, "windlass-enqueue") as other:
             while chunk:
-                storing = other.submit(self._store, chunk, None)
+                storing = other.submit(self._store, chunk, None, len(handles))
                 try:
-                    chunk = next(following, [])
+                    chunk = next(chunks, [])
                 finally:
                     # Also when a draft was refused: what became of the chunk before it is said first.
                     handles += storing.result()
-        return handles
 
     async def enqueue_async(self, make: Callable[[], NewJob], connection: object | None = None) -> JobHandle:
         """The same for async callers: making the draft and storing it takes one thread hop."""
@@ -198,12 +221,41 @@ class Producer:
         store = self._store_async if guests.is_async(connection) else self._store_here
         pace = Pace(max_per_second, clock=self._opening.clock)
         handles: list[JobHandle] = []
-        for chunk in _chunks(drafts, pace.step or CHUNK):
-            handles += await store(chunk, connection)
-            pace.count(len(chunk))
-            if (ahead := pace.ahead()) > 0:
-                await asyncio.sleep(ahead)
+        with _counting(handles if connection is None else []):
+            for chunk in _chunks(self._ours(drafts), pace.step or CHUNK):
+                handles += await store(chunk, connection, len(handles))
+                pace.count(len(chunk))
+                if (ahead := pace.ahead()) > 0:
+                    await asyncio.sleep(ahead)
         return handles
+
+    def check_ours(self, draft: object, field: str) -> NewJob:
+        """A draft that belongs into this store, of a type that is known here or was when it was made."""
+        ours = self.check_made_here(draft, field)
+        if ours.made_for != self._opening.number and self._registry.get(ours.type) is None:
+            self._known(ours.type)
+        return ours
+
+    def check_made_here(self, draft: object, field: str) -> NewJob:
+        """A draft that was made for this store; the store is not asked."""
+        if not isinstance(draft, NewJob):
+            raise InvalidValue(field, draft, "a draft, as made by .draft(...)")
+        if draft.made_for != self._opening.number and not self._opening.shares(draft.made_for):
+            raise Refused(
+                f"{field} is a job of type {draft.type} that another queue made, for another store: "
+                "give it to that queue"
+            )
+        return draft
+
+    def _ours(self, drafts: Iterable[NewJob]) -> Iterator[NewJob]:
+        for index, draft in _noted(drafts):
+            if not isinstance(draft, NewJob):
+                raise InvalidValue(f"drafts[{index}]", draft, "a draft, as made by .draft(...)")
+            try:
+                yield self.check_ours(draft, "the draft")
+            except Refused as error:
+                error.index = index
+                raise
 
     def admit(self, drafts: Sequence[NewJob], *, soft: bool = False) -> None:
         """Refuse drafts, all of them, if too many jobs wait; with `soft`, beyond the soft limit already."""
@@ -211,9 +263,11 @@ class Producer:
 
     def enqueue_batch(self, batch: NewBatch, drafts: Sequence[NewJob]) -> list[JobHandle]:
         """Store many jobs as one batch, in one transaction."""
-        self.publish()
-        opened = self._opening.get()
-        self.admit(drafts)
+        return self._opening.use(lambda opened: self._enqueue_batch(opened, batch, drafts))
+
+    def _enqueue_batch(self, opened: Opened, batch: NewBatch, drafts: Sequence[NewJob]) -> list[JobHandle]:
+        self._publish(opened)
+        self._admission.check(drafts, opened.store, self._defaults.settings)
         if tracing.on():
             with tracing.sending(drafts) as sent:
                 done = opened.store.enqueue_batch(batch, sent)
@@ -224,72 +278,132 @@ class Producer:
 
     def batch_status(self, batch_id: str) -> BatchInfo:
         """How far a batch has come; JobNotFound if there is none of that id."""
-        found = self._opening.get().store.batch(batch_id)
+        found = self._opening.use(lambda opened: opened.store.batch(batch_id))
         if found is None:
             raise not_found(batch_id)
         return found
 
     def publish(self) -> None:
-        """Put the handlers registered here into the store's catalogue, as far as they are news to it."""
+        """Tell the catalogue of the handlers registered here, and each minute that their release is live."""
         self._publish(self._opening.get())
 
     def _publish(self, opened: Opened) -> None:
-        place, revision = self._published
-        if place is opened and revision == self._registry.revision:
-            return
-        revision = self._registry.revision
-        self._read_catalogue()
-        ours = [self._registry.info(handler) for handler in self._registry.handlers()]
-        news = [info for info in ours if _is_news(info, self._catalogue.get(info.name))]
-        if news:
-            opened.store.register(news)
-        self._published = (opened, revision)
+        now = self._opening.monotonic()
+        if not self._is_published(opened, now):
+            revision, generation = self._registry.revision, opened.store.generation
+            opened.store.register(self._infos(), self._release())
+            self._published = (opened, generation, revision, now + SEEN_SECONDS)
+            self._report_calls(opened)
 
-    def _store(self, drafts: Sequence[NewJob], connection: object | None) -> list[JobHandle]:
-        if not tracing.on():
-            return self._store_all(drafts, connection)
-        with tracing.sending(drafts) as sent:
-            return self._store_all(sent, connection)
+    def _report_calls(self, opened: Opened) -> None:
+        """Tell the store how long calls took; what it does not take now is told the next time."""
+        place, ledger = self._calls
+        if ledger is not None and place is opened:
+            with contextlib.suppress(StoreError):
+                ledger.tick()
+
+    def _measure(self, opened: Opened, seconds: float) -> None:
+        """Keep how long a call took. Over HTTP the server measures."""
+        place, ledger = self._calls
+        if place is not opened:
+            ledger = None if opened.served else Ledger(opened.store)
+            self._calls = (opened, ledger)
+        if ledger is not None:
+            ledger.measure(names.ENQUEUE_CALL, seconds)
+
+    def _unpublished(self, opened: Opened) -> list[TypeInfo]:
+        """What the catalogue must be told with the next jobs; said again until it is seen to be there.
+
+        Within the caller's transaction: nobody knows whether that is ever committed.
+        """
+        now, revision = self._opening.monotonic(), self._registry.revision
+        if self._is_published(opened, now):
+            return []
+        infos, generation = self._infos(), opened.store.generation
+        if not opened.store.registered(infos):
+            return infos
+        self._published = (opened, generation, revision, now + SEEN_SECONDS)
+        return []
+
+    def _is_published(self, opened: Opened, now: float) -> bool:
+        place, generation, revision, until = self._published
+        return (
+            place is opened
+            and revision == self._registry.revision
+            and now < until
+            and generation == opened.store.generation
+        )
+
+    def _infos(self) -> list[TypeInfo]:
+        return [self._registry.info(handler) for handler in self._registry.handlers()]
+
+    def _release(self) -> str:
+        return config.app_version() or self._registry.app_version
+
+    def _store(
+        self, drafts: Sequence[NewJob], connection: object | None, first: int | None = None
+    ) -> list[JobHandle]:
+        """`first` is the number of the first of them in the caller's list, if they are of one."""
+        with _numbered(drafts, first):
+            if not tracing.on():
+                return self._store_all(drafts, connection)
+            with tracing.sending(drafts) as sent:
+                return self._store_all(sent, connection)
 
     def _store_all(self, drafts: Sequence[NewJob], connection: object | None) -> list[JobHandle]:
         if connection is None:
             return self._handles(self._accepted(drafts))
         opened = self._opening.get()
         self._admission.check(drafts, opened.store, self._defaults.settings, guest=True)
-        # Publishing would wait for the lock that the caller's transaction holds: the next ordinary
-        # enqueue, or a worker, does it.
+        news = self._unpublished(opened)
+        app = self._release() if news else ""
         with guests.opened(connection, opened.wakeup.notify) as inner:
-            return self._handles(opened.store.enqueue_on(inner, drafts))
+            return self._handles(opened.store.enqueue_on(inner, drafts, news, app))
 
     def _accepted(self, drafts: Sequence[NewJob]) -> list[Enqueued]:
-        opened = self._opening.get()
+        try:
+            return self._accepted_by(self._opening.get(), drafts)
+        except StoreClosed:
+            # By another thread: every draft has its id, so none is stored twice.
+            return self._opening.use(lambda opened: self._accepted_by(opened, drafts))
+
+    def _accepted_by(self, opened: Opened, drafts: Sequence[NewJob]) -> list[Enqueued]:
+        begun = self._opening.monotonic()
         self._admission.check(drafts, opened.store, self._defaults.settings)
         self._publish(opened)
         done = opened.store.enqueue(drafts)
+        self._measure(opened, self._opening.monotonic() - begun)
         for each in done:
             if each.due:
                 opened.wakeup.notify()
                 break
         return done
 
-    async def _store_here(self, drafts: Sequence[NewJob], connection: object | None) -> list[JobHandle]:
+    async def _store_here(
+        self, drafts: Sequence[NewJob], connection: object | None, first: int
+    ) -> list[JobHandle]:
         if connection is None:
-            return await asyncio.to_thread(self._store, drafts, None)
+            return await asyncio.to_thread(self._store, drafts, None, first)
         # The caller's connection belongs to the caller's thread.
-        return self._store(drafts, connection)
+        return self._store(drafts, connection, first)
 
-    async def _store_async(self, drafts: Sequence[NewJob], connection: object | None) -> list[JobHandle]:
-        if not tracing.on():
-            return await self._store_all_async(drafts, connection)
-        with tracing.sending(drafts) as sent:
-            return await self._store_all_async(sent, connection)
+    async def _store_async(
+        self, drafts: Sequence[NewJob], connection: object | None, first: int | None = None
+    ) -> list[JobHandle]:
+        with _numbered(drafts, first):
+            if not tracing.on():
+                return await self._store_all_async(drafts, connection)
+            with tracing.sending(drafts) as sent:
+                return await self._store_all_async(sent, connection)
 
     async def _store_all_async(self, drafts: Sequence[NewJob], connection: object | None) -> list[JobHandle]:
         opened = await asyncio.to_thread(self._opening.get)
         settings = self._defaults.settings
         await asyncio.to_thread(lambda: self._admission.check(drafts, opened.store, settings, guest=True))
+        news = await asyncio.to_thread(self._unpublished, opened)
+        app = self._release() if news else ""
         async with guests.opened_async(connection, opened.wakeup.notify) as inner:
-            return self._handles(await opened.store.enqueue_on_async(inner, drafts))
+            return self._handles(await opened.store.enqueue_on_async(inner, drafts, news, app))
 
     def _handles(self, done: Iterable[Enqueued]) -> list[JobHandle]:
         return [JobHandle(self._opening, each.id, each.key, created=each.created) for each in done]
@@ -313,7 +427,7 @@ class Producer:
 
     def _sealed_before(self, draft: NewJob, ring: Ring) -> bytes | None:
         """The same payload as it was stored under the same id: sealed anew it would look like another one."""
-        known = self._opening.get().store.get(draft.id)
+        known = self._opening.get().store.get(draft.id, caller=None)
         if known is None or known.id != draft.id:
             return None
         with contextlib.suppress(KeyMissing, InvalidPayload):
@@ -331,42 +445,49 @@ class Producer:
         return info
 
     def _read_catalogue(self) -> None:
-        opened, now = self._lately.begin()
-        found, known = opened.store.types(), self._catalogue
+        found, known = self._lately.look(lambda opened: opened.store.types()), self._catalogue
         # What has not changed stays the same object, by which others know what they made of it.
         same = {name: info for name, info in known.items() if found.get(name) == info}
         self._catalogue = found | same
-        self._lately.note(opened, now)
 
 
-def _is_news(ours: TypeInfo, known: TypeInfo | None) -> bool:
-    if known is None:
-        return True
-    return ours.schema_version >= known.schema_version and _as_stored(ours) != _as_stored(known)
-
-
-def _as_stored(info: TypeInfo) -> Any:
-    return msgspec.json.decode(msgspec.json.encode(info))
-
-
-def _chunks(drafts: Iterable[NewJob], size: int = CHUNK) -> Iterator[list[NewJob]]:
-    counted, size = enumerate(drafts), min(size, CHUNK)
-    while chunk := [_checked(index, draft) for index, draft in itertools.islice(_noted(counted), size)]:
+def _chunks(drafts: Iterator[NewJob], size: int) -> Iterator[list[NewJob]]:
+    while chunk := list(itertools.islice(drafts, min(size, CHUNK))):
         yield chunk
 
 
-def _noted(counted: Iterator[tuple[int, NewJob]]) -> Iterator[tuple[int, NewJob]]:
-    """The same, but an error in making a draft says which one it was."""
-    index = -1
+@contextlib.contextmanager
+def _numbered(drafts: Sequence[NewJob], first: int | None) -> Iterator[None]:
+    """Let a refusal name its job by its number in the caller's list, of which these begin with `first`."""
     try:
-        for index, draft in counted:
-            yield index, draft
-    except WindlassError as error:
-        error.add_note(f"in draft {index + 1} of enqueue_many, counted from 0")
+        yield
+    except Refused as error:
+        if first is not None:
+            if len(drafts) == 1 and isinstance(error, Conflict | JobNotFound):
+                error.index = 0
+            error.moved(first)
         raise
 
 
-def _checked(index: int, draft: object) -> NewJob:
-    if not isinstance(draft, NewJob):
-        raise InvalidValue(f"drafts[{index}]", draft, "a draft, as made by .draft(...)")
-    return draft
+@contextlib.contextmanager
+def _counting(handles: list[JobHandle]) -> Iterator[None]:
+    """Let a refusal say how many jobs were stored before it."""
+    try:
+        yield
+    except Refused as error:
+        error.stored = len(handles)
+        raise
+
+
+def _noted(drafts: Iterable[NewJob]) -> Iterator[tuple[int, NewJob]]:
+    """Drafts by number; an error in making one says which one it was."""
+    index = -1
+    try:
+        for index, draft in enumerate(drafts):
+            yield index, draft
+    except WindlassError as error:
+        if isinstance(error, Refused) and error.index is None:
+            error.index = index + 1
+        else:
+            error.add_note(f"in draft {index + 1} of enqueue_many, counted from 0")
+        raise

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from types import FrameType, TracebackType
 from typing import (
     TYPE_CHECKING,
@@ -24,6 +26,7 @@ from windlass.context import Context
 from windlass.duration import Duration, parse_duration
 from windlass.errors import InvalidValue, JobNotFound
 from windlass.policy.limit import make_limit
+from windlass.policy.rules import Rules
 from windlass.queue.batch import Batch
 from windlass.queue.handle import JobHandle
 from windlass.queue.jobtype import ContextJobType, JobType
@@ -36,7 +39,6 @@ from windlass.registry import (
     Executor,
     Options,
     Registry,
-    Rules,
     WhenUnsure,
     make_handler,
     shell_handler,
@@ -47,11 +49,12 @@ from windlass.worker.worker import Worker
 if TYPE_CHECKING:
     from windlass.clock import Clock
     from windlass.connect import Opened
-    from windlass.job import Job, NewJob
+    from windlass.job import Job, Keep, NewJob
     from windlass.policy.retry import Retry
     from windlass.size import Size
     from windlass.store.batches import BatchInfo
-    from windlass.store.protocol import Acted, Store
+    from windlass.store.protocol import Acted
+    from windlass.store.store import Store
     from windlass.wakeup.protocol import Wakeup
 
 P = ParamSpec("P")
@@ -82,6 +85,7 @@ class TypeOptions(TimingOptions, total=False):
     limit_key: str
     max_priority: int
     sensitive: bool
+    result: Keep
     verify: Callable[..., bool | Awaitable[bool]]
     sample: float
     verify_after: Duration
@@ -106,7 +110,7 @@ class Queue:
 
     def __init__(
         self,
-        url: str | None = None,
+        url: str | os.PathLike[str] | None = None,
         *,
         shell: bool = False,
         patience: Duration | None = None,
@@ -115,6 +119,7 @@ class Queue:
     ) -> None:
         """Without a URL: WINDLASS_DATABASE_URL, then windlass.toml, then windlass.db in the current folder.
 
+        A file may also be named by its path, as text or as a `Path`.
         `shell` lets this queue take and run shell commands. `patience` is how long a call waits for a store
         that is busy or away, 30 s by default. `version` is your application's release: attempts and workers
         carry it, unless WINDLASS_APP_VERSION says another one.
@@ -144,13 +149,14 @@ class Queue:
         names = _names_around(inspect.currentframe())
 
         def register(function: Callable[..., Any]) -> JobType[..., Any] | ContextJobType[..., Any]:
-            handler = make_handler(self.dress(function), said, names)
+            made = make_handler(self.dress(function), said, names)
+            handler = replace(made, check_draft=self._producer.check_made_here)
             schedule = of_handler(handler, timing) if timing else None
             self.registry.add(handler)
             if schedule is not None:
                 self.registry.add_schedule(schedule)
-            made = ContextJobType if handler.signature.context_first else JobType
-            return made(self._producer, handler, function)
+            kind = ContextJobType if handler.signature.context_first else JobType
+            return kind(self._producer, handler, function)
 
         return register if function is None else register(function)
 
@@ -239,7 +245,9 @@ class Queue:
     ) -> list[JobHandle]:
         """Store drafts in their order: all or none up to 10,000, beyond that all or none of each 10,000.
 
-        With `max_per_second` they are stored little by little, and what is stored stays if a later one fails.
+        With `max_per_second` they are stored little by little. If a draft is refused, what was stored before
+        it stays: the error has the draft's `index` in your list, and how many were `stored`. Sending the same
+        drafts again stores none of them twice. With `connection` your transaction decides about all of them.
         """
         return self._producer.enqueue_many(drafts, connection, max_per_second)
 
@@ -263,23 +271,40 @@ class Queue:
         """How many jobs of a batch stand in which state; JobNotFound if there is none."""
         return self._producer.batch_status(batch_id)
 
-    def get(self, name: str) -> Job:
-        """A job by its id or key; JobNotFound if there is none."""
-        job = self.store.get(name)
+    def get(self, name: str, *, tenant: str | None = None) -> Job:
+        """A job by its id or key; JobNotFound if there is none.
+
+        AmbiguousKey if several tenants have the key and none is named; `tenant=""` means no tenant.
+        """
+        job = self._opening.use(lambda opened: opened.store.get(name, tenant=tenant))
         if job is None:
             raise JobNotFound(name)
         return job
 
-    def wait(self, name: str, timeout: Duration | None = None) -> Job:
+    def wait(self, name: str, timeout: Duration | None = None, *, tenant: str | None = None) -> Job:
         """Wait for the end of a job that is known by its id or key."""
-        job = self.get(name)
+        job = self.get(name, tenant=tenant)
         return JobHandle(self._opening, job.id, job.key, created=False).wait(timeout)
 
-    def cancel(self, name: str) -> Acted:
+    def cancel(self, name: str, *, tenant: str | None = None) -> Acted:
         """End a pending job by its id or key as cancelled, or ask the worker of a running one to."""
-        return self.store.cancel(self.get(name).id)
+        found = self.get(name, tenant=tenant).id
+        return self._opening.use(lambda opened: opened.store.cancel(found))
+
+    def confirm(self, name: str, *, tenant: str | None = None) -> bool:
+        """Report that the effect of a job, by its id or key, arrived: a receipt, a webhook of the provider.
+
+        Counted once for each job, by type (`windlass_jobs_confirmed_total`); False if it was reported before.
+        """
+        found = self.get(name, tenant=tenant).id
+        return self._opening.use(lambda opened: opened.store.confirm(found))
 
     # --- working ---
+
+    @property
+    def shell(self) -> bool:
+        """Whether the application's code has switched shell commands on."""
+        return self._shell
 
     @contextlib.contextmanager
     def worker(self, **options: Unpack[WorkerOptions]) -> Iterator[Worker]:
@@ -319,6 +344,14 @@ class Queue:
     def instead(self, opened: Opened, url: str, clock: Clock) -> AbstractContextManager[None]:
         """Stand on another store, under another clock, for as long as the block lasts; for tests."""
         return self._opening.instead(opened, url, clock)
+
+    def open(self) -> Self:
+        """Open the store now rather than on first use: a wrong URL or a missing file is noticed at once.
+
+        A new file or database is given its tables.
+        """
+        self._opening.get()
+        return self
 
     def close(self) -> None:
         """Let go of the store; the next use opens it again."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from windlass.config import PoolConfig, WorkerConfig, parse_pool
+from windlass.config import PoolConfig, WorkerConfig, parse_hang_limit, parse_pool
 from windlass.duration import Duration, parse_duration
 from windlass.errors import InvalidValue
 from windlass.size import Size, parse_size
@@ -26,11 +26,12 @@ class WorkerOptions(TypedDict, total=False):
     child_growth: Size
     concurrency: int | None
     types: Iterable[str]
-    shell: bool
+    shell: Literal["local"] | bool
     lease: Duration
     poll: Duration
     grace: Duration
     exit_after: Duration
+    hang_limit: Duration | None
     unsafe_lease: bool
 
 
@@ -58,6 +59,14 @@ def _switch(value: object, field: str) -> bool:
     raise InvalidValue(field, value, "True or False")
 
 
+def _shell(value: object, field: str) -> Literal["local"] | bool:
+    if value == "local":
+        return "local"
+    if isinstance(value, bool):
+        return value
+    raise InvalidValue(field, value, 'True, False or "local"')
+
+
 def _patterns(value: object, field: str) -> tuple[str, ...]:
     if isinstance(value, Iterable) and not isinstance(value, str | bytes):
         patterns = tuple(value)
@@ -80,10 +89,11 @@ _READERS: dict[str, Callable[[Any, str], Any]] = {
     "child_growth": parse_size,
     "concurrency": _whole_or_none,
     "types": _patterns,
-    "shell": _switch,
+    "shell": _shell,
     "lease": parse_duration,
     "poll": parse_duration,
     "grace": parse_duration,
     "exit_after": parse_duration,
+    "hang_limit": parse_hang_limit,
     "unsafe_lease": _switch,
 }

@@ -27,7 +27,7 @@ from windlass.observe.sources import StoreSource
 from windlass.ops.document import plain
 from windlass.ops.observing import alert_document
 from windlass.store.observing import LOOKED, Noticed
-from windlass.store.protocol import Store
+from windlass.store.store import Store
 
 log = logging.getLogger("windlass.alarm")
 

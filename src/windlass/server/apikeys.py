@@ -40,7 +40,8 @@ async def revoke_key(call: Call) -> Reply:
     """End an API key, now or after a time in which another one takes over."""
     after = call.one("after")
     span = timedelta(0) if after is None else parse_duration(after, "after")
-    key = await call.run(call.parts.ops(call.identity).revoke_key, call.path["id"], after=span)
+    why = call.one("why") or ""
+    key = await call.run(call.parts.ops(call.identity).revoke_key, call.path["id"], after=span, why=why)
     await call.run(call.parts.keyring.look)
     return Reply(200, api_key_document(key))
 
@@ -64,7 +65,7 @@ ROUTES = (
         {200: KeyDocument},
         method="DELETE",
         need=Need.ADMINISTER,
-        query={"after": "Let it be valid so long yet, such as 1d."},
+        query={"after": "Let it be valid so long yet, such as 1d.", "why": "For the records."},
         refuses=(404,),
     ),
 )

@@ -10,6 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+import msgspec
 from starlette.routing import Route as Path
 from starlette.routing import Router
 
@@ -17,14 +18,18 @@ from windlass.errors import StoreError, WindlassError
 from windlass.observe import tracing
 from windlass.server import problems
 from windlass.server.call import Call, HungUp
+from windlass.server.crowd import Doing
 from windlass.server.dashboard import ROUTES as PAGES
+from windlass.server.denials import DENIED
+from windlass.server.health import ROUTES as HEALTH
 from windlass.server.identity import Need
 from windlass.server.observing import ENQUEUES, is_refusal, note_enqueue, note_refusal
 from windlass.server.openapi import contract
-from windlass.server.problems import Problem
+from windlass.server.problems import Problem, ProblemDocument
 from windlass.server.reply import Reply
 from windlass.server.table import ROUTES
 from windlass.server.wire import exchange
+from windlass.store.caller import Withdrawn
 
 if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
@@ -34,8 +39,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("windlass.server")
 
-_MOST_AT_ONCE = 1_000
-
 
 class App:
     """The ASGI application: finds the route, asks who calls, answers; every refusal is a problem."""
@@ -44,7 +47,6 @@ class App:
         self, parts: Parts, routes: Sequence[Route] = ROUTES, pages: Sequence[Route] = PAGES
     ) -> None:
         self.parts = parts
-        self._busy = 0
         parts.contract = contract(routes)
         by_path: dict[str, dict[str, Route]] = {}
         for route in (*routes, *pages):
@@ -72,39 +74,39 @@ class App:
 
     async def answer(self, methods: Mapping[str, Route], scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request whose path is known."""
-        self._busy += 1
+        began = monotonic()
+        call: Call | None = None
         try:
-            began = monotonic()
-            reply, service = await self._reply(methods, scope, receive)
+            try:
+                call = await self._arrived(methods, scope, receive)
+                reply = await call.route.answer(call)
+            except (HungUp, Withdrawn):
+                return
+            except Exception as error:  # noqa: BLE001 # wall: the server outlives a mistake in a handler
+                reply = _refused(error, scope)
+            service = "" if call is None else self.parts.keyring.label(call.identity)
             self._note(methods, scope, reply, began, service)
+            if call is not None and reply.stream is None:
+                # However slowly the answer is read, its work is done.
+                call.let_go()
             here = exchange(scope)
-            if here is not None and here.ready and reply.stream is None:
+            if here.ready and reply.stream is None:
                 here.answer(reply, whole=scope["method"] != "HEAD")
             else:
                 await _send(reply, scope, send)
-        except HungUp:
-            return
         finally:
-            self._busy -= 1
-
-    async def _reply(self, methods: Mapping[str, Route], scope: Scope, receive: Receive) -> tuple[Reply, str]:
-        """The answer, and which service asked, as far as metrics tell services apart."""
-        service = ""
-        try:
-            call = self._call(methods, scope, receive)
-            if call is None:
-                await self.parts.door.look()
-                call = self._call(methods, scope, receive, looked=True)
-            assert call is not None  # noqa: S101 - refused, or known by now
-            service = self.parts.keyring.label(call.identity)
-            try:
-                return await call.route.answer(call), service
-            finally:
+            if call is not None:
                 call.let_go()
-        except HungUp:
-            raise
-        except Exception as error:  # noqa: BLE001 # wall: the server outlives a mistake in a handler
-            return _refused(error, scope), service
+
+    async def _arrived(self, methods: Mapping[str, Route], scope: Scope, receive: Receive) -> Call:
+        """The request, once it is known who asks."""
+        call = self._call(methods, scope, receive)
+        if call is None:
+            self.parts.availability.check()
+            await self.parts.door.look()
+            call = self._call(methods, scope, receive, looked=True)
+        assert call is not None  # noqa: S101 - refused, or known by now
+        return call
 
     def at_once(self, scope: Scope) -> bool:
         """Take a request that is here as a whole, if it is one that needs no task to wait for its answer."""
@@ -116,12 +118,10 @@ class App:
             # A slash that was sent as part of a name is none of the path.
             return False
         began = monotonic()
-        self._busy += 1
         call: Call | None = None
         try:
             call = self._call(methods, scope, _nothing_more)
             if call is None:
-                self._busy -= 1
                 return False
             route.at_once(call, partial(self._answered, methods, scope, began, call))
         except Exception as error:  # noqa: BLE001 # wall: the server outlives a mistake in a handler
@@ -137,24 +137,29 @@ class App:
         reply: Reply | Exception,
     ) -> None:
         """What was taken at once has its answer, or was refused."""
-        self._busy -= 1
         service = ""
         if call is not None:
             call.let_go()
             service = self.parts.keyring.label(call.identity)
+        if isinstance(reply, Withdrawn):
+            # The caller hung up, and nothing was stored.
+            return
         if not isinstance(reply, Reply):
             reply = _refused(reply, scope)
         self._note(methods, scope, reply, began, service)
-        here = exchange(scope)
-        assert here is not None  # noqa: S101 - it came from there
-        here.answer(reply, whole=True)
+        exchange(scope).answer(reply, whole=True)
 
     def _note(
         self, methods: Mapping[str, Route], scope: Scope, reply: Reply, began: float, service: str
     ) -> None:
         ledger = self.parts.flow.ledger
         if is_refusal(reply.status):
-            note_refusal(ledger, reply.status, next(iter(methods.values())).path)
+            path = next(iter(methods.values())).path
+            note_refusal(ledger, reply.status, path)
+            if reply.status in DENIED:
+                self.parts.denials.note(
+                    self.parts.door.source(scope, reply.status), f"{scope['method']} {path}", _name_of(reply)
+                )
         if scope["method"] == "POST" and scope["path"] in ENQUEUES:
             note_enqueue(ledger, reply.status, monotonic() - began, service)
 
@@ -164,20 +169,23 @@ class App:
         """The request, if it may be answered; None if it has a key that may be new."""
         self.parts.door.check(scope)
         route = _choose(methods, scope["method"])
-        self._check_busy(route)
         identity = self.parts.door.identify(scope, route, looked=looked)
         if identity is None:
             return None
+        if route.need is not Need.NOTHING:
+            exchange(scope).trust()
+            if route.method not in _READS:
+                self.parts.availability.check()
         call = Call(scope, receive, route, _names(scope), identity, self.parts)
         if not route.query and scope["query_string"]:
             call.query  # noqa: B018 - refuses what the route does not know
+        if route.need is Need.NOTHING:
+            if route not in HEALTH:
+                self.parts.strangers.spend(call.address)
+                call.begin(Doing.OPEN)
+        elif route.takes is None:
+            call.begin(Doing.WORKING)
         return call
-
-    def _check_busy(self, route: Route) -> None:
-        """Who asks whether it is well is answered all the same: much to do is no reason to start it anew."""
-        if self._busy > _MOST_AT_ONCE and route.need is not Need.NOTHING:
-            detail = f"more than {_MOST_AT_ONCE} requests at once"
-            raise Problem(503, "too-busy", detail, headers={b"retry-after": b"1"})
 
     async def _nothing_here(self, scope: Scope, _: Receive, send: Send) -> None:
         problem = Problem(404, "not-found", f"there is no route {_readable(scope['path'])}; /docs lists them")
@@ -226,12 +234,18 @@ def _refused(error: Exception, scope: Scope) -> Reply:
     """What is answered to what was refused, or failed: of a mistake of ours the caller learns nothing."""
     if isinstance(error, Problem):
         return error.reply()
+    if isinstance(error, StoreError):
+        log.warning("server.store_failed", extra={"error": str(error)})
+        return problems.of_store(error, writes=scope["method"] not in _READS).reply()
     if isinstance(error, WindlassError):
-        if isinstance(error, StoreError):
-            log.warning("server.store_failed", extra={"error": str(error)})
         return problems.of(error).reply()
     log.error("server.failed", extra={"path": scope["path"]}, exc_info=error)
     return Problem(500, "internal", "the server made a mistake; its log tells which").reply()
+
+
+def _name_of(reply: Reply) -> str:
+    """What kind of refusal an answer tells of."""
+    return msgspec.json.decode(reply.body, type=ProblemDocument).type.rpartition(":")[2]
 
 
 async def _nothing_more() -> Message:
@@ -255,5 +269,6 @@ def _readable(path: str) -> str:
 
 
 _LONGEST_PATH = 200
+_READS = ("GET", "HEAD")
 # Stands for a slash within a name while the route is looked for; text from outside has none of these.
 _SLASH = "\udc2f"

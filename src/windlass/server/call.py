@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import json
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl
@@ -11,9 +14,11 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from windlass.duration import parse_duration
-from windlass.errors import InvalidValue, JobNotFound
+from windlass.errors import AmbiguousKey, InvalidValue, JobNotFound
 from windlass.job import Job
 from windlass.server import problems
+from windlass.server.crowd import Doing
+from windlass.server.identity import Need
 from windlass.server.problems import Problem
 from windlass.server.wire import exchange
 
@@ -29,10 +34,17 @@ T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
 
 _JSON = "application/json"
-# A body that comes slower than this is nobody's work.
+NDJSON = "application/x-ndjson"
+# A body that comes slower than this, or than so many bytes a second, is nobody's work.
 _BODY_SECONDS = 20.0
+# Of who has not shown a key.
+_STRANGERS_BODY_SECONDS = 5.0
+_BODY_RATE = 2**20
 _LONGEST_WAIT = 60.0
 _REQUEST_ID = 32
+_CLOSE = {b"connection": b"close"}
+_MEMBER = re.compile(rb'"([a-z_]+)"\s*:')
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 # The bodies of all requests together, before they are answered.
 MOST_BODY_BYTES = 256 * 2**20
 
@@ -40,7 +52,18 @@ MOST_BODY_BYTES = 256 * 2**20
 class Call:
     """One request: what was asked, by whom, and the parts of the server that answer."""
 
-    __slots__ = ("_headers", "_held", "_query", "_receive", "identity", "parts", "path", "route", "scope")
+    __slots__ = (
+        "_doing",
+        "_headers",
+        "_held",
+        "_query",
+        "_receive",
+        "identity",
+        "parts",
+        "path",
+        "route",
+        "scope",
+    )
 
     def __init__(
         self,
@@ -58,6 +81,7 @@ class Call:
         self.parts = parts
         self._receive = receive
         self._held = 0
+        self._doing: Doing | None = None
         self._headers: dict[bytes, bytes] | None = None
         self._query: dict[str, list[str]] | None = None
 
@@ -71,22 +95,70 @@ class Call:
         value = self._headers.get(name)
         return None if value is None else _text(value)
 
+    @property
+    def address(self) -> str:
+        """Where it came from."""
+        return self.parts.proxies.address(self.scope)
+
     async def body(self, kind: type[S]) -> S:
         """The body, decoded strictly; an empty one stands for `{}`."""
         data = self._whole()
-        return self._decoded(kind, await self._read() if data is None else data)
+        if data is None:
+            self.begin(Doing.SENDING)
+            data = await self._read()
+        self.begin(Doing.WORKING)
+        return self._decoded(kind, data)
 
     def body_here(self, kind: type[S]) -> S:
         """The same of a request that is here as a whole."""
+        self.begin(Doing.WORKING)
         return self._decoded(kind, self._whole() or b"")
 
+    async def lines(self, kind: type[S], *, most: int, longest: int) -> list[S]:
+        """The body as documents, one a line; each is decoded as it comes. A refusal names the line."""
+        self._check_content(NDJSON)
+        self.begin(Doing.SENDING)
+        async with self._in_time():
+            found = await self._read_lines(kind, most, longest)
+        self.begin(Doing.WORKING)
+        return found
+
+    async def _read_lines(self, kind: type[S], most: int, longest: int) -> list[S]:
+        found: list[S] = []
+        rest = b""
+        async for piece in self._pieces():
+            *whole, rest = (rest + piece).split(b"\n")
+            for line in whole:
+                found.append(_line(kind, line, len(found), longest))
+            if len(found) + bool(rest.strip()) > most:
+                raise Problem(413, "too-large", f"the body must be at most {most} lines", headers=_CLOSE)
+            if len(rest) > longest:
+                raise _line_too_long(len(found), longest)
+        if rest.strip():
+            found.append(_line(kind, rest, len(found), longest))
+        if not found:
+            raise InvalidValue("body", "nothing", f"1 to {most} lines, a job each")
+        return found
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        whole = self._whole()
+        if whole is not None:
+            yield whole
+            return
+        more = True
+        while more:
+            piece, more = await self._piece(self.route.body_limit)
+            yield piece
+
     def _decoded(self, kind: type[S], data: bytes) -> S:
-        content = self.header(b"content-type") or ""
-        if data and content != _JSON and content.partition(";")[0].strip().lower() != _JSON:
-            raise Problem(
-                415, "not-json", f"Content-Type must be application/json, got {content or 'none'!r}"
-            )
+        if data:
+            self._check_content(_JSON)
         return decode(kind, data or b"{}")
+
+    def _check_content(self, kind: str) -> None:
+        content = self.header(b"content-type") or ""
+        if content != kind and content.partition(";")[0].strip().lower() != kind:
+            raise Problem(415, "not-json", f"Content-Type must be {kind}, got {content or 'none'!r}")
 
     def _whole(self) -> bytes | None:
         """The body if all of it is here, and not more than the route takes."""
@@ -94,8 +166,7 @@ class Call:
         length = self.header(b"content-length")
         if length is not None and length.isdecimal() and int(length) > most:
             raise _too_large(most)
-        here = exchange(self.scope)
-        whole = None if here is None else here.body()
+        whole = exchange(self.scope).body()
         if whole is None:
             return None
         if not whole and self.header(b"upgrade") is not None:
@@ -105,12 +176,19 @@ class Call:
 
     async def _read(self) -> bytes:
         """At most as much as the route takes, within a time: who sends more, or too slowly, is cut off."""
+        async with self._in_time():
+            return await self._piece_by_piece(self.route.body_limit)
+
+    @asynccontextmanager
+    async def _in_time(self) -> AsyncIterator[None]:
+        usual = _STRANGERS_BODY_SECONDS if self.route.need is Need.NOTHING else _BODY_SECONDS
+        seconds = max(usual, self.route.body_limit / _BODY_RATE)
         try:
-            async with asyncio.timeout(_BODY_SECONDS):
-                return await self._piece_by_piece(self.route.body_limit)
+            async with asyncio.timeout(seconds):
+                yield
         except TimeoutError:
-            detail = f"the body was not complete within {_BODY_SECONDS:g} s"
-            raise Problem(408, "too-slow", detail, headers={b"connection": b"close"}) from None
+            detail = f"the body was not complete within {seconds:g} s"
+            raise Problem(408, "too-slow", detail, headers=_CLOSE) from None
 
     def _check_nothing_skipped(self, length: str | None) -> None:
         """The body of a request that asks for another protocol never comes: it must not seem to be empty."""
@@ -121,14 +199,19 @@ class Call:
     async def _piece_by_piece(self, most: int) -> bytes:
         chunks: list[bytes] = []
         while True:
-            message = await self._receive()
-            if message["type"] == "http.disconnect":
-                raise HungUp
-            chunk: bytes = message.get("body", b"")
-            self._hold(len(chunk), most)
+            chunk, more = await self._piece(most)
             chunks.append(chunk)
-            if not message.get("more_body", False):
+            if not more:
                 return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    async def _piece(self, most: int) -> tuple[bytes, bool]:
+        """The next piece of the body, and whether more of it comes."""
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            raise HungUp
+        piece: bytes = message.get("body", b"")
+        self._hold(len(piece), most)
+        return piece, message.get("more_body", False)
 
     def _hold(self, size: int, most: int) -> None:
         """Count a piece of the body: too much of this one, or of those of all requests, is refused."""
@@ -146,20 +229,48 @@ class Call:
         return self._held
 
     def let_go(self) -> None:
-        """The request is answered: its body takes no memory any more."""
+        """The request is answered: it takes no memory and no place any more."""
         self.parts.body_bytes -= self._held
         self._held = 0
+        if self._doing is not None:
+            self.parts.crowd.leave(self._doing, self.identity.key_id)
+            self._doing = None
 
-    @property
-    def broken_off(self) -> bool:
-        """Whether the caller has hung up, as far as that is known without waiting for it."""
+    # --- what it does, and whether its caller is still there ---
+
+    def begin(self, doing: Doing) -> None:
+        """Count it as that from now on, or refuse it. What needs no key is counted by itself."""
+        before, crowd, key = self._doing, self.parts.crowd, self.identity.key_id
+        if doing is before or before is Doing.OPEN:
+            return
+        crowd.enter(doing, key)
+        self._doing = doing
+        if before is not None:
+            crowd.leave(before, key)
+
+    @contextmanager
+    def waiting(self, doing: Doing, wake: Callable[[], None]) -> Iterator[None]:
+        """It only waits within the block; `wake` is called when the caller hangs up or wants something else.
+
+        Then it goes on, however many others do: all it has to do is to answer.
+        """
+        self.begin(doing)
+        try:
+            with exchange(self.scope).watched(wake):
+                yield
+        finally:
+            self.parts.crowd.leave(doing, self.identity.key_id)
+            self.parts.crowd.add(Doing.WORKING, self.identity.key_id)
+            self._doing = Doing.WORKING
+
+    def is_gone(self) -> bool:
+        """Whether the caller has hung up, as far as that is known. May be asked on any thread."""
+        return exchange(self.scope).broken_off
+
+    def is_interrupted(self) -> bool:
+        """Whether the caller has hung up, or has sent its next request already."""
         here = exchange(self.scope)
-        return here is not None and here.broken_off
-
-    async def gone(self) -> None:
-        """Come back when the caller has hung up."""
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
+        return here.broken_off or here.followed
 
     # --- the query ---
 
@@ -216,7 +327,8 @@ class Call:
 
     async def run(self, verb: Callable[..., T], /, *args: Any, **options: Any) -> T:
         """Call something that waits for the store, on a thread."""
-        return await self.parts.run(verb, *args, **options)
+        async with self.parts.turn(self.identity.key_id):
+            return await self.parts.run_for(self.is_gone, verb, *args, **options)
 
     def ops(self, form: msgspec.Struct) -> Ops:
         """The operator's verbs in the caller's name; one job meets the same request once."""
@@ -233,12 +345,17 @@ class Call:
         return sha256(told).hexdigest()[:_REQUEST_ID]
 
     async def job(self) -> Job:
-        """The job that the path names, by id or by a key of the caller's; others' jobs are not there."""
-        name = self.path["id"]
-        job = await self.run(self.parts.store.get, name, caller=self.identity.name)
-        if job is None or not self.identity.sees(job):
+        """The job that the path names, by id or key; jobs that the caller may not see are not there."""
+        name, who = self.path["id"], self.identity
+        tenant = who.tenant if self.one("tenant") is None else self.one("tenant")
+        caller = None if who.may(Need.SEE) else who.name
+        found = await self.run(self.parts.store.named, name, caller=caller, tenant=tenant)
+        jobs = [job for job in found if who.sees(job)]
+        if not jobs:
             raise JobNotFound(name)
-        return job
+        if len(jobs) > 1:
+            raise AmbiguousKey(name, jobs)
+        return jobs[0]
 
 
 def _text(value: bytes) -> str:
@@ -255,11 +372,50 @@ class HungUp(Exception):
 def decode(kind: type[S], data: bytes) -> S:
     """A document of that form; InvalidValue names what is wrong with it."""
     try:
-        return msgspec.json.decode(data, type=kind)
+        found = msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:
-        raise problems.invalid(error, data) from None
+        raise problems.invalid(error, data, kind) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidValue("body", data.decode(errors="replace"), f"valid JSON ({error})") from None
+        why = "half a character, such as \\ud800" if _HALF.search(data) else str(error)
+        raise InvalidValue("body", data.decode(errors="replace"), f"valid JSON ({why})") from None
+    names = _MEMBER.findall(data)
+    if len(set(names)) < len(names):
+        # Most often one of them is in the payload, or in another job.
+        twin = _twin(json.loads(data, object_pairs_hook=_Members))
+        if twin is not None:
+            raise problems.Twice(twin)
+    return found
+
+
+class _Members(list[tuple[str, Any]]):
+    """An object as it was sent: its members in their order, also those that stand twice."""
+
+
+def _twin(value: Any, path: str = "") -> str | None:
+    """The path of a member that stands twice, but in payloads, which are looked at when they are read."""
+    names: set[str | int] = set()
+    for name, each in value if isinstance(value, _Members) else enumerate(value):
+        here = f"{path}[{name}]" if isinstance(name, int) else f"{path}.{name}".removeprefix(".")
+        if name in names:
+            return here
+        names.add(name)
+        if name != "payload" and isinstance(each, list) and (twin := _twin(each, here)) is not None:
+            return twin
+    return None
+
+
+def _line(kind: type[S], line: bytes, index: int, longest: int) -> S:
+    if len(line) > longest:
+        raise _line_too_long(index, longest)
+    try:
+        return decode(kind, line)
+    except InvalidValue as error:
+        raise problems.of(error, index=index, line=True) from None
+
+
+def _line_too_long(index: int, longest: int) -> Problem:
+    detail = f"line {index + 1} must be at most {longest} bytes"
+    return Problem(413, "too-large", detail, index=index, headers=_CLOSE)
 
 
 def read_wait(value: str | float) -> float:

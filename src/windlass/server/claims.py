@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from hashlib import sha256
@@ -19,17 +18,20 @@ from windlass.ops.document import job_document
 from windlass.outcome import Lost, Overdue, Unstarted, is_overdue
 from windlass.registry import SHELL
 from windlass.server.call import Call, HungUp, read_wait
-from windlass.server.hints import happens, hints
+from windlass.server.crowd import Doing
+from windlass.server.hints import happens
+from windlass.server.lines import Place
 from windlass.server.problems import Problem
 from windlass.server.reply import Reply
 from windlass.server.schemas.leases import ClaimForm, lease_name, lease_span, split_lease
-from windlass.server.settling import effective, end_leases, policy
+from windlass.server.settling import end_leases, policy
 from windlass.store.protocol import Claimed, Want
 
 # A waiting worker is kept alive by its open request, and looks at least so often.
 _LOOK_SECONDS = 1.0
-_BEAT_SECONDS = 2.0
 _AT_ONCE = timedelta(0)
+# A worker over HTTP does not say what it can read: it is offered whatever others have left.
+_READER = "http"
 # What may be claimed is asked anew with every look.
 _Wanting = Callable[[], Want | None]
 
@@ -42,29 +44,30 @@ async def claim(call: Call) -> Reply:
     catalogue = await call.run(call.parts.store.types)
     types = _wanted(call, form, catalogue)
     await call.run(call.parts.flow.learn, catalogue)
-    client = call.scope.get("client")
-    host = client[0] if client else "unknown"
-    row = await call.run(
-        call.parts.remote.attend,
-        call.parts.store,
-        call.identity,
-        form.worker,
-        form.types,
-        slots=form.limit,
-        host=host,
-    )
-    want = partial(_want, call, types, row, form, lease)
+    row, generation = await call.run(_attend, call, form)
+    want = partial(_want, call, types, row, form, lease, generation)
     drain = await call.run(call.parts.remote.is_draining, call.parts.store, row)
     end = monotonic() + wait
     async with call.parts.remote.turn(row, form.request, max(wait, _LOOK_SECONDS)) as ours:
-        if call.broken_off:
+        if call.is_gone():
             # Nobody would hear the answer: it must not count as one that was given.
             raise HungUp
         leases = await call.run(_known_before, call, form, row) if ours else []
         if ours and not leases and not drain:
-            leases = await _wait_for_jobs(call, form.worker, want, end)
+            leases = await _wait_for_jobs(call, row, frozenset(types), want, end)
     told = await call.run(_told, call, leases, catalogue)
     return Reply(200, {"worker": row, "drain": drain, "leases": told})
+
+
+def _attend(call: Call, form: ClaimForm) -> tuple[str, int]:
+    """The worker's row, and the file of the store that has it."""
+    store = call.parts.store
+    # Read first: if the file is replaced in between, the claim is refused and the worker asks again.
+    generation = store.generation
+    row = call.parts.remote.attend(
+        store, call.identity, form.worker, form.types, slots=form.limit, host=call.address
+    )
+    return row, generation
 
 
 def _wanted(call: Call, form: ClaimForm, catalogue: dict[str, TypeInfo]) -> dict[str, int]:
@@ -76,17 +79,22 @@ def _wanted(call: Call, form: ClaimForm, catalogue: dict[str, TypeInfo]) -> dict
     return {name: catalogue[name].schema_version for name in form.types}
 
 
-def _want(call: Call, types: dict[str, int], row: str, form: ClaimForm, lease: timedelta) -> Want | None:
+def _want(
+    call: Call, types: dict[str, int], row: str, form: ClaimForm, lease: timedelta, generation: int
+) -> Want | None:
     """What it may have at this moment; None if all of it is held back."""
     want = call.parts.flow.want(types, worker=row, limit=form.limit, lease=lease)
-    return None if want is None else msgspec.structs.replace(want, mark=_mark(row, form.request))
+    if want is None:
+        return None
+    return msgspec.structs.replace(want, mark=_mark(row, form.request), generation=generation)
 
 
 def _known_before(call: Call, form: ClaimForm, row: str) -> list[Lease]:
     """Leases of an answer that was lost: of the same request, or in the worker's name and not known to it."""
     if form.request is None and form.holding is None:
         return []
-    held = call.parts.store.held_by(row)
+    # Another key of the service may have used this worker's name, for types that this key may not use.
+    held = [lease for lease in call.parts.store.held_by(row) if call.identity.takes(lease.job.type)]
     mark = _mark(row, form.request)
     found = [lease for lease in held if mark is not None and _bare(lease.token).endswith(mark)]
     if not found and form.holding is not None:
@@ -109,52 +117,41 @@ def _bare(token: str) -> str:
     return token.replace("-", "")
 
 
-async def _wait_for_jobs(call: Call, worker: str, want: _Wanting, end: float) -> list[Lease]:
+async def _wait_for_jobs(
+    call: Call, worker: str, types: frozenset[str], want: _Wanting, end: float
+) -> list[Lease]:
     found = await _look(call, want)
     if found.leases or monotonic() >= end:
         return found.leases
-    gone = asyncio.create_task(call.gone())
-    try:
-        async with hints(call.parts) as hint:
-            return await _look_again(call, worker, want, end, hint, gone, found)
-    finally:
-        gone.cancel()
+    async with call.parts.lines.place(types, worker) as place:
+        with call.waiting(Doing.CLAIMING, place.woken.set):
+            return await _look_again(call, want, end, place, found)
 
 
-async def _look_again(
-    call: Call,
-    worker: str,
-    want: _Wanting,
-    end: float,
-    hint: asyncio.Event,
-    gone: asyncio.Task[None],
-    found: Claimed,
-) -> list[Lease]:
-    beaten = monotonic()
-    while not gone.done() and not call.parts.stopping.is_set() and (left := end - monotonic()) > 0:
-        due = _LOOK_SECONDS if found.again is None else found.again.total_seconds()
-        await happens(hint, min(left, _LOOK_SECONDS, max(due, 0.01)))
-        hint.clear()
-        if gone.done():
+async def _look_again(call: Call, want: _Wanting, end: float, place: Place, found: Claimed) -> list[Lease]:
+    """Look whenever it is our turn, until there are jobs, the time is over, or the caller interrupts."""
+    while not (call.is_interrupted() or place.lost or call.parts.stopping.is_set()):
+        if (left := end - monotonic()) <= 0:
             break
-        if monotonic() - beaten >= _BEAT_SECONDS:
-            beaten = monotonic()
-            row = await call.run(call.parts.remote.beat, call.parts.store, call.identity, worker, None)
-            if row is None:
-                return []
+        due = _LOOK_SECONDS if found.again is None else max(found.again.total_seconds(), 0.01)
+        await happens(place.woken, min(left, _LOOK_SECONDS, due) if place.first else left)
+        place.woken.clear()
+        if call.is_interrupted() or not place.first:
+            continue
         found = await _look(call, want)
         if found.leases:
-            if gone.done() and not found.repeated:
+            if call.is_gone() and not found.repeated:
                 # Nobody is there to run them. What another server took has been told to whoever asked there.
-                await call.run(end_leases, call.parts, found.leases, Unstarted())
+                await call.parts.run(end_leases, call.parts, found.leases, Unstarted())
                 raise HungUp
             return found.leases
+    if call.is_gone():
+        raise HungUp
     return []
 
 
 async def _look(call: Call, want: _Wanting) -> Claimed:
-    async with call.parts.looking:
-        return await call.run(_claimed, call, want)
+    return await call.run(_claimed, call, want)
 
 
 def _claimed(call: Call, want: _Wanting) -> Claimed:
@@ -165,7 +162,11 @@ def _claimed(call: Call, want: _Wanting) -> Claimed:
     began = monotonic()
     found = store.claim(wanted)
     if found.repeated:
-        return found
+        # The leases of an earlier request of that name, which another key of the service may have sent.
+        allowed = [lease for lease in found.leases if call.identity.takes(lease.job.type)]
+        return msgspec.structs.replace(found, leases=allowed)
+    if not found.leases and store.has_unread(wanted.types, _READER):
+        found = store.claim(msgspec.structs.replace(wanted, reader=_READER))
     flow.claimed(wanted, found.leases, monotonic() - began)
     aging = [lease for lease in found.leases if flow.ages(lease.job.type)]
     now = store.now() if aging else None
@@ -174,6 +175,11 @@ def _claimed(call: Call, want: _Wanting) -> Claimed:
         return found
     end_leases(call.parts, late, Overdue())
     return Claimed([lease for lease in found.leases if lease not in late], _AT_ONCE)
+
+
+def _timeout(catalogue: Mapping[str, TypeInfo], job_type: str, held: settings.Settings) -> float:
+    known = catalogue.get(job_type)
+    return held.published(job_type, {} if known is None else known.options).timeout.total_seconds()
 
 
 def _told(call: Call, leases: Sequence[Lease], catalogue: dict[str, TypeInfo]) -> list[dict[str, Any]]:
@@ -185,7 +191,7 @@ def _told(call: Call, leases: Sequence[Lease], catalogue: dict[str, TypeInfo]) -
         {
             "lease": lease_name(lease.id, lease.token),
             "until": lease.until,
-            "timeout": effective(catalogue.get(lease.job.type), lease.job.type, held).timeout.total_seconds(),
+            "timeout": _timeout(catalogue, lease.job.type, held),
             # As it is stored: a worker needs what people may not see.
             "job": job_document(lease.job, now) | {"payload": lease.job.payload},
         }

@@ -31,6 +31,9 @@ _POLICY = (
 )
 
 
+_MOST_LOG_IN = 4 * 1024
+
+
 class LoginForm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The API key of somebody who wants to look."""
 
@@ -73,9 +76,13 @@ async def show_session(call: Call) -> Reply:
 async def log_in(call: Call) -> Reply:
     """Begin a session with an API key."""
     sessions.check_origin(call.scope)
+    log_ins, address = call.parts.log_ins, call.address
+    log_ins.spend(address)
     key = (await call.body(LoginForm)).key.strip()
     if not key.isascii() or not await call.parts.door.opens(key):
+        call.scope[sessions.CLAIMED] = key
         raise refusal(key)
+    log_ins.give_back(address)
     return Reply(200, {"ok": True}, headers={b"set-cookie": sessions.begin(call.scope, key)})
 
 
@@ -110,7 +117,9 @@ def _file(path: str, body: bytes) -> Route:
 
 
 def _page(method: str, path: str, answer: Answer, summary: str) -> Route:
-    return Route(method=method, path=path, answer=answer, need=Need.NOTHING, summary=summary)
+    return Route(
+        method=method, path=path, answer=answer, need=Need.NOTHING, summary=summary, body_limit=_MOST_LOG_IN
+    )
 
 
 # Apart from the API's: they are no part of its contract.

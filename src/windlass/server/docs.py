@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import html
 import json
+from collections.abc import Callable
 from typing import Any
+
+import msgspec
 
 from windlass.server.call import Call
 from windlass.server.identity import Need
-from windlass.server.reply import Reply
+from windlass.server.reply import JSON, Reply
 from windlass.server.routes import Route
 
 _STYLE = """
@@ -35,12 +38,20 @@ _BOUNDS = {"minimum": "from", "maximum": "to", "maxLength": "up to"}
 
 async def show_contract(call: Call) -> Reply:
     """The contract, for machines."""
-    return Reply(200, call.parts.contract)
+    return _written(call, JSON, msgspec.json.encode)
 
 
 async def show_docs(call: Call) -> Reply:
     """The contract, for people."""
-    return Reply(200, page(call.parts.contract).encode(), media_type=b"text/html; charset=utf-8")
+    return _written(call, b"text/html; charset=utf-8", lambda contract: page(contract).encode())
+
+
+def _written(call: Call, kind: bytes, write: Callable[[dict[str, Any]], bytes]) -> Reply:
+    """Written once: whoever asks for it needs no key, and must cost little."""
+    sent = call.parts.contract_sent
+    if kind not in sent:
+        sent[kind] = write(call.parts.contract)
+    return Reply(200, sent[kind], media_type=kind)
 
 
 def page(contract: dict[str, Any]) -> str:
@@ -62,7 +73,8 @@ def _operation(path: str, method: str, operation: dict[str, Any], schemas: dict[
     ]
     told = [(each["name"], each["description"]) for each in operation.get("parameters", [])]
     if "requestBody" in operation:
-        schema = _named(operation["requestBody"]["content"]["application/json"]["schema"], schemas)
+        [body] = operation["requestBody"]["content"].values()
+        schema = _named(body["schema"].get("x-line", body["schema"]), schemas)
         fields = schema.get("properties", {})
         told += [(name, _words(each)) for name, each in fields.items()]
         example = {name: _example(fields[name]) for name in schema.get("required", ())}

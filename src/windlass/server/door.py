@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections.abc import Awaitable, Callable
+import socket
+from collections.abc import Awaitable, Callable, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from windlass.server.denials import Source
 from windlass.server.identity import LOCAL, Identity, Need
 from windlass.server.keyring import refusal
 from windlass.server.problems import Problem
-from windlass.server.sessions import key_of
+from windlass.server.proxies import forwarded
+from windlass.server.sessions import CLAIMED, cookie, key_of
 
 if TYPE_CHECKING:
     from starlette.types import Scope
 
     from windlass.server.keyring import Keyring
+    from windlass.server.proxies import Proxies
     from windlass.server.routes import Route
 
 _BETWEEN_LOOKS = 0.1
@@ -26,18 +30,31 @@ _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 class Door:
     """Looks at each request before anything else does."""
 
-    def __init__(self, keyring: Keyring, look: Callable[[], Awaitable[None]], *, loopback: bool) -> None:
+    def __init__(
+        self,
+        keyring: Keyring,
+        look: Callable[[], Awaitable[None]],
+        proxies: Proxies,
+        *,
+        loopback: bool,
+        hosts: Sequence[str] = (),
+    ) -> None:
+        """`loopback`: only this machine may ask without a key; else anybody may, by whichever address."""
         self._keyring = keyring
+        self._proxies = proxies
         self._read = look
         self._looked = 0.0
         self._next_look: asyncio.Future[None] | None = None
         self._loopback = loopback
+        # A page whose own name is resolved to this machine does not know these.
+        own = () if loopback else (socket.gethostname().lower(), socket.getfqdn().lower())
+        self._hosts = frozenset((*_LOOPBACK_NAMES, *own, *(each.lower() for each in hosts)))
 
     def check(self, scope: Scope) -> None:
         """Refuse what a web page could send to a server that asks for no key.
 
         A page of another site names itself as Origin; one that had its own name resolved to this machine
-        names itself as Host.
+        names itself as Host. What a proxy sends may come from anywhere.
         """
         if self._keyring.needed:
             return
@@ -48,11 +65,29 @@ class Door:
                 host += value.decode("latin-1").lower()
             elif name == b"origin":
                 origin = value.decode("latin-1").lower()
-        if self._loopback and not _is_loopback(_without_port(host)):
-            detail = f"Host must be one of {', '.join(sorted(_LOOPBACK_NAMES))}, got {host!r}"
+        if not self._allows(_without_port(host)):
+            names = ", ".join(sorted(self._hosts))
+            allowed = f"one of {names}" if self._loopback else f"an IP address or one of {names}"
+            detail = f"Host must be {allowed}, got {host!r}; --allowed-host adds a name"
             raise Problem(421, "foreign-host", detail)
+        if self._loopback and (header := forwarded(scope)) and not self._proxies.trusts(scope):
+            detail = (
+                f"without API keys only programs of this machine are served, and {header} says that a proxy "
+                "forwards for somebody: create a key, or name the proxy with --trusted-proxy"
+            )
+            raise Problem(403, "forwarded", detail)
         if origin and origin.partition("://")[2] != host:
             raise Problem(403, "foreign-origin", f"requests of other sites ({origin!r}) are not taken")
+
+    def _allows(self, name: str) -> bool:
+        if name in self._hosts:
+            return True
+        address = name[1:-1] if name.startswith("[") and name.endswith("]") else name
+        try:
+            found = ipaddress.ip_address(address)
+        except ValueError:
+            return False
+        return found.is_loopback or not self._loopback
 
     async def look(self) -> None:
         """Whoever comes with an unknown key shares the next look with all others who do."""
@@ -71,6 +106,15 @@ class Door:
         """The key that came with a request: in its header or, where keys are needed, in a cookie."""
         header = _bearer(scope)
         return key_of(scope) if header is None and self._keyring.needed else header
+
+    def source(self, scope: Scope, status: int) -> Source:
+        """Where a request that was refused came from, and with which key."""
+        address = self._proxies.address(scope)
+        sent = scope.get(CLAIMED) or _sent_by(scope)
+        known = self._keyring.known(sent) if sent else None
+        if known is not None:
+            return Source(status, address, known.recorded)
+        return Source(status, address, key=self._keyring.id_of(sent))
 
     async def who(self, scope: Scope) -> Identity | None:
         """Who calls, if that is known."""
@@ -117,6 +161,12 @@ def _check_rights(identity: Identity, route: Route) -> None:
         raise Problem(403, "not-allowed", detail)
 
 
+def _sent_by(scope: Scope) -> str | None:
+    """The key that came with a request, whether or not the request may act by it."""
+    header = _bearer(scope)
+    return cookie(scope) if header is None else header
+
+
 def _bearer(scope: Scope) -> str | None:
     """The key in a request's header."""
     for name, value in scope["headers"]:
@@ -124,16 +174,6 @@ def _bearer(scope: Scope) -> str | None:
             kind, _, secret = value.decode("latin-1").partition(" ")
             return secret.strip() if kind.lower() == "bearer" else ""
     return None
-
-
-def _is_loopback(name: str) -> bool:
-    if name in _LOOPBACK_NAMES:
-        return True
-    address = name[1:-1] if name.startswith("[") and name.endswith("]") else name
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return False
 
 
 def _without_port(host: str) -> str:

@@ -15,7 +15,8 @@ from windlass.observe import names
 from windlass.observe.ledger import Ledger
 from windlass.outcome import Outcome, Released
 from windlass.policy.limit import Limit, key_limits, limit_from
-from windlass.store.protocol import Settlement, Store, Want
+from windlass.store.protocol import Settlement, Want
+from windlass.store.store import Store
 from windlass.worker.gates import Gates
 from windlass.worker.tally import Tally
 from windlass.worker.terms import Terms
@@ -74,6 +75,8 @@ class Flow:
     def start(self) -> None:
         """Follow what code and operators say. Waits for the store."""
         self.learn(self._store.types())
+        # Before anybody can ask: the first scrape tells the depth of now.
+        self._store.take_sample(timedelta(0))
         self.terms.loop.start()
         self.ledger.loop.start()
 

@@ -32,6 +32,8 @@ async def live(_: Call) -> Reply:
 async def _told(call: Call) -> Reply:
     if call.parts.stopping.is_set():
         return Reply(503, HealthDocument(ok=False, store="not asked: the server is stopping"))
+    if call.parts.availability.away:
+        return Reply(503, HealthDocument(ok=False, store="takes no writes"))
     try:
         async with asyncio.timeout(_PATIENCE_SECONDS):
             await call.parts.ping()

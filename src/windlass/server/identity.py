@@ -65,8 +65,13 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def told(self) -> str:
-        """Who acted, in records."""
+        """Who it is, in messages."""
         return self.name or "local"
+
+    @property
+    def recorded(self) -> str:
+        """The same with the key, as the audit log has it."""
+        return self.told if self.key_id is None else f"{self.told} (key {self.key_id})"
 
     def may(self, need: Need) -> bool:
         """Whether a role of its allows that."""

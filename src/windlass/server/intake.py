@@ -3,6 +3,9 @@
 The event loop only puts a call into the line. One thread takes all that stand there, makes their drafts, and
 stores them in one transaction; meanwhile the next ones line up. A call is answered after that commit, and
 whatever one of them brought does not fail the others.
+
+A call whose caller has left is dropped, unless its write has begun. One that has waited as long as the
+server's patience is answered that the store is away; if its write has not begun, it never does.
 """
 
 from __future__ import annotations
@@ -17,10 +20,14 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
-from windlass.errors import StoreBusy, StoreUnavailable
+from windlass.errors import StoreBusy, StoreError, StoreUnavailable
 from windlass.job import Job, NewJob
 from windlass.queue import Queue
-from windlass.store.protocol import Enqueued, Filter, Store
+from windlass.server import problems
+from windlass.server.availability import PATIENCE
+from windlass.store.caller import Caller, Withdrawn, on_behalf_of
+from windlass.store.protocol import Enqueued, Filter
+from windlass.store.store import Store
 
 log = logging.getLogger("windlass.server")
 
@@ -28,6 +35,8 @@ Make = Callable[[], Sequence[NewJob]]
 _MOST_CALLS = 500
 _MOST_JOBS = 2_000
 _MOST_FOUND = 1_000
+# The clock looks this often within the patience at calls that still wait.
+_TICKS = 8
 
 
 class Stored(NamedTuple):
@@ -39,56 +48,130 @@ class Stored(NamedTuple):
 
 # What hears of a call's end: what is stored, or why nothing is.
 Told = Callable[[Stored | Exception], None]
+# Whether a call's caller has left; asked on any thread.
+Gone = Callable[[], bool]
 
 
 class _Call:
     """The jobs of one request, and what became of them."""
 
-    __slots__ = ("drafts", "error", "make", "stored", "told", "weight")
+    __slots__ = ("drafts", "error", "gone", "make", "over", "since", "stored", "told", "weight")
 
-    def __init__(self, make: Make, told: Told, weight: int) -> None:
+    def __init__(self, make: Make, told: Told, gone: Gone, weight: int, since: float) -> None:
         self.make = make
         self.told = told
+        self.gone = gone
         self.weight = weight
+        # When it came, by the loop's clock.
+        self.since = since
+        # Whether it has its answer: then nothing of it may begin any more.
+        self.over = False
         self.drafts: Sequence[NewJob] = ()
         self.stored = _NOTHING
         self.error: Exception | None = None
+
+    def unsettled(self) -> bool:
+        """Whether it is neither stored nor refused."""
+        return not self.stored.done and self.error is None
+
+    def wanted(self) -> bool:
+        """Whether somebody waits for it."""
+        return not self.over and not self.gone()
+
+    def answer(self, answer: Stored | Exception) -> None:
+        """Tell its caller, once."""
+        if self.over:
+            return
+        self.over = True
+        try:
+            self.told(answer)
+        except Exception:  # wall: an answer that cannot be sent must not keep back the others
+            log.exception("server.untold")
 
 
 class Intake:
     """The line in which jobs wait for the next commit."""
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(
+        self,
+        queue: Queue,
+        *,
+        patience: float = PATIENCE,
+        doubt: Callable[[float | None], None] = lambda _: None,
+    ) -> None:
+        """`doubt` hears since when the store has been waited for in vain; None: it has just refused."""
         self._queue = queue
+        self._doubt = doubt
+        self._patience = patience
+        self._tick = patience / _TICKS
+        self._clock: asyncio.TimerHandle | None = None
         self._lock = threading.Lock()
         self._waiting: list[_Call] = []
+        # What the thread writes now.
+        self._writing: list[_Call] = []
         # Whether the thread writes, or is about to.
         self._busy = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="windlass-intake")
 
-    def put(self, make: Make, told: Told, weight: int = 1) -> None:
+    def put(self, make: Make, told: Told, gone: Gone = lambda: False, weight: int = 1) -> None:
         """Store what `make` drafts, all or none; `told` hears of it on the loop, after the durable commit.
 
         `make` runs where the store may be waited for.
         """
-        call = _Call(make, told, weight)
+        loop = asyncio.get_running_loop()
+        call = _Call(make, told, gone, weight, loop.time())
         with self._lock:
             self._waiting.append(call)
             begins, self._busy = not self._busy, True
         if begins:
-            loop = asyncio.get_running_loop()
             # Not at once: others come at the same moment.
             loop.call_soon(self._thread.submit, self._write_all, loop)
+        if self._clock is None:
+            self._clock = loop.call_later(self._tick, self._look_at_clock, loop)
 
-    async def accept(self, make: Make, weight: int = 1) -> Stored:
+    async def accept(self, make: Make, gone: Gone = lambda: False, weight: int = 1) -> Stored:
         """The same for who waits: comes back after the durable commit."""
         answer: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
-        self.put(make, partial(_settle, answer), weight)
+        self.put(make, partial(_settle, answer), gone, weight)
         return await answer
+
+    def refuse_all(self) -> None:
+        """The store is known to be away: nobody waits for it any longer."""
+        self._refuse(self._open())
 
     def close(self) -> None:
         """Let go of the thread; what it writes is written to the end."""
         self._thread.shutdown()
+
+    # --- on the loop ---
+
+    def _look_at_clock(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._clock = None
+        calls = self._open()
+        if not calls:
+            return
+        waited = loop.time() - calls[0].since
+        if waited >= self._patience / 2:
+            self._doubt(calls[0].since)
+        # Those whose time is over before the next look.
+        self._refuse([call for call in calls if loop.time() - call.since + self._tick > self._patience])
+        self._clock = loop.call_later(self._tick, self._look_at_clock, loop)
+
+    def _open(self) -> list[_Call]:
+        """Calls without an answer, the oldest first."""
+        with self._lock:
+            return [call for call in (*self._writing, *self._waiting) if not call.over]
+
+    def _refuse(self, calls: Sequence[_Call]) -> None:
+        """Answer them that the store is away; those that are not being written are never begun."""
+        if not calls:
+            return
+        late = set(calls)
+        with self._lock:
+            unbegun = late.intersection(self._waiting)
+            self._waiting = [call for call in self._waiting if call not in late]
+        for call in calls:
+            call.answer(problems.store_away(maybe_stored=call not in unbegun))
 
     # --- on the thread ---
 
@@ -100,37 +183,34 @@ class Intake:
             except Exception as error:  # noqa: BLE001 # wall: nobody waits for an answer that never comes
                 away = StoreUnavailable(f"the jobs could not be stored: {error!r}")
                 _fail(group, away)
-            if away is not None:
-                group += self._all_who_wait()
-                # They waited for the same store, which has just been found away.
-                _fail(group, away)
             # A loop that has ended waits for nothing.
             with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(_tell, group)
+                loop.call_soon_threadsafe(self._tell, group, away)
 
     def _take(self) -> list[_Call]:
-        """The first calls of the line, as many as one transaction takes well."""
+        """The first calls of the line, as many as one transaction takes well; without those that are gone."""
         jobs = count = 0
         with self._lock:
             while count < len(self._waiting) and count < _MOST_CALLS and jobs < _MOST_JOBS:
                 jobs += self._waiting[count].weight
                 count += 1
-            group, self._waiting = self._waiting[:count], self._waiting[count:]
-            self._busy = bool(group)
-        return group
+            self._writing, self._waiting = self._waiting[:count], self._waiting[count:]
+            self._busy = bool(self._writing)
+            return self._writing
 
-    def _all_who_wait(self) -> list[_Call]:
-        with self._lock:
-            fallen, self._waiting = self._waiting, []
-        return fallen
+    def _tell(self, group: Sequence[_Call], away: StoreError | None) -> None:
+        for call in group:
+            call.answer(call.stored if call.error is None else call.error)
+        if away is not None:
+            self._doubt(None)
 
-    def _write(self, group: list[_Call]) -> StoreBusy | StoreUnavailable | None:
-        """Write for all of them; answers the error if the store cannot be had."""
-        away = None
+    def _write(self, group: Sequence[_Call]) -> StoreBusy | StoreUnavailable | None:
+        """Write for all who are still there; answers the error if the store cannot be had."""
+        away: StoreBusy | StoreUnavailable | None = None
         try:
-            ready = [call for call in group if self._drafted(call)]
-            if ready:
-                self._store(ready)
+            while not self._written([call for call in group if call.unsettled() and call.wanted()]):
+                # Somebody left before the write began: the others are written without them.
+                pass
         except (StoreBusy, StoreUnavailable) as error:
             _fail(group, error)
             away = error
@@ -138,7 +218,23 @@ class Intake:
         self._look_at_known(group)
         if any(each.due for call in group for each in call.stored.done):
             self._queue.wakeup.notify()
+        _fail(group, Withdrawn())
         return away
+
+    def _written(self, calls: list[_Call]) -> bool:
+        """Draft and store them; False if one of them left before its write began."""
+
+        def wanted() -> bool:
+            return all(call.wanted() for call in calls)
+
+        with on_behalf_of(Caller(wanted, self._patience, self._patience)):
+            try:
+                ready = [call for call in calls if self._drafted(call)]
+                if ready:
+                    self._store(ready)
+            except Withdrawn:
+                return False
+        return True
 
     def _drafted(self, call: _Call) -> bool:
         try:
@@ -169,7 +265,7 @@ class Intake:
             call.stored = Stored(answers[place : place + len(call.drafts)], {})
             place += len(call.drafts)
 
-    def _look_at_known(self, calls: list[_Call]) -> None:
+    def _look_at_known(self, calls: Sequence[_Call]) -> None:
         """How those jobs stand that were there before: all of the group in one look."""
         known = [call for call in calls if not all(each.created for each in call.stored.done)]
         if not known:
@@ -195,20 +291,11 @@ def standing(store: Store, done: Sequence[Enqueued]) -> dict[str, Job]:
 def _fail(calls: Sequence[_Call], error: StoreBusy | StoreUnavailable) -> None:
     """What has neither been stored nor refused shares the fate of the store."""
     for call in calls:
-        if not call.stored.done and call.error is None:
+        if call.unsettled():
             call.error = copy.copy(error)
 
 
-def _tell(group: Sequence[_Call]) -> None:
-    for call in group:
-        try:
-            call.told(call.stored if call.error is None else call.error)
-        except Exception:  # wall: an answer that cannot be sent must not keep back the others
-            log.exception("server.untold")
-
-
 def _settle(answer: asyncio.Future[Stored], stored: Stored | Exception) -> None:
-    # A caller that hung up has cancelled its future; its job is stored all the same.
     if answer.done():
         return
     if isinstance(stored, Exception):

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
+from windlass.checks import read_moment
 from windlass.duration import parse_duration
-from windlass.errors import InvalidValue, JobNotFound
-from windlass.job import Job
+from windlass.errors import InvalidValue
+from windlass.job import LATEST, Job
 from windlass.ops.document import batch_document, page_document, told_document
 from windlass.ops.filters import read_filter
 from windlass.ops.search import read_query
 from windlass.server.call import Call
 from windlass.server.identity import Need
 from windlass.server.reply import Reply
-from windlass.server.rights import own, sent_payload
-from windlass.server.routes import PAGE, look, verb
-from windlass.server.schemas import NOTHING, WhyForm
+from windlass.server.rights import check_own_batch, own, sent_payload
+from windlass.server.routes import NAMED, PAGE, look, verb
+from windlass.server.schemas import NOTHING, NoForm, WhyForm
 from windlass.server.schemas.jobs import (
     ActedDocument,
     BatchDocument,
     CatalogueDocument,
+    ConfirmedDocument,
     EditForm,
     JobPage,
     ToldJob,
@@ -33,10 +34,14 @@ from windlass.store.protocol import Filter, Page
 
 async def list_jobs(call: Call) -> Reply:
     """Jobs, newest first."""
-    where = await call.run(_filter, call)
     limit = call.whole("limit", 50, 1, 1000)
-    page = await call.run(_page, call, where, limit, call.one("cursor"))
-    return Reply(200, page_document(page, await call.run(call.parts.store.now)))
+
+    def listed() -> Reply:
+        # With the answer as it is sent: a thousand jobs take a while to write down.
+        page = _page(call, _filter(call), limit, call.one("cursor"))
+        return Reply(200, page_document(page, call.parts.store.now()))
+
+    return await call.run(listed)
 
 
 def _page(call: Call, where: Filter, limit: int, cursor: str | None) -> Page:
@@ -82,7 +87,7 @@ def _filter(call: Call) -> Filter:
 async def show_job(call: Call) -> Reply:
     """One job with its attempts; with `wait`, when it has ended or the time is over."""
     wait = call.wait()
-    job = await call.parts.endings.wait(await call.job(), wait)
+    job = await call.parts.endings.wait(call, await call.job(), wait)
 
     def tell() -> dict[str, Any]:
         ops = call.parts.ops()
@@ -106,10 +111,7 @@ async def show_batch(call: Call) -> Reply:
     """How many jobs of a batch stand in which state."""
     name = call.path["id"]
     batch = await call.run(call.parts.ops().batch, name)
-    if call.identity.tenant is not None or not call.identity.may(Need.SEE):
-        where = own(call, Filter(batch=batch.id))
-        if not await call.run(call.parts.store.count, where, limit=1):
-            raise JobNotFound(name, "batch")
+    await call.run(check_own_batch, call, batch.id)
     return Reply(200, batch_document(batch))
 
 
@@ -128,18 +130,12 @@ async def edit_job(call: Call) -> Reply:
 
     def edit() -> Any:
         ops = call.ops(form)
-        run_at = form.run_at
+        run_at = None if form.run_at is None else read_moment(form.run_at, "run_at")
         if form.delay is not None:
-            run_at = _after(ops.now(), parse_duration(form.delay, "delay"), form.delay)
+            run_at = ops.now() + parse_duration(form.delay, "delay", LATEST)
         return ops.edit(job.id, priority=form.priority, run_at=run_at, payload=payload, why=form.why)
 
     return Reply(200, await call.run(edit))
-
-
-def _after(now: Any, delay: timedelta, said: object) -> Any:
-    if delay > _LATEST:
-        raise InvalidValue("delay", said, f"at most {_LATEST.days}d")
-    return now + delay
 
 
 async def cancel_job(call: Call) -> Reply:
@@ -149,12 +145,18 @@ async def cancel_job(call: Call) -> Reply:
     return Reply(200, await call.run(call.ops(form).cancel, job.id, why=form.why))
 
 
-_LATEST = timedelta(days=3650)
+async def confirm_job(call: Call) -> Reply:
+    """Report that the effect of a job arrived; counted once for each job."""
+    await call.body(NoForm)
+    job = await call.job()
+    return Reply(200, {"id": job.id, "first": await call.run(call.parts.store.confirm, job.id)})
+
+
 _READ_AT_ONCE = 200
 _MOST_BYTES = 8 * 2**20
 _ATTEMPT_BYTES = 4 * 1024
 FILTER = {
-    "state": "States, or one view (due, scheduled, retrying, waiting, stuck); may be repeated.",
+    "state": "States, or one view (due, scheduled, retrying, waiting, unreadable, stuck); may be repeated.",
     "type": "Types; may be repeated.",
     "tenant": "The tenant.",
     "key": "The key.",
@@ -171,8 +173,8 @@ ROUTES = (
         "Show a job, by id or key",
         ToldJob,
         need=Need.LOOK,
-        query={"wait": "Wait so long for its end, such as 20s; a minute at most."},
-        refuses=(404,),
+        query=NAMED | {"wait": "Wait so long for its end, such as 20s; a minute at most."},
+        refuses=(404, 409),
         whole=False,
     ),
     verb(
@@ -183,10 +185,27 @@ ROUTES = (
         {200: ActedDocument},
         method="PATCH",
         need=Need.ACT,
+        query=NAMED,
         whole=False,
     ),
     verb(
-        "jobs/{id}/cancel", cancel_job, "Cancel a job", gives={200: ActedDocument}, need=Need.ACT, whole=False
+        "jobs/{id}/cancel",
+        cancel_job,
+        "Cancel a job",
+        gives={200: ActedDocument},
+        need=Need.ACT,
+        query=NAMED,
+        whole=False,
+    ),
+    verb(
+        "jobs/{id}/confirm",
+        confirm_job,
+        "Report that the effect of a job arrived",
+        NoForm,
+        {200: ConfirmedDocument},
+        need=Need.ACT,
+        query=NAMED,
+        whole=False,
     ),
     look(
         "catalogue",

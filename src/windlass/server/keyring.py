@@ -16,7 +16,7 @@ from windlass.store.access import ApiKey
 from windlass.store.observing import OTHER
 
 if TYPE_CHECKING:
-    from windlass.store.protocol import Store
+    from windlass.store.store import Store
 
 
 class Keyring:
@@ -65,6 +65,11 @@ class Keyring:
             return None
         self._used.add(found[0].id)
         return found[1]
+
+    def id_of(self, text: str | None) -> str | None:
+        """The id of the key that somebody claims to have, if there is such a key."""
+        parts = keys.split(text or "")
+        return parts[0] if parts is not None and parts[0] in self._keys else None
 
     def label(self, who: Identity) -> str:
         """What metrics call somebody: their service, or one name for all beyond the bound; empty: no key."""

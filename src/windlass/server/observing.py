@@ -12,6 +12,7 @@ from windlass.observe.ledger import Ledger
 from windlass.ops.document import plain
 from windlass.ops.observing import alerts_document
 from windlass.server.call import Call
+from windlass.server.denials import DENIED
 from windlass.server.identity import Need
 from windlass.server.intake import Stored
 from windlass.server.reply import Reply
@@ -51,8 +52,12 @@ def note_jobs(call: Call, stored: Stored) -> None:
 
 
 def is_refusal(status: int) -> bool:
-    """Whether somebody was sent away for no fault of theirs: there was too much, or something is broken."""
-    return status == HTTPStatus.TOO_MANY_REQUESTS or status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    """Whether somebody was turned away: they may not, there was too much, or something is broken."""
+    return (
+        status in DENIED
+        or status == HTTPStatus.TOO_MANY_REQUESTS
+        or status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    )
 
 
 def note_refusal(ledger: Ledger, status: int, route: str) -> None:

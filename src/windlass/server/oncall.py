@@ -11,7 +11,7 @@ from windlass.ops.explanation import Explanation
 from windlass.server.call import Call
 from windlass.server.identity import Need
 from windlass.server.reply import Reply
-from windlass.server.routes import Answer, Route
+from windlass.server.routes import NAMED, Answer, Route, look
 from windlass.server.schemas.jobs import JobPage
 from windlass.store.examining import DatabaseHealth, DeadGroups
 from windlass.store.protocol import Page
@@ -20,7 +20,9 @@ from windlass.store.protocol import Page
 async def explain_job(call: Call) -> Reply:
     """Why a job does not run, in one sentence."""
     job = await call.job()
-    return Reply(200, plain(await call.run(call.parts.ops().explain, job.id)))
+    ops = call.parts.ops()
+    sees_all = call.identity.may(Need.SEE) and call.identity.tenant is None
+    return Reply(200, plain(await call.run(ops.explain if sees_all else ops.explain_own, job.id)))
 
 
 async def list_failures(call: Call) -> Reply:
@@ -67,12 +69,15 @@ def _look(path: str, answer: Answer, summary: str, gives: Any, **more: Any) -> R
 
 
 ROUTES = (
-    _look(
+    look(
         "jobs/{id}/explain",
         explain_job,
         "Explain why a job does not run",
         Explanation,
-        refuses=(404,),
+        need=Need.LOOK,
+        query=NAMED,
+        refuses=(404, 409),
+        whole=False,
     ),
     _look(
         "failures",

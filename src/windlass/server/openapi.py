@@ -105,13 +105,19 @@ def _operation(route: Route, schemas: dict[type, dict[str, Any]]) -> dict[str, A
     if route.takes is not None:
         operation["requestBody"] = {
             "required": _is_required(route.takes),
-            "content": {"application/json": {"schema": schemas[route.takes]}},
+            "content": {route.accepts: {"schema": _body(route, schemas[route.takes])}},
         }
     if route.need is not Need.NOTHING:
         # Without keys at a server that needs none.
         operation["security"] = [{}, {"key": []}]
         operation["x-needs"] = route.need.value
     return operation
+
+
+def _body(route: Route, schema: dict[str, Any]) -> dict[str, Any]:
+    if route.accepts == "application/json":
+        return schema
+    return {"type": "string", "description": "Many documents, one a line.", "x-line": schema}
 
 
 def _is_required(kind: type[msgspec.Struct]) -> bool:

@@ -22,10 +22,10 @@ from windlass.server.identity import Need
 from windlass.server.problems import Problem
 from windlass.server.reply import Reply
 from windlass.server.rights import own, sent_payload
-from windlass.server.routes import PAGE, look, verb
+from windlass.server.routes import NAMED, PAGE, look, verb
 from windlass.server.schemas import WhyForm
 from windlass.server.schemas.access import AuditDocument
-from windlass.server.schemas.actions import ActionForm, FilterForm, ReplayForm
+from windlass.server.schemas.actions import ActionForm, FilterForm, ReplayForm, RerunForm
 from windlass.server.schemas.jobs import ActedDocument
 from windlass.server.schemas.stats import DrainedDocument, WorkersDocument
 from windlass.server.schemas.types import (
@@ -37,6 +37,7 @@ from windlass.server.schemas.types import (
     TypeForm,
     TypesDocument,
 )
+from windlass.server.wire import exchange
 from windlass.settings import ALL, KEY, SECRET
 from windlass.store.flow import Breaker, Pause
 from windlass.store.protocol import Filter
@@ -52,6 +53,13 @@ async def replay_job(call: Call) -> Reply:
     ops = call.ops(form)
     acted = await call.run(ops.replay, job.id, payload=payload, confirm=form.confirm, why=form.why)
     return Reply(200, acted)
+
+
+async def rerun_job(call: Call) -> Reply:
+    """Run a completed, cancelled or discarded job once more: the answer names the new job."""
+    form = await call.body(RerunForm)
+    job = await call.job()
+    return Reply(200, await call.run(call.ops(form).rerun, job.id, confirm=form.confirm, why=form.why))
 
 
 async def discard_job(call: Call) -> Reply:
@@ -95,13 +103,14 @@ async def act_on_jobs(call: Call) -> Reply:
 
 async def _stop_in_time(call: Call, stop: threading.Event) -> None:
     """Set `stop` when the caller hangs up, or the server is told to stop."""
-    ends = {asyncio.create_task(call.gone()), asyncio.create_task(call.parts.stopped())}
-    try:
-        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+
+    def look() -> None:
+        if call.is_gone():
+            stop.set()
+
+    with exchange(call.scope).watched(look):
+        await call.parts.stopped()
         stop.set()
-    finally:
-        for end in ends:
-            end.cancel()
 
 
 def _filter(call: Call, form: FilterForm) -> Filter:
@@ -224,6 +233,7 @@ async def show_audit(call: Call) -> Reply:
     page = await call.run(
         call.parts.ops().audit,
         target=call.one("target") or "",
+        tenant=call.one("tenant"),
         who=call.one("who") or "",
         verb=call.one("verb") or "",
         limit=call.whole("limit", 50, 1, 1000),
@@ -236,6 +246,7 @@ async def show_audit(call: Call) -> Reply:
 HIDDEN = "(hidden)"
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _ACTED = {200: ActedDocument}
+_ONE_JOB: dict[str, Any] = {"query": NAMED, "whole": False}
 _SET = {200: SettingsDocument}
 ROUTES = (
     verb(
@@ -246,9 +257,10 @@ ROUTES = (
         {200: Bulk},
         whole=False,
     ),
-    verb("jobs/{id}/replay", replay_job, "Run a dead job again", ReplayForm, _ACTED, whole=False),
-    verb("jobs/{id}/discard", discard_job, "Close a dead job for good", gives=_ACTED, whole=False),
-    verb("jobs/{id}/bury", bury_job, "Move a job to the dead letters", gives=_ACTED, whole=False),
+    verb("jobs/{id}/replay", replay_job, "Run a dead job again", ReplayForm, _ACTED, **_ONE_JOB),
+    verb("jobs/{id}/rerun", rerun_job, "Run an ended job again, as a new one", RerunForm, _ACTED, **_ONE_JOB),
+    verb("jobs/{id}/discard", discard_job, "Close a dead job for good", gives=_ACTED, **_ONE_JOB),
+    verb("jobs/{id}/bury", bury_job, "Move a job to the dead letters", gives=_ACTED, **_ONE_JOB),
     look("stats", show_stats, "How things stand", Overview),
     look("types", list_types, "List types", TypesDocument),
     verb(
@@ -289,6 +301,7 @@ ROUTES = (
         need=Need.OPERATE,
         query={
             "target": "A job (id or key), type, schedule, setting, worker or API key.",
+            "tenant": NAMED["tenant"],
             "who": "What this one did.",
             "verb": "Such as cancel, replay, pause, set, drain, create, revoke.",
         }

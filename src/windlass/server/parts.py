@@ -3,74 +3,51 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
+import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, TypeVar
 
-import msgspec
-
 from windlass.clock import SystemClock
-from windlass.errors import InvalidValue, Refused, StoreError, StoreUnavailable
+from windlass.config import ServerConfig
+from windlass.errors import Refused, StoreError, StoreUnavailable
 from windlass.ops import Ops
 from windlass.ops.counting import Counting
 from windlass.queue import Queue
 from windlass.server.alarm import Alarm
+from windlass.server.availability import Availability
+from windlass.server.crowd import Crowd, bounds
+from windlass.server.denials import Denials
 from windlass.server.door import Door
 from windlass.server.flow import Flow
 from windlass.server.hints import happens
 from windlass.server.identity import LOCAL, Identity
 from windlass.server.intake import Intake
 from windlass.server.keyring import Keyring
-from windlass.server.rates import Rates
+from windlass.server.lines import Lines
+from windlass.server.proxies import Proxies
+from windlass.server.rates import Addresses, Rates
 from windlass.server.remote import Remote
 from windlass.server.stream import Stream
 from windlass.server.upkeep import Upkeep
 from windlass.server.waiting import Endings
-from windlass.store.protocol import Counts, Store
+from windlass.server.wire import Connections
+from windlass.store.caller import Caller, on_behalf_of
+from windlass.store.fleet import Vitals
+from windlass.store.protocol import Counts
+from windlass.store.store import Store
 
 log = logging.getLogger("windlass.server")
 
 T = TypeVar("T")
-_THREADS = 16
+# Fewer than the connections of a store: what all callers read together leaves some to those who enqueue.
+_THREADS = 8
+_THREADS_PER_KEY = 4
 _LONG_THREADS = 4
-# A hint wakes every worker that waits: so many look for jobs at once, and leave threads to the others.
-_LOOKING = 4
 _LOOK_SECONDS = 2.0
-_MOST_PORTS = 65_535
-
-
-class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How one server serves. Refuses nonsense when it is made."""
-
-    host: str = "127.0.0.1"
-    port: int = 8080
-    # Whether jobs of the type `shell` are taken.
-    shell: bool = False
-    # Nobody needs a key, wherever they come from.
-    insecure: bool = False
-    tls_cert: str | None = None
-    tls_key: str | None = None
-    # Whether it looks after the fleet; a worker in the same process does so already.
-    upkeep: bool = True
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.port <= _MOST_PORTS:
-            raise InvalidValue("port", self.port, f"between 0 and {_MOST_PORTS}")
-        if self.tls_key is not None and self.tls_cert is None:
-            raise InvalidValue("tls_key", self.tls_key, "given together with tls_cert")
-
-    @property
-    def loopback(self) -> bool:
-        """Whether only programs of this machine can reach it."""
-        if self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
 
 
 class Parts:
@@ -80,22 +57,35 @@ class Parts:
         self.queue = queue
         self.config = config
         self.stopping = asyncio.Event()
-        self.intake = Intake(queue)
+        self.availability = Availability(self._probe, config.patience)
+        self.intake = Intake(queue, patience=config.patience, doubt=self.availability.doubt)
+        self.availability.on_away = self.intake.refuse_all
         self.rates = Rates()
+        self.proxies = Proxies(config.trusted_proxies)
+        self.denials = Denials(lambda: queue.store)
+        self.log_ins = Addresses("log-ins that failed", 10, 6.0)
+        self.strangers = Addresses("requests without a key", 500, 0.01)
         self.keyring = Keyring(
             lambda: queue.store, always=not config.loopback and not config.insecure, never=config.insecure
         )
         self.door = Door(
             self.keyring,
             partial(self.run, self.keyring.look),
+            self.proxies,
             loopback=config.loopback and not config.insecure,
+            hosts=config.allowed_hosts,
         )
         self.endings = Endings(self)
         self.stream = Stream(self)
         self._counting = Counting(self._count)
         self.remote = Remote()
         self.contract: dict[str, Any] = {}
-        self.looking = asyncio.Semaphore(_LOOKING)
+        # The same as it is sent, by media type.
+        self.contract_sent: dict[bytes, bytes] = {}
+        self.crowd = Crowd(bounds(config))
+        self.connections = Connections()
+        self.lines = Lines(self)
+        self._turns: dict[str | None, tuple[asyncio.Semaphore, int]] = {}
         # What the requests under way have sent so far.
         self.body_bytes = 0
         self._flow: Flow | None = None
@@ -104,8 +94,8 @@ class Parts:
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="windlass-server")
         # For what may take hours, such as many jobs at a slow pace: it must not keep the others waiting.
         self._long = ThreadPoolExecutor(_LONG_THREADS, thread_name_prefix="windlass-long")
-        # For /health, which must not wait behind requests.
-        self._well = ThreadPoolExecutor(1, thread_name_prefix="windlass-health")
+        # For /health and the look whether the store is back, which must not wait behind requests.
+        self._well = ThreadPoolExecutor(2, thread_name_prefix="windlass-health")
 
     @property
     def store(self) -> Store:
@@ -127,9 +117,10 @@ class Parts:
         return Ops(
             self.store,
             wakeup=self.queue.wakeup,
-            by=who.told,
+            by=who.recorded,
             counts=self._counting,
             request_id=request_id,
+            sent=True,
         )
 
     def open(self) -> None:
@@ -141,6 +132,8 @@ class Parts:
                 f"{self.config.host} can be reached by other machines, and there is no API key: make one by "
                 "`windlass keys create NAME --role admin`, or say --insecure"
             )
+        for warning in self.config.warnings:
+            log.warning("server.exposed", extra={"note": warning})
         self._flow = Flow(self.store, SystemClock(), told=self.config.upkeep)
         self._flow.start()
         self._alarm = Alarm(self.store)
@@ -151,8 +144,46 @@ class Parts:
 
     async def run(self, verb: Callable[..., T], /, *args: Any, **options: Any) -> T:
         """Call something that waits for the store, on a thread."""
+        return await self.run_for(lambda: False, verb, *args, **options)
+
+    async def run_for(
+        self, gone: Callable[[], bool], verb: Callable[..., T], /, *args: Any, **options: Any
+    ) -> T:
+        """The same for a caller who may hang up: what has not begun by then never does.
+
+        Refused as soon as the store is known to be away.
+        """
+        given_up = False
+        caller = Caller(lambda: not given_up and not gone(), self.config.patience)
+
+        def call() -> T:
+            with on_behalf_of(caller):
+                return verb(*args, **options)
+
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, partial(verb, *args, **options))
+        try:
+            return await self.availability.wait_for(loop.run_in_executor(self._threads, call))
+        except StoreError:
+            self.availability.doubt()
+            raise
+        finally:
+            given_up = True
+
+    @asynccontextmanager
+    async def turn(self, key: str | None) -> AsyncIterator[None]:
+        """Of the requests of one API key so many use the store at once; the others wait for their turn."""
+        turns, users = self._turns.get(key) or (
+            asyncio.Semaphore(_THREADS if key is None else _THREADS_PER_KEY),
+            0,
+        )
+        self._turns[key] = turns, users + 1
+        try:
+            async with turns:
+                yield
+        finally:
+            turns, users = self._turns.pop(key)
+            if users > 1:
+                self._turns[key] = turns, users - 1
 
     async def run_long(self, verb: Callable[..., T], /, *args: Any, **options: Any) -> T:
         """Call something that may take as long as it likes, a few at a time."""
@@ -167,18 +198,28 @@ class Parts:
         """Whether the store answers."""
         await asyncio.get_running_loop().run_in_executor(self._well, self.store.settings)
 
+    async def _probe(self) -> None:
+        """Ask the store's writer. A server has no row in the fleet, so nothing is changed."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._well, self.store.beat, "", Vitals())
+
     async def look_on(self) -> None:
-        """Keep what is known of keys fresh, until the server stops."""
+        """Keep what is known of keys fresh, and tell who was turned away, until the server stops."""
         while not await happens(self.stopping, _LOOK_SECONDS):
+            self.connections.sweep(asyncio.get_running_loop().time())
             try:
                 await self.run(self.keyring.look)
+                await self.run(self.denials.flush)
             except StoreError as error:
                 log.warning("server.look_failed", extra={"error": str(error)})
 
     async def close(self) -> None:
         """Finish what is being written, and let go."""
         self.stopping.set()
+        self.availability.close()
         await asyncio.to_thread(self.intake.close)
+        with contextlib.suppress(StoreError):
+            await asyncio.to_thread(partial(self.denials.flush, last=True))
         for part in (self._alarm, self._upkeep, self._flow):
             if part is not None:
                 await asyncio.to_thread(part.stop)

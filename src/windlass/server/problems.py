@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from typing import Any
 import msgspec
 
 from windlass import errors
+from windlass.server.allowed import allowed
 from windlass.server.reply import Reply
 
 MEDIA_TYPE = b"application/problem+json"
@@ -35,8 +37,12 @@ class ProblemDocument(msgspec.Struct, frozen=True, omit_defaults=True):
     errors: tuple[FieldError, ...] = ()
     # Which job of a batch it is about, counted from 0.
     index: int | None = None
+    # The other job of the same batch that is the reason, counted from 0.
+    twin: int | None = None
     # The job that stands against what was asked.
     job: str | None = None
+    # The jobs that have the key, where it does not tell which is meant.
+    jobs: tuple[str, ...] = ()
 
 
 class Missing(errors.InvalidValue):
@@ -47,10 +53,27 @@ class Missing(errors.InvalidValue):
         self.args = (f"{field} is missing; it must be given",)
 
 
+class Twice(errors.InvalidValue):
+    """A member that an object has twice: which one is meant?"""
+
+    def __init__(self, field: str) -> None:
+        super().__init__(field, None, "given once")
+        self.args = (f"{field} is given twice; it must be given once",)
+
+
+class _Sent(str):
+    """A number in the digits that it was sent in."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
 class Problem(Exception):
     """A refusal on its way to the caller."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the members of a problem
         self,
         status: int,
         name: str,
@@ -58,13 +81,15 @@ class Problem(Exception):
         *,
         fields: tuple[FieldError, ...] = (),
         index: int | None = None,
+        twin: int | None = None,
         job: str | None = None,
+        jobs: tuple[str, ...] = (),
         headers: Mapping[bytes, bytes] | None = None,
     ) -> None:
         super().__init__(detail)
         title = name.replace("-", " ").capitalize()
         self.document = ProblemDocument(
-            f"urn:windlass:problem:{name}", title, status, detail, fields, index, job
+            f"urn:windlass:problem:{name}", title, status, detail, fields, index, twin, job, jobs
         )
         self.headers = dict(headers or {})
 
@@ -73,19 +98,55 @@ class Problem(Exception):
         return Reply(self.document.status, self.document, headers=self.headers, media_type=MEDIA_TYPE)
 
 
-def of(error: errors.WindlassError, *, index: int | None = None) -> Problem:
-    """What an error of ours is called outside."""
+def of(error: errors.WindlassError, *, index: int | None = None, line: bool = False) -> Problem:
+    """What an error of ours is called outside; `line` if the jobs came one a line."""
+    if isinstance(error, errors.StoreError):
+        return of_store(error, writes=True)
     status, name = next(_KNOWN[kind] for kind in type(error).__mro__ if kind in _KNOWN)
-    detail = str(error)
+    detail = str(error).replace(_PYTHON, "")
+    if isinstance(error, errors.Refused) and error.index is not None:
+        # It names the job of a batch by itself.
+        index, detail = error.index, str(error.args[0])
     fields: tuple[FieldError, ...] = ()
     if isinstance(error, errors.InvalidValue):
-        value = None if isinstance(error, Missing) else _shown(error.value)
-        fields = (FieldError(error.field, error.allowed, value),)
+        value = None if isinstance(error, Missing | Twice) else _shown(error.value)
+        fields = (FieldError(error.field, error.allowed.replace(_PYTHON, ""), value),)
     if index is not None:
-        detail = f"jobs[{index}]: {detail}"
+        place = f"line {index + 1}" if line else f"jobs[{index}]"
+        detail = f"{place}: {detail}"
         fields = tuple(msgspec.structs.replace(each, field=f"jobs[{index}].{each.field}") for each in fields)
-    job = getattr(error, "job_id", None)
-    return Problem(status, name, detail, fields=fields, index=index, job=job, headers=_later(error))
+    facts: dict[str, Any] = {
+        "twin": getattr(error, "twin", None),
+        "job": getattr(error, "job_id", None),
+        "jobs": getattr(error, "jobs", ()),
+    }
+    return Problem(status, name, detail, fields=fields, index=index, **facts, headers=_later(error))
+
+
+def store_away(*, maybe_stored: bool = False, writes: bool = True) -> Problem:
+    """The store is away: when to come again, and whether anything may have been written. Names no store."""
+    detail = "the store cannot be reached"
+    if maybe_stored:
+        detail += "; what was sent may or may not be stored: send it again with the same Idempotency-Key"
+    elif writes:
+        detail += "; nothing was stored: try again"
+    else:
+        detail += ": try again"
+    return Problem(503, "store-unavailable", detail, headers=_after(1))
+
+
+def of_store(error: errors.StoreError, *, writes: bool) -> Problem:
+    """What strangers are told of a store that fails: never where it is, nor whose. The log has the rest."""
+    if isinstance(error, errors.StoreBusy):
+        detail = (
+            "the store is busy; nothing was stored: try again" if writes else "the store is busy: try again"
+        )
+        return Problem(503, "store-busy", detail, headers=_after(1))
+    if isinstance(error, errors.StoreUnavailable):
+        return store_away(maybe_stored=writes, writes=writes)
+    return Problem(
+        503, "store-unavailable", "the store cannot be used; the server's log tells why", headers=_after(1)
+    )
 
 
 def too_many(detail: str, seconds: float, name: str) -> Problem:
@@ -97,14 +158,14 @@ def _later(error: errors.WindlassError) -> dict[bytes, bytes]:
     """When to come again, where that may help."""
     if isinstance(error, errors.QueueFull):
         return _after(error.retry_after)
-    return _after(1) if isinstance(error, (errors.StoreError, errors.KeyMissing)) else {}
+    return _after(1) if isinstance(error, errors.KeyMissing) else {}
 
 
 def _after(seconds: float) -> dict[bytes, bytes]:
     return {b"retry-after": str(max(1, math.ceil(seconds))).encode()}
 
 
-def invalid(error: msgspec.ValidationError, body: bytes) -> errors.InvalidValue:
+def invalid(error: msgspec.ValidationError, body: bytes, kind: type[msgspec.Struct]) -> errors.InvalidValue:
     """A body that does not have the form that is asked for: the field, its value and what is allowed."""
     text, _, place = str(error).partition(" - at ")
     field = place.strip("`").removeprefix("$").removeprefix(".")
@@ -114,9 +175,7 @@ def invalid(error: msgspec.ValidationError, body: bytes) -> errors.InvalidValue:
     if "unknown field" in text and named is not None:
         unknown = _joined(field, named[1])
         return errors.InvalidValue(unknown, _value_at(body, unknown), "left out: there is no such field")
-    allowed = text.removeprefix("Expected ").partition(", got")[0].replace("`", "")
-    words = " or ".join(_TYPES.get(each, each) for each in allowed.split(" | "))
-    return errors.InvalidValue(field or "body", _value_at(body, field), words)
+    return errors.InvalidValue(field or "body", _value_at(body, field), allowed(kind, field))
 
 
 def _joined(field: str, name: str) -> str:
@@ -126,8 +185,9 @@ def _joined(field: str, name: str) -> str:
 def _value_at(body: bytes, field: str) -> Any:
     """The value that stands at a path such as jobs[3].priority."""
     try:
-        value: Any = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # A number that is too large for us is shown as it was sent.
+        value: Any = json.loads(body, parse_float=_Sent)
+    except (ValueError, RecursionError):
         # What comes behind the wrong value is wrong as well.
         return "something else"
     for name, index in re.findall(r"([^.\[\]]+)|\[(\d+)\]", field):
@@ -146,16 +206,8 @@ def _shown(value: object) -> str:
     return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
 
 
-# What msgspec calls them, and what somebody who speaks no Python does.
-_TYPES = {
-    "str": "a string",
-    "int": "a whole number",
-    "float": "a number",
-    "bool": "true or false",
-    "object": "an object",
-    "array": "a list",
-    "array of length >= 1": "a list of one or more",
-}
+# Allowed as a duration, but not possible in JSON.
+_PYTHON = "a timedelta, "
 _FIELD = re.compile(r"field `([^`]*)`")
 _LONGEST_SHOWN = 200
 # By class, the nearest wins.
@@ -168,6 +220,7 @@ _KNOWN: dict[type, tuple[int, str]] = {
     errors.WorkerNotFound: (404, "not-found"),
     errors.ScheduleNotFound: (404, "not-found"),
     errors.KeyConflict: (409, "key-conflict"),
+    errors.AmbiguousKey: (409, "ambiguous-key"),
     errors.IdConflict: (409, "id-conflict"),
     errors.UniqueConflict: (409, "unique-conflict"),
     errors.ScheduleConflict: (409, "schedule-conflict"),
@@ -176,7 +229,5 @@ _KNOWN: dict[type, tuple[int, str]] = {
     errors.LeaseLost: (409, "lease-lost"),
     errors.QueueFull: (429, "queue-full"),
     errors.Refused: (409, "refused"),
-    errors.StoreBusy: (503, "store-busy"),
-    errors.StoreError: (503, "store-unavailable"),
     errors.WindlassError: (500, "internal"),
 }

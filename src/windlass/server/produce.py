@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any
 from uuid import UUID, uuid5
 
 import msgspec
 
+from windlass.checks import check_text, read_moment
 from windlass.clock import uuid7
-from windlass.errors import InvalidValue, JobNotFound, WindlassError
-from windlass.job import JobState, NewJob
+from windlass.errors import InvalidValue, JobNotFound, Refused, StoreError, WindlassError
+from windlass.job import MAX_BATCH_NAME, JobState, NewJob
 from windlass.observe import tracing
 from windlass.queue.producer import NotAtHand
+from windlass.registry import SENT_SHELL, SHELL
 from windlass.server import problems
-from windlass.server.call import Call
+from windlass.server.call import NDJSON, Call
 from windlass.server.identity import Need
 from windlass.server.intake import Make, Stored, standing
 from windlass.server.observing import note_jobs
 from windlass.server.problems import Problem
 from windlass.server.reply import Reply
-from windlass.server.rights import check_type_allowed
-from windlass.server.routes import BATCH_LIMIT, Told, verb
-from windlass.server.schemas.jobs import Accepted, AcceptedBatch, BatchForm, JobForm
+from windlass.server.rights import check_own_batch, check_type_allowed
+from windlass.server.routes import BATCH_LIMIT, BODY_LIMIT, BULK_LIMIT, Told, verb
+from windlass.server.schemas.jobs import MOST_BULK, Accepted, AcceptedBatch, BatchForm, JobForm
 from windlass.store.batches import NewBatch
 from windlass.store.protocol import Enqueued
 
@@ -37,16 +39,17 @@ _SMALL = 32 * 1024
 async def enqueue(call: Call) -> Reply:
     """Store one job; the answer leaves after the durable commit."""
     form = await call.body(JobForm)
-    call.parts.rates.spend(call.identity, 1)
+    refusal = _over_rate(call, [form])
     with _span(call, [form]) as trace:
-        stored = await call.parts.intake.accept(_maker(call, [form], trace=trace))
+        make = _maker(call, [form], refusal, trace=trace)
+        stored = await call.parts.intake.accept(make, call.is_gone)
     return _accepted(call, form, stored)
 
 
 def enqueue_at_once(call: Call, told: Told) -> None:
     """The same for a request that is here as a whole, as most are: no task has to wait for its commit."""
     form = call.body_here(JobForm)
-    call.parts.rates.spend(call.identity, 1)
+    refusal = _over_rate(call, [form])
 
     def heard(stored: Stored | Exception) -> None:
         try:
@@ -55,7 +58,7 @@ def enqueue_at_once(call: Call, told: Told) -> None:
             answer = error
         told(answer)
 
-    call.parts.intake.put(_maker(call, [form]), heard)
+    call.parts.intake.put(_maker(call, [form], refusal), heard, call.is_gone)
 
 
 def _accepted(call: Call, form: JobForm, stored: Stored) -> Reply:
@@ -69,15 +72,70 @@ async def enqueue_batch(call: Call) -> Reply:
     """Store up to 100 jobs, all or none."""
     form = await call.body(BatchForm)
     count = len(form.jobs)
-    call.parts.rates.spend(call.identity, count)
+    refusal = _over_rate(call, form.jobs)
     if form.batch is None and form.batch_id is not None:
         raise InvalidValue("batch_id", form.batch_id, "given together with batch, the name")
     with _span(call, form.jobs) as trace:
-        make = _maker(call, form.jobs, batch=True, trace=trace)
+        make = _maker(call, form.jobs, refusal, batch=True, trace=trace)
         if form.batch is None:
-            return _all_accepted(call, form, None, await call.parts.intake.accept(make, count))
+            return _all_accepted(call, form, None, await call.parts.intake.accept(make, call.is_gone, count))
         batch = NewBatch(id=_batch_id(call, form), name=_batch_name(form.batch))
         return _all_accepted(call, form, batch.id, await call.run(_store_batch, call, batch, make))
+
+
+async def enqueue_bulk(call: Call) -> Reply:
+    """Store up to 10,000 jobs, all or none: one job (JobForm) a line. A refusal names the line.
+
+    Sent again with the same Idempotency-Key, keys or ids, it makes no second job. With `batch` the jobs are
+    one batch; with the `batch_id` of a batch that has not ended they are added to it.
+    """
+    name, batch_id = call.one("batch"), call.one("batch_id")
+    if batch_id is not None and not _UUID.fullmatch(batch_id):
+        raise InvalidValue("batch_id", batch_id, "a UUID in lower case")
+    forms = await call.lines(JobForm, most=MOST_BULK, longest=BODY_LIMIT)
+    refusal = _over_rate(call, forms)
+    form = BatchForm(jobs=tuple(forms), batch=name, batch_id=batch_id)
+    with _span(call, forms) as trace, _by_line():
+        make = _maker(call, forms, refusal, batch=True, trace=trace)
+        if name is None and batch_id is None:
+            return _all_accepted(call, form, None, await call.run(_store_bulk, call, make))
+        batch = NewBatch(id=_batch_id(call, form), name=_batch_name(name or ""), extends=True)
+        stored = await call.run(_store_into, call, batch, make, is_new=name is not None)
+        return _all_accepted(call, form, batch.id, stored)
+
+
+@contextmanager
+def _by_line() -> Iterator[None]:
+    """A refusal by the store names the line of the job that it is about."""
+    try:
+        yield
+    except Refused as error:
+        raise problems.of(error, line=True) from error
+
+
+def _store_bulk(call: Call, make: Make) -> Stored:
+    done = call.parts.store.enqueue(make())
+    if any(each.due for each in done):
+        call.parts.queue.wakeup.notify()
+    return Stored(done, standing(call.parts.store, done))
+
+
+def _store_into(call: Call, batch: NewBatch, make: Make, *, is_new: bool) -> Stored:
+    """Store jobs as a new batch, or into one of the caller's that has not ended."""
+    store, drafts = call.parts.store, make()
+    if store.batch(batch.id) is not None:
+        check_own_batch(call, batch.id)
+    elif not is_new:
+        raise JobNotFound(batch.id, "batch")
+    try:
+        done = store.enqueue_batch(batch, drafts)
+    except Exception:  # wall: sent again while the first one was under way, perhaps to another server
+        if not is_new or store.batch(batch.id) is None:
+            raise
+        check_own_batch(call, batch.id)
+        done = store.enqueue_batch(batch, drafts)
+    call.parts.queue.wakeup.notify()
+    return Stored(done, standing(store, done))
 
 
 def _all_accepted(call: Call, form: BatchForm, batch_id: str | None, stored: Stored) -> Reply:
@@ -108,12 +166,10 @@ def _stored_as_batch(call: Call, batch: NewBatch, drafts: Sequence[NewJob]) -> l
 def _sent_again(call: Call, batch: NewBatch, drafts: Sequence[NewJob]) -> list[Enqueued]:
     """The jobs of a batch that is known, by their ids or keys; a batch takes no others later on."""
     store = call.parts.store
-    for draft in drafts:
-        known = None if draft.key is None else store.get(draft.key, caller=draft.caller)
-        # A unique name may have been answered with another job.
-        if known is None and draft.unique is None and store.get(draft.id) is None:
-            detail = f"batch {batch.id} is there already, without these jobs; a new one needs another id"
-            raise Problem(409, "id-conflict", detail)
+    # A unique name may have been answered with another job.
+    if not store.accepted([draft for draft in drafts if draft.unique is None]):
+        detail = f"batch {batch.id} is there already, without these jobs; a new one needs another id"
+        raise Problem(409, "id-conflict", detail)
     return store.enqueue(drafts)
 
 
@@ -121,19 +177,28 @@ def _batch_id(call: Call, form: BatchForm) -> str:
     """The batch's own id, or one made of the keys: whoever sends the same again means the same batch."""
     if form.batch_id is not None:
         return form.batch_id
-    header = call.header(b"idempotency-key")
+    header = _request_key(call)
     keys = [job.key for job in form.jobs]
     if header is None and None in keys:
         return uuid7()
     # The request's key is no job's: the two kinds are told apart, also where they read the same.
-    named = header if header is not None else keys
-    return str(uuid5(_BATCHES, msgspec.json.encode([call.identity.name, named]).decode()))
+    scope: list[object] = [call.identity.name, header if header is not None else keys]
+    tenants = sorted({_tenant(call, job, None) or "" for job in form.jobs})
+    if tenants != [""]:
+        scope.append(tenants)
+    return str(uuid5(_BATCHES, msgspec.json.encode(scope).decode()))
+
+
+def _request_key(call: Call) -> str | None:
+    """The request's Idempotency-Key, if it has one."""
+    header = call.header(b"idempotency-key")
+    if header == "":
+        raise InvalidValue("Idempotency-Key", header, "at least one character")
+    return header
 
 
 def _batch_name(name: str) -> str:
-    if "\0" in name:
-        raise InvalidValue("batch", name, "without NUL")
-    return name
+    return check_text("batch", name, MAX_BATCH_NAME, least=0)
 
 
 def _span(call: Call, forms: Sequence[JobForm]) -> AbstractContextManager[str | None]:
@@ -145,22 +210,47 @@ def _span(call: Call, forms: Sequence[JobForm]) -> AbstractContextManager[str | 
     return tracing.serving(call.route.method, call.route.path, parent)
 
 
-def _maker(call: Call, forms: Sequence[JobForm], *, batch: bool = False, trace: str | None = None) -> Make:
+def _over_rate(call: Call, forms: Sequence[JobForm]) -> Problem | None:
+    """Count jobs against the caller's rate. What is too much is refused, unless it may be a repeat.
+
+    A job without a key or an id is always a new one.
+    """
+    try:
+        call.parts.rates.spend(call.identity, len(forms))
+    except Problem as refusal:
+        if _request_key(call) is None and any(form.key is None and form.id is None for form in forms):
+            raise
+        return refusal
+    return None
+
+
+def _maker(
+    call: Call,
+    forms: Sequence[JobForm],
+    refusal: Problem | None,
+    *,
+    batch: bool = False,
+    trace: str | None = None,
+) -> Make:
     """What makes the jobs of a request, where the store may be waited for: a type may be news.
 
     Most need nothing that is not known here. They are made at once, while the store is busy with those before
-    them, and only the queue's depth is left to be looked at.
+    them, and only the queue's depth is left to be looked at. With a `refusal` nothing is made: jobs that were
+    accepted before are answered with, and others are refused.
     """
     drafts = partial(_drafts, call, forms, batch=batch, trace=trace)
     queue = call.parts.queue
     if call.size <= _SMALL and not any(form.depends_on for form in forms):
         with suppress(NotAtHand):
-            return partial(_admitted, call, drafts(queue.draft_at_hand))
-    return lambda: _admitted(call, drafts(queue.draft_sent))
+            return partial(_admitted, call, drafts(queue.draft_at_hand), refusal)
+    return lambda: _admitted(call, drafts(queue.draft_sent), refusal)
 
 
-def _admitted(call: Call, drafts: Sequence[NewJob]) -> Sequence[NewJob]:
-    call.parts.queue.admit(drafts)
+def _admitted(call: Call, drafts: Sequence[NewJob], refusal: Problem | None) -> Sequence[NewJob]:
+    if refusal is None:
+        call.parts.queue.admit(drafts)
+    elif not call.parts.store.accepted(drafts):
+        raise refusal
     return drafts
 
 
@@ -173,8 +263,11 @@ def _drafts(
         place = index if batch else None
         try:
             drafts.append(_draft(call, form, draft, place, trace))
+        except StoreError:
+            # About the store, and not about this job.
+            raise
         except WindlassError as error:
-            raise problems.of(_as_sent(error), index=place) from error
+            raise problems.of(_as_sent(error), index=place, line=call.route.accepts == NDJSON) from error
     return drafts
 
 
@@ -198,8 +291,10 @@ def _draft(call: Call, form: JobForm, draft: Draft, index: int | None, trace: st
     if trace is not None:
         options["traceparent"] = trace
     if form.depends_on is not None:
-        options["depends_on"] = _parents(call, form)
+        options["depends_on"] = _parents(call, form, tenant or "")
     made = draft(form.type, bytes(form.payload), options)
+    if form.type == SHELL:
+        made = msgspec.structs.replace(made, schema_version=SENT_SHELL)
     return msgspec.structs.replace(made, caller=who.name) if who.name else made
 
 
@@ -211,13 +306,13 @@ def _options(form: JobForm) -> dict[str, Any]:
     names = zip(JobForm.__struct_fields__[_OPTIONS], said, _UNSAID, strict=True)
     options = {name: value for name, value, unsaid in names if value != unsaid}
     if "run_at" in options:
-        options["at"] = options.pop("run_at")
+        options["at"] = read_moment(options.pop("run_at"), "run_at")
     return options
 
 
 def _key(call: Call, form: JobForm, index: int | None) -> str | None:
     """The job's key: its own, or the request's, with the job's place in a batch behind it."""
-    header = call.header(b"idempotency-key")
+    header = _request_key(call)
     if header is None:
         return form.key
     if index is not None:
@@ -238,14 +333,14 @@ def _tenant(call: Call, form: JobForm, index: int | None) -> str | None:
     return bound
 
 
-def _parents(call: Call, form: JobForm) -> tuple[str, ...] | None:
+def _parents(call: Call, form: JobForm, tenant: str) -> tuple[str, ...] | None:
     """What a job waits for. Others' jobs are not there for who may not see them."""
     who = call.identity
     if form.depends_on and (who.tenant is not None or not who.may(Need.SEE)):
         for name in form.depends_on:
             # One of the same batch is not there yet, and the caller's own.
-            job = call.parts.store.get(name, caller=who.name) if "\0" not in name else None
-            if job is not None and not who.sees(job):
+            jobs = call.parts.store.named(name, caller=who.name, tenant=tenant)
+            if jobs and not any(who.sees(job) for job in jobs):
                 raise JobNotFound(name)
     return form.depends_on
 
@@ -272,6 +367,7 @@ _UNSAID = msgspec.structs.astuple(JobForm(type="any"))[_OPTIONS]
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 # Where the ids of batches come from that are named by keys.
 _BATCHES = UUID("6c1f1f0e-8f0b-4f8e-9d57-2b7d9a1c5e42")
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _NO_SPAN = nullcontext()
 _REFUSES = (404, 409, 413, 415, 429)
 ROUTES = (
@@ -294,6 +390,22 @@ ROUTES = (
         {201: AcceptedBatch, 200: AcceptedBatch},
         need=Need.PRODUCE,
         body_limit=BATCH_LIMIT,
+        refuses=_REFUSES,
+        whole=False,
+    ),
+    verb(
+        "jobs/bulk",
+        enqueue_bulk,
+        "Enqueue up to 10,000 jobs, all or none",
+        JobForm,
+        {201: AcceptedBatch, 200: AcceptedBatch},
+        need=Need.PRODUCE,
+        query={
+            "batch": "Make them one batch of this name, whose progress can be asked for.",
+            "batch_id": "A UUID of your own for a new batch, or the id of one that has not ended.",
+        },
+        accepts=NDJSON,
+        body_limit=BULK_LIMIT,
         refuses=_REFUSES,
         whole=False,
     ),

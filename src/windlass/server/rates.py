@@ -1,7 +1,9 @@
-"""Does somebody send faster than they may? What each service has left of its rate."""
+"""Does somebody come faster than they may? What services may enqueue, and how often an address may log in."""
 
 from __future__ import annotations
 
+import ipaddress
+from collections import OrderedDict
 from collections.abc import Callable
 from time import monotonic
 
@@ -10,6 +12,9 @@ from windlass.server.identity import Identity
 
 # So much of a second's rate may come at once.
 _BURST_SECONDS = 1.0
+_MOST_ADDRESSES = 10_000
+# Whoever has one address of IPv6 has as many as this leaves free.
+_NETWORK_BITS = 64
 
 
 class Rates:
@@ -40,3 +45,51 @@ class Rates:
                 f"{name} may enqueue {rate:g} jobs a second", (min(count, most) - left) / rate, "rate-limited"
             )
         self._left[name] = (left - count, now)
+
+
+class Addresses:
+    """Bounds how often an address may do what needs no key: `most` at once, and one more every `seconds`."""
+
+    def __init__(self, what: str, most: int, seconds: float, clock: Callable[[], float] = monotonic) -> None:
+        self._what = what
+        self._most = most
+        self._seconds = seconds
+        self._clock = clock
+        # By address, the last used last: what it has left, and when that was so.
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def spend(self, address: str) -> None:
+        """Count one, or refuse it and close the connection: what else was sent on it is not read."""
+        left = self._now(address)
+        if left < 1:
+            detail = f"too many {self._what} from this address"
+            refused = problems.too_many(detail, (1 - left) * self._seconds, "rate-limited")
+            refused.headers[b"connection"] = b"close"
+            raise refused
+        self._keep(address, left - 1)
+
+    def give_back(self, address: str) -> None:
+        """It does not count after all."""
+        self._keep(address, self._now(address) + 1)
+
+    def _now(self, address: str) -> float:
+        now = self._clock()
+        left, since = self._left.get(_network(address), (float(self._most), now))
+        return min(self._most, left + (now - since) / self._seconds)
+
+    def _keep(self, address: str, left: float) -> None:
+        name = _network(address)
+        self._left[name] = left, self._clock()
+        self._left.move_to_end(name)
+        if len(self._left) > _MOST_ADDRESSES:
+            self._left.popitem(last=False)
+
+
+def _network(address: str) -> str:
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if found.version == 4:  # noqa: PLR2004 - as it is called
+        return address
+    return str(ipaddress.ip_network((int(found), _NETWORK_BITS), strict=False))

@@ -16,7 +16,7 @@ from typing import TypeVar
 from windlass.job import Lease
 from windlass.server.identity import Identity
 from windlass.store.fleet import Vitals, WorkerInfo
-from windlass.store.protocol import Store
+from windlass.store.store import Store
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -144,6 +144,15 @@ class Remote:
 
 def _prefix(who: Identity, name: str) -> str:
     return f"{who.name}~{name}~"
+
+
+def belongs_to(row: str, who: Identity) -> bool:
+    """Whether a caller may settle what runs in a worker's name: workers of its own service only.
+
+    What was claimed before the server had keys has no service: the token alone proves who claimed it.
+    """
+    service, mark, _ = row.partition("~")
+    return bool(mark) and service in ("", who.name)
 
 
 def _rows(store: Store, who: Identity, name: str) -> list[WorkerInfo]:

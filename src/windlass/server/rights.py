@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from windlass.errors import JobNotFound
 from windlass.payload import parse
 from windlass.registry import SHELL
 from windlass.server.identity import Need
 from windlass.server.problems import Problem
 from windlass.server.schemas import NOTHING
+from windlass.store.protocol import Filter
 
 if TYPE_CHECKING:
     from windlass.server.call import Call
-    from windlass.store.protocol import Filter
 
 
 def check_type_allowed(call: Call, job_type: str, index: int | None = None) -> None:
@@ -42,6 +43,14 @@ def own(call: Call, where: Filter) -> Filter:
             raise Problem(403, "not-allowed", f"tenant must be {who.tenant!r} for this key")
         where = msgspec.structs.replace(where, tenant=who.tenant)
     return where if who.may(Need.SEE) else msgspec.structs.replace(where, caller=who.name)
+
+
+def check_own_batch(call: Call, batch_id: str) -> None:
+    """Refuse a batch without a job that the caller may see: it is not there."""
+    if call.identity.tenant is None and call.identity.may(Need.SEE):
+        return
+    if not call.parts.store.count(own(call, Filter(batch=batch_id)), limit=1):
+        raise JobNotFound(batch_id, "batch")
 
 
 def _not_allowed(who: str, job_type: str, index: int | None) -> Problem:

@@ -22,6 +22,9 @@ AtOnce = Callable[[Call, Told], None]
 # What one request takes at most as it is sent: a payload, and as much again for the words around it.
 BODY_LIMIT = 2 * MAX_PAYLOAD
 BATCH_LIMIT = MOST_JOBS * MAX_PAYLOAD + BODY_LIMIT
+BULK_LIMIT = 64 * 2**20
+# The query of every route that names a job.
+NAMED = {"tenant": "The tenant whose key it is, where several tenants have the same one."}
 # The query of every list.
 PAGE = {
     "limit": "How many, 1 to 1000; fewer come, with a `next`, if they are large or not found in time.",
@@ -45,6 +48,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     gives: Mapping[int, type[msgspec.Struct] | None] = {}
     # Names of the query with what they mean.
     query: Mapping[str, str] = {}
+    # What the body is: one document, or many, one a line.
+    accepts: str = "application/json"
     body_limit: int = BODY_LIMIT
     # Problems that it may answer with, besides those that any route may.
     refuses: tuple[int, ...] = ()

@@ -6,24 +6,24 @@ import asyncio
 import contextlib
 import logging
 import socket
-import ssl
 from collections.abc import Callable, Generator
 
 import uvicorn
 
-from windlass.errors import InvalidValue
+from windlass.config import ServerConfig
 from windlass.queue import Queue
 from windlass.server.app import App
-from windlass.server.parts import Parts, ServerConfig
-from windlass.server.wire import Wire
+from windlass.server.listener import BACKLOG, bound, shown_address
+from windlass.server.parts import Parts
+from windlass.server.wire import Wire, open_more_files
 
+__all__ = ["Server", "open_more_files"]
 log = logging.getLogger("windlass.server")
 
 # Requests that run may finish for so long.
 _GRACE_SECONDS = 25
 # So long a connection may stay open on which nothing comes.
 _IDLE_SECONDS = 30
-_BACKLOG = 2048
 
 
 class Server:
@@ -40,13 +40,13 @@ class Server:
     def listen(self) -> str:
         """Take the address, and say which it is; whoever connects waits until `run`."""
         if self._listener is None:
-            self._listener = _bound(self._config)
-        return _address(self._config, self._listener)
+            self._listener = bound(self._config)
+        return shown_address(self._config, self._listener)
 
     def run(self, started: Callable[[str], None] = lambda _: None) -> None:
         """Serve until `request_stop`; `started` is told the address."""
         logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
-        listener = self._listener or _bound(self._config)
+        listener = self._listener or bound(self._config)
         with contextlib.closing(listener), asyncio.Runner(loop_factory=_loop) as runner:
             runner.run(self._serve(listener, started))
 
@@ -62,13 +62,13 @@ class Server:
     async def _serve(self, listener: socket.socket, started: Callable[[str], None]) -> None:
         parts = Parts(self._queue, self._config)
         try:
-            await parts.run(parts.open)
+            await asyncio.to_thread(parts.open)
             self._uvicorn = _Uvicorn(self._uvicorn_config(App(parts)), parts)
             # Asked while the store was waited for.
             self._uvicorn.should_exit |= self._asked
             self.begun = True
             looking = asyncio.create_task(parts.look_on())
-            started(_address(self._config, listener))
+            started(shown_address(self._config, listener))
             await self._uvicorn.serve(sockets=[listener])
             parts.stopping.set()
             await looking
@@ -85,7 +85,7 @@ class Server:
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            backlog=_BACKLOG,
+            backlog=BACKLOG,
             timeout_keep_alive=_IDLE_SECONDS,
             timeout_graceful_shutdown=_GRACE_SECONDS,
             ssl_certfile=self._config.tls_cert,
@@ -107,45 +107,6 @@ class _Uvicorn(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._parts.stopping.set()
         await super().shutdown(sockets)
-
-
-def _bound(config: ServerConfig) -> socket.socket:
-    """The address, taken before anything else: what cannot be had is said at once."""
-    try:
-        _check_certificate(config)
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise InvalidValue("--host", config.host, f"an address of this machine ({error.strerror})") from None
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind(address)
-    except OSError as error:
-        listener.close()
-        shown = f"{config.host}:{config.port}"
-        raise InvalidValue("--port", shown, f"an address that is free ({error.strerror})") from None
-    listener.listen(_BACKLOG)
-    return listener
-
-
-def _check_certificate(config: ServerConfig) -> None:
-    if config.tls_cert is None:
-        return
-    try:
-        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(config.tls_cert, config.tls_key)
-    except (ssl.SSLError, OSError) as error:
-        why = error.strerror or str(error)
-        raise InvalidValue(
-            "--tls-cert", config.tls_cert, f"a certificate with its key, in PEM ({why})"
-        ) from None
-
-
-def _address(config: ServerConfig, listener: socket.socket) -> str:
-    host = f"[{config.host}]" if ":" in config.host else config.host
-    scheme = "https" if config.tls_cert else "http"
-    return f"{scheme}://{host}:{listener.getsockname()[1]}"
 
 
 def _loop() -> asyncio.AbstractEventLoop:

@@ -22,11 +22,13 @@ _NAME = "windlass"
 # A name that browsers accept over HTTPS only, and only for this very host.
 _SECURE_NAME = "__Host-windlass"
 TOKEN = b"x-windlass-token"
+# Where a request keeps the key that somebody tried to log in with.
+CLAIMED = "windlass.claimed"
 
 
 def key_of(scope: Scope) -> str | None:
     """The API key in a request's cookie, if there is one and the request may act by it."""
-    key = _cookie(scope)
+    key = cookie(scope)
     if key is not None and scope["method"] not in _SAFE:
         _check_ours(scope, key)
     return key
@@ -68,7 +70,8 @@ def _check_ours(scope: Scope, key: str) -> None:
         raise Problem(403, "not-our-page", detail)
 
 
-def _cookie(scope: Scope) -> str | None:
+def cookie(scope: Scope) -> str | None:
+    """The API key in a request's cookie, if there is one."""
     text = _header(scope, b"cookie")
     if text is None:
         return None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+import logging
+from collections.abc import AsyncGenerator
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,22 +15,26 @@ from windlass.errors import StoreError
 from windlass.job import Job, JobState, View
 from windlass.ops.document import job_document, plain
 from windlass.server.call import Call
+from windlass.server.crowd import Doing
 from windlass.server.hints import happens
 from windlass.server.identity import Need
-from windlass.server.problems import Problem
 from windlass.server.reply import Reply
 from windlass.server.routes import Route
 
 if TYPE_CHECKING:
     from windlass.server.parts import Parts
 
+log = logging.getLogger("windlass.server")
+
 _EVERY_SECONDS = 1.0
 # Whoever was sent nothing for so long is told that the server is there: dashboard/js/live.js waits for 10 s.
 _SIGN_OF_LIFE_SECONDS = 3.0
 # Who reads so slowly that what so many looks told is waiting is sent away; the browser comes again by itself.
 _MOST_WAITING = 100
-_MOST_LISTENERS = 1_000
 _MOST_FAILURES = 100
+# So many listeners are told, then whoever else has something to do gets on with it.
+_TOLD_AT_ONCE = 25
+_BETWEEN_SECONDS = 0.005
 _TOLD_OF_TYPES = ("counts", "workers", "effective", "paused", "breaker")
 
 
@@ -42,41 +48,29 @@ class Stream:
         self._seen: dict[str, Any] = {}
         self._since: datetime | None = None
 
-    def listen(
-        self, gone: Callable[[], Awaitable[None]], welcome: Callable[[], bool]
-    ) -> AsyncGenerator[bytes, None]:
-        """Everything once, then what changes, until the listener is `gone` or not `welcome` any more."""
-        if len(self._listeners) >= _MOST_LISTENERS:
-            detail = f"more than {_MOST_LISTENERS} listeners"
-            raise Problem(503, "too-busy", detail, headers={b"retry-after": b"5"})
-        return self._events(gone, welcome)
-
-    async def _events(
-        self, gone: Callable[[], Awaitable[None]], welcome: Callable[[], bool]
-    ) -> AsyncGenerator[bytes, None]:
+    async def listen(self, call: Call) -> AsyncGenerator[bytes, None]:
+        """Everything once, then what changes, until the listener hangs up or is not welcome any more."""
         mine: asyncio.Queue[bytes | None] = asyncio.Queue(_MOST_WAITING)
         if self._seen and self._looking is not None:
             mine.put_nowait(_event("stats", self._seen))
         self._listeners.add(mine)
         if self._looking is None:
             self._looking = asyncio.create_task(self._look_on())
-        # Nothing fails when it is sent to somebody who has hung up: it must be noticed.
-        watching = asyncio.ensure_future(gone())
-        watching.add_done_callback(lambda _: _dismiss(mine))
         try:
-            yield b"retry: 2000\n\n"
-            while True:
-                try:
-                    async with asyncio.timeout(_SIGN_OF_LIFE_SECONDS):
-                        event = await mine.get()
-                except TimeoutError:
-                    event = _event("beat", {})
-                # Who came with a key that was revoked since, or before there was one, is told no more.
-                if event is None or not welcome():
-                    return
-                yield event
+            # Nothing fails when it is sent to somebody who has hung up: it must be noticed.
+            with call.waiting(Doing.LISTENING, partial(_dismiss, mine)):
+                yield b"retry: 2000\n\n"
+                while True:
+                    try:
+                        async with asyncio.timeout(_SIGN_OF_LIFE_SECONDS):
+                            event = await mine.get()
+                    except TimeoutError:
+                        event = _event("beat", {})
+                    # Who came with a key that was revoked since, or before there was one, is told no more.
+                    if event is None or not self._parts.door.knows(call.scope):
+                        return
+                    yield event
         finally:
-            watching.cancel()
             self._listeners.discard(mine)
 
     async def _look_on(self) -> None:
@@ -84,8 +78,9 @@ class Stream:
             while self._listeners and not self._parts.stopping.is_set():
                 try:
                     await self._look()
-                except StoreError as error:
-                    self._tell(_event("trouble", {"detail": str(error)}))
+                except StoreError:
+                    # Where the store is, onlookers need not know; the server's log has it.
+                    await self._tell(_event("trouble", {"detail": "the store cannot be reached"}))
                 await happens(self._parts.stopping, _EVERY_SECONDS)
         finally:
             self._looking, self._seen, self._since = None, {}, None
@@ -101,7 +96,7 @@ class Stream:
         told += [_event("failure", failure) for failure in failures]
         if told:
             # Together: a burst of failures must not look like a listener who does not read.
-            self._tell(b"".join(told))
+            await self._tell(b"".join(told))
 
     def _read(self) -> tuple[datetime, dict[str, Any], list[dict[str, Any]]]:
         status = self._parts.ops().status()
@@ -120,13 +115,16 @@ class Stream:
             failures = [job for job in found if job.view(now) is View.RETRYING or job.state is JobState.DEAD]
         return now, stats, [_told(job, now) for job in failures]
 
-    def _tell(self, event: bytes) -> None:
-        for listener in list(self._listeners):
+    async def _tell(self, event: bytes) -> None:
+        for number, listener in enumerate(list(self._listeners), 1):
             if listener.full():
                 self._listeners.discard(listener)
                 _dismiss(listener)
             else:
                 listener.put_nowait(event)
+            if number % _TOLD_AT_ONCE == 0:
+                # Others have requests meanwhile.
+                await asyncio.sleep(_BETWEEN_SECONDS)
 
 
 def _dismiss(listener: asyncio.Queue[bytes | None]) -> None:
@@ -149,7 +147,8 @@ def _event(name: str, document: object) -> bytes:
 
 async def follow(call: Call) -> Reply:
     """Server-sent events: `stats` with what changed, once a second at most, and each `failure`."""
-    events = call.parts.stream.listen(call.gone, lambda: call.parts.door.knows(call.scope))
+    call.begin(Doing.LISTENING)
+    events = call.parts.stream.listen(call)
     return Reply(200, b"", media_type=b"text/event-stream", stream=events)
 
 

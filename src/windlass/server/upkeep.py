@@ -12,7 +12,7 @@ from windlass.clock import SystemClock
 from windlass.loop import Loop
 from windlass.server.flow import Flow
 from windlass.store.fleet import Vitals
-from windlass.store.protocol import Store
+from windlass.store.store import Store
 from windlass.upkeep import place
 from windlass.upkeep.pruner import Pruner
 from windlass.upkeep.reaper import Reaper
@@ -48,13 +48,14 @@ class Upkeep:
         self._loops = (
             Loop("watch-fleet", self.tick, every=_EVERY, longest_pause=_EVERY),
             self._reaper.loop,
-            Pruner(store, ticks.note, clock=clock).loop(),
+            Pruner(store, ticks.note, clock=clock, ledger=flow.ledger).loop,
             ticks.loop,
         )
+        flow.ledger.follow_errors(self._loops)
 
     def start(self) -> None:
         """Begin to watch."""
-        self._standing.confirm(self._clock.uptime())
+        self._standing.confirm(self._clock.uptime(), self._store.generation)
         for loop in self._loops:
             loop.start()
 
@@ -66,10 +67,10 @@ class Upkeep:
     def tick(self) -> None:
         """Look at the fleet; only while the store takes writes does anybody's silence count."""
         if self._clock.uptime() - self._standing.sent >= _BEAT_SECONDS:
-            sent = self._clock.uptime()
+            sent, generation = self._clock.uptime(), self._store.generation
             # A server has no row, so nothing is changed; but it was the store's writer that said so.
             self._store.beat(self._standing.id, Vitals())
-            self._standing.confirm(sent)
+            self._standing.confirm(sent, generation)
         look = self._store.look(self._standing.id, {})
         self._terms.notice(look.revision)
         self._reaper.saw(self._standing.id, look, self._standing.pulse)

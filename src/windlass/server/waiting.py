@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from windlass.errors import StoreError
-from windlass.job import Job
+from windlass.job import ENDED, Job
+from windlass.server.call import HungUp
+from windlass.server.crowd import Doing
 from windlass.server.hints import happens, hints
 from windlass.store.protocol import Filter
 
 if TYPE_CHECKING:
+    from windlass.server.call import Call
     from windlass.server.parts import Parts
 
 # Between two looks, however many hints come; and without any hint.
 _SHORTEST_PAUSE = 0.02
 _LONGEST_PAUSE = 0.25
 _AT_ONCE = 500
+# After a look, this many times as long as it took.
+_REST = 6.0
+_ENDED = tuple(ENDED)
 
 
 class Endings:
@@ -28,21 +36,26 @@ class Endings:
         self._waiting: dict[str, list[asyncio.Future[Job | None]]] = {}
         self._looking: asyncio.Task[None] | None = None
 
-    async def wait(self, job: Job, seconds: float) -> Job:
-        """The job when it has ended, or as it was when the time was over or the server stops."""
+    async def wait(self, call: Call, job: Job, seconds: float) -> Job:
+        """The job when it has ended; or as it is when the time is over, or somebody interrupts."""
         if job.ended or seconds <= 0 or self._parts.stopping.is_set():
             return job
-        ended: asyncio.Future[Job | None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(job.id, []).append(ended)
-        if self._looking is None:
-            self._looking = asyncio.create_task(self._look_on())
-        try:
-            async with asyncio.timeout(seconds):
-                return await ended or job
-        except TimeoutError:
-            return await self._parts.run(self._parts.store.get, job.id) or job
-        finally:
-            self._forget(job.id, ended)
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[Job | None] = loop.create_future()
+        over = partial(_tell, ended, None)
+        with call.waiting(Doing.WAITING, over):
+            self._waiting.setdefault(job.id, []).append(ended)
+            if self._looking is None:
+                self._looking = asyncio.create_task(self._look_on())
+            timer = loop.call_later(seconds, over)
+            try:
+                found = await ended
+            finally:
+                timer.cancel()
+                self._forget(job.id, ended)
+        if call.is_gone():
+            raise HungUp
+        return found or await call.run(self._parts.store.get, job.id, caller=None) or job
 
     def _forget(self, job_id: str, waiter: asyncio.Future[Job | None]) -> None:
         waiters = self._waiting.get(job_id, [])
@@ -65,9 +78,11 @@ class Endings:
     async def _look_at_hints(self, hint: asyncio.Event) -> None:
         while self._is_waited_for():
             hint.clear()
+            began = monotonic()
             with contextlib.suppress(StoreError):
                 await self._look()
-            await asyncio.sleep(_SHORTEST_PAUSE)
+            # However many wait, and however often something happens: most of the time is left to others.
+            await asyncio.sleep(max(_SHORTEST_PAUSE, _REST * (monotonic() - began)))
             await happens(hint, _LONGEST_PAUSE)
 
     def _is_waited_for(self) -> bool:
@@ -76,12 +91,11 @@ class Endings:
     async def _look(self) -> None:
         ids = list(self._waiting)
         for start in range(0, len(ids), _AT_ONCE):
-            where = Filter(ids=tuple(ids[start : start + _AT_ONCE]))
+            where = Filter(ids=tuple(ids[start : start + _AT_ONCE]), states=_ENDED)
             page = await self._parts.run(self._parts.store.find, where, limit=_AT_ONCE)
             for job in page.jobs:
-                if job.ended:
-                    for waiter in self._waiting.get(job.id, []):
-                        _tell(waiter, job)
+                for waiter in self._waiting.get(job.id, []):
+                    _tell(waiter, job)
 
 
 def _tell(waiter: asyncio.Future[Job | None], job: Job | None) -> None:

@@ -3,27 +3,60 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from windlass.server.reply import Reply
 
+if sys.platform != "win32":
+    import resource
+
 HEADER_LIMIT = 32 * 1024
 HEADER_SECONDS = 10.0
 # Longer than whoever reads a body waits for it: a body that nobody reads ends its connection.
 BODY_SECONDS = 30.0
+# Who has not read so many bytes of an answer within this time is cut off.
+READ_SECONDS = 20.0
+_LEAST_READ = 16 * 1024
+# Answers that nobody has read yet, of all connections together.
+_MOST_UNREAD = 256 * 2**20
+# Connections that have not shown a valid key; the oldest makes room for the newest.
+MOST_STRANGERS = 1_000
+# Files that are not connections.
+_OTHER_FILES = 200
 _REASONS = {400: "Bad Request", 408: "Request Timeout", 431: "Request Header Fields Too Large"}
 
 
 class Exchange:
     """A request and its answer, for whoever knows that both travel on our own wire."""
 
-    __slots__ = ("_cycle",)
+    __slots__ = ("_cycle", "_wire")
 
-    def __init__(self, cycle: RequestResponseCycle) -> None:
+    def __init__(self, cycle: RequestResponseCycle, wire: Wire) -> None:
         self._cycle = cycle
+        self._wire = wire
+
+    def trust(self) -> None:
+        """Its caller has shown a valid key."""
+        if self._wire.stranger:
+            self._wire.stranger = False
+            self._wire.all.trust(self._wire)
+
+    @contextmanager
+    def watched(self, wake: Callable[[], None]) -> Iterator[None]:
+        """Within the block, `wake` is called when the caller hangs up, or sends its next request already."""
+        watchers = self._wire.watchers
+        watchers.append(wake)
+        if self.broken_off or self.followed:
+            wake()
+        try:
+            yield
+        finally:
+            watchers.remove(wake)
 
     def body(self) -> bytes | None:
         """The body, if all of it has come, which is so of nearly all when they are asked about.
@@ -37,8 +70,13 @@ class Exchange:
 
     @property
     def broken_off(self) -> bool:
-        """Whether the caller has hung up, as far as that is known by now."""
-        return bool(self._cycle.disconnected)
+        """Whether the caller has hung up, as far as that is known by now. May be asked on any thread."""
+        return bool(self._cycle.disconnected) or self._cycle.transport.is_closing()
+
+    @property
+    def followed(self) -> bool:
+        """Whether the caller has sent another request, without waiting for this one's answer."""
+        return bool(self._wire.pipeline)
 
     @property
     def ready(self) -> bool:
@@ -75,9 +113,10 @@ class Exchange:
         cycle.on_response()
 
 
-def exchange(scope: Mapping[str, Any]) -> Exchange | None:
-    """The exchange behind a request, if it came on our own wire."""
-    return scope.get(_EXCHANGE)
+def exchange(scope: Mapping[str, Any]) -> Exchange:
+    """The exchange behind a request."""
+    found: Exchange = scope[_EXCHANGE]
+    return found
 
 
 _EXCHANGE = "windlass.exchange"
@@ -88,6 +127,14 @@ class Wire(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        app: Any = self.app
+        self.all: Connections = app.parts.connections
+        # Whether it has not shown a valid key yet.
+        self.stranger = True
+        # Called when the caller hangs up, or sends the next request before the last one is answered.
+        self.watchers: list[Callable[[], None]] = []
+        # What was left to be read, and since when no less of it was; None: nothing was.
+        self._unread: tuple[int, float] | None = None
         self._in_headers = True
         self._in_body = False
         self._header_bytes = 0
@@ -105,20 +152,48 @@ class Wire(HttpToolsProtocol):
         """Whoever connects says what it wants soon."""
         super().connection_made(transport)
         self._await_headers()
+        self.all.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Nothing is waited for any more."""
         self._relax()
         if self._idle is not None:
             self._idle.cancel()
+        self.all.closed(self)
         super().connection_lost(exc)
+        self._wake_watchers()
+
+    def _wake_watchers(self) -> None:
+        for wake in list(self.watchers):
+            wake()
+
+    def unread(self, now: float) -> int:
+        """How many bytes of answers wait to be read. Whoever reads too little of them is cut off."""
+        left = self.transport.get_write_buffer_size()
+        if not left:
+            self._unread = None
+        elif self._unread is None or left <= self._unread[0] - _LEAST_READ:
+            self._unread = left, now
+        elif now - self._unread[1] >= READ_SECONDS:
+            self.transport.abort()
+            return 0
+        return left
+
+    def resume_writing(self) -> None:
+        """Most of what waited has been read."""
+        self._unread = None
+        super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
         """Count what comes before the headers are complete."""
         if self._deaf:
             return
         if self._in_headers:
-            self._header_bytes += len(data)
+            end = data.find(b"\r\n\r\n")
+            self._header_bytes += len(data) if end < 0 else end
+            if self._header_bytes > HEADER_LIMIT:
+                self._refuse(431, f"headers must be at most {HEADER_LIMIT} bytes")
+                return
         self._reading = True
         super().data_received(data)
         self._reading = False
@@ -129,8 +204,6 @@ class Wire(HttpToolsProtocol):
             self._late = self.loop.call_later(BODY_SECONDS, self._never_complete)
         elif self._late is None and self._in_headers:
             self._await_headers()
-        if self._in_headers and self._header_bytes > HEADER_LIMIT:
-            self._refuse(431, f"headers must be at most {HEADER_LIMIT} bytes")
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         """Not before all that came is read: a request that came whole may need no task."""
@@ -150,6 +223,7 @@ class Wire(HttpToolsProtocol):
         self._in_headers = True
         self._header_bytes = 0
         self._idle_since = None
+        self.all.resting.pop(self, None)
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
@@ -161,7 +235,9 @@ class Wire(HttpToolsProtocol):
         self._relax()
         super().on_headers_complete()
         scope: dict[str, Any] = self.scope  # type: ignore[assignment]
-        scope[_EXCHANGE] = Exchange(self.cycle)
+        scope[_EXCHANGE] = Exchange(self.cycle, self)
+        if self.pipeline:
+            self._wake_watchers()
         if self.parser.should_upgrade():
             # The parser reads no body of such a request: what follows must not be taken for the next one.
             self.cycle.keep_alive = False
@@ -185,6 +261,8 @@ class Wire(HttpToolsProtocol):
         self.server_state.total_requests += 1
         self.flow.resume_reading()
         self._idle_since = self.loop.time()
+        if not self.stranger:
+            self.all.resting[self] = None
         if self._idle is None:
             self._idle = self.loop.call_later(self.timeout_keep_alive, self._look_whether_idle)
 
@@ -232,3 +310,77 @@ class Wire(HttpToolsProtocol):
             f"content-length: {len(body)}\r\nconnection: close\r\n\r\n{body}".encode()
         )
         self.transport.close()
+
+
+class Connections:
+    """All open connections of a server: who has not shown a key, and who rests between two requests.
+
+    There is always room for one more: for a stranger the oldest stranger goes, and when the process can open
+    no more files, whoever has rested longest.
+    """
+
+    def __init__(self) -> None:
+        self._all: set[Wire] = set()
+        # Dictionaries for their order: the oldest first.
+        self._strangers: dict[Wire, None] = {}
+        self.resting: dict[Wire, None] = {}
+        self.most = max(_most_files() - _OTHER_FILES, 10)
+        self.most_strangers = min(MOST_STRANGERS, self.most // 2)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def opened(self, wire: Wire) -> None:
+        """Count a new connection, and make room for it."""
+        self._all.add(wire)
+        self._strangers[wire] = None
+        if len(self._strangers) > self.most_strangers:
+            self._end_first(self._strangers)
+        elif len(self._all) > self.most:
+            self._end_first(self.resting or self._strangers)
+
+    def trust(self, wire: Wire) -> None:
+        """It has shown a valid key."""
+        self._strangers.pop(wire, None)
+
+    def closed(self, wire: Wire) -> None:
+        """Forget a connection."""
+        self._all.discard(wire)
+        self._strangers.pop(wire, None)
+        self.resting.pop(wire, None)
+
+    def sweep(self, now: float) -> None:
+        """Cut off who does not read its answers; if all leave too much unread, also those with most."""
+        unread = {wire: wire.unread(now) for wire in list(self._all)}
+        total = sum(unread.values())
+        for wire in sorted(unread, key=unread.__getitem__, reverse=True):
+            if total <= _MOST_UNREAD:
+                return
+            total -= unread[wire]
+            wire.transport.abort()
+
+    def _end_first(self, wires: dict[Wire, None]) -> None:
+        first = next(iter(wires))
+        self.closed(first)
+        first.transport.abort()
+
+
+def _most_files() -> int:
+    """How many files this process may open."""
+    if sys.platform == "win32":
+        return sys.maxsize
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
+
+
+def open_more_files() -> None:
+    """Let this process open as many files as the system allows it, within reason."""
+    if sys.platform == "win32":
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _ENOUGH_FILES if hard == resource.RLIM_INFINITY else min(hard, _ENOUGH_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+_ENOUGH_FILES = 65_536

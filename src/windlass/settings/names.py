@@ -41,6 +41,8 @@ DEFAULTS: dict[str, Any] = {
     "low_share": 0.0,
     "keep_ended": timedelta(days=7),
     "keep_dead": timedelta(days=30),
+    "keep_schemas": timedelta(minutes=10),
+    "schedules.orphan_after": timedelta(minutes=10),
     "alerts.webhook": None,
     "autoscale.target": timedelta(minutes=1),
     "autoscale.least": 1,
@@ -50,7 +52,7 @@ DEFAULTS: dict[str, Any] = {
 }
 # Whoever knows such an address can write to it: only who may set it is shown it.
 SECRET = frozenset({"alerts.webhook"})
-_ABOUT_ALL = ("keep_", "low_share", "alerts.", "autoscale.", "metrics.")
+_ABOUT_ALL = ("keep_", "low_share", "schedules.", "alerts.", "autoscale.", "metrics.")
 PER_TYPE = tuple(name for name in DEFAULTS if not name.startswith(_ABOUT_ALL))
 _TOGETHER = ("concurrency", "rate", "burst")
 

@@ -44,6 +44,21 @@ class Settings(msgspec.Struct, frozen=True):
         keep: timedelta = self.value("keep_dead")
         return keep
 
+    @property
+    def keep_schemas(self) -> timedelta:
+        """How long a release's schemas stay in the catalogue after the last of its processes was seen."""
+        keep: timedelta = self.value("keep_schemas")
+        return keep
+
+    @property
+    def orphan_after(self) -> timedelta | None:
+        """How long no worker must have had a schedule's function, or declared it, before it fires no more.
+
+        None: a schedule whose function is gone goes on; what code declares no more ends with `keep_schemas`.
+        """
+        after: timedelta | None = self.value("schedules.orphan_after")
+        return after
+
     def effective(
         self,
         job_type: str,
@@ -57,6 +72,16 @@ class Settings(msgspec.Struct, frozen=True):
             max_attempts=self._choose(job_type, "max_attempts", max_attempts),
             timeout=self._choose(job_type, "timeout", timeout),
             retry=self._retry(job_type, retry),
+        )
+
+    def published(self, job_type: str, options: Mapping[str, Any]) -> Effective:
+        """The same for a type whose code is known by the catalogue alone."""
+        said = options.get("said", ())
+        return self.effective(
+            job_type,
+            max_attempts=options["max_attempts"] if "max_attempts" in said else None,
+            timeout=timedelta(seconds=options["timeout"]) if "timeout" in said else None,
+            retry=msgspec.convert(options["retry"], Retry) if "retry" in said else None,
         )
 
     def limit(self, name: str, code: Limit | None = None) -> Limit:

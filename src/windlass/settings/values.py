@@ -92,6 +92,11 @@ def _keep(text: str) -> timedelta:
     return _between(text, timedelta(0), _LONGEST_KEEP, "a duration such as 7d, up to 3650d")
 
 
+def _keep_schemas(text: str) -> timedelta:
+    # Processes say each minute that they are there.
+    return _between(text, timedelta(minutes=3), timedelta(days=7), "a duration between 3m and 7d")
+
+
 def _webhook(text: str) -> str:
     with contextlib.suppress(ValueError):
         parts = urlsplit(text)
@@ -171,6 +176,8 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "low_share": _low_share,
     "keep_ended": _keep,
     "keep_dead": _keep,
+    "keep_schemas": _keep_schemas,
+    "schedules.orphan_after": _or_none(_keep),
     "alerts.webhook": _or_none(_webhook),
     "autoscale.target": _moments,
     "autoscale.least": _whole(0, _MOST_WORKERS),

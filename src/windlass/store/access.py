@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -64,24 +63,3 @@ class AuditPage(msgspec.Struct, frozen=True):
 
     entries: list[Entry]
     next: str | None
-
-
-class Access(Protocol):
-    """API keys and the audit log. Whatever `by` did is noted in the transaction that does it."""
-
-    def add_api_key(self, key: NewApiKey, *, by: str, why: str = "") -> ApiKey:
-        """Store a new key."""
-
-    def api_keys(self) -> list[ApiKey]:
-        """Every key, the newest first, ended ones too."""
-
-    def revoke_api_key(self, key_id: str, after: timedelta, *, by: str, why: str = "") -> ApiKey:
-        """End a key after a time, which may be none. JobNotFound if there is no such key."""
-
-    def api_keys_used(self, ids: Collection[str]) -> None:
-        """Note that these keys were of use."""
-
-    def audit(
-        self, *, target: str = "", who: str = "", verb: str = "", limit: int = 50, cursor: str | None = None
-    ) -> AuditPage:
-        """The audit log, newest first."""

@@ -16,6 +16,8 @@ class NewBatch(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     name: str = ""
     then: NewJob | None = None
+    # The batch may be there already: then the jobs are added to it, as long as it has not ended.
+    extends: bool = False
 
 
 class BatchInfo(msgspec.Struct, frozen=True, kw_only=True):

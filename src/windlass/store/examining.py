@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Protocol
 
 import msgspec
-
-from windlass.job import Job
-from windlass.store.explaining import Facts
 
 # A line of a dead group's past has so many points.
 POINTS = 24
@@ -91,19 +86,3 @@ class DatabaseHealth(msgspec.Struct, frozen=True, kw_only=True):
     wal_bytes: int | None = None
     free_bytes: int | None = None
     disk_free_bytes: int | None = None
-
-
-class Examining(Protocol):
-    """What is asked when something is wrong. Nothing here changes anything, or is slowed by a backlog."""
-
-    def facts(self, name: str) -> Facts | None:
-        """All that bears on a job (by id or key) in one snapshot; None if there is none."""
-
-    def failures(self, *, since: datetime | None = None, limit: int = 50) -> list[Job]:
-        """Live jobs whose last attempt failed, dead or to be tried again; the last to change first."""
-
-    def dead_groups(self, types: Sequence[str] = ()) -> DeadGroups:
-        """The newest dead jobs by type and error."""
-
-    def database(self) -> DatabaseHealth:
-        """How the database is."""

@@ -12,12 +12,41 @@ from windlass.policy.limit import Limit
 from windlass.store.flow import Breaker, Pause
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from windlass.store.fleet import WorkerInfo
 
 # Jobs in front are counted up to here: the answer must not cost what a backlog costs.
 MOST_AHEAD = 1_000
 # So many of those that hold something are named.
 MOST_NAMED = 10
+
+
+class Unread(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs that workers could not read, and have left to workers of another release."""
+
+    type: str
+    # The readers that have tried them.
+    readers: frozenset[str]
+    # What they cannot read, and what one of them said of it.
+    field: str
+    problem: str
+    since: datetime
+    # Counted up to a bound.
+    count: int = 1
+
+    def is_for(self, worker: WorkerInfo) -> bool:
+        """Whether a worker that takes jobs of this type may be able to read them."""
+        # Over HTTP nothing is said of versions: such a worker takes whatever it is given. One of an older
+        # release of Windlass says no reader, and is never offered what others have left.
+        return worker.reader not in self.readers if worker.reader else not worker.versions
+
+    def for_none_of(self, workers: Iterable[WorkerInfo]) -> bool:
+        """Whether none of these workers, which are alive, takes the type and may be able to read them."""
+        return not any(
+            worker.state != "draining" and worker.serves(self.type) and self.is_for(worker)
+            for worker in workers
+        )
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,8 +115,16 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     # What of the job's tenant runs, where the type's limit has a bound for each.
     tenant: Held | None = None
     parents: tuple[Parent, ...] = ()
+    # Why workers have left it to others.
+    unread: Unread | None = None
     # The name of which it shall be the only job, and who has it.
     unique: str | None = None
     unique_holder: str | None = None
     ahead: Ahead = Ahead()
     pace: Pace = Pace()
+
+    def without_others(self) -> Facts:
+        """The same without the ids of jobs that may belong to another caller or tenant."""
+        tenant = None if self.tenant is None else msgspec.structs.replace(self.tenant, jobs=())
+        held = tuple(msgspec.structs.replace(each, jobs=()) for each in self.held)
+        return msgspec.structs.replace(self, held=held, tenant=tenant, probing=None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
-from typing import Protocol
 
 import msgspec
 
@@ -55,8 +54,12 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     drain: bool = False
     # The schema versions that its code knows, by type; of older releases and over HTTP nothing is said.
     versions: Mapping[str, int] = {}
+    # Which payloads it can read, as one name for all types; of older releases and over HTTP nothing is said.
+    reader: str = ""
     # By name, as of its last beat; of older releases and over HTTP nothing is said.
     pools: Mapping[str, PoolInfo] = {}
+    # The schedules that its code declares, as digests; None: a worker of an older release does not say.
+    declares: tuple[str, ...] | None = ()
 
     def serves(self, job_type: str) -> bool:
         """Whether it takes jobs of a type."""
@@ -100,28 +103,5 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     next_fire: timedelta | None = None
     # Rises with every change of what operators have set, paused or switched.
     revision: int = 0
-
-
-class Fleet(Protocol):
-    """Who works here, and who is alive."""
-
-    def join(self, worker: WorkerInfo) -> None:
-        """Enter a worker's row."""
-
-    def beat(self, worker: str, vitals: Vitals) -> bool:
-        """Move the worker's beat; False if it is unknown or was declared dead: take a new id."""
-
-    def leave(self, worker: str) -> None:
-        """Mark the worker as stopped: nothing of its name is alive any more."""
-
-    def look(self, worker: str, types: Mapping[str, int]) -> Look:
-        """One read of all that a worker must know each second."""
-
-    def declare_dead(self, worker: str, beat: int) -> bool:
-        """Mark a worker as dead if its beat still stands at `beat`."""
-
-    def drain(self, worker: str, *, by: str = "", why: str = "") -> None:
-        """Ask a worker to finish what runs and exit. WorkerNotFound if there is none."""
-
-    def workers(self) -> list[WorkerInfo]:
-        """Every row, newest first."""
+    # Whether jobs of the asked types wait that others could not read, and this reader has not tried.
+    unread: bool = False

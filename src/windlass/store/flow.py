@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Protocol
 
 import msgspec
 
-from windlass.policy.breaker import BreakerTerms
 from windlass.policy.limit import Limit
+
+# Before a type: a job of it has kept a worker from answering. No type or key has such a name.
+HANG = "hang:"
+# For so long after that its jobs run in child processes.
+ISOLATED = timedelta(minutes=10)
 
 
 class Pause(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +75,8 @@ class Switches(msgspec.Struct, frozen=True, kw_only=True):
     breakers: Mapping[str, Breaker] = {}
     # Names of which some runs failed lately: workers tell what they see of them.
     failing: frozenset[str] = frozenset()
+    # Types of which a job has lately kept a worker from answering: their jobs run in child processes.
+    hanging: frozenset[str] = frozenset()
 
 
 class Restriction(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,30 +97,3 @@ class Restriction(msgspec.Struct, frozen=True, kw_only=True):
             if limit.concurrency is not None or limit.per_tenant is not None
         )
         return (*names, *(() if self.breaker is None else (f"breaker {self.breaker}",)))
-
-
-class Flow(Protocol):
-    """Holding jobs back. Workers see every change with their next look; what `by` did is audited."""
-
-    def switches(self) -> Switches:
-        """What is held back now."""
-
-    def pause(self, job_type: str, *, by: str = "", why: str = "") -> Pause:
-        """Claim no jobs of a type until it is resumed; if it is paused already, that pause stands."""
-
-    def set_breaker(self, name: str, state: BreakerState, *, by: str = "", why: str = "") -> Breaker:
-        """Open or close a breaker by hand, or let outcomes decide again."""
-
-    def note_runs(
-        self, worker: str, runs: Sequence[Runs], terms: Mapping[str, BreakerTerms]
-    ) -> list[Breaker]:
-        """Tell what a worker saw; the breakers that were opened or closed by it."""
-
-    def depths(self) -> Depths:
-        """How many jobs waited, by type, when the last sample was taken."""
-
-    def adopt(self, restricted: Mapping[str, Restriction]) -> None:
-        """Let running jobs that were claimed before a limit was known count under it."""
-
-    def resume(self, job_type: str, *, by: str = "", why: str = "") -> bool:
-        """Claim them again; False if the type was not paused."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
-
-from windlass.job import Lease
 
 if TYPE_CHECKING:
     from windlass.store.protocol import Settlement
@@ -25,12 +23,21 @@ class Once(StrEnum):
     IN_DOUBT = "in doubt"
 
 
+class Said(NamedTuple):
+    """How far a running job says that it has come, and what it does."""
+
+    done: int
+    total: int | None = None
+    message: str | None = None
+
+
 class Progress(msgspec.Struct, frozen=True):
     """How far a job said that it had come, and when."""
 
     done: int
     total: int | None
     noted_at: datetime
+    message: str | None = None
 
 
 class Transacting(Protocol):
@@ -51,28 +58,3 @@ class Transacting(Protocol):
 
     def close(self) -> None:
         """Let go of the connections."""
-
-
-class Handling(Transacting, Protocol):
-    """What running handlers write. The lease's token is the fence here, too."""
-
-    def shared_address(self) -> str:
-        """By which a child process reaches this store for a transaction; may carry a password.
-
-        Refused if no other process can.
-        """
-
-    def note_progress(self, said: Sequence[tuple[Lease, int, int | None]]) -> None:
-        """Keep how far jobs have come: (lease, done, of how many)."""
-
-    def progress(self, job_id: str) -> Progress | None:
-        """How far a job said that it had come."""
-
-    def begin_once(self, lease: Lease, key: str) -> Once:
-        """Begin a side effect, or say what became of it before. LeaseLost if the job is another's."""
-
-    def end_once(self, lease: Lease, key: str) -> None:
-        """The side effect is done."""
-
-    def undo_once(self, lease: Lease, key: str) -> None:
-        """The side effect surely did not happen."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime, timedelta
-from typing import Protocol
+from datetime import timedelta
 
 import msgspec
 
@@ -14,6 +12,28 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
 
     ended: timedelta = timedelta(days=7)
     dead: timedelta = timedelta(days=30)
+
+
+class Restored(msgspec.Struct, frozen=True):
+    """What a restored backup has brought back."""
+
+    path: str
+    backup: str
+    # Where the file is that was at the path before; None if there was none.
+    kept: str | None
+    live: int
+    running: int
+    archived: int
+    # Migrations that this version knows and the backup has not seen.
+    pending: tuple[str, ...]
+
+
+class ClockWatch(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of the store's clock: for how long it has gone on steadily, and by how much it jumped."""
+
+    steady_for: timedelta
+    # Only of a jump that was seen just now.
+    jump: timedelta | None = None
 
 
 class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,37 +51,3 @@ class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):
     invalid_indexes: tuple[str, ...] = ()
     moved_to: str | None = None
     notes: tuple[str, ...] = ()
-
-
-class Upkeep(Protocol):
-    """Keeping the store healthy."""
-
-    def now(self) -> datetime:
-        """The store's time."""
-
-    def promote(self, *, limit: int = 1000) -> int:
-        """Let scheduled jobs whose time has come stand in the claim index."""
-
-    def prune(self, keep: Retention, *, limit: int = 1_000) -> int:
-        """Delete one batch of records past their retention, keys included; 0 when nothing is left."""
-
-    def settings(self) -> dict[str, str]:
-        """What operators have set, by name."""
-
-    def set_setting(self, name: str, value: str | None, *, by: str = "", why: str = "") -> None:
-        """Store a setting, or with None forget it."""
-
-    def set_settings(self, changes: Mapping[str, str | None], *, by: str = "", why: str = "") -> None:
-        """The same for several, all at once."""
-
-    def status(self) -> StoreStatus:
-        """Size, versions and warnings."""
-
-    def backup(self, path: str) -> None:
-        """Write a consistent copy while others go on working."""
-
-    def check(self) -> list[str]:
-        """What is wrong with the stored data; empty is the good answer."""
-
-    def close(self) -> None:
-        """Let go of files, connections and threads."""

@@ -18,6 +18,7 @@ import msgspec
 # Each with the columns that order it. What comes first is what others point to.
 TABLES: dict[str, tuple[str, ...]] = {
     "types": ("name",),
+    "schemas": ("name", "digest"),
     "settings": ("name",),
     "api_keys": ("id",),
     "audit": ("seq",),
@@ -30,6 +31,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "releases": ("version",),
     "keys": ("caller", "key"),
     "jobs": ("seq",),
+    "unread": ("seq",),
     "archive": ("seq",),
     "batches": ("id",),
     "dependencies": ("parent_id", "child_id"),

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Protocol
 
 import msgspec
 
@@ -17,7 +16,11 @@ from windlass.store.flow import Depths
 ENQUEUED = "enqueued"
 DEAD = "dead"
 REPLAYED = "replayed"
+# Later acknowledgements: the receiver of the work says that it arrived.
+CONFIRMED = "confirmed"
 DEPTH = "depth"
+# Of the depth, what is due.
+DUE = "due"
 OLDEST = "oldest"
 # Of attempts by the release that ran them; each is a name of its own, with the release in it.
 RELEASE = "release."
@@ -25,10 +28,15 @@ ATTEMPTS = "attempts"
 FAILED = "failed"
 # In microseconds.
 RAN = "ran"
+# How long its attempts ran, in buckets: so many, as observe/names.py has bounds.
+RUN = "run"
+RUN_BUCKETS = 16
+# Restarts by the worker that died: its host, and which of the supervisor's workers it was.
+RESTARTS = "restarts"
 # What is not shown apart: types, tenants.
 OTHER = "other"
 # Views of jobs that wait.
-PENDING = frozenset({View.DUE, View.SCHEDULED, View.RETRYING, View.WAITING})
+PENDING = frozenset({View.DUE, View.SCHEDULED, View.RETRYING, View.WAITING, View.UNREADABLE})
 # What happened, by type (empty: not of one type) and name.
 Happened = Mapping[tuple[str, str], int]
 
@@ -76,8 +84,9 @@ def of_release(version: str, name: str) -> str:
 
 
 def counted_of_release(version: str) -> tuple[str, ...]:
-    """All names under which anything is counted of one release."""
-    return tuple(of_release(version, name) for name in (ATTEMPTS, FAILED, RAN))
+    """All names under which anything is counted of one release: attempts, failures, run time, buckets."""
+    buckets = (f"{RUN}.{number}" for number in range(RUN_BUCKETS))
+    return tuple(of_release(version, name) for name in (ATTEMPTS, FAILED, RAN, *buckets))
 
 
 class Past(msgspec.Struct, frozen=True):
@@ -87,6 +96,11 @@ class Past(msgspec.Struct, frozen=True):
     type: str
     name: str
     value: int
+
+
+# A dead job that was replayed so often and died again is poison; such jobs are also counted by themselves.
+POISON = "poison"
+POISON_REPLAYS = 3
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,62 +156,3 @@ class Noticed(msgspec.Struct, frozen=True, kw_only=True):
 
 # Not an alert: its row says when somebody last looked at them all.
 LOOKED = ""
-
-
-class Observing(Protocol):
-    """Looking at what happened. Nothing here grows with the number of jobs that ended."""
-
-    def add_history(self, happened: Happened, flush: Flush | None = None) -> None:
-        """Count what happened, now; a flush counts once, however often it is told."""
-
-    def totals(self) -> dict[tuple[str, str], int]:
-        """Everything that was ever counted, by type and name."""
-
-    def history(
-        self, step: Step, since: datetime, before: datetime, *, types: Sequence[str] | None = None
-    ) -> list[Past]:
-        """What happened in each step, oldest first; of what was measured the sums alone.
-
-        Of all types and of what belongs to none, or of these types only.
-        """
-
-    def history_of_others(
-        self, step: Step, since: datetime, before: datetime, *, types: Sequence[str]
-    ) -> list[Past]:
-        """The same of all types but these, added up, as of one type `other`."""
-
-    def releases(self) -> list[Release]:
-        """The releases of the application whose attempts were counted apart, the newest first."""
-
-    def increases(self, since: Sequence[timedelta]) -> dict[timedelta, dict[tuple[str, str], int]]:
-        """What happened in the last so many minutes, for each of these."""
-
-    def gauge_at(self, name: str, ago: timedelta) -> dict[str, int]:
-        """How much of something waited so long ago, by type; empty if nobody looked then."""
-
-    def sample(self) -> Sample:
-        """Where all live jobs stood at the last look."""
-
-    def take_sample(self, older_than: timedelta) -> Sample:
-        """The same, looked at anew if the last look is older than that."""
-
-    def oldest_record(self) -> datetime | None:
-        """When the oldest job of the archive ended, to the day; None if it is empty."""
-
-    def noticed(self) -> list[Noticed]:
-        """Alerts whose condition held when last looked, or of whose end nobody has been told yet."""
-
-    def notice(self, holding: Mapping[tuple[str, str], float]) -> list[Noticed]:
-        """Keep which alerts hold now, by name and labels, with their values.
-
-        Answers all that hold, and those that hold no more while somebody thinks they do.
-        """
-
-    def may_tell(self, name: str, labels: str, *, fires: bool) -> bool:
-        """Take it upon oneself to tell somebody that an alert fires, or that it is over.
-
-        True for one of those who ask, who then says `told`; if it does not within a minute, others may.
-        """
-
-    def told(self, name: str, labels: str, *, fires: bool | None) -> None:
-        """Somebody has been told that it fires, or is over; None: nobody could be reached, others may try."""

@@ -1,25 +1,16 @@
-"""What can a store do? THE SEAM: each verb is one transaction, and times are the store's own."""
+"""What goes into a store's verbs, and what comes out of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
-from windlass.job import Job, JobState, Lease, NewJob, TypeInfo
+from windlass.job import Job, JobState, Lease, NewJob
 from windlass.outcome import Outcome
-from windlass.store.access import Access
-from windlass.store.batches import BatchInfo, NewBatch
-from windlass.store.examining import Examining
-from windlass.store.fleet import Fleet
-from windlass.store.flow import Flow, Restriction
-from windlass.store.handling import Handling
-from windlass.store.keeping import Upkeep
-from windlass.store.observing import Observing
-from windlass.store.scheduling import Scheduling
-from windlass.store.signalling import Signalling
+from windlass.store.flow import Restriction
 
 # --- producing ----------------------------------------------------------------------------------
 
@@ -31,37 +22,6 @@ class Enqueued(msgspec.Struct, frozen=True):
     key: str | None
     created: bool
     due: bool
-
-
-class Producing(Protocol):
-    """Accepting work."""
-
-    def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        """Store all jobs or none, durably. A known key or id answers with the job that has it."""
-
-    def enqueue_on(self, connection: object, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        """The same within the transaction of the caller's own connection; the caller commits."""
-
-    async def enqueue_on_async(self, connection: object, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        """The same for a connection that belongs to the running event loop."""
-
-    def enqueue_batch(self, batch: NewBatch, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        """Store jobs as one batch, all or none; those known before are answered, but not part of it."""
-
-    def batch(self, batch_id: str) -> BatchInfo | None:
-        """How far a batch has come."""
-
-    def batch_of(self, job_id: str) -> str | None:
-        """The batch that a job belongs to."""
-
-    def waits_for(self, job_id: str) -> list[str]:
-        """The ids of the jobs that a job still waits for."""
-
-    def register(self, types: Sequence[TypeInfo]) -> None:
-        """Put types into the catalogue; an entry of a newer schema version stays."""
-
-    def types(self) -> dict[str, TypeInfo]:
-        """The catalogue by name."""
 
 
 # --- running ------------------------------------------------------------------------------------
@@ -81,8 +41,13 @@ class Want(msgspec.Struct, frozen=True, kw_only=True):
     slots: int = 0
     # So many of them from the lowest priority that waits, so that it is never forgotten.
     lowest: int = 0
+    # Which payloads the worker can read: it is offered jobs that others could not, and it has not tried.
+    reader: str = ""
     # 16 hex digits that end the tokens of these leases: whoever asks the same again is given the same.
     mark: str | None = None
+    # The file of the store (`Store.generation`) that knows the worker. A claim takes nothing from another
+    # file: the reaper would take the jobs for those of a lost worker.
+    generation: int | None = None
 
 
 class Claimed(msgspec.Struct, frozen=True):
@@ -127,34 +92,6 @@ class Settlement(msgspec.Struct, frozen=True):
         return not self.enqueues and self.check_in is None
 
 
-class Running(Protocol):
-    """Working on jobs. Nothing here takes a bare job id: the lease's token is the fence."""
-
-    def claim(self, want: Want) -> Claimed:
-        """Promote, then take due jobs: by priority, tenants in turn, then seq. Counts an attempt."""
-
-    def extend(self, leases: Sequence[Lease], by: timedelta) -> tuple[list[Lease], list[Lease]]:
-        """Move the leases' end to now + `by`: (kept with their new end, lost)."""
-
-    def settle(self, settlements: Sequence[Settlement]) -> list[Lease]:
-        """Record outcomes; answers the leases that were lost (one settled before is not lost).
-
-        One that cannot be stored fails alone: its job goes to the dead letters, and says why.
-        """
-
-    def let_go(self, tokens: Sequence[str]) -> None:
-        """Work that went on after it was settled has ended: others may have its permits."""
-
-    def held_by(self, worker: str) -> list[Lease]:
-        """Every lease in a worker's name."""
-
-    def orphans(self, *, limit: int) -> list[Lease]:
-        """Leases whose worker is declared dead, stopped, or unknown."""
-
-    def expired(self, *, limit: int) -> list[Lease]:
-        """Leases past their end, the longest past first."""
-
-
 # --- operating ----------------------------------------------------------------------------------
 
 
@@ -192,19 +129,23 @@ class Counted(msgspec.Struct, frozen=True):
 
 
 class Count(msgspec.Struct, frozen=True):
-    """How many jobs of one type stand in one state (and view); of due ones, of one priority."""
+    """How many jobs of one type stand in one state (and view); of due ones, of one priority and version."""
 
     type: str
     state: JobState
     view: str | None
     count: int
-    # For due jobs: how long the oldest has waited, and the priority of all of them.
+    # For due jobs: how long the oldest has waited, and the priority and schema version of all of them.
     oldest: timedelta | None = None
     priority: int | None = None
+    schema_version: int = 1
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """All counts at one moment; `capped` says that ended jobs were counted up to a bound only."""
+    """All counts at one moment: of live jobs now, of ended ones ever.
+
+    `capped`: more jobs may have ended than the counters know of.
+    """
 
     now: datetime
     counts: list[Count]
@@ -227,72 +168,3 @@ class Acted(msgspec.Struct, frozen=True):
     state: JobState
     # The verb took effect (True), or waits for the worker that runs the job (False).
     done: bool = True
-
-
-class Operating(Protocol):
-    """What operators and callers do to jobs. The verbs raise JobNotFound and WrongState.
-
-    What `by` did stands in the audit log as soon as it is done. The same `request_id` once more changes
-    nothing: the answer tells how the job stands by then.
-    """
-
-    def get(self, name: str, *, caller: str = "") -> Job | None:
-        """A job by id or key, live or archived."""
-
-    def find(
-        self, where: Filter, *, limit: int = 50, cursor: str | None = None, window: int | None = None
-    ) -> Page:
-        """Jobs newest first, live and archived; with a window, of those of the next so many numbers only.
-
-        There may then be a `next` though nothing was found: more numbers to look through.
-        """
-
-    def count(self, where: Filter, *, limit: int) -> int:
-        """How many jobs match, counted up to `limit`."""
-
-    def count_next(self, where: Filter, *, window: int, cursor: str | None = None) -> Counted:
-        """How many of the next so many numbers match, from the newest down, and where to go on."""
-
-    def counts(self) -> Counts:
-        """How many jobs stand where."""
-
-    def cancel(self, job_id: str, *, by: str = "", why: str = "", request_id: str = "") -> Acted:
-        """End a pending job as cancelled, or ask the worker of a running one to."""
-
-    def bury(self, job_id: str, *, by: str = "", why: str = "", request_id: str = "") -> Acted:
-        """Move a pending job to the dead letters, or ask the worker of a running one to."""
-
-    def replay(
-        self, job_id: str, *, edit: Edit | None = None, by: str = "", why: str = "", request_id: str = ""
-    ) -> Acted:
-        """Make a dead job pending again: same row, history kept, attempts anew.
-
-        A pending job that waits for its time is made due at once.
-        """
-
-    def discard(self, job_id: str, *, by: str = "", why: str = "", request_id: str = "") -> Acted:
-        """Close a dead job for good; its record stays in the archive."""
-
-    def edit(self, job_id: str, change: Edit, *, by: str = "", why: str = "", request_id: str = "") -> Acted:
-        """Change a pending job's priority, time or payload."""
-
-
-# --- all of it ----------------------------------------------------------------------------------
-
-
-class Store(
-    Producing,
-    Running,
-    Handling,
-    Fleet,
-    Flow,
-    Operating,
-    Examining,
-    Observing,
-    Scheduling,
-    Access,
-    Signalling,
-    Upkeep,
-    Protocol,
-):
-    """Everything that a store can do."""

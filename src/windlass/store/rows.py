@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from windlass.clock import from_micros
-from windlass.job import LIVE, Attempt, Change, Error, Job, JobState, Lease, Request, TypeInfo
+from windlass.job import LIVE, Attempt, Change, Error, Job, JobState, Lease, Request
 from windlass.store.access import ApiKey, Entry
 from windlass.store.fleet import PoolInfo, Vitals, WorkerInfo
 
@@ -123,6 +123,12 @@ def live_job(row: Row) -> Job:
     )
 
 
+def shown_job(row: Row) -> Job:
+    """A row of the live table that also says whether the job is aside because no worker could read it."""
+    job = live_job(row)
+    return msgspec.structs.replace(job, unread=True) if row["unread"] else job
+
+
 def ended_job(row: Row) -> Job:
     """A row of the archive."""
     result = row["result"]
@@ -131,7 +137,7 @@ def ended_job(row: Row) -> Job:
 
 def found_job(row: Row) -> Job:
     """A row of either table, as `find` gives it."""
-    return live_job(row) if row["state"] in LIVE else ended_job(row)
+    return shown_job(row) if row["state"] in LIVE else ended_job(row)
 
 
 def _job(
@@ -198,7 +204,9 @@ def worker_from(row: Row) -> WorkerInfo:
         resident_bytes=row["resident_bytes"],
         drain=bool(row["drain"]),
         versions=msgspec.json.decode(row["versions"], type=dict[str, int]),
+        reader=row["reader"],
         pools=_pools.decode(row["pools"]),
+        declares=None if row["declares"] is None else tuple(row["declares"].split()),
     )
 
 
@@ -236,16 +244,6 @@ def entry_from(row: Row) -> Entry:
         before=None if row["before"] is None else _object.decode(row["before"]),
         after=None if row["after"] is None else _object.decode(row["after"]),
         why=row["why"],
-    )
-
-
-def type_from(row: Row) -> TypeInfo:
-    """A row of the catalogue."""
-    return TypeInfo(
-        name=row["name"],
-        schema_version=row["schema_version"],
-        schema=_object.decode(row["schema"]),
-        options=_object.decode(row["options"]),
     )
 
 

@@ -6,10 +6,9 @@ it stood. So any number of schedulers may look at the same time, and be killed a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Protocol
 
 import msgspec
 
@@ -18,6 +17,11 @@ from windlass.schedule import NewSchedule
 
 # So many fire times of each schedule are remembered.
 REMEMBERED = 100
+
+
+def digest_of(new: NewSchedule) -> str:
+    """What tells two definitions of a schedule apart."""
+    return hashlib.blake2b(msgspec.json.encode(new), digest_size=8).hexdigest()
 
 
 class Origin(StrEnum):
@@ -58,8 +62,10 @@ class ScheduleInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     new: NewSchedule
     origin: Origin
-    # Declared by code once, and no more.
+    # Declared by code once, and by no live release any more.
     withdrawn: bool = False
+    # Declared by code that no live worker runs: it does not fire until one does.
+    orphaned: bool = False
     paused: bool = False
     paused_by: str | None = None
     paused_at: datetime | None = None
@@ -83,45 +89,3 @@ class Fired(msgspec.Struct, frozen=True):
     jobs: tuple[str, ...]
     # Until the next fire time; None if there is none.
     next_in: timedelta | None
-
-
-class Scheduling(Protocol):
-    """Work that comes by itself. Verbs that name a schedule raise ScheduleNotFound.
-
-    What `by` did stands in the audit log as soon as it is done.
-    """
-
-    def declare(self, schedules: Sequence[NewSchedule], types: Sequence[str]) -> list[str]:
-        """Enter what code declares for these types, and mark what it declares no more.
-
-        Answers the names that an operator's own schedules hold: those stay as they are.
-        """
-
-    def add_schedule(
-        self, new: NewSchedule, *, replace: bool = False, by: str = "", why: str = ""
-    ) -> ScheduleInfo:
-        """Enter an operator's schedule; ScheduleConflict if the name is taken and not to be replaced."""
-
-    def schedules(self) -> list[ScheduleInfo]:
-        """Every schedule, by name."""
-
-    def schedule(self, name: str) -> ScheduleInfo:
-        """One schedule."""
-
-    def fires(self, name: str, *, limit: int = REMEMBERED) -> list[Fire]:
-        """The last fire times of a schedule and what became of them, newest first."""
-
-    def pause_schedule(self, name: str, *, by: str = "", why: str = "") -> ScheduleInfo:
-        """Let a schedule fire no more until it is resumed."""
-
-    def resume_schedule(self, name: str, *, by: str = "", why: str = "") -> ScheduleInfo:
-        """Let a schedule fire from its next fire time on; what passed meanwhile is noted as missed."""
-
-    def run_schedule(self, name: str, *, by: str = "", why: str = "", request_id: str = "") -> str:
-        """Make the schedule's job now, beside its fire times; the job's id. The same request makes one."""
-
-    def remove_schedule(self, name: str, *, by: str = "", why: str = "") -> None:
-        """Forget a schedule; its jobs stay. ScheduleConflict for one that code declares."""
-
-    def fire(self) -> Fired:
-        """Deal with every fire time that has come."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Mapping
+from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
 
 import msgspec
+
+from windlass.store.explaining import Unread
 
 
 class Stalled(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +39,8 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True):
     ticks: Mapping[str, datetime]
     stalled: tuple[Stalled, ...]
     verdicts: tuple[Verdicts, ...]
+    # Jobs that no worker has been able to read so far.
+    unread: tuple[Unread, ...] = ()
 
 
 class Verdict(StrEnum):
@@ -55,22 +58,3 @@ class Check(msgspec.Struct, frozen=True):
     job_id: str
     type: str
     takes: int
-
-
-class Signalling(Protocol):
-    """What is needed for signals that do not lie."""
-
-    def sight(self, stalled_for: timedelta) -> Sighting:
-        """One look at ticks, checks, and jobs that no claim can find although their time came so long ago."""
-
-    def note_ticks(self, ages: Mapping[str, timedelta], who: str) -> None:
-        """Keep that things which must happen again and again succeeded, so long ago."""
-
-    def take_checks(self, types: Sequence[str], *, limit: int, again: timedelta) -> list[Check]:
-        """Checks that are due; if no verdict comes, others may take them after `again`."""
-
-    def put_off_check(self, check: Check, by: timedelta) -> None:
-        """The check could not be made; try again after so long."""
-
-    def end_check(self, check: Check, verdict: Verdict) -> bool:
-        """Count a verdict; False if the check was taken by somebody else meanwhile."""

@@ -1,25 +1,34 @@
-"""Where do the SQL texts come from? One file a statement; `claim.sqlite.sql` wins over `claim.sql`."""
+"""Load the SQL texts: sections named `-- name: claim`, or `-- name: claim [sqlite]` for one dialect only."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
 _HERE = Path(__file__).parent
+_SECTION = re.compile(r"^-- name: (\w+)(?: \[(sqlite|postgres)\])?\n", re.MULTILINE)
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_][a-z0-9_]*)")
 
 
 @cache
 def load(dialect: str) -> Mapping[str, str]:
     """The statements of one dialect by name."""
-    statements: dict[str, str] = {}
-    for path in sorted((_HERE / "sql").glob("*.sql"), key=lambda path: path.name.count(".")):
-        name, *only = path.stem.split(".")
-        if only in ([], [dialect]):
-            statements[name] = spelled(path.read_text(encoding="utf-8"), dialect)
-    return statements
+    shared: dict[str, str] = {}
+    own: dict[str, str] = {}
+    for name, only, text in sections():
+        if only in ("", dialect):
+            (own if only else shared)[name] = spelled(text, dialect)
+    return shared | own
+
+
+def sections() -> Iterator[tuple[str, str, str]]:
+    """Every section: its name, the only dialect that it is for or an empty text, and its SQL."""
+    for folder in ("verbs", "sqlite", "postgres"):
+        for path in sorted((_HERE / folder).glob("*.sql")):
+            _, *found = _SECTION.split(path.read_text(encoding="utf-8"))
+            yield from zip(found[::3], (only or "" for only in found[1::3]), found[2::3], strict=True)
 
 
 def parameters(statement: str) -> set[str]:

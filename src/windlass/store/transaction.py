@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from windlass.errors import StoreError
+from windlass.errors import StoreError, StoreUnavailable
+
+if TYPE_CHECKING:
+    from windlass.job import NewJob
+    from windlass.store.protocol import Enqueued
 
 Row = Mapping[str, Any]
+
+
+class StoreClosed(StoreUnavailable):
+    """This process has closed the store, or was forked off after it was opened; nothing was written."""
+
+    def __init__(self, place: str) -> None:
+        super().__init__(f"{place} was closed in this process; open it again")
 
 
 class Unstorable(StoreError):
@@ -45,6 +56,9 @@ class Tx(Protocol):
 
     def payload_equals(self, name: str, path: Sequence[str], value: object, values: dict[str, object]) -> str:
         """A clause that a payload's field at `path` has this value, its parameters put into `values`."""
+
+    def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """Store jobs within this transaction, all or none."""
 
     def hint(self) -> None:
         """Jobs became claimable that were not enqueued here: whoever waits is told after the commit."""

@@ -12,7 +12,6 @@ from windlass.job import Lease, Reason
 from windlass.outcome import Lost, Raised, Result, decide
 from windlass.registry import SHELL
 from windlass.store.protocol import Settlement, Want
-from windlass.upkeep.scheduler import declare
 from windlass.worker import hooks, readiness
 from windlass.worker.parts import Parts
 from windlass.worker.run import Run
@@ -125,8 +124,7 @@ class Engine:
         )
         self._revision = registry.revision
         readiness.check(self._parts.handlers.values(), store.types(), ring)
-        store.register([registry.info(handler) for handler in self._parts.handlers.values()])
-        declare(store, registry, self._parts.handlers)
+        self._parts.publish()
         if self._parts.needs_loop or hooks.need_the_loop((*registry.on_start, *registry.on_stop)):
             self._parts.caller.coroutines.open()
         self._parts.heartbeat.join()

@@ -20,6 +20,7 @@ from windlass.job import Job, JobState, NewJob
 from windlass.outcome import Raised, Result, Returned
 from windlass.payload.seal import has_seal
 from windlass.queue import ContextJobType, JobType, Queue
+from windlass.queue.handle import result_of
 from windlass.store.protocol import Filter
 from windlass.testing.engine import Engine
 from windlass.testing.expect import contains, plain, told
@@ -146,7 +147,7 @@ class Kit:
         job = self.queue.get(run.lease.id)
         if job.state is not JobState.COMPLETED:
             raise _failure(job, result)
-        return None if job.result is None else msgspec.json.decode(job.result)
+        return result_of(job)
 
     def run_twice(self, draft: NewJob, *, effects: Callable[[], object] | None = None) -> Job:
         """Run a job, lose its worker before anything is recorded, and run it again: is that safe?

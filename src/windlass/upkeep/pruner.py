@@ -5,18 +5,21 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from windlass import settings
 from windlass.clock import Clock, SystemClock
 from windlass.loop import Loop
+from windlass.observe import names
+from windlass.observe.ledger import Ledger
 from windlass.store.keeping import Retention
-from windlass.store.protocol import Store
-from windlass.upkeep import ticks
+from windlass.store.store import Store
+from windlass.upkeep import place, ticks
 
 log = logging.getLogger("windlass.pruner")
 
 _EVERY = timedelta(minutes=10)
+_JITTER = 0.1
 _BATCH = 1_000
 # Long enough for a worker's own writes to come between two batches.
 _BETWEEN_BATCHES = 0.1
@@ -25,8 +28,11 @@ _BETWEEN_BATCHES = 0.1
 # A dead letter is work that nobody has done: it goes only when the store's clock was seen to go on steadily
 # for so long. One that was set wrong by a year, and is mended within that time, costs none of them.
 _WATCHED = timedelta(hours=1)
-_JUMP = timedelta(hours=1)
 _NOT_NOW = timedelta(days=365 * 50)
+# In whose name the audit log tells of dead letters that have gone.
+_BY = "retention"
+# A worker that runs until there is nothing left to do prunes in its end, but not for ever.
+_MOST_BATCHES = 100
 
 
 class Pruner:
@@ -38,20 +44,26 @@ class Pruner:
         ticked: Callable[[str], None] = ticks.ignore,
         *,
         clock: Clock | None = None,
+        chance: Callable[[], float] = random.random,
+        ledger: Ledger | None = None,
     ) -> None:
         self._store = store
+        self._ledger = ledger
         self._ticked = ticked
         self._clock = clock or SystemClock()
+        self._boot = place.here().boot
         self._pruned = 0
-        # Since when the store's clock goes on as ours does: by both of them.
-        self._steady_since: tuple[datetime, float] | None = None
+        # Workers that start together do not prune together.
+        self.loop = Loop("pruner", self.tick, every=_EVERY, first=_EVERY * chance(), jitter=_JITTER)
 
     def tick(self) -> float | None:
         """Delete one batch; answers the pause before the next one, None when nothing is left."""
         kept = settings.read(self._store.settings())
         dead = kept.keep_dead if self._is_steady() else _NOT_NOW
-        pruned = self._store.prune(Retention(ended=kept.keep_ended, dead=dead), limit=_BATCH)
+        pruned = self._store.prune(Retention(ended=kept.keep_ended, dead=dead), limit=_BATCH, by=_BY)
         self._pruned += pruned
+        if self._ledger is not None:
+            self._ledger.count(names.PRUNED, pruned)
         if pruned:
             return _BETWEEN_BATCHES
         if self._pruned:
@@ -60,21 +72,29 @@ class Pruner:
         self._ticked(ticks.PRUNE)
         return None
 
+    def catch_up(self, stopped: Callable[[], bool]) -> None:
+        """Prune now what is to be pruned, if nobody has for a while: this process is too short for the loop.
+
+        A large backlog is left to the next one.
+        """
+        last = self._store.sight(_EVERY).ticks.get(ticks.PRUNE)
+        if last is not None and self._store.now() - last < _EVERY:
+            return
+        for _ in range(_MOST_BATCHES):
+            if stopped():
+                return
+            if self.tick() is None:
+                self._store.note_ticks({ticks.PRUNE: timedelta(0)}, _BY)
+                return
+
     def _is_steady(self) -> bool:
-        """Whether the store's clock may be believed. Ours counts a machine's sleep, too: that is no jump."""
-        now, risen = self._store.now(), self._clock.uptime()
-        begun, began = self._steady_since or (now, risen)
-        jump = now - begun - timedelta(seconds=risen - began)
-        if abs(jump) > _JUMP:
+        """Whether the store's clock may be believed. The store remembers: this process may be a short one.
+
+        Our own clock counts a machine's sleep, too: that is no jump.
+        """
+        watch = self._store.watch_clock(self._boot, self._clock.uptime())
+        if watch.jump is not None:
             note = "dead letters are kept until it has gone on steadily for an hour"
-            log.warning("store.clock_jumped", extra={"seconds": round(jump.total_seconds()), "note": note})
-            begun, began = now, risen
-        self._steady_since = (begun, began)
-        return risen - began >= _WATCHED.total_seconds()
-
-    def loop(self, chance: Callable[[], float] = random.random) -> Loop:
-        """The pruner's own slow loop; workers that start together do not prune together."""
-        return Loop("pruner", self.tick, every=_EVERY, first=_EVERY * chance(), jitter=_JITTER)
-
-
-_JITTER = 0.1
+            seconds = round(watch.jump.total_seconds())
+            log.warning("store.clock_jumped", extra={"seconds": seconds, "note": note})
+        return watch.steady_for >= _WATCHED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -15,7 +15,8 @@ from windlass.observe import names
 from windlass.observe.ledger import Ledger
 from windlass.outcome import Lost, Policy, decide
 from windlass.store.fleet import Look, WorkerInfo
-from windlass.store.protocol import Settlement, Store
+from windlass.store.protocol import Settlement
+from windlass.store.store import Store
 from windlass.upkeep import ticks
 from windlass.upkeep.watchman import Pulse, Watchman
 from windlass.wakeup.protocol import Wakeup
@@ -112,7 +113,8 @@ class Reaper:
             return 0
         # The release that was lost with its worker: a bad one must not look as if it had never run.
         apps = {worker.id: worker.app for worker in self._store.workers()}
-        losses = [self._loss(each, reason, now, apps.get(each.worker, "")) for each in leases]
+        policies = {job_type: self._policy(job_type) for job_type in {each.job.type for each in leases}}
+        losses = [self._loss(each, reason, now, apps.get(each.worker, ""), policies) for each in leases]
         lost = {lease.token for lease in self._store.settle(losses)}
         reaped = [lease for lease in leases if lease.token not in lost]
         self._ledger.reaped(each for each in losses if each.lease.token not in lost)
@@ -121,8 +123,13 @@ class Reaper:
         return len(reaped)
 
     def _loss(
-        self, lease: Lease, reason: Literal[Reason.WORKER_LOST, Reason.LEASE_EXPIRED], now: datetime, app: str
+        self,
+        lease: Lease,
+        reason: Literal[Reason.WORKER_LOST, Reason.LEASE_EXPIRED],
+        now: datetime,
+        app: str,
+        policies: Mapping[str, Policy],
     ) -> Settlement:
         job = lease.job
-        outcome = decide(job, Lost(reason), self._policy(job.type), now=now, chance=self._chance)
+        outcome = decide(job, Lost(reason, job.hang), policies[job.type], now=now, chance=self._chance)
         return Settlement(lease, outcome, None, app=app)

@@ -8,7 +8,8 @@ from datetime import timedelta
 
 from windlass.loop import Loop
 from windlass.registry import SHELL, Registry
-from windlass.store.protocol import Store
+from windlass.schedule import NewSchedule
+from windlass.store.store import Store
 from windlass.upkeep import ticks
 from windlass.wakeup.protocol import Wakeup
 
@@ -61,13 +62,33 @@ class Scheduler:
         return min(fired.next_in, self._every).total_seconds()
 
 
-def declare(store: Store, registry: Registry, types: Collection[str]) -> None:
-    """Tell the store what the code declares for these types; what it declares no more is marked there."""
-    # Commands belong to no application: nobody can say that a schedule of theirs has gone.
-    ours = [name for name in types if name != SHELL]
-    declared = [schedule for schedule in registry.schedules() if schedule.type in ours]
-    for name in store.declare(declared, ours):
-        log.warning(
-            "schedule.not_declared",
-            extra={"schedule": name, "note": "an operator's own holds; windlass schedule remove gives way"},
-        )
+class Declarer:
+    """Tells the store which schedules the code declares for some types: at the start, then each minute."""
+
+    def __init__(self, store: Store, registry: Registry, types: Collection[str]) -> None:
+        self._store = store
+        self._registry = registry
+        # Commands belong to no application: nobody can say that a schedule of theirs has gone.
+        self._types = [name for name in types if name != SHELL]
+        self._begun = False
+
+    @property
+    def schedules(self) -> list[NewSchedule]:
+        """What the code declares."""
+        return [schedule for schedule in self._registry.schedules() if schedule.type in self._types]
+
+    def tell(self) -> None:
+        """Declare them; the first time, say which of them an operator's own schedules replace."""
+        declared = self.schedules
+        if self._begun and self._store.declared(declared, self._types):
+            return
+        held = self._store.declare(declared, self._types)
+        for name in () if self._begun else held:
+            log.warning(
+                "schedule.not_declared",
+                extra={
+                    "schedule": name,
+                    "note": "an operator's schedule has this name; remove it to use the code's",
+                },
+            )
+        self._begun = True

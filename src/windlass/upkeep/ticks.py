@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from windlass.clock import Clock
 from windlass.loop import Loop
-from windlass.store.protocol import Store
+from windlass.store.store import Store
 
 REAP = "reap"
 PROMOTE = "promote"

@@ -10,11 +10,13 @@ from typing import Any
 
 from windlass.clock import Clock
 from windlass.errors import Refused
-from windlass.job import NewJob
+from windlass.job import MAX_PROGRESS_MESSAGE, NewJob
 from windlass.observe import tracing
-from windlass.outcome import Done
-from windlass.store.protocol import Settlement, Store
-from windlass.worker.returned import encoded
+from windlass.outcome import Done, clean
+from windlass.store.handling import Said
+from windlass.store.protocol import Settlement
+from windlass.store.store import Store
+from windlass.worker.returned import kept
 from windlass.worker.run import Run, settlement
 
 
@@ -29,6 +31,7 @@ class Attendant:
         self._store = store
         self._on_extend = on_extend
         self._clock = clock
+        self._said = Said(0)
 
     @contextmanager
     def transaction(self) -> Iterator[Any]:
@@ -51,7 +54,9 @@ class Attendant:
         """What is written as the last thing in the handler's transaction, which is about to be committed."""
         run = self._run
         run.completing = True
-        return settlement(run, Done(run.result), self._clock.monotonic(), self._app)
+        return settlement(
+            run, Done(run.result, missing=run.result_missing), self._clock.monotonic(), self._app
+        )
 
     def completed(self) -> None:
         """The transaction is committed, and with it the job's completion."""
@@ -63,21 +68,27 @@ class Attendant:
 
     def keep_result(self, value: Any) -> None:
         """What is kept as the job's result; raises what a return of it would have raised."""
-        self.keep(encoded(value))
+        found = kept(value, self._run.handler.result)
+        self.keep(found.value, found.missing)
 
-    def keep(self, result: bytes | None) -> None:
-        """The same for what is JSON already."""
+    def keep(self, result: bytes | None, missing: str | None = None) -> None:
+        """The same for what is JSON already, or why it cannot be."""
         self._check_open("set_result")
         self._run.result = result
+        self._run.result_missing = missing
 
     def enqueue(self, drafts: tuple[NewJob, ...]) -> None:
         """To be stored with the completion."""
         self._check_open("enqueue")
         self._run.enqueues += tracing.carrying(drafts)
 
-    def progress(self, done: int, total: int | None) -> None:
-        """Written with the worker's next look, once a second."""
-        self._run.progress = (done, total)
+    def progress(self, done: int | None, total: int | None, message: str | None) -> None:
+        """Written with the worker's next look, once a second; what is left out stays as it was."""
+        before = self._said
+        if done is None:
+            done, total = before.done, before.total
+        message = before.message if message is None else clean(message, MAX_PROGRESS_MESSAGE)
+        self._run.progress = self._said = Said(done, total, message or None)
 
     def extend(self, seconds: float) -> tuple[float, datetime] | None:
         """The new end by our steady clock and by the store's; None if the job was told to stop."""

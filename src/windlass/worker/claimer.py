@@ -17,7 +17,9 @@ from windlass.observe.ledger import Ledger
 from windlass.outcome import Policy, Unstarted, decide
 from windlass.registry import Handler
 from windlass.store.fleet import Look
-from windlass.store.protocol import Claimed, Settlement, Store, Want
+from windlass.store.protocol import Claimed, Settlement, Want
+from windlass.store.store import Store
+from windlass.worker.caller import Caller
 from windlass.worker.feed import Feed, Hunger
 from windlass.worker.gates import Gates
 from windlass.worker.keeping import Keeping
@@ -60,10 +62,11 @@ class Claimer:
         settler: Settler,
         standing: Standing,
         gates: Gates,
-        start: Callable[[list[Run]], None],
+        caller: Caller,
         tell: Callable[[], None],
         ledger: Ledger,
         keeping: Keeping,
+        reader: str = "",
         lease: timedelta,
         poll: timedelta,
         clock: Clock,
@@ -79,10 +82,13 @@ class Claimer:
         self._settler = settler
         self._standing = standing
         self._gates = gates
-        self._start = start
+        self._caller = caller
         self._tell = tell
         self._ledger = ledger
         self._keeping = keeping
+        # Which payloads we can read; and whether jobs are there that others could not, and we have not tried.
+        self._reader = reader
+        self._unread = False
         self._lease = lease
         # The longest that it goes without a tick when all is well; and when the last one was.
         self.patience = self._unasked = poll.total_seconds() * _POLLS_MISSED
@@ -131,7 +137,8 @@ class Claimer:
         if look.next_due is not None:
             for feed in self._feeds.values():
                 feed.due(now + look.next_due.total_seconds())
-        if look.claimable:
+        self._unread = look.unread
+        if look.claimable or look.unread:
             self.hint()
 
     def switched(self) -> None:
@@ -165,12 +172,16 @@ class Claimer:
     def tick(self) -> float:
         """Claim for each pool that has room and may find something; answers when to ask again."""
         self._taken.clear()
+        unread = self._unread
         ended = [self._ended.popleft() for _ in range(len(self._ended))]
         try:
             wait = self._claim_all()
         except BaseException:  # wall: nobody knows of them yet; the error goes on
             self._ended.extendleft(reversed(ended))
             raise
+        if unread:
+            # They were asked for once; the next look tells whether there are more.
+            self._unread = False
         # Limit by limit: a permit of one is not used by a job that waited for another's.
         if ended and self._gates.permits(ended) - self._gates.permits(self._taken):
             self._tell()
@@ -180,6 +191,9 @@ class Claimer:
         now = self.ticked = self._clock.monotonic()
         self._give_back(received_before=math.inf if self._closed else now - GIVEN_BACK_AFTER)
         if self._closed or self._settler.overloaded or not self._standing.sure():
+            return self._unasked
+        if self._standing.generation != self._store.generation:
+            # The new file does not know this worker yet. The heartbeat joins it, then its look wakes us.
             return self._unasked
         if self._doubt.due():
             self._release_unknown()
@@ -225,6 +239,7 @@ class Claimer:
         try:
             want = self._want(feed.pool, types, limit, whole=feed.others in asked and feed.pool.low)
             claimed = self._store.claim(want)
+            self._ledger.count(_result(claimed))
             if claimed.leases:
                 self._ledger.measure(names.CLAIM, len(claimed.leases))
                 self._ledger.measure(names.RECEIVE, self._clock.monotonic() - received)
@@ -233,6 +248,7 @@ class Claimer:
             for each in asked:
                 each.hungry = True
             self._doubt.begin()
+            self._ledger.count(names.CLAIM_FAILED)
             raise
         if self._keeping.asked(types, claimed.leases):
             self._unblock()
@@ -271,6 +287,8 @@ class Claimer:
     def _want(self, pool: Pool, types: Mapping[str, int], limit: int, *, whole: bool) -> Want:
         return self._gates.want(
             types,
+            # Before the id: a worker that joins a new file takes its new id first.
+            generation=self._standing.generation,
             worker=self._standing.id,
             limit=limit,
             slots=min(limit, pool.vacant),
@@ -278,6 +296,7 @@ class Claimer:
             turns=self._turns,
             # Where only some of the types are asked for, the lowest of all is not known.
             lowest=max(0, min(int(self._owed), limit)) if whole else 0,
+            reader=self._reader if self._unread else "",
         )
 
     def _take(self, pool: Pool, want: Want, leases: Sequence[Lease], received: float) -> None:
@@ -299,7 +318,7 @@ class Claimer:
         self._keeping.took(leases)
         for lease in leases:
             self._turns[lease.job.type] = lease.job.tenant
-        self._start(pool.offer(runs))
+        self._caller.start(pool.offer(runs))
         if self._closed:
             self._give_back(received_before=math.inf)
 
@@ -310,6 +329,7 @@ class Claimer:
                 self._runner.give_back(run)
             if stale:
                 feed.pool.pace.miss(self._clock.monotonic())
+        self._caller.take_back(received_before)
 
     def _unblock(self) -> None:
         """Memory is kept no more: no job ends now that would tell those who wait for it."""
@@ -341,7 +361,7 @@ class Claimer:
         for feed in self._feeds.values():
             room = self._has_room(feed.pool, now)
             wait = min(wait, feed.wait(now, room=room, restricted=bool(self._gates.restricted)))
-            if feed.pool.waiting:
+            if feed.pool.waiting or self._caller.waiting:
                 wait = min(wait, GIVEN_BACK_AFTER / 2)
         return min(wait, self._doubt.wait())
 
@@ -376,6 +396,12 @@ class _Doubt:
     def wait(self) -> float:
         """Seconds until the next look."""
         return self._next - self._clock.monotonic()
+
+
+def _result(claimed: Claimed) -> str:
+    if claimed.leases:
+        return names.CLAIM_TAKEN
+    return names.CLAIM_CONTENDED if claimed.contended else names.CLAIM_EMPTY
 
 
 def _unstarted(lease: Lease) -> Settlement:

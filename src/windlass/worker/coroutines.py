@@ -8,6 +8,7 @@ import ctypes
 import importlib
 import importlib.util
 import logging
+import math
 import sys
 import threading
 import traceback
@@ -16,12 +17,14 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from windlass.clock import Clock
-from windlass.outcome import Result
+from windlass.outcome import Result, Unstarted
 from windlass.worker.run import Run
 from windlass.worker.runner import Runner
 
 log = logging.getLogger("windlass.coroutines")
 
+# Without an answer for so long, the loop gets no more jobs; after the longer time people are told.
+STALLED_SECONDS = 1.0
 BLOCKED_SECONDS = 3.0
 _LAST_WORDS_SECONDS = 0.5
 
@@ -35,6 +38,9 @@ class Coroutines:
         self._clock = clock
         self._base = contextvars.copy_context()
         self._inbox: deque[Run] = deque()
+        # Runs that have not made their first step, and when they were handed over. Taking a run out
+        # is deciding what becomes of it.
+        self._unstarted: dict[Run, float] = {}
         # The loop itself holds tasks weakly: one that nobody else knows could vanish.
         self._tasks: dict[Run, asyncio.Task[None]] = {}
         self._thread = threading.Thread(target=self._turn, name="windlass-coroutines", daemon=True)
@@ -42,6 +48,9 @@ class Coroutines:
         self._closed = True
         self._asked: float | None = None
         self._reported = False
+        self._stalled = False
+        # Called when the loop stops answering, and when it answers again.
+        self.on_stall: Callable[[], None] = lambda: None
 
     def open(self) -> None:
         """Start the loop."""
@@ -51,6 +60,7 @@ class Coroutines:
 
     def start(self, runs: Sequence[Run]) -> None:
         """Start runs that have slots, all with one call into the loop."""
+        self._unstarted.update(dict.fromkeys(runs, self._clock.monotonic()))
         if threading.get_ident() == self._thread.ident:
             for run in runs:
                 self._spawn(run)
@@ -60,7 +70,38 @@ class Coroutines:
 
     def carried(self) -> list[Run]:
         """Those whose work goes on at this moment, settled or not."""
-        return list(self._tasks)
+        return [run for run in list(self._tasks) if run.started is not None]
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a run was handed over and has not started."""
+        return bool(self._unstarted)
+
+    def take_back(self, before: float) -> list[Run]:
+        """Runs that were handed over before that time and have not started; now they will not."""
+        stale = [run for run, at in list(self._unstarted.items()) if at < before]
+        taken = [run for run in stale if self._unstarted.pop(run, None) is not None]
+        if taken and math.isfinite(before):
+            # Otherwise nothing is wrong with the loop: the worker drains.
+            if self._asked is None:
+                self._ask()
+            self._stall()
+        return taken
+
+    @property
+    def stalled(self) -> bool:
+        """Whether the loop does not answer."""
+        return self._stalled
+
+    def blocked_for(self) -> float:
+        """Seconds that the loop has not answered; 0 while it answers."""
+        asked = self._asked
+        return self._clock.monotonic() - asked if self._stalled and asked is not None else 0.0
+
+    def blocker(self) -> Run | None:
+        """The run whose step the loop is in; None if that is a task which a handler or a library made."""
+        task = asyncio.current_task(self._loop) if not self._closed else None
+        return next((run for run, each in list(self._tasks.items()) if each is task), None)
 
     def halt(self, run: Run) -> bool:
         """Cancel the run's task; if that is swallowed, it is the warden who settles the run."""
@@ -79,14 +120,19 @@ class Coroutines:
 
     def check(self) -> None:
         """Ask the loop for a sign of life; name the handler that blocks it, once each time."""
-        now = self._clock.monotonic()
-        if self._asked is None:
-            if self._tasks and not self._closed:
-                self._asked, self._reported = now, False
-                self._loop.call_soon_threadsafe(self._answer)
-        elif not self._reported and now - self._asked > BLOCKED_SECONDS:
+        asked = self._asked
+        if self._closed:
+            return
+        if asked is None:
+            if self._tasks or self._unstarted or self._stalled:
+                self._ask()
+            return
+        silent = self._clock.monotonic() - asked
+        if silent >= STALLED_SECONDS:
+            self._stall()
+        if not self._reported and silent > BLOCKED_SECONDS:
             self._reported = True
-            self._report(now - self._asked)
+            self._report(silent)
 
     def close(self, timeout: float) -> bool:
         """End the loop; False if a handler blocks it for longer than `timeout` seconds."""
@@ -94,6 +140,9 @@ class Coroutines:
             return True
         self._closed = True
         self._loop.call_soon_threadsafe(self._loop.stop)
+        if self._stalled:
+            # It is not likely to end just now.
+            timeout = min(timeout, _LAST_WORDS_SECONDS)
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
@@ -110,13 +159,24 @@ class Coroutines:
 
     def _take(self) -> None:
         while self._inbox:
-            self._spawn(self._inbox.popleft())
+            run = self._inbox.popleft()
+            if run in self._unstarted:
+                self._spawn(run)
 
     def _spawn(self, run: Run) -> None:
         run.carrier = self
-        self._tasks[run] = self._loop.create_task(self._carry(run), context=self._base.copy())
+        self._tasks[run] = task = self._loop.create_task(self._carry(run), context=self._base.copy())
+        task.add_done_callback(lambda _: self._ended(run))
+
+    def _ended(self, run: Run) -> None:
+        """Free the slot of a task that was cancelled before its first step: `_carry` never ran."""
+        self._tasks.pop(run, None)
+        if self._unstarted.pop(run, None) is not None:
+            self._done(run, Unstarted())
 
     async def _carry(self, run: Run) -> None:
+        if self._unstarted.pop(run, None) is None:
+            return
         result = await self._runner.call_async(run)
         self._tasks.pop(run, None)
         self._done(run, result)
@@ -129,6 +189,9 @@ class Coroutines:
 
     def _answer(self) -> None:
         self._asked = None
+        if self._stalled:
+            self._stalled = False
+            self.on_stall()
 
     def _wind_up(self) -> None:
         tasks = asyncio.all_tasks(self._loop)
@@ -143,7 +206,16 @@ class Coroutines:
         else:
             self._loop.close()
 
-    # --- on the warden's thread ---
+    # --- on the warden's and the claimer's thread ---
+
+    def _ask(self) -> None:
+        self._asked, self._reported = self._clock.monotonic(), False
+        self._loop.call_soon_threadsafe(self._answer)
+
+    def _stall(self) -> None:
+        if not self._stalled:
+            self._stalled = True
+            self.on_stall()
 
     def _report(self, seconds: float) -> None:
         frames = sys._current_frames()  # noqa: SLF001 - the only way to see another thread's stack

@@ -10,7 +10,7 @@ from windlass.clock import Clock
 from windlass.config import WorkerConfig
 from windlass.errors import WindlassError
 from windlass.outcome import Interrupted
-from windlass.store.protocol import Store
+from windlass.store.store import Store
 from windlass.worker.bounded import within
 from windlass.worker.parts import Parts
 
@@ -46,6 +46,12 @@ class Ending:
             log.info("worker.draining", extra={"worker": self._parts.standing.id})
         self._parts.claimer.close(_CLAIM_SECONDS)
 
+    def give_up_loop(self) -> None:
+        """Give back the jobs on an event loop that is blocked for good: they cannot go on."""
+        for run in self._parts.caller.coroutines.carried():
+            if run.open:
+                self._parts.warden.stop(run, Interrupted(), patience=0.0)
+
     def end(self, grace: timedelta | None) -> None:
         """Let what runs finish for `grace` (None: as configured), stop the rest, and write every outcome."""
         seconds = self._longest_grace if grace is None else grace.total_seconds()
@@ -71,6 +77,7 @@ class Ending:
         self._parts.caller.coroutines.close(self.left())
         within(self.left(), self._parts.children.close, "children")
         self._parts.guard.close()
+        self._parts.elsewhere.tell(last=True)
         within(min(self.left(), _TELLING_SECONDS), self._tell_the_rest, "ledger")
         within(self.left(), self._leave, "leave")
 

@@ -48,6 +48,8 @@ class Gates:
         self.low_share = 0.0
         # Paused, or behind a breaker that an operator opened.
         self._shut: frozenset[str] = frozenset()
+        # Types that cannot start here now, because the event loop does not answer.
+        self.blocked: frozenset[str] = frozenset()
         # Whose restriction counts what runs; a rate alone does not.
         self._counted: frozenset[str] = frozenset()
         # Those that share a counted limit with types that are served elsewhere.
@@ -71,9 +73,10 @@ class Gates:
 
     def open(self, types: Mapping[str, int]) -> Mapping[str, int]:
         """Those of the types that may be claimed."""
-        if not self._shut:
+        shut = self._shut | self.blocked if self.blocked else self._shut
+        if not shut:
             return types
-        return {name: version for name, version in types.items() if name not in self._shut}
+        return {name: version for name, version in types.items() if name not in shut}
 
     def unrestricted(self, types: Mapping[str, int]) -> Mapping[str, int]:
         """Those of the types that nothing stands in the way of."""
@@ -86,6 +89,10 @@ class Gates:
     def shut(self, job_type: str) -> bool:
         """Whether jobs of a type must not start now, but for what is claimed as a probe."""
         return job_type in self._shut or self._breaks(job_type)
+
+    def hangs(self, job_type: str) -> bool:
+        """Whether jobs of a type have lately kept workers from answering."""
+        return job_type in self.switches.hanging
 
     def breaker_of(self, job_type: str) -> str:
         """The name of the breaker before a type: its own, or of the key that it shares."""
@@ -128,7 +135,7 @@ class Gates:
             name for name in self._counted if not names.isdisjoint(self.restricted[name].limits)
         )
 
-    def want(
+    def want(  # noqa: PLR0913 - a field of `Want` each
         self,
         types: Mapping[str, int],
         *,
@@ -138,6 +145,8 @@ class Gates:
         lease: timedelta,
         turns: Mapping[str, str],
         lowest: int = 0,
+        reader: str = "",
+        generation: int | None = None,
     ) -> Want:
         """What a worker asks for, with all that stands in its way."""
         return Want(
@@ -149,6 +158,8 @@ class Gates:
             restricted=self._among(types) if self.restricted else {},
             slots=slots,
             lowest=lowest,
+            reader=reader,
+            generation=generation,
         )
 
     def _among(self, types: Mapping[str, int]) -> Mapping[str, Restriction]:

@@ -1,52 +1,27 @@
-"""Who ends the commands of a worker that was killed? A small process that outlives it by a moment."""
+"""Who ends the commands of a worker that was killed? A small process that outlives it by a moment.
+
+It also watches a worker that has no supervisor, see watch.py.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import subprocess
 import sys
 import threading
 import weakref
+from collections.abc import Mapping
+
+from windlass.worker import watch
 
 log = logging.getLogger("windlass.guard")
 
-# It learns of the worker's end by the end of its input: nothing else is sure to happen after a kill -9.
-_SCRIPT = """
-import os, signal, sys, time
-for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-    signal.signal(number, signal.SIG_IGN)
-groups = {}
-for line in iter(sys.stdin.readline, ""):
-    group, _, mark = line[1:].strip().partition(" ")
-    groups.pop(int(group), None)
-    if line[0] == "+":
-        groups[int(group)] = mark
-def kill(how, number):
-    try:
-        how(number, signal.SIGKILL)
-    except OSError:
-        pass
-def marked(number):
-    try:
-        with open(f"/proc/{number}/environ", "rb") as file:
-            return any(word in marks for word in file.read().split(b"\\0"))
-    except OSError:
-        return False
-for group in groups:
-    kill(os.killpg, group)
-marks = {f"WINDLASS_CHILD={mark}".encode() for mark in groups.values()}
-for _ in range(50):
-    seen = os.listdir("/proc") if marks and os.path.isdir("/proc") else []
-    left = [int(name) for name in seen if name.isdigit() and marked(name)]
-    for number in left:
-        kill(os.kill, number)
-    if not left:
-        break
-    time.sleep(0.02)
-"""
-
+# What the process runs, and what it runs itself when the worker does not answer.
+_PROGRAM = watch.__file__
+_WITNESS = (sys.executable, "-m", "windlass.cli.witness")
 _FAREWELL_SECONDS = 1.0
 
 
@@ -63,6 +38,7 @@ class Guard:
         self._groups: dict[int, str] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe = -1
+        self._watching: tuple[tuple[int, ...], str] | None = None
         _guards.add(self)
 
     def add(self, group: int, mark: str) -> None:
@@ -81,6 +57,29 @@ class Guard:
             self._groups.pop(group, None)
             if self._process is not None:
                 self._say(f"-{group}\n")
+
+    def watch(self, box: int, signals: int, words: Mapping[str, object]) -> None:
+        """From now on the guard expects a tick each second; `words` say what to do when none comes.
+
+        It is given two descriptors: the box, and where signals are noted (-1: nowhere).
+        """
+        if self._owner == os.getpid():
+            told = json.dumps({**words, "box": box, "signals": signals, "witness": _WITNESS})
+            with self._lock:
+                self._watching = (box,) if signals < 0 else (box, signals), told
+                before, pipe = self._process, self._pipe
+                self._start()
+                if before is not None:
+                    # It can no longer be given the box: another one has taken over its groups.
+                    os.write(pipe, "".join(f"-{group}\n" for group in self._groups).encode())
+                    os.close(pipe)
+                    before.wait()
+
+    def tick(self) -> None:
+        """This worker answers."""
+        with self._lock:
+            if self._owner == os.getpid() and self._process is not None:
+                self._say(".\n")
 
     def close(self) -> None:
         """Let the guard end; what it still knows, it kills."""
@@ -116,17 +115,23 @@ class Guard:
             self._start()
 
     def _start(self) -> None:
-        """A new guard, told of every group there is."""
+        """A new guard, told of every group there is and of what to watch."""
         reading, self._pipe = os.pipe()
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _SCRIPT],
-            stdin=reading,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        os.close(reading)
-        os.write(self._pipe, "".join(f"+{group} {mark}\n" for group, mark in self._groups.items()).encode())
+        watched = self._watching
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", _PROGRAM],
+                stdin=reading,
+                stdout=subprocess.DEVNULL,
+                # Its findings go to the worker's log.
+                stderr=None if watched else subprocess.DEVNULL,
+                pass_fds=watched[0] if watched else (),
+                start_new_session=True,
+            )
+        finally:
+            os.close(reading)
+        words = "".join(f"+{group} {mark}\n" for group, mark in self._groups.items())
+        os.write(self._pipe, f"{words}w{watched[1]}\n".encode() if watched else words.encode())
 
 
 _guards: weakref.WeakSet[Guard] = weakref.WeakSet()

@@ -17,6 +17,10 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 
     ok: bool
     why: str = ""
+    # It claims nothing more.
+    draining: bool = False
+    # Why this process should be replaced, to its supervisor; empty if it need not be.
+    restart: str = ""
     worker: str = ""
     # The release of the application, as far as it says.
     app: str = ""
@@ -42,6 +46,8 @@ def examine(parts: Parts, clock: Clock, *, begun: bool) -> Health:
     return Health(
         ok=not why,
         why=why,
+        draining=parts.draining,
+        restart=parts.wear.reason,
         worker=parts.standing.id,
         app=parts.app,
         busy=sum(pool.busy for pool in parts.pools),
@@ -66,6 +72,10 @@ def _trouble(parts: Parts, clock: Clock) -> str:
     stalled = clock.monotonic() - parts.claimer.ticked
     if stalled > SILENT_SECONDS + parts.claimer.patience:
         return f"not claiming: the claimer has stood still for {stalled:.0f} s"
+    if parts.presence.trouble:
+        return parts.presence.trouble
+    if blocked := parts.wear.blocked():
+        return blocked
     if parts.settler.overloaded:
         return f"not claiming: {parts.settler.backlog} outcomes wait to be written"
     if any(pool.held >= pool.slots for pool in parts.pools):

@@ -13,7 +13,8 @@ from windlass.observe import names
 from windlass.observe.ledger import Ledger
 from windlass.outcome import Stopped
 from windlass.store.fleet import Look, Vitals, WorkerInfo
-from windlass.store.protocol import Store
+from windlass.store.handling import Said
+from windlass.store.store import Store
 from windlass.worker.run import End, Run, Runs
 from windlass.worker.runner import Runner
 from windlass.worker.standing import Standing
@@ -37,6 +38,7 @@ class Heartbeat:
         info: Callable[[str], WorkerInfo],
         vitals: Callable[[], Vitals],
         types: Callable[[], Mapping[str, int]],
+        reader: str,
         runs: Runs,
         runner: Runner,
         stop: Callable[[Run, End], None],
@@ -51,6 +53,7 @@ class Heartbeat:
         self._info = info
         self._vitals = vitals
         self._types = types
+        self._reader = reader
         self._runs = runs
         self._runner = runner
         self._stop = stop
@@ -63,15 +66,18 @@ class Heartbeat:
 
     def join(self) -> None:
         """Enter the fleet; that counts as the first beat."""
-        sent = self._clock.uptime()
+        # Read before the write: if the file is replaced in between, the next tick beats in the new one.
+        sent, generation = self._clock.uptime(), self._store.generation
+        self._standing.enter(generation)
         self._store.join(self._info(self._standing.id))
-        self._standing.confirm(sent)
+        self._standing.confirm(sent, generation)
 
     def tick(self) -> None:
-        """Beat if it is time; then look, and act on what is seen."""
-        if self._clock.uptime() - self._standing.sent >= _BEAT_SECONDS:
+        """Beat if it is time or the store's file is another one; then look, and act on what is seen."""
+        moved = self._standing.generation != self._store.generation
+        if moved or self._clock.uptime() - self._standing.sent >= _BEAT_SECONDS:
             self._beat()
-        look = self._store.look(self._standing.id, self._types())
+        look = self._store.look(self._standing.id, self._types(), self._reader)
         self._deliver(look.requests)
         self._keep(look.now)
         if look.next_due is not None and look.next_due <= timedelta(0):
@@ -80,17 +86,22 @@ class Heartbeat:
         self._note_progress()
 
     def _beat(self) -> None:
-        sent = self._clock.uptime()
+        sent, generation = self._clock.uptime(), self._store.generation
         if not self._store.beat(self._standing.id, self._vitals()):
             self._join_anew()
-        elif self._standing.confirm(sent):
+        elif self._standing.confirm(sent, generation):
             # After a gap every lease may be near its end, or past it and about to be reaped.
             self._keep_all = True
 
     def _join_anew(self) -> None:
-        """The fleet took us for dead, and our jobs are others' by now: start over under a new name."""
+        """The fleet does not know this worker: its jobs are others' by now, or not in this file at all.
+
+        Start over under a new name.
+        """
         old = self._standing.take_new_id()
-        log.warning("worker.renamed", extra={"old": old, "worker": self._standing.id})
+        replaced = self._standing.left_behind(old, self._store.generation)
+        why = "the store's file was replaced" if replaced else "the fleet took this worker for dead"
+        log.warning("worker.renamed", extra={"old": old, "worker": self._standing.id, "why": why})
         for run in self._runs.all():
             if run.open and run.lease.worker == old:
                 self._runner.lose(run)
@@ -113,11 +124,11 @@ class Heartbeat:
 
     def _note_progress(self) -> None:
         """What running jobs have said since the last look, all at once."""
-        said: list[tuple[Lease, int, int | None]] = []
+        said: list[tuple[Lease, Said]] = []
         for run in self._runs.all():
             progress, run.progress = run.progress, None
             if progress is not None:
-                said.append((run.lease, *progress))
+                said.append((run.lease, progress))
         if said:
             self._store.note_progress(said)
 

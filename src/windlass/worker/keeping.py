@@ -10,7 +10,7 @@ from datetime import timedelta
 from windlass.clock import Clock
 from windlass.job import Lease, View
 from windlass.store.observing import Standing
-from windlass.store.protocol import Store
+from windlass.store.store import Store
 from windlass.worker.pool import Pool
 
 # So long a job may wait for memory before it is kept for its type.

@@ -8,15 +8,19 @@ import msgspec
 
 from windlass.errors import StoreError
 from windlass.job import JobState, View
-from windlass.store.protocol import Store
+from windlass.store.store import Store
 from windlass.worker.parts import Parts
 
 
 class Remaining(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs of the served types that are not waited for: their time has not come, or their type is paused."""
+    """Jobs of the served types that are not waited for, by why they do not run now."""
 
     scheduled: int
     retrying: int
+    # For other jobs to end.
+    waiting: int = 0
+    # No live worker can read their payload.
+    unreadable: int = 0
     # Due, but of a type that is held back.
     paused: int = 0
 
@@ -43,10 +47,13 @@ class Leftovers:
         """What stays behind."""
         counts = self._counts()
         shut = self._parts.types.keys() - self._open().keys()
+        pending = {view: counts.get((JobState.PENDING, view), 0) for view in View}
         return Remaining(
-            scheduled=sum(counts.get((JobState.PENDING, view), 0) for view in (View.SCHEDULED, View.WAITING)),
-            retrying=counts.get((JobState.PENDING, View.RETRYING), 0),
-            paused=counts.get((JobState.PENDING, View.DUE), 0) if shut else 0,
+            scheduled=pending[View.SCHEDULED],
+            retrying=pending[View.RETRYING],
+            waiting=pending[View.WAITING],
+            unreadable=pending[View.UNREADABLE],
+            paused=pending[View.DUE] if shut else 0,
         )
 
     def _running(self) -> bool:
@@ -61,7 +68,8 @@ class Leftovers:
         return found
 
     def _claimable(self) -> bool:
-        return self._store.look(self._parts.standing.id, self._open()).claimable
+        look = self._store.look(self._parts.standing.id, self._open(), self._parts.elsewhere.reader)
+        return look.claimable or look.unread
 
     def _open(self) -> Mapping[str, int]:
         return self._parts.gates.open(self._parts.types)

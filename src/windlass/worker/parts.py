@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import logging
+import contextlib
 import random
 from collections.abc import Callable
 from fnmatch import fnmatchcase
-from functools import partial
+from functools import cached_property, partial
 from importlib.metadata import version
 
 from windlass.clock import Clock
 from windlass.config import PoolConfig, WorkerConfig, app_version, ring
-from windlass.errors import InvalidValue
+from windlass.errors import InvalidValue, StoreError
 from windlass.loop import Loop
 from windlass.observe.ledger import Ledger
 from windlass.registry import SHELL, Handler, Registry, shell_handler
 from windlass.size import told_size
 from windlass.store.fleet import Look, PoolInfo, Vitals, WorkerInfo
-from windlass.store.protocol import Store
+from windlass.store.scheduling import digest_of
+from windlass.store.store import Store
 from windlass.upkeep import place
 from windlass.upkeep.pruner import Pruner
 from windlass.upkeep.reaper import Reaper
-from windlass.upkeep.scheduler import Scheduler
+from windlass.upkeep.scheduler import Declarer, Scheduler
 from windlass.upkeep.ticks import PROMOTE, Ticks
 from windlass.upkeep.watchman import Watchman
 from windlass.wakeup.protocol import Wakeup
@@ -30,12 +31,14 @@ from windlass.worker.caller import Caller
 from windlass.worker.children.children import Children
 from windlass.worker.children.tree import Marks, resident
 from windlass.worker.claimer import Claimer
+from windlass.worker.elsewhere import Elsewhere
 from windlass.worker.gates import Gates
 from windlass.worker.guard import Guard
 from windlass.worker.heartbeat import LOOK_EVERY, Heartbeat
 from windlass.worker.keeping import Keeping
 from windlass.worker.pool import Pool
-from windlass.worker.run import Run, Runs
+from windlass.worker.presence import EMBEDDED, Presence, Watched
+from windlass.worker.run import Runs
 from windlass.worker.runner import Runner
 from windlass.worker.settler import Settler
 from windlass.worker.shell import Shell
@@ -44,11 +47,7 @@ from windlass.worker.tally import Tally
 from windlass.worker.terms import Terms
 from windlass.worker.verifier import Verifier
 from windlass.worker.warden import Warden
-
-log = logging.getLogger("windlass.worker")
-
-# Work that has gone on for so long after its job was settled will not end by itself.
-ENDLESS_SECONDS = 10.0
+from windlass.worker.wear import Wear
 
 
 class Parts:
@@ -64,6 +63,7 @@ class Parts:
         clock: Clock,
         asked_to_drain: Callable[[], None],
         chance: Callable[[], float] = random.random,
+        watched: Watched = EMBEDDED,
     ) -> None:
         self._asked_to_drain = asked_to_drain
         self._store = store
@@ -72,11 +72,9 @@ class Parts:
         self._clock = clock
         self.draining = False
         self.handlers = choose_handlers(registry, config)
+        self._registry = registry
         self.types = {name: handler.version for name, handler in self.handlers.items()}
         self.pools = make_pools(self.handlers, config)
-        self.held_too_much = False
-        # Work that goes on although it was settled, and since when it is seen to do so.
-        self._late: dict[Run, float] = {}
         self.app = app_version() or registry.app_version
         self.runs = Runs()
         self.standing = Standing(place.here(), clock)
@@ -88,18 +86,23 @@ class Parts:
         marks = Marks(config.mark)
         self.shell = Shell(marks, self.guard, clock)
         self.children = Children(self.handlers, config, marks, self.guard, clock)
+        self.presence = Presence(store, self.guard, config.hang_limit, watched, clock=clock)
+        self.elsewhere = Elsewhere(store, self.handlers, self.terms.policy, ring, clock=clock)
         self.settler = self._make_settler()
         self.runner = self._make_runner(chance)
-        self.caller = Caller(self.runner, freed=self._freed, clock=clock)
+        self.caller = Caller(self.runner, freed=self._freed, hangs=self.gates.hangs, clock=clock)
+        self.caller.coroutines.on_stall = self._loop_stalled
+        self.wear = Wear(self.caller, most_held=config.most_held, clock=clock)
         self.warden = self._make_warden()
         self.claimer = self._make_claimer()
         self.terms.on_switch = self.claimer.switched
+        self.terms.on_minute = self._each_minute
         self.terms.on_settings = self.ledger.follow
         self.settler.on_permit = self.claimer.permit
         self.heartbeat = self._make_heartbeat()
         self.ticks = Ticks(store, lambda: self.standing.id, clock=clock)
         self.reaper = self._make_reaper()
-        self.pruner = Pruner(store, self.ticks.note, clock=clock).loop()
+        self.pruner = Pruner(store, self.ticks.note, clock=clock, ledger=self.ledger)
         self.scheduler = Scheduler(store, wakeup, self.ticks.note, told=True)
         self.verifier = Verifier(store, self.handlers, self.caller.coroutines, ring, self.ledger)
 
@@ -107,7 +110,7 @@ class Parts:
     def loops(self) -> tuple[Loop, ...]:
         """The threads that repeat themselves, in the order in which they stop; the claimer's stops before."""
         return (
-            self.pruner,
+            self.pruner.loop,
             self.scheduler.loop,
             self.terms.loop,
             self.reaper.loop,
@@ -122,6 +125,20 @@ class Parts:
         checks = (self.verifier.loop,) if self.verifier.wanted else ()
         return (*checks, self.ticks.loop, self.ledger.loop)
 
+    @cached_property
+    def declarer(self) -> Declarer:
+        """Tells the store of the schedules that the code declares."""
+        return Declarer(self._store, self._registry, self.handlers)
+
+    def publish(self) -> None:
+        """Tell the store which types and schedules this release has, and that it is live."""
+        self._store.register([self._registry.info(handler) for handler in self.handlers.values()], self.app)
+        self.declarer.tell()
+
+    def _each_minute(self) -> None:
+        self.elsewhere.tell()
+        self.publish()
+
     def idle(self) -> bool:
         """Whether nothing runs and nothing waits for a slot."""
         return all(pool.idle for pool in self.pools)
@@ -132,7 +149,7 @@ class Parts:
         return self.verifier.needs_loop or any(each.kind == "loop" for each in self.handlers.values())
 
     def _make_settler(self) -> Settler:
-        return Settler(
+        settler = Settler(
             self._store,
             self._wakeup,
             self.runs,
@@ -142,6 +159,10 @@ class Parts:
             settled=self.tally.note,
             ledger=self.ledger,
         )
+        settler.reconsider = self.elsewhere.reconsider
+        settler.left_behind = self._left_behind
+        settler.on_left = self.elsewhere.note
+        return settler
 
     def _make_runner(self, chance: Callable[[], float]) -> Runner:
         return Runner(
@@ -151,14 +172,14 @@ class Parts:
             self.terms,
             self.shell,
             self.children,
+            self.presence,
             clock=self._clock,
             chance=chance,
             app=self.app,
         )
 
     def _make_warden(self) -> Warden:
-        check = self.caller.coroutines.check
-        warden = Warden(self.runs, self.runner, self.standing, check=check, clock=self._clock)
+        warden = Warden(self.runs, self.runner, self.standing, check=self._check, clock=self._clock)
         self.runner.on_begin = warden.watch
         self.runner.break_off = warden.break_off
         return warden
@@ -173,10 +194,11 @@ class Parts:
             settler=self.settler,
             standing=self.standing,
             gates=self.gates,
-            start=self.caller.start,
+            caller=self.caller,
             tell=self._wakeup.notify,
             ledger=self.ledger,
             keeping=Keeping(self._store, self.pools, clock=self._clock),
+            reader=self.elsewhere.reader,
             lease=self._config.lease,
             poll=self._config.poll,
             clock=self._clock,
@@ -189,6 +211,7 @@ class Parts:
             info=self._info,
             vitals=self._vitals,
             types=lambda: self.gates.open(self.types),
+            reader=self.elsewhere.reader,
             runs=self.runs,
             runner=self.runner,
             stop=self.warden.stop,
@@ -221,20 +244,26 @@ class Parts:
         self.claimer.saw(look)
         self.scheduler.saw(look.next_fire)
         self.reaper.saw(self.standing.id, look, self.standing.pulse)
-        if self._leaks() or any(worker.drain and worker.id == self.standing.id for worker in look.workers):
+        if any(worker.drain and worker.id == self.standing.id for worker in look.workers):
             self._asked_to_drain()
 
-    def _leaks(self) -> bool:
-        """Whether so many threads do not end that only a new process helps. A late end is none yet."""
-        most, now = self._config.most_held, self._clock.monotonic()
-        if most is not None and not self.held_too_much:
-            late = [run for run in self.caller.carried() if not run.open]
-            self._late = {run: self._late.get(run, now) for run in late}
-            held = sum(now - since >= ENDLESS_SECONDS for since in self._late.values())
-            if held > most:
-                self.held_too_much = True
-                log.error("worker.leaks", extra={"held": held, "note": "drains, then is started anew"})
-        return self.held_too_much
+    def _left_behind(self, worker: str) -> bool:
+        with contextlib.suppress(StoreError):
+            return self.standing.left_behind(worker, self._store.generation)
+        return False
+
+    def _check(self) -> None:
+        """On the warden's thread, each second and whether the store answers or not."""
+        self.caller.coroutines.check()
+        self.wear.look()
+
+    def _loop_stalled(self) -> None:
+        """Claim nothing for a loop that does not answer."""
+        stalled = self.caller.coroutines.stalled
+        on_loop = (name for name, handler in self.handlers.items() if handler.kind == "loop")
+        self.gates.blocked = frozenset(on_loop if stalled else ())
+        if not stalled:
+            self.claimer.hint()
 
     def _vitals(self) -> Vitals:
         return Vitals(
@@ -273,7 +302,9 @@ class Parts:
             types=tuple(self.types),
             slots=sum(pool.slots for pool in self.pools),
             versions=dict(self.types),
+            reader=self.elsewhere.reader,
             pools=self._pool_infos(),
+            declares=tuple(map(digest_of, self.declarer.schedules)),
         )
 
 
@@ -283,7 +314,7 @@ def choose_handlers(registry: Registry, config: WorkerConfig) -> dict[str, Handl
     handlers = {name: handler for name, handler in chosen.items() if handler is not None}
     handlers.pop(SHELL, None)
     if config.shell:
-        handlers[SHELL] = registry.get(SHELL) or shell_handler()
+        handlers[SHELL] = shell_handler(sent=config.shell is True)
     if config.types and not handlers:
         allowed = f"patterns that match a registered type ({', '.join(registry.names()) or 'none'})"
         raise InvalidValue("types", ", ".join(config.types), allowed)
@@ -328,7 +359,10 @@ def _budget(handlers: dict[str, Handler], config: WorkerConfig) -> Budget | None
         return None
     for handler in handlers.values():
         if handler.memory is not None and handler.memory > size:
-            allowed = f"at most the worker's memory budget of {told_size(size)} (worker.memory)"
+            allowed = (
+                f"at most the worker's memory budget of {told_size(size)}; raise it with --memory, "
+                "or choose the types that this worker serves with --types"
+            )
             raise InvalidValue(f"memory of type {handler.name}", told_size(handler.memory), allowed)
     return Budget(size)
 

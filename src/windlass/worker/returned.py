@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from windlass.errors import FatalError
-from windlass.job import MAX_RESULT
+from windlass.job import MAX_RESULT, Keep
 from windlass.outcome import Raised, Returned, clean
 from windlass.payload.models import dumped
 
@@ -20,12 +20,16 @@ class ResultNotKept(FatalError):
     """The work ran, but what it returned cannot be kept; running it again would only do the work twice."""
 
     def __init__(self, why: str) -> None:
-        super().__init__(f"the work ran, but its result cannot be kept: {clean(why, _LONGEST_REASON)}")
+        self.why = clean(why, _LONGEST_REASON)
+        super().__init__(f"the work ran, but its result cannot be kept: {self.why}")
 
 
-def returned(value: Any) -> Returned | Raised:
-    """What a handler's return value amounts to."""
-    if value is None:
+def returned(value: Any, keep: Keep) -> Returned | Raised:
+    """What a handler's return value amounts to.
+
+    The work is done: a value that cannot be kept does not undo that, unless the type asks for its result.
+    """
+    if value is None or keep is False:
         return _NOTHING
     try:
         data = _encode(value)
@@ -33,21 +37,25 @@ def returned(value: Any) -> Returned | Raised:
         if b"null" in data or b"\\u0000" in data:
             _check_storable(msgspec.to_builtins(value, enc_hook=dumped), "result")
     except ResultNotKept as error:
-        return Raised(error)
+        return _not_kept(error, keep)
     except Exception as error:  # noqa: BLE001 # wall: encoding runs the returned object's own code
-        return Raised(ResultNotKept(f"{type(error).__name__}: {error}"))
+        return _not_kept(ResultNotKept(f"{type(error).__name__}: {error}"), keep)
     if len(data) > MAX_RESULT:
         size = f"it has {len(data)} bytes as JSON, {MAX_RESULT} are allowed"
-        return Raised(ResultNotKept(f"{size}; keep large data elsewhere and return its name"))
+        return _not_kept(ResultNotKept(f"{size}; keep large data elsewhere and return its name"), keep)
     return Returned(data)
 
 
-def encoded(value: Any) -> bytes | None:
-    """The same value as JSON; raises what a return of it would have failed with."""
-    kept = returned(value)
-    if isinstance(kept, Raised):
-        raise kept.exception
-    return kept.value
+def kept(value: Any, keep: Keep) -> Returned:
+    """The same; raises what a return of it would have failed with."""
+    result = returned(value, keep)
+    if isinstance(result, Raised):
+        raise result.exception
+    return result
+
+
+def _not_kept(error: ResultNotKept, keep: Keep) -> Returned | Raised:
+    return Raised(error) if keep == "required" else Returned(missing=error.why)
 
 
 _NOTHING = Returned(None)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from windlass.context import Notice
-from windlass.job import Lease, NewJob, Output
+from windlass.job import SUSPECT_AFTER, Lease, NewJob, Output
 from windlass.outcome import Done, Interrupted, Outcome, Result, Stopped, TimedOut
+from windlass.store.handling import Said
 from windlass.store.protocol import Settlement
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from windlass.registry import Handler
     from windlass.worker.pool import Pool
 
-# So many lost workers make a job suspect.
-SUSPECT_AFTER = 2
 _NONE_YET = timedelta(0)
 # What a run that was told to stop may end as.
 End = TimedOut | Interrupted | Stopped
@@ -54,6 +53,7 @@ class Run:
         "enqueues",
         "halt_at",
         "handler",
+        "isolated",
         "lease",
         "limited",
         "notice",
@@ -62,6 +62,7 @@ class Run:
         "progress",
         "received",
         "result",
+        "result_missing",
         "started",
         "timeout",
         "trace",
@@ -76,6 +77,8 @@ class Run:
         self.received = received
         # Claimed under a restriction: it has a permit from its claim on.
         self.limited = limited
+        # Jobs of its type keep workers from answering.
+        self.isolated = False
         # As the handler takes it, once the run is prepared.
         self.payload: bytes | msgspec.Raw = b""
         self.notice = Notice()
@@ -88,8 +91,9 @@ class Run:
         self.halt_at = math.inf
         self.cut_at = math.inf
         # What the handler says through its context: how far it is, what is kept and enqueued when it is done.
-        self.progress: tuple[int, int | None] | None = None
+        self.progress: Said | None = None
         self.result: bytes | None = None
+        self.result_missing: str | None = None
         self.enqueues: tuple[NewJob, ...] = ()
         # Its spans, where the application traces.
         self.trace: Trace | None = None
@@ -109,10 +113,10 @@ class Run:
 
     @property
     def suspect(self) -> bool:
-        """Whether its job may have killed the workers that were lost with it: then it runs alone."""
+        """Whether its job, or others of its type, may end or hang a worker: then it runs in a child."""
         handler = self.handler
         apart = handler.kind == "process" or (handler.kind != "shell" and handler.origin is not None)
-        return apart and self.lease.job.losses >= SUSPECT_AFTER
+        return apart and (self.isolated or self.lease.job.losses >= SUSPECT_AFTER)
 
     @property
     def in_child(self) -> bool:

@@ -33,6 +33,7 @@ from windlass.worker.attendant import Attendant
 from windlass.worker.children.child import ChildFailed
 from windlass.worker.children.children import Children
 from windlass.worker.children.errand import Errand
+from windlass.worker.presence import Presence
 from windlass.worker.returned import returned
 from windlass.worker.run import Run, Runs, settlement
 from windlass.worker.settler import Settler
@@ -57,6 +58,7 @@ class Runner:
         terms: Terms,
         shell: Shell,
         children: Children,
+        presence: Presence,
         *,
         clock: Clock,
         chance: Callable[[], float] = random.random,
@@ -69,6 +71,7 @@ class Runner:
         self._terms = terms
         self._shell = shell
         self._children = children
+        self._presence = presence
         self._clock = clock
         self._chance = chance
         # Read when the first encrypted payload comes.
@@ -89,11 +92,13 @@ class Runner:
             prepared = self.prepare(run)
             if not isinstance(prepared, partial):
                 return prepared
+            slot = self._presence.enter(run)
             try:
                 value = prepared() if run.trace is None else _traced(run.trace, prepared)
             finally:
                 _forks.end_if_since(forks)
-            return value if run.handler.kind == "shell" else returned(value)
+                self._presence.leave(slot)
+            return value if run.handler.kind == "shell" else returned(value, run.handler.result)
         except BaseException as error:  # noqa: BLE001 # wall: nothing that a handler raises may end its thread
             return Raised(error)
 
@@ -104,11 +109,13 @@ class Runner:
             prepared = self.prepare(run)
             if not isinstance(prepared, partial):
                 return prepared
+            slot = self._presence.enter(run)
             try:
                 value = await (prepared() if run.trace is None else _traced_async(run.trace, prepared))
             finally:
                 _forks.end_if_since(forks)
-            return returned(value)
+                self._presence.leave(slot)
+            return returned(value, run.handler.result)
         except BaseException as error:  # noqa: BLE001 # wall: nothing that a handler raises may end the loop
             return Raised(error)
 
@@ -117,7 +124,7 @@ class Runner:
         try:
             with self._children.one_for(run) as child:
                 # The child is there before the job's time begins to run.
-                run.carrier = errand = Errand(child, self._attendant(run), self._clock)
+                run.carrier = errand = Errand(child, self._attendant(run), self._clock, self._children.oom)
                 prepared = self.prepare(run)
                 if not isinstance(prepared, partial):
                     return prepared
@@ -217,6 +224,7 @@ class Runner:
                 ends=ends,
                 clock=self._clock,
                 worker=self._attendant(run),
+                check_draft=run.handler.check_draft,
             )
         return partial(run.handler.function, **payload)
 
@@ -227,6 +235,8 @@ class Runner:
     def _settle(self, run: Run, result: Result, *, held: bool) -> None:
         now = self._clock.monotonic()
         outcome = self._decide(run, result, now)
+        if isinstance(outcome, Done) and outcome.missing is not None:
+            log.warning("job.result_not_kept", extra=run.lease.fields | {"why": outcome.missing})
         if run.trace is not None:
             run.trace.ended(outcome)
         self._settler.submit(settlement(run, outcome, now, self.app, held=held))

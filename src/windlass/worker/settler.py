@@ -14,8 +14,21 @@ from windlass.job import Lease
 from windlass.loop import Loop
 from windlass.observe import names, tracing
 from windlass.observe.ledger import Ledger
-from windlass.outcome import Again, Dead, Done, Outcome, Raised, Released, Result, Returned, Snoozed, describe
-from windlass.store.protocol import Settlement, Store
+from windlass.outcome import (
+    Again,
+    Dead,
+    Done,
+    Left,
+    Outcome,
+    Raised,
+    Released,
+    Result,
+    Returned,
+    Snoozed,
+    describe,
+)
+from windlass.store.protocol import Settlement
+from windlass.store.store import Store
 from windlass.wakeup.protocol import Wakeup
 from windlass.worker.run import Runs
 
@@ -50,8 +63,14 @@ class Settler:
         self.limited = limited
         self._shared = shared
         self._settled = settled
+        # May turn an outcome into another one; asked on the thread that writes, so it may look at the store.
+        self.reconsider: Callable[[Sequence[Settlement]], Sequence[Settlement]] = lambda batch: batch
+        # Told of jobs that wait for another release, by type and problem: too many for a log line each.
+        self.on_left: Callable[[Sequence[tuple[str, str]]], None] = lambda _: None
         # Told of which types limited jobs have ended, which may let others start.
         self.on_permit: Callable[[Sequence[str]], None] = lambda _: None
+        # Whether a worker's name, as a lease has it, belongs to a file that was replaced since.
+        self.left_behind: Callable[[str], bool] = lambda _: False
         self._ledger = ledger
         # Appended to by every thread that finishes a job; a deque needs no lock for that.
         self._queue: deque[Settlement] = deque()
@@ -113,7 +132,7 @@ class Settler:
         self._writing = True
         batch = self._take()
         try:
-            self._write(batch)
+            self._write(self.reconsider(batch))
         except BaseException:  # wall: whatever kept them from being written, outcomes are kept
             self._queue.extendleft(reversed(batch))
             raise
@@ -168,7 +187,7 @@ class Settler:
         for settlement in batch:
             run = self._runs.get(settlement.lease.token)
             if run is not None and run.trace is not None:
-                run.trace.settled(began)
+                run.trace.settled(began, settlement.outcome)
 
     def _count(self, batch: Sequence[Settlement], lost: Sequence[Lease]) -> None:
         for lease in lost:
@@ -179,15 +198,21 @@ class Settler:
         others = [each for each in kept if not isinstance(each.outcome, Done)]
         self.done += len(kept) - len(others)
         self.failed += sum(isinstance(each.outcome, (Again, Dead)) for each in others)
+        left: list[tuple[str, str]] = []
         for each in others:
-            _tell(each)
+            if isinstance(each.outcome, Left):
+                left.append((each.lease.job.type, each.outcome.problem))
+            else:
+                _tell(each)
+        if left:
+            self.on_left(left)
         if log.isEnabledFor(logging.DEBUG):
             for each in kept:
                 if isinstance(each.outcome, Done):
                     _tell_done(each)
         self._settled((each.lease, each.outcome) for each in kept)
         self._ledger.settled(kept)
-        again = any(isinstance(each.outcome, (Again, Released, Snoozed)) for each in others)
+        again = any(isinstance(each.outcome, (Again, Released, Snoozed, Left)) for each in others)
         types = Counter(each.lease.job.type for each in kept)
         limited = {name: ended for name, ended in types.items() if self.limited(name)}
         if limited:
@@ -218,10 +243,12 @@ class Settler:
         """A lease turned out to belong to somebody else by now."""
         self.late += 1
         self._ledger.late([lease])
-        log.warning(
-            "lease.lost",
-            extra=lease.fields | {"note": "job already reclaimed, my work was a duplicate"},
+        note = (
+            "the store's file was replaced: this attempt is not in the new file"
+            if self.left_behind(lease.worker)
+            else "job already reclaimed, my work was a duplicate"
         )
+        log.warning("lease.lost", extra=lease.fields | {"note": note})
 
 
 def _tell_done(settlement: Settlement) -> None:

@@ -26,6 +26,10 @@ class Standing:
         self._sent = clock.uptime()
         self._gaps = 0
         self._joined = False
+        # The file of the store in which the last beat was written. Claims from any other file are refused.
+        self.generation = 0
+        # In which file of the store each of its names was entered.
+        self._files: dict[str, int] = {}
 
     @property
     def sent(self) -> float:
@@ -41,14 +45,26 @@ class Standing:
         """Whether jobs may be claimed and started; read anew before each start."""
         return self._joined and self._clock.uptime() - self._sent <= SURE_WITHIN
 
-    def confirm(self, sent: float) -> bool:
-        """A beat sent at `sent` was written; True if it is the first one after a gap."""
-        gap = self._joined and sent - self._sent > WELL_WITHIN
+    def confirm(self, sent: float, generation: int) -> bool:
+        """A beat sent at `sent` was written to this file of the store.
+
+        True if it is the first one after a gap, or the first one in this file.
+        """
+        gap = self._joined and (sent - self._sent > WELL_WITHIN or generation != self.generation)
         if gap:
             self._gaps += 1
         self._sent = sent
+        self.generation = generation
         self._joined = True
         return gap
+
+    def enter(self, generation: int) -> None:
+        """The worker is about to join the fleet in this file of the store."""
+        self._files[self.id] = generation
+
+    def left_behind(self, worker: str, generation: int) -> bool:
+        """Whether one of its names belongs to a file that was replaced since."""
+        return self._files.get(worker, generation) != generation
 
     def take_new_id(self) -> str:
         """The fleet took this worker for dead: go on under a new name. Answers the old one."""

@@ -23,10 +23,13 @@ class Supervised(msgspec.Struct, frozen=True):
     supervisor: int
     mark: str
     reports: int
+    # What it watches this process by, if it does; see watch.py.
+    box: int | None = None
 
     def told(self) -> str:
         """As the environment carries it."""
-        return f"{self.supervisor}:{self.mark}:{self.reports}"
+        box = "" if self.box is None else f":{self.box}"
+        return f"{self.supervisor}:{self.mark}:{self.reports}{box}"
 
     def report(self, health: Callable[[], Health]) -> Loop:
         """A loop that tells the supervisor how this worker is."""
@@ -48,8 +51,11 @@ def take_up() -> Supervised | None:
     told = os.environ.pop(VARIABLE, None)
     if told is None:
         return None
-    supervisor, mark, reports = told.split(":")
-    found = Supervised(int(supervisor), mark, int(reports))
+    # A supervisor that was started by an older release gives no box.
+    supervisor, mark, reports, *box = told.split(":")
+    found = Supervised(int(supervisor), mark, int(reports), int(box[0]) if box else None)
+    if found.box is not None:
+        os.set_inheritable(found.box, False)  # noqa: FBT003 - it takes no keyword
     die_with_parent(found.supervisor)
     os.set_inheritable(found.reports, False)  # noqa: FBT003 - it takes no keyword
     os.set_blocking(found.reports, False)

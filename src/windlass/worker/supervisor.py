@@ -9,9 +9,10 @@ import os
 import secrets
 import signal
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -20,13 +21,13 @@ from windlass.loop import pause_after
 from windlass.worker.children import tree
 from windlass.worker.command import told_end
 from windlass.worker.exposing import expose
+from windlass.worker.hanging import tell_hang
 from windlass.worker.health import Health
 from windlass.worker.supervised import VARIABLE, Supervised
+from windlass.worker.watch import Box, Hang, Watch, kill, new_box
 
 log = logging.getLogger("windlass.supervisor")
 
-# A worker that asks to be started anew, such as one whose threads do not end.
-RESTART = 75
 WRONG_COMMAND_LINE = 2
 NO_STORE = 3
 # One that died sooner than this after its start died young; so many in a row that never came to work, and
@@ -38,34 +39,80 @@ _LOOK_SECONDS = 0.1
 _STALE_SECONDS = 10.0
 # What a worker may take beyond the time in which it promises to be gone.
 _MARGIN_SECONDS = 5.0
+_TELL_SECONDS = 5.0
 _CHUNK = 65_536
 
 
-class Supervisor:
-    """Starts `count` workers by the same command line and keeps them running until it is asked to stop."""
+class Death(NamedTuple):
+    """A worker that died: its process, its number among the supervisor's workers, and how it ended."""
 
-    def __init__(
+    pid: int
+    place: int
+    code: int
+    # The supervisor itself killed it.
+    killed_here: bool = False
+
+
+class Adopted(NamedTuple):
+    """A worker that this process has started already, before it became a supervisor."""
+
+    pid: int
+    mark: str
+    reports: int
+    # What it is watched by, see watch.py; -1 if it is not.
+    box: int
+
+
+class Supervisor:
+    """Starts `count` workers by the same command line and keeps them running until it is asked to stop.
+
+    A worker that says that only a new process helps is replaced: its successor is started first, and when
+    that is well, the old one is told to drain. At most one old worker per place lingers: if the next one
+    must be replaced as well, the old one is stopped, with the usual grace for its jobs.
+    """
+
+    def __init__(  # noqa: PLR0913 - wired in two places
         self,
         command: Sequence[str],
         count: int,
         *,
         exit_after: float,
-        died: Callable[[int], bool],
+        died: Callable[[Death], bool],
+        hang_limit: float | None = None,
+        silent: Callable[[Hang], None] = lambda _: None,
+        drain: Callable[[str, str], object] = lambda _, __: None,
         changed: Callable[[], str | None] | None = None,
         environment: Mapping[str, str] | None = None,
+        folder: Path | None = None,
+        alone: bool = True,
+        adopted: Adopted | None = None,
         clock: Clock,
     ) -> None:
-        """`died` is told the number of a worker that died, and answers whether it had come to work.
+        """`died` is told of a worker that died, and answers whether it had come to work.
 
+        `silent` is told of a worker that does not answer, and when it does again; after `hang_limit` seconds
+        it is killed. `drain` tells a worker to drain, and why; it must not wait for the store.
         `changed` tells of a file to start anew for; with it nothing is given up: the next one may mend it.
+        `alone`: this process does nothing else, so every child of it is ours to reap, and it gives up on
+        workers that are hopeless.
         """
         self._command = list(command)
+        self._folder = folder
+        self._alone = alone
+        self._drain = drain
         self._places = [_Place(number) for number in range(1, count + 1)]
+        # By the number of their place: those that shall take over, and those that were taken over from.
+        self._heirs: dict[int, _Place] = {}
+        self._leaving: dict[int, _Place] = {}
         self._exit_after = exit_after
         self._died = died
+        self._hang_limit = hang_limit
+        self._silent = silent
         self._changed = changed
-        self._environment = {**os.environ, **(environment or {})}
+        self._environment = dict(os.environ if environment is None else environment)
         self._clock = clock
+        if adopted is not None:
+            self._places[0].adopt(adopted, clock.monotonic(), hang_limit)
         # As in Worker: a signal's handler may put to it.
         self._bell: SimpleQueue[None] = SimpleQueue()
         self._asked = False
@@ -78,58 +125,131 @@ class Supervisor:
     def run(self) -> int:
         """Keep the workers running; the exit code, when all of them are gone."""
         while not self._over():
-            self._look()
+            self.look()
             with contextlib.suppress(Empty):
                 self._bell.get(timeout=_LOOK_SECONDS)
         return self._code
 
     def request_stop(self) -> None:
-        """Ask for the end; may be called within a signal's handler."""
+        """Ask for the end; may be called within a signal's handler. Workers may be told more than once."""
         self._asked = True
+        for place in self._everyone():
+            place.signal(signal.SIGTERM)
         self._bell.put(None)
 
     def abandon(self) -> None:
         """End every worker at once; may be called within a signal's handler. Their guards end the rest."""
-        for place in self._places:
+        for place in self._everyone():
             place.signal(signal.SIGKILL)
 
+    @property
+    def well(self) -> bool:
+        """Whether every worker that should be there is well."""
+        now = self._clock.monotonic()
+        return all(place.health(now).ok for place in self._places)
+
+    def released(self) -> Adopted | None:
+        """Its only worker, for the next image of this process to adopt; None while others are beside it."""
+        [place] = self._places
+        return None if self._heirs or self._leaving else place.released()
+
     def health(self) -> tuple[bool, Any]:
-        """Whether every worker is well, and how each one is."""
-        told = self._told()
-        ok = bool(told) and all(each.ok for each in told)
-        return ok, {"ok": ok, "restarts": self.restarts, "workers": told}
+        """Whether every worker is well, and how each one is; those that were replaced need not be."""
+        now = self._clock.monotonic()
+        places = [place for place in self._places if not place.done]
+        ok = bool(places) and all(place.health(now).ok for place in places)
+        return ok, {"ok": ok, "restarts": self.restarts, "workers": self.told()}
 
     def expose(self) -> str:
         """The metrics of its workers."""
-        return expose(self._told())
+        return expose(self.told())
 
-    def _told(self) -> list[Health]:
+    def told(self) -> list[Health]:
+        """How each worker is; those that were taken over from come last."""
         now = self._clock.monotonic()
-        return [place.health(now) for place in self._places if not place.done]
+        places = (*self._places, *self._leaving.values())
+        return [place.health(now) for place in places if not place.done]
+
+    def _everyone(self) -> list[_Place]:
+        return [*self._places, *self._heirs.values(), *self._leaving.values()]
 
     def _over(self) -> bool:
-        return all(place.process is None for place in self._places) and (
+        return all(place.pid is None for place in self._everyone()) and (
             self._asked or all(place.done for place in self._places)
         )
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """See who has ended and what the others say, and do what is due."""
         now = self._clock.monotonic()
-        for pid, code in _ended():
-            for place in self._places:
-                if place.process is not None and place.process.pid == pid:
+        for pid, code in _ended(None if self._alone else [place.pid for place in self._everyone()]):
+            for place in self._everyone():
+                if place.pid == pid:
                     self._bury(place, code, now)
-        for place in self._places:
+        for place in self._everyone():
             place.listen(now)
-            if place.process is None and not place.done and not self._asked and now >= place.start_at:
+            self._watch(place, now)
+        for place in (*self._places, *self._heirs.values()):
+            if place.pid is None and not place.done and not self._asked and now >= place.start_at:
                 self._start(place, now)
         if self._asked:
             self._see_them_off(now)
-        elif self._changed is not None and (path := self._changed()) is not None:
+            return
+        self._replace(now)
+        if self._changed is not None and (path := self._changed()) is not None:
             self._start_anew(path)
+
+    def _watch(self, place: _Place, now: float) -> None:
+        """Has the worker answered? One that holds the interpreter lock cannot even end itself."""
+        found = place.watch.check(now) if place.watch is not None and place.pid is not None else None
+        if found is None or place.pid is None:
+            return
+        fields = {"pid": place.pid, "place": place.number}
+        killed = found.event == "hung"
+        tell_hang(found, fields, killed=killed)
+        self._silent(found)
+        if killed:
+            place.killed = True
+            kill(place.pid)
+
+    def _replace(self, now: float) -> None:
+        """Start a successor for each worker that needs one; the old one drains when the new one is well."""
+        for index, place in enumerate(self._places):
+            heir = self._heirs.get(place.number)
+            if heir is None:
+                if place.restart:
+                    self._appoint(place, now)
+            elif heir.health(now).ok and not place.done:
+                self._succeed(index, heir)
+                self._leaving[place.number] = place
+        for place in self._leaving.values():
+            if place.claims and now >= place.tell_at:
+                place.tell_at = now + _TELL_SECONDS
+                self._drain(place.worker, f"process {self._places[place.number - 1].pid} has taken over")
+            if now >= place.kill_at:
+                place.kill_at = math.inf
+                place.signal(signal.SIGKILL)
+
+    def _appoint(self, place: _Place, now: float) -> None:
+        old = self._leaving.get(place.number)
+        if old is None:
+            self._heirs[place.number] = _Place(place.number)
+            log.info(
+                "worker.replacing", extra={"pid": place.pid, "place": place.number, "why": place.restart}
+            )
+        elif old.kill_at == math.inf:
+            old.kill_at = now + self._exit_after + _MARGIN_SECONDS
+            old.signal(signal.SIGTERM)
+
+    def _succeed(self, index: int, heir: _Place) -> None:
+        old = self._places[index]
+        del self._heirs[old.number]
+        self._places[index] = heir
+        self.restarts += 1
+        log.info("worker.succeeded", extra={"pid": old.pid, "place": old.number, "successor": heir.pid})
 
     def _start(self, place: _Place, now: float) -> None:
         try:
-            place.start(self._command, self._environment, now)
+            place.start(self._command, self._environment, self._folder, now, self._hang_limit)
         except OSError as error:
             # The machine has no room for another process just now; those that run go on.
             place.failures += 1
@@ -139,38 +259,50 @@ class Supervisor:
 
     def _bury(self, place: _Place, code: int, now: float) -> None:
         """A worker ended: was that its own will, and when shall another take its place?"""
-        process, lived = place.process, now - place.started
-        if process is None:
+        pid, lived = place.pid, now - place.started
+        if pid is None:
             return
         place.bury(code)
-        fields = {
-            "pid": process.pid,
-            "place": place.number,
-            "ending": told_end(code),
-            "lived": round(lived, 1),
-        }
-        if code == 0 and not place.anew:
-            # It was asked to, by a signal or an operator; so it is not missed.
-            place.done = True
-            log.info("worker.ended", extra=fields)
-            return
+        fields = {"pid": pid, "place": place.number, "ending": told_end(code), "lived": round(lived, 1)}
         worked = True
-        if code not in (0, RESTART):
+        if code != 0:
             # What it left running ends first: then its jobs may run elsewhere.
             tree.end_marked(place.mark)
-            worked = self._died(process.pid)
-        if not self._asked:
+            worked = self._died(Death(pid, place.number, code, killed_here=place.killed))
+        if self._leaving.get(place.number) is place:
+            del self._leaving[place.number]
+            log.info("worker.ended", extra=fields)
+        elif code == 0 and not place.anew:
+            # It was asked to, by a signal or an operator; so it is not missed.
+            self._dismiss(place)
+            log.info("worker.ended", extra=fields)
+        elif not self._asked:
             self._plan(place, code, lived, now, fields, hopeless=not worked and code != NO_STORE)
+
+    def _dismiss(self, place: _Place) -> None:
+        heir = self._heirs.get(place.number)
+        if heir is place:
+            del self._heirs[place.number]
+            return
+        place.done = True
+        if heir is not None:
+            heir.signal(signal.SIGTERM)
 
     def _plan(
         self, place: _Place, code: int, lived: float, now: float, fields: dict[str, Any], *, hopeless: bool
     ) -> None:
-        young = lived < YOUNG_SECONDS and code not in (0, RESTART)
+        heir = self._heirs.get(place.number)
+        if heir is not None and heir is not place:
+            # Its successor is on its way already.
+            self._succeed(self._places.index(place), heir)
+            return
+        young = lived < YOUNG_SECONDS and code != 0
         place.failures = place.failures + 1 if young else 0
-        self._young_deaths = self._young_deaths + 1 if young and hopeless else 0
+        self._young_deaths = self._young_deaths + 1 if young and hopeless and heir is None else 0
         # A file that changed while it failed to begin may have mended it already.
         anew, place.anew = place.anew, False
-        if not anew and (code == WRONG_COMMAND_LINE or self._young_deaths >= MOST_YOUNG_DEATHS):
+        hopeful = anew or heir is place or not self._alone
+        if not hopeful and (code == WRONG_COMMAND_LINE or self._young_deaths >= MOST_YOUNG_DEATHS):
             if self._changed is not None:
                 place.start_at = math.inf
                 log.warning("supervisor.waits_for_change", extra=fields)
@@ -182,23 +314,25 @@ class Supervisor:
         pause = pause_after(place.failures, _LONGEST_PAUSE) if young else 0.0
         place.start_at = now + pause
         self.restarts += 1
-        level = logging.INFO if code in (0, RESTART) else logging.WARNING
+        level = logging.INFO if code == 0 else logging.WARNING
         log.log(level, "worker.restarting", extra=fields | {"again_in": pause, "restarts": self.restarts})
 
     def _see_them_off(self, now: float) -> None:
         if self._kill_at is None:
             self._kill_at = now + self._exit_after + _MARGIN_SECONDS
-            for place in self._places:
+            for place in self._everyone():
                 place.signal(signal.SIGTERM)
         elif now >= self._kill_at:
             self._kill_at = now + _MARGIN_SECONDS
-            log.error("supervisor.kills", extra={"places": [each.number for each in self._places]})
+            log.error("supervisor.kills", extra={"places": [each.number for each in self._everyone()]})
             self.abandon()
 
     def _start_anew(self, path: str) -> None:
         log.info("supervisor.reloads", extra={"changed": path})
+        for heir in self._heirs.values():
+            heir.signal(signal.SIGTERM)
         for place in self._places:
-            if place.process is not None and not place.anew:
+            if place.pid is not None and not place.anew:
                 place.anew = True
                 place.signal(signal.SIGTERM)
             place.done = False
@@ -211,7 +345,7 @@ class _Place:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.process: subprocess.Popen[bytes] | None = None
+        self.pid: int | None = None
         self.mark = ""
         self.started = 0.0
         self.start_at = 0.0
@@ -219,70 +353,124 @@ class _Place:
         # It ended by its own will; or it ends because another shall take its place.
         self.done = False
         self.anew = False
+        self.watch: Watch | None = None
+        # It was taken over from: when to tell it again to drain, and when it is killed if it was stopped.
+        self.tell_at = 0.0
+        self.kill_at = math.inf
+        self._process: subprocess.Popen[bytes] | None = None
+        self.killed = False
         self._reports = -1
         self._heard = b""
         self._last: tuple[float, Health] | None = None
 
-    def start(self, command: Sequence[str], environment: Mapping[str, str], now: float) -> None:
+    @property
+    def worker(self) -> str:
+        """Its name in the fleet, as far as it has said."""
+        return "" if self._last is None else self._last[1].worker
+
+    @property
+    def claims(self) -> bool:
+        """Whether it still claims jobs, as far as it has said."""
+        return self._last is not None and not self._last[1].draining
+
+    @property
+    def restart(self) -> str:
+        """Why it wants to be replaced; empty if it does not, or leaves because somebody asked for that."""
+        return "" if self.pid is None or self._last is None or not self.claims else self._last[1].restart
+
+    def start(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        folder: Path | None,
+        now: float,
+        hang_limit: float | None,
+    ) -> None:
+        box = None if hang_limit is None else Box(new_box())
         reports, theirs = os.pipe()
         os.set_blocking(reports, False)
         # The mark is the beginning of all marks of its processes.
         self.mark = secrets.token_hex(8)
-        told = Supervised(os.getpid(), self.mark, theirs).told()
+        told = Supervised(os.getpid(), self.mark, theirs, None if box is None else box.fd).told()
+        inherited = (theirs,) if box is None else (theirs, box.fd)
         try:
             # A group of its own: Ctrl-C comes to the supervisor alone, which passes it on once.
-            self.process = subprocess.Popen(
-                command, env={**environment, VARIABLE: told}, pass_fds=(theirs,), process_group=0
+            self._process = subprocess.Popen(
+                command,
+                env={**environment, VARIABLE: told},
+                cwd=folder,
+                pass_fds=inherited,
+                process_group=0,
             )
         except BaseException:  # wall: whatever kept it from starting, no pipe is left open
             os.close(reports)
             raise
         finally:
             os.close(theirs)
+        self.pid = self._process.pid
         self._reports = reports
+        self.watch = None
+        if box is not None and hang_limit is not None:
+            self.watch = Watch(self.pid, box, hang_limit, now)
         self.started = now
+        self.killed = False
         self._last = None
 
+    def adopt(self, found: Adopted, now: float, hang_limit: float | None) -> None:
+        self.pid, self.mark, self._reports, box = found
+        if box >= 0 and hang_limit is not None:
+            self.watch = Watch(self.pid, Box(box), hang_limit, now)
+        self.started = now
+
+    def released(self) -> Adopted | None:
+        if self.pid is None:
+            return None
+        return Adopted(self.pid, self.mark, self._reports, -1 if self.watch is None else self.watch.box.fd)
+
     def bury(self, code: int) -> None:
-        if self.process is not None:
+        if self._process is not None:
             # Reaped by us and not by it: else it would be missed.
-            self.process.returncode = code
-        self.process = None
+            self._process.returncode = code
+        self._process = self.pid = None
         os.close(self._reports)
         self._heard = b""
 
     def signal(self, number: signal.Signals) -> None:
-        process = self.process
-        if process is not None:
+        pid = self.pid
+        if pid is not None:
+            self.killed = self.killed or number == signal.SIGKILL
             with contextlib.suppress(ProcessLookupError):
-                os.kill(process.pid, number)
+                os.kill(pid, number)
 
     def listen(self, now: float) -> None:
         """Take in what the worker tells of itself."""
-        if self.process is None:
+        if self.pid is None:
             return
         with contextlib.suppress(BlockingIOError):
             self._heard += os.read(self._reports, _CHUNK)
         *whole, self._heard = self._heard.split(b"\n")
         if whole:
+            if self.watch is not None:
+                self.watch.hear()
             self._last = (now, msgspec.json.decode(whole[-1], type=Health))
 
     def health(self, now: float) -> Health:
-        if self.process is None or self._last is None:
-            return Health(ok=False, why="starting" if self.process else "waits to be started again")
+        if self.pid is None or self._last is None:
+            return Health(ok=False, why="starting" if self.pid else "waits to be started again")
         at, told = self._last
         if now - at > _STALE_SECONDS:
             return msgspec.structs.replace(told, ok=False, why=f"has said nothing for {now - at:.0f} s")
         return told
 
 
-def _ended() -> list[tuple[int, int]]:
-    """Whoever ended since the last look; also orphans, if this process is the one who adopts them."""
-    found: list[tuple[int, int]] = []
-    with contextlib.suppress(ChildProcessError):
-        while True:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-            if pid == 0:
-                break
-            found.append((pid, os.waitstatus_to_exitcode(status)))
-    return found
+def _ended(only: Sequence[int | None] | None) -> Iterator[tuple[int, int]]:
+    """The processes that ended since the last look; with no list, also orphans that this one has adopted."""
+    for asked in [_ANY] if only is None else [pid for pid in only if pid is not None]:
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.waitpid(asked, os.WNOHANG))[0]:
+                yield ended[0], os.waitstatus_to_exitcode(ended[1])
+                if asked != _ANY:
+                    break
+
+
+_ANY = -1

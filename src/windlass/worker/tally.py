@@ -14,7 +14,7 @@ from windlass.job import Lease, Reason
 from windlass.outcome import Again, Dead, Done, Outcome
 from windlass.settings import Settings
 from windlass.store.flow import Breaker, Runs, Switches
-from windlass.store.protocol import Store
+from windlass.store.store import Store
 
 log = logging.getLogger("windlass.breaker")
 

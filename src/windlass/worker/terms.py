@@ -8,11 +8,12 @@ from datetime import timedelta
 import msgspec
 
 from windlass import settings
+from windlass.job import TypeInfo
 from windlass.loop import Loop
 from windlass.outcome import Policy
 from windlass.registry import Handler
 from windlass.settings import Effective, Settings
-from windlass.store.protocol import Store
+from windlass.store.store import Store
 from windlass.worker.gates import Gates
 from windlass.worker.tally import Tally
 
@@ -50,7 +51,10 @@ class Terms:
         self.on_switch: Callable[[], None] = lambda: None
         # Told what operators have set, whenever that is read.
         self.on_settings: Callable[[Settings], None] = lambda _: None
+        # Called about once a minute, and at once when the store's file was replaced.
+        self.on_minute: Callable[[], None] = lambda: None
         self._noticed = self._read = 0
+        self._generation: int | None = None
         self._adoptions = 0
         self._apply(Settings({}))
         # A thread of its own: a look at the settings may wait for a connection, and a beat must not.
@@ -59,9 +63,15 @@ class Terms:
     def tick(self) -> None:
         """Tell what came of runs if something is wrong; read anew now and then, or when there is news."""
         self._ticks += 1
-        if self._noticed != self._read or self._ticks % self._refreshed == 0:
+        generation = self._store.generation
+        replaced = self._generation not in (None, generation)
+        if replaced or self._noticed != self._read or self._ticks % self._refreshed == 0:
             self.refresh()
-        if self._ticks % _SAMPLED == 0:
+        if replaced or self._ticks % _REFRESHED == 0:
+            self.on_minute()
+        self._generation = generation
+        # The first time at once: nobody may have looked for long.
+        if self._ticks % _SAMPLED == 1:
             self._store.take_sample(_LOOKED)
         if self._tally is None or self._gates is None:
             return
@@ -98,9 +108,11 @@ class Terms:
         return self._timeouts[job_type]
 
     def policy(self, job_type: str) -> Policy:
-        """What follows from a failure; for types without a handler here, as the settings say."""
+        """What follows from a failure; for types without a handler here, what the catalogue says."""
         known = self._policies.get(job_type)
-        return known if known is not None else Policy(self._settings.effective(job_type).retry)
+        if known is not None:
+            return known
+        return published_policy(self._store.types().get(job_type), job_type, self._settings)
 
     def _apply(self, now: Settings) -> None:
         self._settings = now
@@ -117,3 +129,16 @@ class Terms:
             timeout=handler.timeout if "timeout" in said else None,
             retry=handler.policy.retry if "retry" in said else None,
         )
+
+
+def published_policy(known: TypeInfo | None, job_type: str, held: Settings) -> Policy:
+    """What a type's code has put into the catalogue, under what operators have set.
+
+    Its rules are not there: they are about exceptions, and only who has the handler meets those.
+    """
+    options = {} if known is None else known.options
+    max_age = options.get("max_age")
+    return Policy(
+        retry=held.published(job_type, options).retry,
+        max_age=None if max_age is None else timedelta(seconds=max_age),
+    )

@@ -24,8 +24,8 @@ from windlass.observe import names
 from windlass.observe.ledger import Ledger
 from windlass.payload import Ring
 from windlass.registry import Handler
-from windlass.store.protocol import Store
 from windlass.store.signalling import Check, Verdict
+from windlass.store.store import Store
 from windlass.worker.coroutines import Coroutines
 
 log = logging.getLogger("windlass.verifier")
@@ -93,7 +93,7 @@ class Verifier:
         return 0.0 if checks else None
 
     def _check(self, check: Check) -> None:
-        job = self._store.get(check.job_id)
+        job = self._store.get(check.job_id, caller=None)
         if job is None or check.takes > _MOST_TAKES:
             # Its record is gone, or it has taken so many workers with it.
             self._end(check, job, Verdict.UNKNOWN)

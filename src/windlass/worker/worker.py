@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 from queue import Empty, SimpleQueue
 from types import TracebackType
@@ -13,15 +15,16 @@ from typing import Literal, Self
 
 from windlass.clock import Clock, SystemClock
 from windlass.config import WorkerConfig, ring
+from windlass.errors import WindlassError
 from windlass.registry import Registry
-from windlass.store.protocol import Store
-from windlass.upkeep.scheduler import declare
+from windlass.store.store import Store
 from windlass.wakeup.protocol import Wakeup
 from windlass.worker import hooks, readiness
 from windlass.worker.ending import Ending
 from windlass.worker.health import Health, examine
 from windlass.worker.leftovers import Leftovers, Remaining
 from windlass.worker.parts import Parts
+from windlass.worker.presence import EMBEDDED, Watched
 
 log = logging.getLogger("windlass.worker")
 
@@ -41,6 +44,7 @@ class Worker:
         config: WorkerConfig | None = None,
         *,
         clock: Clock | None = None,
+        watched: Watched = EMBEDDED,
     ) -> None:
         self._store = store
         self._wakeup = wakeup
@@ -53,12 +57,24 @@ class Worker:
         # the very code that the signal interrupts.
         self._bell: SimpleQueue[None] = SimpleQueue()
         self._asked = False
+        # An operator asked it to drain; or only a new process helps. Either way it leaves when it is idle.
+        self._drained = False
+        self._retired = False
+        self._leave_at = math.inf
         self._process = os.getpid()
         # Whether `start` has come to its end; and whether the stop has begun.
         self.begun = False
         self.stopping = threading.Event()
+        # Whether a worker that has retired may leave yet.
+        self.may_go: Callable[[], bool] = lambda: True
         self.parts = Parts(
-            store, wakeup, registry, self._config, clock=self._clock, asked_to_drain=self._leave_by_request
+            store,
+            wakeup,
+            registry,
+            self._config,
+            clock=self._clock,
+            asked_to_drain=self._leave_by_request,
+            watched=watched,
         )
         self._ending = Ending(self.parts, store, self._config, clock=self._clock)
 
@@ -73,9 +89,19 @@ class Worker:
         return tuple(self.parts.types)
 
     @property
-    def must_restart(self) -> bool:
-        """Whether so many threads did not end that only a new process helps."""
-        return self.parts.held_too_much
+    def worn(self) -> str:
+        """Why only a new process helps; empty if this one is well, or is leaving anyway."""
+        return "" if self.leaving else self.parts.wear.reason
+
+    @property
+    def leaving(self) -> bool:
+        """Whether it claims nothing more, for whatever reason."""
+        return self._asked or self._drained or self._retired
+
+    @property
+    def retired(self) -> bool:
+        """Whether it leaves because only a new process helps, and no signal has asked for the end."""
+        return self._retired and not self._asked
 
     def health(self) -> Health:
         """Whether it is well; asks nobody."""
@@ -89,8 +115,7 @@ class Worker:
                 raise RuntimeError("a Worker works once; make another one")
             self._phase = "working"
         readiness.check(parts.handlers.values(), self._store.types(), ring)
-        self._store.register([registry.info(handler) for handler in parts.handlers.values()])
-        declare(self._store, registry, parts.handlers)
+        parts.publish()
         if parts.needs_loop or hooks.need_the_loop((*registry.on_start, *registry.on_stop)):
             parts.caller.coroutines.open()
         try:
@@ -100,18 +125,23 @@ class Worker:
         except BaseException:  # wall: no loop stays behind a worker that did not begin
             parts.caller.coroutines.close(_LOOK_SECONDS)
             raise
+        # Before anything is claimed: the very first job may hang.
+        parts.presence.begin()
         self._wakeup.subscribe(parts.claimer.hint)
-        for loop in (*parts.loops, *parts.telling, parts.claimer.loop):
+        loops = (*parts.loops, *parts.telling, parts.claimer.loop)
+        parts.ledger.follow_errors(loops)
+        for loop in loops:
             loop.start()
         self.begun = True
         log.info("worker.started", extra={"worker": self.id, "types": list(self.types)})
 
-    def run(self) -> int:
-        """Start, and work until asked to stop; the process's exit code."""
+    def run(self, beside: Callable[[], None] = lambda: None) -> int:
+        """Start, and work until asked to stop; the process's exit code. `beside` is called twice a second."""
         self.start()
-        while not self._asked:
+        while not self._over():
+            beside()
             self._pause(_DEAF_SECONDS)
-        self.stop()
+        self.stop(timedelta(0) if self.retired else None)
         return 0
 
     def run_until_empty(self) -> Remaining:
@@ -121,8 +151,9 @@ class Worker:
         """
         self.start()
         leftovers = Leftovers(self._store, self.parts)
-        while not self._asked and not leftovers.done():
+        while not self._over() and not leftovers.done():
             self._pause(_LOOK_SECONDS)
+        self._prune()
         self.stop()
         return leftovers.remaining()
 
@@ -130,6 +161,12 @@ class Worker:
         """Ask `run` to come to its end; may be called within a signal's handler."""
         self._asked = True
         self._bell.put(None)
+
+    def retire(self, within: timedelta = timedelta.max) -> None:
+        """Only a new process helps: claim nothing more, let what runs finish, then let `run` return."""
+        self._retired = True
+        self._leave_at = self._clock.monotonic() + within.total_seconds()
+        self._ending.drain()
 
     def abandon(self) -> None:
         """End every command and child at once, before a forced exit; safe within a signal's handler."""
@@ -153,6 +190,7 @@ class Worker:
         self.stopping.set()
         self._wakeup.unsubscribe(self.parts.claimer.hint)
         self._ending.end(grace)
+        self.parts.presence.end()
         hooks.call_each(self._registry.on_stop, self.parts.caller.coroutines, self._ending.left)
         self._ending.close()
         log.info("worker.stopped", extra={"worker": self.id})
@@ -166,12 +204,29 @@ class Worker:
     ) -> None:
         self.stop()
 
+    def _prune(self) -> None:
+        """Where workers only run until nothing is left, nobody else would ever prune."""
+        try:
+            self.parts.pruner.catch_up(lambda: self._asked)
+        except WindlassError as error:
+            log.warning("worker.unpruned", extra={"error": str(error)})
+
     def _pause(self, seconds: float) -> None:
         with contextlib.suppress(Empty):
             self._bell.get(timeout=seconds)
 
+    def _over(self) -> bool:
+        """Whether `run` comes to its end: asked to, or drained and idle. Held slots do not count."""
+        if self._asked:
+            return True
+        if not (self._drained or self._retired):
+            return False
+        if self.parts.wear.loop_stuck:
+            self._ending.give_up_loop()
+        done = self.parts.idle() or self._clock.monotonic() >= self._leave_at
+        return done and self.may_go()
+
     def _leave_by_request(self) -> None:
         """An operator asked this worker to drain: finish what runs, however long that takes, then exit."""
+        self._drained = True
         self._ending.drain()
-        if self.parts.idle():
-            self.request_stop()

@@ -93,6 +93,7 @@ const many = ({ matched, at_least: more }) => `${more ? "at least " : ""}${plura
 function told(done, verb) {
   const parts = [`${plural(done.done, "job")} ${VERBS[verb].done}`];
   if (done.asked) parts.push(`${number(done.asked)} asked of their workers`);
+  if (done.moved_on) parts.push(`${number(done.moved_on)} had moved on by then`);
   if (done.refused) parts.push(`${number(done.refused)} refused: ${done.refusals[0]}`);
   return parts.join("; ");
 }

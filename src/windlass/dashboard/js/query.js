@@ -7,7 +7,7 @@
 import { Exact, parse, write } from "./exact.js";
 
 export const NAMES = ["type", "state", "tenant", "key", "error", "older", "payload."];
-export const STATES = ["due", "scheduled", "retrying", "waiting", "processing", "stuck", "dead", "pending", "completed", "cancelled", "discarded"];
+export const STATES = ["due", "scheduled", "retrying", "waiting", "unreadable", "processing", "stuck", "dead", "pending", "completed", "cancelled", "discarded"];
 
 const WORD = /(?:[^\s":]+:)?(?:"(?:[^"\\]|\\.)*"|[^\s"]+)/g;
 

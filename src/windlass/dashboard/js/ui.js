@@ -7,10 +7,10 @@ import { ago, ageOf, moment, number } from "./format.js";
 // --- small parts --------------------------------------------------------------------------------
 
 const TONES = {
-  due: "wait", scheduled: "calm", retrying: "warn", waiting: "calm", pending: "wait", processing: "run", stuck: "bad",
+  due: "wait", scheduled: "calm", retrying: "warn", waiting: "calm", unreadable: "bad", pending: "wait", processing: "run", stuck: "bad",
   dead: "bad", completed: "good", cancelled: "calm", discarded: "calm",
   running: "good", draining: "warn", silent: "bad", gone: "calm", dead_worker: "bad", stopped: "calm",
-  active: "good", paused: "warn", withdrawn: "calm", open: "bad", closed: "good",
+  active: "good", paused: "warn", withdrawn: "calm", orphaned: "warn", open: "bad", closed: "good",
 };
 
 export const badge = (word, tone = TONES[word] ?? "calm") => el.span({ class: `badge ${tone}` }, word);

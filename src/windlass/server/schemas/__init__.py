@@ -12,6 +12,11 @@ Anything = Annotated[msgspec.Raw, Meta(extra_json_schema={"description": "Any JS
 Span = Annotated[
     float | str, Meta(description='A duration: seconds, or words such as "30s", "10m", "1h30m", "7d".')
 ]
+# Read by us, so that a date alone will do, as on the command line.
+Moment = Annotated[
+    str,
+    Meta(description="A time in ISO 8601; without a zone it is UTC.", examples=["2030-01-31T09:00:00Z"]),
+]
 # The end of a pattern: nothing follows, not even the line break that `$` alone overlooks here.
 END = r"$(?!\n)"
 # How types and schedules are named.
@@ -23,6 +28,10 @@ EMPTY = msgspec.Raw(b"{}")
 
 class Form(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a request may say; anything else is refused."""
+
+
+class NoForm(Form, frozen=True, kw_only=True):
+    """Nothing: no body, or an empty object."""
 
 
 class WhyForm(Form, frozen=True, kw_only=True):

@@ -23,6 +23,7 @@ State = Literal[
     "retrying",
     "stuck",
     "waiting",
+    "unreadable",
 ]
 _Confirm = Annotated[
     bool, Meta(description="Types that are marked as sensitive: the job has been looked at.")
@@ -33,6 +34,12 @@ class ReplayForm(WhyForm, frozen=True, kw_only=True):
     """A dead job to be run again, with another payload if one is given."""
 
     payload: Object = msgspec.field(default_factory=lambda: NOTHING)
+    confirm: _Confirm = False
+
+
+class RerunForm(WhyForm, frozen=True, kw_only=True):
+    """An ended job to be run once more, as a new job."""
+
     confirm: _Confirm = False
 
 

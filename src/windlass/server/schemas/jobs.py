@@ -11,6 +11,7 @@ from msgspec import Meta
 from windlass.job import (
     HIGHEST_PRIORITY,
     MAX_ATTEMPTS,
+    MAX_BATCH_NAME,
     MAX_KEY,
     MAX_TENANT,
     MAX_TYPE,
@@ -18,12 +19,14 @@ from windlass.job import (
     JobState,
     Reason,
     Request,
+    Shape,
     View,
 )
 from windlass.queue.options import MOST_PARENTS
-from windlass.server.schemas import EMPTY, END, NAME, NOTHING, Anything, Form, Object, Span, WhyForm
+from windlass.server.schemas import EMPTY, END, NAME, NOTHING, Anything, Form, Moment, Object, Span, WhyForm
 
 MOST_JOBS = 100
+MOST_BULK = 10_000
 
 
 class JobForm(Form, frozen=True, kw_only=True):
@@ -38,7 +41,7 @@ class JobForm(Form, frozen=True, kw_only=True):
     ] = msgspec.field(default_factory=lambda: EMPTY)
     priority: Annotated[int, Meta(ge=0, le=HIGHEST_PRIORITY, description="Higher first.")] | None = None
     delay: Span | None = None
-    run_at: Annotated[datetime, Meta(description="Without a zone it is UTC.")] | None = None
+    run_at: Moment | None = None
     max_attempts: Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS)] | None = None
     key: (
         Annotated[
@@ -99,7 +102,10 @@ class BatchForm(Form, frozen=True, kw_only=True):
 
     jobs: Annotated[tuple[JobForm, ...], Meta(min_length=1, max_length=MOST_JOBS)]
     batch: (
-        Annotated[str, Meta(max_length=128, description="Given: progress can be asked for, under that name.")]
+        Annotated[
+            str,
+            Meta(max_length=MAX_BATCH_NAME, description="Given: progress can be asked for, under that name."),
+        ]
         | None
     ) = None
     batch_id: (
@@ -114,7 +120,7 @@ class EditForm(WhyForm, frozen=True, kw_only=True):
     """What to change on a job that waits."""
 
     priority: Annotated[int, Meta(ge=0, le=HIGHEST_PRIORITY)] | None = None
-    run_at: datetime | None = None
+    run_at: Moment | None = None
     delay: Span | None = None
     payload: Object = msgspec.field(default_factory=lambda: NOTHING)
 
@@ -165,6 +171,7 @@ class JobDocument(msgspec.Struct, frozen=True, kw_only=True):
     worker: str | None
     error: ErrorDocument | None
     result: Anything | None
+    result_missing: Annotated[str, Meta(description="Why the result could not be kept.")] | None
     request: Request | None
     lease_until: datetime | None
     claims: int
@@ -178,6 +185,7 @@ class JobDocument(msgspec.Struct, frozen=True, kw_only=True):
     caller: str | None
     traceparent: str | None
     payload_ref: str | None
+    rerun_of: Annotated[str, Meta(description="The ended job that this one runs again.")] | None
     history: list[dict[str, Any]]
     changes: list[dict[str, Any]]
 
@@ -204,6 +212,8 @@ class CatalogueType(msgspec.Struct, frozen=True, kw_only=True):
     schema_version: int
     schema: dict[str, Any]
     options: dict[str, Any]
+    # What the other live releases of the application take, the newest first. A payload need fit only one.
+    others: list[Shape]
 
 
 class CatalogueDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -219,6 +229,13 @@ class ActedDocument(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     state: JobState
     done: bool
+
+
+class ConfirmedDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The acknowledgement of a job's effect is counted; `first` is false if it had been before."""
+
+    id: str
+    first: bool
 
 
 class BatchDocument(msgspec.Struct, frozen=True, kw_only=True):

@@ -121,6 +121,8 @@ class SettledDocument(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     outcome: str
     delay: float | None = None
+    # Why a completed job's result was not kept.
+    result_missing: str | None = None
 
 
 class ExtendedDocument(msgspec.Struct, frozen=True, kw_only=True):

@@ -83,7 +83,7 @@ class ScheduleDocument(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int | None
     tenant: str | None
     origin: Origin
-    state: Literal["active", "paused", "withdrawn"]
+    state: Literal["active", "paused", "withdrawn", "orphaned"]
     next_at: datetime | None
     last: FireDocument | None
     paused_by: str | None

@@ -9,9 +9,10 @@ from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
+from windlass.checks import storable
 from windlass.clock import SystemClock, from_micros, uuid7
 from windlass.errors import JobNotFound, Refused, StoreMismatch
-from windlass.job import Attempt, Change, Error, Job, JobState, NewJob, Request, TypeInfo
+from windlass.job import Attempt, Change, Error, Job, JobState, NewJob, Request, TypeInfo, View
 from windlass.payload.reference import split_reference
 from windlass.store.batches import BatchInfo, NewBatch
 from windlass.store.flow import Depths
@@ -58,11 +59,16 @@ class _Job(msgspec.Struct, kw_only=True):
     result: msgspec.Raw
     history: tuple[Attempt, ...]
     changes: tuple[Change, ...]
+    view: str | None
 
 
 class _Page(msgspec.Struct):
     jobs: list[_Job]
     next: str | None
+
+
+class _Confirmed(msgspec.Struct):
+    first: bool
 
 
 class _Accepted(msgspec.Struct):
@@ -95,37 +101,47 @@ class _BatchInfo(msgspec.Struct):
 class HttpStore:
     """What a server lets producers do. A job that is sent carries its id, so sending it twice makes one."""
 
+    # Of its store's file the server takes care.
+    generation = 0
+
     def __init__(self, url: str, *, patience: float) -> None:
         self._wire = Wire(url, patience=patience)
 
     # --- producing ---
 
     def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        """All or none of each hundred."""
+        """All or none, up to ten thousand."""
         if len(jobs) == 1:
             answer = self._wire.ask("POST", "jobs", body=_form(jobs[0]))
             return [_enqueued(self._read(answer, _Accepted))]
-        done: list[Enqueued] = []
-        for start in range(0, len(jobs), _MOST_AT_ONCE):
-            forms = [_form(new) for new in jobs[start : start + _MOST_AT_ONCE]]
+        forms = [_form(new) for new in jobs]
+        if len(jobs) <= _MOST_AT_ONCE:
             answer = self._wire.ask("POST", "jobs", "batch", body={"jobs": forms})
-            done += [_enqueued(each) for each in self._read(answer, _Batch).jobs]
-        return done
+        else:
+            answer = self._wire.ask("POST", "jobs", "bulk", lines=forms)
+        return [_enqueued(each) for each in self._read(answer, _Batch).jobs]
 
     def enqueue_on(self, connection: object, jobs: Sequence[NewJob]) -> list[Enqueued]:  # noqa: ARG002
         """A server is not in the caller's transaction."""
         _refuse("connection=")
 
     def enqueue_batch(self, batch: NewBatch, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        """As one batch, of at most a hundred."""
-        if len(jobs) > _MOST_AT_ONCE or batch.then is not None:
-            raise Refused(f"a batch over HTTP holds at most {_MOST_AT_ONCE} jobs, and no `then`")
-        body = {"jobs": [_form(new) for new in jobs], "batch": batch.name, "batch_id": batch.id}
-        answer = self._wire.ask("POST", "jobs", "batch", body=body)
+        """As one batch."""
+        if batch.then is not None:
+            raise Refused("a batch over HTTP takes no `then`: enqueue that job where the store is")
+        forms = [_form(new) for new in jobs]
+        if len(jobs) <= _MOST_AT_ONCE:
+            body = {"jobs": forms, "batch": batch.name, "batch_id": batch.id}
+            answer = self._wire.ask("POST", "jobs", "batch", body=body)
+        else:
+            query = {"batch": batch.name, "batch_id": batch.id}
+            answer = self._wire.ask("POST", "jobs", "bulk", query=query, lines=forms)
         return [_enqueued(each) for each in self._read(answer, _Batch).jobs]
 
     def batch(self, batch_id: str) -> BatchInfo | None:
         """How far a batch has come."""
+        if not storable(batch_id):
+            return None
         try:
             answer = self._wire.ask("GET", "batches", batch_id)
         except JobNotFound:
@@ -145,8 +161,12 @@ class HttpStore:
         """The server counts, and refuses what is too much."""
         return Depths(elsewhere=True)
 
-    def register(self, types: Sequence[TypeInfo]) -> None:
+    def register(self, types: Sequence[TypeInfo], app: str = "") -> None:
         """Workers register types: who only produces does not know better than they."""
+
+    def registered(self, types: Sequence[TypeInfo]) -> bool:  # noqa: ARG002 - workers register types
+        """Nothing that a producer here knows is news to the server."""
+        return True
 
     def types(self) -> dict[str, TypeInfo]:
         """The catalogue, as far as this caller may use it."""
@@ -158,9 +178,20 @@ class HttpStore:
 
     # --- looking ---
 
-    def get(self, name: str, *, caller: str = "", wait: float = 0.0) -> Job | None:  # noqa: ARG002 - the key tells
+    def get(
+        self,
+        name: str,
+        *,
+        caller: str | None = "",  # noqa: ARG002 - the key tells
+        tenant: str | None = None,
+        wait: float = 0.0,
+    ) -> Job | None:
         """A job of this caller's by id or key; with `wait`, when it has ended or the time is over."""
-        query = {"wait": f"{wait:f}s"} if wait else None
+        if not storable(name):
+            return None
+        query = {"wait": f"{wait:f}s"} if wait else {}
+        if tenant is not None:
+            query["tenant"] = tenant
         try:
             answer = self._wire.ask("GET", "jobs", name, query=query, wait=wait)
         except JobNotFound:
@@ -214,6 +245,11 @@ class HttpStore:
             query["since"] = since.isoformat()
         found = self._read(self._wire.ask("GET", "failures", query=query), _Page)
         return [_job(each) for each in found.jobs]
+
+    def confirm(self, job_id: str) -> bool:
+        """Count that a job's effect was acknowledged later; False if that was said before."""
+        answer = self._wire.ask("POST", "jobs", job_id, "confirm")
+        return self._read(answer, _Confirmed).first
 
     def cancel(
         self,
@@ -316,9 +352,10 @@ def _enqueued(accepted: _Accepted) -> Enqueued:
 
 
 def _job(found: _Job) -> Job:
-    values: Mapping[str, Any] = msgspec.structs.asdict(found) | {
+    values: dict[str, Any] = msgspec.structs.asdict(found) | {
         "caller": found.caller or "",
         "tenant": found.tenant or "",
         "result": None if bytes(found.result) == b"null" else found.result,
     }
+    values["unread"] = values.pop("view") == View.UNREADABLE
     return Job(**values)

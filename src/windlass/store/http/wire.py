@@ -8,8 +8,9 @@ from __future__ import annotations
 import http.client
 import os
 import random
+import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from time import monotonic
 from typing import Any
 from urllib.parse import SplitResult, quote, unquote, urlencode, urlsplit
@@ -17,6 +18,7 @@ from urllib.parse import SplitResult, quote, unquote, urlencode, urlsplit
 import msgspec
 
 from windlass import errors
+from windlass.checks import TEXT, storable
 from windlass.errors import InvalidValue, StoreBusy, StoreUnavailable, WindlassError
 
 KEY_VARIABLE = "WINDLASS_API_KEY"
@@ -31,12 +33,15 @@ _TOO_MANY = 429
 # Also what a proxy says while the server behind it is away.
 _NOT_NOW = (_TOO_MANY, 502, 503, 504)
 _GOOD = range(200, 300)
+# How a server names one of many jobs.
+_PLACE = re.compile(r"^(jobs\[\d+\]|line \d+): ")
 _REFUSALS: dict[str, type[WindlassError]] = {
     "invalid-value": errors.InvalidValue,
     "unknown-type": errors.UnknownType,
     "invalid-payload": errors.InvalidPayload,
     "not-found": errors.JobNotFound,
     "key-conflict": errors.KeyConflict,
+    "ambiguous-key": errors.AmbiguousKey,
     "id-conflict": errors.IdConflict,
     "unique-conflict": errors.UniqueConflict,
     "wrong-state": errors.WrongState,
@@ -68,6 +73,7 @@ class Wire:
         *path: str,
         query: Mapping[str, str | list[str]] | None = None,
         body: object = None,
+        lines: Sequence[object] | None = None,
         wait: float = 0.0,
         request_id: str | None = None,
     ) -> bytes:
@@ -76,10 +82,12 @@ class Wire:
         Whatever is sent here may be sent twice without harm: it carries its own id or key, has the id of its
         request, or only reads. WindlassError if it is refused, or if patience is at its end.
         """
-        target = "/".join([self._base, *(quote(part, safe="") for part in path)])
-        target += f"?{urlencode(query, doseq=True)}" if query else ""
+        target = self._base + _target(path, query or {})
         data = None if body is None else msgspec.json.encode(body)
+        if lines is not None:
+            data = msgspec.json.Encoder().encode_lines(lines)
         headers = self._headers if request_id is None else self._headers | {"Idempotency-Key": request_id}
+        headers = headers if lines is None else headers | {"Content-Type": "application/x-ndjson"}
         end = monotonic() + self._patience
         pause = _FIRST_PAUSE
         while True:
@@ -151,6 +159,18 @@ def _read(url: str) -> tuple[SplitResult, str, int | None]:
     return parts, host, port
 
 
+def _target(path: Sequence[str], query: Mapping[str, str | list[str]]) -> str:
+    """A path and its query, percent-encoded; InvalidValue names what no server could be sent."""
+    told = [("name", part) for part in path]
+    for name, value in query.items():
+        told += [(name, each) for each in ([value] if isinstance(value, str) else value)]
+    for name, value in told:
+        if not storable(value):
+            raise InvalidValue(name, value, TEXT)
+    target = "".join(f"/{quote(part, safe='')}" for part in path)
+    return f"{target}?{urlencode(query, doseq=True)}" if query else target
+
+
 def _checked_key(key: str) -> str:
     """An API key, which files and variables like to end with a newline; never shown."""
     key = key.strip()
@@ -171,8 +191,10 @@ def _checked(status: int, content: bytes) -> bytes:
 def _as(kind: type[WindlassError], detail: str, problem: dict[str, Any]) -> WindlassError:
     """An error of the library, as a server tells of it."""
     error = kind.__new__(kind)
-    error.args = (detail,)
-    error.__dict__.update(_facts(problem))
+    facts = _facts(problem)
+    # An error of the library says by itself which job of a batch it is about.
+    error.args = (detail if "index" not in facts else _PLACE.sub("", detail, count=1),)
+    error.__dict__.update(facts)
     return error
 
 
@@ -183,6 +205,7 @@ def _name(problem: dict[str, Any]) -> str:
 def _facts(problem: dict[str, Any]) -> dict[str, Any]:
     """What the errors of the library carry, as far as a problem tells it."""
     facts: dict[str, Any] = {} if problem.get("job") is None else {"job_id": problem["job"]}
+    facts |= {name: problem[name] for name in ("index", "twin", "jobs") if problem.get(name) is not None}
     for wrong in problem.get("errors", ())[:1]:
         facts |= {"field": wrong.get("field"), "value": wrong.get("value"), "allowed": wrong.get("allowed")}
     return facts

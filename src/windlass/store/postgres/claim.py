@@ -201,6 +201,18 @@ def claim(
             return Claimed(leases, _until(state.later, state.clock))
 
 
+def claim_with_unread(
+    verb: Callable[[PostgresTx, Want, Floors], Claimed], tx: PostgresTx, want: Want, floors: Floors
+) -> Claimed:
+    """The same with jobs that others could not read, and that only now become due.
+
+    In one transaction: before it ends nobody else sees them, and mostly all of them are taken by then.
+    """
+    with tx.part():
+        tx.change("offer_unread", types=list(want.types), reader=want.reader, limit=want.limit, now=tx.given)
+        return verb(tx, want, floors)
+
+
 def _ask(
     tx: PostgresTx,
     want: Want,

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from windlass.checks import check_moment
 from windlass.clock import END_OF_TIME, SystemClock, span, to_micros
 from windlass.errors import InvalidValue, KeyConflict
 from windlass.store import rows
 from windlass.store.postgres.arrays import numbers, sparse, texts, words
 from windlass.store.postgres.listener import CHANNEL
 from windlass.store.protocol import Enqueued
-from windlass.store.verbs import chaining, unique
-from windlass.store.verbs.producing import existing, found
+from windlass.store.verbs import chaining, keys, unique
+from windlass.store.verbs.producing import existing, found, of_batch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from windlass.job import Job, NewJob
     from windlass.store.postgres.session import PostgresTx
@@ -80,7 +81,7 @@ def enqueue(tx: PostgresTx, jobs: Sequence[NewJob], *, repeated: bool) -> list[E
     if any(new.unique is not None for new in jobs):
         return unique.enqueue(tx, jobs, lambda _, plain: enqueue(tx, plain, repeated=repeated))
     answers = _by_key(tx, jobs)
-    fresh = _first_of_each(new for new in jobs if id(new) not in answers)
+    fresh = _first_of_each(jobs, answers)
     inserted = {row["id"] for row in tx.rows("enqueue_missing", now=tx.given, **_columns(fresh))}
     doubtful = [new.id for new in fresh if new.id in inserted and (new.own_id or repeated)]
     ended = _ended(tx, doubtful) if doubtful else {}
@@ -96,9 +97,10 @@ def enqueue(tx: PostgresTx, jobs: Sequence[NewJob], *, repeated: bool) -> list[E
             tx.rows("confirm")
     for new in fresh:
         made = new.id in inserted and new.id not in known
-        answers[id(new)] = _created(new) if made else existing(new, known.get(new.id))
-        if made and new.depends_on:
-            answers[id(new)] = chaining.attach(tx, new)
+        with of_batch(jobs, new):
+            answers[id(new)] = _created(new) if made else existing(new, known.get(new.id))
+            if made and new.depends_on:
+                answers[id(new)] = chaining.attach(tx, new)
     return _in_order(jobs, answers, {_name(new): new for new in fresh})
 
 
@@ -107,13 +109,16 @@ def enqueue_jobs(tx: PostgresTx, jobs: Sequence[NewJob]) -> list[Enqueued]:
     return enqueue(tx, jobs, repeated=False)
 
 
-def _first_of_each(jobs: Iterable[NewJob]) -> list[NewJob]:
-    """Each id or key once; a key that stands twice must stand for the same work."""
+def _first_of_each(jobs: Sequence[NewJob], answered: Mapping[int, Enqueued]) -> list[NewJob]:
+    """Each id or key that is new once; a key that stands twice must stand for the same work."""
     first: dict[object, NewJob] = {}
     for new in jobs:
+        if id(new) in answered:
+            continue
         twin = first.setdefault(_name(new), new)
         if new.key is not None and twin.digest() != new.digest() and not new.take_existing:
-            raise KeyConflict(new.key, twin.id)
+            with of_batch(jobs, new):
+                raise KeyConflict(new.key, twin.id)
     return list(first.values())
 
 
@@ -127,83 +132,107 @@ def _in_order(
         answer = answers.get(id(new))
         if answer is None or (answer.created and id(new) in told):
             twin = first[_name(new)]
-            answer = existing(new, twin) if new.key is None else found(twin)
+            with of_batch(jobs, new):
+                answer = existing(new, twin) if new.key is None else found(twin)
         told.add(id(new))
         answered.append(answer)
     return answered
 
 
 def _name(new: NewJob) -> object:
-    return new.id if new.key is None else (new.caller, new.key)
+    return new.id if new.key is None else (new.scope, new.key)
 
 
 # --- keys ---------------------------------------------------------------------------------------
 
 
 def _by_key(tx: PostgresTx, jobs: Sequence[NewJob]) -> dict[int, Enqueued]:
-    """Take the keys of a batch, or answer with the jobs that have them."""
+    """Take the keys of a batch, or answer with the jobs that have them; `verbs.keys` tells by which rules."""
     wanted: dict[_Key, NewJob] = {}
     for new in jobs:
         if new.key is not None:
-            wanted.setdefault((new.caller, new.key), new)
-    holders: dict[_Key, tuple[str, Job]] = {}
+            wanted.setdefault((new.scope, new.key), new)
+    of_tenants = {place: new for place, new in wanted.items() if new.tenant}
+    held = _take(tx, of_tenants, 1)
+    held |= _held_before(tx, {place: new for place, new in of_tenants.items() if place not in held})
+    held |= _take(tx, {place: new for place, new in wanted.items() if not new.tenant}, 0)
+    answers: dict[int, Enqueued] = {}
+    for new in jobs:
+        holder = None if new.key is None else held.get((new.scope, new.key))
+        if holder is not None:
+            with of_batch(jobs, new):
+                answers[id(new)] = found(keys.checked(new, holder))
+    return answers
+
+
+def _held_before(tx: PostgresTx, taken: dict[_Key, NewJob]) -> dict[_Key, keys.Holder]:
+    """Keys of tenants that were taken just now, though a job has them from the release before."""
+    shared: dict[_Key, NewJob] = {}
+    for (_, key), new in taken.items():
+        shared.setdefault((new.caller, key), new)
+    holders = _take(tx, shared, 0)
+    before: dict[_Key, keys.Holder] = {}
+    for (scope, key), new in taken.items():
+        holder = holders.get((new.caller, key))
+        if holder is not None and holder.job.tenant == new.tenant:
+            keys.belongs_to(tx, new, new.id, holder)
+            before[scope, key] = holder
+    return before
+
+
+def _take(tx: PostgresTx, wanted: dict[_Key, NewJob], answered: int) -> dict[_Key, keys.Holder]:
+    """Take keys, each within the scope that it stands under; those that other jobs have."""
+    holders: dict[_Key, keys.Holder] = {}
     for _ in range(_TRIES):
-        wanted = _refused(tx, wanted)
+        wanted = _refused(tx, wanted, answered)
         if not wanted:
-            break
-        held = _holders(tx, wanted)
-        holders |= held
+            return holders
+        for place, holder in _holders(tx, wanted).items():
+            new = wanted[place]
+            if new.tenant or not holder.job.tenant:
+                holders[place] = holder
+                del wanted[place]
+            elif keys.taken_over(tx, new, holder, job_id=new.id, answered=answered):
+                del wanted[place]
         # A key whose holder is gone by now is free: it is tried again.
-        wanted = {key: new for key, new in wanted.items() if key not in held}
-    if wanted:
-        [(_, key), *_] = wanted
-        raise KeyConflict(key, "unknown")
-    return {id(new): _held(new, *holders[place]) for new in jobs if (place := _place(new)) in holders}
+    [(_, key), *_] = wanted
+    raise KeyConflict(key, "unknown")
 
 
-def _place(new: NewJob) -> _Key | None:
-    return None if new.key is None else (new.caller, new.key)
-
-
-def _refused(tx: PostgresTx, wanted: dict[_Key, NewJob]) -> dict[_Key, NewJob]:
+def _refused(tx: PostgresTx, wanted: dict[_Key, NewJob], answered: int) -> dict[_Key, NewJob]:
     if not wanted:
         return {}
     taken = tx.rows(
         "take_keys",
-        callers=texts(caller for caller, _ in wanted),
+        scopes=texts(scope for scope, _ in wanted),
         keys=texts(key for _, key in wanted),
         ids=words(new.id for new in wanted.values()),
         digests=words(new.digest() for new in wanted.values()),
+        answered=answered,
     )
-    ours = {(row["caller"], row["key"]) for row in taken}
+    ours = {(row["scope"], row["key"]) for row in taken}
     return {key: new for key, new in wanted.items() if key not in ours}
 
 
-def _holders(tx: PostgresTx, wanted: Iterable[_Key]) -> dict[_Key, tuple[str, Job]]:
+def _holders(tx: PostgresTx, wanted: Iterable[_Key]) -> dict[_Key, keys.Holder]:
     places = list(wanted)
-    callers, keys = texts(caller for caller, _ in places), texts(key for _, key in places)
-    found = tx.rows("key_holders", callers=callers, keys=keys)
-    jobs = _jobs(tx, [row["job_id"] for row in found])
-    left = [row for row in found if row["job_id"] not in jobs]
+    scopes, names = texts(scope for scope, _ in places), texts(key for _, key in places)
+    held = tx.rows("key_holders", scopes=scopes, keys=names)
+    jobs = _jobs(tx, [row["job_id"] for row in held])
+    left = [row for row in held if row["job_id"] not in jobs]
     if left:
         # The record is gone and its key was left behind.
         tx.change(
             "free_keys",
-            callers=texts(row["caller"] for row in left),
+            scopes=texts(row["scope"] for row in left),
             keys=texts(row["key"] for row in left),
             ids=words(row["job_id"] for row in left),
         )
     return {
-        (row["caller"], row["key"]): (row["digest"], jobs[row["job_id"]])
-        for row in found
+        (row["scope"], row["key"]): keys.Holder(jobs[row["job_id"]], row["digest"])
+        for row in held
         if row["job_id"] in jobs
     }
-
-
-def _held(new: NewJob, digest: str, job: Job) -> Enqueued:
-    if digest != new.digest() and not new.take_existing:
-        raise KeyConflict(str(new.key), job.id)
-    return found(job)
 
 
 # --- rows ---------------------------------------------------------------------------------------
@@ -213,7 +242,7 @@ def _jobs(tx: PostgresTx, ids: Sequence[str]) -> dict[str, Job]:
     """Jobs by id. First the live ones: a job only ever moves from there to the archive."""
     if not ids:
         return {}
-    found = {row["id"]: rows.live_job(row) for row in tx.rows("by_ids", ids=words(ids))}
+    found = {row["id"]: rows.shown_job(row) for row in tx.rows("by_ids", ids=words(ids))}
     return _ended(tx, [job_id for job_id in ids if job_id not in found]) | found
 
 
@@ -243,15 +272,20 @@ def _columns(jobs: Sequence[NewJob]) -> dict[str, Any]:
         "traceparents": sparse(texts, (new.traceparent for new in jobs)),
         "max_attempts": numbers(new.max_attempts for new in jobs),
         "delays": sparse(numbers, (_delay(new) for new in jobs)),
-        "ats": sparse(numbers, (None if new.run_at is None else to_micros(new.run_at) for new in jobs)),
+        "ats": sparse(numbers, (_at(new) for new in jobs)),
         "digests": sparse(words, (None if new.key is None else new.digest() for new in jobs)),
+        "scopes": sparse(texts, (None if new.key is None else new.scope for new in jobs)),
     }
+
+
+def _at(new: NewJob) -> int | None:
+    return None if new.run_at is None else to_micros(check_moment("at", new.run_at))
 
 
 def _delay(new: NewJob) -> int | None:
     if new.delay is None:
         return None
     wait = span(new.delay)
-    if SystemClock().micros() + wait > END_OF_TIME:
+    if SystemClock().micros() + wait >= END_OF_TIME:
         raise InvalidValue("delay", new.delay, "within the calendar, which ends with the year 9999")
     return wait

@@ -11,7 +11,7 @@ from windlass.clock import from_micros, span
 from windlass.job import Lease, Request
 from windlass.store import rows
 from windlass.store.fleet import Look, Vitals
-from windlass.store.postgres.arrays import numbers, words
+from windlass.store.postgres.arrays import numbers, texts, words
 from windlass.store.verbs import sampling, signalling
 
 if TYPE_CHECKING:
@@ -27,9 +27,21 @@ def beat(tx: PostgresTx, worker: str, vitals: Vitals) -> bool:
     return bool(tx.change("beat_now", id=worker, now=tx.given, **told))
 
 
-def look(tx: PostgresTx, worker: str, types: Mapping[str, int]) -> Look:
+def beat_waiting(tx: PostgresTx, workers: Sequence[str]) -> set[str]:
+    """Move the beats of workers that wait for jobs; those that are alive."""
+    return {row["id"] for row in tx.rows("beat_waiting", now=tx.given, ids=texts(workers))}
+
+
+def look(tx: PostgresTx, worker: str, types: Mapping[str, int], reader: str = "") -> Look:
     """All that a worker must know each second."""
-    [row] = tx.rows("look", worker=worker, types=list(types), versions=numbers(types.values()), now=tx.given)
+    [row] = tx.rows(
+        "look",
+        worker=worker,
+        types=list(types),
+        versions=numbers(types.values()),
+        reader=reader,
+        now=tx.given,
+    )
     later, fires = row["later"], row["fires"]
     return Look(
         now=from_micros(row["now"]),
@@ -41,6 +53,7 @@ def look(tx: PostgresTx, worker: str, types: Mapping[str, int]) -> Look:
         next_due=None if later is None else timedelta(microseconds=max(0, later - row["now"])),
         next_fire=None if fires is None else timedelta(microseconds=fires - row["now"]),
         revision=row["revision"],
+        unread=row["unread"],
     )
 
 

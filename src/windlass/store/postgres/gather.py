@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from windlass.errors import StoreBusy, StoreUnavailable
+from windlass.store.caller import wanted_check
 
 if TYPE_CHECKING:
     from windlass.job import NewJob
@@ -70,7 +71,8 @@ class Gathering:
 
     def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """Store the jobs of one caller, all or none, whatever becomes of the others."""
-        if len(jobs) > _LARGE:
+        if len(jobs) > _LARGE or wanted_check() is not None:
+            # Nobody writes for a caller that may leave: only its own thread asks whether it is still there.
             return self._alone(jobs)
         call = _Call(jobs)
         with self._lock:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 import psycopg
 
-from windlass.errors import StoreUnavailable
+from windlass.store.caller import check_wanted
 from windlass.store.postgres.failures import explain, is_away
 from windlass.store.postgres.session import Connection, check_confirmed, open_connection
+from windlass.store.transaction import StoreClosed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,6 +46,7 @@ class Link:
         Only for what may be repeated: a settle that was written finds itself done.
         """
         with self._lock:
+            check_wanted()
             fresh = self._connection is None
             try:
                 return self._call(call)
@@ -91,7 +93,7 @@ class Link:
 
     def _call(self, call: Callable[[Connection], T]) -> T:
         if self._closed:
-            raise StoreUnavailable(f"{self._address.shown} was closed in this process; open it again")
+            raise StoreClosed(self._address.shown)
         if self._connection is None or self._connection.closed:
             self._connection = open_connection(self._address, self._use)
             self._guard.arrived(self._connection)

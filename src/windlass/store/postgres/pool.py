@@ -12,8 +12,10 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from windlass.errors import StoreUnavailable
+from windlass.store import caller
 from windlass.store.postgres.failures import is_away, is_stale, told
 from windlass.store.postgres.session import Connection, check_confirmed, open_connection
+from windlass.store.transaction import StoreClosed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -66,7 +68,7 @@ class Pool:
 
     def deadline(self) -> float:
         """When the patience of who comes now is at its end."""
-        return monotonic() + self._patience
+        return monotonic() + caller.patience(self._patience)
 
     @contextmanager
     def connection(
@@ -81,8 +83,10 @@ class Pool:
         connection: Connection | None = None
         try:
             connection = self._usable(until, checked=checked)
+            caller.check_wanted()
             if seconds is None:
-                seconds = max(until - monotonic(), _LEAST_SECONDS_TO_RUN)
+                left = caller.run_limit(self._patience, until - monotonic())
+                seconds = max(left, _LEAST_SECONDS_TO_RUN)
             with self._guard.watching(connection, seconds):
                 yield connection
             check_confirmed(connection, self._address.shown)
@@ -125,7 +129,7 @@ class Pool:
             if not free:
                 raise StoreUnavailable(
                     f"{self._address.shown}: all of {_MOST} connections of this process were in use for "
-                    f"{self._patience:g} s; nothing was written: try again"
+                    f"{caller.patience(self._patience):g} s; nothing was written: try again"
                 )
             self._out += 1
 
@@ -146,7 +150,7 @@ class Pool:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise StoreUnavailable(f"{self._address.shown} was closed in this process; open it again")
+            raise StoreClosed(self._address.shown)
 
     # --- a connection that is one ---
 
@@ -166,6 +170,7 @@ class Pool:
         pause = _FIRST_PAUSE
         while True:
             self._check_open()
+            caller.check_wanted()
             # One of ours may have come back meanwhile.
             rested = self._rested()
             if rested is not None:
@@ -209,8 +214,9 @@ class Pool:
 
     def _no_connection(self) -> StoreUnavailable:
         why = "it did not answer" if self._refused is None else told(self._refused)
+        seconds = caller.patience(self._patience)
         return StoreUnavailable(
-            f"{self._address.shown} gave no connection for {self._patience:g} s ({why}); try again"
+            f"{self._address.shown} gave no connection for {seconds:g} s ({why}); try again"
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 import psycopg
 from psycopg import errors
@@ -18,20 +18,22 @@ from windlass.store.postgres.guard import Guard
 from windlass.store.postgres.link import Link
 from windlass.store.postgres.pool import Pool
 from windlass.store.postgres.session import Connection, PostgresTx, Unconfirmed, load, localize
-from windlass.store.shared import SharedVerbs
+from windlass.store.store import Store
+from windlass.store.transaction import StoreClosed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from windlass.clock import Clock
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 # A transaction that met another one in the wrong moment is run again so often.
 _TRIES = 8
 
 
-class Reach(SharedVerbs):
+class Reach(Store):
     """The connections of a store, and the ways in which verbs are run on them."""
 
     def __init__(self, url: str, clock: Clock | None, patience: float) -> None:
@@ -54,7 +56,7 @@ class Reach(SharedVerbs):
 
     def _check_open(self) -> None:
         if self._closed or os.getpid() != self._opened_by:
-            raise StoreUnavailable(f"{self.address.shown} was closed in this process; open it again")
+            raise StoreClosed(self.address.shown)
 
     def _hot(self, use: str, verb: Callable[..., T], *args: object, again: bool = True) -> T:
         """On the verb's own connection, each statement a transaction; run again if a day is missing."""
@@ -89,8 +91,13 @@ class Reach(SharedVerbs):
             self._wake()
         return done
 
-    def _write(self, verb: Callable[..., T], *args: object, until: float | None = None) -> T:
+    def _write(
+        self, verb: Callable[Concatenate[PostgresTx, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         """In a transaction of its own; run again if it met another one in the wrong moment."""
+        return self._write_until(None, partial(verb, **kwargs) if kwargs else verb, *args)
+
+    def _write_until(self, until: float | None, verb: Callable[..., T], *args: object) -> T:
         self._check_open()
 
         def transaction(connection: Connection) -> T:
@@ -105,9 +112,12 @@ class Reach(SharedVerbs):
         self._check_open()
         return self._pooled(lambda connection: verb(self._tx(connection), *args), until, checked=checked)
 
-    def _rewrite(self, verb: Callable[..., T], *args: object) -> T:
-        """The same for what may be written twice: asked again when its connection broke."""
-        return self._again_if_broken(lambda until: self._write(verb, *args, until=until))
+    def _rewrite(
+        self, verb: Callable[Concatenate[PostgresTx, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """As `_write`, and again when its connection broke."""
+        whole = partial(verb, **kwargs) if kwargs else verb
+        return self._again_if_broken(lambda until: self._write_until(until, whole, *args))
 
     def _within(
         self, connection: Connection, use: str, verb: Callable[..., T], tx: PostgresTx, *args: object
@@ -117,7 +127,7 @@ class Reach(SharedVerbs):
                 localize(connection, use)
             return verb(tx, *args)
 
-    def _read(self, verb: Callable[..., T], *args: object) -> T:
+    def _read(self, verb: Callable[Concatenate[PostgresTx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """In one snapshot: a job that ends meanwhile is seen once, neither twice nor not at all."""
         self._check_open()
 
@@ -126,7 +136,7 @@ class Reach(SharedVerbs):
             try:
                 if self.address.pooler:
                     localize(connection, "pool")
-                return verb(self._tx(connection), *args)
+                return verb(self._tx(connection), *args, **kwargs)
             finally:
                 if not connection.closed:
                     # Nothing was written; but a rollback makes the driver forget what it has prepared.
@@ -134,11 +144,12 @@ class Reach(SharedVerbs):
 
         return self._again_if_broken(lambda until: self._pooled(snapshot, until))
 
-    def _ask(self, verb: Callable[..., T], *args: object) -> T:
+    def _ask(self, verb: Callable[Concatenate[PostgresTx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Without a snapshot, which is two statements more: an idle fleet shall ask little."""
         if self.address.pooler:
-            return self._read(verb, *args)
-        return self._again_if_broken(lambda until: self._single(verb, *args, until=until))
+            return self._read(verb, *args, **kwargs)
+        whole = partial(verb, **kwargs) if kwargs else verb
+        return self._again_if_broken(lambda until: self._single(whole, *args, until=until))
 
     def _again_if_broken(self, call: Callable[[float], T]) -> T:
         """Ask once more if the connection broke and there is time left for it."""

@@ -9,7 +9,6 @@ import psycopg
 from psycopg import errors, sql
 
 from windlass.clock import span
-from windlass.store.postgres import enqueue
 from windlass.store.postgres.arrays import texts, words
 from windlass.store.postgres.schema import DAYS_AHEAD
 from windlass.store.verbs import chaining, upkeep
@@ -34,8 +33,19 @@ _IN_USE = (
 )
 
 
-def prune(tx: PostgresTx, connection: Connection, keep: Retention, limit: int) -> int:
+# Two who prune at once may wait for each other; the server then ends one of them, which begins again.
+_TRIES = 5
+
+
+def prune(tx: PostgresTx, connection: Connection, keep: Retention, limit: int, by: str) -> int:
     """Delete one batch of records past their retention, their keys with them; each step commits by itself."""
+    for _ in range(_TRIES - 1):
+        with suppress(errors.DeadlockDetected):
+            return _prune(tx, connection, keep, limit, by)
+    return _prune(tx, connection, keep, limit, by)
+
+
+def _prune(tx: PostgresTx, connection: Connection, keep: Retention, limit: int, by: str) -> int:
     make_days(tx)
     before = tx.now - span(keep.ended)
     pruned = 0
@@ -45,9 +55,9 @@ def prune(tx: PostgresTx, connection: Connection, keep: Retention, limit: int) -
         elif day["begins"] < before and pruned < limit:
             pruned += _prune_day(tx, connection, day, before, limit - pruned)
     if pruned < limit:
-        pruned += _prune_dead(tx, tx.now - span(keep.dead), limit - pruned)
+        pruned += _prune_dead(tx, tx.now - span(keep.dead), limit - pruned, by)
     upkeep.prune_notes(tx, keep)
-    chaining.sweep(tx, enqueue.enqueue_jobs)
+    chaining.sweep(tx)
     return pruned
 
 
@@ -84,12 +94,14 @@ def _prune_rows(tx: PostgresTx, bounds: dict[str, int], limit: int) -> int:
     return _free(tx, tx.rows("prune_day", limit=limit, **bounds))
 
 
-def _prune_dead(tx: PostgresTx, before: int, limit: int) -> int:
+def _prune_dead(tx: PostgresTx, before: int, limit: int, by: str) -> int:
     [past] = tx.rows("any_dead", before=before)
     if not past["found"]:
         return 0
     with tx.part():
-        return _free(tx, tx.rows("prune_dead", before=before, limit=limit))
+        gone = tx.rows("prune_dead", before=before, limit=limit)
+        upkeep.note_pruned(tx, gone, by)
+        return _free(tx, gone)
 
 
 def _free(tx: PostgresTx, gone: Sequence[Row]) -> int:
@@ -97,7 +109,7 @@ def _free(tx: PostgresTx, gone: Sequence[Row]) -> int:
     if keyed:
         tx.change(
             "free_keys",
-            callers=texts(row["caller"] for row in keyed),
+            scopes=texts(row["caller"] for row in keyed),
             keys=texts(row["key"] for row in keyed),
             ids=words(row["id"] for row in keyed),
         )

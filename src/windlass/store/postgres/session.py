@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from psycopg.adapt import AdaptersMap
 
     from windlass.clock import Clock
+    from windlass.job import NewJob
     from windlass.store.postgres.address import Address
+    from windlass.store.protocol import Enqueued
     from windlass.store.transaction import Row
 
 Connection = psycopg.Connection[dict[str, Any]]
@@ -229,6 +231,11 @@ class PostgresTx:
 
     def change(self, statement: str, /, **values: object) -> int:
         return self._run(self._statements[statement], values).rowcount
+
+    def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        from windlass.store.postgres.enqueue import enqueue_jobs  # noqa: PLC0415 - it is written over this class
+
+        return enqueue_jobs(self, jobs)
 
     def change_all(self, statements: Sequence[str], /, **values: object) -> None:
         # As one: mostly there is nothing to change, and an idle fleet shall ask little.

@@ -11,7 +11,6 @@ import msgspec
 from windlass.clock import END_OF_TIME, from_micros, span
 from windlass.errors import Refused, StoreBusy
 from windlass.job import JobState, Request
-from windlass.store.postgres import enqueue
 from windlass.store.postgres.arrays import numbers, sparse, texts, words
 from windlass.store.transaction import Unstorable
 from windlass.store.verbs import chaining, limiting, running, signalling
@@ -70,7 +69,7 @@ def complete(tx: PostgresTx, settlement: Settlement) -> bool:
     if settlement.lease.token not in _write(tx, [opened]):
         return False
     if settlement.enqueues:
-        enqueue.enqueue_jobs(tx, settlement.enqueues)
+        tx.enqueue(settlement.enqueues)
     if settlement.check_in is not None:
         lease = settlement.lease
         signalling.add_check(tx, lease.id, lease.job.type, settlement.check_in)
@@ -151,14 +150,14 @@ def _write(tx: PostgresTx, pending: Sequence[_Open]) -> dict[str, str | None]:
         kinds.setdefault(write.kind, []).append((each.lease, write))
     found: dict[str, str | None] = {}
     for kind, writes in kinds.items():
-        restricted = {} if kind is Kind.PUT_BACK else {"marked": marked}
+        restricted = {} if kind in _GOES_ON else {"marked": marked}
         rows = tx.rows(f"settle_{kind.value}", now=tx.given, **_COLUMNS[kind](writes), **restricted)
         found |= {row["token"]: row["request"] for row in rows}
-        if marked and kind is not Kind.PUT_BACK:
+        if marked and kind not in _GOES_ON:
             of = {lease.token: (lease.id, write.state or JobState.DEAD) for lease, write in writes}
             ended += (chaining.Ended(of[row["token"]][0], JobState(of[row["token"]][1]), row) for row in rows)
     if ended:
-        chaining.all_ended(tx, ended, enqueue.enqueue_jobs)
+        chaining.all_ended(tx, ended, tx.enqueue)
     return found
 
 
@@ -226,4 +225,17 @@ def _bury(writes: Sequence[tuple[Lease, Write]]) -> dict[str, Any]:
     }
 
 
-_COLUMNS = {Kind.FINISH: _finish, Kind.PUT_BACK: _put_back, Kind.BURY: _bury}
+def _leave(writes: Sequence[tuple[Lease, Write]]) -> dict[str, Any]:
+    left = [write.left for _, write in writes if write.left is not None]
+    return _fence([lease for lease, _ in writes]) | {
+        "waits": numbers(min(span(write.delay), END_OF_TIME) for _, write in writes),
+        "latest": END_OF_TIME,
+        "last_tokens": words(write.last_token for _, write in writes),
+        "readers": texts(each.reader for each in left),
+        "fields": texts(each.field for each in left),
+        "problems": texts(each.problem for each in left),
+    }
+
+
+_COLUMNS = {Kind.FINISH: _finish, Kind.PUT_BACK: _put_back, Kind.LEAVE: _leave, Kind.BURY: _bury}
+_GOES_ON = (Kind.PUT_BACK, Kind.LEAVE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -42,9 +43,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from windlass.clock import Clock
-    from windlass.job import Lease, NewJob
+    from windlass.job import Lease, NewJob, TypeInfo
     from windlass.store.examining import DatabaseHealth
     from windlass.store.fleet import Look, Vitals
+    from windlass.store.handling import Said
     from windlass.store.keeping import Retention, StoreStatus
     from windlass.store.observing import Sample
     from windlass.store.protocol import Claimed, Enqueued, Settlement, Want
@@ -98,20 +100,32 @@ class PostgresStore(Reach):
             self._unanswered.note(jobs)
             raise
 
-    def enqueue_on(self, connection: object, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    def enqueue_on(
+        self, connection: object, jobs: Sequence[NewJob], types: Sequence[TypeInfo] = (), app: str = ""
+    ) -> list[Enqueued]:
         self._check_open()
+        if types:
+            # On a connection of our own: nobody shall wait for the caller's transaction to register theirs.
+            self.register(types, app)
         return self._guests.enqueue_on(connection, jobs)
 
-    async def enqueue_on_async(self, connection: object, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    async def enqueue_on_async(
+        self, connection: object, jobs: Sequence[NewJob], types: Sequence[TypeInfo] = (), app: str = ""
+    ) -> list[Enqueued]:
         self._check_open()
+        if types:
+            await asyncio.to_thread(self.register, types, app)
         return await self._guests.enqueue_on_async(connection, jobs)
 
     # --- running ---
 
     def claim(self, want: Want) -> Claimed:
-        together = self.address.pooler or want.mark is not None
+        # Within a transaction, which must not end because somebody's turn is waited for in vain.
+        together = self.address.pooler or want.mark is not None or bool(want.reader)
         plain = claim.claim if together else partial(claim.claim_fitting, lately=self._lately)
         verb = partial(limited.claim, plain) if want.restricted or want.lowest else plain
+        if want.reader:
+            verb = partial(claim.claim_with_unread, verb)
         if want.mark is not None:
             return self._hot("claim", partial(marked.once, verb), want, self._floors)
         # Never asked again by itself: leases of a lost answer are the claimer's to find and give back.
@@ -143,7 +157,7 @@ class PostgresStore(Reach):
     def shared_address(self) -> str:
         return self._url
 
-    def note_progress(self, said: Sequence[tuple[Lease, int, int | None]]) -> None:
+    def note_progress(self, said: Sequence[tuple[Lease, Said]]) -> None:
         # With the beats, which wait for nobody: the heart tells it.
         self._hot("beat", handling.note_progress, said)
 
@@ -152,11 +166,14 @@ class PostgresStore(Reach):
     def beat(self, worker: str, vitals: Vitals) -> bool:
         return self._hot("beat", fleet.beat, worker, vitals)
 
+    def beat_waiting(self, workers: Sequence[str]) -> set[str]:
+        return self._hot("beat", fleet.beat_waiting, workers)
+
     def leave(self, worker: str) -> None:
         self._hot("beat", shared_fleet.leave, worker)
 
-    def look(self, worker: str, types: Mapping[str, int]) -> Look:
-        return self._hot("beat", fleet.look, worker, types)
+    def look(self, worker: str, types: Mapping[str, int], reader: str = "") -> Look:
+        return self._hot("beat", fleet.look, worker, types, reader)
 
     def _look_around(self, older_than: timedelta) -> sampling.Seen | Sample:
         # Through the pool: it may count for long, and a beat must not wait for it.
@@ -177,9 +194,9 @@ class PostgresStore(Reach):
 
     # --- schedules ---
 
-    def fire(self) -> Fired:
-        # A look in one statement, and not in a snapshot: mostly there is nothing to do.
-        return self._hot("beat", scheduling.idle) or self._write(scheduling.fire, self._enqueuing)
+    def _fire_times(self) -> Fired | None:
+        # In one statement, and not in a snapshot: mostly there is nothing to do.
+        return self._hot("beat", scheduling.idle)
 
     # --- upkeep ---
 
@@ -189,10 +206,10 @@ class PostgresStore(Reach):
     def promote(self, *, limit: int = 1000) -> int:
         return self._hot("beat", upkeep.promote, limit)
 
-    def prune(self, keep: Retention, *, limit: int = 1_000) -> int:
+    def prune(self, keep: Retention, *, limit: int = 1_000, by: str = "") -> int:
         self._check_open()
         return self._links["upkeep"].run(
-            lambda connection: self._run(connection, retention.prune, (connection, keep, limit))
+            lambda connection: self._run(connection, retention.prune, (connection, keep, limit, by))
         )
 
     def status(self) -> StoreStatus:
@@ -242,10 +259,6 @@ class PostgresStore(Reach):
             schema.prepare(connection, self._tx(connection), self.address, self._known, create=create)
 
         self._links["upkeep"].run(prepare, again=False)
-
-    @property
-    def _enqueuing(self) -> Callable[..., list[Enqueued]]:
-        return enqueue.enqueue_jobs
 
     # --- enqueueing ---
 
@@ -320,7 +333,7 @@ class PostgresStore(Reach):
 
     def _enqueue_closely(self, jobs: Sequence[NewJob], until: float, *, repeated: bool) -> list[Enqueued]:
         """With a look at what is known; `repeated`: it may have been written, and may even have ended."""
-        return self._write(partial(enqueue.enqueue, repeated=repeated), jobs, until=until)
+        return self._write_until(until, partial(enqueue.enqueue, repeated=repeated), jobs)
 
 
 # What a plain insert meets that a closer look can tell apart; that one tells nobody, so it also helps where a

@@ -66,7 +66,9 @@ class PostgresTarget:
                 tx.rows("move_passes", id=mark.id)
                 # Workers that were started here before have registered theirs; the source's take their place.
                 tx.change("move_forgets_types")
+                tx.change("move_forgets_schemas")
                 tx.change("move_forgets_history")
+                tx.change("move_forgets_audit")
 
         self._run(begin)
 

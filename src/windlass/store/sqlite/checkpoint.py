@@ -9,9 +9,10 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from windlass.errors import StoreUnavailable
-from windlass.store.sqlite.connection import LONGEST_LOG, open_connection
+from windlass.store.sqlite.connection import LONGEST_LOG
 
 if TYPE_CHECKING:
+    from windlass.store.sqlite.identity import StoreFile
     from windlass.store.sqlite.library import sqlite3
 
 # SQLite's own default. A commit into a file that still grows takes twice as long, so what is written
@@ -36,16 +37,16 @@ class Checkpointer:
     another. Nobody commits while the write lock is held, whichever process or program they are.
     """
 
-    def __init__(self, path: str, *, look_seconds: float = _LOOK_SECONDS) -> None:
+    def __init__(self, file: StoreFile, *, look_seconds: float = _LOOK_SECONDS) -> None:
         self._look_seconds = look_seconds
         # Which has made the log by the time it is open. SQLite has no locks on that file that closing it
         # could lose. Whoever looks later may be struck by an exception, so it is opened here, once.
-        self._connection = open_connection(path)
+        self._connection = file.connect()
         try:
             # See `_make_room`.
             self._connection.execute("pragma cache_size = 10")
             self._connection.execute("pragma busy_timeout = 0")
-            self._log = _opened(path + "-wal")
+            self._log = _opened(file.path + "-wal")
         except BaseException:  # wall: nothing stays open behind a failed opening; the error goes on
             self._connection.close()
             raise
@@ -77,6 +78,10 @@ class Checkpointer:
         emptied = self._checkpoint(writer)
         # A reader can keep the log from being emptied: then wait until as much again has been written.
         self._limit = max(_LARGE_LOG, int(min(size, LONGEST_LOG) * _USED)) if emptied else size + _LARGE_LOG
+
+    def empty(self, writer: sqlite3.Connection) -> bool:
+        """Move what the log holds into the file now; False if readers keep some of it there."""
+        return self._checkpoint(writer)
 
     def _make_room(self) -> None:
         """Make the log large, once: whoever cuts it back afterwards wants it short."""

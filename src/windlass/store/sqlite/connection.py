@@ -19,6 +19,8 @@ from windlass.store.transaction import Unstorable
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from windlass.job import NewJob
+    from windlass.store.protocol import Enqueued
     from windlass.store.transaction import Row
 
 MEMORY = ":memory:"
@@ -40,12 +42,22 @@ _DATA_ERRORS = (
 class Connection(sqlite3.Connection):
     """A connection of ours, which can be watched without being kept."""
 
-    __slots__ = ("__weakref__",)
+    __slots__ = ("__weakref__", "generation", "main")
+
+    # Which file it has open, and which one that was at its path, counted from the opening of the store; see
+    # identity.py.
+    main: tuple[int, int] | None
+    generation: int
 
 
-def open_connection(path: str, kind: type[Connection] = Connection, *, cached: int = 256) -> Connection:
+def open_connection(
+    path: str, kind: type[Connection] = Connection, *, cached: int = 256, mode: str = "rw"
+) -> Connection:
     """A connection with our settings: durable commits, no checkpoints of its own, explicit transactions."""
-    target = MEMORY if path == MEMORY else f"file:{quote(path)}?mode=rwc"
+    target = MEMORY if path == MEMORY else f"file:{quote(path)}?mode={mode}"
+    if mode == "ro" and not _has_log(path):
+        # Without a log nobody writes; SQLite would want to make one beside a file that cannot be written.
+        target += "&immutable=1"
     with translated(path):
         connection = sqlite3.connect(
             target,
@@ -56,6 +68,7 @@ def open_connection(path: str, kind: type[Connection] = Connection, *, cached: i
             factory=kind,
         )
         try:
+            connection.main, connection.generation = None, 0
             connection.row_factory = sqlite3.Row
             for pragma in _PRAGMAS:
                 connection.execute(f"pragma {pragma}")
@@ -112,6 +125,11 @@ def explain(error: sqlite3.Error, path: str) -> StoreError:
     return StoreError(f"{path}: {error}")
 
 
+def _has_log(path: str) -> bool:
+    log = Path(path + "-wal")
+    return log.exists() and log.stat().st_size > 0
+
+
 def _why_not(path: str) -> str:
     place = Path(path)
     try:
@@ -140,6 +158,11 @@ class SqliteTx:
         self._statements = statements
         self.now = now
 
+    @property
+    def generation(self) -> int:
+        """Which file of the store this is; 0 on a connection of the caller's own."""
+        return self._connection.generation if isinstance(self._connection, Connection) else 0
+
     def rows(self, statement: str, /, **values: object) -> Sequence[Row]:
         return _dicts(self._run(self._statements[statement], values).fetchall())
 
@@ -158,6 +181,11 @@ class SqliteTx:
         """
         values = list(chain.from_iterable(rows))
         return self._run(_repeated(self._statements[statement], len(rows)), values).rowcount
+
+    def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        from windlass.store.sqlite.enqueue import enqueue  # noqa: PLC0415 - it is written over this class
+
+        return enqueue(self, jobs)
 
     def change_all(self, statements: Sequence[str], /, **values: object) -> None:
         for statement in statements:

@@ -5,19 +5,19 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING
 
+from windlass.checks import check_moment
 from windlass.clock import END_OF_TIME, span, to_micros
-from windlass.errors import InvalidValue, KeyConflict
+from windlass.errors import InvalidValue
 from windlass.store import rows
 from windlass.store.protocol import Enqueued
 from windlass.store.transaction import Unstorable
-from windlass.store.verbs import chaining, unique
-from windlass.store.verbs.operating import get_by_id
-from windlass.store.verbs.producing import existing, found
+from windlass.store.verbs import chaining, keys, unique
+from windlass.store.verbs.producing import existing, found, of_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from windlass.job import Job, NewJob
+    from windlass.job import NewJob
     from windlass.store.sqlite.connection import SqliteTx
     from windlass.store.transaction import Row
 
@@ -36,7 +36,7 @@ def enqueue(tx: SqliteTx, jobs: Sequence[NewJob]) -> list[Enqueued]:
     if any(new.unique is not None for new in jobs):
         return unique.enqueue(tx, jobs, enqueue)
     if len(jobs) < _FEWEST_TOGETHER or not all(_is_plain(new) for new in jobs):
-        return [_enqueue_one(tx, new) for new in jobs]
+        return _enqueue_each(tx, jobs)
     stretches = [jobs[start : start + _STRETCH] for start in range(0, len(jobs), _STRETCH)]
     return [done for stretch in stretches for done in _enqueue_stretch(tx, stretch)]
 
@@ -75,7 +75,7 @@ def _enqueue_stretch(tx: SqliteTx, jobs: Sequence[NewJob]) -> list[Enqueued]:
         with tx.part():
             _insert_together(tx, jobs, times)
     except (_Known, Unstorable, UnicodeError, OverflowError):
-        return [_enqueue_one(tx, new) for new in jobs]
+        return _enqueue_each(tx, jobs)
     return [
         Enqueued(new.id, None, created=True, due=run_at <= tx.now)
         for new, run_at in zip(jobs, times, strict=True)
@@ -131,9 +131,17 @@ def _in_rows(values: Sequence[_Row]) -> Iterator[Sequence[_Row]]:
         start += step
 
 
+def _enqueue_each(tx: SqliteTx, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    done: list[Enqueued] = []
+    for new in jobs:
+        with of_batch(jobs, new):
+            done.append(_enqueue_one(tx, new))
+    return done
+
+
 def _enqueue_one(tx: SqliteTx, new: NewJob) -> Enqueued:
     if new.key is not None:
-        holder = _take_key(tx, new)
+        holder = keys.take(tx, new)
         if holder is not None:
             return found(holder)
     run_at = _run_at(tx, new)
@@ -154,7 +162,7 @@ def _enqueue_one(tx: SqliteTx, new: NewJob) -> Enqueued:
         now=tx.now,
     )
     if row is None:
-        return existing(new, get_by_id(tx, new.id))
+        return existing(new, keys.get_by_id(tx, new.id))
     ended = None if new.fresh else tx.row("by_id_ended", id=new.id)
     if ended is not None:
         # Sent again after its job has ended: it must not run a second time.
@@ -165,31 +173,11 @@ def _enqueue_one(tx: SqliteTx, new: NewJob) -> Enqueued:
     return Enqueued(new.id, new.key, created=True, due=run_at <= tx.now)
 
 
-def _take_key(tx: SqliteTx, new: NewJob) -> Job | None:
-    """Take the key for this job, or give the job that has it."""
-    digest = new.digest()
-    for _ in range(2):
-        if tx.row("take_key", caller=new.caller, key=new.key, job_id=new.id, digest=digest) is not None:
-            return None
-        holder = tx.row("key_holder", caller=new.caller, key=new.key)
-        if holder is None:
-            continue
-        job = get_by_id(tx, holder["job_id"])
-        if job is None:
-            # The record is gone and its key was left behind: the key is free.
-            tx.change("free_key", caller=new.caller, key=new.key, job_id=holder["job_id"])
-            continue
-        if holder["digest"] != digest and not new.take_existing:
-            raise KeyConflict(str(new.key), job.id)
-        return job
-    raise KeyConflict(str(new.key), "unknown")
-
-
 def _run_at(tx: SqliteTx, new: NewJob) -> int:
     if new.run_at is not None:
         # A time that has passed means now; since then it waits.
-        return max(to_micros(new.run_at), tx.now)
+        return max(to_micros(check_moment("at", new.run_at)), tx.now)
     run_at = tx.now + (span(new.delay) if new.delay is not None else 0)
-    if run_at > END_OF_TIME:
+    if run_at >= END_OF_TIME:
         raise InvalidValue("delay", new.delay, "within the calendar, which ends with the year 9999")
     return run_at

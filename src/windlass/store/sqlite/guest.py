@@ -11,7 +11,7 @@ from windlass.store.sqlite.connection import MEMORY, SqliteTx, explain
 from windlass.store.sqlite.library import has_wal_reset_bug, sqlite3
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from windlass.clock import Clock
     from windlass.store.bridge import Bridge
@@ -77,8 +77,18 @@ ALLOWED_ASYNC = "an aiosqlite.Connection, or an async one of SQLAlchemy's over i
 
 
 @contextmanager
-def transaction(guest: Guest, path: str, statements: Mapping[str, str], clock: Clock) -> Iterator[SqliteTx]:
-    """A part of the caller's transaction; the commit is left to the caller."""
+def transaction(
+    guest: Guest,
+    path: str,
+    statements: Mapping[str, str],
+    clock: Clock,
+    *,
+    prepare: Callable[[sqlite3.Connection], None],
+) -> Iterator[SqliteTx]:
+    """A part of the caller's transaction; the commit is left to the caller.
+
+    `prepare` is called in the transaction before anything of ours is read or written.
+    """
     _check_usable(guest)
     factories = guest.row_factory, guest.text_factory
     guest.row_factory, guest.text_factory = sqlite3.Row, str
@@ -88,11 +98,12 @@ def transaction(guest: Guest, path: str, statements: Mapping[str, str], clock: C
             guest.execute("pragma wal_autocheckpoint = 0")
         if began := not guest.in_transaction:
             guest.execute("begin immediate")
-        else:
-            guest.execute(statements["take_write_lock"])
         tx = SqliteTx(cast("sqlite3.Connection", guest), statements, clock.micros())
         try:
             with tx.part():
+                prepare(cast("sqlite3.Connection", guest))
+                if not began:
+                    guest.execute(statements["take_write_lock"])
                 yield tx
         except BaseException:  # wall: what we began we undo; the error goes on
             if began and guest.in_transaction:

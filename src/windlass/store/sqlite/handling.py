@@ -13,7 +13,8 @@ from windlass.clock import SystemClock
 from windlass.errors import Refused, StoreBusy, TransactionTooLong
 from windlass.store.bridge import across_block
 from windlass.store.sqlite import locks, schema, settle
-from windlass.store.sqlite.connection import MEMORY, Connection, SqliteTx, explain, open_connection
+from windlass.store.sqlite.connection import MEMORY, Connection, SqliteTx, explain
+from windlass.store.sqlite.identity import StoreFile
 from windlass.store.sqlite.library import sqlite3
 from windlass.store.statements import load
 
@@ -41,14 +42,28 @@ class HandlerConnection(Connection):
 
 def open_handlers(path: str, *, patience: float) -> Handlers:
     """For a process that has no store of its own open."""
-    return Handlers(path, load(schema.DIALECT), SystemClock(), patience=patience)
+    return Handlers(lambda: _adopted(path), load(schema.DIALECT), SystemClock(), patience=patience)
+
+
+def _adopted(path: str) -> StoreFile:
+    """The file as it is now: that the job is still in it is what its lease's token decides."""
+    file = StoreFile(path)
+    file.adopt()
+    return file
 
 
 class Handlers:
     """Gives handlers their transactions; one connection each, gone with it."""
 
-    def __init__(self, path: str, statements: Mapping[str, str], clock: Clock, *, patience: float) -> None:
-        self._path = path
+    def __init__(
+        self,
+        file: Callable[[], StoreFile],
+        statements: Mapping[str, str],
+        clock: Clock,
+        *,
+        patience: float,
+    ) -> None:
+        self._file = file
         self._statements = statements
         self._clock = clock
         self._patience = patience
@@ -58,7 +73,7 @@ class Handlers:
     ) -> AbstractContextManager[Any]:
         """A transaction that commits with the job's completion, or not at all."""
         patience = min(self._patience, within.total_seconds())
-        return transaction(self._path, self._statements, self._clock, completion, patience=patience)
+        return transaction(self._file(), self._statements, self._clock, completion, patience=patience)
 
     def transaction_async(
         self, completion: Callable[[], Settlement], *, within: timedelta
@@ -72,7 +87,7 @@ class Handlers:
 
 @contextmanager
 def transaction(
-    path: str,
+    file: StoreFile,
     statements: Mapping[str, str],
     clock: Clock,
     completion: Callable[[], Settlement],
@@ -81,6 +96,7 @@ def transaction(
     longest: float = LONGEST_SECONDS,
 ) -> Iterator[sqlite3.Connection]:
     """A transaction that commits with the job's completion, or not at all."""
+    path = file.path
     if path == MEMORY:
         raise Refused("a store in memory has no second connection; ctx.transaction() needs a file")
     turn = locks.turn_for(path)
@@ -89,14 +105,16 @@ def transaction(
             who = locks.describe(locks.holder(path))
             raise StoreBusy(f"{who} has held the write lock of {path} for {patience:g} s; try again")
         # Not cached: each statement is looked at anew, also after the time was over.
-        connection = open_connection(path, HandlerConnection, cached=0)
+        connection = file.connect(HandlerConnection, cached=0)
         try:
             with _Watch(connection, path, longest, let_go=turn.give) as watch:
                 yield connection
                 watch.ours()
                 tx = SqliteTx(connection, statements, clock.micros())
                 settle.complete(tx, completion())
+                file.check(connection)
                 connection.execute("commit")
+                file.check(connection)
         finally:
             connection.close()
     except sqlite3.OperationalError as error:

@@ -7,6 +7,8 @@ from itertools import islice
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from windlass.store.caller import Withdrawn, wanted_check
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -31,6 +33,7 @@ class Operation:
         "result",
         "urgent",
         "verb",
+        "wanted",
     )
 
     def __init__(
@@ -48,6 +51,8 @@ class Operation:
         self.ended = False
         # Whether anybody waits for it.
         self.awaited = True
+        # What tells whether its caller is still there; None: it is.
+        self.wanted = wanted_check()
         # Of those that were written together, whom the caller of this one wakes.
         self.following: Operation | None = None
         # A bare lock is the cheapest thing to wait on; it is let go when the operation is done.
@@ -66,6 +71,13 @@ class Operation:
             if monotonic() >= until:
                 return False
         return True
+
+    def is_wanted(self) -> bool:
+        """Whether it may begin; one whose caller has left fails."""
+        if self.wanted is None or self.wanted():
+            return True
+        self.error = Withdrawn()
+        return False
 
     def wake_next(self) -> None:
         """Pass it on. Woken all at once, ten threads would only wait for the interpreter's lock."""

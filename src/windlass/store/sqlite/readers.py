@@ -8,11 +8,14 @@ import weakref
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from windlass.store.sqlite.connection import Connection, explain, open_connection, translated
+from windlass.errors import StoreBusy
+from windlass.store.sqlite.connection import Connection, explain, translated
 from windlass.store.sqlite.library import sqlite3
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from windlass.store.sqlite.identity import StoreFile
 
 # Longer than any read of ours.
 _ENDING_SECONDS = 2.0
@@ -29,13 +32,15 @@ class Readers:
     way is closed when it is collected; so nobody counts who reads, but looks which connections still live.
     """
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, file: StoreFile) -> None:
+        self._file = file
+        self._path = file.path
         self._idle: list[Connection] = []
         self._opened: list[weakref.ref[Connection]] = []
         # Held while connections are handed out, and from `pause` to `resume`.
         self._gate = threading.Lock()
         self._watching: Connection | None = None
+        self._probing: Connection | None = None
 
     @contextmanager
     def one(self) -> Iterator[Connection]:
@@ -59,12 +64,30 @@ class Readers:
         """
         with self._gate:
             try:
-                if self._watching is None:
+                if self._watching is None or self._watching.generation != self._file.generation:
+                    _close(self._watching)
                     self._watching = self._open()
                 version: int = self._watching.execute("pragma data_version").fetchone()[0]
             except sqlite3.Error as error:
                 raise explain(error, self._path) from error
         return version
+
+    def is_locked(self) -> bool:
+        """Whether some connection holds the write lock of the store's file just now."""
+        with self._gate:
+            try:
+                if self._probing is None or self._probing.generation != self._file.generation:
+                    _close(self._probing)
+                    self._probing = self._file.connect()
+                    self._probing.execute("pragma busy_timeout = 0")
+                self._probing.execute("begin immediate")
+                self._probing.rollback()
+            except sqlite3.Error as error:
+                failure = explain(error, self._path)
+                if isinstance(failure, StoreBusy):
+                    return True
+                raise failure from error
+        return False
 
     def pause(self) -> bool:
         """Wait until nobody reads, and close every file; False if somebody goes on reading."""
@@ -91,16 +114,21 @@ class Readers:
             self._close_idle()
 
     def _take(self) -> Connection:
+        self._file.ensure()
+        self._file.check()
         with self._gate:
-            if self._idle:
-                return self._idle.pop()
+            while self._idle:
+                connection = self._idle.pop()
+                if connection.generation == self._file.generation:
+                    return connection
+                connection.close()
             connection = self._open()
             self._opened = [known for known in self._opened if known() is not None]
             self._opened.append(weakref.ref(connection))
             return connection
 
     def _open(self) -> Connection:
-        connection = open_connection(self._path)
+        connection = self._file.connect()
         connection.execute("pragma query_only = on")
         connection.execute(f"pragma cache_size = -{_CACHE_KILOBYTES}")
         return connection
@@ -113,6 +141,11 @@ class Readers:
         while self._idle:
             self._idle.pop().close()
         self._opened = [known for known in self._opened if known() is not None]
-        if self._watching is not None:
-            self._watching.close()
-            self._watching = None
+        _close(self._watching)
+        _close(self._probing)
+        self._watching = self._probing = None
+
+
+def _close(connection: Connection | None) -> None:
+    if connection is not None:
+        connection.close()

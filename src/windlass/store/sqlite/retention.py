@@ -6,30 +6,33 @@ from typing import TYPE_CHECKING
 
 from windlass.clock import span
 from windlass.store import rows
-from windlass.store.sqlite.enqueue import enqueue
 from windlass.store.verbs import chaining, upkeep
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from windlass.store.keeping import Retention
     from windlass.store.sqlite.connection import SqliteTx
+    from windlass.store.transaction import Row
 
 
-def prune(tx: SqliteTx, keep: Retention, limit: int) -> int:
+def prune(tx: SqliteTx, keep: Retention, limit: int, by: str) -> int:
     """Delete one batch of records past their retention, their keys with them."""
-    chaining.sweep(tx, enqueue)
+    chaining.sweep(tx)
     tx.change("note_highest")
-    pruned = _prune(tx, "ended", tx.now - span(keep.ended), limit)
+    pruned = _free(tx, tx.rows("prune_ended", before=tx.now - span(keep.ended), limit=limit))
     if pruned < limit:
-        pruned += _prune(tx, "dead", tx.now - span(keep.dead), limit - pruned)
+        dead = tx.rows("prune_dead", before=tx.now - span(keep.dead), limit=limit - pruned)
+        upkeep.note_pruned(tx, dead, by)
+        pruned += _free(tx, dead)
     upkeep.prune_notes(tx, keep)
     return pruned
 
 
-def _prune(tx: SqliteTx, which: str, before: int, limit: int) -> int:
-    gone = tx.rows(f"prune_{which}", before=before, limit=limit)
+def _free(tx: SqliteTx, gone: Sequence[Row]) -> int:
     for row in gone:
         if row["key"] is not None:
-            tx.change("free_key", caller=row["caller"], key=row["key"], job_id=row["id"])
+            tx.change("free_key", scope=row["caller"], key=row["key"], job_id=row["id"])
     if gone:
         tx.change("free_answered", ids=rows.json_text([row["id"] for row in gone]))
     return len(gone)

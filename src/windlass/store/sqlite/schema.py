@@ -43,6 +43,13 @@ def prepare(
         )
 
 
+def add_within(connection: sqlite3.Connection, clock: Clock, known: Sequence[Migration]) -> None:
+    """Add our tables to a file without them as a part of the caller's transaction, to commit with it."""
+    if not is_there(connection):
+        for each in known:
+            _at_once(connection, each, clock, lambda _: None)
+
+
 def bring_up(
     connection: sqlite3.Connection,
     path: str,

@@ -34,7 +34,7 @@ _REFUSED: dict[tuple[str, str], str] = {
     ("archive", "delete"): _ALWAYS,
     **{
         (table, verb): _ALWAYS
-        for table in ("types", "settings", "schedules", "fires", "pauses")
+        for table in ("types", "schemas", "settings", "schedules", "fires", "pauses")
         for verb in ("insert", "update", "delete")
     },
     ("keys", "insert"): _UNLESS_BY_END,
@@ -43,7 +43,7 @@ _REFUSED: dict[tuple[str, str], str] = {
     # What a running job says about itself, and who waits for it.
     **{
         (table, verb): _WHEN_CLOSED
-        for table in ("batches", "dependencies", "once", "progress", "breakers", "limits")
+        for table in ("batches", "dependencies", "once", "progress", "unread", "breakers", "limits")
         for verb in ("insert", "update", "delete")
     },
     # Who only looks would count what came in, in the history that is copied.

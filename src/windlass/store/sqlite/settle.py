@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
 import msgspec
@@ -14,7 +15,14 @@ from windlass.store import rows
 from windlass.store.sqlite.enqueue import enqueue_by_end
 from windlass.store.transaction import Unstorable
 from windlass.store.verbs import chaining, limiting, signalling
-from windlass.store.verbs.running import Kind, Write, attempts, carried_out, storable_settlement, written
+from windlass.store.verbs.running import (
+    Kind,
+    Write,
+    carried_out,
+    completed_attempts,
+    storable_settlement,
+    written,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -94,7 +102,7 @@ def _kept(settlement: Settlement, moment: datetime) -> tuple[str | None, tuple[A
     assert isinstance(done, Done)  # noqa: S101 - the others are written one by one
     told = (moment, settlement.lease, settlement.ran, settlement.app)
     result = None if done.value is None else done.value.decode()
-    return result, attempts(told, "completed", output=done.output)
+    return result, completed_attempts(told, done)
 
 
 def complete(tx: SqliteTx, settlement: Settlement) -> None:
@@ -148,6 +156,8 @@ def _write(tx: SqliteTx, lease: Lease, write: Write) -> bool:
             return _bury(tx, lease, write)
         case Kind.PUT_BACK:
             return _put_back(tx, lease, write)
+        case Kind.LEAVE:
+            return _leave(tx, lease, write)
         case _:
             assert_never(write.kind)
 
@@ -177,7 +187,7 @@ def _bury(tx: SqliteTx, lease: Lease, write: Write, *, marked: bool = False) -> 
         seq=lease.job.seq,
         token=lease.token,
         last_token=write.last_token,
-        lost=int(write.lost),
+        lost=write.lost,
         reason=write.reason,
         error=write.error,
         history=write.history,
@@ -192,30 +202,51 @@ def _with_marks(tx: SqliteTx, lease: Lease, write: Write, end: Callable[..., boo
     marks = tx.row("marks_of", seq=lease.job.seq, token=lease.token)
     if marks is None or not end(tx, lease, write, marked=True):
         return False
-    chaining.ended(tx, lease.id, state, marks, enqueue_by_end)
+    chaining.ended(tx, lease.id, state, marks, partial(enqueue_by_end, tx))
     return True
 
 
 def _put_back(tx: SqliteTx, lease: Lease, write: Write) -> bool:
-    wait = span(write.delay)
     return bool(
         tx.change(
             "put_back",
             seq=lease.job.seq,
             token=lease.token,
-            due=int(wait <= 0),
-            run_at=min(tx.now + wait, END_OF_TIME),
+            due=int(span(write.delay) <= 0),
+            run_at=_run_at(tx, write),
             given_back=int(write.given_back),
             snoozed=int(write.snoozed),
             interrupted=int(write.interrupted),
             last_token=write.last_token,
-            lost=int(write.lost),
+            lost=write.lost,
             reason=write.reason,
             error=write.error,
             history=write.history,
             now=tx.now,
         )
     )
+
+
+def _leave(tx: SqliteTx, lease: Lease, write: Write) -> bool:
+    left = write.left
+    assert left is not None  # noqa: S101 - this kind has it
+    if not _put_back(tx, lease, write):
+        return False
+    tx.change(
+        "note_unread",
+        seq=lease.job.seq,
+        type=lease.job.type,
+        reader=left.reader,
+        field=left.field,
+        problem=left.problem,
+        run_at=_run_at(tx, write),
+        now=tx.now,
+    )
+    return True
+
+
+def _run_at(tx: SqliteTx, write: Write) -> int:
+    return min(tx.now + span(write.delay), END_OF_TIME)
 
 
 def extend(tx: SqliteTx, leases: Sequence[Lease], by: timedelta) -> tuple[list[Lease], list[Lease]]:

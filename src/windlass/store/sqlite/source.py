@@ -13,8 +13,9 @@ from windlass.errors import Refused, StoreUnavailable
 from windlass.store import migration
 from windlass.store.moving import DAY, TABLES, Batch, Mark, Place, State, line
 from windlass.store.sqlite import schema, seal
-from windlass.store.sqlite.connection import open_connection, translated
-from windlass.store.sqlite.files import our_turn, real_path
+from windlass.store.sqlite.connection import translated
+from windlass.store.sqlite.identity import StoreFile
+from windlass.store.sqlite.locks import our_turn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -31,13 +32,14 @@ class SqliteSource:
     """A SQLite store that is being moved."""
 
     def __init__(self, path: str, *, patience: float) -> None:
-        self._path = real_path(path)
+        self._file = StoreFile(path)
+        self._path = self._file.path
         self._patience = patience
         # The machine's name too: two machines may each have such a file.
         self.place = f"sqlite:///{self._path} on {socket.gethostname()}"
         if not Path(self._path).is_file():
             raise StoreUnavailable(f"there is no store at {self._path}; only a file can be moved")
-        self._connection = open_connection(self._path)
+        self._connection = self._file.open_first(create=False, patience=patience)
         self._tx = schema.transaction(self._connection)
         try:
             with translated(self._path):
@@ -119,8 +121,10 @@ class SqliteSource:
         with closing(our_turn(self._path, self._patience)), translated(self._path):
             self._connection.execute("begin immediate")
             try:
+                self._file.check(self._connection)
                 yield self._connection
                 self._connection.execute("commit")
+                self._file.check(self._connection)
             finally:
                 if self._connection.in_transaction:
                     self._connection.execute("rollback")

@@ -3,49 +3,56 @@
 from __future__ import annotations
 
 import os
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import TYPE_CHECKING, Any, TypeVar
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, closing, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from windlass.clock import SystemClock, from_micros
-from windlass.errors import Refused, StoreUnavailable
+from windlass.errors import Refused, StoreBusy, StoreUnavailable
 from windlass.store import migration, statements
-from windlass.store.bridge import across
+from windlass.store.bridge import Bridge, across
 from windlass.store.keeping import StoreStatus
 from windlass.store.protocol import Claimed
-from windlass.store.shared import SharedVerbs
-from windlass.store.sqlite import enqueue, files, forks, guest, health, retention, schema, settle
+from windlass.store.sqlite import enqueue, files, forks, guest, health, locks, retention, schema, settle
 from windlass.store.sqlite import handling as own
 from windlass.store.sqlite.claim import (
     claim,
     claim_within_limits,
     nothing_to_claim,
     nothing_within_limits,
+    once_joined,
 )
-from windlass.store.sqlite.connection import MEMORY, SqliteTx, open_connection
-from windlass.store.sqlite.files import real_path
+from windlass.store.sqlite.connection import MEMORY, Connection, SqliteTx, open_connection
+from windlass.store.sqlite.identity import StoreFile
 from windlass.store.sqlite.library import require_version, sqlite3
 from windlass.store.sqlite.readers import Readers
-from windlass.store.sqlite.writer import Writer
-from windlass.store.verbs import fleet, handling, marked, running, upkeep
+from windlass.store.sqlite.writer import NoWriter, Writer
+from windlass.store.store import Store
+from windlass.store.transaction import StoreClosed
+from windlass.store.verbs import catalogue, fleet, handling, marked, running, signalling, upkeep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime, timedelta
     from pathlib import Path
 
     from windlass.clock import Clock
-    from windlass.job import Lease, NewJob
+    from windlass.job import Lease, NewJob, TypeInfo
     from windlass.store.examining import DatabaseHealth
     from windlass.store.fleet import Look, Vitals
+    from windlass.store.handling import Said
     from windlass.store.keeping import Retention
     from windlass.store.protocol import Enqueued, Settlement, Want
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _PATIENCE_SECONDS = 30.0
+# A caller that waits for its own transaction is told so after this time.
+_OWN_LOCK_SECONDS = 5.0
 
 
-class SqliteStore(SharedVerbs):
+class SqliteStore(Store):
     """A store in one file. Safe for many threads and, on one machine, many processes."""
 
     def __init__(
@@ -63,26 +70,86 @@ class SqliteStore(SharedVerbs):
                 f"this process was forked while {path} was in use, and cannot lock it safely: "
                 "fork when nothing is being read or written, or start processes by spawn",
             )
-        self.path = real_path(path)
+        self._file = StoreFile(path)
+        self.path = self._file.path
         self.clock = clock or SystemClock()
         self._statements = statements.load(schema.DIALECT)
         self._known = migration.load(schema.DIALECT, migrations)
-        self._readers = Readers(self.path)
-        self._handlers = own.Handlers(self.path, self._statements, self.clock, patience=patience)
+        self._patience = patience
+        self._readers = Readers(self._file)
+        self._handlers = own.Handlers(self._for_handlers, self._statements, self.clock, patience=patience)
         self._opened_by = os.getpid()
         self._closed = False
-        if self.path != MEMORY:
-            files.make(self.path, self.clock, self._known, create=create, patience=patience)
-        self._writer = Writer(
-            self._connect, self.path, statements=self._statements, clock=self.clock, patience=patience
+        # False while a transaction of somebody else keeps us from adding our tables to a file.
+        self._made = self.path == MEMORY or self._make_at_once(create=create)
+        self._file.reopen_by(self._reopen)
+        self._writer = (
+            NoWriter(self.path)
+            if self._file.read_only
+            else Writer(
+                self._connect,
+                self._file,
+                statements=self._statements,
+                clock=self.clock,
+                patience=patience,
+                open_now=self._made,
+            )
         )
         forks.watch(self)
 
-    def _connect(self) -> sqlite3.Connection:
-        connection = open_connection(self.path)
-        if self.path == MEMORY:
-            schema.prepare(connection, self.path, self.clock, self._known, create=True)
+    # --- opening ---
+
+    def _make(self, *, create: bool, busy: float) -> None:
+        files.make(self._file, self.clock, self._known, create=create, patience=self._patience, busy=busy)
+
+    def _make_at_once(self, *, create: bool) -> bool:
+        """False if the tables cannot be added just now. The lock may be held by the caller itself."""
+        try:
+            self._make(create=create, busy=0 if create else self._patience)
+        except StoreBusy:
+            if not create:
+                raise
+            return False
+        return True
+
+    def _make_patiently(self) -> None:
+        own = min(_OWN_LOCK_SECONDS, self._patience)
+        try:
+            self._make(create=True, busy=own)
+        except StoreBusy as error:
+            if own == self._patience or locks.writes_itself(self.path):
+                raise StoreBusy(
+                    f"{self.path} has no Windlass tables yet, and a transaction holds its write lock: commit "
+                    "it first, or enqueue within it by connection=...",
+                ) from error
+            self._make(create=True, busy=self._patience - own)
+        self._made = True
+
+    def _reopen(self) -> None:
+        """Another file was put at the path: it must be a store, and one that this code knows."""
+        self._make(create=False, busy=self._patience)
+        self._made = True
+        if self._file.read_only is not isinstance(self._writer, NoWriter):
+            raise StoreUnavailable(
+                f"{self.path} was replaced by a file with other permissions: restart this process"
+            )
+
+    def _connect(self) -> Connection:
+        if not self._made:
+            self._make_patiently()
+        if self.path != MEMORY:
+            return self._file.connect()
+        return self._blank()
+
+    def _blank(self) -> Connection:
+        """A new store in memory."""
+        connection = open_connection(MEMORY)
+        schema.prepare(connection, MEMORY, self.clock, self._known, create=True)
         return connection
+
+    def _for_handlers(self) -> StoreFile:
+        self._file.ensure()
+        return self._file
 
     # --- producing ---
 
@@ -90,17 +157,61 @@ class SqliteStore(SharedVerbs):
         alone = enqueue.enqueue_alone if enqueue.goes_alone(jobs) else None
         return self._writer.run(enqueue.enqueue, jobs, joins=True, alone=alone)
 
-    def enqueue_on(self, connection: object, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        return self._enqueue_as_guest(guest.checked(connection), jobs)
+    def enqueue_on(
+        self, connection: object, jobs: Sequence[NewJob], types: Sequence[TypeInfo] = (), app: str = ""
+    ) -> list[Enqueued]:
+        return self._enqueue_as_guest(guest.checked(connection), jobs, types, app)
 
-    async def enqueue_on_async(self, connection: object, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        return await across(lambda bridge: self._enqueue_as_guest(guest.AsyncGuest(connection, bridge), jobs))
+    async def enqueue_on_async(
+        self, connection: object, jobs: Sequence[NewJob], types: Sequence[TypeInfo] = (), app: str = ""
+    ) -> list[Enqueued]:
+        def work(bridge: Bridge) -> list[Enqueued]:
+            return self._enqueue_as_guest(guest.AsyncGuest(connection, bridge), jobs, types, app)
 
-    def _enqueue_as_guest(self, connection: guest.Guest, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        return await across(work)
+
+    def _enqueue_as_guest(
+        self, connection: guest.Guest, jobs: Sequence[NewJob], types: Sequence[TypeInfo], app: str
+    ) -> list[Enqueued]:
         # The caller's connection runs no checkpoints, so ours must not wait for a write of our own.
         self._writer.checkpoint_soon()
-        with guest.transaction(connection, self.path, self._statements, self.clock) as tx:
-            return enqueue.enqueue(tx, jobs)
+        self._file.ensure()
+        self._file.check()
+        with guest.transaction(
+            connection, self.path, self._statements, self.clock, prepare=self._prepare_guest
+        ) as tx:
+            if types:
+                # With the jobs: on a connection of our own it would wait for the caller's lock.
+                catalogue.register(tx, types, app)
+            done = enqueue.enqueue(tx, jobs)
+            self._check_guest()
+            return done
+
+    def _prepare_guest(self, connection: sqlite3.Connection) -> None:
+        """On the first use of the queue our tables may be missing; they commit with the caller's rows."""
+        if not self._made:
+            schema.add_within(connection, self.clock, self._known)
+
+    def _check_guest(self) -> None:
+        """The caller's connection holds a write lock: is it the one of our file?
+
+        A connection goes on with the file that it opened, also when another one is at the path by now.
+        """
+        self._file.check()
+        here = self._readers.is_locked()
+        # Others may hold the lock of the new file; so after a replacement the kernel is asked who does.
+        if here and self._file.generation > 1 and locks.can_tell():
+            here = locks.writes_itself(self.path)
+        if not here:
+            raise StoreUnavailable(
+                f"the connection= is open on a file that is no longer at {self.path}; nothing was enqueued: "
+                "close it and connect again"
+            )
+
+    @property
+    def generation(self) -> int:
+        self._file.ensure()
+        return self._file.generation
 
     # --- running ---
 
@@ -110,9 +221,9 @@ class SqliteStore(SharedVerbs):
             seen = self._read(marked.once, nothing_within_limits, want)
             if isinstance(seen, Claimed):
                 return seen
-            return self._writer.run(marked.once, claim_within_limits, want, seen)
+            return self._writer.run(once_joined, claim_within_limits, want, seen)
         nothing = None if self.path == MEMORY else self._read(marked.once, nothing_to_claim, want)
-        return nothing or self._writer.run(marked.once, claim, want)
+        return nothing or self._writer.run(once_joined, claim, want)
 
     def extend(self, leases: Sequence[Lease], by: timedelta) -> tuple[list[Lease], list[Lease]]:
         return self._writer.run(settle.extend, leases, by, urgent=True)
@@ -144,7 +255,7 @@ class SqliteStore(SharedVerbs):
         self._writer.checkpoint_soon()
         return self.path
 
-    def note_progress(self, said: Sequence[tuple[Lease, int, int | None]]) -> None:
+    def note_progress(self, said: Sequence[tuple[Lease, Said]]) -> None:
         self._writer.run(handling.note_progress, said)
 
     # --- the fleet ---
@@ -152,11 +263,17 @@ class SqliteStore(SharedVerbs):
     def beat(self, worker: str, vitals: Vitals) -> bool:
         return self._writer.run(fleet.beat, worker, vitals, urgent=True)
 
+    def beat_waiting(self, workers: Sequence[str]) -> set[str]:
+        return self._writer.run(fleet.beat_waiting, workers, urgent=True)
+
     def leave(self, worker: str) -> None:
         self._writer.run(fleet.leave, worker)
 
-    def look(self, worker: str, types: Mapping[str, int]) -> Look:
-        return self._read(fleet.look, worker, types)
+    def look(self, worker: str, types: Mapping[str, int], reader: str = "") -> Look:
+        return self._read(fleet.look, worker, types, reader)
+
+    def note_ticks(self, ages: Mapping[str, timedelta], who: str) -> None:
+        self._writer.run(signalling.note_ticks, ages, who)
 
     # --- upkeep ---
 
@@ -166,10 +283,11 @@ class SqliteStore(SharedVerbs):
     def promote(self, *, limit: int = 1000) -> int:
         return self._writer.run(upkeep.promote, limit)
 
-    def prune(self, keep: Retention, *, limit: int = 1_000) -> int:
-        pruned = self._writer.run(retention.prune, keep, limit)
+    def prune(self, keep: Retention, *, limit: int = 1_000, by: str = "") -> int:
+        pruned = self._writer.run(retention.prune, keep, limit, by)
         if pruned:
-            self._writer.run(health.give_back_room)
+            while self._writer.run(health.give_back_room):
+                pass
         return pruned
 
     def status(self) -> StoreStatus:
@@ -178,10 +296,10 @@ class SqliteStore(SharedVerbs):
 
     def database(self) -> DatabaseHealth:
         with self._reader() as connection:
-            return health.database(connection, self.path, self._known)
+            return health.database(connection, self.path, self._known, read_only=self._file.read_only)
 
     def backup(self, path: str) -> None:
-        health.backup(self.path, path)
+        health.backup(self._file, path)
 
     def check(self) -> list[str]:
         with self._reader() as connection:
@@ -195,8 +313,9 @@ class SqliteStore(SharedVerbs):
         if self._closed or os.getpid() != self._opened_by:
             return
         self._closed = True
-        self._writer.close()
+        # The writer is last: it notes that the log is gone.
         self._readers.close()
+        self._writer.close()
 
     # --- around a fork ---
 
@@ -221,21 +340,27 @@ class SqliteStore(SharedVerbs):
 
     # --- reading and writing ---
 
-    def _write(self, verb: Callable[..., T], *args: object) -> T:
-        return self._writer.run(verb, *args)
+    def _write(self, verb: Callable[Concatenate[SqliteTx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._writer.run(partial(verb, **kwargs) if kwargs else verb, *args)
 
-    @property
-    def _enqueuing(self) -> Callable[..., list[Enqueued]]:
-        return enqueue.enqueue
-
-    def _read(self, verb: Callable[..., T], *args: object) -> T:
+    def _read(self, verb: Callable[Concatenate[SqliteTx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         if self.path == MEMORY:
-            return self._writer.run(verb, *args)
+            return self._write(verb, *args, **kwargs)
         with self._reader() as connection:
-            return verb(SqliteTx(connection, self._statements, self.clock.micros()), *args)
+            return verb(SqliteTx(connection, self._statements, self.clock.micros()), *args, **kwargs)
 
     def _reader(self) -> AbstractContextManager[sqlite3.Connection]:
         """A connection for one short read, which sees one state of the store."""
         if self._closed or os.getpid() != self._opened_by:
-            raise StoreUnavailable(f"{self.path} was closed in this process; open it again")
-        return self._readers.one()
+            raise StoreClosed(self.path)
+        return self._readers.one() if self._made else self._reader_of_unmade()
+
+    @contextmanager
+    def _reader_of_unmade(self) -> Iterator[sqlite3.Connection]:
+        """Before our tables are in the file there is nothing to read: as in a new store."""
+        with self._readers.one() as connection:
+            if schema.is_there(connection):
+                yield connection
+                return
+        with closing(self._blank()) as connection:
+            yield connection

@@ -17,16 +17,20 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from windlass.errors import StoreBusy, StoreError, StoreUnavailable, WindlassError
+from windlass.store import caller
 from windlass.store.sqlite import locks
 from windlass.store.sqlite.checkpoint import Checkpointer
 from windlass.store.sqlite.connection import MEMORY, SqliteTx, explain
 from windlass.store.sqlite.library import sqlite3
 from windlass.store.sqlite.operation import Operation, run_joined, wake_up
+from windlass.store.transaction import StoreClosed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from windlass.clock import Clock
+    from windlass.store.sqlite.connection import Connection
+    from windlass.store.sqlite.identity import StoreFile
 
 T = TypeVar("T")
 log = logging.getLogger("windlass.store")
@@ -41,20 +45,47 @@ _GATHER_SECONDS = 0.0006
 _ENDING_SECONDS = 2.0
 
 
+class NoWriter:
+    """Stands where the writer is, for a file that this user can only read."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def run(self, *_: object, **__: object) -> Any:
+        """Refused."""
+        raise StoreUnavailable(f"{self._path} is read-only for this user; nothing was written")
+
+    def checkpoint_soon(self) -> None:
+        """Nothing is ever written."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def pause(self) -> bool:
+        """Nothing is open."""
+        return True
+
+    def resume(self) -> None:
+        """Nothing was paused."""
+
+
 class Writer:
     """The one connection of this process that writes."""
 
     def __init__(
         self,
-        connect: Callable[[], sqlite3.Connection],
-        path: str,
+        connect: Callable[[], Connection],
+        file: StoreFile,
         *,
         statements: Mapping[str, str],
         clock: Clock,
         patience: float,
+        open_now: bool,
     ) -> None:
         self._connect = connect
-        self._path = path
+        self._file = file
+        self._path = file.path
+        self._generation = 0
         self._statements = statements
         self._clock = clock
         self._patience = patience
@@ -74,9 +105,10 @@ class Writer:
         self._writing = False
         self._pid = os.getpid()
         # None while every file is closed, as around a fork.
-        self._connection: sqlite3.Connection | None = None
+        self._connection: Connection | None = None
         self._checkpointer: Checkpointer | None = None
-        self._open()
+        if open_now:
+            self._open()
         self._thread = threading.Thread(target=self._work, name="windlass-writer", daemon=True)
         self._thread.start()
 
@@ -93,10 +125,17 @@ class Writer:
         `alone` does the same by a single statement, which is a transaction by itself; None if it cannot.
         """
         if self._closed or self._pid != os.getpid():
-            raise StoreUnavailable(f"{self._path} was closed in this process; open it again")
+            raise StoreClosed(self._path)
+        caller.check_wanted()
         if self._crowd == 1 and self._waiting.empty() and not self._lead.locked():
-            with self._lead:
-                wrote, result = self._write_at_once(alone or verb, args, alone=alone is not None)
+            try:
+                with self._lead:
+                    wrote, result = self._write_at_once(alone or verb, args, alone=alone is not None)
+            except StoreUnavailable:
+                if self._file.lost:
+                    # Nobody else may come: the writer's thread lets go of the file.
+                    self._waiting.put(wake_up())
+                raise
             if wrote:
                 self.checkpoint_soon()
                 return result  # type: ignore[no-any-return]
@@ -151,26 +190,50 @@ class Writer:
             # We wait for outsiders that hold the write lock ourselves, so that the wait can be given up.
             connection.execute("pragma busy_timeout = 0")
             turn = undo.enter_context(contextlib.closing(locks.turn_for(self._path)))
-            checkpointer = None if self._path == MEMORY else Checkpointer(self._path)
+            checkpointer = None if self._path == MEMORY else Checkpointer(self._file)
+            if isinstance(turn, locks.Turn):
+                self._file.note_beside(turn)
             undo.pop_all()
+        self._generation = connection.generation
         self._turn, self._checkpointer = turn, checkpointer
         # Last, since it says that all are open.
         self._connection = connection
 
     def _let_go(self) -> None:
+        """Close every file.
+
+        If the store is no longer at its path, what was committed goes from the log into the file first: the
+        log does not move with it.
+        """
         if self._connection is None:
             return
+        with contextlib.suppress(StoreUnavailable):
+            self._file.check(self._connection)
+        if self._file.lost or self._generation != self._file.generation:
+            self._empty_log(self._connection)
         connection, self._connection = self._connection, None
         checkpointer, self._checkpointer = self._checkpointer, None
         connection.close()
-        self._turn.close()
         if checkpointer is not None:
             checkpointer.close()
+        if isinstance(self._turn, locks.Turn) and not self._file.lost:
+            self._file.forget_beside(self._turn)
+        self._turn.close()
 
-    def _connected(self) -> sqlite3.Connection:
+    def _empty_log(self, connection: sqlite3.Connection) -> None:
+        try:
+            if self._checkpointer is not None and self._checkpointer.empty(connection):
+                self._file.remove_beside()
+        except (sqlite3.Error, OSError) as error:
+            log.warning("store.checkpoint_failed", extra={"store": self._path, "error": str(error)})
+
+    def _connected(self) -> Connection:
+        if self._file.lost or self._generation != self._file.generation:
+            self._let_go()
+            self._file.ensure()
         if self._connection is None:
             if self._closed:
-                raise StoreUnavailable(f"{self._path} was closed in this process; open it again")
+                raise StoreClosed(self._path)
             self._open()
         assert self._connection is not None  # noqa: S101 - just opened
         return self._connection
@@ -195,9 +258,11 @@ class Writer:
             turn.leave_door()
             in_door = False
             self._writing = True
+            self._file.check(connection)
             result = verb(SqliteTx(connection, self._statements, self._clock.micros()), *args)
             if not alone:
                 connection.execute("commit")
+            self._file.check_kept(connection)
         except sqlite3.Error as error:
             failure = explain(error, self._path)
             if alone and isinstance(failure, StoreBusy):
@@ -222,21 +287,22 @@ class Writer:
 
     def _wait_for(self, operation: Operation) -> None:
         """The writer's thread writes it, as long as our patience lasts."""
-        if operation.wait(min(_OWN_LOCK_SECONDS, self._patience)):
+        patience = caller.patience(self._patience)
+        if operation.wait(min(_OWN_LOCK_SECONDS, patience)):
             return
         if self._closed and self._give_up(operation):
-            raise StoreUnavailable(f"{self._path} was closed in this process; open it again")
+            raise StoreClosed(self._path)
         if self._caller_writes() and self._give_up(operation):
             raise StoreBusy(
                 f"this process holds a write transaction on {self._path} on another connection: "
                 "commit it first, or enqueue within it by connection=...",
             )
-        if operation.wait(max(0.0, self._patience - _OWN_LOCK_SECONDS)):
+        if operation.wait(max(0.0, patience - _OWN_LOCK_SECONDS)):
             return
         if self._give_up(operation):
             who = locks.describe(None if self._path == MEMORY else locks.holder(self._path))
             raise StoreBusy(
-                f"{who} has held the write lock of {self._path} for {self._patience:g} s; "
+                f"{who} has held the write lock of {self._path} for {patience:g} s; "
                 "nothing was written: try again, or end that process's transaction",
             )
         operation.wait(math.inf)
@@ -307,8 +373,10 @@ class Writer:
         self._turn.take()
         try:
             if self._begin(connection, group):
+                self._file.check(connection)
                 self._run_group([operation for operation in group if operation.begun], connection)
                 connection.execute("commit")
+                self._file.check_kept(connection)
         finally:
             self._writing = False
             connection.rollback()
@@ -322,7 +390,7 @@ class Writer:
             self._pause.wait(_OUTSIDER_SECONDS)
         with self._guard:
             for operation in group:
-                operation.begun = not operation.given_up
+                operation.begun = not operation.given_up and operation.is_wanted()
         return True
 
     def _run_group(self, group: list[Operation], connection: sqlite3.Connection) -> None:

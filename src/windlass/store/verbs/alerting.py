@@ -21,7 +21,7 @@ _CLAIMED_FOR = timedelta(minutes=1)
 
 
 def noticed(tx: Tx) -> list[Noticed]:
-    """What is known."""
+    """Alerts whose condition held when last looked, or whose end was not sent yet."""
     return [
         Noticed(
             name=row["name"],
@@ -36,7 +36,10 @@ def noticed(tx: Tx) -> list[Noticed]:
 
 
 def notice(tx: Tx, holding: Mapping[tuple[str, str], float]) -> list[Noticed]:
-    """Keep which hold now. One that holds no more stays until whoever was told of it is told that."""
+    """Keep which alerts hold now, by name and labels, with their values.
+
+    Answers all that hold, and those that hold no more but whose end was not sent yet.
+    """
     tx.change("forget_claims", telling=_TELLING, before=tx.now - span(_CLAIMED_FOR))
     held = {(LOOKED, ""): 0.0, **holding}
     for name, labels in sorted(held):
@@ -47,14 +50,17 @@ def notice(tx: Tx, holding: Mapping[tuple[str, str], float]) -> list[Noticed]:
     return noticed(tx)
 
 
-def may_tell(tx: Tx, name: str, labels: str, fires: bool) -> bool:  # noqa: FBT001 - passed on by position
-    """Only one of those who ask may tell, until it says how that went or a minute is over."""
+def may_tell(tx: Tx, name: str, labels: str, *, fires: bool) -> bool:
+    """Claim the right to send an alert, or its end.
+
+    True for one of those who ask, who then says `told`; if it does not within a minute, others may.
+    """
     claim = {"telling": _TELLING, "of": _claim(name, labels), "now": tx.now}
     return bool(tx.change("claim_alert", name=name, labels=labels, told=int(fires), **claim))
 
 
-def told(tx: Tx, name: str, labels: str, fires: bool | None) -> None:  # noqa: FBT001 - passed on by position
-    """Keep what somebody has been told; None: nobody could be reached."""
+def told(tx: Tx, name: str, labels: str, *, fires: bool | None) -> None:
+    """Keep that an alert was sent, or its end; None: nobody could be reached, others may try."""
     if fires is not None:
         tx.change("tell_alert", name=name, labels=labels, told=int(fires))
     tx.change("forget_alert", name=_TELLING, labels=_claim(name, labels))

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 from windlass.clock import from_micros, span, to_micros
 from windlass.policy.breaker import MOST_JOBS
-from windlass.store.flow import Breaker, BreakerState, Runs
+from windlass.store.flow import HANG, Breaker, BreakerState, Runs
 from windlass.store.verbs import access
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from windlass.job import Job
     from windlass.policy.breaker import BreakerTerms
     from windlass.store.transaction import Row, Tx
 
@@ -28,7 +29,17 @@ def note_runs(tx: Tx, worker: str, runs: Sequence[Runs], terms: Mapping[str, Bre
     return changed
 
 
-def set_breaker(tx: Tx, name: str, state: BreakerState, by: str, why: str) -> Breaker:
+def note_hang(tx: Tx, job: Job, *, hangs: bool) -> None:
+    """A job keeps its worker from answering: others of its type run in child processes, until it answers."""
+    name = HANG + job.type
+    forgotten = tx.change("forget_failures", name=name, before=tx.now + 1)
+    if hangs:
+        tx.change("note_failure", name=name, job_id=job.id, now=tx.now)
+    if hangs or forgotten:
+        tx.change("revise")
+
+
+def set_breaker(tx: Tx, name: str, state: BreakerState, *, by: str = "", why: str = "") -> Breaker:
     """Open or close a breaker by hand, or let outcomes decide again; what was seen before is forgotten."""
     before = _known(tx).get(name)
     tx.change(

@@ -9,24 +9,27 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import wraps
+from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec
 
 import msgspec
 
+from windlass.checks import storable
 from windlass.clock import END_OF_TIME, from_micros, to_micros
-from windlass.errors import JobNotFound
+from windlass.errors import JobNotFound, Refused
 from windlass.job import Change, Job, JobState, NewJob
 from windlass.store import rows
 from windlass.store.batches import BatchInfo, NewBatch
 from windlass.store.protocol import Acted, Enqueued
-from windlass.store.verbs import operating
+from windlass.store.verbs import history, keys
 
 if TYPE_CHECKING:
     from windlass.store.transaction import Row, Tx
-    from windlass.store.verbs.operating import Asked
 
-# How jobs are stored: each store has its own way.
-Storing = Callable[[Any, Sequence[NewJob]], list[Enqueued]]
+P = ParamSpec("P")
+
+# How jobs are stored that follow the end of others.
+Storing = Callable[[Sequence[NewJob]], list[Enqueued]]
 
 _SWEPT = 500
 
@@ -52,7 +55,7 @@ def _fate(policy: str, parent: JobState | None) -> _Fate:
 
 def attach(tx: Tx, new: NewJob) -> Enqueued:
     """Let a job that was stored just now wait for those that it depends on."""
-    job = operating.get_by_id(tx, new.id)
+    job = keys.get_by_id(tx, new.id)
     if job is None:
         raise JobNotFound(new.id)
     unmet = 0
@@ -85,7 +88,8 @@ _GOES_ON = frozenset({JobState.PENDING, JobState.PROCESSING})
 
 
 def _parent(tx: Tx, name: str, new: NewJob) -> str:
-    parent = operating.get(tx, name, new.caller)
+    """By its id, or by a key of the same caller and tenant."""
+    parent = keys.get(tx, name, caller=new.caller, tenant=new.tenant)
     if parent is None:
         raise JobNotFound(name)
     return parent.id
@@ -97,12 +101,18 @@ def _state(tx: Tx, job_id: str) -> JobState | None:
     return None if row is None else JobState(row["state"])
 
 
-def enqueue_batch(tx: Tx, batch: NewBatch, jobs: Sequence[NewJob], store: Storing) -> list[Enqueued]:
-    """Store jobs as one batch; those that were known before do not belong to it."""
-    done = store(tx, jobs)
+def enqueue_batch(tx: Tx, batch: NewBatch, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    """Store jobs as one batch, all or none; those known before are answered, but not part of it."""
+    is_open = batch.extends and _is_open(tx, batch.id)
+    done = tx.enqueue(jobs)
     ours = sorted({each.id for each in done if each.created})
     for job_id in ours:
         tx.change("join_batch", id=job_id, batch=batch.id)
+    if batch.extends and tx.row("batch", id=batch.id) is not None:
+        if ours and not is_open:
+            raise Refused(f"batch {batch.id} has ended, and takes no more jobs; start another one")
+        tx.change("extend_total", id=batch.id, count=len(ours))
+        return done
     tx.change(
         "open_batch",
         id=batch.id,
@@ -112,8 +122,13 @@ def enqueue_batch(tx: Tx, batch: NewBatch, jobs: Sequence[NewJob], store: Storin
         then_id=None if batch.then is None else batch.then.id,
         now=tx.now,
     )
-    _close_if_done(tx, batch.id, store)
+    _close_if_done(tx, batch.id, tx.enqueue)
     return done
+
+
+def _is_open(tx: Tx, batch_id: str) -> bool:
+    """Whether a batch has jobs left to run; it does not end before this transaction does."""
+    return tx.row("lock_batch", id=batch_id) is not None
 
 
 # --- when a job has ended -----------------------------------------------------------------------
@@ -147,13 +162,28 @@ def all_ended(tx: Tx, jobs: Sequence[Ended], store: Storing) -> None:
         _close_if_done(tx, batch, store)
 
 
-def ending(tx: Tx, job_id: str, asked: Asked, verb: Callable[..., Acted], store: Storing) -> Acted:
-    """Run a person's verb that may end a job, and see to what waited for it."""
-    marks = tx.row("lock_job", id=job_id)
-    acted = verb(tx, job_id, asked)
-    if marks is not None and acted.done:
-        ended(tx, job_id, acted.state, marks, store)
-    return acted
+def ends(verb: Callable[Concatenate[Tx, str, P], Acted]) -> Callable[Concatenate[Tx, str, P], Acted]:
+    """A person's verb that may end a job, and then sees to what waited for it."""
+
+    @wraps(verb)
+    def ending(tx: Tx, job_id: str, /, *args: P.args, **kwargs: P.kwargs) -> Acted:
+        marks = tx.row("lock_job", id=job_id) if storable(job_id) else None
+        acted = verb(tx, job_id, *args, **kwargs)
+        if marks is not None and acted.done:
+            ended(tx, job_id, acted.state, marks, tx.enqueue)
+        return acted
+
+    return ending
+
+
+def end(tx: Tx, job: Job, state: JobState, changes: str) -> Acted:
+    """End a job that nobody runs."""
+    tx.change(
+        "end_idle", seq=job.seq, state=state.value, expected=job.state.value, changes=changes, now=tx.now
+    )
+    tx.change("remove_idle", seq=job.seq, expected=job.state.value)
+    history.add(tx, {(job.type, state.value): 1})
+    return Acted(job.id, state)
 
 
 def _see_to_dependents(tx: Tx, job_id: str, state: JobState | None) -> list[Ended]:
@@ -182,7 +212,7 @@ def _see_to_dependents(tx: Tx, job_id: str, state: JobState | None) -> list[Ende
 def _cancel(tx: Tx, dependent: Job, parent_id: str, state: JobState | None) -> None:
     why = f"job {parent_id}, which it depends on, is {'gone' if state is None else state.value}"
     change = Change(from_micros(tx.now), "cancel", "windlass", why)
-    operating.end(tx, dependent, JobState.CANCELLED, rows.changes_text((*dependent.changes, change)))
+    end(tx, dependent, JobState.CANCELLED, rows.changes_text((*dependent.changes, change)))
 
 
 def _close_if_done(tx: Tx, batch: str, store: Storing) -> None:
@@ -191,11 +221,11 @@ def _close_if_done(tx: Tx, batch: str, store: Storing) -> None:
         return
     tx.change("close_batch", id=batch, now=tx.now)
     if row["then_job"] is not None:
-        store(tx, [msgspec.json.decode(row["then_job"], type=NewJob)])
+        store([msgspec.json.decode(row["then_job"], type=NewJob)])
         tx.hint()
 
 
-def sweep(tx: Tx, store: Storing) -> int:
+def sweep(tx: Tx) -> int:
     """Repair what was left undone, each by itself; how much that was."""
     stale = tx.rows("stale_parents", limit=_SWEPT)
     for row in stale:
@@ -203,11 +233,11 @@ def sweep(tx: Tx, store: Storing) -> int:
             state = _state(tx, row["parent_id"])
             # Somebody may have replayed it since.
             if state not in _GOES_ON:
-                all_ended(tx, _see_to_dependents(tx, row["parent_id"], state), store)
+                all_ended(tx, _see_to_dependents(tx, row["parent_id"], state), tx.enqueue)
     batches = tx.rows("stale_batches", limit=_SWEPT)
     for row in batches:
         with tx.part():
-            _close_if_done(tx, row["id"], store)
+            _close_if_done(tx, row["id"], tx.enqueue)
     return len(stale) + len(batches)
 
 
@@ -216,7 +246,7 @@ def sweep(tx: Tx, store: Storing) -> int:
 
 def batch(tx: Tx, batch_id: str) -> BatchInfo | None:
     """How far a batch has come."""
-    row = tx.row("batch", id=batch_id)
+    row = tx.row("batch", id=batch_id) if storable(batch_id) else None
     if row is None:
         return None
     counts = {JobState(each["state"]): each["count"] for each in tx.rows("count_batch", id=batch_id)}

@@ -15,7 +15,7 @@ from windlass.settings import ALL, KEY
 from windlass.store import rows
 from windlass.store.explaining import MOST_AHEAD, MOST_NAMED, Ahead, Facts, Held, Pace, Parent
 from windlass.store.fleet import ALIVE_WITHIN, NEWEST_VERSION
-from windlass.store.verbs import fleet, flow, operating, permits, producing, upkeep
+from windlass.store.verbs import catalogue, fleet, flow, keys, permits, unread, upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -37,9 +37,9 @@ _MOST_ENDED = 1_000
 _LATELY = timedelta(minutes=1)
 
 
-def facts(tx: Tx, name: str) -> Facts | None:
+def facts(tx: Tx, job_id: str) -> Facts | None:
     """All that bears on a job; what cannot matter to it as it stands is not looked up."""
-    job = operating.get(tx, name, "")
+    job = keys.get_by_id(tx, job_id)
     if job is None:
         return None
     found = Facts(now=from_micros(tx.now), job=job)
@@ -49,6 +49,8 @@ def facts(tx: Tx, name: str) -> Facts | None:
         case JobState.DEAD:
             unique, holder = _unique(tx, job)
             return msgspec.structs.replace(found, unique=unique, unique_holder=holder)
+        case JobState.PENDING if (aside := unread.of_job(tx, job)) is not None:
+            return msgspec.structs.replace(found, unread=aside, workers=tuple(fleet.workers(tx)))
         case JobState.PENDING if job.view(found.now) is View.WAITING:
             return msgspec.structs.replace(found, parents=_parents(tx, job))
         case JobState.PENDING:
@@ -59,7 +61,7 @@ def facts(tx: Tx, name: str) -> Facts | None:
 
 def _of_pending(tx: Tx, found: Facts) -> Facts:
     job = found.job
-    types, set_ = producing.types(tx), settings.read(upkeep.settings(tx))
+    types, set_ = catalogue.types(tx), settings.read(upkeep.settings(tx))
     switches, workers = flow.switches(tx), fleet.workers(tx)
     breaker = switches.breakers.get(_breaker_of(job.type, types))
     probing = None if breaker is None or not breaker.open else tx.row("probe_of", name=breaker.name)
@@ -152,7 +154,7 @@ def _unique(tx: Tx, job: Job) -> tuple[str | None, str | None]:
     row = tx.row("unique_of", seq=job.seq)
     if row is None or row["unique_name"] is None:
         return None, None
-    holder = tx.row("unique_holder", name=row["unique_name"])
+    holder = tx.row("unique_holder", name=row["unique_name"], caller=job.caller, tenant=job.tenant)
     return row["unique_name"], None if holder is None else holder["id"]
 
 

@@ -10,10 +10,10 @@ from windlass.errors import WorkerNotFound
 from windlass.job import Request
 from windlass.store import rows
 from windlass.store.fleet import Look, Vitals, WorkerInfo
-from windlass.store.verbs import access, flow, scheduling
+from windlass.store.verbs import access, flow, scheduling, unread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from windlass.store.transaction import Tx
 
@@ -33,7 +33,9 @@ def join(tx: Tx, worker: WorkerInfo) -> None:
         types=rows.json_text(worker.types),
         slots=worker.slots,
         versions=rows.json_text(worker.versions),
+        reader=worker.reader,
         pools=rows.json_text(worker.pools),
+        declares=None if worker.declares is None else " ".join(worker.declares),
         now=tx.now,
     )
 
@@ -58,18 +60,27 @@ def beat(tx: Tx, worker: str, vitals: Vitals) -> bool:
     )
 
 
+def beat_waiting(tx: Tx, workers: Sequence[str]) -> set[str]:
+    """Move the beats of workers that wait for jobs; those that are alive."""
+    found = tx.rows("beat_waiting", ids=rows.json_text(workers), now=tx.now)
+    return {row["id"] for row in found}
+
+
 def leave(tx: Tx, worker: str) -> None:
     """Mark the worker as stopped."""
     tx.change("leave", id=worker, now=tx.now)
 
 
-def declare_dead(tx: Tx, worker: str, seen_beat: int) -> bool:
-    """Mark a worker as dead if its beat has not moved since it was seen."""
-    return bool(tx.change("declare_dead", id=worker, beat=seen_beat))
+def declare_dead(tx: Tx, worker: str, beat: int) -> bool:
+    """Mark a worker as dead if its beat still stands at `beat`."""
+    return bool(tx.change("declare_dead", id=worker, beat=beat))
 
 
-def drain(tx: Tx, worker: str, by: str = "", why: str = "") -> None:
-    """Ask a worker to finish and exit."""
+def drain(tx: Tx, worker: str, *, by: str = "", why: str = "") -> None:
+    """Ask a worker to finish what runs and exit; a dead one is not missed any more.
+
+    WorkerNotFound if there is none, or if it has stopped.
+    """
     if not tx.change("drain", id=worker):
         raise WorkerNotFound(worker)
     access.note(tx, "drain", "worker", worker, by=by, why=why, after={"drain": True})
@@ -80,7 +91,7 @@ def workers(tx: Tx) -> list[WorkerInfo]:
     return [rows.worker_from(row) for row in tx.rows("workers")]
 
 
-def look(tx: Tx, worker: str, types: Mapping[str, int]) -> Look:
+def look(tx: Tx, worker: str, types: Mapping[str, int], reader: str = "") -> Look:
     """All that a worker must know each second."""
     return Look(
         now=from_micros(tx.now),
@@ -92,6 +103,7 @@ def look(tx: Tx, worker: str, types: Mapping[str, int]) -> Look:
         next_due=next_due(tx, types),
         next_fire=scheduling.next_fire(tx),
         revision=flow.revision(tx),
+        unread=unread.any_for(tx, types, reader),
     )
 
 

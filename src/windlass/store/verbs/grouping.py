@@ -28,13 +28,13 @@ class _Died(NamedTuple):
     message: str
 
 
-def failures(tx: Tx, since: datetime | None, limit: int) -> list[Job]:
-    """Live jobs whose last attempt failed, the last to change first."""
+def failures(tx: Tx, *, since: datetime | None = None, limit: int = 50) -> list[Job]:
+    """Live jobs whose last attempt failed, dead or to be tried again; the last to change first."""
     found = tx.rows("failed_lately", since=0 if since is None else to_micros(since), limit=limit)
     return [rows.live_job(row) for row in found]
 
 
-def dead_groups(tx: Tx, types: Sequence[str]) -> DeadGroups:
+def dead_groups(tx: Tx, types: Sequence[str] = ()) -> DeadGroups:
     """The newest dead jobs in groups, the largest first."""
     found = _newest(tx, types)
     groups: defaultdict[tuple[str, str], list[_Died]] = defaultdict(list)

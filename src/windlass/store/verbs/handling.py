@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from windlass.clock import from_micros
 from windlass.errors import LeaseLost
-from windlass.store.handling import Once, Progress
+from windlass.store.handling import Once, Progress, Said
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,20 +15,25 @@ if TYPE_CHECKING:
     from windlass.store.transaction import Tx
 
 
-def note_progress(tx: Tx, said: Sequence[tuple[Lease, int, int | None]]) -> None:
+def note_progress(tx: Tx, said: Sequence[tuple[Lease, Said]]) -> None:
     """Keep each job's newest word; in a fixed order, so that two workers never wait for each other."""
-    for lease, done, total in sorted(said, key=lambda each: each[0].id):
-        tx.change("note_progress", seq=lease.job.seq, token=lease.token, done=done, total=total, now=tx.now)
+    for lease, told in sorted(said, key=lambda each: each[0].id):
+        fence = {"seq": lease.job.seq, "token": lease.token}
+        tx.change(
+            "note_progress", done=told.done, total=told.total, message=told.message, now=tx.now, **fence
+        )
 
 
 def progress(tx: Tx, job_id: str) -> Progress | None:
-    """A job's newest word."""
+    """How far a job said that it had come."""
     row = tx.row("progress_of", id=job_id)
-    return None if row is None else Progress(row["done"], row["total"], from_micros(row["noted_at"]))
+    if row is None:
+        return None
+    return Progress(row["done"], row["total"], from_micros(row["noted_at"]), row["message"])
 
 
 def begin_once(tx: Tx, lease: Lease, key: str) -> Once:
-    """Begin a side effect, or say what became of it before."""
+    """Begin a side effect, or say what became of it before. LeaseLost if the job is another's."""
     fence = {"seq": lease.job.seq, "token": lease.token}
     if tx.row("begin_once", key=key, now=tx.now, **fence) is not None:
         return Once.NEW

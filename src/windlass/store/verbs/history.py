@@ -34,7 +34,7 @@ def add(tx: Tx, happened: Happened) -> None:
 
 
 def tell(tx: Tx, happened: Happened, flush: Flush) -> None:
-    """The same, once however often it is told."""
+    """Count what happened; a flush counts once, however often it is sent."""
     if not tx.change("note_flush", teller=flush.teller, number=flush.number, now=tx.now):
         return
     for version in sorted(flush.releases):
@@ -59,8 +59,13 @@ def totals(tx: Tx) -> dict[tuple[str, str], int]:
     return {(row["type"], row["name"]): row["value"] for row in tx.rows("totals")}
 
 
-def history(tx: Tx, step: Step, since: datetime, before: datetime, types: Sequence[str] | None) -> list[Past]:
-    """What happened in each step."""
+def history(
+    tx: Tx, step: Step, since: datetime, before: datetime, *, types: Sequence[str] | None = None
+) -> list[Past]:
+    """What happened in each step, oldest first; of what was measured the sums alone.
+
+    Of all types and of what belongs to none, or of these types only.
+    """
     bounds = _bounds(step, since, before)
     found = (
         tx.rows("history", **bounds)
@@ -71,9 +76,9 @@ def history(tx: Tx, step: Step, since: datetime, before: datetime, types: Sequen
 
 
 def history_of_others(
-    tx: Tx, step: Step, since: datetime, before: datetime, types: Sequence[str]
+    tx: Tx, step: Step, since: datetime, before: datetime, *, types: Sequence[str]
 ) -> list[Past]:
-    """What happened in each step to the jobs of all types but these, together."""
+    """What happened to jobs of all types but these, added up, as of one type `other`."""
     found = tx.rows("history_of_others", types=_text(types), **_bounds(step, since, before))
     return [Past(from_micros(row["at"]), OTHER, row["name"], row["value"]) for row in found]
 
@@ -111,10 +116,26 @@ def gauge_at(tx: Tx, name: str, ago: timedelta) -> dict[str, int]:
     return {row["type"]: row["value"] for row in found if row["at"] == first}
 
 
+def gauges(tx: Tx, name: str, since: timedelta) -> dict[str, list[int]]:
+    """How much waited in each of the last minutes, by type; each value is looked up, no history is read."""
+    minute = span(LENGTH[Step.MINUTE])
+    first = _begin(Step.MINUTE, tx.now - span(since))
+    minutes = list(range(first, tx.now + 1, minute))
+    found: dict[str, list[int]] = {}
+    for row in tx.rows("gauges", minutes=msgspec.json.encode(minutes).decode(), name=name):
+        found.setdefault(row["type"], []).append(row["value"])
+    return found
+
+
 def bounds(now: int) -> dict[str, int]:
     """Before which times steps, and what was told, are kept no longer."""
     steps = {f"{step.value}s": now - span(kept) for step, kept in KEPT.items()}
     return {**steps, "told": now - span(_REPEATED_WITHIN)}
+
+
+def prune_workers(tx: Tx) -> None:
+    """Forget restarts in places where there were none for long: hosts come and go."""
+    tx.change("prune_restarts", since=tx.now - span(_RESTARTS_KEPT))
 
 
 def prune_releases(tx: Tx) -> None:
@@ -140,6 +161,7 @@ def _begin(step: Step, micros: int) -> int:
 
 
 _AROUND = 2
+_RESTARTS_KEPT = timedelta(days=30)
 # Whoever waits longer than this for the answer to a flush may count it twice.
 _REPEATED_WITHIN = timedelta(days=1)
 # Every release of the last years would make a scrape slow.

@@ -82,7 +82,7 @@ def hold(tx: Tx, leases: Iterable[Lease]) -> None:
 
 
 def let_go(tx: Tx, tokens: Sequence[str]) -> None:
-    """That work has ended."""
+    """Work that went on after it was settled has ended: others may have its permits."""
     for token in sorted(tokens):
         tx.change("let_go", token=token)
 

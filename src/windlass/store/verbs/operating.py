@@ -2,49 +2,35 @@
 
 from __future__ import annotations
 
-import re
 from datetime import timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from functools import wraps
+from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec
 
 import msgspec
 
+from windlass.checks import check_moment, storable
 from windlass.clock import END_OF_TIME, from_micros, to_micros
 from windlass.errors import JobNotFound, UniqueConflict, WrongState
 from windlass.job import Change, Error, Job, JobState, Reason, Request, View
 from windlass.store import rows
-from windlass.store.observing import DEAD, REPLAYED
+from windlass.store.observing import CONFIRMED, DEAD, REPLAYED
 from windlass.store.protocol import Acted, Count, Counts, Edit
-from windlass.store.verbs import access, history
+from windlass.store.verbs import access, history, unread
+from windlass.store.verbs.chaining import end, ends
+from windlass.store.verbs.keys import get_by_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from windlass.job import NewJob
     from windlass.store.transaction import Row, Tx
+
+P = ParamSpec("P")
 
 # History must not make the counts slow: ended jobs are counted up to this bound.
 _MOST_ENDED = 10_000
-_HALF_A_CHARACTER = re.compile("[\ud800-\udfff]")
-
-
-def get(tx: Tx, name: str, caller: str) -> Job | None:
-    """A job by id or key."""
-    if _HALF_A_CHARACTER.search(name):
-        # From a command line that is not text; no job has such a name.
-        return None
-    job = get_by_id(tx, name)
-    if job is None:
-        holder = tx.row("key_holder", caller=caller, key=name)
-        job = None if holder is None else get_by_id(tx, holder["job_id"])
-    return job
-
-
-def get_by_id(tx: Tx, job_id: str) -> Job | None:
-    """A job by id, live or archived."""
-    row = tx.row("by_id", id=job_id)
-    if row is not None:
-        return rows.live_job(row)
-    row = tx.row("by_id_ended", id=job_id)
-    return None if row is None else rows.ended_job(row)
+# Beside what handlers have done once; no handler can use it, since theirs are not empty.
+CONFIRMED_KEY = ""
 
 
 class Asked(NamedTuple):
@@ -55,17 +41,25 @@ class Asked(NamedTuple):
     request_id: str = ""
 
 
-def once(tx: Tx, verb: Callable[..., Acted], job_id: str, asked: Asked, *args: object) -> Acted:
-    """Carry a verb out, unless this very request has: whose answer was lost is told how the job stands."""
-    if asked.request_id:
-        job = _known(tx, job_id)
-        if any(change.request_id == asked.request_id for change in job.changes):
-            return Acted(job.id, job.state, done=job.request is None)
-    return verb(tx, job_id, asked, *args)
+def _once(verb: Callable[Concatenate[Tx, str, P], Acted]) -> Callable[Concatenate[Tx, str, P], Acted]:
+    """The verb, unless the same request has been carried out: then the answer says how the job stands."""
+
+    @wraps(verb)
+    def once(tx: Tx, job_id: str, /, *args: P.args, **kwargs: P.kwargs) -> Acted:
+        if request_id := kwargs.get("request_id"):
+            job = _known(tx, job_id)
+            if any(change.request_id == request_id for change in job.changes):
+                return Acted(job.id, job.state, done=job.request is None)
+        return verb(tx, job_id, *args, **kwargs)
+
+    return once
 
 
-def cancel(tx: Tx, job_id: str, asked: Asked) -> Acted:
+@_once
+@ends
+def cancel(tx: Tx, job_id: str, *, by: str = "", why: str = "", request_id: str = "") -> Acted:
     """End a pending job as cancelled, or ask the worker of a running one to."""
+    asked = Asked(by, why, request_id)
     job = _known(tx, job_id)
     if job.state is JobState.PENDING:
         acted = end(tx, job, JobState.CANCELLED, _changed(tx, job, "cancel", asked))
@@ -76,8 +70,11 @@ def cancel(tx: Tx, job_id: str, asked: Asked) -> Acted:
     raise WrongState(job.id, "cancel", job.state.value, "pending and processing")
 
 
-def bury(tx: Tx, job_id: str, asked: Asked) -> Acted:
+@_once
+@ends
+def bury(tx: Tx, job_id: str, *, by: str = "", why: str = "", request_id: str = "") -> Acted:
     """Move a pending job to the dead letters, or ask the worker of a running one to."""
+    asked = Asked(by, why, request_id)
     job = _known(tx, job_id)
     if job.state is JobState.PROCESSING:
         acted = _ask(tx, job, Request.BURY, _changed(tx, job, "bury", asked))
@@ -97,18 +94,28 @@ def bury(tx: Tx, job_id: str, asked: Asked) -> Acted:
     return _noted(tx, job, Acted(job.id, JobState.DEAD), "bury", asked)
 
 
-def replay(tx: Tx, job_id: str, asked: Asked, edit: Edit | None) -> Acted:
-    """Make a dead job pending again, or a waiting one due at once."""
+@_once
+def replay(
+    tx: Tx, job_id: str, *, edit: Edit | None = None, by: str = "", why: str = "", request_id: str = ""
+) -> Acted:
+    """Make a dead job pending again: same row, history kept, attempts from zero.
+
+    A pending job that waits for its time is made due at once.
+    """
+    asked = Asked(by, why, request_id)
     job = _known(tx, job_id)
     if job.state is JobState.PENDING:
         change = _with_time(edit, tx.now)
         acted = _change(tx, job, change, _changed(tx, job, "replay", asked, edit))
         return _noted(tx, job, acted, "replay", asked, change)
     if job.state is not JobState.DEAD:
-        raise WrongState(job.id, "replay", job.state.value, "dead and waiting")
+        hint = "to run it once more as a new job, use rerun" if job.state in _RERUN else ""
+        raise WrongState(job.id, "replay", job.state.value, "dead and waiting", hint)
     _retake_name(tx, job)
     _wait_no_more(tx, job)
     anew = edit or Edit()
+    if anew.payload is not None:
+        tx.change("forget_unread", seq=job.seq)
     run_at = max(to_micros(anew.run_at), tx.now) if anew.run_at else tx.now
     tx.change(
         "replay",
@@ -125,6 +132,26 @@ def replay(tx: Tx, job_id: str, asked: Asked, edit: Edit | None) -> Acted:
     return _noted(tx, job, Acted(job.id, JobState.PENDING), "replay", asked, edit)
 
 
+def rerun(tx: Tx, job_id: str, new: NewJob, *, by: str = "", why: str = "", request_id: str = "") -> Acted:
+    """Store a job that does once more what an ended one did; its record and the audit log name both."""
+    job = _known(tx, job_id)
+    if job.state not in _RERUN:
+        hint = "to run a dead job again, use replay" if job.state is JobState.DEAD else ""
+        raise WrongState(job.id, "rerun", job.state.value, "completed, cancelled and discarded", hint)
+    [done] = tx.enqueue([new])
+    if done.created:
+        made = _known(tx, done.id)
+        change = Change(from_micros(tx.now), "rerun", by, why, request_id=request_id, job=job.id)
+        _change(tx, made, Edit(), rows.changes_text([change]))
+        after = {"job": done.id}
+        access.note(tx, "rerun", "job", job.id, by=by, why=why, after=after)
+    return Acted(done.id, JobState.PENDING)
+
+
+_CONFIRMED = frozenset({JobState.PENDING, JobState.PROCESSING, JobState.COMPLETED, JobState.DEAD})
+_RERUN = frozenset({JobState.COMPLETED, JobState.CANCELLED, JobState.DISCARDED})
+
+
 def _retake_name(tx: Tx, job: Job) -> None:
     """A dead job runs again: it must have its name back, or it would run beside another one of that name."""
     row = tx.row("unique_of", seq=job.seq)
@@ -132,14 +159,17 @@ def _retake_name(tx: Tx, job: Job) -> None:
         return
     name = row["unique_name"]
     tx.row("lock_unique", name=name)
-    holder = tx.row("unique_holder", name=name)
+    holder = tx.row("unique_holder", name=name, caller=job.caller, tenant=job.tenant)
     if holder is not None:
         raise UniqueConflict(name, holder["id"], holder["state"])
     tx.change("retake_unique", seq=job.seq)
 
 
-def discard(tx: Tx, job_id: str, asked: Asked) -> Acted:
+@_once
+@ends
+def discard(tx: Tx, job_id: str, *, by: str = "", why: str = "", request_id: str = "") -> Acted:
     """Close a dead job for good."""
+    asked = Asked(by, why, request_id)
     job = _known(tx, job_id)
     if job.state is not JobState.DEAD:
         raise WrongState(job.id, "discard", job.state.value, "dead")
@@ -147,8 +177,22 @@ def discard(tx: Tx, job_id: str, asked: Asked) -> Acted:
     return _noted(tx, job, acted, "discard", asked)
 
 
-def edit(tx: Tx, job_id: str, asked: Asked, change: Edit) -> Acted:
-    """Change a pending job."""
+def confirm(tx: Tx, job_id: str) -> bool:
+    """Count that a job's effect was acknowledged; once, however often that is told."""
+    job = _known(tx, job_id)
+    if job.state not in _CONFIRMED:
+        allowed = "pending, processing, completed and dead"
+        raise WrongState(job.id, "confirm", job.state.value, allowed)
+    if not tx.change("acknowledge", id=job.id, key=CONFIRMED_KEY, now=tx.now):
+        return False
+    history.add(tx, {(job.type, CONFIRMED): 1})
+    return True
+
+
+@_once
+def edit(tx: Tx, job_id: str, change: Edit, *, by: str = "", why: str = "", request_id: str = "") -> Acted:
+    """Change a pending job's priority, time or payload."""
+    asked = Asked(by, why, request_id)
     job = _known(tx, job_id)
     if job.state is not JobState.PENDING:
         raise WrongState(job.id, "edit", job.state.value, "pending")
@@ -157,43 +201,54 @@ def edit(tx: Tx, job_id: str, asked: Asked, change: Edit) -> Acted:
 
 
 def counts(tx: Tx) -> Counts:
-    """How many jobs stand where, by type; due ones by priority, too."""
+    """How many jobs stand where, by type; due ones by priority and schema version, too."""
     found = [_due(row, tx.now) for row in tx.rows("count_due")]
-    for row in tx.rows("count_later", now=tx.now, never=END_OF_TIME):
-        view = View.DUE if row["due"] else View.RETRYING if row["tried"] else View.SCHEDULED
-        view = View.WAITING if row["waits"] else view
-        found.append(Count(row["type"], JobState.PENDING, view, row["count"]))
+    later = tx.rows("count_later", now=tx.now, never=END_OF_TIME)
+    found += [Count(row["type"], JobState.PENDING, View(row["view"]), row["count"]) for row in later]
     for row in tx.rows("count_running", now=tx.now):
         stuck = View.STUCK if row["stuck"] else None
         found.append(Count(row["type"], JobState.PROCESSING, stuck, row["count"]))
     found += [Count(row["type"], JobState.DEAD, None, row["count"]) for row in tx.rows("count_dead")]
-    ended = tx.rows("count_ended", limit=_MOST_ENDED)
-    found += [Count(row["type"], JobState(row["state"]), None, row["count"]) for row in ended]
-    return Counts(from_micros(tx.now), found, capped=sum(row["count"] for row in ended) >= _MOST_ENDED)
+    ended, capped = _ended(tx)
+    return Counts(from_micros(tx.now), [*found, *ended], capped=capped)
+
+
+def _ended(tx: Tx) -> tuple[list[Count], bool]:
+    """How many jobs have ever ended, by type and state; and whether some of these numbers may be too low.
+
+    Counters tell, however many there were. They are flushed once a second, so the newest records are counted,
+    too: of each number the larger one is true.
+    """
+    records = {(row["type"], row["state"]): row["count"] for row in tx.rows("count_ended", limit=_MOST_ENDED)}
+    counters = {(row["type"], row["name"]): row["value"] for row in tx.rows("ended_ever")}
+    known = {of: max(records.get(of, 0), counters.get(of, 0)) for of in sorted({*records, *counters})}
+    more = sum(records.values()) >= _MOST_ENDED
+    capped = more and any(counters.get(of, 0) < count for of, count in records.items())
+    return [Count(name, JobState(state), None, count) for (name, state), count in known.items()], capped
 
 
 def _due(row: Row, now: int) -> Count:
     waited = timedelta(microseconds=max(0, now - row["since"]))
-    return Count(row["type"], JobState.PENDING, View.DUE, row["count"], waited, row["priority"])
+    return Count(
+        row["type"],
+        JobState.PENDING,
+        View.DUE,
+        row["count"],
+        waited,
+        row["priority"],
+        row["schema_version"],
+    )
 
 
 def _known(tx: Tx, job_id: str) -> Job:
     """A job that is to be changed; nobody else changes it before we have."""
+    if not storable(job_id):
+        raise JobNotFound(job_id)
     row = tx.row("lock_job", id=job_id)
     job = get_by_id(tx, job_id) if row is None else rows.live_job(row)
     if job is None:
         raise JobNotFound(job_id)
     return job
-
-
-def end(tx: Tx, job: Job, state: JobState, changes: str) -> Acted:
-    """End a job that nobody runs."""
-    tx.change(
-        "end_idle", seq=job.seq, state=state.value, expected=job.state.value, changes=changes, now=tx.now
-    )
-    tx.change("remove_idle", seq=job.seq, expected=job.state.value)
-    history.add(tx, {(job.type, state.value): 1})
-    return Acted(job.id, state)
 
 
 def _ask(tx: Tx, job: Job, request: Request, changes: str) -> Acted:
@@ -202,9 +257,14 @@ def _ask(tx: Tx, job: Job, request: Request, changes: str) -> Acted:
 
 
 def _change(tx: Tx, job: Job, change: Edit, changes: str) -> Acted:
-    run_at = None if change.run_at is None else max(to_micros(change.run_at), tx.now)
+    run_at = None if change.run_at is None else max(to_micros(check_moment("run_at", change.run_at)), tx.now)
     if run_at is not None:
         _wait_no_more(tx, job)
+    if change.payload is not None:
+        if run_at is None and unread.of_job(tx, job) is not None:
+            # It waited for somebody who could read the payload before this one.
+            run_at = tx.now
+        tx.change("forget_unread", seq=job.seq)
     tx.change(
         "edit",
         seq=job.seq,

@@ -1,18 +1,17 @@
-"""Which types does the store know, and what if a job is sent a second time?"""
+"""What if a job is sent a second time?"""
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from windlass.errors import IdConflict
-from windlass.store import rows
+from windlass.errors import Conflict, IdConflict, Refused
 from windlass.store.protocol import Enqueued
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from windlass.job import Job, NewJob, TypeInfo
-    from windlass.store.transaction import Tx
+    from windlass.job import Job, NewJob
 
 
 def found(job: Job | NewJob) -> Enqueued:
@@ -28,25 +27,23 @@ def existing(new: NewJob, known: Job | NewJob | None) -> Enqueued:
         and bytes(known.payload) == new.payload
         and known.key == new.key
         and known.caller == new.caller
+        and known.tenant == new.tenant
     )
     if known is None or not same:
         raise IdConflict(new.id)
     return found(known)
 
 
-def register(tx: Tx, types: Sequence[TypeInfo]) -> None:
-    """Enter types into the catalogue."""
-    for info in types:
-        tx.change(
-            "register_type",
-            name=info.name,
-            schema_version=info.schema_version,
-            schema=rows.json_text(info.schema),
-            options=rows.json_text(info.options),
-            now=tx.now,
-        )
-
-
-def types(tx: Tx) -> dict[str, TypeInfo]:
-    """The catalogue by name."""
-    return {row["name"]: rows.type_from(row) for row in tx.rows("types")}
+@contextmanager
+def of_batch(jobs: Sequence[NewJob], new: NewJob) -> Iterator[None]:
+    """Let a refusal say which job of a batch it is about."""
+    try:
+        yield
+    except Refused as error:
+        if len(jobs) > 1:
+            places = {each.id: place for place, each in reversed(list(enumerate(jobs)))}
+            error.index = next(place for place, each in enumerate(jobs) if each is new)
+            twin = places.get(getattr(error, "job_id", None) or "")
+            if isinstance(error, Conflict) and twin not in (None, error.index):
+                error.clashes(twin)
+        raise

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
 
 import msgspec
 
-from windlass.job import Attempt, Error, Lease, Output, Reason, Request
-from windlass.outcome import Again, Cancelled, Dead, Done, Outcome, Released, Snoozed, stopped
+from windlass.errors import Refused
+from windlass.job import HUNG, SUSPECT_AFTER, Attempt, Error, Lease, Output, Reason, Request
+from windlass.outcome import Again, Cancelled, Dead, Done, Left, Outcome, Released, Snoozed, stopped
 from windlass.store import rows
+from windlass.store.verbs import breaking
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -27,26 +29,32 @@ Told: TypeAlias = "tuple[datetime, Lease, timedelta | None, str]"
 def storable_settlement(settlement: Settlement, refused: Exception) -> Settlement:
     """The same without what was refused: no completion without the jobs that belong to it."""
     outcome = storable(settlement.outcome, refused)
+    if isinstance(outcome, Done) and (settlement.enqueues or isinstance(refused, Refused)):
+        outcome = Dead(_unstorable(refused))
     return msgspec.structs.replace(settlement, outcome=outcome, enqueues=(), check_in=None)
 
 
 def storable(outcome: Outcome, refused: Exception) -> Outcome:
-    """The same outcome without its own words; a result that cannot be kept must not look like success."""
-    error = Error(
-        Reason.EXCEPTION, "Unstorable", f"what the attempt left behind could not be stored: {refused}"
-    )
+    """The same outcome without its own words; a completed job stays completed, without its result."""
+    error = _unstorable(refused)
     if isinstance(outcome, Done):
-        return Dead(error)
+        return Done(missing=error.message)
     return (
         outcome
-        if isinstance(outcome, Snoozed)
+        if isinstance(outcome, (Snoozed, Left))
         else msgspec.structs.replace(outcome, error=error, output=None)
+    )
+
+
+def _unstorable(refused: Exception) -> Error:
+    return Error(
+        Reason.EXCEPTION, "Unstorable", f"what the attempt left behind could not be stored: {refused}"
     )
 
 
 def carried_out(outcome: Outcome, request: Request) -> Outcome:
     """A job that would run again although somebody asked to stop it is stopped now."""
-    if not isinstance(outcome, (Again, Snoozed, Released)):
+    if not isinstance(outcome, (Again, Snoozed, Released, Left)):
         return outcome
     return stopped(request, getattr(outcome, "output", None), getattr(outcome, "error", None))
 
@@ -56,6 +64,7 @@ class Kind(Enum):
 
     FINISH = "finish"
     PUT_BACK = "put_back"
+    LEAVE = "leave"
     BURY = "bury"
 
 
@@ -73,18 +82,19 @@ class Write(msgspec.Struct, kw_only=True):
     given_back: bool = False
     snoozed: bool = False
     interrupted: bool = False
-    lost: bool = False
+    lost: int = 0
+    left: Left | None = None
 
 
 def written(lease: Lease, outcome: Outcome, ran: timedelta | None, moment: datetime, app: str = "") -> Write:
     """What is to be written for an outcome at a moment; the same for every store."""
     told = (moment, lease, ran, app)
     match outcome:
-        case Done(value, output):
+        case Done(value):
             return Write(
                 kind=Kind.FINISH,
                 state="completed",
-                history=_history(told, "completed", output=output),
+                history=rows.json_text(completed_attempts(told, outcome)),
                 result=None if value is None else value.decode(),
                 last_token=lease.token,
             )
@@ -99,6 +109,10 @@ def written(lease: Lease, outcome: Outcome, ran: timedelta | None, moment: datet
             return _failed(lease, Kind.PUT_BACK, history, error, delay=delay)
         case Snoozed(delay):
             return _returned(lease, delay=delay, snoozed=True)
+        case Left(ends_in):
+            # What is left without an end waits as long as there is time.
+            delay = timedelta.max if ends_in is None else ends_in
+            return msgspec.structs.replace(_returned(lease, delay=delay), kind=Kind.LEAVE, left=outcome)
         case Released(error, output):
             if error is None:
                 return _returned(lease)
@@ -123,7 +137,7 @@ def _failed(
         last_token=None if lost else lease.token,
         reason=told.reason.value,
         error=rows.error_text(told),
-        lost=lost,
+        lost=(SUSPECT_AFTER if error.kind == HUNG else 1) if lost else 0,
         **facts,
     )
 
@@ -166,16 +180,36 @@ def attempts(
     return rows.newest((*job.history, attempt))
 
 
+def completed_attempts(told: Told, done: Done) -> tuple[Attempt, ...]:
+    """The job's attempts, the last of them completed; it tells why the result is missing, if it is."""
+    found = attempts(told, "completed", output=done.output)
+    if done.missing is None:
+        return found
+    return (*found[:-1], msgspec.structs.replace(found[-1], result_missing=done.missing))
+
+
+def note_hang(tx: Tx, seq: int, token: str, hang: Error | None) -> None:
+    """Keep why a running job's worker does not answer, for its reaper; None: it answers again."""
+    row = tx.row("running_job", seq=seq, token=token)
+    if row is not None:
+        job = rows.live_job(row)
+        history = job.history
+        breaking.note_hang(tx, job, hangs=hang is not None)
+        before = history[-1].error if history else None
+        error = rows.json_text(hang) if hang else rows.error_text(before) if before else None
+        tx.change("note_hang", seq=seq, token=token, error=error)
+
+
 def held_by(tx: Tx, worker: str) -> list[Lease]:
     """Every lease in a worker's name."""
     return [rows.lease_from(row) for row in tx.rows("held_by", worker=worker)]
 
 
-def orphans(tx: Tx, limit: int) -> list[Lease]:
-    """Leases of workers that are not alive."""
+def orphans(tx: Tx, *, limit: int) -> list[Lease]:
+    """Leases whose worker is declared dead, stopped, or unknown."""
     return [rows.lease_from(row) for row in tx.rows("orphans", limit=limit)]
 
 
-def expired(tx: Tx, limit: int) -> list[Lease]:
-    """Leases past their end."""
+def expired(tx: Tx, *, limit: int) -> list[Lease]:
+    """Leases past their end, the longest past first."""
     return [rows.lease_from(row) for row in tx.rows("expired", now=tx.now, limit=limit)]

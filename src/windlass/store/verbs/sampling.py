@@ -14,10 +14,12 @@ from windlass.job import View
 from windlass.store.flow import Depths
 from windlass.store.observing import (
     DEPTH,
+    DUE,
     ENQUEUED,
     OLDEST,
     OTHER,
     PENDING,
+    POISON_REPLAYS,
     Sample,
     Standing,
     TenantStanding,
@@ -137,12 +139,12 @@ def _rows(tx: Tx) -> Iterator[_Row]:
     """Each view of each type and priority once: due jobs are found in two places."""
     found: Counter[tuple[str, int, str]] = Counter()
     first: dict[tuple[str, int, str], int] = {}
-    for row in tx.rows("sample_standing", now=tx.now, never=END_OF_TIME):
+    for row in tx.rows("sample_standing", now=tx.now, never=END_OF_TIME, replays=POISON_REPLAYS):
         of = (row["type"], row["priority"], row["view"])
         found[of] += row["count"]
         if row["since"] is not None:
             first[of] = min(row["since"], first.get(of, row["since"]))
-    for of, count in found.items():
+    for of, count in (+found).items():
         yield *of, "", count, first.get(of)
 
 
@@ -187,11 +189,14 @@ def _keep_depths(tx: Tx, seen: Seen) -> None:
     for name, _, view, _, count, since in seen.rows:
         if name and view in PENDING:
             amounts[name, DEPTH] += count
+        if name and view == View.DUE:
+            amounts[name, DUE] += count
         if name and view == View.DUE and since is not None:
             amounts[name, OLDEST] = max(amounts[name, OLDEST], seen.now - since)
     if seen.begins_minute:
         for row in tx.rows("types"):
             amounts[row["name"], DEPTH] += 0
+            amounts[row["name"], DUE] += 0
             amounts[row["name"], OLDEST] += 0
     history.put(tx, amounts)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,14 +13,12 @@ from windlass.clock import from_micros, span, uuid7
 from windlass.errors import InvalidValue, Refused, ScheduleConflict, ScheduleNotFound
 from windlass.job import DEFAULT_PRIORITY, NewJob
 from windlass.schedule import NewSchedule, Timing, plan, run_at
-from windlass.store import rows
 from windlass.store.scheduling import REMEMBERED, Fire, Fired, FireOutcome, Origin, ScheduleInfo
-from windlass.store.verbs import access, operating, upkeep
+from windlass.store.verbs import access, catalogue, keys, upkeep
+from windlass.store.verbs.declaring import Declarations, Entry, Fleet
 
 if TYPE_CHECKING:
     from windlass.store.transaction import Row, Tx
-    from windlass.store.verbs.chaining import Storing
-    from windlass.store.verbs.operating import Asked
 
 # So much in one transaction; the rest follows in the next one, at once.
 _SCHEDULES_AT_ONCE = 100
@@ -28,6 +26,7 @@ _TIMES_AT_ONCE = 100
 _TRIMMED_AT_ONCE = 50
 _KEY = "schedule:"
 _KIND = "schedule"
+_REMOVE = ("remove_schedule", "remove_fires", "remove_declarations")
 
 
 # --- firing -------------------------------------------------------------------------------------
@@ -36,17 +35,25 @@ _KIND = "schedule"
 def idle(tx: Tx) -> Fired | None:
     """When the next fire time comes; None if one has come, and something is to be done."""
     next_in = next_fire(tx)
-    return None if next_in is not None and next_in <= timedelta(0) else Fired((), next_in)
+    due = next_in is not None and next_in <= timedelta(0)
+    return None if due or _returned(tx, Fleet(tx)) else Fired((), next_in)
 
 
-def fire(tx: Tx, store: Storing) -> Fired:
+def fire(tx: Tx) -> Fired:
     """Deal with the fire times that have come."""
     jobs: list[str] = []
+    fleet = Fleet(tx)
+    for name in _returned(tx, fleet):
+        tx.change("orphan_schedule", name=name, orphaned_at=None)
     for row in tx.rows("due_schedules", now=tx.now, limit=_SCHEDULES_AT_ONCE):
+        if _lacks(fleet, row):
+            # It keeps its place: once a worker has the function again, the catch-up policy decides.
+            tx.change("orphan_schedule", name=row["name"], orphaned_at=tx.now)
+            continue
         try:
             # One that cannot be fired must not keep the others from it.
             with tx.part():
-                jobs += _fire_one(tx, _schedule(row), row["next_at"], store)
+                jobs += _fire_one(tx, _schedule(row), row["next_at"])
                 _trim(tx, row["name"])
         except (InvalidValue, Refused) as error:
             _note_problem(tx, row, str(error))
@@ -57,7 +64,7 @@ def _trim(tx: Tx, name: str) -> None:
     tx.change("trim_fires", schedule=name, keep=REMEMBERED, limit=_TRIMMED_AT_ONCE)
 
 
-def _fire_one(tx: Tx, new: NewSchedule, next_at: int, store: Storing) -> list[str]:
+def _fire_one(tx: Tx, new: NewSchedule, next_at: int) -> list[str]:
     todo = plan(new.timing, next_at, tx.now, most=_TIMES_AT_ONCE)
     if not tx.change("advance_schedule", name=new.name, expected=next_at, next_at=todo.next_at):
         return []
@@ -73,7 +80,7 @@ def _fire_one(tx: Tx, new: NewSchedule, next_at: int, store: Storing) -> list[st
     held = _defaults(tx, new.type)
     drafts = [_draft(new, fire_at, held) for fire_at in todo.fire]
     made: list[str] = []
-    for fire_at, done in zip(todo.fire, store(tx, drafts), strict=True):
+    for fire_at, done in zip(todo.fire, tx.enqueue(drafts), strict=True):
         outcome = FireOutcome.ENQUEUED if done.created else FireOutcome.FOUND
         _note(tx, new.name, fire_at, outcome, job_id=done.id)
         made += [done.id] if done.created else []
@@ -107,8 +114,8 @@ class _Held(NamedTuple):
 
 def _defaults(tx: Tx, job_type: str) -> _Held:
     """What holds for a type's jobs now: operator over code over default."""
-    row = tx.row("type_named", name=job_type)
-    options = {} if row is None else rows.type_from(row).options
+    known = catalogue.types(tx).get(job_type)
+    options = {} if known is None else known.options
     said = options.get("max_attempts") if "max_attempts" in options.get("said", ()) else None
     stored = settings.read(upkeep.settings(tx))
     return _Held(
@@ -152,34 +159,98 @@ def next_fire(tx: Tx) -> timedelta | None:
     return None if row is None or row["next_at"] is None else timedelta(microseconds=row["next_at"] - tx.now)
 
 
+# --- whose function is gone ---------------------------------------------------------------------
+
+
+def _lacks(fleet: Fleet, row: Row) -> bool:
+    """Whether code declares this schedule, but no code that a live worker runs.
+
+    Without any live worker nobody can tell: a fleet may be scaled down to none while there is no work.
+    """
+    if row["source"] != Origin.CODE or row["withdrawn"]:
+        return False
+    return fleet.is_alive() and row["updated_at"] < fleet.orphaned_before and not fleet.serves(row["type"])
+
+
+def _returned(tx: Tx, fleet: Fleet) -> list[str]:
+    """Orphaned schedules whose function a live worker has again."""
+    return [row["name"] for row in tx.rows("orphaned_schedules") if fleet.serves(row["type"])]
+
+
 # --- what code declares -------------------------------------------------------------------------
 
 
 def declare(tx: Tx, schedules: Sequence[NewSchedule], types: Sequence[str]) -> list[str]:
-    """Enter what code declares for its types, and mark what it declares no more."""
-    held: list[str] = []
-    # In a fixed order, so that two who declare never wait for each other.
-    for new in sorted(schedules, key=lambda each: each.name):
-        row = tx.row("lock_schedule", name=new.name)
-        if row is None:
-            tx.row("add_schedule", **_columns(tx, new, Origin.CODE))
-        elif row["source"] == Origin.OPERATOR:
-            held.append(new.name)
-        elif row["withdrawn"] or _schedule(row) != new:
-            _change(tx, row, new, Origin.CODE)
-    declared = {new.name for new in schedules}
-    for row in tx.rows("schedules"):
-        ours = row["source"] == Origin.CODE and row["type"] in types
-        if ours and row["name"] not in declared and not row["withdrawn"]:
-            tx.change("withdraw_schedule", name=row["name"], now=tx.now)
-    return held
+    """Note what a process declares for its types, and let the schedules follow all live releases."""
+    tx.row("lock_declarations")
+    fleet = Fleet(tx)
+    known = Declarations(tx, fleet)
+    known.say(schedules)
+    known.take_over(types, schedules)
+    ours = {new.name for new in schedules}
+    for name, entry in list(_outdated(tx, known, fleet, types)):
+        try:
+            _follow(tx, known, name, entry)
+        except InvalidValue:
+            # Another release's, in a time zone that this machine does not know: its own workers enter it.
+            if name in ours:
+                raise
+    return [name for name in sorted(ours) if _is_operators(tx, name)]
+
+
+def _follow(tx: Tx, known: Declarations, name: str, entry: Entry | None) -> None:
+    """Let a schedule be as it is declared."""
+    row = tx.row("lock_schedule", name=name)
+    if row is None:
+        if entry is not None:
+            tx.row("add_schedule", **_columns(tx, entry.new, Origin.CODE))
+    elif row["source"] != Origin.CODE:
+        return
+    elif entry is None:
+        tx.change("withdraw_schedule", name=name, now=tx.now)
+    else:
+        # An older Windlass withdraws what it does not declare itself: it has been declared all the time.
+        goes_on = not row["withdrawn"] or known.was_live(entry, row["updated_at"])
+        _change(tx, row, entry.new, Origin.CODE, goes_on=goes_on)
+
+
+def is_declared(tx: Tx, schedules: Sequence[NewSchedule], types: Sequence[str]) -> bool:
+    """Whether `declare` would change nothing."""
+    fleet = Fleet(tx)
+    known = Declarations(tx, fleet)
+    return not known.unsaid(schedules) and not any(_outdated(tx, known, fleet, types))
+
+
+def _outdated(
+    tx: Tx, known: Declarations, fleet: Fleet, types: Sequence[str]
+) -> Iterator[tuple[str, Entry | None]]:
+    """The schedules of these types that are not as live releases declare them, each with what holds.
+
+    None: no live release declares it.
+    """
+    found, holds = {row["name"]: row for row in tx.rows("schedules")}, known.holds()
+    for name in sorted(found.keys() | holds.keys()):
+        row, entry = found.get(name), holds.get(name)
+        ours = (row is not None and row["type"] in types) or (entry is not None and entry.type in types)
+        if not ours or (row is not None and row["source"] != Origin.CODE):
+            continue
+        if entry is not None:
+            if row is None or row["withdrawn"] or _schedule(row) != entry.new:
+                yield name, entry
+        elif row is not None and not row["withdrawn"] and not fleet.may_declare(row["type"]):
+            yield name, None
+
+
+def _is_operators(tx: Tx, name: str) -> bool:
+    row = tx.row("schedule", name=name)
+    return row is not None and row["source"] == Origin.OPERATOR
 
 
 # --- what operators do --------------------------------------------------------------------------
 
 
-def add(tx: Tx, new: NewSchedule, replace: bool, by: str, why: str) -> ScheduleInfo:  # noqa: FBT001 - verbs take their words in order
-    """Enter an operator's schedule, or put it in the place of one of that name."""
+def add(tx: Tx, new: NewSchedule, *, replace: bool = False, by: str = "", why: str = "") -> ScheduleInfo:
+    """Enter an operator's schedule; ScheduleConflict if the name is taken and not to be replaced."""
     row = tx.row("lock_schedule", name=new.name)
     before = None if row is None else _told(row)
     if row is None:
@@ -188,13 +259,13 @@ def add(tx: Tx, new: NewSchedule, replace: bool, by: str, why: str) -> ScheduleI
     elif not replace:
         raise ScheduleConflict(new.name, "exists already; --replace puts this one in its place")
     else:
-        _change(tx, row, new, Origin.OPERATOR)
+        _change(tx, row, new, Origin.OPERATOR, goes_on=not row["withdrawn"])
     after = _told(_known(tx, new.name))
     access.note(tx, "add", _KIND, new.name, by=by, why=why, before=before, after=after)
     return get(tx, new.name)
 
 
-def pause(tx: Tx, name: str, by: str, why: str) -> ScheduleInfo:
+def pause(tx: Tx, name: str, *, by: str = "", why: str = "") -> ScheduleInfo:
     """Hold a schedule; one that is paused stays as it was paused."""
     row = _known(tx, name)
     if not row["paused"]:
@@ -212,7 +283,7 @@ def pause(tx: Tx, name: str, by: str, why: str) -> ScheduleInfo:
     return get(tx, name)
 
 
-def resume(tx: Tx, name: str, by: str, why: str) -> ScheduleInfo:
+def resume(tx: Tx, name: str, *, by: str = "", why: str = "") -> ScheduleInfo:
     """Let a schedule go on from its next fire time; what passed meanwhile is told, not caught up with."""
     row = _known(tx, name)
     if row["paused"]:
@@ -231,27 +302,31 @@ def resume(tx: Tx, name: str, by: str, why: str) -> ScheduleInfo:
     return get(tx, name)
 
 
-def run(tx: Tx, name: str, asked: Asked, store: Storing) -> str:
-    """Make the schedule's job now, whatever runs and whatever its times are."""
+def run(tx: Tx, name: str, *, by: str = "", why: str = "", request_id: str = "") -> str:
+    """Make the schedule's job now, beside its fire times; the job's id. The same request makes one."""
     new = _schedule(_known(tx, name))
     draft = _draft(new, tx.now, _defaults(tx, new.type))
     # Nobody looks for this run by its time, and two of one moment are two, unless they are one request.
-    key = f"{_KEY}{name}:by-hand:{asked.request_id or draft.id}"
-    [done] = store(tx, [msgspec.structs.replace(draft, key=key, run_at=None)])
+    key = f"{_KEY}{name}:by-hand:{request_id or draft.id}"
+    [done] = tx.enqueue([msgspec.structs.replace(draft, key=key, run_at=None)])
     if done.created:
-        _note(tx, name, tx.now, FireOutcome.ENQUEUED, job_id=done.id, made_by=asked.by)
+        _note(tx, name, tx.now, FireOutcome.ENQUEUED, job_id=done.id, made_by=by)
         _trim(tx, name)
-        access.note(tx, "run", _KIND, name, by=asked.by, why=asked.why, after={"job": done.id})
+        access.note(tx, "run", _KIND, name, by=by, why=why, after={"job": done.id})
     return done.id
 
 
-def remove(tx: Tx, name: str, by: str, why: str) -> None:
+def remove(tx: Tx, name: str, *, by: str = "", why: str = "") -> None:
     """Forget a schedule and what became of its fire times."""
+    tx.row("lock_declarations")
     row = _known(tx, name)
     if row["source"] == Origin.CODE and not row["withdrawn"]:
-        raise ScheduleConflict(name, "is declared in code: take it out there, or pause it")
-    tx.change("remove_schedule", name=name)
-    tx.change("remove_fires", schedule=name)
+        who = Declarations(tx, Fleet(tx)).declared_by(name, row["type"])
+        if who:
+            raise ScheduleConflict(
+                name, f"is declared in code {who}: take it out there and restart, or pause it"
+            )
+    tx.change_all(_REMOVE, name=name)
     access.note(tx, "remove", _KIND, name, by=by, why=why, before=_told(row))
 
 
@@ -260,15 +335,16 @@ def get(tx: Tx, name: str) -> ScheduleInfo:
     row = tx.row("schedule", name=name)
     if row is None:
         raise ScheduleNotFound(name)
-    return _info(tx, row)
+    return _info(tx, row, Fleet(tx))
 
 
 def every(tx: Tx) -> list[ScheduleInfo]:
     """Every schedule, by name."""
-    return [_info(tx, row) for row in tx.rows("schedules")]
+    fleet = Fleet(tx)
+    return [_info(tx, row, fleet) for row in tx.rows("schedules")]
 
 
-def fires(tx: Tx, name: str, limit: int) -> list[Fire]:
+def fires(tx: Tx, name: str, *, limit: int = REMEMBERED) -> list[Fire]:
     """The last fire times of a schedule, newest first."""
     get(tx, name)
     return _fires(tx, name, limit)
@@ -282,11 +358,11 @@ def _known(tx: Tx, name: str) -> Row:
     return row
 
 
-def _change(tx: Tx, row: Row, new: NewSchedule, origin: Origin) -> None:
-    """Give a schedule another definition. With the same times it stays where it is in them."""
+def _change(tx: Tx, row: Row, new: NewSchedule, origin: Origin, *, goes_on: bool) -> None:
+    """Give a schedule another definition. With the same times it stays where it is in them, if it goes on."""
     before = _schedule(row).timing
     same = (before.cron, before.every, before.tz) == (new.timing.cron, new.timing.every, new.timing.tz)
-    next_at = row["next_at"] if same and not row["withdrawn"] else _pass_over(tx, row, new.timing)
+    next_at = row["next_at"] if same and goes_on else _pass_over(tx, row, new.timing)
     tx.change("change_schedule", **(_columns(tx, new, origin) | {"next_at": next_at}))
 
 
@@ -358,12 +434,13 @@ def _told(row: Row) -> dict[str, Any]:
     }
 
 
-def _info(tx: Tx, row: Row) -> ScheduleInfo:
+def _info(tx: Tx, row: Row, fleet: Fleet) -> ScheduleInfo:
     last = _fires(tx, row["name"], 1)
     return ScheduleInfo(
         new=_schedule(row),
         origin=Origin(row["source"]),
         withdrawn=bool(row["withdrawn"]),
+        orphaned=_lacks(fleet, row),
         paused=bool(row["paused"]),
         paused_by=row["paused_by"],
         paused_at=None if row["paused_at"] is None else from_micros(row["paused_at"]),
@@ -380,7 +457,7 @@ def _fires(tx: Tx, name: str, limit: int) -> list[Fire]:
 
 
 def _fire(tx: Tx, row: Row) -> Fire:
-    job = None if row["job_id"] is None else operating.get_by_id(tx, row["job_id"])
+    job = None if row["job_id"] is None else keys.get_by_id(tx, row["job_id"])
     return Fire(
         at=from_micros(row["fire_at"]),
         outcome=FireOutcome(row["outcome"]),

@@ -23,17 +23,24 @@ MOST = 1000
 EXACTLY = "="
 _FROM_THE_TOP = 2**62
 
+_LATER = "state = 'pending' and run_at > :now and waits_for = 0 and unread_seq is null"
 _VIEWS = {
     View.DUE: "state = 'pending' and run_at <= :now",
-    View.SCHEDULED: "state = 'pending' and run_at > :now and attempts = 0 and waits_for = 0",
-    View.RETRYING: "state = 'pending' and run_at > :now and attempts > 0 and waits_for = 0",
+    View.SCHEDULED: f"{_LATER} and attempts = 0",
+    View.RETRYING: f"{_LATER} and attempts > 0",
     View.WAITING: "state = 'pending' and waits_for > 0",
+    View.UNREADABLE: "state = 'pending' and run_at > :now and unread_seq is not null",
     View.STUCK: "state = 'processing' and lease_until < :now",
 }
 
 
-def find(tx: Tx, where: Filter, limit: int, cursor: str | None, window: int | None = None) -> Page:
-    """A page of jobs, newest first; with a window, of those of the next so many numbers only."""
+def find(
+    tx: Tx, where: Filter, *, limit: int = 50, cursor: str | None = None, window: int | None = None
+) -> Page:
+    """Jobs newest first, live and archived; with a window, only those among the next `window` numbers.
+
+    There may then be a `next` though nothing was found: more numbers to look through.
+    """
     if not 1 <= limit <= MOST:
         raise InvalidValue("limit", limit, f"between 1 and {MOST}")
     values: dict[str, object] = {"before": _decode(cursor), "limit": limit + 1, "now": tx.now}
@@ -54,14 +61,14 @@ def _floor(tx: Tx, before: int, window: int) -> int | None:
     return floor if floor > row["lowest"] else None
 
 
-def count(tx: Tx, where: Filter, limit: int) -> int:
+def count(tx: Tx, where: Filter, *, limit: int) -> int:
     """How many jobs match, counted up to `limit`."""
     values: dict[str, object] = {"before": _FROM_THE_TOP, "limit": limit, "now": tx.now}
     return tx.count(_parts(where), _clauses(tx, where, values), values)
 
 
-def count_next(tx: Tx, where: Filter, cursor: str | None, window: int) -> Counted:
-    """How many of the next so many numbers match."""
+def count_next(tx: Tx, where: Filter, *, window: int, cursor: str | None = None) -> Counted:
+    """How many of the next `window` numbers match, from the newest down, and where to go on."""
     before = _decode(cursor)
     floor = _floor(tx, before, window)
     values: dict[str, object] = {"before": before, "limit": window, "now": tx.now}

@@ -9,7 +9,7 @@ import msgspec
 from windlass.clock import from_micros, span
 from windlass.store import rows
 from windlass.store.signalling import Check, Sighting, Stalled, Verdict, Verdicts
-from windlass.store.verbs import history
+from windlass.store.verbs import history, unread
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,6 +33,7 @@ def sight(tx: Tx, stalled_for: timedelta) -> Sighting:
             Stalled(type=row["type"], count=row["count"], since=from_micros(row["since"])) for row in stalled
         ),
         verdicts=_verdicts(tx),
+        unread=tuple(unread.every(tx)),
     )
 
 

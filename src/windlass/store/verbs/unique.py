@@ -1,4 +1,4 @@
-"""How is there at most one job of a name? The job's own row holds it (decision 009)."""
+"""How is there at most one job of a name, caller and tenant? The job's own row holds it (decision 009)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from windlass.clock import span, to_micros
 from windlass.errors import UniqueConflict
 from windlass.job import NewJob
 from windlass.store.protocol import Enqueued
-from windlass.store.verbs.operating import get_by_id
+from windlass.store.verbs import keys
+from windlass.store.verbs.keys import get_by_id
+from windlass.store.verbs.producing import of_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,7 +30,11 @@ def enqueue(tx: Tx, jobs: Sequence[NewJob], store: Storing) -> list[Enqueued]:
     # Sorted, so that two batches with the same names do not wait for each other.
     for name in sorted({new.unique for new in jobs if new.unique is not None}):
         tx.row("lock_unique", name=name)
-    return [_enqueue_one(tx, new, store) for new in jobs]
+    done: list[Enqueued] = []
+    for new in jobs:
+        with of_batch(jobs, new):
+            done.append(_enqueue_one(tx, new, store))
+    return done
 
 
 def _enqueue_one(tx: Tx, new: NewJob, store: Storing) -> Enqueued:
@@ -43,27 +49,24 @@ def _enqueue_one(tx: Tx, new: NewJob, store: Storing) -> Enqueued:
         return done
     if new.key is not None:
         # Sent again, the request finds the job that it was answered with.
-        tx.change("answer_key", caller=new.caller, key=new.key, job_id=held.id, digest=new.digest())
+        keys.answer(tx, new, held.id)
     return held
 
 
 def _is_repeated(tx: Tx, new: NewJob) -> bool:
     """Whether the very same request was made before: then its own job is the answer, whoever has the name."""
-    holder = None if new.key is None else tx.row("key_holder", caller=new.caller, key=new.key)
-    # A key that was left behind by a job whose record is gone says nothing.
-    names = [new.id] if holder is None else [new.id, holder["job_id"]]
-    return any(get_by_id(tx, name) is not None for name in names)
+    if get_by_id(tx, new.id) is not None:
+        return True
+    return new.key is not None and bool(keys.matches(tx, new.key, new.caller, new.tenant))
 
 
 def _by_name(tx: Tx, new: NewJob, name: str) -> Enqueued | None:
     """What the job that holds a name is to a new one; None: nobody does, and nobody else can take it now."""
     for _ in range(_TRIES):
-        holder = tx.row("unique_holder", name=name)
+        holder = tx.row("unique_holder", name=name, caller=new.caller, tenant=new.tenant)
         if holder is None:
             return None
-        # A job that came over HTTP is answered with, or changed by, its own service alone.
-        foreign = new.caller and holder["caller"] != new.caller
-        if foreign or holder["type"] != new.type or new.on_unique == "error":
+        if holder["type"] != new.type or new.on_unique == "error":
             # Answering with a job of another type would lose work.
             raise UniqueConflict(name, holder["id"], holder["state"])
         if new.on_unique == "skip":
@@ -89,7 +92,6 @@ def _replace(tx: Tx, new: NewJob, holder: Row) -> Enqueued | None:
         payload=new.payload.decode(),
         schema_version=new.schema_version,
         priority=new.priority,
-        tenant=new.tenant,
         max_attempts=new.max_attempts,
         run_at=run_at,
         due=int(run_at <= tx.now),

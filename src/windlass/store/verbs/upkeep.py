@@ -6,19 +6,24 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from windlass.clock import from_micros, span
+from windlass.store import rows
+from windlass.store.keeping import ClockWatch
 from windlass.store.verbs import access, history
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from windlass.store.keeping import Retention
-    from windlass.store.transaction import Tx
+    from windlass.store.transaction import Row, Tx
 
 # A person had a day to look.
 _LATELY = timedelta(days=1)
+# Less than this is no reason to distrust a clock.
+_JUMP = timedelta(hours=1)
+_LONGEST_GAP = timedelta(hours=26)
 _NOTES = (
-    *("progress", "once", "batches", "checks"),
+    *("progress", "once", "batches", "checks", "unread"),
     *("workers", "failures", "tallies", "held"),
     *("history", "flushes"),
 )
@@ -38,10 +43,50 @@ def prune_notes(tx: Tx, keep: Retention) -> None:
         **history.bounds(tx.now),
     )
     history.prune_releases(tx)
+    history.prune_workers(tx)
+
+
+def watch_clock(tx: Tx, boot: str, uptime: float) -> ClockWatch:
+    """Compare the store's clock with one that only rises, and remember both.
+
+    `uptime` is in seconds since the start of the machine that `boot` names; any process may look next.
+    """
+    row, risen = tx.row("clock_watch"), round(uptime * 1_000_000)
+    jump = None if row is None else _jump(row, tx.now, boot, risen)
+    since = tx.now if row is None or jump is not None else row["since"]
+    tx.change("note_clock", now=tx.now, since=since, boot=boot, uptime=risen)
+    told = None if jump is None else timedelta(microseconds=jump)
+    return ClockWatch(steady_for=timedelta(microseconds=tx.now - since), jump=told)
+
+
+def _jump(row: Row, now: int, boot: str, risen: int) -> int | None:
+    """By how much the store's clock has jumped since it was last seen; None if it went on as it should.
+
+    On the machine that saw it last, its own steady clock tells. Elsewhere nobody knows how much time has
+    passed: a day without a look is common, where workers run once a day, and more is taken for a jump.
+    """
+    passed = now - row["seen_at"]
+    if boot and row["boot"] == boot:
+        jump = passed - (risen - row["uptime"])
+        return jump if abs(jump) > span(_JUMP) else None
+    return None if -span(_JUMP) <= passed <= span(_LONGEST_GAP) else passed
+
+
+def note_pruned(tx: Tx, gone: Sequence[Row], by: str) -> None:
+    """Write a line of the audit log for each dead letter that goes. No name: no line."""
+    if gone and by:
+        told = [{"id": str(row["id"]), "type": row["type"]} for row in gone]
+        tx.change("note_pruned", now=tx.now, who=by, gone=rows.json_text(told))
+
+
+def oldest_dead(tx: Tx) -> datetime | None:
+    """When the first of the dead letters died."""
+    row = tx.row("oldest_dead")
+    return None if row is None or row["at"] is None else from_micros(row["at"])
 
 
 def oldest_record(tx: Tx) -> datetime | None:
-    """When the oldest record of the archive ended."""
+    """When the oldest job of the archive ended, to the day; None if it is empty."""
     row = tx.row("oldest_record")
     return None if row is None or row["finished_at"] is None else from_micros(row["finished_at"])
 
@@ -51,7 +96,7 @@ def settings(tx: Tx) -> dict[str, str]:
     return {row["name"]: row["value"] for row in tx.rows("settings")}
 
 
-def set_settings(tx: Tx, changes: Mapping[str, str | None], by: str, why: str) -> None:
+def set_settings(tx: Tx, changes: Mapping[str, str | None], *, by: str = "", why: str = "") -> None:
     """Store settings or, where there is no value, forget them."""
     # In a fixed order, so that two who set the same never wait for each other.
     for name in sorted(changes):

@@ -49,11 +49,12 @@ def _completion(asked: Asked, attendant: Attendant) -> Answered:
 
 
 def _told(completion: Settlement) -> Completion:
-    value = completion.outcome.value if isinstance(completion.outcome, Done) else None
+    done = completion.outcome if isinstance(completion.outcome, Done) else Done()
     lease = msgspec.json.encode(completion.lease)
     return Completion(
         lease=lease,
-        value=value,
+        value=done.value,
+        missing=done.missing,
         ran=completion.ran,
         drafts=completion.enqueues,
         check_in=completion.check_in,
@@ -63,12 +64,12 @@ def _told(completion: Settlement) -> Completion:
 
 _VERBS: Mapping[Verb, Callable[[Asked, Attendant], Answered]] = {
     "enqueue": _done(lambda asked, attendant: attendant.enqueue(asked.drafts)),
-    "progress": _done(lambda asked, attendant: attendant.progress(asked.done, asked.total)),
+    "progress": _done(lambda asked, attendant: attendant.progress(asked.done, asked.total, asked.message)),
     "extend": _extend,
     "begin_once": _begin_once,
     "end_once": _done(lambda asked, attendant: attendant.end_once(asked.key)),
     "undo_once": _done(lambda asked, attendant: attendant.undo_once(asked.key)),
-    "keep_result": _done(lambda asked, attendant: attendant.keep(asked.value)),
+    "keep_result": _done(lambda asked, attendant: attendant.keep(asked.value, asked.missing)),
     "transaction": _transaction,
     "completion": _completion,
     "completed": _done(lambda _, attendant: attendant.completed()),

@@ -16,12 +16,12 @@ from typing import Any
 import msgspec
 
 from windlass import connect, errors
-from windlass.job import Lease, NewJob
+from windlass.job import Keep, Lease, NewJob
 from windlass.outcome import Done
 from windlass.store.handling import Transacting
 from windlass.store.protocol import Settlement
 from windlass.worker.children import words
-from windlass.worker.returned import encoded
+from windlass.worker.returned import kept
 
 _lease = msgspec.json.Decoder(Lease)
 
@@ -37,6 +37,8 @@ class Asking:
         self._numbers = itertools.count(1)
         self._open: dict[int, SimpleQueue[words.Answered]] = {}
         self._handlers: dict[str, Transacting] = {}
+        # Whether the present job's result is kept.
+        self.keep: Keep = True
 
     def hear(self, answer: words.Answered) -> None:
         """An answer came; from the thread that listens."""
@@ -61,15 +63,16 @@ class Asking:
 
     def keep_result(self, value: Any) -> None:
         """What is kept as the job's result."""
-        self._ask("keep_result", value=encoded(value))
+        found = kept(value, self.keep)
+        self._ask("keep_result", value=found.value, missing=found.missing)
 
     def enqueue(self, drafts: tuple[NewJob, ...]) -> None:
         """To be stored with the completion."""
         self._ask("enqueue", drafts=drafts)
 
-    def progress(self, done: int, total: int | None) -> None:
+    def progress(self, done: int | None, total: int | None, message: str | None) -> None:
         """How far the job has come."""
-        self._ask("progress", done=done, total=total)
+        self._ask("progress", done=done, total=total, message=message)
 
     def extend(self, seconds: float) -> tuple[float, datetime] | None:
         """The new end, by the clock that all processes of a machine share, and by the store's."""
@@ -106,9 +109,8 @@ class Asking:
     def _completion(self) -> Settlement:
         told = self._ask("completion", most=_MOST_SECONDS).completion
         assert told is not None  # noqa: S101 - the answer to this question
-        return Settlement(
-            _lease.decode(told.lease), Done(told.value), told.ran, told.drafts, told.check_in, told.app
-        )
+        done = Done(told.value, missing=told.missing)
+        return Settlement(_lease.decode(told.lease), done, told.ran, told.drafts, told.check_in, told.app)
 
     @contextmanager
     def _settling(self) -> Iterator[None]:

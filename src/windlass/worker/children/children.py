@@ -14,13 +14,14 @@ import msgspec
 
 from windlass.clock import Clock
 from windlass.config import WorkerConfig
-from windlass.origin import MAIN, main_here
+from windlass.origin import MAIN, main_here, origin_of
 from windlass.registry import Handler
 from windlass.worker.children import words
 from windlass.worker.children.child import Child, ChildFailed
 from windlass.worker.children.records import levels
 from windlass.worker.children.tree import Marks
 from windlass.worker.guard import Guard
+from windlass.worker.oom import OomWatch
 from windlass.worker.run import Run
 
 log = logging.getLogger("windlass.children")
@@ -43,6 +44,7 @@ class Children:
         self._marks = marks
         self._guard = guard
         self._clock = clock
+        self.oom = OomWatch()
         self._owner = os.getpid()
         self._lock = threading.Lock()
         self._idle: list[Child] = []
@@ -82,6 +84,7 @@ class Children:
             seconds=run.timeout.total_seconds(),
             memory=handler.memory,
             cpu_time=None if handler.cpu_time is None else handler.cpu_time.total_seconds(),
+            keep=handler.result,
             fields=run.lease.fields,
             traceparent=None if run.trace is None else run.trace.traceparent,
         )
@@ -158,7 +161,12 @@ class Children:
     def _hello(self) -> words.Hello:
         origins = {name: handler.origin for name, handler in self._handlers.items() if handler.origin}
         in_main = any(origin.module == MAIN for origin in origins.values())
-        return words.Hello(origins, main_here() if in_main else None, levels())
+        asked = {
+            name: origin_of(handler.policy.rules)
+            for name, handler in self._handlers.items()
+            if callable(handler.policy.rules)
+        }
+        return words.Hello(origins, main_here() if in_main else None, levels(), asked)
 
     def _give_back(self, child: Child, *, suspect: bool) -> None:
         used_up = child.jobs >= self._most_jobs or child.grown() > self._most_grown

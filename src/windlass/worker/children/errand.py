@@ -7,7 +7,6 @@ import os
 import signal
 import threading
 from datetime import timedelta
-from typing import Literal, cast
 
 from windlass.clock import Clock
 from windlass.job import Output, Reason
@@ -17,6 +16,7 @@ from windlass.worker.attendant import Attendant
 from windlass.worker.children import answering, tree, words
 from windlass.worker.children.child import Child
 from windlass.worker.command import TERM_SECONDS, told_end
+from windlass.worker.oom import OomWatch
 from windlass.worker.run import Run
 
 # How long a job that shall stop has to see it for itself, before it is broken off and then killed.
@@ -29,8 +29,9 @@ _SELDOM = 5.0
 class Errand:
     """One run in one child. `carry` follows it; `halt` may come from any thread."""
 
-    def __init__(self, child: Child, attendant: Attendant, clock: Clock) -> None:
+    def __init__(self, child: Child, attendant: Attendant, clock: Clock, oom: OomWatch) -> None:
         self._child = child
+        self._oom = oom
         self._attendant = attendant
         self._clock = clock
         self._halted: float | None = None
@@ -74,7 +75,7 @@ class Errand:
         while True:
             answer = self._child.hear(self._next_look(limited=limited))
             if isinstance(answer, words.Finished):
-                return Returned(answer.value, self._said())
+                return Returned(answer.value, self._said(), answer.missing)
             if isinstance(answer, words.Broke):
                 return self._broke(answer, work)
             if isinstance(answer, words.Asked):
@@ -131,8 +132,15 @@ class Errand:
             return self._no_memory(
                 work.memory, f"it asked for more ({answer.error.message or 'MemoryError'})"
             )
-        verdict = cast("Literal['retry', 'fatal', 'cancel', 'snooze'] | None", answer.verdict)
-        return Failed(answer.error, verdict, answer.kinds, answer.delay, self._said())
+        return Failed(
+            answer.error,
+            answer.verdict,
+            answer.kinds,
+            answer.delay,
+            self._said(),
+            answer.default,
+            answer.at_least,
+        )
 
     def _no_memory(self, limit: int, told: str) -> Crashed:
         self._end()
@@ -153,5 +161,8 @@ class Errand:
         size = self._used.resident or self._child.peak
         message = f"its process ended: {ending}; resident size at last {told_size(size)}"
         if code == -signal.SIGKILL:
+            if self._oom.explains():
+                message += "; the kernel killed it because memory ran out"
+                return Crashed(Reason.MEMORY_LIMIT, message, self._child.output())
             message += "; not killed by this worker: perhaps the machine ran out of memory"
         return Crashed(Reason.CHILD_CRASHED, message, self._child.output())

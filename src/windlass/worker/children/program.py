@@ -7,6 +7,7 @@ import contextlib
 import contextvars
 import faulthandler
 import inspect
+import logging
 import os
 import signal
 import socket
@@ -25,6 +26,7 @@ from windlass.job import Job
 from windlass.observe import tracing
 from windlass.origin import Origin, find, load_main
 from windlass.outcome import Raised, failure
+from windlass.policy.rules import Rules
 from windlass.registry import Handler, Options, make_handler
 from windlass.worker.children import words
 from windlass.worker.children.asking import Asking
@@ -32,6 +34,8 @@ from windlass.worker.children.limits import limited
 from windlass.worker.children.records import Forward
 from windlass.worker.children.system import adopt_orphans, die_with_parent
 from windlass.worker.returned import returned
+
+log = logging.getLogger("windlass.child")
 
 _job = msgspec.json.Decoder(Job)
 
@@ -61,6 +65,7 @@ class Program:
         self._asking = Asking(self._say)
         self._notice = Notice()
         self._handlers: dict[str, Handler] = {}
+        self._rules: dict[str, Rules | None] = {}
         self._runner = asyncio.Runner()
         # Whether a signal may break the main thread off, and whether one waits until it may.
         self._open = False
@@ -114,8 +119,25 @@ class Program:
         if hello.main is not None:
             load_main(hello.main)
         self._handlers = {name: handler_at(origin, name) for name, origin in hello.types.items()}
+        self._rules = {name: self._rules_of(name, origin) for name, origin in hello.rules.items()}
         # The application may have set up logging of its own.
         self.forward.install(hello.levels)
+
+    def _rules_of(self, name: str, origin: Origin | None) -> Rules | None:
+        """The function that a type asks about exceptions: its handler's own here, or what is imported."""
+        handler = self._handlers.get(name)
+        if handler is not None and callable(handler.policy.rules):
+            return handler.policy.rules
+        try:
+            rules: Rules | None = None if origin is None else find(origin)
+        except (ImportError, AttributeError):
+            rules = None
+        if rules is None:
+            log.warning(
+                "rules.not_found",
+                extra={"type": name, "note": "define the function at a module's top level; defaults hold"},
+            )
+        return rules
 
     def _do(self, work: words.Work) -> None:
         self.forward.fields = work.fields
@@ -124,7 +146,7 @@ class Program:
         try:
             message = self._result(work)
         except BaseException as error:  # noqa: BLE001 # wall: a stop may strike between two steps of ours
-            message = _broke(error, work)
+            message = self._broke(error, work)
         self._open = False
         self.forward.fields = {}
         for stream in (sys.stdout, sys.stderr):
@@ -137,14 +159,28 @@ class Program:
         try:
             payload = handler.decode(work.payload)
             if handler.wants_context is not None:
-                payload[handler.wants_context] = self._context(work)
+                payload[handler.wants_context] = self._context(work, handler)
             with limited(work.memory, work.cpu_time):
                 with tracing.under(work.traceparent):
                     value = self._call(handler, payload)
-                kept = returned(value)
+                kept = returned(value, work.keep)
         except BaseException as error:  # noqa: BLE001 # wall: nothing that a handler raises may end its child
-            return _broke(error, work)
-        return _broke(kept.exception, work) if isinstance(kept, Raised) else words.Finished(kept.value)
+            return self._broke(error, work)
+        if isinstance(kept, Raised):
+            return self._broke(kept.exception, work)
+        return words.Finished(kept.value, kept.missing)
+
+    def _broke(self, error: BaseException, work: words.Work) -> words.Broke:
+        told = failure(error, self._rules.get(work.type), work.fields)
+        return words.Broke(
+            error=told.error,
+            verdict=told.verdict,
+            kinds=told.kinds,
+            delay=told.delay,
+            default=told.default,
+            at_least=told.at_least,
+            no_memory=work.memory is not None and isinstance(error, MemoryError),
+        )
 
     def _call(self, handler: Handler, payload: dict[str, Any]) -> Any:
         self._struck = False
@@ -166,8 +202,9 @@ class Program:
         self._task = asyncio.current_task()
         return await coroutine
 
-    def _context(self, work: words.Work) -> Context:
+    def _context(self, work: words.Work, handler: Handler) -> Context:
         job = _job.decode(work.job or b"")
+        self._asking.keep = work.keep
         ends = self._clock.monotonic() + work.seconds
         return Context(
             job,
@@ -176,6 +213,7 @@ class Program:
             ends=ends,
             clock=self._clock,
             worker=self._asking,
+            check_draft=handler.check_draft,
         )
 
     def _strike(self, _: int, __: FrameType | None) -> None:
@@ -247,14 +285,3 @@ def handler_at(origin: Origin, name: str) -> Handler:
             return handler
         each = getattr(each, "__wrapped__", None)
     return make_handler(inspect.unwrap(found), Options(name=name))
-
-
-def _broke(error: BaseException, work: words.Work) -> words.Broke:
-    told = failure(error)
-    return words.Broke(
-        error=told.error,
-        verdict=told.verdict,
-        kinds=told.kinds,
-        delay=told.delay,
-        no_memory=work.memory is not None and isinstance(error, MemoryError),
-    )

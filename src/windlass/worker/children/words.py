@@ -11,8 +11,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from windlass.job import Error, NewJob
+from windlass.job import Error, Keep, NewJob
 from windlass.origin import Main, Origin
+from windlass.policy.rules import Rule
 
 _LENGTH = struct.Struct("!I")
 _CHUNK = 65_536
@@ -27,6 +28,8 @@ class Hello(msgspec.Struct, tag=True, tag_field="is", frozen=True):
     types: dict[str, Origin]
     main: Main | None
     levels: dict[str, int]
+    # Of types whose rules are a function, where it is; None if a child cannot import it by itself.
+    rules: dict[str, Origin | None]
 
 
 class Work(msgspec.Struct, tag=True, tag_field="is", frozen=True, kw_only=True):
@@ -42,6 +45,8 @@ class Work(msgspec.Struct, tag=True, tag_field="is", frozen=True, kw_only=True):
     seconds: float
     memory: int | None = None
     cpu_time: float | None = None
+    # Whether its result is kept.
+    keep: Keep = True
     # What names the job in a log besides, and the span under which it runs.
     fields: dict[str, Any] = {}
     traceparent: str | None = None
@@ -58,6 +63,7 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
 
     lease: bytes
     value: bytes | None
+    missing: str | None
     ran: timedelta | None
     drafts: tuple[NewJob, ...]
     check_in: timedelta | None = None
@@ -107,18 +113,21 @@ class Said(msgspec.Struct, tag=True, tag_field="is", frozen=True):
 
 
 class Finished(msgspec.Struct, tag=True, tag_field="is", frozen=True):
-    """The handler returned; `value` is its JSON."""
+    """The handler returned; `value` is its JSON, `missing` says why there is none."""
 
     value: bytes | None = None
+    missing: str | None = None
 
 
 class Broke(msgspec.Struct, tag=True, tag_field="is", frozen=True, kw_only=True):
     """The handler raised; the same fields as `outcome.Failed`."""
 
     error: Error
-    verdict: str | None
+    verdict: Rule | Literal["snooze"] | None
     kinds: tuple[str, ...]
     delay: timedelta | None
+    default: Rule
+    at_least: timedelta | None
     # It raised because it may have no more memory.
     no_memory: bool = False
 
@@ -144,11 +153,13 @@ class Asked(msgspec.Struct, tag=True, tag_field="is", frozen=True, kw_only=True)
     number: int
     verb: Verb
     drafts: tuple[NewJob, ...] = ()
-    done: int = 0
+    done: int | None = None
     total: int | None = None
+    message: str | None = None
     seconds: float = 0.0
     key: str = ""
     value: bytes | None = None
+    missing: str | None = None
 
 
 FromChild = Ready | Unfit | Said | Finished | Broke | Asked

@@ -4,7 +4,7 @@ import { actOn, TITLES } from "../actions.js";
 import * as api from "../api.js";
 import { el } from "../dom.js";
 import { parse, write } from "../exact.js";
-import { ago, ageOf, moment, plural, span, titled } from "../format.js";
+import { ago, ageOf, moment, number, plural, span, titled } from "../format.js";
 import { ask, badge, button, code, facts, jobLink, panel, stateOf, time, tree, typeLink, WHY } from "../ui.js";
 
 const NEVER = "9999";
@@ -30,10 +30,11 @@ function view(job, why, look) {
     because(job, why),
     el.div(
       { class: "columns wide-left" },
-      el.div(panel("Story", story(job)), job.progress && panel("Progress", tree(job.progress))),
+      el.div(panel("Story", story(job)), job.progress && panel("Progress", progress(job.progress))),
       el.div(
         panel("Payload", tree(job.payload)),
         job.result !== null && job.result !== undefined && panel("Result", tree(job.result)),
+        job.result_missing && panel("Result", el.p("Not kept: ", job.result_missing)),
         panel(
           "Facts",
           facts([
@@ -50,6 +51,7 @@ function view(job, why, look) {
             job.caller && ["Enqueued by", job.caller],
             job.batch && ["Batch", code(job.batch)],
             job.waits_for?.length && ["Waits for", job.waits_for.map((id) => el.div(jobLink(id)))],
+            job.rerun_of && ["New run of", jobLink(job.rerun_of)],
             job.replay_count && ["Replayed", plural(job.replay_count, "time")],
             job.snoozes && ["Snoozes", job.snoozes],
             job.interruptions && ["Interrupted", job.interruptions],
@@ -61,6 +63,19 @@ function view(job, why, look) {
       ),
     ),
   ];
+}
+
+// --- how far ---
+
+function progress({ done, total, message, noted_at: at }) {
+  const share = total ? Math.floor((done * 100) / total) : null;
+  const told = total === null ? number(done) : `${number(done)} of ${number(total)}${share === null ? "" : ` (${share} %)`}`;
+  return el.div(
+    { class: "progress" },
+    message && el.p(message),
+    total && el.progress({ value: done, max: total, "aria-label": "Progress" }),
+    el.p({ class: "muted" }, told, " · ", time(at)),
+  );
 }
 
 // --- why ----------------------------------------------------------------------------------------
@@ -90,6 +105,7 @@ function buttons(job, look) {
   const shown = [
     job.state === "dead" && api.may("operate") && button("Replay", () => actOn(job, "replay", look), { kind: "primary" }),
     job.state === "dead" && api.may("operate") && button("Edit and replay", () => editAndReplay(job, look)),
+    ["completed", "cancelled", "discarded"].includes(job.state) && api.may("operate") && button("Run again", () => runAgain(job)),
     job.state === "pending" && api.may("act") && button("Edit payload", () => editPayload(job, look)),
     job.state === "pending" && api.may("act") && button("Priority", () => setPriority(job, look)),
     ["scheduled", "retrying"].includes(job.view) && api.may("act") && button("Run now", () => runNow(job, look)),
@@ -156,6 +172,20 @@ function setPriority(job, then) {
   });
 }
 
+function runAgain(job) {
+  ask({
+    title: `Run this job of ${job.type} again?`,
+    text: "A new job with the same payload is enqueued; this one stays as it is.",
+    fields: [WHY, { name: "confirm", label: "I have looked at it (needed for types marked as sensitive)", type: "checkbox" }],
+    yes: "Run again",
+    async run({ why, confirm }) {
+      const made = await api.post(api.at("jobs", job.id, "rerun"), { why, confirm });
+      location.hash = `#/jobs/${made.id}`;
+      return "The new job is pending";
+    },
+  });
+}
+
 function runNow(job, then) {
   ask({
     title: "Run it now?",
@@ -207,7 +237,7 @@ function attemptStep(attempt, last) {
   ];
 }
 
-const DONE = { replay: "Replayed", edit: "Changed", cancel: "Cancelled", bury: "Buried", discard: "Discarded" };
+const DONE = { replay: "Replayed", edit: "Changed", cancel: "Cancelled", bury: "Buried", discard: "Discarded", rerun: "Made as a new run of an ended job" };
 const changeStep = (change) => [
   el.p(el.b(DONE[change.verb] ?? change.verb), change.by && [" by ", change.by], change.why && [": ", change.why]),
   change.before && el.details(el.summary("The payload before"), tree(change.before)),

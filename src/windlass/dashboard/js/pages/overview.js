@@ -65,8 +65,8 @@ function view(state, choose, look) {
 const CAUSES = {
   no_worker: "no worker", unserved: "not served", dependency: "dependency down", poison: "failing jobs", paused: "paused", held: "limit",
   stopped: "stopped", not_promoted: "not let in", mismatch: "not done", unverified: "not verified", starved: "starved",
-  too_few_workers: "too few workers", idle: "workers idle", stuck: "stuck", backlog: "backlog", silent: "worker silent", deaf: "not notified",
-  schedule: "schedule", dead: "dead letters",
+  too_few_workers: "too few workers", idle: "workers idle", stuck: "stuck", backlog: "backlog", silent: "worker silent", missing: "worker missing", deaf: "not notified",
+  schedule: "schedule", dead: "dead letters", unreadable: "unreadable", version: "newer version", replayed: "replayed in vain",
 };
 
 function verdict({ verdict: told, types }, look) {
@@ -113,9 +113,11 @@ function deed({ cause, type: name }, types, look) {
   return null;
 }
 
-function place({ cause, type }) {
-  if (cause === "dead" || cause === "poison") return type ? `#/dead?type=${encodeURIComponent(type)}` : "#/dead";
-  if (cause === "dependency") return `#/jobs?q=${encodeURIComponent(`type:${type} state:retrying`)}`;
+// Where the command beside it would look: never a list with nothing in it.
+function place({ cause, type, mend }) {
+  if (cause === "dead" || mend?.startsWith("windlass dlq")) return type ? `#/dead?type=${encodeURIComponent(type)}` : "#/dead";
+  const state = mend?.match(/ --state (\w+)/)?.[1];
+  if (state) return `#/jobs?q=${encodeURIComponent(`type:${type} state:${state}`)}`;
   return `#/types/${encodeURIComponent(type)}`;
 }
 
@@ -131,9 +133,10 @@ function tiles(stats, past) {
     { id: "slots", name: "Slots busy", text: `${short(fleet.busy)} / ${short(fleet.slots)}`, href: "#/workers", value: fleet.slots },
     { id: "retrying", name: "Retrying", value: counts.retrying, href: jobs("retrying") },
     { id: "scheduled", name: "Scheduled", value: counts.scheduled + counts.waiting, href: jobs("scheduled") },
+    counts.unreadable && { id: "unreadable", name: "Unreadable", value: counts.unreadable, href: jobs("unreadable"), bad: true },
     { id: "dead", name: "Dead", value: counts.dead, href: "#/dead", bad: counts.dead > 0, over: past.dead },
     { id: "completed", name: "Completed", value: counts.completed, text: `${short(counts.completed)}${stats.capped ? "+" : ""}`, href: jobs("completed"), over: past.completed },
-  ];
+  ].filter(Boolean);
   return el.div(
     { class: "tiles" },
     shown.map(({ id, name, value, text, href, over, bad }) =>
@@ -208,7 +211,7 @@ function bands(stats) {
 
 function workers(all) {
   const alive = all.filter((each) => each.alive);
-  if (!alive.length) return empty("No worker is running", "windlass worker start");
+  if (!alive.length) return empty("No worker is running", "windlass worker start myapp:queue");
   return table(
     "Workers",
     [

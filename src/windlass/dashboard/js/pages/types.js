@@ -69,7 +69,7 @@ function one(each, { catalogue, history }, look) {
     each.paused && el.div({ class: "banner warn" }, `Paused by ${each.paused.by}${each.paused.why ? ` (${each.paused.why})` : ""}, `, time(each.paused.at)),
     each.breaker?.open &&
       el.div({ class: "banner bad" }, `The circuit breaker is open${each.breaker.by ? `, by ${each.breaker.by}` : ""}${each.breaker.why ? `: ${each.breaker.why}` : ""}, `, time(each.breaker.at), each.breaker.probe_at && [". The next job is let through ", time(each.breaker.probe_at)]),
-    el.div({ class: "tiles" }, ["due", "processing", "retrying", "scheduled", "waiting", "stuck", "dead", "completed"].map((state) => el.a({ class: `tile${each.counts[state] ? (BAD.includes(state) ? " bad" : "") : " zero"}`, href: jobs(state) }, el.span({ class: "tile-name" }, titled(state)), el.span({ class: "tile-value" }, number(each.counts[state]))))),
+    el.div({ class: "tiles" }, ["due", "processing", "retrying", "scheduled", "waiting", each.counts.unreadable && "unreadable", "stuck", "dead", "completed"].filter(Boolean).map((state) => el.a({ class: `tile${each.counts[state] ? (BAD.includes(state) ? " bad" : "") : " zero"}`, href: jobs(state) }, el.span({ class: "tile-name" }, titled(state)), el.span({ class: "tile-value" }, number(each.counts[state]))))),
     durations(each.name, history),
     el.div(
       { class: "columns" },
@@ -96,7 +96,7 @@ function one(each, { catalogue, history }, look) {
   ];
 }
 
-const BAD = ["stuck", "dead"];
+const BAD = ["unreadable", "stuck", "dead"];
 
 function retry(told) {
   if (told.kind === "never") return "no second attempt";

@@ -17,7 +17,7 @@ export default function workers(context) {
     context.show(
       el.h1("Workers", context.name && [" · ", context.name]),
       context.name ? el.p(el.a({ href: "#/workers" }, "All workers")) : el.p({ class: "muted" }, summary(all)),
-      here.length ? list("Workers, newest first", here, look) : empty(gone.length ? "No worker is running" : "No worker has been here yet", "windlass worker start"),
+      here.length ? list("Workers, newest first", here, look) : empty(gone.length ? "No worker is running" : "No worker has been here yet", "windlass worker start myapp:queue"),
       pools(shown),
       panel("Running jobs", running(jobs.filter((job) => shown.some((each) => each.id === job.worker)), all)),
       gone.length > 0 && el.details({ class: "panel" }, el.summary(`${plural(gone.length, "worker")} stopped lately`), list("Workers that stopped", gone, look)),

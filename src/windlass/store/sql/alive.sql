@@ -1,2 +1,0 @@
--- Workers that should be beating.
-select * from windlass.workers where state in ('running', 'draining') order by id;

@@ -1,2 +1,0 @@
--- A live job by id.
-select * from windlass.jobs where id = :id;

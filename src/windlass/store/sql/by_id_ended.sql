@@ -1,2 +1,0 @@
--- An archived job by id.
-select * from windlass.archive where id = :id;

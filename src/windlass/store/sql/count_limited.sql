@@ -1,8 +1,0 @@
--- How many jobs run under any limit, counted up to a bound? Work that outlives its attempt counts while its worker is there.
-select count(*) as count
-  from (select 1 from windlass.jobs where state = 'processing' and limit_key is not null
-         union all
-        select 1
-          from windlass.held as h join windlass.workers as w on w.id = h.worker
-         where w.state in ('running', 'draining')
-         limit :limit) as running;

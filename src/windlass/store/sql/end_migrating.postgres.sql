@@ -1,2 +1,0 @@
--- Let the next migrator in.
-select pg_advisory_unlock(hashtextextended('windlass.schema', 0));

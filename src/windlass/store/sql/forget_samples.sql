@@ -1,2 +1,0 @@
--- Make room for a new sample.
-delete from windlass.samples;

@@ -1,2 +1,0 @@
--- Make room for what is counted anew.
-delete from windlass.uncommitted;

@@ -1,7 +1,0 @@
--- The same of all types but those that are named (`types` is JSON), added up; of ages the largest.
-select at, name, case name when 'oldest' then max(value) else sum(value) end as value
-  from windlass.history
- where step = :step and at >= :since and at < :before and type <> ''
-   and type not in (select value from json_each(:types)) and (name not like '%.%' or name like '%.sum')
- group by at, name
- order by at, name;

@@ -1,2 +1,0 @@
--- The work has ended.
-delete from windlass.held where token = :token;

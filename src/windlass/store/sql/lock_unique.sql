@@ -1,2 +1,0 @@
--- Nobody else takes this name meanwhile: there is one writer at a time.
-select :name as name;

@@ -1,2 +1,0 @@
--- Why a schedule could not be fired.
-update windlass.schedules set problem = :problem where name = :name;

@@ -1,2 +1,0 @@
--- When the oldest record of the archive ended.
-select min(finished_at) as finished_at from windlass.archive;

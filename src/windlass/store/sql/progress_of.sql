@@ -1,2 +1,0 @@
--- How far a job said that it had come.
-select done, total, noted_at from windlass.progress where job_id = :id;

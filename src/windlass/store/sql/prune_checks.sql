@@ -1,2 +1,0 @@
--- Checks that nobody made while there was still a record to look at.
-delete from windlass.checks where sampled_at < :ended;

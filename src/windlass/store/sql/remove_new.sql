@@ -1,2 +1,0 @@
--- Undo an insert of this same transaction. No fence: nobody else has seen the row.
-delete from windlass.jobs where id = :id and claims = 0;

@@ -1,2 +1,0 @@
--- A schedule goes.
-delete from windlass.schedules where name = :name;

@@ -1,2 +1,0 @@
--- Forget one setting.
-delete from windlass.settings where name = :name;

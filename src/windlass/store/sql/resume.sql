@@ -1,2 +1,0 @@
--- Claim jobs of a type again.
-delete from windlass.pauses where type = :type;

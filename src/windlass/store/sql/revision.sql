@@ -1,2 +1,0 @@
--- How often has anything been set, paused or switched?
-select value from windlass.revisions where name = 'flow';

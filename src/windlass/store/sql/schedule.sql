@@ -1,2 +1,0 @@
--- A schedule by name.
-select * from windlass.schedules where name = :name;

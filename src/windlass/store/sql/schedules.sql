@@ -1,2 +1,0 @@
--- Every schedule.
-select * from windlass.schedules order by name;

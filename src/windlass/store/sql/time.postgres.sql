@@ -1,2 +1,0 @@
--- What time is it here?
-select windlass.now() as now;

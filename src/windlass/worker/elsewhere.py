@@ -1,0 +1,147 @@
+"""Can another release of the application read a payload that this one cannot?"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import timedelta
+
+import msgspec
+
+from windlass.clock import Clock
+from windlass.errors import InvalidPayload, KeyMissing
+from windlass.job import Job, Reason, Shape
+from windlass.outcome import Dead, Left, Policy, clean
+from windlass.payload import Ring, problem_of, seal
+from windlass.registry import Handler
+from windlass.store.protocol import Settlement
+from windlass.store.store import Store
+
+log = logging.getLogger("windlass.worker")
+
+_LONGEST = 200
+# One log line per type and minute, however many jobs are left.
+_TOLD_EVERY = 60.0
+
+
+class Elsewhere:
+    """Jobs that another release made, and that only its workers can read, are left to them."""
+
+    def __init__(
+        self,
+        store: Store,
+        handlers: Mapping[str, Handler],
+        policy: Callable[[str], Policy],
+        ring: Callable[[], Ring],
+        *,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._handlers = handlers
+        self._policy = policy
+        self._ring = ring
+        self._clock = clock
+        self.reader = reader_of(handlers)
+        # By type: when the log last named it, and the jobs since then with the last one's problem.
+        self._told_at: dict[str, float] = {}
+        self._untold: dict[str, tuple[int, str]] = {}
+        self._telling = threading.Lock()
+
+    def reconsider(self, settlements: Sequence[Settlement]) -> Sequence[Settlement]:
+        """The same, but what was refused for its payload and fits another release goes back unharmed."""
+        if not any(_refused(each) for each in settlements):
+            return settlements
+        shapes: dict[str, list[Shape]] = {}
+        for each in settlements:
+            if _refused(each) and each.lease.job.type not in shapes:
+                # Read now, not remembered: a job must not die because its release is news to this worker.
+                shapes[each.lease.job.type] = self._store.shapes(each.lease.job.type)
+        return [
+            self._reconsidered(each, shapes[each.lease.job.type]) if _refused(each) else each
+            for each in settlements
+        ]
+
+    def _reconsidered(self, settlement: Settlement, shapes: Sequence[Shape]) -> Settlement:
+        job = settlement.lease.job
+        handler = self._handlers[job.type]
+        if job.schema_version != handler.version:
+            # It was upgraded here: what came out of that is this release's own doing.
+            return settlement
+        try:
+            # In the clear: the problem may be in an encrypted field.
+            payload = bytes(handler.current(job, self._ring))
+        except (InvalidPayload, KeyMissing):
+            return settlement
+        problem = problem_of(handler.signature.schema, payload, job.type)
+        if problem is None:
+            return settlement
+        fits = (
+            shape.schema_version == job.schema_version and problem_of(shape.schema, payload, job.type) is None
+            for shape in shapes
+        )
+        if not any(fits):
+            return settlement
+        # Another release may have encrypted what is no secret here.
+        secret = {*handler.signature.secret, *_sealed(job)}
+        told = clean(problem.hiding(secret), _LONGEST)
+        field = clean(_field(problem.path, secret), _LONGEST)
+        outcome = Left(self._ends_in(job), reader=self.reader, field=field, problem=told)
+        return msgspec.structs.replace(settlement, outcome=outcome)
+
+    def note(self, jobs: Sequence[tuple[str, str]]) -> None:
+        """Jobs were left, each by its type and problem: count them for the log."""
+        with self._telling:
+            for job_type, problem in jobs:
+                number, _ = self._untold.get(job_type, (0, ""))
+                self._untold[job_type] = (number + 1, problem)
+        self.tell()
+
+    def tell(self, *, last: bool = False) -> None:
+        """Log how many jobs were left, at most once a minute for each type; `last`: the worker stops."""
+        now = self._clock.monotonic()
+        with self._telling:
+            due = {
+                name: self._untold.pop(name)
+                for name in sorted(self._untold)
+                if last or now - self._told_at.get(name, -_TOLD_EVERY) >= _TOLD_EVERY
+            }
+            self._told_at |= dict.fromkeys(due, now)
+        for name, (number, problem) in due.items():
+            extra = {"type": name, "jobs": number, "problem": problem, "reader": self.reader}
+            log.info("job.left", extra=extra)
+
+    def _ends_in(self, job: Job) -> timedelta | None:
+        """When its age ends it: it is then offered to everybody, and the first who takes it says so."""
+        max_age = self._policy(job.type).max_age
+        if max_age is None:
+            return None
+        now = job.started_at or job.updated_at
+        # A little later, so that the worker that takes it then finds that its time is over.
+        return max(job.enqueued_at + max_age - now, timedelta(0)) + timedelta(seconds=1)
+
+
+def reader_of(handlers: Mapping[str, Handler]) -> str:
+    """What tells apart workers that can read different payloads."""
+    read = [(name, handler.version, handler.signature.schema) for name, handler in sorted(handlers.items())]
+    return hashlib.blake2b(msgspec.json.encode(read), digest_size=8).hexdigest()
+
+
+def _sealed(job: Job) -> set[str]:
+    if not seal.has_seal(job.payload):
+        return set()
+    stored: dict[str, object] = msgspec.json.decode(job.payload)
+    return {name for name, value in stored.items() if seal.is_sealed(value)}
+
+
+def _field(path: str, secret: Collection[str]) -> str:
+    """The field that a problem is about. All items of a list are one field, and a secret one has no parts."""
+    name = re.split(r"[.\[]", path.removeprefix("payload."), maxsplit=1)[0]
+    return f"payload.{name}" if name in secret else re.sub(r"\[\d+\]", "[]", path)
+
+
+def _refused(settlement: Settlement) -> bool:
+    outcome = settlement.outcome
+    return isinstance(outcome, Dead) and outcome.error.reason is Reason.INVALID_PAYLOAD

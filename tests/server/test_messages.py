@@ -1,0 +1,159 @@
+"""Is a request that is wrong told what is wrong with it, and what is allowed?"""
+
+from __future__ import annotations
+
+import re
+import socket
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.server.conftest import House
+from tests.server.messages import everything
+from windlass.job import JobState
+
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ('{"type": "add", "payload": {"a": 1}, "run_at": "soon"}', "run_at must be a time in ISO 8601"),
+        (
+            '{"type": "add", "payload": {"a": 1}, "delay": "soon"}',
+            "a duration: seconds, or words",
+        ),
+        ('{"type": "add", "payload": {"a": 1}, "key": "\\ud800"}', "half a character"),
+        (
+            '{"type": "add", "type": "mail.send", "payload": {"a": 1}}',
+            "type is given twice; it must be given once",
+        ),
+        ('{"type": "add", "payload": {"a": 1, "a": 2}}', "duplicate key 'a'"),
+    ],
+)
+def test_a_refusal_names_the_field_and_what_is_allowed(house: House, body: str, told: str) -> None:
+    for path, sent in (("/jobs", body), ("/jobs/batch", f'{{"jobs": [{body}]}}')):
+        answer = house.caller().post(path, content=body if path == "/jobs" else sent, headers=JSON)
+        assert answer.status_code == 400
+        assert told in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ('"unique": "u", "on_unique": "x"', "on_unique must be one of error, replace, skip, got 'x'"),
+        ('"unique": "u", "until": "x"', "until must be one of done, start, got 'x'"),
+        ('"on_dead": "x"', "on_dead must be one of cancel, run, wait, got 'x'"),
+        ('"on_conflict": 5', "on_conflict must be one of error, existing, got 5"),
+        ('"priority": 11', "priority must be a whole number between 0 and 10, got 11"),
+        ('"priority": 1e400', "priority must be a whole number between 0 and 10, got 1e400"),
+        ('"delay": 1e400', 'delay must be a duration: seconds, or words such as "30s", .*, got 1e400'),
+        ('"delay": []', r"delay must be a duration: .*, got \[\]"),
+        ('"delay": -1', "delay must be between 0s and 3650d, got -1.0"),
+        ('"delay": "-1s"', "delay must be between 0s and 3650d, got '-1s'"),
+        ('"delay": "1000000d"', "delay must be between 0s and 3650d, got '1000000d'"),
+        ('"run_at": 5', "run_at must be a time in ISO 8601; without a zone it is UTC, got 5"),
+        ('"key": ""', "key must be a string of 1 to 256 characters, got ''"),
+        ('"depends_on": "x"', "depends_on must be a list of 0 to 1000 values, got 'x'"),
+    ],
+)
+def test_a_value_of_a_form_is_told_with_its_field_and_what_is_allowed(
+    house: House, fields: str, told: str
+) -> None:
+    job = f'{{"type": "add", "payload": {{"a": 1}}, {fields}}}'
+    one = house.caller().post("/jobs", content=job, headers=JSON)
+    assert (one.status_code, bool(re.fullmatch(told, one.json()["detail"]))) == (400, True), one.text
+    many = house.caller().post("/jobs/batch", content=f'{{"jobs": [{job}]}}', headers=JSON)
+    assert (many.status_code, bool(re.fullmatch(rf"jobs\[0\](\.|: ){told}", many.json()["detail"]))) == (
+        400,
+        True,
+    ), many.text
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "told"),
+    [
+        ("POST", "/jobs/batch", '{"jobs": [], "jobs": []}', "jobs must be a list of 1 to 100 values, got []"),
+        (
+            "POST",
+            "/jobs/actions",
+            '{"action": "x"}',
+            "action must be one of cancel, replay, discard, bury, got",
+        ),
+        (
+            "POST",
+            "/jobs/actions",
+            '{"action": "cancel", "filter": {"ids": [], "ids": []}}',
+            "filter.ids is given twice; it must be given once",
+        ),
+        (
+            "POST",
+            "/keys",
+            '{"name": "x", "roles": ["x"]}',
+            "roles[0] must be one of producer, worker, viewer",
+        ),
+        ("PUT", "/settings", '{"settings": {"a": []}}', "settings[...] must be a string or a whole number"),
+    ],
+)
+def test_a_value_within_a_form_is_told_by_its_path(
+    house: House, method: str, path: str, body: str, told: str
+) -> None:
+    answer = house.caller().request(method, path, content=body, headers=JSON)
+    assert answer.status_code == 400
+    assert answer.json()["detail"].startswith(told)
+
+
+def test_the_name_of_a_batch_has_the_same_bound_on_every_route(house: House) -> None:
+    job, name = '{"type": "add", "payload": {"a": 1}}', "x" * 129
+    batch = house.caller().post(
+        "/jobs/batch", content=f'{{"jobs": [{job}], "batch": "{name}"}}', headers=JSON
+    )
+    lines = {"Content-Type": "application/x-ndjson"}
+    bulk = house.caller().post("/jobs/bulk", content=job, params={"batch": name}, headers=lines)
+    for answer in (batch, bulk):
+        assert answer.status_code == 400
+        assert re.match("batch must be a (string|text) of 0 to 128 characters", answer.json()["detail"])
+
+
+def test_a_date_alone_is_a_time(house: House) -> None:
+    job = {"type": "add", "payload": {"a": 1}, "run_at": "2030-01-31"}
+    made = house.caller().post("/jobs", json=job).json()["id"]
+    assert house.queue.get(made).run_at.isoformat() == "2030-01-31T00:00:00+00:00"
+
+
+def test_a_member_may_stand_in_the_payload_as_well(house: House) -> None:
+    jobs = [{"type": "mail.send", "payload": {"to": '"type": "key":'}, "key": f"k{n}"} for n in range(3)]
+    assert house.caller().post("/jobs/batch", json={"jobs": jobs}).status_code == 201
+
+
+def test_headers_that_come_in_one_piece_are_bounded(house: House) -> None:
+    address = urlsplit(house.url)
+    with socket.create_connection((address.hostname or "", address.port or 0), 30) as line:
+        line.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 40_000 + b"\r\n\r\n")
+        said = everything(line)
+    assert said.startswith(b"HTTP/1.1 431 ")
+
+
+def test_a_job_that_was_completed_cannot_fail_any_more(house: House) -> None:
+    api = house.caller()
+    house.queue.enqueue("add", {"a": 1})
+    claimed = api.post("/leases", json={"worker": "w", "types": ["add"]}).json()
+    [lease] = [each["lease"] for each in claimed["leases"]]
+    for _ in range(2):
+        assert api.post(f"/leases/{lease}/complete", json={"result": 1}).status_code == 200
+    failed = api.post(f"/leases/{lease}/fail", json={"message": "no"})
+    assert (failed.status_code, "was completed" in failed.json()["detail"]) == (409, True)
+
+
+@pytest.mark.parametrize("first", ["fail", "release"])
+def test_a_job_that_was_failed_or_given_back_cannot_be_completed_any_more(house: House, first: str) -> None:
+    api = house.caller()
+    job = house.queue.enqueue("add", {"a": 1})
+    claimed = api.post("/leases", json={"worker": "w", "types": ["add"]}).json()
+    [lease] = [each["lease"] for each in claimed["leases"]]
+    sent = {"message": "no", "delay": "1h"} if first == "fail" else {}
+    for _ in range(2):
+        assert api.post(f"/leases/{lease}/{first}", json=sent).status_code == 200
+    completed = api.post(f"/leases/{lease}/complete", json={"result": 1})
+    assert (completed.status_code, "was failed or given back" in completed.json()["detail"]) == (409, True)
+    assert job.get().state is JobState.PENDING
