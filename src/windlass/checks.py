@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeGuard, TypeVar
 
 from windlass.duration import parse_duration
-from windlass.errors import InvalidValue
+from windlass.errors import InvalidValue, must_be
 from windlass.job import (
     HIGHEST_PRIORITY,
     LATEST_AT,
@@ -31,7 +31,7 @@ def check_type(name: object) -> str:
     if isinstance(name, str) and len(name) <= MAX_TYPE and _TYPE.fullmatch(name):
         return name
     allowed = f"a letter a-z, then a-z, 0-9, _, . or -, at most {MAX_TYPE} characters"
-    raise InvalidValue("type", name, allowed)
+    raise must_be("type", name, allowed)
 
 
 def check_text(field: str, value: object, longest: int, *, least: int = 1) -> str:
@@ -39,7 +39,7 @@ def check_text(field: str, value: object, longest: int, *, least: int = 1) -> st
     if storable(value) and least <= len(value) <= longest:
         return value
     allowed = f"a text of {least} to {longest} characters, {_STORABLE}"
-    raise InvalidValue(field, value, allowed)
+    raise must_be(field, value, allowed)
 
 
 def storable(value: object) -> TypeGuard[str]:
@@ -52,7 +52,7 @@ def check_limit_key(key: object) -> str:
     try:
         return check_type(key)
     except InvalidValue as error:
-        raise InvalidValue("limit_key", key, error.allowed) from None
+        raise must_be("limit_key", key, error.allowed) from None
 
 
 def check_priority(value: object) -> int:
@@ -74,7 +74,7 @@ def check_timeout(value: object) -> timedelta:
     """How long a run may take, or InvalidValue."""
     timeout = parse_duration(value, "timeout")
     if not SHORTEST_TIMEOUT <= timeout <= LONGEST_TIMEOUT:
-        raise InvalidValue("timeout", value, "between 1ms and 7d")
+        raise must_be("timeout", value, "between 1ms and 7d")
     return timeout
 
 
@@ -84,7 +84,7 @@ def read_moment(text: object, field: str = "time") -> datetime:
         found = datetime.fromisoformat(str(text).strip())
         return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
     except (ValueError, OverflowError):
-        raise InvalidValue(field, text, "a time in ISO 8601, such as 2030-01-31T09:00:00Z") from None
+        raise must_be(field, text, "a time in ISO 8601, such as 2030-01-31T09:00:00Z") from None
 
 
 def check_moment(field: str, value: datetime) -> datetime:
@@ -94,14 +94,14 @@ def check_moment(field: str, value: datetime) -> datetime:
     except OverflowError:
         moment = None
     if moment is None or moment >= LATEST_AT:
-        raise InvalidValue(field, value, f"a time between the years 1 and {LATEST_AT.year - 1} in UTC")
+        raise must_be(field, value, f"a time between the years 1 and {LATEST_AT.year - 1} in UTC")
     return moment
 
 
 def check_app_version(value: object) -> str:
     """The release of an application as it is told, or InvalidValue."""
     if not isinstance(value, str) or len(value) > MAX_APP_VERSION or not value.isprintable():
-        raise InvalidValue("version", value, f"a text of up to {MAX_APP_VERSION} printable characters")
+        raise must_be("version", value, f"a text of up to {MAX_APP_VERSION} printable characters")
     return value
 
 
@@ -109,13 +109,13 @@ def check_whole(field: str, value: object, least: int, most: int) -> int:
     """A whole number within bounds, or InvalidValue."""
     if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
         return value
-    raise InvalidValue(field, value, f"a whole number between {least} and {most}")
+    raise must_be(field, value, f"a whole number between {least} and {most}")
 
 
 def one_of(field: str, value: _Choice, allowed: tuple[_Choice, ...]) -> _Choice:
     """One of these words, or InvalidValue."""
     if value not in allowed:
-        raise InvalidValue(field, value, "one of " + ", ".join(allowed))
+        raise must_be(field, value, "one of " + ", ".join(allowed))
     return value
 
 
@@ -123,4 +123,4 @@ def yes_or_no(field: str, value: object) -> bool:
     """Whether; None is no. InvalidValue for anything else."""
     if value is None or isinstance(value, bool):
         return bool(value)
-    raise InvalidValue(field, value, "True or False")
+    raise must_be(field, value, "True or False")

@@ -15,7 +15,7 @@ from typing import Any, Literal, NoReturn, TypeVar
 import msgspec
 
 from windlass.duration import parse_duration
-from windlass.errors import InvalidValue
+from windlass.errors import InvalidValue, must_be
 from windlass.job import MAX_APP_VERSION
 from windlass.payload import Ring, read_key
 from windlass.size import parse_size
@@ -60,9 +60,9 @@ class PoolConfig(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         # The store keeps it, and metrics have it as a label.
         if not self.name.isprintable() or len(self.name) > _LONGEST_POOL:
-            raise InvalidValue("name of a pool", self.name, f"up to {_LONGEST_POOL} printable characters")
+            raise must_be("name of a pool", self.name, f"up to {_LONGEST_POOL} printable characters")
         if not 1 <= self.slots <= _MOST_SLOTS:
-            raise InvalidValue(f"slots of pool {self.name}", self.slots, f"between 1 and {_MOST_SLOTS}")
+            raise must_be(f"slots of pool {self.name}", self.slots, f"between 1 and {_MOST_SLOTS}")
 
 
 def parse_pool(text: str) -> PoolConfig:
@@ -71,7 +71,7 @@ def parse_pool(text: str) -> PoolConfig:
     types, colon, slots = rest.rpartition(":")
     patterns = tuple(part.strip() for part in types.split(",") if part.strip())
     if not (equals and colon and name.strip() and patterns and slots.strip().isdecimal()):
-        raise InvalidValue("pool", text, "NAME=TYPES:SLOTS, such as email=send_*,mail.*:5")
+        raise must_be("pool", text, "NAME=TYPES:SLOTS, such as email=send_*,mail.*:5")
     return PoolConfig(name.strip(), patterns, int(slots))
 
 
@@ -115,20 +115,20 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         names = [pool.name for pool in self.pools]
         if len(set(names)) < len(names):
-            raise InvalidValue("pools", ", ".join(names), "pools of different names")
+            raise must_be("pools", ", ".join(names), "pools of different names")
         for name in ("threads", "coroutines", "processes", "concurrency", "child_jobs", "most_held"):
             slots = getattr(self, name)
             most = _MOST_JOBS if name == "child_jobs" else _MOST_SLOTS
             if slots is not None and not 1 <= slots <= most:
-                raise InvalidValue(name, slots, f"between 1 and {most}")
+                raise must_be(name, slots, f"between 1 and {most}")
         if not self.unsafe_lease and not SHORTEST_LEASE <= self.lease <= LONGEST_LEASE:
-            raise InvalidValue("lease", f"{self.lease.total_seconds():g}s", "between 60s and 3600s")
+            raise must_be("lease", f"{self.lease.total_seconds():g}s", "between 60s and 3600s")
         if not _SHORTEST_POLL <= self.poll <= _LONGEST_POLL:
-            raise InvalidValue("poll", f"{self.poll.total_seconds():g}s", "between 0.05s and 60s")
+            raise must_be("poll", f"{self.poll.total_seconds():g}s", "between 0.05s and 60s")
         if self.hang_limit is not None and not SHORTEST_HANG <= self.hang_limit <= LONGEST_HANG:
-            raise InvalidValue("hang_limit", f"{self.hang_limit.total_seconds():g}s", HANG_LIMITS)
+            raise must_be("hang_limit", f"{self.hang_limit.total_seconds():g}s", HANG_LIMITS)
         if not timedelta(0) <= self.grace <= self.exit_after:
-            raise InvalidValue("grace", f"{self.grace.total_seconds():g}s", "between 0s and exit_after")
+            raise must_be("grace", f"{self.grace.total_seconds():g}s", "between 0s and exit_after")
 
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,22 +156,22 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= _MOST_PORTS:
-            raise InvalidValue("port", self.port, f"between 0 and {_MOST_PORTS}")
+            raise must_be("port", self.port, f"between 0 and {_MOST_PORTS}")
         if not _LEAST_PATIENCE <= self.patience <= _MOST_PATIENCE:
             allowed = f"between {_LEAST_PATIENCE:g}s and {_MOST_PATIENCE:g}s"
-            raise InvalidValue("patience", f"{self.patience:g}s", allowed)
+            raise must_be("patience", f"{self.patience:g}s", allowed)
         for field in ("most_requests", "most_waiting"):
             if not _LEAST_BOUND <= getattr(self, field) <= _MOST_BOUND:
                 allowed = f"between {_LEAST_BOUND:,} and {_MOST_BOUND:,}"
-                raise InvalidValue(field, getattr(self, field), allowed)
+                raise must_be(field, getattr(self, field), allowed)
         if self.tls_key is not None and self.tls_cert is None:
-            raise InvalidValue("tls_key", self.tls_key, "given together with tls_cert")
+            raise must_be("tls_key", self.tls_key, "given together with tls_cert")
         for each in self.trusted_proxies:
             try:
                 ipaddress.ip_network(each, strict=False)
             except ValueError:
                 allowed = "addresses or networks, such as 10.0.0.5 or 10.0.0.0/24"
-                raise InvalidValue("trusted_proxies", each, allowed) from None
+                raise must_be("trusted_proxies", each, allowed) from None
 
     @property
     def loopback(self) -> bool:
@@ -269,7 +269,7 @@ class Config(msgspec.Struct, frozen=True):
     def placed(self, section: str, error: InvalidValue) -> InvalidValue:
         """An error about a value of a section, with the place where the value stands."""
         at = self.values[f"{section}.{error.field}"]
-        return InvalidValue(f"{at.name} ({at.where or at.source})", error.value, error.allowed)
+        return must_be(f"{at.name} ({at.where or at.source})", error.value, error.allowed)
 
     def _section(self, section: str, kind: Callable[..., T]) -> T:
         found = {
@@ -355,7 +355,7 @@ def _read(raw: Value) -> Value:
 def _refuse(at: Value, value: object, allowed: str) -> NoReturn:
     """Name the option and the place where its value stands."""
     field = f"{at.name} ({at.where})" if at.where else at.name
-    raise InvalidValue(field, value, allowed) from None
+    raise must_be(field, value, allowed) from None
 
 
 def _flag(name: str) -> str:
@@ -369,7 +369,7 @@ def _read_file(path: Path) -> dict[str, object]:
     except FileNotFoundError:
         return {}
     except (UnicodeDecodeError, OSError) as error:
-        raise InvalidValue(FILE_NAME, str(path), f"a file that can be read ({error})") from None
+        raise must_be(FILE_NAME, str(path), f"a file that can be read ({error})") from None
     try:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -385,7 +385,7 @@ def _read_file(path: Path) -> dict[str, object]:
             values[key] = value
     for name in values:
         if name not in OPTIONS:
-            raise InvalidValue(f"each name in {FILE_NAME}", name, "one of " + ", ".join(OPTIONS))
+            raise must_be(f"each name in {FILE_NAME}", name, "one of " + ", ".join(OPTIONS))
     return values
 
 
@@ -393,8 +393,7 @@ class _NotToml(InvalidValue):
     """A file that cannot be read; it has no value to show."""
 
     def __init__(self, told: str) -> None:
-        super().__init__(FILE_NAME, NOT_SHOWN, "valid TOML")
-        self.args = (told,)
+        super().__init__(told, field=FILE_NAME, value=NOT_SHOWN, allowed="valid TOML")
 
 
 _PLACE = re.compile(r"line \d+, column \d+")
@@ -410,7 +409,7 @@ class _Option(msgspec.Struct, frozen=True):
 def _text(value: object) -> object:
     if isinstance(value, str) and value:
         return value
-    raise InvalidValue("", value, "a text")
+    raise must_be("", value, "a text")
 
 
 def _database_url(value: object) -> object:
@@ -422,7 +421,7 @@ def _database_url(value: object) -> object:
 def _app_version(value: object) -> object:
     if isinstance(value, str) and len(value) <= MAX_APP_VERSION and value.isprintable():
         return value
-    raise InvalidValue("", value, f"a text of up to {MAX_APP_VERSION} printable characters")
+    raise must_be("", value, f"a text of up to {MAX_APP_VERSION} printable characters")
 
 
 def _whole(value: object) -> object:
@@ -430,7 +429,7 @@ def _whole(value: object) -> object:
         return value
     if isinstance(value, str) and value.strip().removeprefix("-").isdecimal():
         return int(value)
-    raise InvalidValue("", value, "a whole number")
+    raise must_be("", value, "a whole number")
 
 
 def _yes_or_no(value: object) -> object:
@@ -438,12 +437,12 @@ def _yes_or_no(value: object) -> object:
         return value
     if isinstance(value, str) and value.strip().lower() in _SWITCH:
         return _SWITCH[value.strip().lower()]
-    raise InvalidValue("", value, "true or false")
+    raise must_be("", value, "true or false")
 
 
 def _duration(value: object) -> object:
     if not isinstance(value, int | float | str | timedelta):
-        raise InvalidValue("", value, "seconds, or a duration such as 30s, 5m, 2h")
+        raise must_be("", value, "seconds, or a duration such as 30s, 5m, 2h")
     return parse_duration(value)
 
 
@@ -458,7 +457,7 @@ def parse_hang_limit(value: object, field: str = "") -> timedelta | None:
     try:
         return parse_duration(value)
     except InvalidValue:
-        raise InvalidValue(field, value, HANG_LIMITS) from None
+        raise must_be(field, value, HANG_LIMITS) from None
 
 
 def _size(value: object) -> object:
@@ -468,14 +467,14 @@ def _size(value: object) -> object:
 def _pools(value: object) -> object:
     parts = value.split() if isinstance(value, str) else value
     if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
-        raise InvalidValue("", value, "pools such as email=send_*:5, with spaces between them")
+        raise must_be("", value, "pools such as email=send_*:5, with spaces between them")
     return tuple(parse_pool(part) for part in parts)
 
 
 def _keys(value: object) -> object:
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
-        raise InvalidValue("", NOT_SHOWN, "keys in base64, separated by commas")
+        raise must_be("", NOT_SHOWN, "keys in base64, separated by commas")
     found = tuple(part.strip() for part in parts if part.strip())
     for key in found:
         read_key(key)
@@ -485,14 +484,14 @@ def _keys(value: object) -> object:
 def _names(value: object) -> object:
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
-        raise InvalidValue("", value, "names or addresses, separated by commas")
+        raise must_be("", value, "names or addresses, separated by commas")
     return tuple(part.strip() for part in parts if part.strip())
 
 
 def _patterns(value: object) -> object:
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
-        raise InvalidValue("", value, "names or patterns of types, such as email.*,report")
+        raise must_be("", value, "names or patterns of types, such as email.*,report")
     return tuple(part.strip() for part in parts if part.strip())
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
-from windlass.errors import InvalidValue, Refused, StoreUnavailable
+from windlass.errors import Refused, StoreUnavailable, must_be
 from windlass.store.handling import Transacting
 from windlass.store.http.store import HttpStore
 from windlass.store.sqlite import files, restoring
@@ -113,14 +113,14 @@ def restore(url: str, backup: str) -> Restored:
 def source(url: str) -> Source:
     """The store behind a URL, to be moved away from."""
     if is_postgres(url) or sqlite_path(url) == MEMORY:
-        raise InvalidValue("store to be moved", shown(url), "a file of SQLite")
+        raise must_be("store to be moved", shown(url), "a file of SQLite")
     return SqliteSource(sqlite_path(url), patience=PATIENCE)
 
 
 def target(url: str) -> Target:
     """The store behind a URL, to be moved to; an empty database is given its schema."""
     if not is_postgres(url):
-        raise InvalidValue("--to", without_password(url), "postgresql://user@host/database")
+        raise must_be("--to", without_password(url), "postgresql://user@host/database")
     found: Target = _postgres().target.PostgresTarget(url)
     return found
 
@@ -162,13 +162,13 @@ def sqlite_path(url: str) -> str:
     """The file that a URL names."""
     check_url(url)
     if is_postgres(url) or is_http(url):
-        raise InvalidValue("database URL", shown(url), "a file of SQLite")
+        raise must_be("database URL", shown(url), "a file of SQLite")
     path = url.removeprefix(_SQLITE)
     if not path or (path.startswith(":") and path != MEMORY):
-        raise InvalidValue("database URL", url, ALLOWED)
+        raise must_be("database URL", url, ALLOWED)
     before, mark, parameters = path.partition("?")
     if mark and "=" in parameters:
-        raise InvalidValue(
+        raise must_be(
             "database URL", f"{before}?{parameters.partition('=')[0]}=...", "without parameters for a file"
         )
     return path

@@ -12,7 +12,7 @@ from typing import Any, Protocol, Self
 
 from windlass.checks import check_text
 from windlass.clock import Clock
-from windlass.errors import InvalidValue, Refused
+from windlass.errors import Refused, must_be
 from windlass.job import MAX_KEY, Job, NewJob, named
 
 log = logging.getLogger("windlass.job")
@@ -209,7 +209,7 @@ class Context:
         for place, draft in enumerate(drafts):
             field = "draft" if len(drafts) == 1 else f"drafts[{place}]"
             if not isinstance(draft, NewJob):
-                raise InvalidValue(field, draft, "a draft, as made by .draft(...)")
+                raise must_be(field, draft, "a draft, as made by .draft(...)")
             if self._check_draft is not None:
                 self._check_draft(draft, field)
         self._attending().enqueue(drafts)
@@ -224,15 +224,15 @@ class Context:
         500 characters is cut; an empty one takes the last one away.
         """
         if done is None and (of is not None or message is None):
-            raise InvalidValue("done", done, "a whole number from 0 up, or left out beside message=")
+            raise must_be("done", done, "a whole number from 0 up, or left out beside message=")
         given: tuple[tuple[str, object], ...] = (("done", done or 0), ("of", of or 0))
         for name, value in given:
             if not isinstance(value, int) or not 0 <= value < _MOST_STEPS:
-                raise InvalidValue(name, value, "a whole number from 0 up; a text is given as message=")
+                raise must_be(name, value, "a whole number from 0 up; a text is given as message=")
         if done is not None and of is not None and done > of:
-            raise InvalidValue("done", done, f"at most {of}, of which it is a part")
+            raise must_be("done", done, f"at most {of}, of which it is a part")
         if message is not None and not isinstance(message, str):
-            raise InvalidValue("message", message, "a text")
+            raise must_be("message", message, "a text")
         self._attending().progress(done, of, message)
 
     def extend(self, by: float | timedelta) -> bool:
@@ -242,7 +242,7 @@ class Context:
         """
         seconds = by.total_seconds() if isinstance(by, timedelta) else by
         if not 0 < seconds <= _LONGEST_EXTENSION:
-            raise InvalidValue("by", by, f"between 0 and {_LONGEST_EXTENSION} seconds")
+            raise must_be("by", by, f"between 0 and {_LONGEST_EXTENSION} seconds")
         extended = self._attending().extend(seconds)
         if extended is None:
             return False

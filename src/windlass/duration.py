@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from windlass.errors import InvalidValue
+from windlass.errors import must_be
 from windlass.spans import ALLOWED, Duration, checked_duration
 
 __all__ = ["ALLOWED", "Duration", "parse_duration"]
@@ -14,5 +14,5 @@ def parse_duration(value: object, field: str = "duration", longest: timedelta | 
     """A duration as a timedelta, zero or longer and at most `longest`; InvalidValue names `field`."""
     found = checked_duration(value, longest)
     if isinstance(found, str):
-        raise InvalidValue(field, value, found)
+        raise must_be(field, value, found)
     return found

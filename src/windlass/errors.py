@@ -61,13 +61,20 @@ def _rebuilt(kind: type[WindlassError], args: tuple[object, ...], state: dict[st
 
 
 class InvalidValue(WindlassError, ValueError):
-    """A value that is out of its range or form; names the field, the value and what is allowed."""
+    """A value that is out of its range or form; `field` names it, `value` is what was given."""
 
-    def __init__(self, field: str, value: object, allowed: str) -> None:
+    def __init__(self, message: str, *, field: str, value: object, allowed: str = "") -> None:
         self.field = field
         self.value = value
+        # What would have been accepted, as words that follow "must be".
         self.allowed = allowed
-        super().__init__(f"{field} must be {allowed}, got {_shown(value)}")
+        super().__init__(message)
+
+
+def must_be(field: str, value: object, allowed: str) -> InvalidValue:
+    """The usual message: the field, what is allowed, and what was given."""
+    message = f"{field} must be {allowed}, got {_shown(value)}"
+    return InvalidValue(message, field=field, value=value, allowed=allowed)
 
 
 class Refused(WindlassError):
@@ -343,7 +350,7 @@ class RetryableError(Verdict):
     ) -> None:
         super().__init__(message)
         if after is not None and delay is not None:
-            raise InvalidValue("delay", delay, "left out when after is given")
+            raise must_be("delay", delay, "left out when after is given")
         name, given = ("delay", delay) if after is None else ("after", after)
         self.delay = None if given is None else _delay(f"RetryableError({name}=)", given)
 
@@ -367,7 +374,7 @@ class Cancel(Verdict):
 def _delay(field: str, value: Duration) -> timedelta:
     found = checked_duration(value, LONGEST_DELAY)
     if isinstance(found, str):
-        raise InvalidValue(field, value, found)
+        raise must_be(field, value, found)
     return found
 
 

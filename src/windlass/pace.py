@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from windlass.clock import Clock, SystemClock
-from windlass.errors import InvalidValue
+from windlass.errors import must_be
 
 
 class Pace:
@@ -15,7 +15,7 @@ class Pace:
         self, rate: float | None, *, clock: Clock | None = None, stop: threading.Event | None = None
     ) -> None:
         if rate is not None and not rate > 0:
-            raise InvalidValue("rate", rate, "more than 0 per second")
+            raise must_be("rate", rate, "more than 0 per second")
         self._rate = rate
         self._clock = clock or SystemClock()
         self._began = self._clock.monotonic()

@@ -24,7 +24,7 @@ from windlass.checks import (
     yes_or_no,
 )
 from windlass.duration import Duration, parse_duration
-from windlass.errors import InvalidPayload, InvalidValue
+from windlass.errors import InvalidPayload, must_be
 from windlass.job import (
     DEFAULT_MAX_ATTEMPTS,
     DEFAULT_PRIORITY,
@@ -171,7 +171,7 @@ class Registry:
         known = self._handlers.setdefault(handler.name, handler)
         if known.function is not handler.function:
             allowed = f"free: {_place(known.function)} has it; give one of them another name="
-            raise InvalidValue("name", handler.name, allowed)
+            raise must_be("name", handler.name, allowed)
         self._handlers[handler.name] = handler
         self.revision += 1
 
@@ -179,7 +179,7 @@ class Registry:
         """Enter what the code declares to come by itself; the name must be free, or of the same type."""
         known = self._schedules.setdefault(new.name, new)
         if known.type != new.type:
-            raise InvalidValue("schedule name", new.name, f"free: a schedule of {known.type} has it")
+            raise must_be("schedule name", new.name, f"free: a schedule of {known.type} has it")
         self._schedules[new.name] = new
         self.revision += 1
 
@@ -268,7 +268,7 @@ def make_handler(
         allowed = (
             "left out for what a child process cannot import: define the function at a module's top level"
         )
-        raise InvalidValue("executor", kind, allowed)
+        raise must_be("executor", kind, allowed)
     return Handler(
         name=name,
         function=function,
@@ -335,16 +335,16 @@ _Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
 def _check_function(function: Callable[..., Any]) -> None:
     if not (inspect.isfunction(function) or inspect.ismethod(function)):
-        raise InvalidValue("handler", function, "a function made by def or async def")
+        raise must_be("handler", function, "a function made by def or async def")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise InvalidValue("handler", function, "a function without yield: nobody would run its body")
+        raise must_be("handler", function, "a function without yield: nobody would run its body")
 
 
 def _kind(function: Callable[..., Any], executor: Executor | None) -> Kind:
     usual: Executor = "loop" if inspect.iscoroutinefunction(function) else "thread"
     chosen = usual if executor is None else executor
     if chosen not in (usual, "process"):
-        raise InvalidValue("executor", executor, f"{usual} or process for this function")
+        raise must_be("executor", executor, f"{usual} or process for this function")
     return chosen
 
 
@@ -354,7 +354,7 @@ def _smoke(payload: Mapping[str, Any] | None, signature: Signature) -> Mapping[s
         try:
             signature.encode(payload)
         except InvalidPayload as error:
-            raise InvalidValue("smoke", payload, f"a payload that the handler takes ({error})") from None
+            raise must_be("smoke", payload, f"a payload that the handler takes ({error})") from None
     return payload
 
 
@@ -364,7 +364,7 @@ def _memory(options: Options, kind: Kind) -> int | None:
     _check_can_be_limited("memory", options.memory, kind)
     size = parse_size(options.memory, "memory")
     if size < _LEAST_MEMORY:
-        raise InvalidValue("memory", options.memory, "at least 16MB, which Python itself takes")
+        raise must_be("memory", options.memory, "at least 16MB, which Python itself takes")
     return size
 
 
@@ -374,14 +374,14 @@ def _cpu_time(options: Options, kind: Kind) -> timedelta | None:
     _check_can_be_limited("cpu_time", options.cpu_time, kind)
     span = parse_duration(options.cpu_time, "cpu_time")
     if not timedelta(0) < span <= LONGEST_TIMEOUT:
-        raise InvalidValue("cpu_time", options.cpu_time, "more than 0 and at most 7d")
+        raise must_be("cpu_time", options.cpu_time, "more than 0 and at most 7d")
     return span
 
 
 def _check_can_be_limited(field: str, value: object, kind: Kind) -> None:
     if kind != "process":
         allowed = 'given together with executor="process": only a process of its own can be limited'
-        raise InvalidValue(field, value, allowed)
+        raise must_be(field, value, allowed)
 
 
 def _keep(result: object) -> Keep:
@@ -390,16 +390,16 @@ def _keep(result: object) -> Keep:
     if result == "required":
         return "required"
     allowed = 'True (kept if it can be), False (never kept) or "required" (the job fails without it)'
-    raise InvalidValue("result", result, allowed)
+    raise must_be("result", result, allowed)
 
 
 def _policy(options: Options) -> Policy:
     max_age = None if options.max_age is None else parse_duration(options.max_age, "max_age")
     if max_age is not None and not timedelta(0) < max_age <= LATEST:
-        raise InvalidValue("max_age", options.max_age, f"more than 0 and at most {LATEST.days}d")
+        raise must_be("max_age", options.max_age, f"more than 0 and at most {LATEST.days}d")
     retry = Retry() if options.retry is None else options.retry
     if not isinstance(retry, Retry):
-        raise InvalidValue("retry", retry, "a Retry, such as Retry(base=30, cap=3600, jitter=15)")
+        raise must_be("retry", retry, "a Retry, such as Retry(base=30, cap=3600, jitter=15)")
     return Policy(retry, _rules({} if options.rules is None else options.rules), max_age)
 
 
@@ -411,10 +411,10 @@ def _rules(rules: object) -> Rules:
             "a mapping such as {ValueError: 'fatal'}, or a function of the exception that returns retry, "
             "fatal, cancel or None"
         )
-        raise InvalidValue("rules", rules, allowed)
+        raise must_be("rules", rules, allowed)
     for kind, rule in rules.items():
         if not (isinstance(kind, type) and issubclass(kind, BaseException)):
-            raise InvalidValue("a key of rules", kind, "an exception class")
+            raise must_be("a key of rules", kind, "an exception class")
         one_of(f"rules[{kind.__name__}]", rule, RULES)
     return MappingProxyType(dict(rules))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from windlass.errors import InvalidValue
+from windlass.errors import must_be
 
 # What users may write where a size is taken.
 Size = int | str
@@ -20,7 +20,7 @@ def parse_size(value: object, field: str = "size") -> int:
         size = int(float(match["number"]) * _UNITS[match["unit"] or ""])
         if size > 0:
             return size
-    raise InvalidValue(field, value, ALLOWED)
+    raise must_be(field, value, ALLOWED)
 
 
 def told_size(size: int) -> str:

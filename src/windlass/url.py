@@ -9,7 +9,7 @@ import re
 from typing import NamedTuple
 from urllib.parse import quote, unquote, urlencode
 
-from windlass.errors import InvalidValue
+from windlass.errors import must_be
 
 _SECRET = "***"  # noqa: S105 - stands where a password was
 NOT_SHOWN = "(not shown)"
@@ -81,12 +81,12 @@ def check(url: str) -> None:
         return
     if url.startswith(HTTP):
         if not split(url).place.partition("/")[0]:
-            raise InvalidValue("database URL", NOT_SHOWN, ALLOWED)
+            raise must_be("database URL", NOT_SHOWN, ALLOWED)
         return
     if not _is_file(url):
         # Not shown: it may hold a password or a key.
         hint = "; write sqlite:///NAME for a file of that name"
-        raise InvalidValue("database URL", NOT_SHOWN, ALLOWED + hint)
+        raise must_be("database URL", NOT_SHOWN, ALLOWED + hint)
 
 
 def _is_file(url: str) -> bool:

@@ -393,17 +393,24 @@ def test_the_lowest_priority_has_its_share(store_url: str) -> None:
 
 def test_workers_that_wait_leave_the_server_to_others(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     many = 30
+    store, looked, go = house.queue.store, threading.Semaphore(0), threading.Event()
+    real, waits = store.claim, set[str]()
+
+    def quick(want: Any) -> Any:
+        found = real(want)
+        waits.add(want.worker)
+        return found
+
+    def slow(want: Any) -> Any:
+        looked.release()
+        go.wait(PATIENCE)
+        return real(want)
+
+    monkeypatch.setattr(store, "claim", quick)
     with ThreadPoolExecutor(many) as threads:
         waiting = [threads.submit(claim, house.caller(), f"w{n}", wait="60s") for n in range(many)]
-        until(lambda: len(house.queue.store.workers()) >= many, "all wait")
-        store, looked, go = house.queue.store, threading.Semaphore(0), threading.Event()
-        real = store.claim
-
-        def slow(want: Any) -> Any:
-            looked.release()
-            go.wait(PATIENCE)
-            return real(want)
-
+        # Each of them looks once for itself, and then waits in line.
+        until(lambda: len(waits) == many, "all wait")
         monkeypatch.setattr(store, "claim", slow)
         house.queue.enqueue("add", {"a": 1})
         assert looked.acquire(timeout=PATIENCE)

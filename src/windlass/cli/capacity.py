@@ -12,7 +12,7 @@ from windlass.cli.commands import Command
 from windlass.cli.options import rate, span
 from windlass.cli.screen import Cell, duration, number, one_line, took
 from windlass.cli.session import session
-from windlass.errors import InvalidValue, Refused
+from windlass.errors import Refused, must_be
 from windlass.ops.document import encode
 from windlass.ops.plan import Load, Plan, measured, plan
 from windlass.ops.words import count
@@ -99,7 +99,7 @@ def capacity_plan(payload: str | None, **given: Any) -> None:
     known = {name: value for name, value in given.items() if value is not None}
     if ("rate" in known) != ("run" in known):
         missing = "run" if "rate" in known else "rate"
-        raise InvalidValue(f"--{missing}", None, "given with --rate and --run, or both left out")
+        raise must_be(f"--{missing}", None, "given with --rate and --run, or both left out")
     if "rate" not in known:
         known = measured(here.ops().store) | known
     if payload is not None:

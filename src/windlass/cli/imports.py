@@ -17,7 +17,15 @@ from windlass.cli.progress import progress
 from windlass.cli.request import read_request
 from windlass.cli.screen import jobs as so_many
 from windlass.cli.session import session
-from windlass.errors import InvalidValue, KeyConflict, Refused, StoreError, UnknownType, WindlassError
+from windlass.errors import (
+    InvalidValue,
+    KeyConflict,
+    Refused,
+    StoreError,
+    UnknownType,
+    WindlassError,
+    must_be,
+)
 from windlass.job import NewJob
 from windlass.ops import Pace
 from windlass.ops.document import encode
@@ -143,7 +151,7 @@ def _draft(queue: Queue, text: bytes, number: int) -> NewJob:
         request = read_request(text.strip())
         return queue.draft(request.type, request.payload, **request.options)
     except InvalidValue as error:
-        raise InvalidValue(f"line {number}: {error.field}", error.value, error.allowed) from None
+        raise must_be(f"line {number}: {error.field}", error.value, error.allowed) from None
     except UnknownType as error:
         raise Refused(f"line {number}: {type_is_unknown(error, queue)}") from None
     except Refused as error:
@@ -156,7 +164,7 @@ def _with_progress(error: WindlassError, done: Imported) -> WindlassError:
         f"{so_many(done.enqueued + done.existing)} up to line {done.last_line} are stored, the rest is not"
     )
     if isinstance(error, InvalidValue):
-        return InvalidValue(error.field, error.value, f"{error.allowed} ({stored})")
+        return must_be(error.field, error.value, f"{error.allowed} ({stored})")
     kind = StoreError if isinstance(error, StoreError) else Refused
     return kind(f"{error}; {stored}")
 
@@ -165,7 +173,7 @@ def _opened(path: str) -> AbstractContextManager[IO[bytes]]:
     try:
         return click.open_file(path, "rb")
     except OSError as error:
-        raise InvalidValue("--file", path, f"a file that can be read ({error.strerror})") from None
+        raise must_be("--file", path, f"a file that can be read ({error.strerror})") from None
 
 
 def _length(file: IO[bytes]) -> int | None:

@@ -39,7 +39,7 @@ from windlass.cli import (
 from windlass.cli.commands import Group
 from windlass.cli.process import leave
 from windlass.cli.session import Session
-from windlass.errors import InvalidValue, StoreError, WindlassError
+from windlass.errors import InvalidValue, StoreError, WindlassError, must_be
 from windlass.store.transaction import Unstorable
 
 REFUSED = 1
@@ -116,7 +116,7 @@ def _ended_by(error: BaseException, args: Sequence[str]) -> int:
         return REFUSED
     odd = next(itertools.filterfalse(storable, args), None)
     if isinstance(error, Unstorable) and odd is not None:
-        return _failed(InvalidValue("argument", odd, "text in UTF-8"))
+        return _failed(must_be("argument", odd, "text in UTF-8"))
     if isinstance(error, click.ClickException | WindlassError):
         return _failed(error)
     if os.environ.get("WINDLASS_DEBUG"):

@@ -10,7 +10,7 @@ import click
 
 from windlass.checks import read_moment
 from windlass.duration import parse_duration
-from windlass.errors import InvalidValue
+from windlass.errors import InvalidValue, must_be
 from windlass.job import JobState
 from windlass.ops import filters
 from windlass.ops.filters import STATES
@@ -88,7 +88,7 @@ def read_filter(choice: dict[str, Any], *, states: tuple[JobState, ...] = ()) ->
         )
     except InvalidValue as error:
         flag = "--" + error.field.replace("_", "-")
-        raise InvalidValue(flag, error.value, error.allowed) from None
+        raise must_be(flag, error.value, error.allowed) from None
 
 
 def names_any(choice: dict[str, Any]) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from windlass.checks import read_moment
-from windlass.errors import InvalidValue
+from windlass.errors import must_be
 from windlass.payload import parse
 from windlass.registry import SHELL
 
@@ -44,21 +44,21 @@ def read_request(text: str | bytes, field: str = "job") -> Request:
     allowed = (*(_COMMAND if "command" in given else _JOB), *_OPTIONS)
     for name in given:
         if name not in allowed:
-            raise InvalidValue(f"each field of {field}", name, "one of " + ", ".join(allowed))
+            raise must_be(f"each field of {field}", name, "one of " + ", ".join(allowed))
     if "command" in given:
         payload = {name: given[name] for name in _COMMAND if name in given}
         return Request(SHELL, payload, _options(given))
     if not isinstance(given.get("type"), str):
-        raise InvalidValue(field, text, 'an object with a "type" and a "payload", or with a "command"')
+        raise must_be(field, text, 'an object with a "type" and a "payload", or with a "command"')
     payload = given.get("payload", {})
     if not isinstance(payload, dict):
-        raise InvalidValue(f"payload of {field}", payload, "a JSON object")
+        raise must_be(f"payload of {field}", payload, "a JSON object")
     return Request(given["type"], payload, _options(given))
 
 
 def _options(given: dict[str, Any]) -> dict[str, Any]:
     if "id" in given and "key" in given:
-        raise InvalidValue("key", given["key"], "left out where there is an id: they are the same thing")
+        raise must_be("key", given["key"], "left out where there is an id: they are the same thing")
     options = {name: given[name] for name in _OPTIONS if given.get(name) is not None}
     if "id" in options:
         options["key"] = options.pop("id")

@@ -12,7 +12,7 @@ from windlass import config, connect
 from windlass.cli.app import load_queue
 from windlass.cli.screen import Screen
 from windlass.config import Config, Source, variable
-from windlass.errors import InvalidValue
+from windlass.errors import must_be
 from windlass.ops import Ops
 from windlass.ops.remote import RemoteOps
 from windlass.queue import Queue
@@ -88,7 +88,7 @@ class Session:
         used = queue.url
         if connect.place(used) != connect.place(wanted.value):
             allowed = f"left out: app {app} names its own store, {without_password(used)}"
-            raise InvalidValue("--db", without_password(wanted.value), allowed)
+            raise must_be("--db", without_password(wanted.value), allowed)
         return queue
 
 

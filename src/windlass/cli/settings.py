@@ -16,7 +16,7 @@ from windlass.cli.serve import EXTRA
 from windlass.cli.session import Session, session
 from windlass.config import unknown_variables
 from windlass.connect import is_new_file
-from windlass.errors import InvalidValue, StoreUnavailable
+from windlass.errors import InvalidValue, StoreUnavailable, must_be
 from windlass.ops import Ops
 from windlass.ops.document import encode
 from windlass.ops.flow import owners
@@ -210,7 +210,7 @@ def _unset(name: str, values: list[dict[str, Any]]) -> list[dict[str, Any]]:
     try:
         split(name)
     except InvalidValue:
-        raise InvalidValue(
+        raise must_be(
             "name", name, f"one of {', '.join(each['name'] for each in values)}, or TYPE.…"
         ) from None
     return [

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from windlass.errors import InvalidValue
+from windlass.errors import must_be
 from windlass.observe import names
 from windlass.store.observing import LENGTH, Past, Step
 
@@ -63,9 +63,9 @@ def bounds(
     until = until or now
     since = since or until - USUAL[step]
     if since >= until:
-        raise InvalidValue("from", since.isoformat(), f"before to ({until.isoformat()})")
+        raise must_be("from", since.isoformat(), f"before to ({until.isoformat()})")
     if (until - since) / LENGTH[step] > MOST_POINTS:
-        raise InvalidValue("from", since.isoformat(), f"at most {MOST_POINTS} {step.value}s before to")
+        raise must_be("from", since.isoformat(), f"at most {MOST_POINTS} {step.value}s before to")
     return since, until
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from windlass.errors import InvalidValue
+from windlass.errors import must_be
 from windlass.ops import keys
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class AccessVerbs:
     ) -> ApiKey:
         """End an API key, now or after a time in which another one takes over."""
         if after > keys.LONGEST:
-            raise InvalidValue("after", f"{after.days}d", f"at most {keys.LONGEST.days}d")
+            raise must_be("after", f"{after.days}d", f"at most {keys.LONGEST.days}d")
         return self.store.revoke_api_key(key_id, after, by=self._who(by), why=why)
 
     def audit(

@@ -10,7 +10,7 @@ from itertools import islice
 
 import msgspec
 
-from windlass.errors import InvalidValue, JobNotFound, Refused, WrongState
+from windlass.errors import JobNotFound, Refused, WrongState, must_be
 from windlass.job import JobState
 from windlass.pace import Pace
 from windlass.store.protocol import Acted, Filter
@@ -63,9 +63,7 @@ def narrowed(verb: Verb, where: Filter) -> Filter:
     states = where.states or verb.states
     if not set(states) <= set(verb.states):
         wrong = ", ".join(state for state in states if state not in verb.states)
-        raise InvalidValue(
-            "state", wrong, f"{' or '.join(verb.states)}: others cannot be {_PARTICIPLES[verb]}"
-        )
+        raise must_be("state", wrong, f"{' or '.join(verb.states)}: others cannot be {_PARTICIPLES[verb]}")
     return msgspec.structs.replace(where, states=states)
 
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from windlass.checks import TEXT, storable
-from windlass.errors import InvalidValue
+from windlass.errors import must_be
 from windlass.job import JobState, View
 from windlass.store.protocol import Filter
 
@@ -41,7 +41,7 @@ def read_filter(
     for path, value in conditions.items():
         _check_text("where", ".".join(path) + f"={value}")
     if older_than is not None and older_than > _LONGEST_AGO:
-        raise InvalidValue("older_than", f"{older_than.days}d", f"at most {_LONGEST_AGO.days}d")
+        raise must_be("older_than", f"{older_than.days}d", f"at most {_LONGEST_AGO.days}d")
     return Filter(
         ids=tuple(ids),
         types=wanted,
@@ -59,10 +59,10 @@ def _read_states(names: tuple[str, ...]) -> tuple[tuple[JobState, ...], str | No
     """Either states, or a view."""
     for name in names:
         if name not in STATES:
-            raise InvalidValue("state", name, "one of " + ", ".join(STATES))
+            raise must_be("state", name, "one of " + ", ".join(STATES))
     views = [name for name in names if name in set(View)]
     if views and len(names) > 1:
-        raise InvalidValue("state", ", ".join(names), f"several states, or one of {', '.join(View)} alone")
+        raise must_be("state", ", ".join(names), f"several states, or one of {', '.join(View)} alone")
     if views:
         return (), views[0]
     return tuple(JobState(name) for name in names), None
@@ -71,7 +71,7 @@ def _read_states(names: tuple[str, ...]) -> tuple[tuple[JobState, ...], str | No
 def _check_text(field: str, text: str | None) -> None:
     """What no store keeps could not be found."""
     if text is not None and not storable(text):
-        raise InvalidValue(field, text, TEXT)
+        raise must_be(field, text, TEXT)
 
 
 def read_condition(text: str) -> tuple[tuple[str, ...], Any]:
@@ -79,13 +79,11 @@ def read_condition(text: str) -> tuple[tuple[str, ...], Any]:
     path, equals, value = text.partition("=")
     names = tuple(part.strip() for part in path.split("."))
     if not equals or len(names) <= 1 or names[0] != "payload" or not all(names):
-        raise InvalidValue("where", text, "a condition such as payload.user.id=42")
+        raise must_be("where", text, "a condition such as payload.user.id=42")
     try:
         wanted = json.loads(value)
     except (ValueError, RecursionError):
         wanted = value
     if isinstance(wanted, dict | list):
-        raise InvalidValue(
-            "where", text, "a comparison with a plain value: only plain values can be compared"
-        )
+        raise must_be("where", text, "a comparison with a plain value: only plain values can be compared")
     return names[1:], wanted

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from windlass import settings
 from windlass.checks import check_limit_key, check_type
-from windlass.errors import InvalidValue, Refused, UnknownType
+from windlass.errors import Refused, UnknownType, must_be
 from windlass.ops.tuning import TuningVerbs
 from windlass.policy.limit import Limit, key_limits, limit_from
 from windlass.registry import SHELL
@@ -69,7 +69,7 @@ class FlowVerbs(TuningVerbs):
             bounds.get("burst", "none") != "none"
             and self._limit(name, self.store.settings() | changes).rate is None
         ):
-            raise InvalidValue(f"{name}.burst", bounds["burst"], "given together with a rate")
+            raise must_be(f"{name}.burst", bounds["burst"], "given together with a rate")
         self.set_settings(changes, by=by, why=why)
         return self.limit(name)
 
@@ -106,7 +106,7 @@ class FlowVerbs(TuningVerbs):
             info = None if job_type is None else types.get(job_type)
             if text is not None and info is not None and setting.startswith("breaker.") and _key(info):
                 allowed = f"{KEY}{_key(info)}.{setting}, since {job_type} has the breaker of its limit_key"
-                raise InvalidValue("setting", name, allowed)
+                raise must_be("setting", name, allowed)
 
     def _known_type(self, job_type: str) -> str:
         known = self.store.types()

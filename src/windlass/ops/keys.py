@@ -16,7 +16,7 @@ from enum import StrEnum
 import msgspec
 
 from windlass.checks import check_text
-from windlass.errors import InvalidValue
+from windlass.errors import must_be
 from windlass.job import MAX_TENANT
 from windlass.store.access import ApiKey, NewApiKey
 
@@ -53,23 +53,21 @@ class KeyWish(msgspec.Struct, frozen=True, kw_only=True):
 def made(wish: KeyWish) -> tuple[NewApiKey, str]:
     """A key for that wish, checked, and its secret."""
     if not _NAME.fullmatch(wish.name):
-        raise InvalidValue(
-            "name", wish.name, "up to 64 letters, digits, _, ., @ or -, a letter or digit first"
-        )
+        raise must_be("name", wish.name, "up to 64 letters, digits, _, ., @ or -, a letter or digit first")
     if not wish.roles:
-        raise InvalidValue("roles", "none", "one or more of " + ", ".join(Role))
+        raise must_be("roles", "none", "one or more of " + ", ".join(Role))
     for role in wish.roles:
         if role not in set(Role):
-            raise InvalidValue("roles", role, "one or more of " + ", ".join(Role))
+            raise must_be("roles", role, "one or more of " + ", ".join(Role))
     for pattern in wish.types:
         if not _PATTERN.fullmatch(pattern):
-            raise InvalidValue("types", pattern, "names or patterns of types, such as send_email or mail.*")
+            raise must_be("types", pattern, "names or patterns of types, such as send_email or mail.*")
     _check_bounds(wish)
     rate = DEFAULT_RATE if wish.rate is None else wish.rate
     if not _LOWEST_RATE <= rate <= _HIGHEST_RATE:
-        raise InvalidValue("rate", rate, f"between {_LOWEST_RATE:g} and {_HIGHEST_RATE:g} jobs per second")
+        raise must_be("rate", rate, f"between {_LOWEST_RATE:g} and {_HIGHEST_RATE:g} jobs per second")
     if wish.lasts is not None and not timedelta(0) < wish.lasts <= LONGEST:
-        raise InvalidValue(
+        raise must_be(
             "expires", f"{wish.lasts.total_seconds():g}s", f"more than 0 and at most {LONGEST.days}d"
         )
     key_id, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
@@ -90,14 +88,14 @@ def _check_bounds(wish: KeyWish) -> None:
     """Refuse bounds that would hold nobody back: operators see and act on all types."""
     if wish.types and not {Role.OPERATOR, Role.ADMIN}.isdisjoint(wish.roles):
         allowed = "left out for operators and admins, who act on every type: make a key of its own for them"
-        raise InvalidValue("types", ", ".join(wish.types), allowed)
+        raise must_be("types", ", ".join(wish.types), allowed)
     if wish.types and {Role.PRODUCER, Role.WORKER}.isdisjoint(wish.roles):
-        raise InvalidValue("types", ", ".join(wish.types), "left out for viewers, who see every type")
+        raise must_be("types", ", ".join(wish.types), "left out for viewers, who see every type")
     if wish.tenant is None:
         return
     check_text("tenant", wish.tenant, MAX_TENANT)
     if Role.WORKER in wish.roles:
-        raise InvalidValue("tenant", wish.tenant, "left out for workers, who take jobs of every tenant")
+        raise must_be("tenant", wish.tenant, "left out for workers, who take jobs of every tenant")
 
 
 def split(text: str) -> tuple[str, str] | None:

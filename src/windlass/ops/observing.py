@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from windlass.errors import InvalidValue, StoreError
+from windlass.errors import StoreError, must_be
 from windlass.job import DEFAULT_PRIORITY, LIVE, View
 from windlass.observe import expose, gather, names
 from windlass.observe.alerts import RUNBOOK
@@ -190,9 +190,7 @@ class ObservingVerbs:
         since, until = bounds(step, since, until, self.store.now())
         most = most_types(step, since, until)
         if len(set(types)) > most:
-            raise InvalidValue(
-                "type", f"{len(set(types))} of them", f"at most {most} for so many {step.value}s"
-            )
+            raise must_be("type", f"{len(set(types))} of them", f"at most {most} for so many {step.value}s")
         chosen = list(types) or self._busiest(most)
         rows = self.store.history(step, since, until, types=chosen)
         if not types and len(chosen) == most:

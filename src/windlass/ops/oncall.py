@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from windlass.errors import InvalidValue, JobNotFound
+from windlass.errors import JobNotFound, must_be
 from windlass.ops.explain import explain
 from windlass.ops.local import with_the_gone_dead
 from windlass.ops.search import WITHIN, find_within
@@ -34,7 +34,7 @@ class OncallVerbs:
     ) -> Page:
         """Jobs, newest first. A search that is not over in time ends early: its `next` goes on with it."""
         if not 1 <= limit <= LONGEST_PAGE:
-            raise InvalidValue("limit", limit, f"between 1 and {LONGEST_PAGE}")
+            raise must_be("limit", limit, f"between 1 and {LONGEST_PAGE}")
         return find_within(self.store, where, limit=limit, cursor=cursor, within=within, clock=self._clock)
 
     def failures(self, *, since: datetime | None = None, limit: int = 50) -> list[Job]:

@@ -16,7 +16,7 @@ from windlass import settings
 from windlass.checks import check_moment
 from windlass.clock import Clock, SystemClock, uuid7
 from windlass.config import ring
-from windlass.errors import ConfirmationNeeded, InvalidValue, JobNotFound, WorkerNotFound
+from windlass.errors import ConfirmationNeeded, JobNotFound, WorkerNotFound, must_be
 from windlass.job import HIGHEST_PRIORITY, Job, NewJob, TypeInfo, View
 from windlass.observe.names import PRUNED
 from windlass.ops.access import AccessVerbs
@@ -230,7 +230,7 @@ class Ops(OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
     ) -> Acted:
         """Change a waiting job's priority, time or payload."""
         if priority is not None and not 0 <= priority <= HIGHEST_PRIORITY:
-            raise InvalidValue("priority", priority, f"between 0 and {HIGHEST_PRIORITY}")
+            raise must_be("priority", priority, f"between 0 and {HIGHEST_PRIORITY}")
         run_at = None if run_at is None else check_moment("run_at", run_at)
         job = self.show(name, tenant=tenant)
         change = (self._checked(job, payload) if payload is not None else None) or Edit()
@@ -268,7 +268,7 @@ class Ops(OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
         `confirm` is for a replay. A Pace that is stopped ends it early.
         """
         if limit is not None and limit < 1:
-            raise InvalidValue("limit", limit, "at least 1")
+            raise must_be("limit", limit, "at least 1")
         where = narrowed(verb, where)
         if dry_run:
             matched, all_of_them = self._matching(where, limit or MOST_COUNTED)

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from windlass import settings
-from windlass.errors import InvalidValue, Refused
+from windlass.errors import Refused, must_be
 from windlass.observe import names
 from windlass.store.observing import Step
 from windlass.store.store import Store
@@ -55,12 +55,12 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             number = value.total_seconds() if isinstance(value, timedelta) else value
             if not 0 < number < math.inf:
-                raise InvalidValue(name, value, "more than 0")
+                raise must_be(name, value, "more than 0")
         if self.spike < 1:
-            raise InvalidValue("spike", self.spike, "at least 1: so many times the rate")
+            raise must_be("spike", self.spike, "at least 1: so many times the rate")
         if self.busy > _MOST_SLOTS:
             allowed = f"at most {_MOST_SLOTS:,} together with run: so many slots would be busy"
-            raise InvalidValue("rate", self.rate, allowed)
+            raise must_be("rate", self.rate, allowed)
 
     @property
     def busy(self) -> float:

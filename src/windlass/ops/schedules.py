@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from windlass.checks import check_text
-from windlass.errors import InvalidValue, UnknownType
+from windlass.errors import UnknownType, must_be
 from windlass.job import HIGHEST_PRIORITY, MAX_ATTEMPTS, MAX_TENANT, TypeInfo
 from windlass.ops.finding import Cause, Finding
 from windlass.ops.overview import Overview, ScheduleSummary, WorkerHealth, serves
@@ -81,7 +81,7 @@ class Schedules:
     def history(self, name: str, *, limit: int = 20) -> Sequence[Fire]:
         """What became of a schedule's last fire times, newest first."""
         if not 1 <= limit <= MOST_FIRES:
-            raise InvalidValue("limit", limit, f"between 1 and {MOST_FIRES}")
+            raise must_be("limit", limit, f"between 1 and {MOST_FIRES}")
         return self._store.fires(name, limit=limit)
 
     def add(
@@ -264,14 +264,14 @@ def _fitting(info: TypeInfo, payload: Mapping[str, Any]) -> tuple[bytes, int]:
     secret = sorted(set(info.options.get("encrypt", ())) & set(payload))
     if secret:
         allowed = "a payload without encrypted fields: a schedule keeps it in the clear"
-        raise InvalidValue(f"payload.{secret[0]}", "(hidden)", allowed)
+        raise must_be(f"payload.{secret[0]}", "(hidden)", allowed)
     packed = pack(payload, info.name)
     return packed, validate_for(info, packed).schema_version
 
 
 def _within(field: str, value: int | None, least: int, most: int) -> int | None:
     if value is not None and not least <= value <= most:
-        raise InvalidValue(field, value, f"a whole number between {least} and {most}")
+        raise must_be(field, value, f"a whole number between {least} and {most}")
     return value
 
 

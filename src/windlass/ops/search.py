@@ -11,7 +11,7 @@ import msgspec
 
 from windlass.clock import Clock
 from windlass.duration import parse_duration
-from windlass.errors import InvalidValue
+from windlass.errors import must_be
 from windlass.job import Job, JobState
 from windlass.ops.filters import read_condition, read_filter
 from windlass.store.protocol import Counted, Filter, Page
@@ -151,7 +151,7 @@ def _terms(text: str) -> Iterator[_Term]:
         found = _TERM.match(text, at)
         if found is None:
             allowed = f"words such as {' '.join(WORDS)} each with a value behind it; quotes are closed"
-            raise InvalidValue("q", text[at:], allowed)
+            raise must_be("q", text[at:], allowed)
         at = found.end()
         quoted = found["quoted"] is not None
         value = _unquoted(found["quoted"]) if quoted else found["plain"] or ""
@@ -168,7 +168,7 @@ def _unquoted(text: str) -> str:
 
 def _take(found: _Found, term: _Term) -> None:
     if not term.value and not term.quoted:
-        raise InvalidValue("q", f"{term.name}:", "followed by a value")
+        raise must_be("q", f"{term.name}:", "followed by a value")
     match term.name:
         case "":
             _take_alone(found, term.value)
@@ -180,13 +180,13 @@ def _take(found: _Found, term: _Term) -> None:
             found.ids.append(_checked_id(term.value))
         case "tenant" | "key" | "error" | "older":
             if term.name in found.once:
-                raise InvalidValue("q", f"{term.name}:{term.value}", f"{term.name}: only once")
+                raise must_be("q", f"{term.name}:{term.value}", f"{term.name}: only once")
             found.once[term.name] = term.value
         case name if name.startswith("payload."):
             written = msgspec.json.encode(term.value).decode() if term.quoted else term.value
             found.payload.append(read_condition(f"{name}={written}"))
         case name:
-            raise InvalidValue("q", f"{name}:{term.value}", "one of " + ", ".join(WORDS))
+            raise must_be("q", f"{name}:{term.value}", "one of " + ", ".join(WORDS))
 
 
 def _take_alone(found: _Found, word: str) -> None:
@@ -194,7 +194,7 @@ def _take_alone(found: _Found, word: str) -> None:
     if _UUID.fullmatch(word):
         found.ids.append(word)
     elif "key" in found.once:
-        raise InvalidValue("q", word, "one key only, or words such as " + " ".join(WORDS))
+        raise must_be("q", word, "one key only, or words such as " + " ".join(WORDS))
     else:
         found.once["key"] = word
 
@@ -202,7 +202,7 @@ def _take_alone(found: _Found, word: str) -> None:
 def _checked_id(text: str) -> str:
     if _UUID.fullmatch(text):
         return text
-    raise InvalidValue("q", f"id:{text}", "id: and a job's id, which is a UUID")
+    raise must_be("q", f"id:{text}", "id: and a job's id, which is a UUID")
 
 
 def _age(text: str | None) -> timedelta | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from windlass.errors import InvalidValue
+from windlass.errors import must_be
 
 DEEPEST = 100
 
@@ -20,7 +20,7 @@ class Unfaithful(Exception):
     """Something sent would not arrive as what it was."""
 
     def __init__(self, path: str, value: object, allowed: str) -> None:
-        self.problem = InvalidValue(path, value, allowed)
+        self.problem = must_be(path, value, allowed)
         super().__init__(str(self.problem))
 
 

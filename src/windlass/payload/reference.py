@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from windlass.errors import InvalidValue
+from windlass.errors import must_be
 from windlass.job import REFERENCE
 
 MAX_REFERENCE = 2_048
@@ -16,7 +16,7 @@ def check_reference(value: object) -> str:
     """A reference, such as a URL or a key of object storage, or InvalidValue."""
     good = isinstance(value, str) and 1 <= len(value) <= MAX_REFERENCE and value.isprintable()
     if not isinstance(value, str) or not good:
-        raise InvalidValue("payload_ref", value, f"a printable text of 1 to {MAX_REFERENCE} characters")
+        raise must_be("payload_ref", value, f"a printable text of 1 to {MAX_REFERENCE} characters")
     return value
 
 

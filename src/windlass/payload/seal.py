@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from windlass.errors import InvalidPayload, InvalidValue, KeyMissing
+from windlass.errors import InvalidPayload, KeyMissing, must_be
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -139,7 +139,7 @@ def read_key(key: str) -> bytes:
         secret = b""
     if len(secret) != _KEY_BYTES:
         allowed = f"{_KEY_BYTES} random bytes in base64, as `openssl rand -base64 {_KEY_BYTES}` makes them"
-        raise InvalidValue("encryption_keys", HIDDEN, allowed)
+        raise must_be("encryption_keys", HIDDEN, allowed)
     return secret
 
 
@@ -148,5 +148,5 @@ def _cipher(secret: bytes) -> AESGCM:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - an extra
     except ImportError:
         why = "left out, or the library installed: pip install 'windlass[crypto]'"
-        raise InvalidValue("encryption_keys", HIDDEN, why) from None
+        raise must_be("encryption_keys", HIDDEN, why) from None
     return AESGCM(secret)

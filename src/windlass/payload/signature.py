@@ -11,7 +11,7 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 
 from windlass.context import Context
-from windlass.errors import InvalidPayload, InvalidValue
+from windlass.errors import InvalidPayload, must_be
 from windlass.payload import models
 from windlass.payload.faithful import PLAIN, Unfaithful, check_faithful
 from windlass.payload.schema import schema_of
@@ -42,7 +42,7 @@ class Signature:
         }
         contexts = [name for name, hint in hints.items() if _is_context(hint)]
         if len(contexts) > 1:
-            raise InvalidValue(f"handler {job_type}", contexts, "a function with at most one Context")
+            raise must_be(f"handler {job_type}", contexts, "a function with at most one Context")
         self.context: str | None = contexts[0] if contexts else None
         self.context_first = list(hints)[:1] == contexts[:1] != []
         self._job_type = job_type
@@ -81,7 +81,7 @@ class Signature:
         """Arguments as a payload that the handler's decoder is sure to take, or InvalidPayload."""
         # A dict is told at once; whatever else may be a mapping takes a while to ask.
         if not isinstance(arguments, (dict, Mapping)):
-            raise refused(self._job_type, InvalidValue("payload", arguments, "a JSON object"))
+            raise refused(self._job_type, must_be("payload", arguments, "a JSON object"))
         data = encode(arguments, self._job_type)
         try:
             got = self._read(data)
@@ -125,7 +125,7 @@ class Signature:
 def _hint(function: Callable[..., Any], parameter: inspect.Parameter, job_type: str, names: Names) -> Any:
     place = f"parameter {parameter.name} of handler {job_type}"
     if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-        raise InvalidValue(place, str(parameter), f"a plain parameter, not {parameter.kind.description}")
+        raise must_be(place, str(parameter), f"a plain parameter, not {parameter.kind.description}")
     if parameter.annotation is parameter.empty:
         return Any
     hint = _resolved(function, parameter, place, names)
@@ -146,13 +146,13 @@ def _resolved(function: Callable[..., Any], parameter: inspect.Parameter, place:
         return get_type_hints(carrier, globalns=space, localns=known, include_extras=True)["it"]
     except NameError as error:
         allowed = f"annotated with names known at run time ({error}; is it imported for type checkers only?)"
-        raise InvalidValue(place, parameter.annotation, allowed) from None
+        raise must_be(place, parameter.annotation, allowed) from None
 
 
 def _known_fields(names: Sequence[str], signature: inspect.Signature, job_type: str) -> tuple[str, ...]:
     if isinstance(names, str) or not all(name in signature.parameters for name in names):
         allowed = f"a list of the handler's parameters ({', '.join(signature.parameters) or 'none'})"
-        raise InvalidValue(f"encrypt of handler {job_type}", names, allowed)
+        raise must_be(f"encrypt of handler {job_type}", names, allowed)
     return tuple(names)
 
 
@@ -170,7 +170,7 @@ def _schema(payload: type[msgspec.Struct], place: str, shown: object) -> dict[st
         return schema_of(payload)
     except (TypeError, NameError, ValueError, AttributeError) as error:
         reason = str(error).splitlines()[-1]
-        raise InvalidValue(place, shown, f"annotated with types that JSON can carry ({reason})") from None
+        raise must_be(place, shown, f"annotated with types that JSON can carry ({reason})") from None
 
 
 def _payload_type(signature: inspect.Signature) -> type[msgspec.Struct]:

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from windlass.errors import InvalidPayload, InvalidValue
+from windlass.errors import InvalidPayload, InvalidValue, must_be
 from windlass.job import MAX_PAYLOAD
 from windlass.payload.faithful import DEEPEST, Unfaithful, check_faithful
 from windlass.payload.models import dumped
@@ -19,7 +19,7 @@ def parse(text: str | bytes, field: str = "payload") -> dict[str, Any]:
     """A JSON object that came from outside, taken strictly; InvalidValue names `field`."""
     value = parse_value(text, field)
     if not isinstance(value, dict):
-        raise InvalidValue(field, value, "a JSON object")
+        raise must_be(field, value, "a JSON object")
     return value
 
 
@@ -31,14 +31,14 @@ def parse_value(text: str | bytes, field: str) -> Any:
             text = text.decode()
         value = _decode(text)
     except RecursionError:
-        raise InvalidValue(field, text, f"nested at most {DEEPEST} deep") from None
+        raise must_be(field, text, f"nested at most {DEEPEST} deep") from None
     except UnicodeDecodeError as error:
-        raise InvalidValue(field, text, f"JSON in UTF-8 ({error.reason} at byte {error.start})") from None
+        raise must_be(field, text, f"JSON in UTF-8 ({error.reason} at byte {error.start})") from None
     except json.JSONDecodeError as error:
         where = f"line {error.lineno} column {error.colno}"
-        raise InvalidValue(field, text, f"valid JSON ({where}: {error.msg})") from None
+        raise must_be(field, text, f"valid JSON ({where}: {error.msg})") from None
     except ValueError as error:
-        raise InvalidValue(field, text, f"valid JSON ({error})") from None
+        raise must_be(field, text, f"valid JSON ({error})") from None
     if not (came_in_bytes and _is_harmless(text)):
         _refuse_unstorable(value, field)
     return value
@@ -53,7 +53,7 @@ def _decode(text: str) -> Any:
 def pack(payload: Mapping[str, Any], job_type: str) -> bytes:
     """A payload of plain JSON values as the bytes that are stored; for producers without the handler."""
     if not isinstance(payload, Mapping):
-        raise refused(job_type, InvalidValue("payload", payload, "a JSON object"))
+        raise refused(job_type, must_be("payload", payload, "a JSON object"))
     data = encode(payload, job_type)
     try:
         check_faithful(payload, msgspec.json.decode(data), "payload")
@@ -129,15 +129,15 @@ def _culprit(payload: Mapping[str, Any], error: Exception) -> object:
             msgspec.json.encode(name)
         except UnicodeEncodeError:
             # Shown as a value is: as it stands, nobody could print it.
-            return InvalidValue("a key of payload", name, "text without lone surrogates")
+            return must_be("a key of payload", name, "text without lone surrogates")
         except TypeError as reason:
-            return InvalidValue("a key of payload", name, f"JSON ({reason})")
+            return must_be("a key of payload", name, f"JSON ({reason})")
         try:
             msgspec.json.encode(value, enc_hook=_plain)
         except UnicodeEncodeError:
-            return InvalidValue(f"payload.{name}", value, "text without lone surrogates")
+            return must_be(f"payload.{name}", value, "text without lone surrogates")
         except TypeError as reason:
-            return InvalidValue(f"payload.{name}", value, f"JSON ({reason})")
+            return must_be(f"payload.{name}", value, f"JSON ({reason})")
     return error
 
 
@@ -174,7 +174,7 @@ def _is_harmless(text: str) -> bool:
 
 def _refuse_unstorable(value: object, path: str, depth: int = 1) -> None:
     if depth > DEEPEST:
-        raise InvalidValue(path.partition(".")[0], value, f"nested at most {DEEPEST} deep")
+        raise must_be(path.partition(".")[0], value, f"nested at most {DEEPEST} deep")
     if isinstance(value, str):
         _refuse_text(value, path)
     elif isinstance(value, dict):
@@ -188,6 +188,6 @@ def _refuse_unstorable(value: object, path: str, depth: int = 1) -> None:
 
 def _refuse_text(text: str, path: str) -> None:
     if "\0" in text:
-        raise InvalidValue(path, text, "text without a NUL character")
+        raise must_be(path, text, "text without a NUL character")
     if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise InvalidValue(path, text, "text without lone surrogates")
+        raise must_be(path, text, "text without lone surrogates")

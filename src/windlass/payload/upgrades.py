@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from windlass.errors import InvalidPayload, InvalidValue
+from windlass.errors import InvalidPayload, must_be
 
 Step = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -23,9 +23,9 @@ class Upgrades:
         # By its exact type: True would be a version 1.
         if type(from_version) is not int or not 1 <= from_version < self._version:
             known = f"the handler of {self._job_type} is of version {self._version}"
-            raise InvalidValue("from_version", from_version, f"an older version: {known}")
+            raise must_be("from_version", from_version, f"an older version: {known}")
         if from_version in self._steps:
-            raise InvalidValue("from_version", from_version, f"given once for {self._job_type}")
+            raise must_be("from_version", from_version, f"given once for {self._job_type}")
         self._steps[from_version] = step
 
     @property

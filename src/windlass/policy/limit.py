@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from windlass.checks import check_whole
-from windlass.errors import InvalidValue
+from windlass.errors import must_be
 from windlass.job import TypeInfo
 
 MOST_AT_ONCE = 1_000_000
@@ -97,7 +97,7 @@ def parse_rate(value: object, field: str = "rate") -> Rate:
     """A rate such as 100/m, or InvalidValue."""
     found = _RATE.fullmatch(value.strip()) if isinstance(value, str) else None
     if found is None or not 0 < int(found[1]) <= _LARGEST_COUNT:
-        raise InvalidValue(field, value, "a rate such as 10/s, 100/m, 5000/h or 1/d")
+        raise must_be(field, value, "a rate such as 10/s, 100/m, 5000/h or 1/d")
     return Rate(int(found[1]), _SECONDS[found[2]])
 
 
@@ -112,7 +112,7 @@ def make_limit(
 ) -> Limit:
     """What code says about a limit, checked."""
     if burst is not None and rate is None:
-        raise InvalidValue("burst", burst, "given together with rate")
+        raise must_be("burst", burst, "given together with rate")
     made = None if rate is None else parse_rate(rate)
     if made is not None and burst is not None:
         made = msgspec.structs.replace(made, burst=check_whole("burst", burst, 1, MOST_AT_ONCE))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from windlass.errors import InvalidValue
+from windlass.errors import must_be
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,11 +31,11 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise InvalidValue("retry.kind", self.kind, "one of " + ", ".join(KINDS))
+            raise must_be("retry.kind", self.kind, "one of " + ", ".join(KINDS))
         for name in ("base", "cap", "jitter"):
             _check_seconds(f"retry.{name}", getattr(self, name))
         if (self.kind == "list") != bool(self.delays):
-            raise InvalidValue(
+            raise must_be(
                 "retry.delays", self.delays, "at least one number for kind list, none for the others"
             )
         for seconds in self.delays:
@@ -73,7 +73,7 @@ def _raised(base: float, exponent: int, cap: float) -> float:
 
 def _check_seconds(field: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _LONGEST:
-        raise InvalidValue(field, value, f"seconds between 0 and {_LONGEST}")
+        raise must_be(field, value, f"seconds between 0 and {_LONGEST}")
 
 
 _LONGEST = 30 * 86_400

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from windlass.duration import Duration, parse_duration
-from windlass.errors import InvalidValue
+from windlass.errors import must_be
 
 USUAL_SHARE = 0.01
 USUAL_DELAY = timedelta(minutes=1)
@@ -61,16 +61,16 @@ def make_verify(
     if function is None:
         for name, value in (("sample", sample), ("verify_after", after)):
             if value is not None:
-                raise InvalidValue(name, value, "given together with verify")
+                raise must_be(name, value, "given together with verify")
         return None
     if not callable(function):
-        raise InvalidValue("verify", function, "a function that answers True or False")
+        raise must_be("verify", function, "a function that answers True or False")
     share: object = USUAL_SHARE if sample is None else sample
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
-        raise InvalidValue("sample", sample, "a share above 0 and up to 1")
+        raise must_be("sample", sample, "a share above 0 and up to 1")
     delay = USUAL_DELAY if after is None else parse_duration(after, "verify_after")
     if delay > _LONGEST_DELAY:
-        raise InvalidValue("verify_after", after, "at most 7d: records are kept no longer")
+        raise must_be("verify_after", after, "at most 7d: records are kept no longer")
     return Verify(function, float(share), delay, _wanted(function, parameters))
 
 
@@ -80,5 +80,5 @@ def _wanted(function: Callable[..., Any], parameters: Collection[str]) -> tuple[
     for name, each in wanted.items():
         plain = each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
         if not plain or (name not in allowed and each.default is each.empty):
-            raise InvalidValue(f"parameter {name} of verify", str(each), f"one of {', '.join(allowed)}")
+            raise must_be(f"parameter {name} of verify", str(each), f"one of {', '.join(allowed)}")
     return tuple(name for name in wanted if name in allowed)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 from windlass.checks import check_text
 from windlass.clock import uuid7
-from windlass.errors import InvalidValue, JobNotFound, Refused
+from windlass.errors import JobNotFound, Refused, must_be
 from windlass.job import MAX_BATCH_NAME, NewJob
 from windlass.store.batches import BatchInfo, NewBatch
 
@@ -36,7 +36,7 @@ class Batch:
         self._check_open()
         self._drafts += [self._producer.check_ours(draft, "draft") for draft in drafts]
         if len(self._drafts) > MOST:
-            raise InvalidValue("batch", f"{len(self._drafts)} jobs", f"at most {MOST} jobs")
+            raise must_be("batch", f"{len(self._drafts)} jobs", f"at most {MOST} jobs")
 
     def then(self, draft: NewJob) -> None:
         """Enqueue this draft when all jobs of the batch have ended: completed, dead, cancelled or discarded.
@@ -48,7 +48,7 @@ class Batch:
         if draft.key is not None or draft.unique is not None or draft.depends_on:
             # What could be refused then would keep the last job of the batch from ending.
             allowed = "a draft without key, unique and depends_on: it is stored later"
-            raise InvalidValue("then", draft.type, allowed)
+            raise must_be("then", draft.type, allowed)
         self._then = draft
 
     def status(self) -> BatchInfo:

@@ -9,7 +9,7 @@ from typing import Any, cast
 from urllib.parse import quote
 
 from windlass.duration import Duration, parse_duration
-from windlass.errors import InvalidValue, JobNotFound, WaitTimeout
+from windlass.errors import JobNotFound, WaitTimeout, must_be
 from windlass.job import Job, JobState
 from windlass.queue.queue import Queue
 from windlass.store.protocol import Filter
@@ -30,7 +30,7 @@ class Client(Queue):
         """`url` as in https://queue.example; without a key, WINDLASS_API_KEY."""
         scheme, found, rest = url.partition("://")
         if not found or scheme not in ("http", "https"):
-            raise InvalidValue("url", url.partition("@")[2] or url, "http://host:port or https://host")
+            raise must_be("url", url.partition("@")[2] or url, "http://host:port or https://host")
         super().__init__(
             url if key is None else f"{scheme}://{quote(key, safe='')}@{rest}", patience=patience
         )

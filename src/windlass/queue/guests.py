@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
-from windlass.errors import InvalidValue
+from windlass.errors import must_be
 
 Wake = Callable[[], None]
 
@@ -53,9 +53,9 @@ def opened(connection: Any, wake: Wake) -> Iterator[object]:
     """The driver's own connection within the caller's; `wake` is called after a commit that is told of."""
     names = _names(connection)
     if names & _ASYNC:
-        raise InvalidValue("connection", connection, "for enqueue_async if it is an async one")
+        raise must_be("connection", connection, "for enqueue_async if it is an async one")
     if names & _MAKERS:
-        raise InvalidValue("connection", connection, "a connection or session, not what makes them")
+        raise must_be("connection", connection, "a connection or session, not what makes them")
     if names & _SESSIONS:
         driver = connection.connection().connection.driver_connection
         _after_commit(connection, wake)

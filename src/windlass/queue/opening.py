@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from windlass import config, connect
 from windlass.clock import SystemClock
-from windlass.errors import InvalidValue, StoreUnavailable
+from windlass.errors import StoreUnavailable, must_be
 from windlass.store.transaction import StoreClosed
 from windlass.url import ALLOWED
 
@@ -146,7 +146,7 @@ def _checked(url: str | os.PathLike[str] | None) -> str | None:
         return None
     text = os.fspath(url) if isinstance(url, os.PathLike) else url
     if not isinstance(text, str):
-        raise InvalidValue("database URL", type(url).__name__, ALLOWED)
+        raise must_be("database URL", type(url).__name__, ALLOWED)
     connect.check(text)
     return text
 

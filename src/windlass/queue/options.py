@@ -14,7 +14,7 @@ import msgspec
 from windlass.checks import check_max_attempts, check_moment, check_priority, check_text, storable
 from windlass.clock import uuid7
 from windlass.duration import Duration, parse_duration
-from windlass.errors import InvalidValue
+from windlass.errors import must_be
 from windlass.job import LATEST, MAX_KEY, MAX_TENANT, MAX_UNIQUE, NewJob
 from windlass.payload.reference import check_reference, with_reference
 from windlass.payload.text import check_size
@@ -76,7 +76,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
             payload = check_size(with_reference(payload, self.payload_ref), job_type)
         if self.priority is not None and self.priority > defaults.max_priority:
             allowed = f"at most {defaults.max_priority} for jobs of type {job_type}"
-            raise InvalidValue("priority", self.priority, allowed)
+            raise must_be("priority", self.priority, allowed)
         if self is NO_CHOICE:
             # Most jobs: what is left out need not be looked at.
             return NewJob(
@@ -121,14 +121,14 @@ def choose(options: Mapping[str, Any]) -> Choice:
     if not options:
         return NO_CHOICE
     if not options.keys() <= _CHECKS.keys():
-        raise InvalidValue("option", min(options.keys() - _CHECKS.keys()), "one of " + ", ".join(_CHECKS))
+        raise must_be("option", min(options.keys() - _CHECKS.keys()), "one of " + ", ".join(_CHECKS))
     given = {name: value for name, value in options.items() if value is not None}
     if "delay" in given and "at" in given:
-        raise InvalidValue("at", given["at"], "left out when delay is given")
+        raise must_be("at", given["at"], "left out when delay is given")
     if "unique" not in given and ("until" in given or "on_unique" in given):
-        raise InvalidValue("unique", None, "given with until and on_unique")
+        raise must_be("unique", None, "given with until and on_unique")
     if given.get("on_unique") == "replace" and "depends_on" in given:
-        raise InvalidValue("on_unique", "replace", "skip or error for a job that depends on others")
+        raise must_be("on_unique", "replace", "skip or error for a job that depends on others")
     # Only what was given costs anything: this is done for every job.
     return Choice(**{_FIELDS.get(name, name): _CHECKS[name](value) for name, value in given.items()})
 
@@ -136,13 +136,13 @@ def choose(options: Mapping[str, Any]) -> Choice:
 def without_connection(choice: Choice) -> Choice:
     """The choice, if a draft can carry it: a transaction is chosen when drafts are stored."""
     if choice.connection is not None:
-        raise InvalidValue("connection", choice.connection, "given to enqueue_many, not to a draft")
+        raise must_be("connection", choice.connection, "given to enqueue_many, not to a draft")
     return choice
 
 
 def _moment(value: object) -> datetime:
     if not isinstance(value, datetime):
-        raise InvalidValue("at", value, "a datetime; one without a zone is taken as UTC")
+        raise must_be("at", value, "a datetime; one without a zone is taken as UTC")
     return check_moment("at", value)
 
 
@@ -151,49 +151,49 @@ def _id(value: object) -> str:
         return str(value)
     if isinstance(value, str) and _UUID.fullmatch(value):
         return value.lower()
-    raise InvalidValue("id", value, "a UUID; a name of your own is a key")
+    raise must_be("id", value, "a UUID; a name of your own is a key")
 
 
 def _takes_existing(value: object) -> bool:
     if value not in ("error", "existing"):
-        raise InvalidValue("on_conflict", value, "one of error, existing")
+        raise must_be("on_conflict", value, "one of error, existing")
     return value == "existing"
 
 
 def _parents(value: object) -> tuple[str, ...]:
     allowed = f"a list of up to {MOST_PARENTS} jobs: handles, ids or keys"
     if not isinstance(value, Sequence) or isinstance(value, str | bytes) or len(value) > MOST_PARENTS:
-        raise InvalidValue("depends_on", value, allowed)
+        raise must_be("depends_on", value, allowed)
     names = tuple(each if isinstance(each, str) else getattr(each, "id", None) for each in value)
     for name in names:
         if not storable(name) or not 1 <= len(name) <= MAX_KEY:
-            raise InvalidValue("depends_on", value, allowed)
+            raise must_be("depends_on", value, allowed)
     return tuple(str(name) for name in names)
 
 
 def _on_dead(value: object) -> Literal["wait", "cancel", "run"]:
     if value == "wait" or value == "cancel" or value == "run":  # noqa: PLR1714 - so that its type is known
         return value
-    raise InvalidValue("on_dead", value, "one of wait, cancel, run")
+    raise must_be("on_dead", value, "one of wait, cancel, run")
 
 
 def _until(value: object) -> Literal["start", "done"]:
     if value == "start" or value == "done":  # noqa: PLR1714 - so that its type is known
         return value
-    raise InvalidValue("until", value, "one of start, done")
+    raise must_be("until", value, "one of start, done")
 
 
 def _on_unique(value: object) -> Literal["skip", "replace", "error"]:
     if value == "skip" or value == "replace" or value == "error":  # noqa: PLR1714 - so that its type is known
         return value
-    raise InvalidValue("on_unique", value, "one of skip, replace, error")
+    raise must_be("on_unique", value, "one of skip, replace, error")
 
 
 def _traceparent(value: object) -> str:
     if isinstance(value, str) and _TRACEPARENT.fullmatch(value):
         return value
     example = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-    raise InvalidValue("traceparent", value, f"a W3C trace context such as {example}")
+    raise must_be("traceparent", value, f"a W3C trace context such as {example}")
 
 
 def _same(value: Any) -> Any:

@@ -16,13 +16,13 @@ from windlass.checks import check_type
 from windlass.errors import (
     Conflict,
     InvalidPayload,
-    InvalidValue,
     JobNotFound,
     KeyMissing,
     Refused,
     StoreError,
     UnknownType,
     WindlassError,
+    must_be,
 )
 from windlass.job import NewJob, TypeInfo
 from windlass.observe import names, tracing
@@ -239,7 +239,7 @@ class Producer:
     def check_made_here(self, draft: object, field: str) -> NewJob:
         """A draft that was made for this store; the store is not asked."""
         if not isinstance(draft, NewJob):
-            raise InvalidValue(field, draft, "a draft, as made by .draft(...)")
+            raise must_be(field, draft, "a draft, as made by .draft(...)")
         if draft.made_for != self._opening.number and not self._opening.shares(draft.made_for):
             raise Refused(
                 f"{field} is a job of type {draft.type} that another queue made, for another store: "
@@ -250,7 +250,7 @@ class Producer:
     def _ours(self, drafts: Iterable[NewJob]) -> Iterator[NewJob]:
         for index, draft in _noted(drafts):
             if not isinstance(draft, NewJob):
-                raise InvalidValue(f"drafts[{index}]", draft, "a draft, as made by .draft(...)")
+                raise must_be(f"drafts[{index}]", draft, "a draft, as made by .draft(...)")
             try:
                 yield self.check_ours(draft, "the draft")
             except Refused as error:
@@ -416,7 +416,7 @@ class Producer:
         if draft.on_unique == "replace":
             # What is encrypted belongs to one job; a waiting job that got it could never be run.
             allowed = f"skip or error for jobs of type {draft.type}, which has encrypted fields"
-            raise InvalidValue("on_unique", "replace", allowed)
+            raise must_be("on_unique", "replace", allowed)
         if self._ring is None:
             self._ring = config.ring()
         stamp = self._ring.stamp(draft.payload)

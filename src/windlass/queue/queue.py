@@ -24,7 +24,7 @@ from typing import (
 from windlass.checks import check_app_version, check_limit_key
 from windlass.context import Context
 from windlass.duration import Duration, parse_duration
-from windlass.errors import InvalidValue, JobNotFound
+from windlass.errors import JobNotFound, must_be
 from windlass.policy.limit import make_limit
 from windlass.policy.rules import Rules
 from windlass.queue.batch import Batch
@@ -374,7 +374,7 @@ def _names_around(frame: FrameType | None) -> dict[str, Any]:
 def _checked(options: TypeOptions) -> tuple[Options, TimingOptions]:
     unknown = set(options) - set(TypeOptions.__annotations__)
     if unknown:
-        raise InvalidValue("job option", min(unknown), "one of " + ", ".join(TypeOptions.__annotations__))
+        raise must_be("job option", min(unknown), "one of " + ", ".join(TypeOptions.__annotations__))
     timing: Any = {name: value for name, value in options.items() if name in TIMING and value is not None}
     said: dict[str, Any] = {name: value for name, value in options.items() if name not in TIMING}
     return Options(**said), timing

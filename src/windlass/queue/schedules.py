@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from windlass.errors import InvalidPayload, InvalidValue, UnknownType
+from windlass.errors import InvalidPayload, UnknownType, must_be
 from windlass.queue.options import choose
 from windlass.registry import SHELL, Handler, Registry
 from windlass.schedule import NewSchedule, TimingOptions, read_timing
@@ -36,7 +36,7 @@ def of_handler(handler: Handler, timing: TimingOptions) -> NewSchedule:
             "given to a function that can be called without arguments; "
             "queue.schedule(name, function, payload, ...) says with which"
         )
-        raise InvalidValue(field, value, allowed) from None
+        raise must_be(field, value, allowed) from None
     return NewSchedule(
         name=handler.name, timing=checked, type=handler.name, payload=payload, schema_version=handler.version
     )
@@ -54,14 +54,12 @@ def make_schedule(
     secret = sorted(set(handler.encrypt) & set(payload))
     if secret:
         allowed = "a payload without encrypted fields: a schedule keeps it in the clear"
-        raise InvalidValue(f"payload.{secret[0]}", "(hidden)", allowed)
+        raise must_be(f"payload.{secret[0]}", "(hidden)", allowed)
     rest: dict[str, Any] = {key: value for key, value in options.items() if key not in TIMING}
     timing: Any = {key: value for key, value in options.items() if key in TIMING}
     unknown = set(rest) - set(ScheduleOptions.__annotations__)
     if unknown:
-        raise InvalidValue(
-            "schedule option", min(unknown), "one of " + ", ".join(ScheduleOptions.__annotations__)
-        )
+        raise must_be("schedule option", min(unknown), "one of " + ", ".join(ScheduleOptions.__annotations__))
     choice = choose({key: value for key, value in rest.items() if value is not None})
     return NewSchedule(
         name=check_name(name),
@@ -79,7 +77,7 @@ def _handler(registry: Registry, of: str | Enqueueable[...]) -> Handler:
     name = of if isinstance(of, str) else of.handler.name
     handler = registry.get(name)
     if name == SHELL:
-        raise InvalidValue("type", name, "a function of this queue; `windlass schedule add` takes commands")
+        raise must_be("type", name, "a function of this queue; `windlass schedule add` takes commands")
     if handler is None:
         raise UnknownType(name, registry.names())
     return handler

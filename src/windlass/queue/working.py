@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from windlass.config import PoolConfig, WorkerConfig, parse_hang_limit, parse_pool
 from windlass.duration import Duration, parse_duration
-from windlass.errors import InvalidValue
+from windlass.errors import must_be
 from windlass.size import Size, parse_size
 
 if TYPE_CHECKING:
@@ -39,14 +39,14 @@ def worker_config(options: Mapping[str, Any]) -> WorkerConfig:
     """A worker's options, checked."""
     unknown = set(options) - set(_READERS)
     if unknown:
-        raise InvalidValue("worker option", min(unknown), "one of " + ", ".join(_READERS))
+        raise must_be("worker option", min(unknown), "one of " + ", ".join(_READERS))
     return WorkerConfig(**{name: _READERS[name](value, name) for name, value in options.items()})
 
 
 def _whole(value: object, field: str) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    raise InvalidValue(field, value, "a whole number")
+    raise must_be(field, value, "a whole number")
 
 
 def _whole_or_none(value: object, field: str) -> int | None:
@@ -56,7 +56,7 @@ def _whole_or_none(value: object, field: str) -> int | None:
 def _switch(value: object, field: str) -> bool:
     if isinstance(value, bool):
         return value
-    raise InvalidValue(field, value, "True or False")
+    raise must_be(field, value, "True or False")
 
 
 def _shell(value: object, field: str) -> Literal["local"] | bool:
@@ -64,7 +64,7 @@ def _shell(value: object, field: str) -> Literal["local"] | bool:
         return "local"
     if isinstance(value, bool):
         return value
-    raise InvalidValue(field, value, 'True, False or "local"')
+    raise must_be(field, value, 'True, False or "local"')
 
 
 def _patterns(value: object, field: str) -> tuple[str, ...]:
@@ -72,7 +72,7 @@ def _patterns(value: object, field: str) -> tuple[str, ...]:
         patterns = tuple(value)
         if all(isinstance(pattern, str) and pattern for pattern in patterns):
             return patterns
-    raise InvalidValue(field, value, 'a list of types or patterns, such as ["email.*", "report"]')
+    raise must_be(field, value, 'a list of types or patterns, such as ["email.*", "report"]')
 
 
 def _pools(value: object, field: str) -> tuple[PoolConfig, ...]:

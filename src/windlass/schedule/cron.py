@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 
 from cronsim import CronSim, CronSimError
 
-from windlass.errors import InvalidValue
+from windlass.errors import must_be
 from windlass.schedule.zones import change_between, first_at, local, offset, zone_of
 
 _FIELDS = 5
@@ -39,17 +39,17 @@ _ALLOWED = (
 def read_cron(text: object) -> str:
     """An expression in its plain form of five fields; InvalidValue if it is none, or never fires."""
     if not isinstance(text, str):
-        raise InvalidValue("cron", text, _ALLOWED)
+        raise must_be("cron", text, _ALLOWED)
     fields = _ALIASES.get(text.strip().lower(), text).split()
     if len(fields) != _FIELDS:
-        raise InvalidValue("cron", text, _ALLOWED)
+        raise must_be("cron", text, _ALLOWED)
     expression = " ".join(fields)
     try:
         found = next(CronSim(expression, _ANY_TIME), None)
     except CronSimError as error:
-        raise InvalidValue("cron", text, f"{_ALLOWED} ({str(error).lower()})") from None
+        raise must_be("cron", text, f"{_ALLOWED} ({str(error).lower()})") from None
     if found is None:
-        raise InvalidValue("cron", text, "an expression that fires at all: there is no such date")
+        raise must_be("cron", text, "an expression that fires at all: there is no such date")
     return expression
 
 

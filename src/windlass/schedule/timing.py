@@ -10,7 +10,7 @@ import msgspec
 
 from windlass.clock import END_OF_TIME, from_micros, span, to_micros
 from windlass.duration import Duration, parse_duration
-from windlass.errors import InvalidValue
+from windlass.errors import must_be
 from windlass.schedule.cron import next_after, read_cron
 from windlass.schedule.zones import zone_of
 
@@ -79,15 +79,13 @@ def read_timing(options: TimingOptions) -> Timing:
     """Times and policies, all of them checked; InvalidValue names the field."""
     unknown = set(options) - set(TimingOptions.__annotations__)
     if unknown:
-        raise InvalidValue(
-            "schedule option", min(unknown), "one of " + ", ".join(TimingOptions.__annotations__)
-        )
+        raise must_be("schedule option", min(unknown), "one of " + ", ".join(TimingOptions.__annotations__))
     cron, every, tz = options.get("cron"), options.get("every"), options.get("tz")
     if (cron is None) == (every is None):
         given = "both" if cron is not None else "neither"
-        raise InvalidValue("cron, every", given, "one of the two")
+        raise must_be("cron, every", given, "one of the two")
     if tz is not None and cron is None:
-        raise InvalidValue("tz", tz, "given together with cron: every 15m is the same in all zones")
+        raise must_be("tz", tz, "given together with cron: every 15m is the same in all zones")
     timing = Timing(
         cron=None if cron is None else read_cron(cron),
         every=None if every is None else _every(every),
@@ -98,7 +96,7 @@ def read_timing(options: TimingOptions) -> Timing:
     )
     if timing.catch_up == "all" and timing.overlap == "skip":
         allowed = 'given together with overlap="queue": runs that catch up would skip each other'
-        raise InvalidValue("catch_up", "all", allowed)
+        raise must_be("catch_up", "all", allowed)
     return timing
 
 
@@ -107,13 +105,13 @@ def check_name(name: object) -> str:
     if isinstance(name, str) and len(name) <= MAX_NAME and _NAME.fullmatch(name):
         return name
     allowed = f"a letter a-z, then a-z, 0-9, _, . or -, at most {MAX_NAME} characters"
-    raise InvalidValue("schedule name", name, allowed)
+    raise must_be("schedule name", name, allowed)
 
 
 def _every(value: Duration) -> timedelta:
     every = parse_duration(value, "every")
     if not SHORTEST <= every <= LONGEST:
-        raise InvalidValue("every", value, "a duration between 1s and 366d, such as 15m")
+        raise must_be("every", value, "a duration between 1s and 366d, such as 15m")
     return every
 
 
@@ -121,7 +119,7 @@ def _zone(name: str | None) -> str:
     if name is None:
         return "UTC"
     if not isinstance(name, str):
-        raise InvalidValue("tz", name, "the name of a time zone, such as Europe/Berlin or UTC")
+        raise must_be("tz", name, "the name of a time zone, such as Europe/Berlin or UTC")
     zone_of(name)
     return name
 
@@ -129,7 +127,7 @@ def _zone(name: str | None) -> str:
 def _jitter(value: Duration | None) -> timedelta:
     jitter = timedelta(0) if value is None else parse_duration(value, "jitter")
     if jitter > LONGEST_JITTER:
-        raise InvalidValue("jitter", value, "a duration of at most 1d, such as 30s")
+        raise must_be("jitter", value, "a duration of at most 1d, such as 30s")
     return jitter
 
 
@@ -138,7 +136,7 @@ _Choice = TypeVar("_Choice", bound=str)
 
 def _one_of(field: str, value: _Choice, allowed: tuple[_Choice, ...]) -> _Choice:
     if value not in allowed:
-        raise InvalidValue(field, value, "one of " + ", ".join(allowed))
+        raise must_be(field, value, "one of " + ", ".join(allowed))
     return value
 
 

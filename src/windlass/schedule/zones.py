@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
-from windlass.errors import InvalidValue
+from windlass.errors import must_be
 
 # No zone changes its clocks and changes them back within a day.
 _STRIDE = timedelta(days=1)
@@ -28,7 +28,7 @@ def zone_of(name: str) -> tzinfo:
                 "UTC on this machine, which has no time zone database: "
                 "install its tzdata package, or `pip install tzdata`"
             )
-        raise InvalidValue("tz", name, allowed) from None
+        raise must_be("tz", name, allowed) from None
 
 
 def local(moment: datetime, zone: tzinfo) -> datetime:

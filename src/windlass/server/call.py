@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from windlass.duration import parse_duration
-from windlass.errors import AmbiguousKey, InvalidValue, JobNotFound
+from windlass.errors import AmbiguousKey, InvalidValue, JobNotFound, must_be
 from windlass.job import Job
 from windlass.server import problems
 from windlass.server.crowd import Doing
@@ -137,7 +137,7 @@ class Call:
         if rest.strip():
             found.append(_line(kind, rest, len(found), longest))
         if not found:
-            raise InvalidValue("body", "nothing", f"1 to {most} lines, a job each")
+            raise must_be("body", "nothing", f"1 to {most} lines, a job each")
         return found
 
     async def _pieces(self) -> AsyncIterator[bytes]:
@@ -285,7 +285,7 @@ class Call:
         """A value that may be given once."""
         values = self.query.get(name, [])
         if len(values) > 1:
-            raise InvalidValue(name, ", ".join(values), "given once")
+            raise must_be(name, ", ".join(values), "given once")
         return values[0] if values else None
 
     def many(self, name: str) -> tuple[str, ...]:
@@ -298,7 +298,7 @@ class Call:
         if text is None:
             return default
         if not (text.isascii() and text.isdecimal() and least <= int(text) <= most):
-            raise InvalidValue(name, text, f"a whole number between {least} and {most}")
+            raise must_be(name, text, f"a whole number between {least} and {most}")
         return int(text)
 
     def wait(self) -> float:
@@ -314,12 +314,12 @@ class Call:
                 raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=100
             )
         except ValueError:
-            raise InvalidValue("query", raw.decode("latin-1"), "text in UTF-8, percent-encoded") from None
+            raise must_be("query", raw.decode("latin-1"), "text in UTF-8, percent-encoded") from None
         for name, value in pairs:
             if name not in self.route.query:
-                raise InvalidValue("query", name, _one_of(self.route.query))
+                raise must_be("query", name, _one_of(self.route.query))
             if "\0" in value:
-                raise InvalidValue(name, value, "without NUL")
+                raise must_be(name, value, "without NUL")
             found.setdefault(name, []).append(value)
         return found
 
@@ -340,7 +340,7 @@ class Call:
         if key is None:
             return ""
         if not key:
-            raise InvalidValue("Idempotency-Key", key, "at least one character")
+            raise must_be("Idempotency-Key", key, "at least one character")
         told = msgspec.json.encode([self.identity.name, self.route.name, key, form])
         return sha256(told).hexdigest()[:_REQUEST_ID]
 
@@ -377,7 +377,7 @@ def decode(kind: type[S], data: bytes) -> S:
         raise problems.invalid(error, data, kind) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         why = "half a character, such as \\ud800" if _HALF.search(data) else str(error)
-        raise InvalidValue("body", data.decode(errors="replace"), f"valid JSON ({why})") from None
+        raise must_be("body", data.decode(errors="replace"), f"valid JSON ({why})") from None
     names = _MEMBER.findall(data)
     if len(set(names)) < len(names):
         # Most often one of them is in the payload, or in another job.
@@ -422,7 +422,7 @@ def read_wait(value: str | float) -> float:
     """How many seconds somebody wants to wait, at most a minute."""
     seconds = parse_duration(value, "wait").total_seconds()
     if seconds > _LONGEST_WAIT:
-        raise InvalidValue("wait", value, f"at most {_LONGEST_WAIT:g}s")
+        raise must_be("wait", value, f"at most {_LONGEST_WAIT:g}s")
     return seconds
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from windlass.checks import read_moment
 from windlass.duration import parse_duration
-from windlass.errors import InvalidValue
+from windlass.errors import must_be
 from windlass.job import LATEST, Job
 from windlass.ops.document import batch_document, page_document, told_document
 from windlass.ops.filters import read_filter
@@ -69,7 +69,7 @@ def _filter(call: Call) -> Filter:
     line = call.one("q")
     if line is not None:
         if others := sorted(set(call.query) & set(FILTER) - {"q"}):
-            raise InvalidValue(others[0], ", ".join(call.query[others[0]]), "left out when q is given")
+            raise must_be(others[0], ", ".join(call.query[others[0]]), "left out when q is given")
         return own(call, read_query(line))
     older = call.one("older_than")
     where = read_filter(
@@ -123,9 +123,9 @@ async def edit_job(call: Call) -> Reply:
     form = await call.body(EditForm)
     job = await call.job()
     if form.run_at is not None and form.delay is not None:
-        raise InvalidValue("run_at", form.run_at, "left out when delay is given")
+        raise must_be("run_at", form.run_at, "left out when delay is given")
     if form.priority is None and form.run_at is None and form.delay is None and form.payload == NOTHING:
-        raise InvalidValue("body", "nothing to change", "an object with priority, run_at, delay or payload")
+        raise must_be("body", "nothing to change", "an object with priority, run_at, delay or payload")
     payload = sent_payload(call, job.type, form.payload)
 
     def edit() -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from windlass.duration import parse_duration
-from windlass.errors import InvalidValue, JobNotFound, LeaseLost
+from windlass.errors import InvalidValue, JobNotFound, LeaseLost, must_be
 from windlass.job import MAX_RESULT, Error, JobState, Keep, Lease, Reason
 from windlass.outcome import Again, Done, Failed, Interrupted, Result, Returned, Unstarted, clean, clean_end
 from windlass.payload.text import parse_value
@@ -70,7 +70,7 @@ def _returned(result: msgspec.Raw, keep: Keep) -> Returned:
 
 def _bounded(data: bytes) -> bytes:
     if len(data) > MAX_RESULT:
-        raise InvalidValue("result", f"{len(data)} bytes", f"at most {MAX_RESULT} bytes as JSON")
+        raise must_be("result", f"{len(data)} bytes", f"at most {MAX_RESULT} bytes as JSON")
     return data
 
 

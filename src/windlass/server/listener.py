@@ -8,7 +8,7 @@ import ssl
 from pathlib import Path
 
 from windlass.config import ServerConfig
-from windlass.errors import InvalidValue
+from windlass.errors import InvalidValue, must_be
 
 BACKLOG = 2048
 
@@ -22,7 +22,7 @@ def bound(config: ServerConfig) -> socket.socket:
     except OSError as error:
         listener.close()
         shown = f"{config.host}:{config.port}"
-        raise InvalidValue("port", shown, f"an address that is free ({error.strerror})") from None
+        raise must_be("port", shown, f"an address that is free ({error.strerror})") from None
     listener.listen(BACKLOG)
     return listener
 
@@ -52,7 +52,7 @@ def check_certificate(config: ServerConfig) -> None:
     except (ssl.SSLError, OSError) as error:
         why = getattr(error, "reason", None) or error.strerror or str(error)
         allowed = f"a certificate with its key, in PEM and not encrypted ({why})"
-        raise InvalidValue("tls_cert", config.tls_cert, allowed) from None
+        raise must_be("tls_cert", config.tls_cert, allowed) from None
 
 
 def shown_address(config: ServerConfig, listener: socket.socket) -> str:
@@ -75,7 +75,7 @@ def _opened(config: ServerConfig, port: int) -> tuple[socket.socket, tuple[objec
 
 
 def _not_ours(config: ServerConfig, error: OSError) -> InvalidValue:
-    return InvalidValue("host", config.host, f"an address of this machine ({error.strerror})")
+    return must_be("host", config.host, f"an address of this machine ({error.strerror})")
 
 
 def _check_readable(field: str, name: str) -> None:
@@ -83,4 +83,4 @@ def _check_readable(field: str, name: str) -> None:
         with Path(name).open("rb"):
             pass
     except OSError as error:
-        raise InvalidValue(field, name, f"a file that can be read ({error.strerror})") from None
+        raise must_be(field, name, f"a file that can be read ({error.strerror})") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from http import HTTPStatus
 
-from windlass.errors import InvalidValue
+from windlass.errors import must_be
 from windlass.observe import names
 from windlass.observe.expose import MEDIA_TYPE
 from windlass.observe.ledger import Ledger
@@ -103,7 +103,7 @@ def _step(text: str | None) -> Step:
     try:
         return Step(text or Step.MINUTE)
     except ValueError:
-        raise InvalidValue("step", text, "one of " + ", ".join(Step)) from None
+        raise must_be("step", text, "one of " + ", ".join(Step)) from None
 
 
 def _moment(call: Call, name: str) -> datetime | None:
@@ -113,11 +113,11 @@ def _moment(call: Call, name: str) -> datetime | None:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise InvalidValue(name, text, "a time in ISO 8601, such as 2030-01-31T09:00:00Z") from None
+        raise must_be(name, text, "a time in ISO 8601, such as 2030-01-31T09:00:00Z") from None
     try:
         return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
     except OverflowError:
-        raise InvalidValue(name, text, "a time between the years 1 and 9999") from None
+        raise must_be(name, text, "a time between the years 1 and 9999") from None
 
 
 ROUTES = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from windlass.errors import InvalidValue
+from windlass.errors import must_be
 from windlass.ops.document import page_document, plain
 from windlass.ops.explanation import Explanation
 from windlass.server.call import Call
@@ -51,7 +51,7 @@ def _moment(text: str) -> datetime:
         found = datetime.fromisoformat(text)
         return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
     except (ValueError, OverflowError):
-        raise InvalidValue("since", text, "a time in ISO 8601, such as 2030-01-31T09:00:00Z") from None
+        raise must_be("since", text, "a time in ISO 8601, such as 2030-01-31T09:00:00Z") from None
 
 
 def _look(path: str, answer: Answer, summary: str, gives: Any, **more: Any) -> Route:

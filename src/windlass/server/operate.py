@@ -12,7 +12,7 @@ import msgspec
 
 from windlass.checks import check_limit_key, check_type
 from windlass.duration import parse_duration
-from windlass.errors import InvalidValue
+from windlass.errors import must_be
 from windlass.ops import Bulk, Overview, Verb
 from windlass.ops.document import audit_document, plain, worker_document
 from windlass.ops.filters import read_filter
@@ -115,10 +115,10 @@ async def _stop_in_time(call: Call, stop: threading.Event) -> None:
 
 def _filter(call: Call, form: FilterForm) -> Filter:
     if form == FilterForm():
-        raise InvalidValue("filter", "{}", "an object that names at least one thing to choose jobs by")
+        raise must_be("filter", "{}", "an object that names at least one thing to choose jobs by")
     for each in form.ids:
         if not _UUID.fullmatch(each):
-            raise InvalidValue("filter.ids", each, "ids of jobs, which are UUIDs")
+            raise must_be("filter.ids", each, "ids of jobs, which are UUIDs")
     return own(
         call,
         read_filter(
@@ -205,7 +205,7 @@ async def _set(call: Call, said: Mapping[str, SettingText | None], why: str) -> 
     changes = {name: None if value is None else str(value) for name, value in said.items()}
     for name, value in changes.items():
         if "\0" in f"{name}{value}":
-            raise InvalidValue("settings", name, "without NUL")
+            raise must_be("settings", name, "without NUL")
 
     def change() -> Any:
         ops = call.parts.ops(call.identity)

@@ -49,16 +49,15 @@ class Missing(errors.InvalidValue):
     """A field that must be there and is not; it has no value to show."""
 
     def __init__(self, field: str) -> None:
-        super().__init__(field, None, "given")
-        self.args = (f"{field} is missing; it must be given",)
+        super().__init__(f"{field} is missing; it must be given", field=field, value=None, allowed="given")
 
 
 class Twice(errors.InvalidValue):
     """A member that an object has twice: which one is meant?"""
 
     def __init__(self, field: str) -> None:
-        super().__init__(field, None, "given once")
-        self.args = (f"{field} is given twice; it must be given once",)
+        message = f"{field} is given twice; it must be given once"
+        super().__init__(message, field=field, value=None, allowed="given once")
 
 
 class _Sent(str):
@@ -174,8 +173,8 @@ def invalid(error: msgspec.ValidationError, body: bytes, kind: type[msgspec.Stru
         return Missing(_joined(field, named[1]))
     if "unknown field" in text and named is not None:
         unknown = _joined(field, named[1])
-        return errors.InvalidValue(unknown, _value_at(body, unknown), "left out: there is no such field")
-    return errors.InvalidValue(field or "body", _value_at(body, field), allowed(kind, field))
+        return errors.must_be(unknown, _value_at(body, unknown), "left out: there is no such field")
+    return errors.must_be(field or "body", _value_at(body, field), allowed(kind, field))
 
 
 def _joined(field: str, name: str) -> str:

@@ -13,7 +13,7 @@ import msgspec
 
 from windlass.checks import check_text, read_moment
 from windlass.clock import uuid7
-from windlass.errors import InvalidValue, JobNotFound, Refused, StoreError, WindlassError
+from windlass.errors import InvalidValue, JobNotFound, Refused, StoreError, WindlassError, must_be
 from windlass.job import MAX_BATCH_NAME, JobState, NewJob
 from windlass.observe import tracing
 from windlass.queue.producer import NotAtHand
@@ -74,7 +74,7 @@ async def enqueue_batch(call: Call) -> Reply:
     count = len(form.jobs)
     refusal = _over_rate(call, form.jobs)
     if form.batch is None and form.batch_id is not None:
-        raise InvalidValue("batch_id", form.batch_id, "given together with batch, the name")
+        raise must_be("batch_id", form.batch_id, "given together with batch, the name")
     with _span(call, form.jobs) as trace:
         make = _maker(call, form.jobs, refusal, batch=True, trace=trace)
         if form.batch is None:
@@ -91,7 +91,7 @@ async def enqueue_bulk(call: Call) -> Reply:
     """
     name, batch_id = call.one("batch"), call.one("batch_id")
     if batch_id is not None and not _UUID.fullmatch(batch_id):
-        raise InvalidValue("batch_id", batch_id, "a UUID in lower case")
+        raise must_be("batch_id", batch_id, "a UUID in lower case")
     forms = await call.lines(JobForm, most=MOST_BULK, longest=BODY_LIMIT)
     refusal = _over_rate(call, forms)
     form = BatchForm(jobs=tuple(forms), batch=name, batch_id=batch_id)
@@ -193,7 +193,7 @@ def _request_key(call: Call) -> str | None:
     """The request's Idempotency-Key, if it has one."""
     header = call.header(b"idempotency-key")
     if header == "":
-        raise InvalidValue("Idempotency-Key", header, "at least one character")
+        raise must_be("Idempotency-Key", header, "at least one character")
     return header
 
 
@@ -274,7 +274,7 @@ def _drafts(
 def _as_sent(error: WindlassError) -> WindlassError:
     """The error in the words of the form, where those of the library are others."""
     if isinstance(error, InvalidValue) and error.field == "at":
-        return InvalidValue("run_at", error.value, error.allowed)
+        return must_be("run_at", error.value, error.allowed)
     return error
 
 
@@ -318,7 +318,7 @@ def _key(call: Call, form: JobForm, index: int | None) -> str | None:
     if index is not None:
         return form.key or f"{header}:{index}"
     if form.key not in (None, header):
-        raise InvalidValue("key", form.key, f"the same as Idempotency-Key, which is {header!r}")
+        raise must_be("key", form.key, f"the same as Idempotency-Key, which is {header!r}")
     return header
 
 

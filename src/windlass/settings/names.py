@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from windlass.errors import InvalidValue
+from windlass.errors import must_be
 from windlass.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_TIMEOUT, HIGHEST_PRIORITY, MAX_TYPE
 from windlass.policy.breaker import BreakerTerms
 from windlass.policy.retry import Retry
@@ -67,9 +67,9 @@ def split(name: str) -> tuple[str | None, str]:
             settable = _settable(job_type)
             if setting not in settable:
                 allowed = "one of " + ", ".join(f"{job_type}.{each}" for each in settable)
-                raise InvalidValue("setting", name, allowed)
+                raise must_be("setting", name, allowed)
             return job_type, setting
-    raise InvalidValue(
+    raise must_be(
         "setting",
         name,
         f"one of {', '.join(DEFAULTS)}, or for one type TYPE.max_attempts, TYPE.timeout, TYPE.rate and so on",

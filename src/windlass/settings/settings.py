@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from windlass.errors import InvalidValue
+from windlass.errors import InvalidValue, must_be
 from windlass.policy.breaker import BreakerTerms
 from windlass.policy.limit import Limit, Rate
 from windlass.policy.retry import Retry
@@ -186,8 +186,8 @@ def check_changes(stored: Mapping[str, str], changes: Mapping[str, str | None]) 
             values.pop(name, None)
     for kind in _lists_without_delays(values):
         if kind in changes:
-            raise InvalidValue(kind, changes[kind], f"set after {_delays_of(kind)}")
-        raise InvalidValue(_delays_of(kind), None, f"kept while {kind} is list")
+            raise must_be(kind, changes[kind], f"set after {_delays_of(kind)}")
+        raise must_be(_delays_of(kind), None, f"kept while {kind} is list")
     return {name: None if text is None else text.strip() for name, text in changes.items()}
 
 

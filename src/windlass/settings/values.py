@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from windlass.duration import parse_duration
-from windlass.errors import InvalidValue
+from windlass.errors import InvalidValue, must_be
 from windlass.job import HIGHEST_PRIORITY, LONGEST_TIMEOUT, MAX_ATTEMPTS, MAX_TENANT, SHORTEST_TIMEOUT
 from windlass.policy.breaker import MOST_JOBS
 from windlass.policy.limit import MOST_AT_ONCE, parse_rate
@@ -35,7 +35,7 @@ def parse(name: str, text: str) -> Any:
     try:
         return _READERS[setting](text.strip())
     except InvalidValue as error:
-        raise InvalidValue(name, text, error.allowed) from None
+        raise must_be(name, text, error.allowed) from None
 
 
 def _whole(least: int, most: int) -> Callable[[str], int]:
@@ -43,7 +43,7 @@ def _whole(least: int, most: int) -> Callable[[str], int]:
         # So many digits at most: reading thousands of them is refused in other words.
         if text.isdecimal() and len(text) <= _MOST_DIGITS and least <= int(text) <= most:
             return int(text)
-        raise InvalidValue("", text, f"a whole number between {least} and {most}")
+        raise must_be("", text, f"a whole number between {least} and {most}")
 
     return read_whole
 
@@ -53,7 +53,7 @@ def _or_none(reader: Callable[[str], T]) -> Callable[[str], T | None]:
         try:
             return None if text == _NONE else reader(text)
         except InvalidValue as error:
-            raise InvalidValue("", text, f"{error.allowed}, or {_NONE}") from None
+            raise must_be("", text, f"{error.allowed}, or {_NONE}") from None
 
     return read_or_none
 
@@ -62,14 +62,14 @@ def _share(text: str) -> float:
     share = _number(text)
     if 0 < share < 1:
         return share
-    raise InvalidValue("", text, "a share between 0 and 1 such as 0.8")
+    raise must_be("", text, "a share between 0 and 1 such as 0.8")
 
 
 def _low_share(text: str) -> float:
     share = _number(text)
     if 0 <= share <= _LARGEST_LOW_SHARE:
         return share
-    raise InvalidValue("", text, f"a share between 0 and {_LARGEST_LOW_SHARE} such as 0.1")
+    raise must_be("", text, f"a share between 0 and {_LARGEST_LOW_SHARE} such as 0.1")
 
 
 def _number(text: str) -> float:
@@ -111,7 +111,7 @@ def _webhook(text: str) -> str:
             and " " not in text
         ):
             return text
-    raise InvalidValue("", text, "a URL that begins with http:// or https://, without a user")
+    raise must_be("", text, "a URL that begins with http:// or https://, without a user")
 
 
 def _tenants(text: str) -> tuple[str, ...]:
@@ -119,7 +119,7 @@ def _tenants(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
     if len(names) <= _MOST_TENANTS and all(_is_tenant(name) for name in names):
         return names
-    raise InvalidValue(
+    raise must_be(
         "", text, f"the names of up to {_MOST_TENANTS} tenants (not {_OTHERS!r}) such as acme, globex"
     )
 
@@ -131,7 +131,7 @@ def _is_tenant(name: str) -> bool:
 def _kind(text: str) -> str:
     if text in KINDS:
         return text
-    raise InvalidValue("", text, "one of " + ", ".join(KINDS))
+    raise must_be("", text, "one of " + ", ".join(KINDS))
 
 
 def _seconds(text: str) -> float:
@@ -148,9 +148,9 @@ def _between(text: str, least: timedelta, most: timedelta, allowed: str) -> time
     try:
         duration = parse_duration(text)
     except InvalidValue:
-        raise InvalidValue("", text, allowed) from None
+        raise must_be("", text, allowed) from None
     if not least <= duration <= most:
-        raise InvalidValue("", text, allowed)
+        raise must_be("", text, allowed)
     return duration
 
 

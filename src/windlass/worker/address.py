@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from windlass.errors import InvalidValue
+from windlass.errors import must_be
 from windlass.observe.expose import MEDIA_TYPE
 
 log = logging.getLogger("windlass.probe")
@@ -30,7 +30,7 @@ def parse_address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if port.isdecimal() and int(port) <= _MOST_PORTS:
         return host.strip("[]") or _LOOPBACK, int(port)
-    raise InvalidValue("--probe", text, "PORT or HOST:PORT, such as 127.0.0.1:8081")
+    raise must_be("--probe", text, "PORT or HOST:PORT, such as 127.0.0.1:8081")
 
 
 class HealthAddress:
@@ -41,7 +41,7 @@ class HealthAddress:
             self._server = _Server(address, answer, exposed)
         except OSError as error:
             shown = f"{address[0]}:{address[1]}"
-            raise InvalidValue("--probe", shown, f"an address that is free ({error.strerror})") from None
+            raise must_be("--probe", shown, f"an address that is free ({error.strerror})") from None
         self.port: int = self._server.server_address[1]
 
     def start(self) -> None:

@@ -11,7 +11,7 @@ from importlib.metadata import version
 
 from windlass.clock import Clock
 from windlass.config import PoolConfig, WorkerConfig, app_version, ring
-from windlass.errors import InvalidValue, StoreError
+from windlass.errors import StoreError, must_be
 from windlass.loop import Loop
 from windlass.observe.ledger import Ledger
 from windlass.registry import SHELL, Handler, Registry, shell_handler
@@ -317,7 +317,7 @@ def choose_handlers(registry: Registry, config: WorkerConfig) -> dict[str, Handl
         handlers[SHELL] = shell_handler(sent=config.shell is True)
     if config.types and not handlers:
         allowed = f"patterns that match a registered type ({', '.join(registry.names()) or 'none'})"
-        raise InvalidValue("types", ", ".join(config.types), allowed)
+        raise must_be("types", ", ".join(config.types), allowed)
     return handlers
 
 
@@ -363,7 +363,7 @@ def _budget(handlers: dict[str, Handler], config: WorkerConfig) -> Budget | None
                 f"at most the worker's memory budget of {told_size(size)}; raise it with --memory, "
                 "or choose the types that this worker serves with --types"
             )
-            raise InvalidValue(f"memory of type {handler.name}", told_size(handler.memory), allowed)
+            raise must_be(f"memory of type {handler.name}", told_size(handler.memory), allowed)
     return Budget(size)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 
-from windlass.errors import InvalidValue
+from windlass.errors import must_be
 from windlass.job import TypeInfo
 from windlass.payload import Ring
 from windlass.registry import Handler
@@ -26,13 +26,13 @@ def _check_steps(handler: Handler) -> None:
     if missing:
         steps = ", ".join(f"upgrade(from_version={version})" for version in missing)
         allowed = f"without a gap up to version {handler.version}: {steps} is missing"
-        raise InvalidValue(f"the upgrades of {handler.name}", "a gap", allowed)
+        raise must_be(f"the upgrades of {handler.name}", "a gap", allowed)
 
 
 def _check_key(handler: Handler, ring: Callable[[], Ring]) -> None:
     if handler.encrypt and not ring():
         allowed = f"given: the type {handler.name} encrypts {', '.join(handler.encrypt)}"
-        raise InvalidValue("encryption_keys (WINDLASS_ENCRYPTION_KEYS)", "none", allowed)
+        raise must_be("encryption_keys (WINDLASS_ENCRYPTION_KEYS)", "none", allowed)
 
 
 def _warn_of_older(handler: Handler, known: TypeInfo | None) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from django.conf import settings
 from django.db import close_old_connections
 
-from windlass.errors import InvalidValue
+from windlass.errors import must_be
 from windlass.queue import Queue
 
 _KNOWN = ("DATABASE_URL",)
@@ -39,7 +39,7 @@ def _from_settings() -> DjangoQueue:
     given: dict[str, Any] = getattr(settings, "WINDLASS", {})
     for name in given:
         if name not in _KNOWN:
-            raise InvalidValue("each name in the setting WINDLASS", name, "one of " + ", ".join(_KNOWN))
+            raise must_be("each name in the setting WINDLASS", name, "one of " + ", ".join(_KNOWN))
     return DjangoQueue(given.get("DATABASE_URL"))
 
 

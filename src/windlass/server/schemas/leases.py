@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from windlass.config import LONGEST_LEASE, SHORTEST_LEASE
 from windlass.duration import parse_duration
-from windlass.errors import InvalidValue
+from windlass.errors import must_be
 from windlass.job import MAX_APP_VERSION, Request
 from windlass.server.schemas import END, NOTHING, Anything, Form, Span
 from windlass.server.schemas.jobs import JobDocument
@@ -148,7 +148,7 @@ class BeatDocument(msgspec.Struct, frozen=True, kw_only=True):
 def worker_name(text: str) -> str:
     """The name that a worker has given itself."""
     if not re.fullmatch(_WORKER, text):
-        raise InvalidValue("worker", text, "up to 64 letters, digits, _, . or -, a letter or digit first")
+        raise must_be("worker", text, "up to 64 letters, digits, _, . or -, a letter or digit first")
     return text
 
 
@@ -156,7 +156,7 @@ def split_lease(text: str) -> tuple[str, str]:
     """The job's id and the token of a lease, which reads ID.TOKEN."""
     found = _LEASE.fullmatch(text)
     if found is None:
-        raise InvalidValue("lease", text, "the `lease` of a claimed job, which reads ID.TOKEN")
+        raise must_be("lease", text, "the `lease` of a claimed job, which reads ID.TOKEN")
     return found[1], found[2]
 
 
@@ -169,5 +169,5 @@ def lease_span(value: float | str) -> timedelta:
     """How long a lease lasts."""
     span = parse_duration(value, "lease")
     if not SHORTEST_LEASE <= span <= LONGEST_LEASE:
-        raise InvalidValue("lease", value, "between 60s and 3600s")
+        raise must_be("lease", value, "between 60s and 3600s")
     return span

@@ -19,7 +19,7 @@ import msgspec
 
 from windlass import errors
 from windlass.checks import TEXT, storable
-from windlass.errors import InvalidValue, StoreBusy, StoreUnavailable, WindlassError
+from windlass.errors import StoreBusy, StoreUnavailable, WindlassError, must_be
 
 KEY_VARIABLE = "WINDLASS_API_KEY"
 _FIRST_PAUSE = 0.1
@@ -155,7 +155,7 @@ def _read(url: str) -> tuple[SplitResult, str, int | None]:
         parts, host, port = urlsplit(""), None, None
     if parts.scheme not in ("http", "https") or not host:
         # What stands before the host may be a key.
-        raise InvalidValue("server URL", url.rpartition("@")[2], _ALLOWED)
+        raise must_be("server URL", url.rpartition("@")[2], _ALLOWED)
     return parts, host, port
 
 
@@ -166,7 +166,7 @@ def _target(path: Sequence[str], query: Mapping[str, str | list[str]]) -> str:
         told += [(name, each) for each in ([value] if isinstance(value, str) else value)]
     for name, value in told:
         if not storable(value):
-            raise InvalidValue(name, value, TEXT)
+            raise must_be(name, value, TEXT)
     target = "".join(f"/{quote(part, safe='')}" for part in path)
     return f"{target}?{urlencode(query, doseq=True)}" if query else target
 
@@ -175,7 +175,7 @@ def _checked_key(key: str) -> str:
     """An API key, which files and variables like to end with a newline; never shown."""
     key = key.strip()
     if not (key.isascii() and key.isprintable()) or " " in key:
-        raise InvalidValue("API key", "(not shown)", "printable ASCII without spaces, as it was made")
+        raise must_be("API key", "(not shown)", "printable ASCII without spaces, as it was made")
     return key
 
 

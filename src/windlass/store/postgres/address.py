@@ -10,7 +10,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import Conninfo
 
-from windlass.errors import InvalidValue
+from windlass.errors import must_be
 from windlass.url import join, split, without_password
 
 _SECRET = "***"  # noqa: S105 - stands where a password was
@@ -79,7 +79,7 @@ def read(url: str) -> Address:
     parts, shown = split(url), without_password(url)
     if _BAD_ESCAPE.search(url):
         allowed = "such that two hex digits (not 00) follow each %, and a % itself is written %25"
-        raise InvalidValue("database URL", shown, allowed)
+        raise must_be("database URL", shown, allowed)
     ours = {name: value for name, value in parts.pairs if name.startswith("windlass_")}
     theirs = [(name, value) for name, value in parts.pairs if not name.startswith("windlass_")]
     pooler = _switch(ours.pop("windlass_pooler", "off"), "windlass_pooler")
@@ -90,7 +90,7 @@ def read(url: str) -> Address:
         given = conninfo_to_dict(bare)
     except psycopg.Error as error:
         # The driver's message repeats what it could not read, which may be the password.
-        raise InvalidValue("database URL", shown, _FORM) from error.with_traceback(None)
+        raise must_be("database URL", shown, _FORM) from error.with_traceback(None)
     _check_port(str(given.get("port") or ""), hidden=parts.torn)
     _check_values({name: value for name, value in theirs if name != "port"})
     return Address(url=bare, shown=without_password(bare), pooler=pooler, notify=notify and not pooler)
@@ -106,7 +106,7 @@ def _check_names(unknown: list[str]) -> None:
         allowed = (
             "one of PostgreSQL's, such as sslmode or connect_timeout, windlass_pooler or windlass_notify"
         )
-        raise InvalidValue("parameter of the database URL", _SECRET if "@" in name else name, allowed)
+        raise must_be("parameter of the database URL", _SECRET if "@" in name else name, allowed)
 
 
 def _check_port(ports: str, *, hidden: bool) -> None:
@@ -116,7 +116,7 @@ def _check_port(ports: str, *, hidden: bool) -> None:
             allowed = f"a number from 1 to {_HIGHEST_PORT}"
             if hidden:
                 allowed += ", and a / in a password %2F"
-            raise InvalidValue("port of the database URL", _SECRET if hidden else port, allowed)
+            raise must_be("port of the database URL", _SECRET if hidden else port, allowed)
 
 
 def _check_values(given: dict[str, str]) -> None:
@@ -124,14 +124,14 @@ def _check_values(given: dict[str, str]) -> None:
     for name, value in given.items():
         where = f"{name} of the database URL"
         if name in _NUMBERS and not _NUMBER.fullmatch(value):
-            raise InvalidValue(where, value, "a whole number")
+            raise must_be(where, value, "a whole number")
         if name in _CHOICES and value not in _CHOICES[name]:
-            raise InvalidValue(where, value, "one of " + ", ".join(_CHOICES[name]))
+            raise must_be(where, value, "one of " + ", ".join(_CHOICES[name]))
 
 
 def _switch(value: str, name: str) -> bool:
     if value not in _SWITCHES:
-        raise InvalidValue(name, value, "on or off")
+        raise must_be(name, value, "on or off")
     return _SWITCHES[value]
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from windlass.checks import check_moment
 from windlass.clock import END_OF_TIME, SystemClock, span, to_micros
-from windlass.errors import InvalidValue, KeyConflict
+from windlass.errors import KeyConflict, must_be
 from windlass.store import rows
 from windlass.store.postgres.arrays import numbers, sparse, texts, words
 from windlass.store.postgres.listener import CHANNEL
@@ -287,5 +287,5 @@ def _delay(new: NewJob) -> int | None:
         return None
     wait = span(new.delay)
     if SystemClock().micros() + wait >= END_OF_TIME:
-        raise InvalidValue("delay", new.delay, "within the calendar, which ends with the year 9999")
+        raise must_be("delay", new.delay, "within the calendar, which ends with the year 9999")
     return wait

@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from windlass.errors import InvalidValue
+from windlass.errors import must_be
 from windlass.store.bridge import Bridge, across
 from windlass.store.postgres import drivers, enqueue
 from windlass.store.postgres.listener import CHANNEL
@@ -49,7 +49,7 @@ class Guests:
         """Store jobs within the caller's transaction."""
         driver = drivers.driver_of(connection)
         if driver is None:
-            raise InvalidValue("connection", connection, drivers.ALLOWED)
+            raise must_be("connection", connection, drivers.ALLOWED)
         return self._enqueue(driver, jobs)
 
     async def enqueue_on_async(self, connection: object, jobs: Sequence[NewJob]) -> list[Enqueued]:
@@ -58,7 +58,7 @@ class Guests:
         def work(bridge: Bridge) -> list[Enqueued]:
             driver = drivers.async_driver_of(connection, bridge)
             if driver is None:
-                raise InvalidValue("connection", connection, drivers.ALLOWED_ASYNC)
+                raise must_be("connection", connection, drivers.ALLOWED_ASYNC)
             return self._enqueue(driver, jobs)
 
         return await across(work)
@@ -78,7 +78,7 @@ class Guests:
             return
         theirs = place(tx)
         if not self._is_home(theirs):
-            raise InvalidValue(
+            raise must_be(
                 "connection",
                 f"one to {theirs['name']!r}",
                 f"to the queue's own database {self._address.shown}",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from windlass.clock import from_micros
-from windlass.errors import InvalidValue, StoreUnavailable
+from windlass.errors import StoreUnavailable, must_be
 from windlass.store.examining import DatabaseHealth, DatabaseSetting, OpenTransaction, TableHealth
 from windlass.store.keeping import StoreStatus
 from windlass.store.moving import State
@@ -149,7 +149,7 @@ def check(tx: PostgresTx) -> list[str]:
 def backup(address: Address, path: str) -> None:
     """Write a consistent copy of our schema, as `pg_restore` reads it, while others go on working."""
     if Path(path).exists():
-        raise InvalidValue("path", path, "a file that does not exist yet")
+        raise must_be("path", path, "a file that does not exist yet")
     program = shutil.which("pg_dump")
     if program is None:
         raise StoreUnavailable("pg_dump is not installed here; it comes with PostgreSQL's client programs")

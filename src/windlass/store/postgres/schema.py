@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from psycopg import errors, sql
 
-from windlass.errors import InvalidValue, StoreMismatch
+from windlass.errors import StoreMismatch, must_be
 from windlass.store import migration
 from windlass.store.postgres.address import Address, read
 from windlass.store.postgres.guard import Guard
@@ -75,7 +75,7 @@ def bring_up(
         pending = [each.for_new_store() for each in pending] if new else pending
         if address.pooler and any(each.alone for each in pending):
             allowed = "the server's own address for this migration, not that of a transaction pooler"
-            raise InvalidValue("database URL", address.shown, allowed)
+            raise must_be("database URL", address.shown, allowed)
         _mend(connection, found.invalid_indexes, pending, say)
         # A new store is there with all of its migrations or not at all, also for who opens it meanwhile.
         with connection.transaction() if new else nullcontext():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from windlass.checks import check_moment
 from windlass.clock import END_OF_TIME, span, to_micros
-from windlass.errors import InvalidValue
+from windlass.errors import must_be
 from windlass.store import rows
 from windlass.store.protocol import Enqueued
 from windlass.store.transaction import Unstorable
@@ -179,5 +179,5 @@ def _run_at(tx: SqliteTx, new: NewJob) -> int:
         return max(to_micros(check_moment("at", new.run_at)), tx.now)
     run_at = tx.now + (span(new.delay) if new.delay is not None else 0)
     if run_at >= END_OF_TIME:
-        raise InvalidValue("delay", new.delay, "within the calendar, which ends with the year 9999")
+        raise must_be("delay", new.delay, "within the calendar, which ends with the year 9999")
     return run_at

@@ -6,7 +6,7 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
-from windlass.errors import InvalidValue, StoreBusy
+from windlass.errors import StoreBusy, must_be
 from windlass.store.sqlite.connection import MEMORY, SqliteTx, explain
 from windlass.store.sqlite.library import has_wal_reset_bug, sqlite3
 
@@ -24,7 +24,7 @@ class AsyncGuest:
         theirs = type(connection).__module__.partition(".")[0] == "aiosqlite"
         # It speaks through Python's own library: two of them in one process do not see each other's locks.
         if not theirs or sqlite3.Connection.__module__ != "sqlite3":
-            raise InvalidValue("connection", connection, ALLOWED_ASYNC)
+            raise must_be("connection", connection, ALLOWED_ASYNC)
         self._connection = connection
         self._bridge = bridge
 
@@ -124,7 +124,7 @@ def transaction(
 def checked(connection: object) -> sqlite3.Connection:
     """The connection, if it is one that we can write on."""
     if not isinstance(connection, sqlite3.Connection):
-        raise InvalidValue("connection", connection, ALLOWED)
+        raise must_be("connection", connection, ALLOWED)
     return connection
 
 
@@ -132,9 +132,7 @@ def _check_usable(guest: Guest) -> None:
     try:
         guest.execute("select 1")
     except sqlite3.ProgrammingError as error:
-        raise InvalidValue(
-            "connection", guest, f"open, and used in the thread that made it ({error})"
-        ) from None
+        raise must_be("connection", guest, f"open, and used in the thread that made it ({error})") from None
 
 
 def _check_file(guest: Guest, path: str) -> None:
@@ -142,4 +140,4 @@ def _check_file(guest: Guest, path: str) -> None:
     files = {row["name"]: row["file"] for row in guest.execute("pragma database_list")}
     main = files["main"]
     if path == MEMORY or not main or not os.path.samefile(main, path):  # noqa: PTH121 - two names, one file
-        raise InvalidValue("connection", main or MEMORY, f"a connection to the queue's own file {path}")
+        raise must_be("connection", main or MEMORY, f"a connection to the queue's own file {path}")

@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from windlass.errors import InvalidValue, StoreUnavailable
+from windlass.errors import StoreUnavailable, must_be
 from windlass.store.examining import DatabaseHealth, DatabaseSetting, TableHealth
 from windlass.store.keeping import StoreStatus
 from windlass.store.sqlite import locks, schema, seal
@@ -103,9 +103,9 @@ def _wal_bytes(path: str) -> int:
 def backup(source: StoreFile, path: str) -> None:
     """Write a consistent copy while others go on working; users who may read the store may read the copy."""
     if source.path == MEMORY:
-        raise InvalidValue("store", MEMORY, "a file, to be backed up")
+        raise must_be("store", MEMORY, "a file, to be backed up")
     if Path(path).exists():
-        raise InvalidValue("path", path, "a file that does not exist yet")
+        raise must_be("path", path, "a file that does not exist yet")
     if not Path(path).absolute().parent.is_dir():
         raise StoreUnavailable(f"cannot write {path}: there is no such directory")
     with closing(source.connect()) as connection:

@@ -19,7 +19,7 @@ from time import monotonic
 
 import msgspec
 
-from windlass.errors import InvalidValue, StoreUnavailable
+from windlass.errors import StoreUnavailable, must_be
 from windlass.store.sqlite import locks
 from windlass.store.sqlite.connection import MEMORY, Connection, open_connection
 
@@ -46,7 +46,7 @@ def real_path(path: str) -> str:
         # Two slashes in front would make a host name of the first part.
         return re.sub("^/+", "/", os.path.realpath(path))
     except (ValueError, UnicodeError):
-        raise InvalidValue("path", path, "a name that a file can have") from None
+        raise must_be("path", path, "a name that a file can have") from None
 
 
 class Note(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from windlass.errors import InvalidValue, StoreBusy, StoreMismatch, StoreUnavailable
+from windlass.errors import StoreBusy, StoreMismatch, StoreUnavailable, must_be
 from windlass.store import migration
 from windlass.store.keeping import Restored
 from windlass.store.sqlite import health, locks, schema
@@ -48,11 +48,11 @@ def restore(store: str, backup: str, *, patience: float) -> Restored:
 
 def _check_names(path: str, source: str, backup: str) -> None:
     if path == MEMORY:
-        raise InvalidValue("store", MEMORY, "a file, to be restored")
+        raise must_be("store", MEMORY, "a file, to be restored")
     if not Path(source).is_file():
-        raise InvalidValue("backup", backup, "a file that exists")
+        raise must_be("backup", backup, "a file that exists")
     if os.path.exists(path) and os.path.samefile(path, source):  # noqa: PTH110, PTH121
-        raise InvalidValue("backup", backup, "another file than the store itself")
+        raise must_be("backup", backup, "another file than the store itself")
     if not os.access(os.path.dirname(path), os.W_OK):  # noqa: PTH120
         raise StoreUnavailable(f"cannot write the directory {os.path.dirname(path)}")  # noqa: PTH120
 

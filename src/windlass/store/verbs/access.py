@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from windlass.clock import span
-from windlass.errors import InvalidValue, JobNotFound
+from windlass.errors import JobNotFound, must_be
 from windlass.store import rows
 from windlass.store.access import ApiKey, AuditPage, NewApiKey
 
@@ -57,7 +57,7 @@ def audit(
 ) -> AuditPage:
     """A page of the audit log, newest first."""
     if not 1 <= limit <= _MOST:
-        raise InvalidValue("limit", limit, f"between 1 and {_MOST}")
+        raise must_be("limit", limit, f"between 1 and {_MOST}")
     asked = {name: value for name, value in (("target", target), ("verb", verb)) if value}
     clauses = "".join(f" and {name} = :{name}" for name in asked)
     page = {"before": _place(cursor), "limit": limit + 1, **asked}
@@ -91,7 +91,7 @@ def _place(cursor: str | None) -> int:
         return _FROM_THE_TOP
     if cursor.isascii() and cursor.isdecimal() and int(cursor) <= _FROM_THE_TOP:
         return int(cursor)
-    raise InvalidValue("cursor", cursor, "the `next` of an earlier page")
+    raise must_be("cursor", cursor, "the `next` of an earlier page")
 
 
 def add_api_key(tx: Tx, new: NewApiKey, *, by: str, why: str = "") -> ApiKey:

@@ -8,7 +8,7 @@ import math
 from typing import TYPE_CHECKING
 
 from windlass.clock import span
-from windlass.errors import InvalidValue
+from windlass.errors import must_be
 from windlass.job import LIVE, View
 from windlass.store import rows
 from windlass.store.protocol import Counted, Filter, Page
@@ -42,7 +42,7 @@ def find(
     There may then be a `next` though nothing was found: more numbers to look through.
     """
     if not 1 <= limit <= MOST:
-        raise InvalidValue("limit", limit, f"between 1 and {MOST}")
+        raise must_be("limit", limit, f"between 1 and {MOST}")
     values: dict[str, object] = {"before": _decode(cursor), "limit": limit + 1, "now": tx.now}
     floor = None if window is None else _floor(tx, _decode(cursor), window)
     found = tx.search(_parts(where), _clauses(tx, where, values, floor), values)
@@ -140,14 +140,14 @@ def _check_plain(path: Sequence[str], value: object) -> None:
             return
         case _:
             allowed = "a text, a number, true, false or null"
-            raise InvalidValue("payload." + ".".join(path), value, allowed)
+            raise must_be("payload." + ".".join(path), value, allowed)
 
 
 def _view(view: str) -> str:
     try:
         return _VIEWS[View(view)]
     except ValueError:
-        raise InvalidValue("view", view, "one of " + ", ".join(View)) from None
+        raise must_be("view", view, "one of " + ", ".join(View)) from None
 
 
 def _one_of(column: str, wanted: tuple[str, ...], values: dict[str, object]) -> str:
@@ -166,5 +166,5 @@ def _decode(cursor: str | None) -> int:
     try:
         seq = int(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
     except (ValueError, binascii.Error):
-        raise InvalidValue("cursor", cursor, "the `next` of an earlier page") from None
+        raise must_be("cursor", cursor, "the `next` of an earlier page") from None
     return min(max(seq, 0), _FROM_THE_TOP)
