@@ -16,7 +16,7 @@ from windlass.store.batches import BatchInfo
 from windlass.store.protocol import Page
 
 if TYPE_CHECKING:
-    from windlass.ops.ops import Ties
+    from windlass.ops.jobs import Ties
 
 
 def job_document(job: Job, now: datetime) -> dict[str, Any]:

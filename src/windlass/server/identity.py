@@ -2,35 +2,16 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import cache
 
 import msgspec
 
 from windlass.job import Job
+from windlass.ops.actions import Need
 from windlass.ops.keys import Role
 
-
-class Need(StrEnum):
-    """What a route asks of its caller."""
-
-    # Nothing at all: health, documentation.
-    NOTHING = "nothing"
-    # To put jobs in, and to see and change those of one's own.
-    PRODUCE = "produce"
-    # To claim and settle jobs.
-    WORK = "work"
-    # To see everybody's jobs, types and workers.
-    SEE = "see"
-    # To see jobs, at least one's own.
-    LOOK = "look"
-    # To act on jobs, at least on one's own.
-    ACT = "act"
-    # Every verb of an operator.
-    OPERATE = "operate"
-    # API keys.
-    ADMINISTER = "administer"
+__all__ = ["LOCAL", "Identity", "Need"]
 
 
 _MAY: dict[Role, frozenset[Need]] = {
