@@ -16,9 +16,8 @@ from windlass.job import LATEST, JobState
 from windlass.ops.actions import ACTIONS, Action, Parameter, bulk_actions
 from windlass.ops.bulk import bulk_action
 from windlass.server.call import Call
-from windlass.server.identity import Need
+from windlass.server.identity import Need, sent_payload
 from windlass.server.reply import Reply
-from windlass.server.rights import sent_payload
 from windlass.server.routes import NAMED, Route, look, verb
 from windlass.server.schemas import NOTHING, Form, Moment, Object, Span, WhyForm
 from windlass.server.schemas.actions import ActionForm
