@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from windlass.store.binding import Bound
+from windlass.store.engine import Bound
 from windlass.store.store import Store
 
 if TYPE_CHECKING:

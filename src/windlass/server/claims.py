@@ -25,7 +25,7 @@ from windlass.server.problems import Problem
 from windlass.server.reply import Reply
 from windlass.server.schemas.leases import ClaimForm, lease_name, lease_span, split_lease
 from windlass.server.settling import end_leases, policy
-from windlass.store.protocol import Claimed, Want
+from windlass.store.engine import Claimed, Want
 
 # A waiting worker is kept alive by its open request, and looks at least so often.
 _LOOK_SECONDS = 1.0

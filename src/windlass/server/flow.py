@@ -15,7 +15,7 @@ from windlass.observe import names
 from windlass.observe.ledger import Ledger
 from windlass.outcome import Outcome, Released
 from windlass.policy.limit import Limit, key_limits, limit_from
-from windlass.store.protocol import Settlement, Want
+from windlass.store.engine import Settlement, Want
 from windlass.store.store import Store
 from windlass.worker.gates import Gates
 from windlass.worker.tally import Tally

@@ -13,7 +13,7 @@ from windlass.ops.keys import Role
 from windlass.server.identity import LOCAL, Identity
 from windlass.server.problems import Problem
 from windlass.store.access import ApiKey
-from windlass.store.observing import OTHER
+from windlass.store.history import OTHER
 
 if TYPE_CHECKING:
     from windlass.store.store import Store

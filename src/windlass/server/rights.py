@@ -12,7 +12,7 @@ from windlass.registry import SHELL
 from windlass.server.identity import Need
 from windlass.server.problems import Problem
 from windlass.server.schemas import NOTHING
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 
 if TYPE_CHECKING:
     from windlass.server.call import Call

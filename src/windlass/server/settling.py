@@ -11,7 +11,7 @@ from windlass.errors import LeaseLost
 from windlass.job import Job, JobState, Keep, Lease
 from windlass.outcome import Done, Outcome, Policy, Result, Returned, Stopped, Unstarted, decide
 from windlass.policy.verify import check_in
-from windlass.store.protocol import Settlement
+from windlass.store.engine import Settlement
 from windlass.worker.terms import published_policy
 
 if TYPE_CHECKING:

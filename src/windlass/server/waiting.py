@@ -13,7 +13,7 @@ from windlass.job import ENDED, Job
 from windlass.server.call import HungUp
 from windlass.server.crowd import Doing
 from windlass.server.hints import happens, hints
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 
 if TYPE_CHECKING:
     from windlass.server.call import Call

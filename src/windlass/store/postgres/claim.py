@@ -12,7 +12,7 @@ from psycopg import errors
 
 from windlass.clock import span
 from windlass.store import rows
-from windlass.store.protocol import Claimed, Want
+from windlass.store.engine import Claimed, Want
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -9,21 +9,20 @@ import msgspec
 
 from windlass.clock import from_micros, span
 from windlass.job import Lease, Request
-from windlass.store import rows
+from windlass.store import fleet, oncall, samples
 from windlass.store.fleet import Look, Vitals
 from windlass.store.postgres.arrays import numbers, texts, words
-from windlass.store.verbs import sampling, signalling
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from windlass.store.observing import Sample
     from windlass.store.postgres.session import PostgresTx
+    from windlass.store.samples import Sample
 
 
 def beat(tx: PostgresTx, worker: str, vitals: Vitals) -> bool:
     """Move the worker's beat; False if it must take a new id."""
-    told = msgspec.structs.asdict(vitals) | {"pools": rows.pools_text(vitals)}
+    told = msgspec.structs.asdict(vitals) | {"pools": fleet.pools_text(vitals)}
     return bool(tx.change("beat_now", id=worker, now=tx.given, **told))
 
 
@@ -45,7 +44,7 @@ def look(tx: PostgresTx, worker: str, types: Mapping[str, int], reader: str = ""
     later, fires = row["later"], row["fires"]
     return Look(
         now=from_micros(row["now"]),
-        workers=[rows.worker_from(each) for each in msgspec.json.decode(row["workers"])],
+        workers=[fleet.worker_from(each) for each in msgspec.json.decode(row["workers"])],
         requests={token: Request(request) for token, request in msgspec.json.decode(row["requests"]).items()},
         expired=row["expired"],
         orphaned=row["orphaned"],
@@ -59,7 +58,7 @@ def look(tx: PostgresTx, worker: str, types: Mapping[str, int], reader: str = ""
 
 def note_ticks(tx: PostgresTx, ages: Mapping[str, timedelta], who: str) -> None:
     """Keep when things last succeeded."""
-    signalling.note_ticks_at(tx, tx.given, ages, who)
+    oncall.note_ticks_at(tx, tx.given, ages, who)
 
 
 def extend(tx: PostgresTx, leases: Sequence[Lease], by: timedelta) -> tuple[list[Lease], list[Lease]]:
@@ -81,7 +80,7 @@ def extend(tx: PostgresTx, leases: Sequence[Lease], by: timedelta) -> tuple[list
     return kept, [lease for lease in leases if lease.token not in ends]
 
 
-def look_around(tx: PostgresTx, older_than: timedelta) -> sampling.Seen | Sample:
+def look_around(tx: PostgresTx, older_than: timedelta) -> samples.Seen | Sample:
     """Where live jobs stand, looked at anew if the last look is older than that.
 
     In no one snapshot, and needs none: what has come in is counted up to a number, and what a transaction
@@ -89,10 +88,10 @@ def look_around(tx: PostgresTx, older_than: timedelta) -> sampling.Seen | Sample
     """
     [last] = tx.rows("before_sample", now=tx.given)
     tx.tell(last["now"])
-    return sampling.look_since(last, tx, older_than)
+    return samples.look_since(last, tx, older_than)
 
 
-def note_sample(tx: PostgresTx, seen: sampling.Seen, took: timedelta) -> Sample | None:
+def note_sample(tx: PostgresTx, seen: samples.Seen, took: timedelta) -> Sample | None:
     """Keep what was seen; None if somebody else was faster."""
     tx.tell(seen.now)
-    return sampling.note(tx, seen, took)
+    return samples.note(tx, seen, took)

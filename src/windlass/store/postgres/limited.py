@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from windlass.settings import ALL, KEY
+from windlass.store import limits
+from windlass.store.limits import NOTHING, Standing, can_start, limits_of
 from windlass.store.postgres.arrays import numbers, texts
-from windlass.store.verbs import limiting
-from windlass.store.verbs.permits import NOTHING, Standing, can_start, limits_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from windlass.store.engine import Claimed, Want
     from windlass.store.postgres.claim import Floors
     from windlass.store.postgres.session import PostgresTx
-    from windlass.store.protocol import Claimed, Want
 
     Plain = Callable[[PostgresTx, Want, Floors], Claimed]
 
@@ -23,7 +23,7 @@ _PROMOTED_AT_ONCE = 1000
 
 def claim(plain: Plain, tx: PostgresTx, want: Want, floors: Floors) -> Claimed:
     """Restricted types first, as far as they have permits; the others as ever, by the `plain` claim."""
-    return limiting.claim(
+    return limits.claim(
         tx,
         want,
         _look(tx, want),

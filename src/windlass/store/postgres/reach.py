@@ -11,6 +11,7 @@ import psycopg
 from psycopg import errors
 
 from windlass.errors import StoreUnavailable
+from windlass.store.engine import StoreClosed
 from windlass.store.postgres import retention
 from windlass.store.postgres.address import read
 from windlass.store.postgres.failures import explain, is_passing, lacks_day
@@ -19,7 +20,6 @@ from windlass.store.postgres.link import Link
 from windlass.store.postgres.pool import Pool
 from windlass.store.postgres.session import Connection, PostgresTx, Unconfirmed, load, localize
 from windlass.store.store import Store
-from windlass.store.transaction import StoreClosed
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,7 +16,7 @@ from psycopg.types.string import TextLoader
 
 from windlass.errors import StoreUnavailable
 from windlass.store import statements
-from windlass.store.transaction import Unstorable
+from windlass.store.engine import Unstorable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -25,9 +25,8 @@ if TYPE_CHECKING:
 
     from windlass.clock import Clock
     from windlass.job import NewJob
+    from windlass.store.engine import Enqueued, Row
     from windlass.store.postgres.address import Address
-    from windlass.store.protocol import Enqueued
-    from windlass.store.transaction import Row
 
 Connection = psycopg.Connection[dict[str, Any]]
 

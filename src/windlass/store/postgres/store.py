@@ -12,7 +12,8 @@ from psycopg import errors
 
 from windlass.clock import from_micros
 from windlass.errors import StoreBusy, StoreError, StoreUnavailable
-from windlass.store import migration
+from windlass.store import fleet as shared_fleet
+from windlass.store import migration, running, samples, schedules, upkeep
 from windlass.store.postgres import (
     claim,
     enqueue,
@@ -33,8 +34,6 @@ from windlass.store.postgres.listener import Listener
 from windlass.store.postgres.reach import Reach, worth_repeating
 from windlass.store.postgres.session import DIALECT, Connection, PostgresTx
 from windlass.store.postgres.unanswered import Unanswered
-from windlass.store.verbs import fleet as shared_fleet
-from windlass.store.verbs import handling, running, sampling, scheduling, upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -44,13 +43,13 @@ if TYPE_CHECKING:
 
     from windlass.clock import Clock
     from windlass.job import Lease, NewJob, TypeInfo
-    from windlass.store.examining import DatabaseHealth
+    from windlass.store.engine import Claimed, Enqueued, Settlement, Want
     from windlass.store.fleet import Look, Vitals
-    from windlass.store.handling import Said
-    from windlass.store.keeping import Retention, StoreStatus
-    from windlass.store.observing import Sample
-    from windlass.store.protocol import Claimed, Enqueued, Settlement, Want
-    from windlass.store.scheduling import Fired
+    from windlass.store.oncall import DatabaseHealth
+    from windlass.store.running import Said
+    from windlass.store.samples import Sample
+    from windlass.store.schedules import Fired
+    from windlass.store.upkeep import Retention, StoreStatus
 
 T = TypeVar("T")
 
@@ -159,7 +158,7 @@ class PostgresStore(Reach):
 
     def note_progress(self, said: Sequence[tuple[Lease, Said]]) -> None:
         # With the beats, which wait for nobody: the heart tells it.
-        self._hot("beat", handling.note_progress, said)
+        self._hot("beat", running.note_progress, said)
 
     # --- the fleet ---
 
@@ -175,15 +174,15 @@ class PostgresStore(Reach):
     def look(self, worker: str, types: Mapping[str, int], reader: str = "") -> Look:
         return self._hot("beat", fleet.look, worker, types, reader)
 
-    def _look_around(self, older_than: timedelta) -> sampling.Seen | Sample:
+    def _look_around(self, older_than: timedelta) -> samples.Seen | Sample:
         # Through the pool: it may count for long, and a beat must not wait for it.
-        def look(until: float) -> sampling.Seen | Sample:
+        def look(until: float) -> samples.Seen | Sample:
             # Unchecked: it is asked again, and at rest each statement counts.
             return self._single(fleet.look_around, older_than, until=until, checked=False)
 
         return self._again_if_broken(look)
 
-    def _note_sample(self, seen: sampling.Seen, took: timedelta) -> Sample | None:
+    def _note_sample(self, seen: samples.Seen, took: timedelta) -> Sample | None:
         if seen.quiet:
             return self._single(fleet.note_sample, seen, took)
         return self._write(fleet.note_sample, seen, took)
@@ -196,7 +195,7 @@ class PostgresStore(Reach):
 
     def _fire_times(self) -> Fired | None:
         # In one statement, and not in a snapshot: mostly there is nothing to do.
-        return self._hot("beat", scheduling.idle)
+        return self._hot("beat", schedules.idle)
 
     # --- upkeep ---
 

@@ -12,16 +12,15 @@ from urllib.parse import quote
 
 from windlass.errors import StoreBusy, StoreError, StoreMismatch, StoreUnavailable
 from windlass.store import statements as texts
+from windlass.store.engine import Unstorable
 from windlass.store.sqlite import seal
 from windlass.store.sqlite.library import sqlite3
-from windlass.store.transaction import Unstorable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from windlass.job import NewJob
-    from windlass.store.protocol import Enqueued
-    from windlass.store.transaction import Row
+    from windlass.store.engine import Enqueued, Row
 
 MEMORY = ":memory:"
 LONGEST_LOG = 64 * 1024 * 1024

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from windlass.clock import SystemClock, from_micros
 from windlass.errors import Refused, StoreBusy, StoreUnavailable
-from windlass.store import migration, statements
+from windlass.store import catalogue, fleet, migration, oncall, running, statements, upkeep
 from windlass.store.bridge import Bridge, across
-from windlass.store.keeping import StoreStatus
-from windlass.store.protocol import Claimed
+from windlass.store.engine import Claimed, StoreClosed
 from windlass.store.sqlite import enqueue, files, forks, guest, health, locks, retention, schema, settle
 from windlass.store.sqlite import handling as own
 from windlass.store.sqlite.claim import (
@@ -28,8 +27,7 @@ from windlass.store.sqlite.library import require_version, sqlite3
 from windlass.store.sqlite.readers import Readers
 from windlass.store.sqlite.writer import NoWriter, Writer
 from windlass.store.store import Store
-from windlass.store.transaction import StoreClosed
-from windlass.store.verbs import catalogue, fleet, handling, marked, running, signalling, upkeep
+from windlass.store.upkeep import StoreStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,11 +36,11 @@ if TYPE_CHECKING:
 
     from windlass.clock import Clock
     from windlass.job import Lease, NewJob, TypeInfo
-    from windlass.store.examining import DatabaseHealth
+    from windlass.store.engine import Enqueued, Settlement, Want
     from windlass.store.fleet import Look, Vitals
-    from windlass.store.handling import Said
-    from windlass.store.keeping import Retention
-    from windlass.store.protocol import Enqueued, Settlement, Want
+    from windlass.store.oncall import DatabaseHealth
+    from windlass.store.running import Said
+    from windlass.store.upkeep import Retention
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -218,11 +216,11 @@ class SqliteStore(Store):
     def claim(self, want: Want) -> Claimed:
         # A look first: an idle fleet must not queue for the write lock to find nothing.
         if want.restricted or want.lowest:
-            seen = self._read(marked.once, nothing_within_limits, want)
+            seen = self._read(running.once, nothing_within_limits, want)
             if isinstance(seen, Claimed):
                 return seen
             return self._writer.run(once_joined, claim_within_limits, want, seen)
-        nothing = None if self.path == MEMORY else self._read(marked.once, nothing_to_claim, want)
+        nothing = None if self.path == MEMORY else self._read(running.once, nothing_to_claim, want)
         return nothing or self._writer.run(once_joined, claim, want)
 
     def extend(self, leases: Sequence[Lease], by: timedelta) -> tuple[list[Lease], list[Lease]]:
@@ -256,7 +254,7 @@ class SqliteStore(Store):
         return self.path
 
     def note_progress(self, said: Sequence[tuple[Lease, Said]]) -> None:
-        self._writer.run(handling.note_progress, said)
+        self._writer.run(running.note_progress, said)
 
     # --- the fleet ---
 
@@ -273,7 +271,7 @@ class SqliteStore(Store):
         return self._read(fleet.look, worker, types, reader)
 
     def note_ticks(self, ages: Mapping[str, timedelta], who: str) -> None:
-        self._writer.run(signalling.note_ticks, ages, who)
+        self._writer.run(oncall.note_ticks, ages, who)
 
     # --- upkeep ---
 

@@ -1,9 +1,10 @@
-"""Where do live jobs stand, and how many have come in? Looked at by one process every few seconds."""
+"""Count live jobs by type, priority, view and tenant. One process does so every few seconds."""
 
 from __future__ import annotations
 
 from collections import Counter
-from datetime import timedelta
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -11,25 +12,63 @@ import msgspec
 from windlass import settings
 from windlass.clock import END_OF_TIME, from_micros, span
 from windlass.job import View
+from windlass.store import history
 from windlass.store.flow import Depths
-from windlass.store.observing import (
-    DEPTH,
-    DUE,
-    ENQUEUED,
-    OLDEST,
-    OTHER,
-    PENDING,
-    POISON_REPLAYS,
-    Sample,
-    Standing,
-    TenantStanding,
-)
-from windlass.store.verbs import history
+from windlass.store.history import DEPTH, DUE, ENQUEUED, OLDEST, OTHER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
-    from windlass.store.transaction import Row, Tx
+    from windlass.store.engine import Row, Tx
+
+
+# Views of jobs that wait.
+PENDING = frozenset({View.DUE, View.SCHEDULED, View.RETRYING, View.WAITING, View.UNREADABLE})
+
+
+# A dead job that was replayed so often and died again is poison; such jobs are also counted by themselves.
+POISON = "poison"
+POISON_REPLAYS = 3
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """How many jobs of one type and priority stood in one view, and how long the first of them has."""
+
+    type: str
+    priority: int
+    view: str
+    count: int
+    oldest: timedelta | None = None
+
+
+class TenantStanding(msgspec.Struct, frozen=True, kw_only=True):
+    """How many jobs of one tenant stood in one view, and how long the first of them has."""
+
+    tenant: str
+    view: str
+    count: int
+    oldest: timedelta | None = None
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
+    """Where all live jobs stood at one moment; None: never looked."""
+
+    at: datetime | None = None
+    age: timedelta | None = None
+    # How long the look took.
+    took: timedelta = timedelta(0)
+    standing: tuple[Standing, ...] = ()
+    # The same by tenant, of those that operators name and of all others together.
+    tenants: tuple[TenantStanding, ...] = ()
+
+    def depths(self) -> Depths:
+        """How many waited, by type."""
+        pending: Counter[str] = Counter()
+        for each in self.standing:
+            if each.view in PENDING:
+                pending[each.type] += each.count
+        return Depths(pending=pending, at=self.at, age=self.age)
+
 
 # A look takes no more than this share of the time of whoever looks.
 _SHARE = 20
