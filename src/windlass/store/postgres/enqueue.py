@@ -146,7 +146,7 @@ def _name(new: NewJob) -> object:
 
 
 def _by_key(tx: PostgresTx, jobs: Sequence[NewJob]) -> dict[int, Enqueued]:
-    """Take the keys of a batch, or answer with the jobs that have them; `store/keys.py` says by which rules."""
+    """Take the keys of a batch, or answer with the jobs that have them, by the rules of `keys.py`."""
     wanted: dict[_Key, NewJob] = {}
     for new in jobs:
         if new.key is not None:
