@@ -129,6 +129,13 @@ class Tx(Protocol):
     def now(self) -> int:
         """Microseconds since 1970 by the store's clock, the same throughout."""
 
+    @property
+    def given(self) -> int | None:
+        """The same if it is known without asking; a statement takes None for the server's own."""
+
+    def learn(self, now: int) -> None:
+        """A statement has answered the server's time: it need not be asked for."""
+
     def rows(self, statement: str, /, **values: object) -> Sequence[Row]:
         """Run a named statement and give all its rows."""
 
@@ -166,6 +173,8 @@ class Tx(Protocol):
 P = ParamSpec("P")
 T = TypeVar("T")
 
+X = TypeVar("X", bound=Tx)
+
 # Whether a write may run again after its answer was lost: always, never, or if the request has an id.
 Repeat = Literal["same", "never", "request_id"]
 
@@ -181,6 +190,10 @@ class Engine(ABC):
         """Run a verb of one statement, or of several that need not see the same state."""
         return self._read(verb, *args, **kwargs)
 
+    def _glance(self, verb: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a short read of a heartbeat, which must not wait for what others do."""
+        return self._read(verb, *args, **kwargs)
+
     @abstractmethod
     def _write(self, verb: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a verb that changes something."""
@@ -189,11 +202,19 @@ class Engine(ABC):
         """Run a verb that may take effect twice without harm, again if its answer was lost."""
         return self._write(verb, *args, **kwargs)
 
+    def _request(self, verb: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a verb that takes effect once for each `request_id`; without one, it may run once only."""
+        return (self._rewrite if kwargs.get("request_id") else self._write)(verb, *args, **kwargs)
+
+    @abstractmethod
+    def _beat(self, verb: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a short write of a heartbeat, which must not wait for what others do."""
+
 
 class Bound(Generic[P, T]):
-    """A verb as a method of a store."""
+    """A verb as a method of a store; `run` names the method of `Engine` that runs it."""
 
-    def __init__(self, verb: Callable[Concatenate[Tx, P], T], run: Callable[..., T]) -> None:
+    def __init__(self, verb: Callable[Concatenate[X, P], T], run: str) -> None:
         self.verb = verb
         self.__doc__ = verb.__doc__
         self._run = run
@@ -205,24 +226,29 @@ class Bound(Generic[P, T]):
     def __get__(self, store: Engine, owner: type[Engine]) -> Callable[P, T]: ...
 
     def __get__(self, store: Engine | None, owner: type[Engine]) -> Bound[P, T] | Callable[P, T]:
-        return self if store is None else partial(self._run, store, self.verb)
+        return self if store is None else partial(getattr(store, self._run), self.verb)
 
 
-def reads(verb: Callable[Concatenate[Tx, P], T]) -> Bound[P, T]:
+def reads(verb: Callable[Concatenate[X, P], T]) -> Bound[P, T]:
     """Bind a verb that changes nothing."""
-    return Bound(verb, lambda store, *args, **kwargs: store._read(*args, **kwargs))  # noqa: SLF001 - the store's own
+    return Bound(verb, "_read")
 
 
-def asks(verb: Callable[Concatenate[Tx, P], T]) -> Bound[P, T]:
+def asks(verb: Callable[Concatenate[X, P], T]) -> Bound[P, T]:
     """Bind a verb that changes nothing and is one statement, or several that need no snapshot."""
-    return Bound(verb, lambda store, *args, **kwargs: store._ask(*args, **kwargs))  # noqa: SLF001 - the store's own
+    return Bound(verb, "_ask")
 
 
-def writes(verb: Callable[Concatenate[Tx, P], T], *, repeat: Repeat) -> Bound[P, T]:
+def glances(verb: Callable[Concatenate[X, P], T]) -> Bound[P, T]:
+    """Bind a short read of a heartbeat."""
+    return Bound(verb, "_glance")
+
+
+def writes(verb: Callable[Concatenate[X, P], T], *, repeat: Repeat) -> Bound[P, T]:
     """Bind a verb that changes something."""
+    return Bound(verb, {"same": "_rewrite", "never": "_write", "request_id": "_request"}[repeat])
 
-    def run(store: Engine, verb: Callable[..., T], /, *args: object, **kwargs: object) -> T:
-        again = repeat == "same" or (repeat == "request_id" and kwargs.get("request_id"))
-        return (store._rewrite if again else store._write)(verb, *args, **kwargs)  # noqa: SLF001 - the store's own
 
-    return Bound(verb, run)
+def beats(verb: Callable[Concatenate[X, P], T]) -> Bound[P, T]:
+    """Bind a short write of a heartbeat, which may run again after its answer was lost."""
+    return Bound(verb, "_beat")

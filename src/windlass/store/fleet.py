@@ -146,33 +146,21 @@ def join(tx: Tx, worker: WorkerInfo) -> None:
 
 
 def beat(tx: Tx, worker: str, vitals: Vitals) -> bool:
-    """Move the worker's beat; False if it must take a new id."""
-    return bool(
-        tx.change(
-            "beat",
-            id=worker,
-            state=vitals.state,
-            busy=vitals.busy,
-            held=vitals.held,
-            done=vitals.done,
-            failed=vitals.failed,
-            late=vitals.late,
-            deaf=vitals.deaf,
-            resident_bytes=vitals.resident_bytes,
-            pools=pools_text(vitals),
-            now=tx.now,
-        )
-    )
+    """Move the worker's beat; False if it is unknown or was declared dead: take a new id."""
+    said = msgspec.structs.asdict(vitals)
+    # None: as it said before.
+    said["pools"] = None if vitals.pools is None else rows.json_text(vitals.pools)
+    return bool(tx.change("beat", id=worker, now=tx.given, **said))
 
 
 def beat_waiting(tx: Tx, workers: Sequence[str]) -> set[str]:
-    """Move the beats of workers that wait for jobs; those that are alive."""
-    found = tx.rows("beat_waiting", ids=rows.json_text(workers), now=tx.now)
+    """Move the beats of workers that wait for jobs, and change nothing else; those that are alive."""
+    found = tx.rows("beat_waiting", ids=rows.json_text(workers), now=tx.given)
     return {row["id"] for row in found}
 
 
 def leave(tx: Tx, worker: str) -> None:
-    """Mark the worker as stopped."""
+    """Mark the worker as stopped: nothing of its name is alive any more."""
     tx.change("leave", id=worker, now=tx.now)
 
 
@@ -197,7 +185,7 @@ def workers(tx: Tx) -> list[WorkerInfo]:
 
 
 def look(tx: Tx, worker: str, types: Mapping[str, int], reader: str = "") -> Look:
-    """All that a worker must know each second."""
+    """One read of all that a worker must know each second."""
     return Look(
         now=from_micros(tx.now),
         workers=[worker_from(row) for row in tx.rows("alive")],
@@ -261,8 +249,3 @@ def worker_from(row: Row) -> WorkerInfo:
         pools=_pools.decode(row["pools"]),
         declares=None if row["declares"] is None else tuple(row["declares"].split()),
     )
-
-
-def pools_text(vitals: Vitals) -> str | None:
-    """A worker's pools as its row has them; None if it says nothing of them."""
-    return None if vitals.pools is None else rows.json_text(vitals.pools)

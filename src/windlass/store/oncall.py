@@ -262,14 +262,9 @@ def _verdict(row: Row) -> Verdicts:
 
 
 def note_ticks(tx: Tx, ages: Mapping[str, timedelta], who: str) -> None:
-    """Keep when things last succeeded."""
-    note_ticks_at(tx, tx.now, ages, who)
-
-
-def note_ticks_at(tx: Tx, now: int | None, ages: Mapping[str, timedelta], who: str) -> None:
-    """The same, seen from that moment; None: the server's own time, where there is a server."""
+    """Keep that things which must happen again and again succeeded, so long ago."""
     spans = {name: span(age) for name, age in ages.items()}
-    tx.change("note_ticks", ages=rows.json_text(spans), now=now, who=who)
+    tx.change("note_ticks", ages=rows.json_text(spans), now=tx.given, who=who)
 
 
 # --- checks -------------------------------------------------------------------------------------

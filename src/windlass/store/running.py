@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar,
 
 import msgspec
 
-from windlass.clock import from_micros
+from windlass.clock import from_micros, span
 from windlass.errors import LeaseLost, Refused
 from windlass.job import HUNG, SUSPECT_AFTER, Attempt, Error, Job, Lease, Output, Reason, Request
 from windlass.outcome import Again, Cancelled, Dead, Done, Left, Outcome, Released, Snoozed, stopped
@@ -250,6 +250,20 @@ def note_hang(tx: Tx, seq: int, token: str, hang: Error | None) -> None:
         tx.change("note_hang", seq=seq, token=token, error=error)
 
 
+def extend(tx: Tx, leases: Sequence[Lease], by: timedelta) -> tuple[list[Lease], list[Lease]]:
+    """Move the leases' end to now + `by`: (kept with their new end, lost)."""
+    until = tx.now + span(by)
+    end = from_micros(until)
+    kept: list[Lease] = []
+    lost: list[Lease] = []
+    for lease in leases:
+        if tx.change("extend", seq=lease.job.seq, token=lease.token, until=until):
+            kept.append(msgspec.structs.replace(lease, until=end))
+        else:
+            lost.append(lease)
+    return kept, lost
+
+
 def held_by(tx: Tx, worker: str) -> list[Lease]:
     """Every lease in a worker's name."""
     return [rows.lease_from(row) for row in tx.rows("held_by", worker=worker)]
@@ -266,7 +280,7 @@ def expired(tx: Tx, *, limit: int) -> list[Lease]:
 
 
 def note_progress(tx: Tx, said: Sequence[tuple[Lease, Said]]) -> None:
-    """Keep each job's newest word; in a fixed order, so that two workers never wait for each other."""
+    """Keep how far jobs have come; in a fixed order, so that two workers never wait for each other."""
     for lease, told in sorted(said, key=lambda each: each[0].id):
         fence = {"seq": lease.job.seq, "token": lease.token}
         tx.change(

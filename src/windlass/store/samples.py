@@ -129,13 +129,13 @@ def depths(tx: Tx) -> Depths:
 
 
 def look(tx: Tx, older_than: timedelta) -> Seen | Sample:
-    """Look anew; what was seen if somebody has looked lately. A read: nobody who writes waits for it."""
-    [last] = tx.rows("before_sample", now=tx.now)
-    return look_since(last, tx, older_than)
+    """Count live jobs, or give the last count if it is recent enough. A read: no writer waits for it.
 
-
-def look_since(last: Row, tx: Tx, older_than: timedelta) -> Seen | Sample:
-    """The same, by whoever knows of the last look."""
+    Needs no snapshot: what has come in is counted up to a number, and what a transaction commits below it
+    meanwhile is counted the next time.
+    """
+    [last] = tx.rows("before_sample", now=tx.given)
+    tx.learn(last["now"])
     # Whoever wants one of this very moment gets it, whatever it takes.
     if older_than:
         age = abs(tx.now - last["sampled_at"])
@@ -148,6 +148,7 @@ def look_since(last: Row, tx: Tx, older_than: timedelta) -> Seen | Sample:
 
 def note(tx: Tx, seen: Seen, took: timedelta) -> Sample | None:
     """Keep what was seen; None if somebody else was faster. Mostly one statement if it is quiet."""
+    tx.learn(seen.now)
     written = tx.change(
         "note_sampling",
         now=seen.now,

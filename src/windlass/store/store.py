@@ -6,7 +6,7 @@ Whatever may end a running job takes a `Lease`, whose token is the fence: no ver
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import datetime, timedelta
 from time import monotonic
@@ -31,11 +31,20 @@ from windlass.store import (
     schedules,
     upkeep,
 )
-from windlass.store.engine import Claimed, Engine, Enqueued, Settlement, Want, asks, reads, writes
-from windlass.store.fleet import Look, Vitals
+from windlass.store.engine import (
+    Claimed,
+    Engine,
+    Enqueued,
+    Settlement,
+    Want,
+    asks,
+    beats,
+    glances,
+    reads,
+    writes,
+)
 from windlass.store.history import Flush, Happened
 from windlass.store.oncall import Check, DatabaseHealth
-from windlass.store.running import Said
 from windlass.store.samples import Sample
 from windlass.store.schedules import Fired
 from windlass.store.upkeep import Retention, StoreStatus
@@ -99,20 +108,14 @@ class Store(Engine):
         """Promote, then take due jobs: by priority, tenants in turn, then seq. Counts an attempt."""
 
     @abstractmethod
-    def extend(self, leases: Sequence[Lease], by: timedelta) -> tuple[list[Lease], list[Lease]]:
-        """Move the leases' end to now + `by`: (kept with their new end, lost)."""
-
-    @abstractmethod
     def settle(self, settlements: Sequence[Settlement]) -> list[Lease]:
         """Record outcomes; answers the leases that were lost (one settled before is not lost).
 
         One that cannot be stored fails alone: its job goes to the dead letters, and says why.
         """
 
-    @abstractmethod
-    def held_by(self, worker: str) -> list[Lease]:
-        """Every lease in a worker's name."""
-
+    extend = beats(running.extend)
+    held_by = reads(running.held_by)
     has_unread = asks(running.any_for)
     let_go = writes(limits.let_go, repeat="same")
     note_hang = writes(running.note_hang, repeat="never")
@@ -143,10 +146,7 @@ class Store(Engine):
         Refused if no other process can.
         """
 
-    @abstractmethod
-    def note_progress(self, said: Sequence[tuple[Lease, Said]]) -> None:
-        """Keep how far jobs have come."""
-
+    note_progress = beats(running.note_progress)
     progress = reads(running.progress)
     begin_once = writes(running.begin_once, repeat="never")
     end_once = writes(running.end_once, repeat="never")
@@ -154,24 +154,12 @@ class Store(Engine):
 
     # --- the fleet ---
 
-    @abstractmethod
-    def beat(self, worker: str, vitals: Vitals) -> bool:
-        """Move the worker's beat; False if it is unknown or was declared dead: take a new id."""
-
-    @abstractmethod
-    def beat_waiting(self, workers: Sequence[str]) -> set[str]:
-        """Move the beats of workers that wait for jobs, and change nothing else; those that are alive."""
-
-    @abstractmethod
-    def leave(self, worker: str) -> None:
-        """Mark the worker as stopped: nothing of its name is alive any more."""
-
-    @abstractmethod
-    def look(self, worker: str, types: Mapping[str, int], reader: str = "") -> Look:
-        """One read of all that a worker must know each second."""
-
     # Durable, unlike a beat: after a failover, jobs of a worker without a row would belong to nobody.
     join = writes(fleet.join, repeat="same")
+    beat = beats(fleet.beat)
+    beat_waiting = beats(fleet.beat_waiting)
+    leave = beats(fleet.leave)
+    look = glances(fleet.look)
     declare_dead = writes(fleet.declare_dead, repeat="never")
     drain = writes(fleet.drain, repeat="never")
     workers = reads(fleet.workers)
@@ -215,12 +203,9 @@ class Store(Engine):
     # --- signals ---
 
     sight = reads(oncall.sight)
+    note_ticks = beats(oncall.note_ticks)
     put_off_check = writes(oncall.put_off_check, repeat="same")
     end_check = writes(oncall.end_check, repeat="never")
-
-    @abstractmethod
-    def note_ticks(self, ages: Mapping[str, timedelta], who: str) -> None:
-        """Keep that things which must happen again and again succeeded, so long ago."""
 
     def take_checks(self, types: Sequence[str], *, limit: int, again: timedelta) -> list[Check]:
         """Checks that are due; if no verdict comes, others may take them after `again`."""
@@ -253,24 +238,24 @@ class Store(Engine):
         elif happened and flush is not None:
             self._rewrite(history.tell, happened, flush)
 
+    _count_live = asks(samples.look)
+    _note_sample = writes(samples.note, repeat="never")
+    # Mostly one statement.
+    _note_quiet_sample = beats(samples.note)
+
     def take_sample(self, older_than: timedelta) -> Sample:
         """Where all live jobs stand, counted again if the last count is older than that."""
         began = monotonic()
-        seen = self._look_around(older_than)
+        seen = self._count_live(older_than)
         if isinstance(seen, Sample):
             return seen
+        note = self._note_quiet_sample if seen.quiet else self._note_sample
         try:
-            noted = self._note_sample(seen, timedelta(seconds=monotonic() - began))
+            noted = note(seen, timedelta(seconds=monotonic() - began))
         except StoreMoved:
             # It can still be read, and the last count stays true.
             return self.sample()
         return noted or self.sample()
-
-    def _look_around(self, older_than: timedelta) -> samples.Seen | Sample:
-        return self._read(samples.look, older_than)
-
-    def _note_sample(self, seen: samples.Seen, took: timedelta) -> Sample | None:
-        return self._write(samples.note, seen, took)
 
     # --- schedules ---
 
@@ -283,15 +268,14 @@ class Store(Engine):
     resume_schedule = writes(schedules.resume, repeat="never")
     run_schedule = writes(schedules.run, repeat="request_id")
     remove_schedule = writes(schedules.remove, repeat="never")
+    _nothing_to_fire = glances(schedules.idle)
+    _fire_due = writes(schedules.fire, repeat="never")
     schedules = reads(schedules.every)
 
     def fire(self) -> Fired:
         """Deal with every fire time that has come."""
         # Read first: a fleet with nothing to do must not queue for a lock to find that out.
-        return self._fire_times() or self._write(schedules.fire)
-
-    def _fire_times(self) -> Fired | None:
-        return self._read(schedules.idle)
+        return self._nothing_to_fire() or self._fire_due()
 
     # --- who may, and who did ---
 
@@ -305,6 +289,7 @@ class Store(Engine):
     # --- upkeep ---
 
     settings = asks(upkeep.settings)
+    promote = beats(upkeep.promote)
     set_settings = writes(upkeep.set_settings, repeat="same")
 
     def set_setting(self, name: str, value: str | None, *, by: str = "", why: str = "") -> None:
@@ -314,10 +299,6 @@ class Store(Engine):
     @abstractmethod
     def now(self) -> datetime:
         """The store's time."""
-
-    @abstractmethod
-    def promote(self, *, limit: int = 1000) -> int:
-        """Put scheduled jobs whose time has come into the claim index."""
 
     @abstractmethod
     def prune(self, keep: Retention, *, limit: int = 1_000, by: str = "") -> int:

@@ -75,8 +75,8 @@ _NOTES = (
 )
 
 
-def promote(tx: Tx, limit: int) -> int:
-    """Let scheduled jobs whose time has come stand in the claim index."""
+def promote(tx: Tx, *, limit: int = 1000) -> int:
+    """Put scheduled jobs whose time has come into the claim index."""
     return tx.change("promote", now=tx.now, limit=limit)
 
 

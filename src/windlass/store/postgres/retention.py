@@ -64,7 +64,7 @@ def _prune(tx: PostgresTx, connection: Connection, keep: Retention, limit: int, 
 def make_days(tx: PostgresTx) -> None:
     """The archive's partitions for today and a week ahead."""
     [made] = tx.rows("make_days", now=tx.given, days=DAYS_AHEAD)
-    tx.tell(made["now"])
+    tx.learn(made["now"])
 
 
 def _prune_day(tx: PostgresTx, connection: Connection, day: Row, before: int, limit: int) -> int:

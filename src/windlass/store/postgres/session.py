@@ -189,14 +189,12 @@ class PostgresTx:
             self._now = int(row["now"])
         return self._now
 
-    def tell(self, now: int) -> None:
-        """The server's time, if a statement has told it: then it need not be asked for."""
+    def learn(self, now: int) -> None:
         if self._now is None:
             self._now = now
 
     @property
     def given(self) -> int | None:
-        """The time if it is known already; None stands for the server's own in a statement."""
         return self._now
 
     def rows(self, statement: str, /, **values: object) -> Sequence[Row]:

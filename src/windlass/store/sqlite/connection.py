@@ -162,6 +162,13 @@ class SqliteTx:
         """Which file of the store this is; 0 on a connection of the caller's own."""
         return self._connection.generation if isinstance(self._connection, Connection) else 0
 
+    @property
+    def given(self) -> int:
+        return self.now
+
+    def learn(self, now: int) -> None:
+        """Nothing to do: the time was known from the beginning."""
+
     def rows(self, statement: str, /, **values: object) -> Sequence[Row]:
         return _dicts(self._run(self._statements[statement], values).fetchall())
 

@@ -18,7 +18,7 @@ from windlass.store.sqlite.enqueue import enqueue_by_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from datetime import datetime, timedelta
+    from datetime import datetime
 
     from windlass.job import Attempt, Lease
     from windlass.outcome import Outcome
@@ -239,17 +239,3 @@ def _leave(tx: SqliteTx, lease: Lease, write: Write) -> bool:
 
 def _run_at(tx: SqliteTx, write: Write) -> int:
     return min(tx.now + span(write.delay), END_OF_TIME)
-
-
-def extend(tx: SqliteTx, leases: Sequence[Lease], by: timedelta) -> tuple[list[Lease], list[Lease]]:
-    """Move the leases' end: (kept with their new end, lost)."""
-    until = tx.now + span(by)
-    end = from_micros(until)
-    kept: list[Lease] = []
-    lost: list[Lease] = []
-    for lease in leases:
-        if tx.change("extend", seq=lease.job.seq, token=lease.token, until=until):
-            kept.append(msgspec.structs.replace(lease, until=end))
-        else:
-            lost.append(lease)
-    return kept, lost

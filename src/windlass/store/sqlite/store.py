@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from windlass.clock import SystemClock, from_micros
 from windlass.errors import Refused, StoreBusy, StoreUnavailable
-from windlass.store import catalogue, fleet, migration, oncall, running, statements, upkeep
+from windlass.store import catalogue, migration, running, statements
 from windlass.store.bridge import Bridge, across
 from windlass.store.engine import Claimed, StoreClosed
 from windlass.store.sqlite import enqueue, files, forks, guest, health, locks, retention, schema, settle
@@ -30,16 +30,14 @@ from windlass.store.store import Store
 from windlass.store.upkeep import StoreStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from datetime import datetime, timedelta
     from pathlib import Path
 
     from windlass.clock import Clock
     from windlass.job import Lease, NewJob, TypeInfo
     from windlass.store.engine import Enqueued, Settlement, Want
-    from windlass.store.fleet import Look, Vitals
     from windlass.store.oncall import DatabaseHealth
-    from windlass.store.running import Said
     from windlass.store.upkeep import Retention
 
 P = ParamSpec("P")
@@ -223,14 +221,8 @@ class SqliteStore(Store):
         nothing = None if self.path == MEMORY else self._read(running.once, nothing_to_claim, want)
         return nothing or self._writer.run(once_joined, claim, want)
 
-    def extend(self, leases: Sequence[Lease], by: timedelta) -> tuple[list[Lease], list[Lease]]:
-        return self._writer.run(settle.extend, leases, by, urgent=True)
-
     def settle(self, settlements: Sequence[Settlement]) -> list[Lease]:
         return self._writer.run(settle.settle, settlements)
-
-    def held_by(self, worker: str) -> list[Lease]:
-        return self._read(running.held_by, worker)
 
     # --- handlers ---
 
@@ -253,33 +245,10 @@ class SqliteStore(Store):
         self._writer.checkpoint_soon()
         return self.path
 
-    def note_progress(self, said: Sequence[tuple[Lease, Said]]) -> None:
-        self._writer.run(running.note_progress, said)
-
-    # --- the fleet ---
-
-    def beat(self, worker: str, vitals: Vitals) -> bool:
-        return self._writer.run(fleet.beat, worker, vitals, urgent=True)
-
-    def beat_waiting(self, workers: Sequence[str]) -> set[str]:
-        return self._writer.run(fleet.beat_waiting, workers, urgent=True)
-
-    def leave(self, worker: str) -> None:
-        self._writer.run(fleet.leave, worker)
-
-    def look(self, worker: str, types: Mapping[str, int], reader: str = "") -> Look:
-        return self._read(fleet.look, worker, types, reader)
-
-    def note_ticks(self, ages: Mapping[str, timedelta], who: str) -> None:
-        self._writer.run(oncall.note_ticks, ages, who)
-
     # --- upkeep ---
 
     def now(self) -> datetime:
         return from_micros(self.clock.micros())
-
-    def promote(self, *, limit: int = 1000) -> int:
-        return self._writer.run(upkeep.promote, limit)
 
     def prune(self, keep: Retention, *, limit: int = 1_000, by: str = "") -> int:
         pruned = self._writer.run(retention.prune, keep, limit, by)
@@ -340,6 +309,9 @@ class SqliteStore(Store):
 
     def _write(self, verb: Callable[Concatenate[SqliteTx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._writer.run(partial(verb, **kwargs) if kwargs else verb, *args)
+
+    def _beat(self, verb: Callable[Concatenate[SqliteTx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._writer.run(partial(verb, **kwargs) if kwargs else verb, *args, urgent=True)
 
     def _read(self, verb: Callable[Concatenate[SqliteTx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         if self.path == MEMORY:
