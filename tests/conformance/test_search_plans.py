@@ -12,7 +12,7 @@ from tests.servers import postgres
 from windlass import connect
 from windlass.job import JobState, View
 from windlass.store import statements
-from windlass.store.postgres.session import USES, newest
+from windlass.store.postgres.session import USES, first
 from windlass.store.protocol import Filter
 from windlass.store.verbs import access, searching
 
@@ -39,7 +39,7 @@ class Explaining:
     def search(self, parts: Sequence[str], clauses: str, values: Mapping[str, object]) -> list[Any]:
         texts = statements.load("postgres")
         text, names = statements.numbered(
-            newest([texts[name].replace("/*where*/", clauses) for name in parts])
+            first([texts[name].replace("/*where*/", clauses) for name in parts])
         )
         explain = f"explain (analyze, buffers, format json) {text}".encode()
         [(told,)] = self._connection.execute(explain, [values[each] for each in names]).fetchall()

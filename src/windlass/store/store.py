@@ -14,12 +14,14 @@ from typing import Any
 
 from windlass.errors import StoreMoved
 from windlass.job import Lease, NewJob, TypeInfo
+from windlass.store import operations
 from windlass.store.binding import Engine, asks, reads, writes
 from windlass.store.examining import DatabaseHealth
 from windlass.store.fleet import Look, Vitals
 from windlass.store.handling import Said
 from windlass.store.keeping import Retention, StoreStatus
 from windlass.store.observing import Flush, Happened, Sample
+from windlass.store.operations import Carried
 from windlass.store.protocol import Claimed, Enqueued, Settlement, Want
 from windlass.store.scheduling import Fired
 from windlass.store.signalling import Check
@@ -198,6 +200,18 @@ class Store(Engine):
     rerun = writes(operating.rerun, repeat="request_id")
     discard = writes(operating.discard, repeat="request_id")
     edit = writes(operating.edit, repeat="request_id")
+
+    start_operation = writes(operations.start, repeat="same")
+    operation = asks(operations.get)
+    next_jobs = reads(operations.find_next)
+    advance_operation = writes(operations.advance, repeat="same")
+    steer_operation = writes(operations.steer, repeat="same")
+    operations = asks(operations.newest)
+
+    def take_operation(self, owner: str, lease: timedelta, only: str = "") -> Carried | None:
+        """Carry an operation that nobody carries, or only this one, for as long as the lease."""
+        # Read first: a fleet with nothing to carry must not queue for a lock to find that out.
+        return self._write(operations.take, owner, lease, only) if self._ask(operations.waits) else None
 
     # --- on call ---
 
