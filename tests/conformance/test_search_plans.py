@@ -13,7 +13,7 @@ from windlass import connect
 from windlass.job import JobState, View
 from windlass.store import access, jobs, statements
 from windlass.store.jobs import Filter
-from windlass.store.postgres.session import USES, newest
+from windlass.store.postgres.session import USES, first
 
 MAJOR = 15
 # A page and the ways to it through indexes, one for each day of the archive; there are thousands in all.
@@ -38,7 +38,7 @@ class Explaining:
     def search(self, parts: Sequence[str], clauses: str, values: Mapping[str, object]) -> list[Any]:
         texts = statements.load("postgres")
         text, names = statements.numbered(
-            newest([texts[name].replace("/*where*/", clauses) for name in parts])
+            first([texts[name].replace("/*where*/", clauses) for name in parts])
         )
         explain = f"explain (analyze, buffers, format json) {text}".encode()
         [(told,)] = self._connection.execute(explain, [values[each] for each in names]).fetchall()

@@ -148,8 +148,10 @@ class Tx(Protocol):
     def change_all(self, statements: Sequence[str], /, **values: object) -> None:
         """Run named statements that do not concern each other; each takes of the values what it names."""
 
-    def search(self, statements: Sequence[str], clauses: str, values: Mapping[str, object]) -> Sequence[Row]:
-        """Run named statements as one, newest first, with a filter's clauses put in at their marks."""
+    def search(
+        self, statements: Sequence[str], clauses: str, values: Mapping[str, object], *, oldest: bool = False
+    ) -> Sequence[Row]:
+        """Run named statements as one, newest or oldest first; a filter's clauses go in at their marks."""
 
     def count(self, statements: Sequence[str], clauses: str, values: Mapping[str, object]) -> int:
         """How many rows such a search would find."""

@@ -131,6 +131,13 @@ def find(
     return Page(jobs, None if floor is None else _encode(floor))
 
 
+def find_after(tx: Tx, where: Filter, *, after: int, upto: int, limit: int) -> tuple[tuple[str, ...], int]:
+    """The ids of jobs with numbers above `after`, oldest first, and the number up to which was looked."""
+    values: dict[str, object] = {"before": upto + 1, "limit": limit, "now": tx.now}
+    found = tx.search(_parts(where), _clauses(tx, where, values, after + 1), values, oldest=True)
+    return tuple(row["id"] for row in found), found[-1]["seq"] if len(found) == limit else upto
+
+
 def _floor(tx: Tx, before: int, window: int) -> int | None:
     """The number down to which a window reaches; None if nothing lies below it."""
     row = tx.row("numbers")

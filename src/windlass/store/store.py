@@ -26,6 +26,7 @@ from windlass.store import (
     keys,
     limits,
     oncall,
+    operations,
     running,
     samples,
     schedules,
@@ -45,6 +46,7 @@ from windlass.store.engine import (
 )
 from windlass.store.history import Flush, Happened
 from windlass.store.oncall import Check, DatabaseHealth
+from windlass.store.operations import Carried
 from windlass.store.samples import Sample
 from windlass.store.schedules import Fired
 from windlass.store.upkeep import Retention, StoreStatus
@@ -179,6 +181,18 @@ class Store(Engine):
     rerun = writes(jobs.rerun, repeat="request_id")
     discard = writes(jobs.discard, repeat="request_id")
     edit = writes(jobs.edit, repeat="request_id")
+
+    start_operation = writes(operations.start, repeat="same")
+    operation = asks(operations.get)
+    next_jobs = reads(operations.find_next)
+    advance_operation = writes(operations.advance, repeat="same")
+    steer_operation = writes(operations.steer, repeat="same")
+    operations = asks(operations.newest)
+
+    def take_operation(self, owner: str, lease: timedelta, only: str = "") -> Carried | None:
+        """Carry an operation that nobody carries, or only this one, for as long as the lease."""
+        # Read first: a fleet with nothing to carry must not queue for a lock to find that out.
+        return self._write(operations.take, owner, lease, only) if self._ask(operations.waits) else None
 
     # --- on call ---
 

@@ -71,7 +71,7 @@ _LONGEST_GAP = timedelta(hours=26)
 _NOTES = (
     *("progress", "once", "batches", "checks", "unread"),
     *("workers", "failures", "tallies", "held"),
-    *("history", "flushes"),
+    *("history", "flushes", "operations"),
 )
 
 

@@ -76,9 +76,9 @@ USES: dict[str, dict[str, str]] = {
 _HOT_USES = [use for use, settings in USES.items() if settings.items() >= _HOT.items()]
 
 
-def newest(parts: Sequence[str]) -> str:
-    """The newest rows of several statements. Each is cut by itself: else all rows of all would be sorted."""
-    cut = "order by seq desc limit :limit"
+def first(parts: Sequence[str], *, oldest: bool = False) -> str:
+    """The newest rows of several statements, or the oldest. Each is cut alone: else all would be sorted."""
+    cut = f"order by seq {'asc' if oldest else 'desc'} limit :limit"
     if len(parts) == 1:
         return f"{parts[0]} {cut}"
     return " union all ".join(f"({part} {cut})" for part in parts) + f" {cut}"
@@ -255,9 +255,11 @@ class PostgresTx:
         if failed is not None:
             raise failed
 
-    def search(self, parts: Sequence[str], clauses: str, values: Mapping[str, object]) -> Sequence[Row]:
+    def search(
+        self, parts: Sequence[str], clauses: str, values: Mapping[str, object], *, oldest: bool = False
+    ) -> Sequence[Row]:
         texts = [self._statements[name].named.replace(_MARK, clauses) for name in parts]
-        return self._run(Statement.of(newest(texts)), values).fetchall()
+        return self._run(Statement.of(first(texts, oldest=oldest)), values).fetchall()
 
     def count(self, parts: Sequence[str], clauses: str, values: Mapping[str, object]) -> int:
         found = self._together(parts, clauses)

@@ -197,9 +197,11 @@ class SqliteTx:
         for statement in statements:
             self._run(self._statements[statement], values)
 
-    def search(self, statements: Sequence[str], clauses: str, values: Mapping[str, object]) -> Sequence[Row]:
-        found = self._together(statements, clauses)
-        return self._run(f"{found} order by seq desc limit :limit", values).fetchall()
+    def search(
+        self, statements: Sequence[str], clauses: str, values: Mapping[str, object], *, oldest: bool = False
+    ) -> Sequence[Row]:
+        found, order = self._together(statements, clauses), "asc" if oldest else "desc"
+        return self._run(f"{found} order by seq {order} limit :limit", values).fetchall()
 
     def count(self, statements: Sequence[str], clauses: str, values: Mapping[str, object]) -> int:
         found = self._together(statements, clauses)
