@@ -20,7 +20,7 @@ from windlass.observe.alerts import ALERTS
 from windlass.observe.firing import holding, labels_text
 from windlass.observe.grafana import PANELS
 from windlass.observe.sources import StoreSource
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 
 NOW = timedelta(0)
 

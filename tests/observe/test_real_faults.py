@@ -32,7 +32,7 @@ from windlass.observe.alerts import BY_NAME
 from windlass.observe.firing import holding
 from windlass.observe.promql import evaluate
 from windlass.observe.sources import StoreSource
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 from windlass.store.store import Store
 
 pytestmark = pytest.mark.crash

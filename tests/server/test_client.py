@@ -34,7 +34,7 @@ from windlass import (
     WrongState,
 )
 from windlass.ops.remote import RemoteOps
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 
 
 @pytest.fixture

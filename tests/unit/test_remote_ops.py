@@ -11,7 +11,7 @@ import pytest
 from tests.unit.scene import THEN
 from windlass.errors import StoreMismatch
 from windlass.ops.remote import RemoteOps
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 from windlass.store.store import Store
 
 

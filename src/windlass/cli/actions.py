@@ -19,7 +19,8 @@ from windlass.errors import Refused
 from windlass.ops import Bulk, Ops
 from windlass.ops.actions import ACTIONS, Action, Parameter
 from windlass.ops.document import encode
-from windlass.store.protocol import Acted, Filter
+from windlass.store.engine import Acted
+from windlass.store.jobs import Filter
 
 # --- what is typed ---
 

@@ -25,7 +25,7 @@ from windlass.ops import Ops
 from windlass.ops.actions import ACTIONS
 from windlass.ops.document import encode
 from windlass.payload import parse, seal
-from windlass.store.examining import MOST_DEAD
+from windlass.store.oncall import MOST_DEAD
 
 
 @click.group(

@@ -10,7 +10,7 @@ import msgspec
 
 from windlass.observe.alerts import ALERTS, BY_NAME, Alert
 from windlass.observe.promql import Source, evaluate
-from windlass.store.observing import Noticed
+from windlass.store.history import Noticed
 
 
 class Firing(msgspec.Struct, frozen=True, kw_only=True):

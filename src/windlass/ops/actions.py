@@ -35,7 +35,7 @@ import msgspec
 
 from windlass.clock import Clock, SystemClock
 from windlass.job import JobState
-from windlass.store.protocol import Counts
+from windlass.store.jobs import Counts
 from windlass.store.store import Store
 from windlass.wakeup.protocol import Wakeup
 

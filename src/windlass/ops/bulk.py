@@ -16,7 +16,8 @@ from windlass.ops.actions import Action, bulk_actions
 from windlass.ops.jobs import JobVerbs
 from windlass.ops.search import WITHIN, count_within
 from windlass.pace import Pace
-from windlass.store.protocol import Acted, Filter
+from windlass.store.engine import Acted
+from windlass.store.jobs import Filter
 from windlass.store.store import Store
 
 

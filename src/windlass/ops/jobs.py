@@ -19,9 +19,10 @@ from windlass.job import HIGHEST_PRIORITY, LATEST, Job, JobState, NewJob, TypeIn
 from windlass.ops.actions import Action, Need, Option, Verbs
 from windlass.payload import pack, seal, validate_for
 from windlass.registry import SENT_SHELL, SHELL
-from windlass.store.batches import BatchInfo
-from windlass.store.handling import Progress
-from windlass.store.protocol import Acted, Edit
+from windlass.store.chains import BatchInfo
+from windlass.store.engine import Acted
+from windlass.store.jobs import Edit
+from windlass.store.running import Progress
 
 JobName = Annotated[str, Option("", "ID")]
 Tenant = Annotated[str | None, Option("Whose key it is, if several tenants have the same one.", "TENANT")]

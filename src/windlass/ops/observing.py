@@ -19,8 +19,9 @@ from windlass.observe.firing import Firing, first_noticed, holding, judge
 from windlass.observe.history import Chart, average_ms, bounds, chart, most_types
 from windlass.observe.sources import StoreSource
 from windlass.ops.actions import Verbs
-from windlass.store.observing import LOOKED, OTHER, POISON, Release, Standing, Step, counted_of_release
-from windlass.store.protocol import Filter
+from windlass.store.history import LOOKED, OTHER, Release, Step, counted_of_release
+from windlass.store.jobs import Filter
+from windlass.store.samples import POISON, Standing
 
 if TYPE_CHECKING:
     from windlass.job import Job

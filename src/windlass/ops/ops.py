@@ -22,8 +22,8 @@ from windlass.ops.schedules import Schedules, schedule_findings, with_schedules
 from windlass.ops.signals import Signals, gather
 from windlass.ops.words import span
 from windlass.store.fleet import WorkerInfo
-from windlass.store.keeping import Retention, StoreStatus
 from windlass.store.store import Store
+from windlass.store.upkeep import Retention, StoreStatus
 from windlass.upkeep import ticks
 
 

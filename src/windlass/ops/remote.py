@@ -24,10 +24,10 @@ from windlass.ops.local import Stop
 from windlass.ops.ops import Ops
 from windlass.ops.overview import Overview, TypeStatus, WorkerHealth
 from windlass.ops.signals import Signals
-from windlass.store.examining import DatabaseHealth, DeadGroups
 from windlass.store.fleet import WorkerInfo
 from windlass.store.flow import Pause
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
+from windlass.store.oncall import DatabaseHealth, DeadGroups
 from windlass.store.store import Store
 
 T = TypeVar("T")

@@ -19,7 +19,7 @@ from windlass.payload import pack, validate_for
 from windlass.registry import SENT_SHELL, SHELL
 from windlass.schedule import NewSchedule, TimingOptions, read_timing
 from windlass.schedule.timing import check_name
-from windlass.store.scheduling import Fire, Origin, ScheduleInfo
+from windlass.store.schedules import Fire, Origin, ScheduleInfo
 from windlass.store.store import Store
 
 # A fire time that nobody has dealt with for so long: nobody looks.

@@ -9,7 +9,7 @@ from windlass.checks import check_text
 from windlass.clock import uuid7
 from windlass.errors import JobNotFound, Refused, must_be
 from windlass.job import MAX_BATCH_NAME, NewJob
-from windlass.store.batches import BatchInfo, NewBatch
+from windlass.store.chains import BatchInfo, NewBatch
 
 if TYPE_CHECKING:
     from windlass.queue.handle import JobHandle

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from windlass import config, connect
 from windlass.clock import SystemClock
 from windlass.errors import StoreUnavailable, must_be
-from windlass.store.transaction import StoreClosed
+from windlass.store.engine import StoreClosed
 from windlass.url import ALLOWED
 
 if TYPE_CHECKING:

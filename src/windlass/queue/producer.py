@@ -39,15 +39,15 @@ from windlass.queue.handle import JobHandle
 from windlass.queue.lately import Lately
 from windlass.queue.options import Choice
 from windlass.registry import SHELL, Handler
-from windlass.store.transaction import StoreClosed
+from windlass.store.engine import StoreClosed
 
 if TYPE_CHECKING:
     from windlass.connect import Opened
     from windlass.payload.fit import Fits
     from windlass.queue.opening import Opening
     from windlass.registry import Registry
-    from windlass.store.batches import BatchInfo, NewBatch
-    from windlass.store.protocol import Enqueued
+    from windlass.store.chains import BatchInfo, NewBatch
+    from windlass.store.engine import Enqueued
 
 # As many as one transaction takes.
 CHUNK = 10_000

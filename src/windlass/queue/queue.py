@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from windlass.job import Job, Keep, NewJob
     from windlass.policy.retry import Retry
     from windlass.size import Size
-    from windlass.store.batches import BatchInfo
-    from windlass.store.protocol import Acted
+    from windlass.store.chains import BatchInfo
+    from windlass.store.engine import Acted
     from windlass.store.store import Store
     from windlass.wakeup.protocol import Wakeup
 

@@ -26,7 +26,7 @@ from windlass.observe.firing import Firing, first_noticed, holding, judge
 from windlass.observe.sources import StoreSource
 from windlass.ops.document import plain
 from windlass.ops.observing import alert_document
-from windlass.store.observing import LOOKED, Noticed
+from windlass.store.history import LOOKED, Noticed
 from windlass.store.store import Store
 
 log = logging.getLogger("windlass.alarm")
