@@ -17,7 +17,7 @@ from tests.waiting import PATIENCE
 from windlass import FatalError, Queue
 from windlass.config import ServerConfig
 from windlass.ops import Ops
-from windlass.ops.keys import KeyWish
+from windlass.ops.access import KeyWish
 from windlass.server.run import Server
 
 
@@ -64,7 +64,7 @@ class House:
 
     def key(self, name: str, *roles: str, **wish: Any) -> str:
         """A new API key."""
-        return self.ops.create_key(KeyWish(name=name, roles=roles, **wish))[1]
+        return self.ops.create_key(KeyWish(name=name, roles=roles, **wish)).key
 
     def close(self) -> None:
         """Nobody calls any more."""

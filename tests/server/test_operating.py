@@ -17,10 +17,9 @@ import pytest
 from tests.server.conftest import House, serving, shop
 from tests.waiting import PATIENCE, until
 from windlass import JobState
-from windlass.ops.schedules import schedule_document
+from windlass.ops.schedules import ScheduleHistory
 from windlass.registry import shell_handler
 from windlass.server import stream
-from windlass.server.schemas.schedules import ScheduleDocument
 
 
 def dead(house: House, count: int = 1) -> list[str]:
@@ -236,8 +235,8 @@ def test_nobody_slips_a_shell_command_into_a_job_that_is_there(house: House, api
 
 def test_documents_are_what_the_contract_says(house: House, api: httpx2.Client) -> None:
     api.post("/schedules", json={"name": "tick", "type": "add", "payload": {"a": 1}, "every": "1h"})
-    told = schedule_document(house.ops.schedules.show("tick"))
-    assert set(told) == {field.encode_name for field in msgspec.structs.fields(ScheduleDocument)}
+    told = api.get("/schedules/tick").json()
+    assert set(told) == {field.encode_name for field in msgspec.structs.fields(ScheduleHistory)}
 
 
 def events(answer: httpx2.Response) -> Iterator[tuple[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from windlass.cli.actions import commands
 from windlass.cli.commands import Command
 from windlass.cli.screen import one_line
 from windlass.cli.session import session
@@ -11,41 +12,6 @@ from windlass.ops.document import encode
 from windlass.policy.limit import told
 from windlass.settings import ALL, KEY
 from windlass.store.flow import Breaker, BreakerState
-
-
-@click.command(
-    cls=Command,
-    examples="""
-        windlass pause sync_crm
-        windlass pause sync_crm --why "the CRM is being moved"
-    """,
-)
-@click.argument("job_type", metavar="TYPE")
-@click.option("--why", default="", help="Kept with the pause.")
-def pause(job_type: str, why: str) -> None:
-    """Start no more jobs of a type. They are still accepted; those that run go on."""
-    here = session()
-    made = here.ops().pause(job_type, why=why)
-    said = f"{job_type}: paused at {made.at:%Y-%m-%d %H:%M:%S} UTC by {made.by}"
-    click.echo(encode(made) if here.json else said)
-
-
-@click.command(
-    cls=Command,
-    examples="""
-        windlass resume sync_crm
-    """,
-)
-@click.argument("job_type", metavar="TYPE")
-@click.option("--why", default="", help="For the records.")
-def resume(job_type: str, why: str) -> None:
-    """Start jobs of a paused type again."""
-    here = session()
-    resumed = here.ops().resume(job_type, why=why)
-    if here.json:
-        click.echo(encode({"type": job_type, "resumed": resumed}))
-    else:
-        click.echo(f"{job_type}: {'runs again' if resumed else 'was not paused'}")
 
 
 @click.command(
@@ -63,10 +29,12 @@ def resume(job_type: str, why: str) -> None:
 @click.argument("job_type", metavar="[TYPE]", required=False)
 @click.option("--key", metavar="KEY", help="Limit all types that share this key together.")
 @click.option("--all", "everything", is_flag=True, help="Limit all jobs together.")
-@click.option("--concurrency", metavar="N", help="So many at once, over all workers; none: any number.")
-@click.option("--tenant-concurrency", metavar="N", help="So many of one tenant at once.")
-@click.option("--rate", metavar="N/UNIT", help="So many starts per s, m, h or d; none: as often as can be.")
-@click.option("--burst", metavar="N", help="With a rate: so many may start at once.")
+@click.option(
+    "--concurrency", metavar="N", help="Maximum running at once across all workers ('none' = unlimited)."
+)
+@click.option("--tenant-concurrency", metavar="N", help="Maximum of one tenant running at once.")
+@click.option("--rate", metavar="N/UNIT", help="Starts per s, m, h or d ('none' removes the rate limit).")
+@click.option("--burst", metavar="N", help="With a rate: how many may start at once.")
 @click.option("--reset", is_flag=True, help="Forget what was set: the limits in code hold again.")
 @click.option("--why", default="", help="For the records.")
 def limit(
@@ -113,7 +81,7 @@ def breaker(words: tuple[str, ...], key: str | None, why: str) -> None:
         click.echo(f"{named}: {_breaker_told(found)}")
 
 
-COMMANDS = (pause, resume, limit, breaker)
+COMMANDS = (*commands("types/"), limit, breaker)
 
 
 def _breaker_words(words: tuple[str, ...], key: str | None) -> tuple[str, BreakerState | None]:

@@ -12,7 +12,7 @@ from windlass.cli.story import error_line
 from windlass.errors import Refused, WaitTimeout
 from windlass.job import Attempt, Job, JobState
 from windlass.ops import Ops
-from windlass.ops.document import encode, job_document
+from windlass.ops.document import encode, job_document, plain
 from windlass.ops.waiting import START_SHELL
 from windlass.ops.words import count, start_worker
 from windlass.queue import JobHandle
@@ -31,7 +31,7 @@ def follow(handle: JobHandle) -> None:
     tell_of_shell(ops, handle.get())
     job = _to_the_end(handle, ops)
     if here.json:
-        click.echo(encode({**job_document(job, ops.now()), "created": handle.created}))
+        click.echo(encode({**plain(job_document(job, ops.now())), "created": handle.created}))
     else:
         _show_output(job)
     if job.state is not JobState.COMPLETED:

@@ -16,7 +16,7 @@ from windlass.cli.screen import ago
 from windlass.cli.session import session
 from windlass.errors import KeyConflict, Refused, UnknownType
 from windlass.job import Job, View
-from windlass.ops.document import encode, job_document
+from windlass.ops.document import encode, job_document, plain
 from windlass.payload import parse
 from windlass.queue import JobHandle
 from windlass.registry import SHELL
@@ -195,7 +195,7 @@ def _store(request: Request, options: dict[str, Any]) -> None:
     handle = _enqueued(request, options)
     job, now = handle.get(), here.queue.store.now()
     if here.json:
-        click.echo(encode({**job_document(job, now), "created": handle.created}))
+        click.echo(encode({**plain(job_document(job, now)), "created": handle.created}))
     elif not handle.created:
         click.echo(f"{job.id}  {job.type} exists already with that key; it is {job.state}")
     else:

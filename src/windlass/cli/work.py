@@ -7,6 +7,7 @@ from functools import partial
 
 import click
 
+from windlass.cli.actions import commands
 from windlass.cli.called import as_typed
 from windlass.cli.commands import Group
 from windlass.cli.fleet import supervise_here
@@ -189,23 +190,8 @@ def health(everything: bool) -> None:
         click.get_current_context().exit(1)
 
 
-@worker.command(
-    examples="""
-        windlass worker health
-        windlass worker drain web1-4711-9f86d081
-    """,
-)
-@click.argument("name", metavar="ID")
-def drain(name: str) -> None:
-    """Ask one worker, wherever it runs, to finish what runs and exit. ID may be cut short.
-
-    A dead worker that shall not come back is drained, too: then nobody misses it, and its alert ends.
-    """
-    here = session()
-    drained = here.ops().drain(name)
-    click.echo(encode({"worker": drained}) if here.json else f"{drained}: asked to finish what runs and exit")
-
-
+for _command in commands("workers/"):
+    worker.add_command(_command)
 COMMANDS = (worker,)
 
 

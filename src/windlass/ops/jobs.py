@@ -60,6 +60,7 @@ class JobVerbs(Verbs):
             raise JobNotFound(name)
         return job
 
+    @Action("GET jobs/{id}", need=Need.LOOK, command="show", own_route=True)
     def ties(self, job: Job) -> Ties:
         """What a job has to do with others, and how far it said that it had come."""
         waits = self.store.waits_for(job.id) if job.view(self.store.now()) is View.WAITING else []

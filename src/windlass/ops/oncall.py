@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import Annotated
 
 import msgspec
 
 from windlass.errors import JobNotFound, must_be
-from windlass.ops.actions import Verbs
+from windlass.job import Job
+from windlass.ops.actions import Action, Need, Option, Verbs
 from windlass.ops.explain import explain
+from windlass.ops.explanation import Explanation
 from windlass.ops.local import with_the_gone_dead
 from windlass.ops.search import WITHIN, find_within
+from windlass.store.explain import Facts
+from windlass.store.jobs import Filter, Page
+from windlass.store.oncall import DatabaseHealth, DeadGroups
 
-if TYPE_CHECKING:
-    from windlass.job import Job
-    from windlass.ops.explanation import Explanation
-    from windlass.store.explain import Facts
-    from windlass.store.jobs import Filter, Page
-    from windlass.store.oncall import DatabaseHealth, DeadGroups
+Types = Annotated[Sequence[str], Option("Types; may be repeated.", field="type")]
 
 
 class OncallVerbs(Verbs):
@@ -37,14 +37,17 @@ class OncallVerbs(Verbs):
         """Jobs whose last attempt failed, dead or to be tried again; the last to change first."""
         return self.store.failures(since=since, limit=limit)
 
-    def dead_groups(self, types: Sequence[str] = ()) -> DeadGroups:
+    @Action("GET dlq/groups", need=Need.SEE, command="dlq list", operation="list_dead_groups")
+    def dead_groups(self, types: Types = ()) -> DeadGroups:
         """The dead letters by type and error, the largest group first."""
         return self.store.dead_groups(types)
 
+    @Action("GET database", need=Need.SEE, command="doctor", operation="show_database")
     def database(self) -> DatabaseHealth:
         """How the database is: sizes, dead rows, who keeps them, settings, room."""
         return self.store.database()
 
+    @Action("GET jobs/{id}/explain", need=Need.LOOK, own_route=True)
     def explain(self, name: str, *, tenant: str | None = None) -> Explanation:
         """Why a job does not run, or what became of it, in one sentence."""
         return explain(self._facts(name, tenant))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Unpack
+from typing import Annotated, Unpack
 
 from windlass import settings
 from windlass.errors import WorkerNotFound
 from windlass.observe.names import PRUNED
 from windlass.ops.access import AccessVerbs
-from windlass.ops.actions import Options
+from windlass.ops.actions import Action, Need, Option, Options, Why
 from windlass.ops.bulk import BulkVerbs
 from windlass.ops.evidence import judged
 from windlass.ops.flow import FlowVerbs
@@ -40,6 +40,7 @@ class Ops(BulkVerbs, OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
 
     # --- looking --------------------------------------------------------------------------------
 
+    @Action("GET stats", need=Need.SEE, operation="show_stats")
     def status(self) -> Overview:
         """One look at jobs, types and workers, with what is wrong in words."""
         seen, fleet = self._seen()
@@ -48,6 +49,7 @@ class Ops(BulkVerbs, OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
         told = judged(seen, self.store, (*signalled, *schedule_findings(seen, schedules)))
         return with_schedules(told, schedules)
 
+    @Action("GET signals", need=Need.SEE, operation="show_signals")
     def signals(self) -> Signals:
         """What a depth does not tell: starved, untaken, done twice, completed without effect, stopped."""
         seen, fleet = self._seen()
@@ -57,6 +59,7 @@ class Ops(BulkVerbs, OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
         """The store's time, which ages are counted from."""
         return self.store.now()
 
+    @Action("GET types", need=Need.SEE, operation="list_types", answers=("types",))
     def types(self) -> list[TypeStatus]:
         """Every type that is registered or has jobs."""
         return self.status().types
@@ -68,10 +71,21 @@ class Ops(BulkVerbs, OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
 
     # --- workers --------------------------------------------------------------------------------
 
-    def drain(self, worker: str, *, by: str | None = None, why: str = "") -> str:
-        """Ask a worker to finish what runs and exit; answers its id, which may be given cut short.
+    @Action(
+        "POST workers/{id}/drain",
+        need=Need.OPERATE,
+        command="worker drain",
+        answers=("worker",),
+        past="asked to finish what runs and exit",
+        examples="""
+            windlass worker health
+            windlass worker drain web1-4711-9f86d081
+        """,
+    )
+    def drain(self, worker: Annotated[str, Option("", "ID")], *, by: str | None = None, why: Why = "") -> str:
+        """Ask one worker, wherever it runs, to finish what runs and exit. ID may be cut short.
 
-        Of a dead worker it says that nobody misses it: its alert is over.
+        A dead worker that shall not come back is drained, too: then nobody misses it, and its alert ends.
         """
         named = [each for each in self.workers() if each.info.id.startswith(worker)]
         running = [each.info.id for each in named if each.alive]
