@@ -16,7 +16,7 @@ from windlass.duration import parse_duration
 from windlass.errors import InvalidValue, JobNotFound, LeaseLost, must_be
 from windlass.job import MAX_RESULT, Error, JobState, Keep, Lease, Reason
 from windlass.outcome import Again, Done, Failed, Interrupted, Result, Returned, Unstarted, clean, clean_end
-from windlass.payload.text import parse_value
+from windlass.payload.codec import parse_value
 from windlass.server.call import Call
 from windlass.server.claims import claim
 from windlass.server.identity import Need

@@ -22,7 +22,7 @@ from windlass.job import (
     Shape,
     View,
 )
-from windlass.queue.options import MOST_PARENTS
+from windlass.queue.jobs import MOST_PARENTS
 from windlass.server.schemas import EMPTY, END, NAME, NOTHING, Anything, Form, Moment, Object, Span, WhyForm
 
 MOST_JOBS = 100
