@@ -272,6 +272,15 @@ def test_a_missing_store_is_told_and_not_made(windlass: Terminal, command: list[
     assert list(windlass.folder.iterdir()) == []
 
 
+@pytest.mark.parametrize("command", [["status"], ["list"], ["doctor"], ["cancel", "x"]])
+def test_looking_does_not_create_the_store_of_an_application(windlass: Terminal, command: list[str]) -> None:
+    windlass.write("app.py", "from windlass import Queue\nqueue = Queue('sqlite:///jobs.db')\n")
+    answer = windlass("--app", "app:queue", *command)
+    assert answer.code == 3
+    assert "there is no store at " in answer.err + answer.out
+    assert not (windlass.folder / "jobs.db").exists()
+
+
 def test_what_is_not_a_store_is_refused_and_left_as_it_is(windlass: Terminal) -> None:
     text = windlass.write("text.db", "to whom it may concern: " * 50)
     (windlass.folder / "folder.db").mkdir()

@@ -65,9 +65,11 @@ class Session:
 
     def ops(self, *, create: bool = False) -> Ops:
         """The operator's verbs on the store; a missing one is only made when `create` says so."""
-        if self.config.app:
+        if self.config.app and (create or connect.is_memory(self.queue.url)):
             return self.queue_ops()
-        opened = connect.open(self.config.database_url, create=create)
+        # Not by the application's queue, which would create the store.
+        url = self.queue.url if self.config.app else self.config.database_url
+        opened = connect.open(url, create=create)
         click.get_current_context().find_root().call_on_close(opened.close)
         return _verbs(opened.store, opened.wakeup, served=opened.served)
 

@@ -12,9 +12,8 @@ from windlass.ops.document import batch_document, page_document, told_document
 from windlass.ops.filters import read_filter
 from windlass.ops.search import read_query
 from windlass.server.call import Call
-from windlass.server.identity import Need
+from windlass.server.identity import Need, check_own_batch, own, sent_payload
 from windlass.server.reply import Reply
-from windlass.server.rights import check_own_batch, own, sent_payload
 from windlass.server.routes import NAMED, PAGE, look, verb
 from windlass.server.schemas import NOTHING, NoForm, WhyForm
 from windlass.server.schemas.jobs import (

@@ -18,10 +18,9 @@ from windlass.ops.document import audit_document, plain, worker_document
 from windlass.ops.filters import read_filter
 from windlass.pace import Pace
 from windlass.server.call import Call
-from windlass.server.identity import Need
+from windlass.server.identity import Need, own, sent_payload
 from windlass.server.problems import Problem
 from windlass.server.reply import Reply
-from windlass.server.rights import own, sent_payload
 from windlass.server.routes import NAMED, PAGE, look, verb
 from windlass.server.schemas import WhyForm
 from windlass.server.schemas.access import AuditDocument

@@ -1,4 +1,4 @@
-"""What may a field of a form hold? Told from the form's own types, for who sent something else."""
+"""Describe what a field of a form may hold, for error messages."""
 
 from __future__ import annotations
 
