@@ -18,8 +18,9 @@ from windlass.observe.ledger import Ledger
 from windlass.observe.measures import Measures, Series
 from windlass.ops import Ops
 from windlass.outcome import Again, Dead, Done, Left, Outcome, Policy
+from windlass.store.engine import Settlement, Want
 from windlass.store.fleet import PoolInfo, Vitals, WorkerInfo
-from windlass.store.protocol import Filter, Settlement, Want
+from windlass.store.jobs import Filter
 from windlass.store.store import Store
 from windlass.upkeep.reaper import Reaper
 from windlass.upkeep.watchman import Watchman

@@ -29,7 +29,7 @@ from windlass.observe.metrics import METRICS, OWN, SERVICES, TENANTS, Kind, Metr
 from windlass.ops.keys import KeyWish
 from windlass.outcome import Again
 from windlass.store.fleet import PoolInfo
-from windlass.store.keeping import Retention
+from windlass.store.upkeep import Retention
 from windlass.upkeep.pruner import Pruner
 from windlass.worker.exposing import expose
 from windlass.worker.health import Health

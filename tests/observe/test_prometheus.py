@@ -18,7 +18,7 @@ from windlass.job import JobState
 from windlass.observe import gather
 from windlass.observe.alerts import ALERTS
 from windlass.observe.firing import StoreMeasures, holding, labels_text
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 
 NOW = timedelta(0)
 

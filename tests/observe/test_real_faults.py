@@ -30,7 +30,7 @@ from windlass.job import JobState
 from windlass.observe import gather
 from windlass.observe.alerts import BY_NAME
 from windlass.observe.firing import StoreMeasures, holding
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 from windlass.store.store import Store
 
 pytestmark = pytest.mark.crash

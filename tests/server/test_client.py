@@ -35,7 +35,7 @@ from windlass import (
 )
 from windlass.ops.bulk import Verb
 from windlass.ops.remote import RemoteOps
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 
 
 @pytest.fixture

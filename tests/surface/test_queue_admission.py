@@ -13,7 +13,7 @@ import pytest
 from windlass import InvalidValue, Queue, QueueFull
 from windlass.clock import ManualClock
 from windlass.job import JobState
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from windlass import InvalidValue, JobType, Queue, StoreBusy
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 
 Send = JobType[[str], None]
 

@@ -32,7 +32,7 @@ from windlass import (
 from windlass.clock import ManualClock
 from windlass.job import NewJob
 from windlass.observe import names
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 

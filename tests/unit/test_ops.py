@@ -22,8 +22,9 @@ from windlass.ops.finding import Cause
 from windlass.ops.local import local_workers
 from windlass.ops.overview import Overview
 from windlass.outcome import Again, Dead
+from windlass.store.engine import Settlement, Want
 from windlass.store.fleet import Vitals, WorkerInfo
-from windlass.store.protocol import Filter, Settlement, Want
+from windlass.store.jobs import Filter
 from windlass.upkeep.place import here
 
 # Longer than the schema of a release stays after its last process was seen.

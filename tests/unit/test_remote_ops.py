@@ -12,7 +12,7 @@ from tests.unit.scene import THEN
 from windlass.errors import StoreMismatch
 from windlass.ops.bulk import Verb
 from windlass.ops.remote import RemoteOps
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 from windlass.store.store import Store
 
 

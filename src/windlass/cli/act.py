@@ -20,7 +20,8 @@ from windlass.errors import Refused
 from windlass.job import LATEST
 from windlass.ops import Bulk, Ops, Verb
 from windlass.ops.document import encode
-from windlass.store.protocol import Acted, Filter
+from windlass.store.engine import Acted
+from windlass.store.jobs import Filter
 
 
 def bulk_options(command: F) -> F:

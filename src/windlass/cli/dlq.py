@@ -24,7 +24,7 @@ from windlass.job import Job, JobState
 from windlass.ops import Ops
 from windlass.ops.document import encode
 from windlass.payload import parse, seal
-from windlass.store.examining import MOST_DEAD
+from windlass.store.oncall import MOST_DEAD
 
 
 @click.group(

@@ -40,7 +40,7 @@ from windlass.cli.commands import Group
 from windlass.cli.process import leave
 from windlass.cli.session import Session
 from windlass.errors import InvalidValue, StoreError, WindlassError, must_be
-from windlass.store.transaction import Unstorable
+from windlass.store.engine import Unstorable
 
 REFUSED = 1
 WRONG_COMMAND_LINE = 2

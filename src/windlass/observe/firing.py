@@ -19,7 +19,7 @@ from windlass.observe.counted import Shown, counted
 from windlass.observe.expose import Family
 from windlass.observe.gather import Facts, away, families, shown
 from windlass.observe.measures import Measures, Series
-from windlass.store.observing import Noticed
+from windlass.store.history import Noticed
 from windlass.store.store import Store
 
 

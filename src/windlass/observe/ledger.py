@@ -17,8 +17,8 @@ from windlass.loop import Loop
 from windlass.observe import names
 from windlass.outcome import Again, Cancelled, Dead, Done, Left, Outcome, Released, Snoozed
 from windlass.settings import Settings
-from windlass.store.observing import OTHER, Flush, Happened
-from windlass.store.protocol import Settlement
+from windlass.store.engine import Settlement
+from windlass.store.history import OTHER, Flush, Happened
 from windlass.store.store import Store
 
 _EVERY = timedelta(seconds=1)

@@ -13,7 +13,8 @@ import msgspec
 from windlass.errors import JobNotFound, Refused, WrongState, must_be
 from windlass.job import JobState
 from windlass.pace import Pace
-from windlass.store.protocol import Acted, Filter
+from windlass.store.engine import Acted
+from windlass.store.jobs import Filter
 from windlass.store.store import Store
 
 

@@ -17,9 +17,10 @@ from windlass.observe.autoscale import desired, slots_for
 from windlass.observe.counted import MOST_RELEASES, Counts, shown_services
 from windlass.observe.firing import Firing, StoreMeasures, first_noticed, holding, judge
 from windlass.observe.history import Chart, average_ms, bounds, chart, most_types
-from windlass.store.observing import LOOKED, OTHER, POISON, Release, Standing, Step, counted_of_release
-from windlass.store.protocol import Counts as StoreCounts
-from windlass.store.protocol import Filter
+from windlass.store.history import LOOKED, OTHER, Release, Step, counted_of_release
+from windlass.store.jobs import Counts as StoreCounts
+from windlass.store.jobs import Filter
+from windlass.store.samples import POISON, Standing
 
 if TYPE_CHECKING:
     from windlass.job import Job

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from windlass.clock import Clock
     from windlass.job import Job
     from windlass.ops.explanation import Explanation
-    from windlass.store.examining import DatabaseHealth, DeadGroups
-    from windlass.store.explaining import Facts
-    from windlass.store.protocol import Filter, Page
+    from windlass.store.explain import Facts
+    from windlass.store.jobs import Filter, Page
+    from windlass.store.oncall import DatabaseHealth, DeadGroups
     from windlass.store.store import Store
 
 

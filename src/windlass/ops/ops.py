@@ -34,12 +34,13 @@ from windlass.ops.words import span
 from windlass.pace import Pace
 from windlass.payload import pack, seal, validate_for
 from windlass.registry import SENT_SHELL, SHELL
-from windlass.store.batches import BatchInfo
+from windlass.store.chains import BatchInfo
+from windlass.store.engine import Acted
 from windlass.store.fleet import WorkerInfo
-from windlass.store.handling import Progress
-from windlass.store.keeping import Retention, StoreStatus
-from windlass.store.protocol import Acted, Counts, Edit, Filter
+from windlass.store.jobs import Counts, Edit, Filter
+from windlass.store.running import Progress
 from windlass.store.store import Store
+from windlass.store.upkeep import Retention, StoreStatus
 from windlass.upkeep import ticks
 from windlass.wakeup.protocol import Wakeup
 

@@ -21,10 +21,11 @@ from windlass.ops.local import Stop
 from windlass.ops.ops import Ops, Ties
 from windlass.ops.overview import Overview, TypeStatus, WorkerHealth
 from windlass.ops.signals import Signals
-from windlass.store.examining import DatabaseHealth, DeadGroups
+from windlass.store.engine import Acted
 from windlass.store.fleet import WorkerInfo
 from windlass.store.flow import Pause
-from windlass.store.protocol import Acted, Filter
+from windlass.store.jobs import Filter
+from windlass.store.oncall import DatabaseHealth, DeadGroups
 from windlass.store.store import Store
 
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from windlass.payload import pack, validate_for
 from windlass.registry import SENT_SHELL, SHELL
 from windlass.schedule import NewSchedule, TimingOptions, read_timing
 from windlass.schedule.timing import check_name
-from windlass.store.scheduling import Fire, Origin, ScheduleInfo
+from windlass.store.schedules import Fire, Origin, ScheduleInfo
 from windlass.store.store import Store
 from windlass.wakeup.protocol import Wakeup
 

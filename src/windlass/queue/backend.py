@@ -22,8 +22,8 @@ from windlass.clock import SystemClock
 from windlass.errors import QueueFull, StoreUnavailable, UnknownType, must_be
 from windlass.job import DEFAULT_PRIORITY, HIGHEST_PRIORITY, NewJob, TypeInfo
 from windlass.settings import ALL, Settings
+from windlass.store.engine import StoreClosed
 from windlass.store.flow import Depths
-from windlass.store.transaction import StoreClosed
 from windlass.url import ALLOWED
 
 if TYPE_CHECKING:

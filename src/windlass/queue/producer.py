@@ -36,15 +36,15 @@ from windlass.queue import guests
 from windlass.queue.backend import Admission, Catalogue, Defaults
 from windlass.queue.jobs import Choice, JobHandle, JobOptions, choose, without_connection
 from windlass.registry import SHELL, Handler
-from windlass.store.batches import BatchInfo, NewBatch
-from windlass.store.transaction import StoreClosed
+from windlass.store.chains import BatchInfo, NewBatch
+from windlass.store.engine import StoreClosed
 
 if TYPE_CHECKING:
     from windlass.connect import Opened
     from windlass.payload.validate import Fits
     from windlass.queue.backend import Opening
     from windlass.registry import Registry
-    from windlass.store.protocol import Enqueued
+    from windlass.store.engine import Enqueued
 
 # As many as one transaction takes.
 CHUNK = 10_000

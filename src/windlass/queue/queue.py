@@ -43,7 +43,7 @@ from windlass.worker.worker import Worker
 if TYPE_CHECKING:
     from windlass.clock import Clock
     from windlass.job import Job
-    from windlass.store.protocol import Acted
+    from windlass.store.engine import Acted
     from windlass.store.store import Store
     from windlass.wakeup.protocol import Wakeup
 

@@ -25,7 +25,7 @@ from windlass.observe.alerts import BY_NAME
 from windlass.observe.firing import Firing, StoreMeasures, first_noticed, holding, judge
 from windlass.ops.document import plain
 from windlass.ops.observing import alert_document
-from windlass.store.observing import LOOKED, Noticed
+from windlass.store.history import LOOKED, Noticed
 from windlass.store.store import Store
 
 log = logging.getLogger("windlass.alarm")

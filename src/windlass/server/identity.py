@@ -22,8 +22,8 @@ from windlass.registry import SHELL
 from windlass.server.problems import Problem
 from windlass.server.schemas import NOTHING
 from windlass.store.access import ApiKey
-from windlass.store.observing import OTHER
-from windlass.store.protocol import Filter
+from windlass.store.history import OTHER
+from windlass.store.jobs import Filter
 
 if TYPE_CHECKING:
     from windlass.server.call import Call

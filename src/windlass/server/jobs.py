@@ -26,7 +26,7 @@ from windlass.server.schemas.jobs import (
     ToldJob,
 )
 from windlass.settings import SECRET
-from windlass.store.protocol import Filter, Page
+from windlass.store.jobs import Filter, Page
 
 # --- looking ------------------------------------------------------------------------------------
 

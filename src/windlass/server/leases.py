@@ -68,7 +68,7 @@ from windlass.server.schemas.leases import (
 )
 from windlass.server.waiting import Place, happens
 from windlass.spans import LONGEST_DELAY
-from windlass.store.protocol import Claimed, Settlement, Want
+from windlass.store.engine import Claimed, Settlement, Want
 from windlass.worker.terms import published_policy
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ from windlass.server.schemas.types import (
 from windlass.server.wire import exchange
 from windlass.settings import ALL, KEY, SECRET
 from windlass.store.flow import Breaker, Pause
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 
 # --- jobs ---------------------------------------------------------------------------------------
 

@@ -27,8 +27,8 @@ from windlass.observe.ledger import Ledger
 from windlass.outcome import Outcome, Released
 from windlass.policy.limit import Limit, key_limits, limit_from
 from windlass.server.identity import Identity
+from windlass.store.engine import Settlement, Want
 from windlass.store.fleet import Vitals, WorkerInfo
-from windlass.store.protocol import Settlement, Want
 from windlass.store.store import Store
 from windlass.upkeep import place
 from windlass.upkeep.pruner import Pruner

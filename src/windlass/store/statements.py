@@ -25,7 +25,7 @@ def load(dialect: str) -> Mapping[str, str]:
 
 def sections() -> Iterator[tuple[str, str, str]]:
     """Every section: its name, the only dialect that it is for or an empty text, and its SQL."""
-    for folder in ("verbs", "sqlite", "postgres"):
+    for folder in ("", "sqlite", "postgres"):
         for path in sorted((_HERE / folder).glob("*.sql")):
             _, *found = _SECTION.split(path.read_text(encoding="utf-8"))
             yield from zip(found[::3], (only or "" for only in found[1::3]), found[2::3], strict=True)

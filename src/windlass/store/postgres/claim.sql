@@ -278,7 +278,7 @@ state as (
 -- Side by side, never together: one row says how it stands, the others are the jobs.
 select * from state full join taken on false;
 
--- name: beat_now [postgres]
+-- name: beat [postgres]
 -- A sign of life, at the server's own time. One that was declared dead stays dead: it must take a new id.
 update windlass.workers
    set beat = beat + 1,
@@ -298,7 +298,7 @@ update windlass.workers
 -- A sign of life of workers that wait for jobs, at the server's own time. One that was declared dead stays dead.
 update windlass.workers
    set beat = beat + 1, beat_at = coalesce(cast(:now as bigint), windlass.now())
- where id = any(cast(:ids as text[])) and state in ('running', 'draining')
+ where id in (select json_array_elements_text(cast(:ids as json))) and state in ('running', 'draining')
 returning id;
 
 -- name: look [postgres]

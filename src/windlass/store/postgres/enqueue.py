@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 from windlass.checks import check_moment
 from windlass.clock import END_OF_TIME, SystemClock, span, to_micros
 from windlass.errors import KeyConflict, must_be
-from windlass.store import rows
+from windlass.store import chains, keys, rows
+from windlass.store.engine import Enqueued
+from windlass.store.keys import existing, found, of_batch
 from windlass.store.postgres.arrays import numbers, sparse, texts, words
 from windlass.store.postgres.listener import CHANNEL
-from windlass.store.protocol import Enqueued
-from windlass.store.verbs import chaining, keys, unique
-from windlass.store.verbs.producing import existing, found, of_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -79,7 +78,7 @@ def enqueue(tx: PostgresTx, jobs: Sequence[NewJob], *, repeated: bool) -> list[E
     `repeated`: the very same call may have been written before, so ids of our own may have ended, too.
     """
     if any(new.unique is not None for new in jobs):
-        return unique.enqueue(tx, jobs, lambda _, plain: enqueue(tx, plain, repeated=repeated))
+        return keys.enqueue_unique(tx, jobs, lambda _, plain: enqueue(tx, plain, repeated=repeated))
     answers = _by_key(tx, jobs)
     fresh = _first_of_each(jobs, answers)
     inserted = {row["id"] for row in tx.rows("enqueue_missing", now=tx.given, **_columns(fresh))}
@@ -100,7 +99,7 @@ def enqueue(tx: PostgresTx, jobs: Sequence[NewJob], *, repeated: bool) -> list[E
         with of_batch(jobs, new):
             answers[id(new)] = _created(new) if made else existing(new, known.get(new.id))
             if made and new.depends_on:
-                answers[id(new)] = chaining.attach(tx, new)
+                answers[id(new)] = chains.attach(tx, new)
     return _in_order(jobs, answers, {_name(new): new for new in fresh})
 
 
@@ -147,7 +146,7 @@ def _name(new: NewJob) -> object:
 
 
 def _by_key(tx: PostgresTx, jobs: Sequence[NewJob]) -> dict[int, Enqueued]:
-    """Take the keys of a batch, or answer with the jobs that have them; `verbs.keys` tells by which rules."""
+    """Take the keys of a batch, or answer with the jobs that have them, by the rules of `keys.py`."""
     wanted: dict[_Key, NewJob] = {}
     for new in jobs:
         if new.key is not None:

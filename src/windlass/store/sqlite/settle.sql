@@ -79,7 +79,3 @@ on conflict (seq) do update
        field = excluded.field,
        problem = excluded.problem,
        run_at = excluded.run_at;
-
--- name: extend
--- Move a lease's end. The token is the fence: a worker that lost its lease moves nothing.
-update windlass.jobs set lease_until = :until where seq = :seq and token = :token;

@@ -1,24 +1,62 @@
-"""How is a job found by its id or key, and how is there at most one job of a key, caller and tenant?
-
-A key without a tenant is stored under its caller. A key of a tenant is stored under caller and tenant, in a
-row that goes with the job's record (`answered`), and under the caller alone as well if that place is free:
-the release before looks there for every key, whatever the tenant.
-"""
+"""Find a job by id, idempotency key or unique name, and answer a request that was sent before."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
 
 from windlass.checks import check_text, storable
-from windlass.errors import AmbiguousKey, KeyConflict
-from windlass.job import MAX_TENANT, scope_of
+from windlass.clock import span, to_micros
+from windlass.errors import AmbiguousKey, Conflict, IdConflict, KeyConflict, Refused, UniqueConflict
+from windlass.job import MAX_TENANT, NewJob, scope_of
 from windlass.store import rows
+from windlass.store.engine import Enqueued
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from windlass.job import Job, NewJob
-    from windlass.store.transaction import Tx
+    from windlass.job import Job
+    from windlass.store.engine import Row, Tx
+
+    Storing = Callable[[Any, Sequence[NewJob]], list[Enqueued]]
+
+
+def found(job: Job | NewJob) -> Enqueued:
+    """There was such a job before."""
+    return Enqueued(job.id, job.key, created=False, due=False)
+
+
+def existing(new: NewJob, known: Job | NewJob | None) -> Enqueued:
+    """The id is known: the same request sent again finds its job, anything else is refused."""
+    same = (
+        known is not None
+        and known.type == new.type
+        and bytes(known.payload) == new.payload
+        and known.key == new.key
+        and known.caller == new.caller
+        and known.tenant == new.tenant
+    )
+    if known is None or not same:
+        raise IdConflict(new.id)
+    return found(known)
+
+
+@contextmanager
+def of_batch(jobs: Sequence[NewJob], new: NewJob) -> Iterator[None]:
+    """Let a refusal say which job of a batch it is about."""
+    try:
+        yield
+    except Refused as error:
+        if len(jobs) > 1:
+            places = {each.id: place for place, each in reversed(list(enumerate(jobs)))}
+            error.index = next(place for place, each in enumerate(jobs) if each is new)
+            twin = places.get(getattr(error, "job_id", None) or "")
+            if isinstance(error, Conflict) and twin not in (None, error.index):
+                error.clashes(twin)
+        raise
+
 
 # More than one reader wants to read.
 MOST_MATCHES = 20
@@ -168,3 +206,88 @@ def taken_over(tx: Tx, new: NewJob, holder: Holder, *, job_id: str, answered: in
     tx.row("take_key", scope=scope_of(new.caller, holder.job.tenant), key=new.key, **theirs)
     ours = {"job_id": job_id, "digest": new.digest(), "answered": answered}
     return bool(tx.change("hand_key", scope=new.caller, key=new.key, holder=holder.job.id, **ours))
+
+
+# The holder may start or end between two looks, and somebody else has taken the name by the second.
+_LOOKS = 100
+
+
+def enqueue_unique(tx: Tx, jobs: Sequence[NewJob], store: Storing) -> list[Enqueued]:
+    """Store jobs of which some shall be the only one of their name; `store` is how any other is stored."""
+    # Sorted, so that two batches with the same names do not wait for each other.
+    for name in sorted({new.unique for new in jobs if new.unique is not None}):
+        tx.row("lock_unique", name=name)
+    done: list[Enqueued] = []
+    for new in jobs:
+        with of_batch(jobs, new):
+            done.append(_enqueue_one(tx, new, store))
+    return done
+
+
+def _enqueue_one(tx: Tx, new: NewJob, store: Storing) -> Enqueued:
+    plain = msgspec.structs.replace(new, unique=None)
+    if new.unique is None or _is_repeated(tx, new):
+        return store(tx, [plain])[0]
+    held = _by_name(tx, new, new.unique)
+    if held is None:
+        [done] = store(tx, [plain])
+        if done.created:
+            tx.change("hold_unique", id=new.id, name=new.unique, until=new.unique_until)
+        return done
+    if new.key is not None:
+        # Sent again, the request finds the job that it was answered with.
+        answer(tx, new, held.id)
+    return held
+
+
+def _is_repeated(tx: Tx, new: NewJob) -> bool:
+    """Whether the very same request was made before: then its own job is the answer, whoever has the name."""
+    if get_by_id(tx, new.id) is not None:
+        return True
+    return new.key is not None and bool(matches(tx, new.key, new.caller, new.tenant))
+
+
+def _by_name(tx: Tx, new: NewJob, name: str) -> Enqueued | None:
+    """What the job that holds a name is to a new one; None: nobody does, and nobody else can take it now."""
+    for _ in range(_LOOKS):
+        holder = tx.row("unique_holder", name=name, caller=new.caller, tenant=new.tenant)
+        if holder is None:
+            return None
+        if holder["type"] != new.type or new.on_unique == "error":
+            # Answering with a job of another type would lose work.
+            raise UniqueConflict(name, holder["id"], holder["state"])
+        if new.on_unique == "skip":
+            return Enqueued(holder["id"], holder["key"], created=False, due=False)
+        answer = _replace(tx, new, holder)
+        if answer is not None:
+            return answer
+    raise UniqueConflict(name, "unknown", "unknown")
+
+
+def _replace(tx: Tx, new: NewJob, holder: Row) -> Enqueued | None:
+    """Put new work into a job that waits; None: it has started or ended meanwhile, look again."""
+    job = tx.row("lock_job", id=holder["id"])
+    if job is None:
+        return None
+    if job["state"] == "processing" and job["unique_until"] == "done":
+        raise UniqueConflict(str(new.unique), holder["id"], "processing")
+    run_at = _run_at(tx, new)
+    replaced = tx.change(
+        "replace_unique",
+        seq=job["seq"],
+        name=new.unique,
+        payload=new.payload.decode(),
+        schema_version=new.schema_version,
+        priority=new.priority,
+        max_attempts=new.max_attempts,
+        run_at=run_at,
+        due=int(run_at <= tx.now),
+        now=tx.now,
+    )
+    return Enqueued(holder["id"], holder["key"], created=False, due=run_at <= tx.now) if replaced else None
+
+
+def _run_at(tx: Tx, new: NewJob) -> int:
+    if new.run_at is not None:
+        return max(to_micros(new.run_at), tx.now)
+    return tx.now + (span(new.delay) if new.delay is not None else 0)

@@ -1,4 +1,4 @@
-"""Which schedules does the code of live releases declare, and whose definition holds?
+"""Which schedules the code of live releases declares, and whose definition holds.
 
 A schedule exists while a live release declares it. If two live releases define it differently, the definition
 that was seen first most recently holds, so that an old worker that restarts never puts its own back.
@@ -6,6 +6,7 @@ that was seen first most recently holds, so that an old worker that restarts nev
 
 from __future__ import annotations
 
+import hashlib
 from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,15 +16,19 @@ import msgspec
 from windlass import settings
 from windlass.clock import span
 from windlass.schedule import NewSchedule
-from windlass.store import rows
-from windlass.store.scheduling import digest_of
-from windlass.store.verbs import upkeep
+from windlass.store import fleet, upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
+    from windlass.store.engine import Row, Tx
     from windlass.store.fleet import WorkerInfo
-    from windlass.store.transaction import Row, Tx
+
+
+def digest_of(new: NewSchedule) -> str:
+    """What tells two definitions of a schedule apart."""
+    return hashlib.blake2b(msgspec.json.encode(new), digest_size=8).hexdigest()
+
 
 _LIVING = ("running", "draining")
 # Processes say each minute what they declare; one that says it again sooner than this writes nothing.
@@ -121,7 +126,7 @@ class Fleet:
         return [worker for worker in self._in_grace if worker.state in _LIVING]
 
     def _seen_since(self, moment: int) -> list[WorkerInfo]:
-        return [rows.worker_from(row) for row in self._rows if row["beat_at"] >= moment]
+        return [fleet.worker_from(row) for row in self._rows if row["beat_at"] >= moment]
 
 
 class Entry(NamedTuple):

@@ -1,13 +1,10 @@
-"""Which jobs wait for others, and when is a batch complete?
-
-Whoever ends a job that has dependents or belongs to a batch comes here, in the same transaction. A sweep
-repairs what a worker of an older release has left undone.
-"""
+"""Batches and dependents: what waits for other jobs, and what follows when they end."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from enum import Enum
 from functools import wraps
 from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec
@@ -18,13 +15,39 @@ from windlass.checks import storable
 from windlass.clock import END_OF_TIME, from_micros, to_micros
 from windlass.errors import JobNotFound, Refused
 from windlass.job import Change, Job, JobState, NewJob
-from windlass.store import rows
-from windlass.store.batches import BatchInfo, NewBatch
-from windlass.store.protocol import Acted, Enqueued
-from windlass.store.verbs import history, keys
+from windlass.store import history, keys, rows
+from windlass.store.engine import Acted, Enqueued
 
 if TYPE_CHECKING:
-    from windlass.store.transaction import Row, Tx
+    from windlass.store.engine import Row, Tx
+
+
+class NewBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs that are enqueued together, and what follows when all of them have ended."""
+
+    id: str
+    name: str = ""
+    then: NewJob | None = None
+    # The batch may be there already: then the jobs are added to it, as long as it has not ended.
+    extends: bool = False
+
+
+class BatchInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a batch has come: how many of its jobs stand in which state."""
+
+    id: str
+    name: str
+    total: int
+    counts: Mapping[JobState, int]
+    then_id: str | None
+    created_at: datetime
+    finished_at: datetime | None
+
+    @property
+    def ended(self) -> int:
+        """How many jobs have ended, however they did."""
+        return self.total - self.counts.get(JobState.PENDING, 0) - self.counts.get(JobState.PROCESSING, 0)
+
 
 P = ParamSpec("P")
 

@@ -1,4 +1,4 @@
-"""Which job types does the store know, and what does each live release of the application say of them?"""
+"""The catalogue of job types: what live releases know, with their schemas."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from windlass.store import rows
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from windlass.store.transaction import Row, Tx
+    from windlass.store.engine import Row, Tx
+
 
 KEEP = "keep_schemas"
 # Processes say that they are there more often than this; a process that says it again sooner writes nothing.

@@ -1,9 +1,10 @@
-"""How do schedules fire, each fire time once, and how are they changed?"""
+"""Schedules: fire each fire time once, follow what code declares, and what operators change."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -11,14 +12,86 @@ import msgspec
 from windlass import settings
 from windlass.clock import from_micros, span, uuid7
 from windlass.errors import InvalidValue, Refused, ScheduleConflict, ScheduleNotFound
-from windlass.job import DEFAULT_PRIORITY, NewJob
+from windlass.job import DEFAULT_PRIORITY, JobState, NewJob
 from windlass.schedule import NewSchedule, Timing, plan, run_at
-from windlass.store.scheduling import REMEMBERED, Fire, Fired, FireOutcome, Origin, ScheduleInfo
-from windlass.store.verbs import access, catalogue, keys, upkeep
-from windlass.store.verbs.declaring import Declarations, Entry, Fleet
+from windlass.store import access, catalogue, keys, upkeep
+from windlass.store.declarations import Declarations, Entry, Fleet
+from windlass.store.fleet import next_fire
 
 if TYPE_CHECKING:
-    from windlass.store.transaction import Row, Tx
+    from windlass.store.engine import Row, Tx
+
+
+# So many fire times of each schedule are remembered.
+REMEMBERED = 100
+
+
+class Origin(StrEnum):
+    """Who made a schedule: the application's code, or an operator at run time."""
+
+    CODE = "code"
+    OPERATOR = "operator"
+
+
+class FireOutcome(StrEnum):
+    """What became of a fire time."""
+
+    ENQUEUED = "enqueued"
+    # A job with that fire time's key was there already.
+    FOUND = "found"
+    # An earlier run had not ended.
+    SKIPPED = "skipped"
+    # Nobody was there; the policy says not to catch up with it.
+    MISSED = "missed"
+
+
+class Fire(msgspec.Struct, frozen=True, kw_only=True):
+    """A fire time and what became of it. `made_by`: somebody had it run by hand."""
+
+    at: datetime
+    outcome: FireOutcome
+    # Of missed ones: fire times from `at` up to, and without, this moment.
+    until: datetime | None = None
+    job_id: str | None = None
+    # How the job stands now; None if its record is gone, or there never was one.
+    job_state: JobState | None = None
+    made_by: str | None = None
+    noted_at: datetime
+
+
+class ScheduleInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule as the store knows it, and the last of its fire times."""
+
+    new: NewSchedule
+    origin: Origin
+    # Declared by code once, and by no live release any more.
+    withdrawn: bool = False
+    # Declared by code that no live worker runs: it does not fire until one does.
+    orphaned: bool = False
+    paused: bool = False
+    paused_by: str | None = None
+    paused_at: datetime | None = None
+    # None: never again.
+    next_at: datetime | None = None
+    # Why it could not be fired when its time had come.
+    problem: str | None = None
+    created_at: datetime
+    updated_at: datetime
+    last: Fire | None = None
+
+    @property
+    def name(self) -> str:
+        """The schedule's name."""
+        return self.new.name
+
+
+class Fired(msgspec.Struct, frozen=True):
+    """What one look at the schedules came to: the jobs that were made, and when to look again."""
+
+    jobs: tuple[str, ...]
+    # Until the next fire time; None if there is none.
+    next_in: timedelta | None
+
 
 # So much in one transaction; the rest follows in the next one, at once.
 _SCHEDULES_AT_ONCE = 100
@@ -151,12 +224,6 @@ def _note(
 def _note_problem(tx: Tx, row: Row, problem: str) -> None:
     if row["problem"] != problem:
         tx.change("note_problem", name=row["name"], problem=problem)
-
-
-def next_fire(tx: Tx) -> timedelta | None:
-    """How long until the next schedule fires."""
-    row = tx.row("next_fire")
-    return None if row is None or row["next_at"] is None else timedelta(microseconds=row["next_at"] - tx.now)
 
 
 # --- whose function is gone ---------------------------------------------------------------------

@@ -1,8 +1,8 @@
-"""What bears on one job? Every read is bounded, however many jobs wait."""
+"""The facts that say why a job does not run: limits, pauses, parents, workers and the jobs ahead."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -10,23 +10,109 @@ import msgspec
 from windlass import settings
 from windlass.clock import from_micros, span, to_micros
 from windlass.job import Job, JobState, View
-from windlass.policy.limit import key_limits, limit_from
+from windlass.policy.limit import Limit, key_limits, limit_from
 from windlass.settings import ALL, KEY
-from windlass.store import rows
-from windlass.store.explaining import MOST_AHEAD, MOST_NAMED, Ahead, Facts, Held, Pace, Parent
+from windlass.store import catalogue, fleet, flow, keys, limits, rows, running, upkeep
 from windlass.store.fleet import ALIVE_WITHIN, NEWEST_VERSION
-from windlass.store.verbs import catalogue, fleet, flow, keys, permits, unread, upkeep
+from windlass.store.flow import Breaker, Pause
+from windlass.store.running import Unread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from datetime import datetime
 
     from windlass.job import TypeInfo
-    from windlass.policy.limit import Limit
     from windlass.settings import Settings
+    from windlass.store.engine import Tx
     from windlass.store.fleet import WorkerInfo
     from windlass.store.flow import Switches
-    from windlass.store.transaction import Tx
+
+
+# Jobs in front are counted up to here: the answer must not cost what a backlog costs.
+MOST_AHEAD = 1_000
+# So many of those that hold something are named.
+MOST_NAMED = 10
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """A limit that a job must pass: of a type, a key (`key:crm`) or all jobs (`*`); and what runs so."""
+
+    name: str
+    limit: Limit
+    # Counted up to the limit; the oldest of them by id.
+    running: int = 0
+    jobs: tuple[str, ...] = ()
+    # When its rate has a token; None: now.
+    token_at: datetime | None = None
+
+
+class Parent(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that another waits for; no state: its record is gone."""
+
+    id: str
+    state: JobState | None = None
+
+
+class Ahead(msgspec.Struct, frozen=True, kw_only=True):
+    """The jobs that are claimed before this one, counted up to MOST_AHEAD together."""
+
+    # Of a higher priority, of the same type and of others that the same workers serve.
+    higher: int = 0
+    # Of the same tenant and priority, earlier.
+    earlier: int = 0
+    # Of other tenants, whose turn comes before; so many tenants.
+    others: int = 0
+    tenants: int = 0
+    # Of other types, older and of the same priority.
+    rivals: int = 0
+
+    @property
+    def count(self) -> int:
+        """All of them."""
+        return self.higher + self.earlier + self.others + self.rivals
+
+
+class Pace(msgspec.Struct, frozen=True, kw_only=True):
+    """How many jobs of those in front's types ended lately, in so much time."""
+
+    ended: int = 0
+    over: timedelta = timedelta(0)
+
+    @property
+    def per_second(self) -> float:
+        """Jobs a second."""
+        return self.ended / self.over.total_seconds() if self.over else 0.0
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """All that bears on one job at one moment. What cannot matter to a job as it stands is not looked up."""
+
+    now: datetime
+    job: Job
+    # Every row, the newest first.
+    workers: tuple[WorkerInfo, ...] = ()
+    pause: Pause | None = None
+    breaker: Breaker | None = None
+    # How often a breaker lets one job through, and the one that it has let through.
+    probe: timedelta = timedelta(0)
+    probing: str | None = None
+    held: tuple[Held, ...] = ()
+    # What of the job's tenant runs, where the type's limit has a bound for each.
+    tenant: Held | None = None
+    parents: tuple[Parent, ...] = ()
+    # Why workers have left it to others.
+    unread: Unread | None = None
+    # The name of which it shall be the only job, and who has it.
+    unique: str | None = None
+    unique_holder: str | None = None
+    ahead: Ahead = Ahead()
+    pace: Pace = Pace()
+
+    def without_others(self) -> Facts:
+        """The same without the ids of jobs that may belong to another caller or tenant."""
+        tenant = None if self.tenant is None else msgspec.structs.replace(self.tenant, jobs=())
+        held = tuple(msgspec.structs.replace(each, jobs=()) for each in self.held)
+        return msgspec.structs.replace(self, held=held, tenant=tenant, probing=None)
+
 
 _LIVING = ("running", "draining")
 _MOST_TENANTS = 50
@@ -49,7 +135,7 @@ def facts(tx: Tx, job_id: str) -> Facts | None:
         case JobState.DEAD:
             unique, holder = _unique(tx, job)
             return msgspec.structs.replace(found, unique=unique, unique_holder=holder)
-        case JobState.PENDING if (aside := unread.of_job(tx, job)) is not None:
+        case JobState.PENDING if (aside := running.of_job(tx, job)) is not None:
             return msgspec.structs.replace(found, unread=aside, workers=tuple(fleet.workers(tx)))
         case JobState.PENDING if job.view(found.now) is View.WAITING:
             return msgspec.structs.replace(found, parents=_parents(tx, job))
@@ -110,7 +196,7 @@ def _breaker_of(job_type: str, types: Mapping[str, TypeInfo]) -> str:
 
 
 def _held(tx: Tx, name: str, limit: Limit) -> Held:
-    running = 0 if limit.concurrency is None else permits.running(tx, name, limit.concurrency)
+    running = 0 if limit.concurrency is None else limits.running(tx, name, limit.concurrency)
     full = limit.concurrency is not None and running >= limit.concurrency
     return Held(
         name=name,

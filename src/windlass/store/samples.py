@@ -1,9 +1,10 @@
-"""Where do live jobs stand, and how many have come in? Looked at by one process every few seconds."""
+"""Count live jobs by type, priority, view and tenant. One process does so every few seconds."""
 
 from __future__ import annotations
 
 from collections import Counter
-from datetime import timedelta
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -11,25 +12,63 @@ import msgspec
 from windlass import settings
 from windlass.clock import END_OF_TIME, from_micros, span
 from windlass.job import View
+from windlass.store import history
 from windlass.store.flow import Depths
-from windlass.store.observing import (
-    DEPTH,
-    DUE,
-    ENQUEUED,
-    OLDEST,
-    OTHER,
-    PENDING,
-    POISON_REPLAYS,
-    Sample,
-    Standing,
-    TenantStanding,
-)
-from windlass.store.verbs import history
+from windlass.store.history import DEPTH, DUE, ENQUEUED, OLDEST, OTHER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
-    from windlass.store.transaction import Row, Tx
+    from windlass.store.engine import Row, Tx
+
+
+# Views of jobs that wait.
+PENDING = frozenset({View.DUE, View.SCHEDULED, View.RETRYING, View.WAITING, View.UNREADABLE})
+
+
+# A dead job that was replayed so often and died again is poison; such jobs are also counted by themselves.
+POISON = "poison"
+POISON_REPLAYS = 3
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """How many jobs of one type and priority stood in one view, and how long the first of them has."""
+
+    type: str
+    priority: int
+    view: str
+    count: int
+    oldest: timedelta | None = None
+
+
+class TenantStanding(msgspec.Struct, frozen=True, kw_only=True):
+    """How many jobs of one tenant stood in one view, and how long the first of them has."""
+
+    tenant: str
+    view: str
+    count: int
+    oldest: timedelta | None = None
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
+    """Where all live jobs stood at one moment; None: never looked."""
+
+    at: datetime | None = None
+    age: timedelta | None = None
+    # How long the look took.
+    took: timedelta = timedelta(0)
+    standing: tuple[Standing, ...] = ()
+    # The same by tenant, of those that operators name and of all others together.
+    tenants: tuple[TenantStanding, ...] = ()
+
+    def depths(self) -> Depths:
+        """How many waited, by type."""
+        pending: Counter[str] = Counter()
+        for each in self.standing:
+            if each.view in PENDING:
+                pending[each.type] += each.count
+        return Depths(pending=pending, at=self.at, age=self.age)
+
 
 # A look takes no more than this share of the time of whoever looks.
 _SHARE = 20
@@ -90,13 +129,13 @@ def depths(tx: Tx) -> Depths:
 
 
 def look(tx: Tx, older_than: timedelta) -> Seen | Sample:
-    """Look anew; what was seen if somebody has looked lately. A read: nobody who writes waits for it."""
-    [last] = tx.rows("before_sample", now=tx.now)
-    return look_since(last, tx, older_than)
+    """Count live jobs, or give the last count if it is recent enough. A read: no writer waits for it.
 
-
-def look_since(last: Row, tx: Tx, older_than: timedelta) -> Seen | Sample:
-    """The same, by whoever knows of the last look."""
+    Needs no snapshot: what has come in is counted up to a number, and what a transaction commits below it
+    meanwhile is counted the next time.
+    """
+    [last] = tx.rows("before_sample", now=tx.given)
+    tx.learn(last["now"])
     # Whoever wants one of this very moment gets it, whatever it takes.
     if older_than:
         age = abs(tx.now - last["sampled_at"])
@@ -109,6 +148,7 @@ def look_since(last: Row, tx: Tx, older_than: timedelta) -> Seen | Sample:
 
 def note(tx: Tx, seen: Seen, took: timedelta) -> Sample | None:
     """Keep what was seen; None if somebody else was faster. Mostly one statement if it is quiet."""
+    tx.learn(seen.now)
     written = tx.change(
         "note_sampling",
         now=seen.now,

@@ -1,31 +1,120 @@
-"""How is what happened counted, kept and read? One row for each step of time, type and name."""
+"""What happened, counted by minute, hour and day; and the alerts that fire."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from windlass.clock import from_micros, span, to_micros
-from windlass.store.observing import (
-    ATTEMPTS,
-    KEPT,
-    LENGTH,
-    OTHER,
-    Past,
-    Release,
-    Step,
-    counted_of_release,
-    of_release,
-)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from datetime import datetime
+    from collections.abc import Sequence
 
-    from windlass.store.observing import Flush, Happened
-    from windlass.store.transaction import Tx
+    from windlass.store.engine import Tx
+
+
+# What the store itself counts, and how much waits; observe/names.py has all the names.
+ENQUEUED = "enqueued"
+DEAD = "dead"
+REPLAYED = "replayed"
+# Later acknowledgements: the receiver of the work says that it arrived.
+CONFIRMED = "confirmed"
+DEPTH = "depth"
+# Of the depth, what is due.
+DUE = "due"
+OLDEST = "oldest"
+# Of attempts by the release that ran them; each is a name of its own, with the release in it.
+RELEASE = "release."
+ATTEMPTS = "attempts"
+FAILED = "failed"
+# In microseconds.
+RAN = "ran"
+# How long its attempts ran, in buckets: so many, as observe/names.py has bounds.
+RUN = "run"
+RUN_BUCKETS = 16
+# Restarts by the worker that died: its host, and which of the supervisor's workers it was.
+RESTARTS = "restarts"
+# What is not shown apart: types, tenants.
+OTHER = "other"
+# What happened, by type (empty: not of one type) and name.
+Happened = Mapping[tuple[str, str], int]
+
+
+class Step(StrEnum):
+    """How finely the past is looked at."""
+
+    MINUTE = "minute"
+    HOUR = "hour"
+    DAY = "day"
+
+
+# How long each is kept.
+KEPT: dict[Step, timedelta] = {
+    Step.MINUTE: timedelta(days=2),
+    Step.HOUR: timedelta(days=60),
+    Step.DAY: timedelta(days=800),
+}
+LENGTH: dict[Step, timedelta] = {
+    Step.MINUTE: timedelta(minutes=1),
+    Step.HOUR: timedelta(hours=1),
+    Step.DAY: timedelta(days=1),
+}
+
+
+class Flush(msgspec.Struct, frozen=True):
+    """Who tells what happened, and for the how many-th time: the same number again is the same flush."""
+
+    teller: str
+    number: int
+    # Of which releases it tells.
+    releases: frozenset[str] = frozenset()
+
+
+class Release(msgspec.Struct, frozen=True):
+    """A release of the application, and when it was first heard of."""
+
+    version: str
+    first_at: datetime
+
+
+def of_release(version: str, name: str) -> str:
+    """The name under which something is counted of one release."""
+    return f"{RELEASE}{version}.{name}"
+
+
+def counted_of_release(version: str) -> tuple[str, ...]:
+    """All names under which anything is counted of one release: attempts, failures, run time, buckets."""
+    buckets = (f"{RUN}.{number}" for number in range(RUN_BUCKETS))
+    return tuple(of_release(version, name) for name in (ATTEMPTS, FAILED, RAN, *buckets))
+
+
+class Past(msgspec.Struct, frozen=True):
+    """How often something happened within one step."""
+
+    at: datetime
+    type: str
+    name: str
+    value: int
+
+
+class Noticed(msgspec.Struct, frozen=True, kw_only=True):
+    """An alert whose condition holds: since when, and whether somebody has been told."""
+
+    name: str
+    # As JSON, sorted by name.
+    labels: str
+    since: datetime
+    seen_at: datetime
+    value: float
+    told: bool = False
+
+
+# Not an alert: its row says when somebody last looked at them all.
+LOOKED = ""
 
 
 def add(tx: Tx, happened: Happened) -> None:
@@ -168,3 +257,59 @@ _REPEATED_WITHIN = timedelta(days=1)
 _MOST_RELEASES = 10
 # A release that ran anything within this time is not forgotten before others.
 _RUNS_ON = timedelta(days=1)
+
+
+# Not an alert: the row of one who is about to tell somebody, with the alert's name and labels as its labels.
+_TELLING = "telling"
+# Longer than all tries to reach a webhook.
+_CLAIMED_FOR = timedelta(minutes=1)
+
+
+def noticed(tx: Tx) -> list[Noticed]:
+    """Alerts whose condition held when last looked, or whose end was not sent yet."""
+    return [
+        Noticed(
+            name=row["name"],
+            labels=row["labels"],
+            since=from_micros(row["since"]),
+            seen_at=from_micros(row["seen_at"]),
+            value=row["value"],
+            told=bool(row["told"]),
+        )
+        for row in tx.rows("alerts", telling=_TELLING)
+    ]
+
+
+def notice(tx: Tx, holding: Mapping[tuple[str, str], float]) -> list[Noticed]:
+    """Keep which alerts hold now, by name and labels, with their values.
+
+    Answers all that hold, and those that hold no more but whose end was not sent yet.
+    """
+    tx.change("forget_claims", telling=_TELLING, before=tx.now - span(_CLAIMED_FOR))
+    held = {(LOOKED, ""): 0.0, **holding}
+    for name, labels in sorted(held):
+        tx.change("note_alert", name=name, labels=labels, value=held[name, labels], now=tx.now)
+    for each in noticed(tx):
+        if (each.name, each.labels) not in held and not each.told:
+            tx.change("forget_alert", name=each.name, labels=each.labels)
+    return noticed(tx)
+
+
+def may_tell(tx: Tx, name: str, labels: str, *, fires: bool) -> bool:
+    """Claim the right to send an alert, or its end.
+
+    True for one of those who ask, who then says `told`; if it does not within a minute, others may.
+    """
+    claim = {"telling": _TELLING, "of": _claim(name, labels), "now": tx.now}
+    return bool(tx.change("claim_alert", name=name, labels=labels, told=int(fires), **claim))
+
+
+def told(tx: Tx, name: str, labels: str, *, fires: bool | None) -> None:
+    """Keep that an alert was sent, or its end; None: nobody could be reached, others may try."""
+    if fires is not None:
+        tx.change("tell_alert", name=name, labels=labels, told=int(fires))
+    tx.change("forget_alert", name=_TELLING, labels=_claim(name, labels))
+
+
+def _claim(name: str, labels: str) -> str:
+    return f"{name} {labels}"

@@ -1,4 +1,4 @@
-"""Which due jobs come next: by priority, tenants in turn, then seq?"""
+"""The next due jobs of a type: by priority, tenants in turn, then seq."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from windlass.job import HIGHEST_PRIORITY
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from windlass.store.transaction import Tx
+    from windlass.store.engine import Tx
 
     # How many more of a tenant's jobs may start; None: any number.
     Spare = Callable[[str], int | None]

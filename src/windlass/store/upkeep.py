@@ -1,21 +1,67 @@
-"""How is the store kept small, and what have operators set?"""
+"""Settings, retention, promotion and the state of the store."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from windlass.clock import from_micros, span
-from windlass.store import rows
-from windlass.store.keeping import ClockWatch
-from windlass.store.verbs import access, history
+from windlass.store import access, history, rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from windlass.store.keeping import Retention
-    from windlass.store.transaction import Row, Tx
+    from windlass.store.engine import Row, Tx
+
+
+class Retention(msgspec.Struct, frozen=True, kw_only=True):
+    """How long records are kept after a job ended."""
+
+    ended: timedelta = timedelta(days=7)
+    dead: timedelta = timedelta(days=30)
+
+
+class Restored(msgspec.Struct, frozen=True):
+    """What a restored backup has brought back."""
+
+    path: str
+    backup: str
+    # Where the file is that was at the path before; None if there was none.
+    kept: str | None
+    live: int
+    running: int
+    archived: int
+    # Migrations that this version knows and the backup has not seen.
+    pending: tuple[str, ...]
+
+
+class ClockWatch(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of the store's clock: for how long it has gone on steadily, and by how much it jumped."""
+
+    steady_for: timedelta
+    # Only of a jump that was seen just now.
+    jump: timedelta | None = None
+
+
+class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What `windlass db status` shows."""
+
+    url: str
+    kind: str
+    version: str
+    schema: int
+    newest_schema: int
+    size_bytes: int
+    live: int
+    archived: int
+    # Of a store that this code can use: indexes left half-made, and where its jobs are going or have gone.
+    invalid_indexes: tuple[str, ...] = ()
+    moved_to: str | None = None
+    notes: tuple[str, ...] = ()
+
 
 # A person had a day to look.
 _LATELY = timedelta(days=1)
@@ -25,12 +71,12 @@ _LONGEST_GAP = timedelta(hours=26)
 _NOTES = (
     *("progress", "once", "batches", "checks", "unread"),
     *("workers", "failures", "tallies", "held"),
-    *("history", "flushes"),
+    *("history", "flushes", "operations"),
 )
 
 
-def promote(tx: Tx, limit: int) -> int:
-    """Let scheduled jobs whose time has come stand in the claim index."""
+def promote(tx: Tx, *, limit: int = 1000) -> int:
+    """Put scheduled jobs whose time has come into the claim index."""
     return tx.change("promote", now=tx.now, limit=limit)
 
 

@@ -90,6 +90,10 @@ select * from windlass.jobs where seq = :seq and token = :token;
 -- What keeps the worker of a running job from answering. The token is the fence.
 update windlass.jobs set error = cast(:error as text) where seq = :seq and token = :token;
 
+-- name: extend
+-- Move a lease's end. The token is the fence: a worker that lost its lease moves nothing.
+update windlass.jobs set lease_until = :until where seq = :seq and token = :token;
+
 -- name: held_by
 -- Every lease in a worker's name.
 select * from windlass.jobs where state = 'processing' and worker = :worker order by seq;
