@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -17,14 +17,13 @@ from windlass.observe.autoscale import desired, slots_for
 from windlass.observe.counted import MOST_RELEASES, Counts, shown_services
 from windlass.observe.firing import Firing, StoreMeasures, first_noticed, holding, judge
 from windlass.observe.history import Chart, average_ms, bounds, chart, most_types
+from windlass.ops.actions import Verbs
 from windlass.store.history import LOOKED, OTHER, Release, Step, counted_of_release
-from windlass.store.jobs import Counts as StoreCounts
 from windlass.store.jobs import Filter
 from windlass.store.samples import POISON, Standing
 
 if TYPE_CHECKING:
     from windlass.job import Job
-    from windlass.store.store import Store
 
 _LAST_EVENTS = 10
 _THOUSAND = 1_000
@@ -142,11 +141,8 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     types: list[Demand]
 
 
-class ObservingVerbs:
+class ObservingVerbs(Verbs):
     """The verbs that only look."""
-
-    store: Store
-    _counts: Callable[[], StoreCounts]
 
     def scrape(self) -> str:
         """All metrics as Prometheus reads them; also while the store is away, which is what they say then."""
