@@ -16,7 +16,7 @@ from windlass.store.chains import BatchInfo
 from windlass.store.jobs import Page
 
 if TYPE_CHECKING:
-    from windlass.ops.ops import Ties
+    from windlass.ops.jobs import Ties
 
 
 def job_document(job: Job, now: datetime) -> dict[str, Any]:
