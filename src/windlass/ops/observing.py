@@ -15,9 +15,8 @@ from windlass.observe import expose, gather, names
 from windlass.observe.alerts import RUNBOOK
 from windlass.observe.autoscale import desired, slots_for
 from windlass.observe.counted import MOST_RELEASES, Counts, shown_services
-from windlass.observe.firing import Firing, first_noticed, holding, judge
+from windlass.observe.firing import Firing, StoreMeasures, first_noticed, holding, judge
 from windlass.observe.history import Chart, average_ms, bounds, chart, most_types
-from windlass.observe.sources import StoreSource
 from windlass.ops.actions import Action, Need, Option, Verbs
 from windlass.store.history import LOOKED, OTHER, Release, Step, counted_of_release
 from windlass.store.jobs import Filter
@@ -233,7 +232,7 @@ class ObservingVerbs(Verbs):
         """Which alerts hold now, judged by the same expressions as in the rule file."""
         try:
             facts = self._as_of_now(gather.read_facts(self.store))
-            held = holding(StoreSource(self.store, facts))
+            held = holding(StoreMeasures(self.store, facts))
             before = self.store.noticed()
         except StoreError:
             return AlertReport(now=None, watched=False, alerts=_without_store())
@@ -319,7 +318,7 @@ def alert_document(each: Firing, *, fires: bool) -> AlertDocument:
 
 def _without_store() -> list[Firing]:
     """What can be said if the store does not answer."""
-    held = holding(StoreSource(None, None))
+    held = holding(StoreMeasures(None, None))
     found = [judge(first_noticed(of, value, _UNKNOWN), _UNKNOWN) for of, value in held.items()]
     return [msgspec.structs.replace(each, fires=True) for each in found]
 

@@ -39,7 +39,7 @@ from windlass.outcome import (
     decide,
     is_overdue,
 )
-from windlass.payload.text import parse_value
+from windlass.payload.codec import parse_value
 from windlass.policy.verify import check_in
 from windlass.registry import SHELL
 from windlass.server.call import Call, HungUp, read_wait

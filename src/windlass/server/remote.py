@@ -304,7 +304,7 @@ class Flow:
         started, ran = lease.job.started_at, None
         if started is not None and not isinstance(outcome, Released):
             ran = max(timedelta(0), from_micros(self._clock.micros()) - started)
-        self.ledger.settled_by(app, [Settlement(lease, outcome, ran)])
+        self.ledger.settled([Settlement(lease, outcome, ran)], app)
 
     def limited(self, job_type: str) -> bool:
         """Whether the end of a job of that type lets another one start."""

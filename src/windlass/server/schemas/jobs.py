@@ -18,7 +18,7 @@ from windlass.job import (
     JobState,
     TypeInfo,
 )
-from windlass.queue.options import MOST_PARENTS
+from windlass.queue.jobs import MOST_PARENTS
 from windlass.server.schemas import EMPTY, END, NAME, Form, Moment, Object, Span
 
 MOST_JOBS = 100

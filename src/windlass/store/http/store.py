@@ -13,7 +13,7 @@ from windlass.checks import storable
 from windlass.clock import SystemClock, from_micros, uuid7
 from windlass.errors import JobNotFound, Refused, StoreMismatch
 from windlass.job import Attempt, Change, Error, Job, JobState, NewJob, Request, TypeInfo, View
-from windlass.payload.reference import split_reference
+from windlass.payload.seal import split_reference
 from windlass.store.chains import BatchInfo, NewBatch
 from windlass.store.engine import Acted, Enqueued
 from windlass.store.flow import Depths
