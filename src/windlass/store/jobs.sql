@@ -173,15 +173,9 @@ select * from windlass.jobs where id = windlass.as_id(:id) for update;
 -- name: end_idle
 -- A job that nobody runs ends: cancelled while pending, or discarded while dead. No fence: it has no lease.
 insert into windlass.archive (
-    seq, id, type, state, priority, tenant, payload, schema_version, key, caller, traceparent, batch,
-    max_attempts, attempts, claims, snoozes, interruptions, losses, replay_count,
-    created_at, enqueued_at, updated_at, run_at, started_at, finished_at,
-    worker, last_token, reason, error, history, changes
+    {kept}, state, updated_at, finished_at, last_token, reason, error, history, changes
 )
-select seq, id, type, :state, priority, tenant, payload, schema_version, key, caller, traceparent, batch,
-       max_attempts, attempts, claims, snoozes, interruptions, losses, replay_count,
-       created_at, enqueued_at, :now, run_at, started_at, :now,
-       worker, last_token, reason, error, history, :changes
+select {kept}, :state, :now, :now, last_token, reason, error, history, :changes
   from windlass.jobs
  where seq = :seq and state = :expected;
 
@@ -213,10 +207,7 @@ select min(lowest) as lowest, max(highest) as highest
 -- name: find_live
 -- Live jobs, to be ordered and limited alone or together with the others, and whether each is aside because no worker could
 -- read it. The filter's clauses stand where the mark is.
-select seq, id, type, state, priority, tenant, payload, schema_version, key, caller, traceparent,
-       max_attempts, attempts, claims, snoozes, interruptions, losses, replay_count,
-       created_at, enqueued_at, updated_at, run_at, started_at, finished_at, worker,
-       reason, error, history, changes,
+select {kept}, state, updated_at, finished_at, reason, error, history, changes,
        lease_until, request, null as result, unread_seq is not null as unread
   from windlass.jobs
        left join (select u.seq as unread_seq, u.run_at as unread_at from windlass.unread as u where u.aside = 1) as aside
@@ -226,10 +217,7 @@ select seq, id, type, state, priority, tenant, payload, schema_version, key, cal
 -- name: find_ended
 -- Archived jobs, to be ordered and limited alone or together with the others.
 -- The filter's clauses stand where the mark is.
-select seq, id, type, state, priority, tenant, payload, schema_version, key, caller, traceparent,
-       max_attempts, attempts, claims, snoozes, interruptions, losses, replay_count,
-       created_at, enqueued_at, updated_at, run_at, started_at, finished_at, worker,
-       reason, error, history, changes,
+select {kept}, state, updated_at, finished_at, reason, error, history, changes,
        null as lease_until, null as request, result, 1 = 0 as unread
   from windlass.archive
  where seq < :before /*where*/

@@ -424,7 +424,7 @@ def _take(tx: Tx, want: Want, chosen: Sequence[Candidate], counter: Counter) -> 
             limit_key=None if restriction is None else restriction.key,
             worker=want.worker,
             mark=want.mark,
-            until=tx.now + span(want.lease),
+            lease=span(want.lease),
             now=tx.now,
         )
         taken += [rows.lease_from(row) for row in found]

@@ -125,7 +125,10 @@ select sum((select count(*)
 -- name: claim_limited [postgres]
 -- Take the picked jobs of a limited type: running, they hold its permits. The limit is locked, yet who does not know of it
 -- may have taken some of them. No fence: this is where the token is made, with the mark of a request at its end.
-with picked as materialized (
+with clock as materialized (
+    select cast(:now as bigint) as now
+),
+picked as materialized (
     select j.spot
       from json_array_elements_text(cast(:picked as json)) as p (seq),
            lateral (select j.ctid as spot
@@ -134,18 +137,9 @@ with picked as materialized (
                        for update skip locked) as j
 )
 update windlass.jobs as j
-   set state = 'processing',
-       due = 0,
-       attempts = j.attempts + 1,
-       claims = j.claims + 1,
-       worker = :worker,
-       token = case when cast(:mark as text) is null then gen_random_uuid()
-                    else cast(left(replace(cast(gen_random_uuid() as text), '-', ''), 16) || :mark as uuid) end,
-       lease_until = :until,
-       started_at = :now,
-       updated_at = :now,
+   set {claim_set},
        limit_key = :limit_key
-  from picked
+  from picked, clock
  where j.ctid = picked.spot
 returning j.*;
 
@@ -153,15 +147,7 @@ returning j.*;
 -- Take the picked jobs of a limited type: running, they hold its permits. One writer at a time, so nobody can have taken
 -- them since they were picked. No fence: this is where the token is made, with the mark of a request at its end.
 update windlass.jobs
-   set state = 'processing',
-       due = 0,
-       attempts = attempts + 1,
-       claims = claims + 1,
-       worker = :worker,
-       token = coalesce(lower(hex(randomblob(8))) || :mark, lower(hex(randomblob(16)))),
-       lease_until = :until,
-       started_at = :now,
-       updated_at = :now,
+   set {claim_set},
        limit_key = :limit_key
  where seq in (select value from json_each(:picked))
 returning *;

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
 
+    from windlass.job import NewJob
     from windlass.store.engine import Row
 
 
@@ -21,6 +22,56 @@ _changes = msgspec.json.Decoder(tuple[Change, ...])
 _error = msgspec.json.Decoder(Error)
 _encode = msgspec.json.Encoder().encode
 _STATES = {state.value: state for state in JobState}
+
+# What a producer says of a job: its columns, with their types on PostgreSQL, and their values in that order.
+# SQL names them by {new}, the values of one job by {:new}, and arrays of many jobs' values by {new[]}.
+NEW = {
+    "id": "uuid",
+    "type": "text",
+    "payload": "json",
+    "priority": "smallint",
+    "tenant": "text",
+    "schema_version": "integer",
+    "key": "text",
+    "caller": "text",
+    "traceparent": "text",
+    "max_attempts": "smallint",
+}
+
+
+def new_values(new: NewJob) -> tuple[str | int | None, ...]:
+    """The values of `NEW` for a job."""
+    return (
+        new.id,
+        new.type,
+        new.payload.decode(),
+        new.priority,
+        new.tenant,
+        new.schema_version,
+        new.key,
+        new.caller,
+        new.traceparent,
+        new.max_attempts,
+    )
+
+
+# What moves to the archive as it is: SQL names these columns by {kept}.
+KEPT = (
+    "seq",
+    *NEW,
+    "batch",
+    "attempts",
+    "claims",
+    "snoozes",
+    "interruptions",
+    "losses",
+    "replay_count",
+    "created_at",
+    "enqueued_at",
+    "run_at",
+    "started_at",
+    "worker",
+)
 
 # The newest records are kept; what people and attempts leave behind must not grow a row without end.
 _MOST_ATTEMPTS = 50
@@ -33,7 +84,10 @@ def lease_from(row: Row) -> Lease:
 
 
 class Taken(msgspec.Struct, array_like=True, gc=False):
-    """What is a claimed job's own: the other columns are the same for all that one claim took."""
+    """What is a claimed job's own: the other columns are the same for all that one claim took.
+
+    SQL names these columns, in this order, by {taken}.
+    """
 
     seq: int
     id: str
@@ -206,3 +260,6 @@ def moment(micros: int | None) -> datetime | None:
 
 
 _taken = msgspec.json.Decoder(list[Taken])
+
+# The lists of columns that SQL texts take from here, by name.
+COLUMNS = {"new": tuple(NEW), "kept": KEPT, "taken": Taken.__struct_fields__}

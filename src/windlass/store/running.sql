@@ -38,17 +38,36 @@ delete from windlass.once
 -- token, so that a repeat after a lost answer finds itself done. A job that others wait for, or that is one of a
 -- batch, is left for who sees to those as well.
 insert into windlass.archive (
-    seq, id, type, state, priority, tenant, payload, schema_version, key, caller, traceparent, batch,
-    max_attempts, attempts, claims, snoozes, interruptions, losses, replay_count,
-    created_at, enqueued_at, updated_at, run_at, started_at, finished_at,
-    worker, last_token, reason, error, result, history, changes
+    {kept}, state, updated_at, finished_at, last_token, reason, error, result, history, changes
 )
-select seq, id, type, :state, priority, tenant, payload, schema_version, key, caller, traceparent, batch,
-       max_attempts, attempts, claims, snoozes, interruptions, losses, replay_count,
-       created_at, enqueued_at, :now, run_at, started_at, :now,
-       worker, :last_token, :reason, :error, :result, :history, changes
+select {kept}, :state, :now, :now, :last_token, :reason, :error, :result, :history, changes
   from windlass.jobs
  where seq = :seq and token = :token and (:marked or (batch is null and has_dependents = 0));
+
+-- part: claim_set [sqlite]
+-- What a claim writes into a job's row. This is where the token is made, with the mark of a request at its end if one is given.
+state = 'processing',
+       due = 0,
+       attempts = attempts + 1,
+       claims = claims + 1,
+       worker = :worker,
+       token = coalesce(lower(hex(randomblob(8))) || :mark, lower(hex(randomblob(16)))),
+       lease_until = :now + :lease,
+       started_at = :now,
+       updated_at = :now;
+
+-- part: claim_set [postgres]
+-- The same; the claim's time is in `clock`.
+state = 'processing',
+           due = 0,
+           attempts = j.attempts + 1,
+           claims = j.claims + 1,
+           worker = :worker,
+           token = case when cast(:mark as text) is null then gen_random_uuid()
+                        else cast(left(replace(cast(gen_random_uuid() as text), '-', ''), 16) || :mark as uuid) end,
+           lease_until = clock.now + cast(:lease as bigint),
+           started_at = clock.now,
+           updated_at = clock.now;
 
 -- name: put_back
 -- A running job becomes pending again: a retry, a snooze or a release. The token is the fence.

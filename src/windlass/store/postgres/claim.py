@@ -112,8 +112,7 @@ def claim_fitting(tx: PostgresTx, want: Want, floors: Floors, *, lately: Lately)
     others have locked, and asks again. So they take turns. That saves work and nothing else: whoever has
     waited for long enough claims all the same.
     """
-    # The short statement makes no marked tokens.
-    claimed = _claim_few(tx, want, floors) if want.mark is None and lately.few(want) else None
+    claimed = _claim_few(tx, want, floors) if lately.few(want) else None
     if claimed is None:
         turn = ",".join(sorted(want.types)) if lately.many(want) else None
         claimed = claim(tx, want, floors, turn=turn, crowded=lately.crowded)
@@ -132,6 +131,7 @@ def _claim_few(tx: PostgresTx, want: Want, floors: Floors) -> Claimed | None:
         few=min(_FEW, want.limit - 1),
         floor=floor,
         worker=want.worker,
+        mark=want.mark,
         lease=span(want.lease),
         now=tx.given,
     )

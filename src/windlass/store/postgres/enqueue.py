@@ -14,7 +14,7 @@ from windlass.store.postgres.arrays import numbers, sparse, texts, words
 from windlass.store.postgres.listener import CHANNEL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from windlass.job import Job, NewJob
     from windlass.store.postgres.session import PostgresTx
@@ -259,22 +259,24 @@ def _is_due(new: NewJob) -> bool:
 
 
 def _columns(jobs: Sequence[NewJob]) -> dict[str, Any]:
-    return {
-        "ids": words(new.id for new in jobs),
-        "types": texts(new.type for new in jobs),
-        "payloads": texts(new.payload.decode() for new in jobs),
-        "priorities": numbers(new.priority for new in jobs),
-        "tenants": texts(new.tenant for new in jobs),
-        "versions": numbers(new.schema_version for new in jobs),
-        "keys": sparse(texts, (new.key for new in jobs)),
-        "callers": texts(new.caller for new in jobs),
-        "traceparents": sparse(texts, (new.traceparent for new in jobs)),
-        "max_attempts": numbers(new.max_attempts for new in jobs),
-        "delays": sparse(numbers, (_delay(new) for new in jobs)),
-        "ats": sparse(numbers, (_at(new) for new in jobs)),
-        "digests": sparse(words, (None if new.key is None else new.digest() for new in jobs)),
-        "scopes": sparse(texts, (None if new.key is None else new.scope for new in jobs)),
+    values = zip(*map(rows.new_values, jobs), strict=True) if jobs else [()] * len(rows.NEW)
+    columns = zip(rows.NEW.items(), values, strict=True)
+    return {name: sparse(_SPELLED[kind], each) for (name, kind), each in columns} | {
+        "delay": sparse(numbers, (_delay(new) for new in jobs)),
+        "at": sparse(numbers, (_at(new) for new in jobs)),
+        "digest": sparse(words, (None if new.key is None else new.digest() for new in jobs)),
+        "scope": sparse(texts, (None if new.key is None else new.scope for new in jobs)),
     }
+
+
+# How a column's values are written, by its type.
+_SPELLED: dict[str, Callable[[Iterable[Any]], str]] = {
+    "uuid": words,
+    "text": texts,
+    "json": texts,
+    "smallint": numbers,
+    "integer": numbers,
+}
 
 
 def _at(new: NewJob) -> int | None:

@@ -45,7 +45,7 @@ def claim(tx: Tx, want: Want) -> Claimed:
         return Claimed([], next_due(tx, want.types))
     seqs = rows.json_text([candidate.seq for candidate in picked])
     until = tx.now + span(want.lease)
-    tx.change("claim", picked=seqs, worker=want.worker, mark=want.mark, until=until, now=tx.now)
+    tx.change("claim", picked=seqs, worker=want.worker, mark=want.mark, lease=span(want.lease), now=tx.now)
     [told] = tx.rows("claimed", picked=seqs)
     place = {candidate.seq: number for number, candidate in enumerate(picked)}
     leases = rows.leases_from(told["taken"], worker=want.worker, now=tx.now, until=until)

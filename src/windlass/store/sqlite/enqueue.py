@@ -97,22 +97,7 @@ def _insert_together(tx: SqliteTx, jobs: Sequence[NewJob], times: Sequence[int])
 
 def _row(new: NewJob, run_at: int, now: int) -> _Row:
     """What is written of a plain job, in the order of the statements."""
-    return (
-        now,
-        now,
-        now,
-        new.id,
-        new.type,
-        new.priority,
-        int(run_at <= now),
-        new.tenant,
-        new.payload.decode(),
-        new.schema_version,
-        new.caller,
-        new.traceparent,
-        new.max_attempts,
-        run_at,
-    )
+    return (now, now, now, int(run_at <= now), run_at, *rows.new_values(new))
 
 
 def _after(highest: Row | None) -> int:
@@ -145,19 +130,10 @@ def _enqueue_one(tx: SqliteTx, new: NewJob) -> Enqueued:
     run_at = _run_at(tx, new)
     row = tx.row(
         "enqueue",
-        id=new.id,
-        type=new.type,
-        priority=new.priority,
         due=int(run_at <= tx.now),
-        tenant=new.tenant,
-        payload=new.payload.decode(),
-        schema_version=new.schema_version,
-        key=new.key,
-        caller=new.caller,
-        traceparent=new.traceparent,
-        max_attempts=new.max_attempts,
         run_at=run_at,
         now=tx.now,
+        **dict(zip(rows.NEW, rows.new_values(new), strict=True)),
     )
     if row is None:
         return existing(new, keys.get_by_id(tx, new.id))
