@@ -132,7 +132,7 @@ def test_a_function_that_needs_arguments_says_how_to_give_them() -> None:
     with pytest.raises(InvalidValue, match="a function of this queue"):
         queue.schedule("weekly", "shell", {"command": "true"}, cron="@weekly")
     queue.schedule("weekly", build, {"days": 7}, cron="@weekly")
-    with pytest.raises(InvalidValue, match=r"schedule name must be free: a schedule of report.build has it"):
+    with pytest.raises(InvalidValue, match=r"schedule '.*' is already declared for report.build"):
 
         @queue.job(cron="@daily", name="weekly")
         def weekly() -> None: ...
