@@ -41,7 +41,7 @@ def command_of(declared: Action, tell: Tell | None = None) -> Command:
     params = [_argument(declared), *(_required(each) for each in declared.parameters if each.required)]
     own = [option for each in declared.parameters if not each.required for option in _options(each)]
     tenant = [_tenant(declared)] if declared.takes_tenant and not declared.bulk else []
-    # Why stands last.
+    # --why comes last.
     options = [*tenant, *own[:-1], *(_bulk_options() if declared.bulk else []), own[-1]]
 
     def run(**given: Any) -> None:

@@ -32,10 +32,12 @@ from windlass.store.flow import Breaker, BreakerState
 @click.option(
     "--concurrency", metavar="N", help="Maximum running at once across all workers ('none' = unlimited)."
 )
-@click.option("--tenant-concurrency", metavar="N", help="Maximum of one tenant running at once.")
-@click.option("--rate", metavar="N/UNIT", help="Starts per s, m, h or d ('none' removes the rate limit).")
+@click.option("--tenant-concurrency", metavar="N", help="Maximum running at once of one tenant.")
+@click.option(
+    "--rate", metavar="N/UNIT", help="Maximum starts per s, m, h or d ('none' removes the rate limit)."
+)
 @click.option("--burst", metavar="N", help="With a rate: how many may start at once.")
-@click.option("--reset", is_flag=True, help="Forget what was set: the limits in code hold again.")
+@click.option("--reset", is_flag=True, help="Remove what was set: the limits in code apply again.")
 @click.option("--why", default="", help="For the records.")
 def limit(
     job_type: str | None, key: str | None, everything: bool, reset: bool, why: str, **bounds: str | None

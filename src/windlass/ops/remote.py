@@ -43,7 +43,7 @@ class Server(Protocol):
 
 
 class RemoteOps(Ops):
-    """Ops over HTTP. In the records stands whose API key it was, whatever `by` says."""
+    """Ops over HTTP. The records name the owner of the API key, whatever `by` says."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
@@ -91,7 +91,7 @@ def _name(target: Any) -> str:
 
 
 def _flat(said: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments as the API takes them: the fields of a struct stand beside the others."""
+    """Arguments as the API takes them: the fields of a struct are put beside the others."""
     flat: dict[str, Any] = {}
     for name, value in said.items():
         if isinstance(value, msgspec.Struct) or name == "timing":

@@ -154,7 +154,7 @@ def _form(name: str, fields: list[Any], base: type[F], meaning: str) -> type[F]:
 
 
 def _fields(each: Parameter) -> list[Any]:
-    """A field, or those of a struct: they stand beside the others."""
+    """A field, or those of a struct, put beside the others."""
     if _is_struct(each):
         return [_field(inner) for inner in _inner(each)]
     return [_field(each)]
