@@ -93,7 +93,7 @@ def serving(queue: Queue, **options: Any) -> Iterator[House]:
     with pytest.MonkeyPatch.context() as patch:
         # However long a count takes while the machine is busy, nobody is told the last one instead; and
         # however long the store takes to answer, it is not called silent.
-        patch.setattr("windlass.ops.counting._CHEAP_SECONDS", math.inf)
+        patch.setattr("windlass.ops.overview._CHEAP_SECONDS", math.inf)
         patch.setattr("windlass.server.health._PATIENCE_SECONDS", PATIENCE)
         thread.start()
         try:

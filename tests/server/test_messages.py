@@ -78,7 +78,7 @@ def test_a_value_of_a_form_is_told_with_its_field_and_what_is_allowed(
             "POST",
             "/jobs/actions",
             '{"action": "x"}',
-            "action must be one of cancel, replay, discard, bury, priority, reschedule, got",
+            "action must be one of bury, cancel, discard, priority, replay, reschedule, got",
         ),
         (
             "POST",
@@ -90,7 +90,7 @@ def test_a_value_of_a_form_is_told_with_its_field_and_what_is_allowed(
             "POST",
             "/keys",
             '{"name": "x", "roles": ["x"]}',
-            "roles[0] must be one of producer, worker, viewer",
+            "roles must be one or more of producer, worker, viewer",
         ),
         ("PUT", "/settings", '{"settings": {"a": []}}', "settings[...] must be a string or a whole number"),
     ],

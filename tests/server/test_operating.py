@@ -138,7 +138,10 @@ def test_a_type_is_paused_and_resumed(house: House, api: httpx2.Client) -> None:
         assert api.get(f"/jobs/{job['id']}?wait=60s").json()["state"] == "completed"
     assert the_type(api, "add")["paused"] is None
     assert api.post("/types/add/resume").json() == {"type": "add", "resumed": False}
-    assert api.post("/types/nix/pause").status_code == 400
+    for verb in ("pause", "resume", "breaker"):
+        unknown = api.post(f"/types/nix/{verb}", json={"state": "open"} if verb == "breaker" else {})
+        assert (unknown.status_code, unknown.json()["title"]) == (404, "Unknown type")
+    assert api.put("/types/nix", json={"settings": {"concurrency": 1}}).status_code == 404
 
 
 def test_a_breaker_is_opened_and_closed_by_hand(api: httpx2.Client) -> None:

@@ -17,10 +17,9 @@ from windlass.connect import Opened
 from windlass.errors import InvalidPayload, InvalidValue, JobNotFound, WorkerNotFound, WrongState
 from windlass.job import Error, JobState, NewJob, Reason, TypeInfo
 from windlass.ops import Ops
-from windlass.ops.evidence import judged
-from windlass.ops.finding import Cause
-from windlass.ops.local import local_workers
-from windlass.ops.overview import Overview
+from windlass.ops.findings import judged
+from windlass.ops.overview import Overview, local_workers
+from windlass.ops.verdict import Cause
 from windlass.outcome import Again, Dead
 from windlass.store.engine import Settlement, Want
 from windlass.store.fleet import Vitals, WorkerInfo

@@ -7,8 +7,7 @@ from datetime import timedelta
 import click
 
 from windlass.cli.actions import commands
-from windlass.cli.commands import Command, Group
-from windlass.cli.options import rate, span, tenant_option
+from windlass.cli.commands import Command, Group, rate, span, tenant_option
 from windlass.cli.screen import Cell, age, one_line
 from windlass.cli.session import session
 from windlass.ops.access import KeyWish, Role

@@ -12,10 +12,9 @@ import click
 import msgspec
 
 from windlass import payload as payloads
-from windlass.cli.commands import Command
-from windlass.cli.options import filter_options, moment, names_any, rate, read_filter, span
-from windlass.cli.progress import progress
+from windlass.cli.commands import Command, filter_options, moment, names_any, rate, read_filter, span
 from windlass.cli.screen import jobs as so_many
+from windlass.cli.screen import progress
 from windlass.cli.session import session
 from windlass.errors import Refused
 from windlass.ops import Bulk, Ops

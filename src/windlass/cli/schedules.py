@@ -13,11 +13,10 @@ from typing import Any
 import click
 
 from windlass.cli.actions import commands
-from windlass.cli.called import as_typed
 from windlass.cli.commands import Command, Group
 from windlass.cli.logs import log_to_stderr
 from windlass.cli.process import leave, obey, obey_signals
-from windlass.cli.screen import Cell, Screen, ago, block, duration, one_line
+from windlass.cli.screen import Cell, Screen, ago, as_typed, block, duration, one_line
 from windlass.cli.session import session
 from windlass.cli.story import COLOURS
 from windlass.clock import SystemClock

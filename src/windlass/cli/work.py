@@ -8,12 +8,10 @@ from functools import partial
 import click
 
 from windlass.cli.actions import commands
-from windlass.cli.called import as_typed
-from windlass.cli.commands import Group
+from windlass.cli.commands import F, Group, span
 from windlass.cli.fleet import supervise_here
-from windlass.cli.options import F, span
 from windlass.cli.process import leave, obey_signals, work_here
-from windlass.cli.screen import Cell, age, one_line, size
+from windlass.cli.screen import Cell, age, as_typed, one_line, size
 from windlass.cli.session import session
 from windlass.cli.succession import Handover, take_adopted
 from windlass.ops import WorkerHealth

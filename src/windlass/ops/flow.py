@@ -65,7 +65,10 @@ class FlowVerbs(Verbs):
     )
     def resume(self, job_type: TypeName, *, by: str | None = None, why: Why = "") -> bool:
         """Start jobs of a paused type again."""
-        resumed = self.store.resume(check_type(job_type), by=self._who(by), why=why)
+        if job_type not in self.store.switches().pauses:
+            # One that was paused can be resumed, also if nobody registers it any more.
+            self._known_type(job_type)
+        resumed = self.store.resume(job_type, by=self._who(by), why=why)
         self._wake()
         return resumed
 
@@ -230,7 +233,12 @@ class FlowVerbs(Verbs):
 
         Null forgets what was set, and what is left out stays.
         """
-        held = self._limited(job_type)
+        # A key that no type shares yet may be set all the same: it holds once one does.
+        held = job_type
+        if job_type.startswith(KEY):
+            check_limit_key(job_type.removeprefix(KEY))
+        elif job_type != ALL:
+            held = self._known_type(job_type)
         named = {f"{held}.{name}": value for name, value in settings.items()}
         return self.set_settings(named, by=by, why=why)
 

@@ -1,4 +1,4 @@
-"""What can an operator see and do? Each verb once: it returns values and prints nothing."""
+"""Every operator verb: it returns values and prints nothing."""
 
 from __future__ import annotations
 
@@ -12,18 +12,27 @@ from windlass.observe.names import PRUNED
 from windlass.ops.access import AccessVerbs
 from windlass.ops.actions import Action, Need, Option, Options, Why
 from windlass.ops.bulk import BulkVerbs
-from windlass.ops.evidence import judged
+from windlass.ops.explain import OncallVerbs
+from windlass.ops.findings import judged
 from windlass.ops.flow import FlowVerbs
-from windlass.ops.local import Stop, local_workers, stop, with_the_gone_dead
 from windlass.ops.observing import ObservingVerbs
-from windlass.ops.oncall import OncallVerbs
-from windlass.ops.overview import Overview, TypeStatus, WorkerHealth, health_of, overview
+from windlass.ops.overview import (
+    Overview,
+    Stop,
+    TypeStatus,
+    WorkerHealth,
+    health_of,
+    local_workers,
+    overview,
+    stop,
+    with_the_gone_dead,
+)
 from windlass.ops.schedules import Schedules, schedule_findings, with_schedules
 from windlass.ops.signals import Signals, gather
 from windlass.ops.words import span
 from windlass.store.fleet import WorkerInfo
 from windlass.store.store import Store
-from windlass.store.upkeep import Retention, StoreStatus
+from windlass.store.upkeep import Retention
 from windlass.upkeep import ticks
 
 
@@ -133,18 +142,6 @@ class Ops(BulkVerbs, OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
         if total:
             self.store.add_history({("", PRUNED): total})
         return total
-
-    def db_status(self) -> StoreStatus:
-        """Size, versions and warnings of the store."""
-        return self.store.status()
-
-    def backup(self, path: str) -> None:
-        """Write a consistent copy of the store while others go on working."""
-        self.store.backup(path)
-
-    def check(self) -> list[str]:
-        """What is wrong with the stored data; empty is the good answer."""
-        return self.store.check()
 
     # --- shared ---------------------------------------------------------------------------------
 

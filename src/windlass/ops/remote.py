@@ -18,9 +18,8 @@ from windlass.job import Job, JobState
 from windlass.ops.actions import Action
 from windlass.ops.bulk import Bulk
 from windlass.ops.document import plain
-from windlass.ops.local import Stop
 from windlass.ops.ops import Ops
-from windlass.ops.overview import WorkerHealth
+from windlass.ops.overview import Stop, WorkerHealth
 from windlass.store.fleet import WorkerInfo
 from windlass.store.jobs import Filter
 from windlass.store.store import Store

@@ -14,8 +14,8 @@ from windlass.errors import UnknownType, must_be
 from windlass.job import HIGHEST_PRIORITY, MAX_ATTEMPTS, MAX_TENANT, TypeInfo
 from windlass.ops.actions import Action, Need, Option, Options, Verbs, Why
 from windlass.ops.document import Object
-from windlass.ops.finding import Cause, Finding
 from windlass.ops.overview import Overview, ScheduleSummary, WorkerHealth, serves
+from windlass.ops.verdict import Cause, Finding
 from windlass.ops.words import count, start_worker
 from windlass.payload import pack, validate_for
 from windlass.registry import SENT_SHELL, SHELL

@@ -15,8 +15,7 @@ from windlass.ops.document import (
     page_document,
     told_document,
 )
-from windlass.ops.filters import read_filter
-from windlass.ops.search import read_query
+from windlass.ops.search import read_filter, read_query
 from windlass.server.call import Call
 from windlass.server.identity import Need, check_own_batch, own
 from windlass.server.reply import Reply

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from windlass.errors import must_be
 from windlass.ops.document import JobPage, page_document, plain
-from windlass.ops.explanation import Explanation
+from windlass.ops.explain import Explanation
 from windlass.server.call import Call
 from windlass.server.identity import Need
 from windlass.server.reply import Reply
@@ -28,7 +28,7 @@ async def list_failures(call: Call) -> Reply:
     moment = None if since is None else _moment(since)
     limit = call.whole("limit", 50, 1, 1000)
     ops = call.parts.ops()
-    found = await call.run(ops.failures, since=moment, limit=limit)
+    found = await call.run(call.parts.store.failures, since=moment, limit=limit)
     return Reply(200, page_document(Page(found, None), await call.run(ops.now)))
 
 

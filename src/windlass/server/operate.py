@@ -13,7 +13,7 @@ from windlass.duration import parse_duration
 from windlass.errors import InvalidValue, must_be
 from windlass.ops import Bulk, SettingValue
 from windlass.ops.document import plain, worker_document
-from windlass.ops.filters import read_filter
+from windlass.ops.search import read_filter
 from windlass.pace import Pace
 from windlass.server.actions import BulkActionForm, bulk_arguments
 from windlass.server.call import Call
