@@ -64,26 +64,20 @@ class Ledger:
         """Count apart the tenants that operators name."""
         self._named = frozenset(held.value(settings.TENANTS) or ())
 
-    def settled(self, settlements: Iterable[Settlement]) -> None:
-        """Count what came of runs here; once for a whole batch."""
-        self._note(settlements, self._app)
-
-    def settled_by(self, app: str, settlements: Iterable[Settlement]) -> None:
-        """Count what came of runs elsewhere, under the release that ran them."""
-        self._note(settlements, app)
-
     def reaped(self, settlements: Iterable[Settlement]) -> None:
         """Count what was taken from workers that are gone, each under the release that it ran."""
         listed = list(settlements)
         for app in {each.app for each in listed}:
-            self._note([each for each in listed if each.app == app], app)
+            self.settled([each for each in listed if each.app == app], app)
         self.count_each((each.lease.job.type for each in listed), names.REAPED)
 
-    def _note(self, settlements: Iterable[Settlement], app: str) -> None:
+    def settled(self, settlements: Iterable[Settlement], app: str | None = None) -> None:
+        """Count what came of a batch of runs: of the release that runs here, or of `app`."""
+        app = self._app if app is None else app
         named = self._named
         settlements = list(settlements) if named else settlements
         with self._lock:
-            book = self._books.setdefault(app if self._is_apart(app) else "", {})
+            book = self._books.setdefault(app if app and self._is_apart(app) else "", {})
             for each in settlements:
                 job = each.lease.job
                 of = book.get(job.type)
@@ -95,7 +89,7 @@ class Ledger:
 
     def _is_apart(self, app: str) -> bool:
         """Whoever calls each run another release is not believed: that would be a row for each, for years."""
-        if app and (app == self._app or len(self._apart) < _MOST_RELEASES):
+        if app == self._app or len(self._apart) < _MOST_RELEASES:
             self._apart.add(app)
         return app in self._apart
 
@@ -123,12 +117,8 @@ class Ledger:
             with self._lock:
                 self._others["", name] += number
 
-    def follow_errors(self, loops: Iterable[Loop]) -> None:
-        """Count how often the store fails each of these; told when it answers again."""
-        for loop in loops:
-            loop.on_store_error = self._store_error
-
-    def _store_error(self, loop: str, error: StoreError) -> None:
+    def store_error(self, loop: str, error: StoreError) -> None:
+        """Count an error of the store by the loop that met it; written when the store answers again."""
         kind = "unavailable" if isinstance(error, StoreUnavailable) else "other"
         kind = "busy" if isinstance(error, StoreBusy) else kind
         self.count(names.store_error(_PARTS.get(loop, "upkeep"), kind))

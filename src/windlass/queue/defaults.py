@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from windlass import settings
-from windlass.job import DEFAULT_PRIORITY, HIGHEST_PRIORITY, TypeInfo
+from windlass.job import HIGHEST_PRIORITY, TypeInfo
 from windlass.queue.lately import Lately
 from windlass.settings import Settings
 
@@ -45,11 +45,7 @@ class Defaults:
         # By identity: a handler may be registered anew with other options.
         known = self._of_handlers.get(id(handler))
         if known is None:
-            said = handler.max_attempts if "max_attempts" in handler.said else None
-            found = self._effective(
-                handler.name, handler.version, handler.priority, said, handler.max_priority
-            )
-            known = self._of_handlers[id(handler)] = (handler, found)
+            known = self._of_handlers[id(handler)] = (handler, self._of_info(handler.info()))
         return known[1]
 
     def of_type(self, info: TypeInfo) -> TypeDefaults:
@@ -66,10 +62,12 @@ class Defaults:
         return known[1] if self._lately.is_fresh() and known is not None and known[0] is info else None
 
     def _of_info(self, info: TypeInfo) -> TypeDefaults:
-        said = info.options.get("max_attempts") if "max_attempts" in info.options.get("said", ()) else None
-        priority = info.options.get("priority", DEFAULT_PRIORITY)
-        return self._effective(
-            info.name, info.schema_version, priority, said, info.options.get("max_priority")
+        held = self._settings.of_type(info.name, info.options)
+        return TypeDefaults(
+            version=info.schema_version,
+            priority=min(held.priority, held.max_priority),
+            max_attempts=held.run.max_attempts,
+            max_priority=held.max_priority,
         )
 
     def _look(self) -> None:
@@ -77,15 +75,3 @@ class Defaults:
             found = self._lately.look(lambda opened: opened.store.settings())
             self._settings = settings.read(found)
             self._of_handlers, self._of_types = {}, {}
-
-    def _effective(
-        self, name: str, version: int, priority: int, said: int | None, most: int | None
-    ) -> TypeDefaults:
-        attempts = self._settings.effective(name, max_attempts=said).max_attempts
-        highest = self._settings.max_priority(name, most)
-        return TypeDefaults(
-            version=version,
-            priority=min(priority, highest),
-            max_attempts=attempts,
-            max_priority=highest,
-        )

@@ -179,7 +179,7 @@ def _claimed(call: Call, want: _Wanting) -> Claimed:
 
 def _timeout(catalogue: Mapping[str, TypeInfo], job_type: str, held: settings.Settings) -> float:
     known = catalogue.get(job_type)
-    return held.published(job_type, {} if known is None else known.options).timeout.total_seconds()
+    return held.of_type(job_type, {} if known is None else known.options).run.timeout.total_seconds()
 
 
 def _told(call: Call, leases: Sequence[Lease], catalogue: dict[str, TypeInfo]) -> list[dict[str, Any]]:

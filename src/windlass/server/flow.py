@@ -17,9 +17,9 @@ from windlass.outcome import Outcome, Released
 from windlass.policy.limit import Limit, key_limits, limit_from
 from windlass.store.protocol import Settlement, Want
 from windlass.store.store import Store
-from windlass.worker.gates import Gates
-from windlass.worker.tally import Tally
-from windlass.worker.terms import Terms
+from windlass.worker.admission import Admission
+from windlass.worker.breaker_counts import BreakerCounts
+from windlass.worker.live_settings import LiveSettings
 
 
 class _Limited(NamedTuple):
@@ -61,12 +61,18 @@ class Flow:
     def __init__(self, store: Store, clock: Clock, *, told: bool) -> None:
         self._store = store
         self._catalogue = _Catalogue()
-        self._gates = Gates(self._catalogue, self._catalogue.versions)
-        self._tally = Tally(store, self._gates.breaker_of, clock=clock)
+        self._admission = Admission(self._catalogue, self._catalogue.versions)
+        self._breaker_counts = BreakerCounts(store, self._admission.breaker_of, clock=clock)
         self._clock = clock
         self.ledger = Ledger(store)
-        self.terms = Terms(store, {}, self._gates, self._tally, told=told)
-        self.terms.on_settings = self.ledger.follow
+        self.live = LiveSettings(
+            store,
+            {},
+            self._admission,
+            self._breaker_counts,
+            on_read=[self.ledger.follow],
+            announced=told,
+        )
         # The tenant served last, by type; and how many jobs of the lowest priority are owed their share.
         self._turns: dict[str, str] = {}
         self._owed = 0.0
@@ -77,12 +83,12 @@ class Flow:
         self.learn(self._store.types())
         # Before anybody can ask: the first scrape tells the depth of now.
         self._store.take_sample(timedelta(0))
-        self.terms.loop.start()
+        self.live.loop.start()
         self.ledger.loop.start()
 
     def stop(self) -> None:
         """Follow it no more."""
-        self.terms.loop.stop(1.0)
+        self.live.loop.stop(1.0)
         self.ledger.loop.stop(1.0)
         with contextlib.suppress(WindlassError):
             self.ledger.tick()
@@ -91,21 +97,23 @@ class Flow:
         """Take what is registered now; what is news has its limits before its first job is claimed."""
         with self._lock:
             if self._catalogue.learn(types):
-                self._gates.serve(self._catalogue.versions)
-                self.terms.refresh()
+                self._admission.serve(self._catalogue.versions)
+                self._breaker_counts.forget_types()
+                self.live.refresh()
 
     def want(self, types: Mapping[str, int], *, worker: str, limit: int, lease: timedelta) -> Want | None:
         """What a worker may ask for now; None if all of it is held back."""
-        open_types = self._gates.open(types)
+        open_types = self._admission.open(types)
         if not open_types:
             return None
-        return self._gates.want(
-            open_types,
+        return Want(
+            types=open_types,
             worker=worker,
             limit=limit,
             slots=limit,
             lease=lease,
-            turns=self._turns,
+            turns={name: self._turns[name] for name in open_types if name in self._turns},
+            restricted=self._admission.restrictions(open_types),
             lowest=max(0, min(int(self._owed), limit)),
         )
 
@@ -117,7 +125,7 @@ class Flow:
         for lease in leases:
             self._turns[lease.job.type] = lease.job.tenant
         with self._lock:
-            self._owed += self._gates.low_share * len(leases) - min(want.lowest, len(leases))
+            self._owed += self._admission.low_share * len(leases) - min(want.lowest, len(leases))
 
     def ages(self, job_type: str) -> bool:
         """Whether jobs of that type can become too old to run."""
@@ -125,12 +133,13 @@ class Flow:
 
     def settled(self, lease: Lease, outcome: Outcome, app: str = "") -> None:
         """Count what came of a run, of a program of that release."""
-        self._tally.note([(lease, outcome)])
         started, ran = lease.job.started_at, None
         if started is not None and not isinstance(outcome, Released):
             ran = max(timedelta(0), from_micros(self._clock.micros()) - started)
-        self.ledger.settled_by(app, [Settlement(lease, outcome, ran)])
+        settled = [Settlement(lease, outcome, ran)]
+        self._breaker_counts.note(settled)
+        self.ledger.settled(settled, app)
 
     def limited(self, job_type: str) -> bool:
         """Whether the end of a job of that type lets another one start."""
-        return self._gates.limited(job_type)
+        return self._admission.limited(job_type)

@@ -12,7 +12,7 @@ from windlass.job import Job, JobState, Keep, Lease
 from windlass.outcome import Done, Outcome, Policy, Result, Returned, Stopped, Unstarted, decide
 from windlass.policy.verify import check_in
 from windlass.store.protocol import Settlement
-from windlass.worker.terms import published_policy
+from windlass.worker.live_settings import policy_of
 
 if TYPE_CHECKING:
     from windlass.server.parts import Parts
@@ -34,9 +34,7 @@ def settle(parts: Parts, lease: Lease, result_for: Callable[[Keep], Result], app
     if job.request is not None and not isinstance(result, Returned):
         # An operator's request stands: whatever ended the run, it is carried out.
         result = Stopped(job.request)
-    outcome = decide(
-        job, result, published_policy(known, job.type, _held(parts)), now=now, chance=random.random
-    )
+    outcome = decide(job, result, policy_of(job.type, known, _held(parts)), now=now, chance=random.random)
     ran = None if job.started_at is None or isinstance(result, Unstarted) else now - job.started_at
     # Whoever ran it, a worker that knows the type checks what came of it.
     check = check_in(known.options, job.id) if known is not None and isinstance(outcome, Done) else None
@@ -62,7 +60,7 @@ def end_leases(parts: Parts, leases: Sequence[Lease], result: Result) -> None:
 
 def policy(parts: Parts, job: Job) -> Policy:
     """What the type's code has put into the catalogue, under what operators have set."""
-    return published_policy(parts.store.types().get(job.type), job.type, _held(parts))
+    return policy_of(job.type, parts.store.types().get(job.type), _held(parts))
 
 
 def _held(parts: Parts) -> settings.Settings:

@@ -19,7 +19,7 @@ from windlass.upkeep.reaper import Reaper
 from windlass.upkeep.ticks import Ticks
 from windlass.upkeep.watchman import Watchman
 from windlass.wakeup.protocol import Wakeup
-from windlass.worker.standing import Standing
+from windlass.worker.membership import Membership
 
 _EVERY = timedelta(seconds=1)
 _BEAT_SECONDS = 1.75
@@ -32,15 +32,15 @@ class Upkeep:
         clock = SystemClock()
         self._store = store
         self._clock = clock
-        self._standing = Standing(place.here(), clock)
-        self._terms = flow.terms
-        watchman = Watchman(gone=partial(place.is_gone, seen_from=self._standing.place))
-        ticks = Ticks(store, lambda: self._standing.id, clock=clock)
+        self._membership = Membership(place.here(), clock)
+        self._live = flow.live
+        watchman = Watchman(gone=partial(place.is_gone, seen_from=self._membership.place))
+        ticks = Ticks(store, lambda: self._membership.id, clock=clock)
         self._reaper = Reaper(
             store,
             wakeup,
             watchman,
-            policy=self._terms.policy,
+            policy=self._live.policy,
             clock=clock,
             ticked=ticks.note,
             ledger=flow.ledger,
@@ -51,13 +51,13 @@ class Upkeep:
             Pruner(store, ticks.note, clock=clock, ledger=flow.ledger).loop,
             ticks.loop,
         )
-        flow.ledger.follow_errors(self._loops)
+        self._ledger = flow.ledger
 
     def start(self) -> None:
         """Begin to watch."""
-        self._standing.confirm(self._clock.uptime(), self._store.generation)
+        self._membership.confirm(self._clock.uptime(), self._store.generation)
         for loop in self._loops:
-            loop.start()
+            loop.start(self._ledger.store_error)
 
     def stop(self) -> None:
         """Watch no more."""
@@ -66,11 +66,11 @@ class Upkeep:
 
     def tick(self) -> None:
         """Look at the fleet; only while the store takes writes does anybody's silence count."""
-        if self._clock.uptime() - self._standing.sent >= _BEAT_SECONDS:
+        if self._clock.uptime() - self._membership.sent >= _BEAT_SECONDS:
             sent, generation = self._clock.uptime(), self._store.generation
             # A server has no row, so nothing is changed; but it was the store's writer that said so.
-            self._store.beat(self._standing.id, Vitals())
-            self._standing.confirm(sent, generation)
-        look = self._store.look(self._standing.id, {})
-        self._terms.notice(look.revision)
-        self._reaper.saw(self._standing.id, look, self._standing.pulse)
+            self._store.beat(self._membership.id, Vitals())
+            self._membership.confirm(sent, generation)
+        look = self._store.look(self._membership.id, {})
+        self._live.notice(look.revision)
+        self._reaper.saw(self._membership.id, look, self._membership.pulse)

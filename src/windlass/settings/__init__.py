@@ -6,7 +6,7 @@ also set for what shares a key (`key:crm.concurrency`) and for all jobs together
 """
 
 from windlass.settings.names import ALL, DEFAULTS, KEY, PER_TYPE, SECRET, TENANTS, split
-from windlass.settings.settings import Effective, Settings, check_changes, read
+from windlass.settings.settings import Effective, Settings, TypePolicy, check_changes, read
 from windlass.settings.values import parse
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "TENANTS",
     "Effective",
     "Settings",
+    "TypePolicy",
     "check_changes",
     "parse",
     "read",

@@ -175,7 +175,7 @@ def ask(
 ) -> bool:
     """Whether a completed job did what it should, as its type's check says; what else that raises goes on."""
     assert handler.verify is not None  # noqa: S101 - others have nothing to ask
-    arguments = {"job": job, "result": _result(job)} | handler.decode(handler.current(job, ring))
+    arguments = {"job": job, "result": _result(job)} | handler.signature.decode(handler.current(job, ring))
     try:
         answer = handler.verify.call(arguments)
         if inspect.iscoroutine(answer):
