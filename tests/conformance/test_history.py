@@ -34,10 +34,12 @@ from windlass.job import JobState, TypeInfo
 from windlass.observe import names
 from windlass.observe.ledger import Ledger
 from windlass.outcome import Outcome
-from windlass.store.keeping import Retention
-from windlass.store.observing import LOOKED, Flush, Happened, Sample, Step, counted_of_release
-from windlass.store.protocol import Filter, Settlement
+from windlass.store.engine import Settlement
+from windlass.store.history import LOOKED, Flush, Happened, Step, counted_of_release
+from windlass.store.jobs import Filter
+from windlass.store.samples import Sample
 from windlass.store.store import Store
+from windlass.store.upkeep import Retention
 
 NOW = timedelta(0)
 

@@ -17,13 +17,12 @@ from windlass.job import NewJob
 from windlass.ops import Ops
 from windlass.ops.keys import KeyWish, Role
 from windlass.registry import shell_handler
-from windlass.server.identity import Identity, Need
-from windlass.server.keyring import Keyring
+from windlass.server.identity import Identity, Keyring, Need
+from windlass.server.limits import Rates
 from windlass.server.problems import Problem
-from windlass.server.rates import Rates
 from windlass.server.run import Server
 from windlass.server.table import ROUTES
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 from windlass.store.store import Store
 
 ROLES = {

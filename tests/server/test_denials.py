@@ -12,7 +12,7 @@ from tests.server.conftest import House, shop, visitor
 from tests.waiting import until
 from windlass.errors import StoreUnavailable
 from windlass.ops import Ops
-from windlass.server.denials import OTHERS, Denials, Source
+from windlass.server.limits import OTHERS, Denials, Source
 from windlass.store.access import Entry
 
 

@@ -22,7 +22,7 @@ from tests.conformance.conftest import NEW
 from tests.server.conftest import House, serving, shop, visitor
 from tests.server.messages import everything, one_message
 from tests.waiting import PATIENCE, until
-from windlass.server import call, crowd, run, wire
+from windlass.server import call, limits, run, wire
 from windlass.server.problems import Problem
 
 
@@ -178,7 +178,7 @@ def too_busy(*_: object) -> None:
 def test_whether_it_is_well_is_answered_however_much_there_is_to_do(
     house: House, api: httpx2.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crowd.Crowd, "enter", too_busy)
+    monkeypatch.setattr(limits.Crowd, "enter", too_busy)
     assert api.get("/jobs").status_code == 503
     for path in ("/health", "/health/live", "/health/ready"):
         with visitor(house.url) as probe:

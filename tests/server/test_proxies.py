@@ -9,7 +9,7 @@ import pytest
 
 from tests.server.conftest import House, serving, shop
 from tests.waiting import until
-from windlass.server.proxies import FORWARDED, Proxies
+from windlass.server.authentication import FORWARDED, Proxies
 
 JOB: dict[str, Any] = {"json": {"type": "add", "payload": {"a": 1}}}
 

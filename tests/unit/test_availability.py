@@ -8,7 +8,7 @@ import pytest
 
 from tests.waiting import PATIENCE
 from windlass.errors import StoreError, StoreUnavailable
-from windlass.server.availability import Availability
+from windlass.server.health import Availability
 from windlass.server.problems import Problem
 
 

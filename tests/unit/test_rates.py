@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from windlass.server.limits import Addresses
 from windlass.server.problems import Problem
-from windlass.server.rates import Addresses
 
 
 class Clock:

@@ -18,11 +18,10 @@ from windlass.errors import StoreError, WindlassError
 from windlass.observe import tracing
 from windlass.server import problems
 from windlass.server.call import Call, HungUp
-from windlass.server.crowd import Doing
 from windlass.server.dashboard import ROUTES as PAGES
-from windlass.server.denials import DENIED
 from windlass.server.health import ROUTES as HEALTH
 from windlass.server.identity import Need
+from windlass.server.limits import DENIED, Doing
 from windlass.server.observing import ENQUEUES, is_refusal, note_enqueue, note_refusal
 from windlass.server.openapi import contract
 from windlass.server.problems import Problem, ProblemDocument

@@ -17,8 +17,8 @@ from windlass.duration import parse_duration
 from windlass.errors import AmbiguousKey, InvalidValue, JobNotFound, must_be
 from windlass.job import Job
 from windlass.server import problems
-from windlass.server.crowd import Doing
 from windlass.server.identity import Need
+from windlass.server.limits import Doing
 from windlass.server.problems import Problem
 from windlass.server.wire import exchange
 

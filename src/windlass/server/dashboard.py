@@ -10,10 +10,9 @@ from importlib.resources.abc import Traversable
 
 import msgspec
 
-from windlass.server import sessions
+from windlass.server import authentication
 from windlass.server.call import Call
-from windlass.server.identity import Need
-from windlass.server.keyring import refusal
+from windlass.server.identity import Need, refusal
 from windlass.server.reply import Reply
 from windlass.server.routes import Answer, Route
 
@@ -58,7 +57,7 @@ async def show_session(call: Call) -> Reply:
     """Who looks, and what they may do."""
     who = await call.parts.door.who(call.scope)
     locked = call.parts.keyring.needed
-    key = sessions.key_of(call.scope) if locked else None
+    key = authentication.key_of(call.scope) if locked else None
     return Reply(
         200,
         SessionDocument(
@@ -67,7 +66,7 @@ async def show_session(call: Call) -> Reply:
             name=None if who is None else who.told,
             may=[] if who is None else [need for need in Need if who.may(need)],
             tenant=None if who is None else who.tenant,
-            token=None if who is None or key is None else sessions.token_for(key),
+            token=None if who is None or key is None else authentication.token_for(key),
             version=version("windlass"),
         ),
     )
@@ -75,21 +74,21 @@ async def show_session(call: Call) -> Reply:
 
 async def log_in(call: Call) -> Reply:
     """Begin a session with an API key."""
-    sessions.check_origin(call.scope)
+    authentication.check_origin(call.scope)
     log_ins, address = call.parts.log_ins, call.address
     log_ins.spend(address)
     key = (await call.body(LoginForm)).key.strip()
     if not key.isascii() or not await call.parts.door.opens(key):
-        call.scope[sessions.CLAIMED] = key
+        call.scope[authentication.CLAIMED] = key
         raise refusal(key)
     log_ins.give_back(address)
-    return Reply(200, {"ok": True}, headers={b"set-cookie": sessions.begin(call.scope, key)})
+    return Reply(200, {"ok": True}, headers={b"set-cookie": authentication.begin(call.scope, key)})
 
 
 async def log_out(call: Call) -> Reply:
     """End the session of this browser."""
-    sessions.check_origin(call.scope)
-    return Reply(200, {"ok": True}, headers={b"set-cookie": sessions.end(call.scope)})
+    authentication.check_origin(call.scope)
+    return Reply(200, {"ok": True}, headers={b"set-cookie": authentication.end(call.scope)})
 
 
 def _files(folder: Traversable, path: str = "") -> Iterator[tuple[str, bytes]]:

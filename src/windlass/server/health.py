@@ -1,15 +1,117 @@
-"""Is all well? For whoever decides whether to send requests here, or to start the server anew."""
+"""Health checks, and whether the store can be reached.
+
+While that is in doubt, the store is asked again and again. Once it counts as away, requests that write are
+refused at once, and requests that wait for it are answered.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
-from windlass.errors import StoreError
+from windlass.errors import StoreError, StoreUnavailable
+from windlass.server import problems
 from windlass.server.call import Call
 from windlass.server.identity import Need
 from windlass.server.reply import Reply
 from windlass.server.routes import Route
 from windlass.server.schemas.stats import HealthDocument
+
+log = logging.getLogger("windlass.server")
+
+T = TypeVar("T")
+# Seconds that a request waits for a store that does not answer, unless the server is told otherwise.
+PATIENCE = 5.0
+_PAUSE_SECONDS = 0.25
+# Silence for this share of the patience is reason to doubt.
+_DOUBT = 0.5
+
+
+class Availability:
+    """Whether the store takes writes, as far as that is known. Lives on the event loop."""
+
+    def __init__(self, probe: Callable[[], Awaitable[object]], patience: float) -> None:
+        """`probe` asks the store's writer for something, and raises StoreError if it cannot get it."""
+        self._probe = probe
+        self._patience = patience
+        self._watching: asyncio.Task[None] | None = None
+        # Done when the store is known to be away; another one takes its place when the store is back.
+        self._gone: asyncio.Future[None] | None = None
+        # Called when the store becomes known to be away.
+        self.on_away: Callable[[], None] = lambda: None
+
+    @property
+    def away(self) -> bool:
+        """Whether the store is known to be away."""
+        return self._gone is not None and self._gone.done()
+
+    def check(self) -> None:
+        """Refuse what would be written while the store is known to be away."""
+        if self.away:
+            raise problems.store_away()
+
+    def doubt(self, since: float | None = None) -> None:
+        """Somebody has waited for the store since then (by the loop's clock), or was refused by it now."""
+        if self._watching is None:
+            loop = asyncio.get_running_loop()
+            self._watching = loop.create_task(self._watch(loop.time() if since is None else since))
+
+    async def wait_for(self, work: asyncio.Future[T]) -> T:
+        """What the store answers; a refusal as soon as it is known to be away. Then `work` is cancelled."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await asyncio.wait({work}, timeout=_DOUBT * self._patience)
+        if not work.done():
+            self.doubt(began)
+            waits: set[asyncio.Future[Any]] = {work, self._until_away()}
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            work.cancel()
+            raise StoreUnavailable("the store does not answer")
+        return work.result()
+
+    def close(self) -> None:
+        """Watch no more."""
+        if self._watching is not None:
+            self._watching.cancel()
+
+    async def _watch(self, since: float) -> None:
+        """Ask until the store answers. It counts as away when it has not for as long as the patience."""
+        loop = asyncio.get_running_loop()
+        known_at = since + self._patience
+        try:
+            while True:
+                asked = asyncio.ensure_future(self._probe())
+                await asyncio.wait({asked}, timeout=max(0.0, known_at - loop.time()))
+                if not asked.done():
+                    self._declare_away("it does not answer")
+                try:
+                    await asked
+                except StoreError as error:
+                    if loop.time() + _PAUSE_SECONDS >= known_at:
+                        self._declare_away(str(error))
+                    await asyncio.sleep(_PAUSE_SECONDS)
+                else:
+                    return
+        finally:
+            self._watching = None
+            if self.away:
+                log.info("server.store_back")
+            self._gone = None
+
+    def _until_away(self) -> asyncio.Future[None]:
+        if self._gone is None:
+            self._gone = asyncio.get_running_loop().create_future()
+        return self._gone
+
+    def _declare_away(self, why: str) -> None:
+        if not self.away:
+            log.warning("server.store_away", extra={"error": why})
+            self._until_away().set_result(None)
+            self.on_away()
+
 
 _PATIENCE_SECONDS = 2.0
 

@@ -1,36 +1,35 @@
-"""Who asks, and what may they do?"""
+"""API keys, the caller behind each one, and what a caller may do."""
 
 from __future__ import annotations
 
-from enum import StrEnum
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from functools import cache
+from time import monotonic
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from windlass.errors import JobNotFound
 from windlass.job import Job
+from windlass.observe.counted import shown_services
+from windlass.ops import keys
+from windlass.ops.actions import Need
 from windlass.ops.keys import Role
+from windlass.payload import parse
+from windlass.registry import SHELL
+from windlass.server.problems import Problem
+from windlass.server.schemas import NOTHING
+from windlass.store.access import ApiKey
+from windlass.store.history import OTHER
+from windlass.store.jobs import Filter
 
+if TYPE_CHECKING:
+    from windlass.server.call import Call
+    from windlass.store.store import Store
 
-class Need(StrEnum):
-    """What a route asks of its caller."""
-
-    # Nothing at all: health, documentation.
-    NOTHING = "nothing"
-    # To put jobs in, and to see and change those of one's own.
-    PRODUCE = "produce"
-    # To claim and settle jobs.
-    WORK = "work"
-    # To see everybody's jobs, types and workers.
-    SEE = "see"
-    # To see jobs, at least one's own.
-    LOOK = "look"
-    # To act on jobs, at least on one's own.
-    ACT = "act"
-    # Every verb of an operator.
-    OPERATE = "operate"
-    # API keys.
-    ADMINISTER = "administer"
+__all__ = ["LOCAL", "Identity", "Need"]
 
 
 _MAY: dict[Role, frozenset[Need]] = {
@@ -90,3 +89,136 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
 # Whoever comes to a server that needs no keys.
 LOCAL = Identity(name="", roles=frozenset({Role.ADMIN}))
+
+
+class Keyring:
+    """The keys, and who comes with which.
+
+    As soon as there is one key, every caller needs one. Where keys are needed from the start (`always`)
+    nobody comes in without; `never` leaves the door open.
+    """
+
+    def __init__(self, store: Callable[[], Store], *, always: bool = False, never: bool = False) -> None:
+        self._store = store
+        self._always = always
+        self._never = never
+        self._keys: dict[str, tuple[ApiKey, Identity]] = {}
+        self._any = False
+        self._services: frozenset[str] = frozenset()
+        self._used: set[str] = set()
+        # The store's time at the last look, by which keys end, and when that was by our own clock.
+        self._time = (datetime.min.replace(tzinfo=UTC), 0.0)
+
+    @property
+    def needed(self) -> bool:
+        """Whether a caller needs a key."""
+        return self._always or (self._any and not self._never)
+
+    def look(self) -> None:
+        """Read the keys, and tell which were of use since the last look. Waits for the store."""
+        store = self._store()
+        used, self._used = self._used, set()
+        if used:
+            store.api_keys_used(used)
+        found = store.api_keys()
+        self._time = (store.now(), monotonic())
+        # Before the keys: whoever comes with a new one is counted under its own name.
+        self._services = frozenset(shown_services(found))
+        self._any = bool(found)
+        self._keys = {key.id: (key, _identity(key)) for key in found}
+
+    def known(self, text: str | None) -> Identity | None:
+        """Who comes with this, if the keys of the last look tell."""
+        if not self.needed and text is None:
+            return LOCAL
+        parts = keys.split(text or "")
+        found = self._keys.get(parts[0]) if parts else None
+        if parts is None or found is None or not keys.opens(found[0], parts[1], self._now()):
+            return None
+        self._used.add(found[0].id)
+        return found[1]
+
+    def id_of(self, text: str | None) -> str | None:
+        """The id of the key that somebody claims to have, if there is such a key."""
+        parts = keys.split(text or "")
+        return parts[0] if parts is not None and parts[0] in self._keys else None
+
+    def label(self, who: Identity) -> str:
+        """What metrics call somebody: their service, or one name for all beyond the bound; empty: no key."""
+        if who.key_id is None:
+            return ""
+        return who.name if who.name in self._services else OTHER
+
+    def may_be_new(self, text: str | None) -> bool:
+        """Whether this looks like a key that another look may find."""
+        parts = keys.split(text or "")
+        return parts is not None and parts[0] not in self._keys
+
+    def _now(self) -> datetime:
+        moment, seen_at = self._time
+        return moment + timedelta(seconds=monotonic() - seen_at)
+
+
+def refusal(text: str | None) -> Problem:
+    """Nobody comes in with this."""
+    detail = (
+        "this server needs an API key: Authorization: Bearer wl_..."
+        if text is None
+        else "the API key is not known, has expired or was revoked"
+    )
+    return Problem(401, "not-authenticated", detail, headers={b"www-authenticate": b"Bearer"})
+
+
+def _identity(key: ApiKey) -> Identity:
+    return Identity(
+        name=key.name,
+        roles=frozenset(Role(role) for role in key.roles if role in set(Role)),
+        types=key.types,
+        tenant=key.tenant,
+        rate=key.rate,
+        key_id=key.id,
+    )
+
+
+def check_type_allowed(call: Call, job_type: str, index: int | None = None) -> None:
+    """Refuse who may not say what jobs of a type do: shell commands above all."""
+    who = call.identity
+    if not who.takes(job_type):
+        raise _not_allowed(who.told, job_type, index)
+    if job_type == SHELL and not (call.parts.config.shell and (who.key_id is None or SHELL in who.types)):
+        raise _no_shell(index)
+
+
+def sent_payload(call: Call, job_type: str, raw: msgspec.Raw) -> dict[str, Any] | None:
+    """Another payload for a job, if one was sent: as good as a new job, and not for who may not make one."""
+    if raw == NOTHING:
+        return None
+    check_type_allowed(call, job_type)
+    return parse(bytes(raw), "payload")
+
+
+def own(call: Call, where: Filter) -> Filter:
+    """The filter, held to the jobs that the caller may see."""
+    who = call.identity
+    if who.tenant is not None:
+        if where.tenant not in (None, who.tenant):
+            raise Problem(403, "not-allowed", f"tenant must be {who.tenant!r} for this key")
+        where = msgspec.structs.replace(where, tenant=who.tenant)
+    return where if who.may(Need.SEE) else msgspec.structs.replace(where, caller=who.name)
+
+
+def check_own_batch(call: Call, batch_id: str) -> None:
+    """Refuse a batch without a job that the caller may see: it is not there."""
+    if call.identity.tenant is None and call.identity.may(Need.SEE):
+        return
+    if not call.parts.store.count(own(call, Filter(batch=batch_id)), limit=1):
+        raise JobNotFound(batch_id, "batch")
+
+
+def _not_allowed(who: str, job_type: str, index: int | None) -> Problem:
+    return Problem(403, "not-allowed", f"{who} may not use jobs of type {job_type!r}", index=index)
+
+
+def _no_shell(index: int | None) -> Problem:
+    detail = "shell commands need a server with --shell, and a key that is allowed the type shell"
+    return Problem(403, "not-allowed", detail, index=index)

@@ -12,13 +12,13 @@ from windlass.observe.ledger import Ledger
 from windlass.ops.document import plain
 from windlass.ops.observing import alerts_document
 from windlass.server.call import Call
-from windlass.server.denials import DENIED
 from windlass.server.identity import Need
 from windlass.server.intake import Stored
+from windlass.server.limits import DENIED
 from windlass.server.reply import Reply
 from windlass.server.routes import Route, look
 from windlass.server.schemas.observing import AlertsDocument, HistoryDocument, ScaleDocument, TotalsDocument
-from windlass.store.observing import Step
+from windlass.store.history import Step
 
 # Requests that put jobs in: what comes of them is counted.
 ENQUEUES = frozenset({"/api/v1/jobs", "/api/v1/jobs/batch"})

@@ -18,26 +18,18 @@ from windlass.ops import Ops
 from windlass.ops.counting import Counting
 from windlass.queue import Queue
 from windlass.server.alarm import Alarm
-from windlass.server.availability import Availability
-from windlass.server.crowd import Crowd, bounds
-from windlass.server.denials import Denials
-from windlass.server.door import Door
-from windlass.server.flow import Flow
-from windlass.server.hints import happens
-from windlass.server.identity import LOCAL, Identity
+from windlass.server.authentication import Door, Proxies
+from windlass.server.health import Availability
+from windlass.server.identity import LOCAL, Identity, Keyring
 from windlass.server.intake import Intake
-from windlass.server.keyring import Keyring
-from windlass.server.lines import Lines
-from windlass.server.proxies import Proxies
-from windlass.server.rates import Addresses, Rates
-from windlass.server.remote import Remote
+from windlass.server.limits import Addresses, Crowd, Denials, Rates, bounds
+from windlass.server.remote import Flow, Remote, Upkeep
 from windlass.server.stream import Stream
-from windlass.server.upkeep import Upkeep
-from windlass.server.waiting import Endings
+from windlass.server.waiting import Endings, Lines, happens
 from windlass.server.wire import Connections
 from windlass.store.caller import Caller, on_behalf_of
 from windlass.store.fleet import Vitals
-from windlass.store.protocol import Counts
+from windlass.store.jobs import Counts
 from windlass.store.store import Store
 
 log = logging.getLogger("windlass.server")

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from windlass import errors
-from windlass.server.allowed import allowed
+from windlass.server.forms import allowed
 from windlass.server.reply import Reply
 
 MEDIA_TYPE = b"application/problem+json"

@@ -20,16 +20,15 @@ from windlass.queue.producer import NotAtHand
 from windlass.registry import SENT_SHELL, SHELL
 from windlass.server import problems
 from windlass.server.call import NDJSON, Call
-from windlass.server.identity import Need
+from windlass.server.identity import Need, check_own_batch, check_type_allowed
 from windlass.server.intake import Make, Stored, standing
 from windlass.server.observing import note_jobs
 from windlass.server.problems import Problem
 from windlass.server.reply import Reply
-from windlass.server.rights import check_own_batch, check_type_allowed
 from windlass.server.routes import BATCH_LIMIT, BODY_LIMIT, BULK_LIMIT, Told, verb
 from windlass.server.schemas.jobs import MOST_BULK, Accepted, AcceptedBatch, BatchForm, JobForm
-from windlass.store.batches import NewBatch
-from windlass.store.protocol import Enqueued
+from windlass.store.chains import NewBatch
+from windlass.store.engine import Enqueued
 
 Draft = Callable[[str, bytes, Mapping[str, Any]], NewJob]
 # What is read and checked within a moment. More is left to the thread: the loop has others to answer.

@@ -1,22 +1,45 @@
-"""Which workers come over HTTP? Each has a row in the fleet like any other, and is reaped by the same rules.
+"""Remote workers: their rows in the fleet, the limits on their claims, and taking back their jobs.
 
-A worker has a name of its own; its row is named by caller, name and a number that rises. Whoever was taken
-for dead gets a new row: what ran in the old one's name is others' by then.
+A worker has a name of its own; its row is named by caller, name and a number that rises. A worker that was
+declared dead gets a new row, because its jobs may run elsewhere by then. Limits, pauses and breakers hold as
+for our own workers. A server also watches the fleet and takes back the jobs of dead workers by the same
+rules, in case no other worker is there to do it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import TypeVar
+from datetime import timedelta
+from functools import partial
+from typing import NamedTuple, TypeVar
 
-from windlass.job import Lease
+from windlass.clock import Clock, SystemClock, from_micros
+from windlass.errors import WindlassError
+from windlass.job import Lease, TypeInfo
+from windlass.loop import Loop
+from windlass.observe import names
+from windlass.observe.ledger import Ledger
+from windlass.outcome import Outcome, Released
+from windlass.policy.limit import Limit, key_limits, limit_from
 from windlass.server.identity import Identity
+from windlass.store.engine import Settlement, Want
 from windlass.store.fleet import Vitals, WorkerInfo
 from windlass.store.store import Store
+from windlass.upkeep import place
+from windlass.upkeep.pruner import Pruner
+from windlass.upkeep.reaper import Reaper
+from windlass.upkeep.ticks import Ticks
+from windlass.upkeep.watchman import Watchman
+from windlass.wakeup.protocol import Wakeup
+from windlass.worker.admission import Admission
+from windlass.worker.breaker_counts import BreakerCounts
+from windlass.worker.live_settings import LiveSettings
+from windlass.worker.membership import Membership
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -172,3 +195,181 @@ def _put_last(known: OrderedDict[K, V], key: K, value: V) -> None:
     known.move_to_end(key)
     while len(known) > _MOST_REMEMBERED:
         known.popitem(last=False)
+
+
+class _Limited(NamedTuple):
+    limit: Limit
+    limit_key: str | None
+
+
+class _Catalogue:
+    """What the catalogue says of limits."""
+
+    def __init__(self) -> None:
+        self.limits: Mapping[str, Limit] = {}
+        self.versions: Mapping[str, int] = {}
+        self._types: Mapping[str, TypeInfo] = {}
+
+    def learn(self, types: Mapping[str, TypeInfo]) -> bool:
+        """Take what is registered now; whether that is news."""
+        if types == self._types:
+            return False
+        # Anew, never in place: others look at them meanwhile.
+        self._types = types
+        self.limits = key_limits(types.values())
+        self.versions = {name: info.schema_version for name, info in types.items()}
+        return True
+
+    def ages(self, name: str) -> bool:
+        """Whether a type has a max_age."""
+        known = self._types.get(name)
+        return known is not None and known.options.get("max_age") is not None
+
+    def get(self, name: str, /) -> _Limited | None:
+        known = self._types.get(name)
+        return None if known is None else _Limited(limit_from(known.options), known.options.get("limit_key"))
+
+
+class Flow:
+    """Makes the claims of remote workers, and counts what came of their runs."""
+
+    def __init__(self, store: Store, clock: Clock, *, told: bool) -> None:
+        self._store = store
+        self._catalogue = _Catalogue()
+        self._admission = Admission(self._catalogue, self._catalogue.versions)
+        self._breaker_counts = BreakerCounts(store, self._admission.breaker_of, clock=clock)
+        self._clock = clock
+        self.ledger = Ledger(store)
+        self.live = LiveSettings(
+            store,
+            {},
+            self._admission,
+            self._breaker_counts,
+            on_read=[self.ledger.follow],
+            announced=told,
+        )
+        # The tenant served last, by type; and how many jobs of the lowest priority are owed their share.
+        self._turns: dict[str, str] = {}
+        self._owed = 0.0
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Follow what code and operators say. Waits for the store."""
+        self.learn(self._store.types())
+        # Before anybody can ask: the first scrape tells the depth of now.
+        self._store.take_sample(timedelta(0))
+        self.live.loop.start()
+        self.ledger.loop.start()
+
+    def stop(self) -> None:
+        """Follow it no more."""
+        self.live.loop.stop(1.0)
+        self.ledger.loop.stop(1.0)
+        with contextlib.suppress(WindlassError):
+            self.ledger.tick()
+
+    def learn(self, types: Mapping[str, TypeInfo]) -> None:
+        """Take what is registered now; what is news has its limits before its first job is claimed."""
+        with self._lock:
+            if self._catalogue.learn(types):
+                self._admission.serve(self._catalogue.versions)
+                self._breaker_counts.forget_types()
+                self.live.refresh()
+
+    def want(self, types: Mapping[str, int], *, worker: str, limit: int, lease: timedelta) -> Want | None:
+        """What a worker may ask for now; None if all of it is held back."""
+        open_types = self._admission.open(types)
+        if not open_types:
+            return None
+        return Want(
+            types=open_types,
+            worker=worker,
+            limit=limit,
+            slots=limit,
+            lease=lease,
+            turns={name: self._turns[name] for name in open_types if name in self._turns},
+            restricted=self._admission.restrictions(open_types),
+            lowest=max(0, min(int(self._owed), limit)),
+        )
+
+    def claimed(self, want: Want, leases: Sequence[Lease], seconds: float) -> None:
+        """It is the next tenant's turn; counted as the claims of our own workers are."""
+        if leases:
+            self.ledger.measure(names.CLAIM, len(leases))
+            self.ledger.measure(names.RECEIVE, seconds)
+        for lease in leases:
+            self._turns[lease.job.type] = lease.job.tenant
+        with self._lock:
+            self._owed += self._admission.low_share * len(leases) - min(want.lowest, len(leases))
+
+    def ages(self, job_type: str) -> bool:
+        """Whether jobs of that type can become too old to run."""
+        return self._catalogue.ages(job_type)
+
+    def settled(self, lease: Lease, outcome: Outcome, app: str = "") -> None:
+        """Count what came of a run, of a program of that release."""
+        started, ran = lease.job.started_at, None
+        if started is not None and not isinstance(outcome, Released):
+            ran = max(timedelta(0), from_micros(self._clock.micros()) - started)
+        settled = [Settlement(lease, outcome, ran)]
+        self._breaker_counts.note(settled)
+        self.ledger.settled(settled, app)
+
+    def limited(self, job_type: str) -> bool:
+        """Whether the end of a job of that type lets another one start."""
+        return self._admission.limited(job_type)
+
+
+_EVERY = timedelta(seconds=1)
+_BEAT_SECONDS = 1.75
+
+
+class Upkeep:
+    """Watches, reaps and prunes, on threads of their own."""
+
+    def __init__(self, store: Store, wakeup: Wakeup, flow: Flow) -> None:
+        clock = SystemClock()
+        self._store = store
+        self._clock = clock
+        self._membership = Membership(place.here(), clock)
+        self._live = flow.live
+        watchman = Watchman(gone=partial(place.is_gone, seen_from=self._membership.place))
+        ticks = Ticks(store, lambda: self._membership.id, clock=clock)
+        self._reaper = Reaper(
+            store,
+            wakeup,
+            watchman,
+            policy=self._live.policy,
+            clock=clock,
+            ticked=ticks.note,
+            ledger=flow.ledger,
+        )
+        self._loops = (
+            Loop("watch-fleet", self.tick, every=_EVERY, longest_pause=_EVERY),
+            self._reaper.loop,
+            Pruner(store, ticks.note, clock=clock, ledger=flow.ledger).loop,
+            ticks.loop,
+        )
+        self._ledger = flow.ledger
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._membership.confirm(self._clock.uptime(), self._store.generation)
+        for loop in self._loops:
+            loop.start(self._ledger.store_error)
+
+    def stop(self) -> None:
+        """Watch no more."""
+        for loop in self._loops:
+            loop.stop(1.0)
+
+    def tick(self) -> None:
+        """Look at the fleet; only while the store takes writes does anybody's silence count."""
+        if self._clock.uptime() - self._membership.sent >= _BEAT_SECONDS:
+            sent, generation = self._clock.uptime(), self._store.generation
+            # A server has no row, so nothing is changed; but it was the store's writer that said so.
+            self._store.beat(self._membership.id, Vitals())
+            self._membership.confirm(sent, generation)
+        look = self._store.look(self._membership.id, {})
+        self._live.notice(look.revision)
+        self._reaper.saw(self._membership.id, look, self._membership.pulse)

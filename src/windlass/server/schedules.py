@@ -9,8 +9,8 @@ from windlass.ops.document import plain
 from windlass.ops.schedules import MOST_FIRES, fire_document, schedule_document
 from windlass.payload import parse
 from windlass.server.call import Call
+from windlass.server.identity import check_type_allowed
 from windlass.server.reply import Reply
-from windlass.server.rights import check_type_allowed
 from windlass.server.routes import look, verb
 from windlass.server.schemas import WhyForm
 from windlass.server.schemas.schedules import (

@@ -15,11 +15,11 @@ from windlass.errors import StoreError
 from windlass.job import Job, JobState, View
 from windlass.ops.document import job_document, plain
 from windlass.server.call import Call
-from windlass.server.crowd import Doing
-from windlass.server.hints import happens
 from windlass.server.identity import Need
+from windlass.server.limits import Doing
 from windlass.server.reply import Reply
 from windlass.server.routes import Route
+from windlass.server.waiting import happens
 
 if TYPE_CHECKING:
     from windlass.server.parts import Parts

@@ -1,9 +1,15 @@
-"""How do many callers wait for the ends of their jobs? One look at the store serves all of them."""
+"""Requests that wait: workers for jobs, callers for the end of a job. Many of them share one query.
+
+Workers that want jobs of the same types form a line. Only the first one in it asks the store: at each hint,
+when a job falls due, and once a second. When it has found jobs it leaves, and the next one asks. One
+statement keeps all waiting workers alive.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -11,13 +17,114 @@ from typing import TYPE_CHECKING
 from windlass.errors import StoreError
 from windlass.job import ENDED, Job
 from windlass.server.call import HungUp
-from windlass.server.crowd import Doing
-from windlass.server.hints import happens, hints
-from windlass.store.protocol import Filter
+from windlass.server.limits import Doing
+from windlass.store.jobs import Filter
 
 if TYPE_CHECKING:
     from windlass.server.call import Call
     from windlass.server.parts import Parts
+
+
+@contextlib.asynccontextmanager
+async def hints(parts: Parts) -> AsyncIterator[asyncio.Event]:
+    """An event that is set at each hint, for as long as the block lasts."""
+    loop, hint = asyncio.get_running_loop(), asyncio.Event()
+    wakeup = parts.queue.wakeup
+
+    def wake() -> None:
+        # A hint may be on its way when the loop is already closed.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(hint.set)
+
+    await parts.run(wakeup.subscribe, wake)
+    try:
+        yield hint
+    finally:
+        await parts.run(wakeup.unsubscribe, wake)
+
+
+async def happens(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for an event, so long; whether it happened."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    return event.is_set()
+
+
+_BEAT_SECONDS = 2.0
+# Between two rounds of hints: what many producers enqueue at one moment is looked for once.
+_BETWEEN_HINTS = 0.01
+_Line = dict["Place", None]
+
+
+class Place:
+    """Where one worker stands in a line."""
+
+    def __init__(self, line: _Line, worker: str) -> None:
+        self._line = line
+        self.worker = worker
+        self.woken = asyncio.Event()
+        # Another server, or the reaper, has taken the worker for dead.
+        self.lost = False
+
+    @property
+    def first(self) -> bool:
+        """Whether it is its turn to look."""
+        return next(iter(self._line)) is self
+
+
+class Lines:
+    """Who waits for jobs of which types. Listens for hints, and beats, only while somebody waits."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._lines: dict[frozenset[str], _Line] = {}
+        self._tasks: tuple[asyncio.Task[None], ...] = ()
+
+    @contextlib.asynccontextmanager
+    async def place(self, types: frozenset[str], worker: str) -> AsyncIterator[Place]:
+        """A place at the end of the line for these types; whoever leaves it lets the next one look."""
+        line = self._lines.setdefault(types, {})
+        mine = Place(line, worker)
+        line[mine] = None
+        if not self._tasks:
+            self._tasks = asyncio.create_task(self._hear()), asyncio.create_task(self._beat())
+        try:
+            yield mine
+        finally:
+            was_first = mine.first
+            del line[mine]
+            if not line:
+                del self._lines[types]
+            elif was_first:
+                next(iter(line)).woken.set()
+            if not self._lines:
+                for task in self._tasks:
+                    task.cancel()
+                self._tasks = ()
+
+    async def _hear(self) -> None:
+        async with hints(self._parts) as hint:
+            while True:
+                await hint.wait()
+                hint.clear()
+                for line in self._lines.values():
+                    next(iter(line)).woken.set()
+                await asyncio.sleep(_BETWEEN_HINTS)
+
+    async def _beat(self) -> None:
+        """Keep all who wait alive: nobody else speaks for them. Those who are dead all the same are told."""
+        while not await happens(self._parts.stopping, _BEAT_SECONDS):
+            places = [place for line in self._lines.values() for place in line]
+            with contextlib.suppress(StoreError):
+                alive = await self._parts.run(
+                    self._parts.store.beat_waiting, sorted({each.worker for each in places})
+                )
+                for place in places:
+                    if place.worker not in alive:
+                        place.lost = True
+                        place.woken.set()
+
 
 # Between two looks, however many hints come; and without any hint.
 _SHORTEST_PAUSE = 0.02

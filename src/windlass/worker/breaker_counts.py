@@ -13,8 +13,8 @@ from windlass.clock import Clock, uuid7
 from windlass.job import Reason
 from windlass.outcome import Again, Dead, Done, Outcome
 from windlass.settings import Settings
+from windlass.store.engine import Settlement
 from windlass.store.flow import Breaker, Runs, Switches
-from windlass.store.protocol import Settlement
 from windlass.store.store import Store
 
 log = logging.getLogger("windlass.breaker")

@@ -14,8 +14,8 @@ from windlass.job import Lease
 from windlass.loop import Loop
 from windlass.observe import names
 from windlass.outcome import Policy, Unstarted, decide
+from windlass.store.engine import Claimed, Settlement, Want
 from windlass.store.fleet import Look
-from windlass.store.protocol import Claimed, Settlement, Want
 from windlass.worker.admission import Admission
 from windlass.worker.membership import Membership
 from windlass.worker.memory import MemoryReservation

@@ -12,7 +12,7 @@ from windlass.loop import Loop
 from windlass.observe import names
 from windlass.outcome import Stopped
 from windlass.store.fleet import Look, Vitals, WorkerInfo
-from windlass.store.handling import Said
+from windlass.store.running import Said
 from windlass.worker.membership import Membership
 from windlass.worker.run import Env, Run
 from windlass.worker.runner import Runner

@@ -14,7 +14,7 @@ from windlass.job import Lease, View
 
 if TYPE_CHECKING:
     from windlass.clock import Clock
-    from windlass.store.observing import Standing
+    from windlass.store.samples import Standing
     from windlass.store.store import Store
     from windlass.worker.pool import Pool
 

@@ -27,7 +27,7 @@ from windlass.outcome import (
     Snoozed,
     describe,
 )
-from windlass.store.protocol import Settlement
+from windlass.store.engine import Settlement
 from windlass.worker.admission import Admission
 from windlass.worker.breaker_counts import BreakerCounts
 from windlass.worker.membership import Membership

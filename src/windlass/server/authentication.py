@@ -1,0 +1,343 @@
+"""Who is calling: trusted proxies, the dashboard's session cookie, and API keys.
+
+Without API keys only programs on this machine are served. The cookie holds the API key: scripts cannot read
+it, it is sent to this site only, and it ends with the browser's session. Revoking the key ends it everywhere.
+A request by cookie that changes something must also carry a token that only our own page can read, and must
+name our own origin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import ipaddress
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from http.cookies import CookieError, SimpleCookie
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from windlass.server.identity import LOCAL, Identity, Need, refusal
+from windlass.server.limits import Source
+from windlass.server.problems import Problem
+
+if TYPE_CHECKING:
+    from starlette.types import Scope
+
+    from windlass.server.identity import Keyring
+    from windlass.server.routes import Route
+
+NOWHERE = "unknown"
+# What proxies add. A program of this machine that speaks with the server itself sends none of them.
+FORWARDED = frozenset(
+    {
+        b"forwarded",
+        b"via",
+        b"x-real-ip",
+        b"x-client-ip",
+        b"x-cluster-client-ip",
+        b"x-envoy-external-address",
+        b"x-original-forwarded-for",
+        b"true-client-ip",
+        b"cf-connecting-ip",
+        b"fastly-client-ip",
+        b"fly-client-ip",
+    }
+)
+_PREFIX = b"x-forwarded-"
+_HOPS = b"x-forwarded-for"
+
+
+class Proxies:
+    """The proxies whose word is taken for where a request comes from."""
+
+    def __init__(self, trusted: Sequence[str] = ()) -> None:
+        self._networks = [ipaddress.ip_network(each, strict=False) for each in trusted]
+
+    def trusts(self, scope: Scope) -> bool:
+        """Whether a trusted proxy sent the request."""
+        return self._is_trusted(peer(scope))
+
+    def address(self, scope: Scope) -> str:
+        """The client's address: the last one in X-Forwarded-For that no trusted proxy has."""
+        found = peer(scope)
+        if not self._networks or not self._is_trusted(found):
+            return found
+        hops = b",".join(value for name, value in scope["headers"] if name == _HOPS)
+        for hop in reversed(hops.decode("latin-1").split(",")):
+            address = _address(hop)
+            if address is None:
+                break
+            found = address
+            if not self._is_trusted(found):
+                break
+        return found
+
+    def _is_trusted(self, address: str) -> bool:
+        try:
+            found = ipaddress.ip_address(address)
+        except ValueError:
+            return False
+        return any(found in network for network in self._networks)
+
+
+def peer(scope: Scope) -> str:
+    """Who is at the other end of the connection."""
+    client = scope.get("client")
+    return client[0] if client else NOWHERE
+
+
+def forwarded(scope: Scope) -> str | None:
+    """The first header that tells of a proxy."""
+    names = (name for name, _ in scope["headers"] if name in FORWARDED or name.startswith(_PREFIX))
+    return next((name.decode() for name in names), None)
+
+
+def _address(hop: str) -> str | None:
+    """An address of X-Forwarded-For, which may have a port or the brackets of IPv6."""
+    text = hop.strip()
+    if text.startswith("["):
+        text = text[1:].partition("]")[0]
+    elif text.count(":") == 1:
+        text = text.partition(":")[0]
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        return None
+
+
+_SAFE = frozenset({"GET", "HEAD"})
+_NAME = "windlass"
+# A name that browsers accept over HTTPS only, and only for this very host.
+_SECURE_NAME = "__Host-windlass"
+TOKEN = b"x-windlass-token"
+# Where a request keeps the key that somebody tried to log in with.
+CLAIMED = "windlass.claimed"
+
+
+def key_of(scope: Scope) -> str | None:
+    """The API key in a request's cookie, if there is one and the request may act by it."""
+    key = cookie(scope)
+    if key is not None and scope["method"] not in _SAFE:
+        _check_ours(scope, key)
+    return key
+
+
+def token_for(key: str) -> str:
+    """What the page sends with whatever changes something; it tells nothing about the key."""
+    return hmac.new(key.encode(), b"windlass dashboard", hashlib.sha256).hexdigest()
+
+
+def begin(scope: Scope, key: str) -> bytes:
+    """The cookie that begins a session."""
+    more = "; Secure" if is_secure(scope) else ""
+    return f"{_name(scope)}={key}; Path=/; HttpOnly; SameSite=Strict{more}".encode()
+
+
+def end(scope: Scope) -> bytes:
+    """The cookie that ends it."""
+    return begin(scope, "") + b"; Max-Age=0"
+
+
+def is_secure(scope: Scope) -> bool:
+    """Whether the browser speaks HTTPS, with us or with a proxy before us."""
+    return scope["scheme"] == "https" or _header(scope, b"x-forwarded-proto") == "https"
+
+
+def check_origin(scope: Scope) -> None:
+    """Refuse what the page of another site sends."""
+    origin, host = _header(scope, b"origin"), _header(scope, b"host")
+    if origin is None or host is None or origin.partition("://")[2].lower() != host.lower():
+        raise Problem(403, "foreign-origin", f"requests of other sites ({origin!r}) are not taken")
+
+
+def _check_ours(scope: Scope, key: str) -> None:
+    check_origin(scope)
+    # In bytes: a text that is not ASCII cannot be compared so.
+    if not hmac.compare_digest((_header(scope, TOKEN) or "").encode(), token_for(key).encode()):
+        detail = f"a request by cookie must carry the header {TOKEN.decode()}; load the page anew"
+        raise Problem(403, "not-our-page", detail)
+
+
+def cookie(scope: Scope) -> str | None:
+    """The API key in a request's cookie, if there is one."""
+    text = _header(scope, b"cookie")
+    if text is None:
+        return None
+    try:
+        found = SimpleCookie(text)
+    except CookieError:
+        return None
+    held = found.get(_name(scope))
+    return held.value if held is not None and held.value else None
+
+
+def _name(scope: Scope) -> str:
+    """What the cookie is called. Cookies do not part ports, and two servers may be two ports of one host."""
+    port = (_header(scope, b"host") or "").rpartition(":")[2]
+    name = _SECURE_NAME if is_secure(scope) else _NAME
+    return f"{name}-{port}" if port.isdecimal() else name
+
+
+def _header(scope: Scope, name: bytes) -> str | None:
+    found = [value for key, value in scope["headers"] if key == name]
+    return found[0].decode("latin-1") if found else None
+
+
+_BETWEEN_LOOKS = 0.1
+_LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
+
+
+class Door:
+    """Looks at each request before anything else does."""
+
+    def __init__(
+        self,
+        keyring: Keyring,
+        look: Callable[[], Awaitable[None]],
+        proxies: Proxies,
+        *,
+        loopback: bool,
+        hosts: Sequence[str] = (),
+    ) -> None:
+        """`loopback`: only this machine may ask without a key; else anybody may, by whichever address."""
+        self._keyring = keyring
+        self._proxies = proxies
+        self._read = look
+        self._looked = 0.0
+        self._next_look: asyncio.Future[None] | None = None
+        self._loopback = loopback
+        # A page whose own name is resolved to this machine does not know these.
+        own = () if loopback else (socket.gethostname().lower(), socket.getfqdn().lower())
+        self._hosts = frozenset((*_LOOPBACK_NAMES, *own, *(each.lower() for each in hosts)))
+
+    def check(self, scope: Scope) -> None:
+        """Refuse what a web page could send to a server that asks for no key.
+
+        A page of another site names itself as Origin; one that had its own name resolved to this machine
+        names itself as Host. What a proxy sends may come from anywhere.
+        """
+        if self._keyring.needed:
+            return
+        host = origin = ""
+        for name, value in scope["headers"]:
+            if name == b"host":
+                # Two of them are one too many, whatever the second one says.
+                host += value.decode("latin-1").lower()
+            elif name == b"origin":
+                origin = value.decode("latin-1").lower()
+        if not self._allows(_without_port(host)):
+            names = ", ".join(sorted(self._hosts))
+            allowed = f"one of {names}" if self._loopback else f"an IP address or one of {names}"
+            detail = f"Host must be {allowed}, got {host!r}; --allowed-host adds a name"
+            raise Problem(421, "foreign-host", detail)
+        if self._loopback and (header := forwarded(scope)) and not self._proxies.trusts(scope):
+            detail = (
+                f"without API keys only programs of this machine are served, and {header} says that a proxy "
+                "forwards for somebody: create a key, or name the proxy with --trusted-proxy"
+            )
+            raise Problem(403, "forwarded", detail)
+        if origin and origin.partition("://")[2] != host:
+            raise Problem(403, "foreign-origin", f"requests of other sites ({origin!r}) are not taken")
+
+    def _allows(self, name: str) -> bool:
+        if name in self._hosts:
+            return True
+        address = name[1:-1] if name.startswith("[") and name.endswith("]") else name
+        try:
+            found = ipaddress.ip_address(address)
+        except ValueError:
+            return False
+        return found.is_loopback or not self._loopback
+
+    async def look(self) -> None:
+        """Whoever comes with an unknown key shares the next look with all others who do."""
+        if self._next_look is None:
+            self._next_look = asyncio.ensure_future(self._look_once())
+        await asyncio.shield(self._next_look)
+
+    async def _look_once(self) -> None:
+        await asyncio.sleep(max(0.0, self._looked + _BETWEEN_LOOKS - monotonic()))
+        # Who comes from now on may have a key that this look does not see yet.
+        self._next_look = None
+        self._looked = monotonic()
+        await self._read()
+
+    def _sent(self, scope: Scope) -> str | None:
+        """The key that came with a request: in its header or, where keys are needed, in a cookie."""
+        header = _bearer(scope)
+        return key_of(scope) if header is None and self._keyring.needed else header
+
+    def source(self, scope: Scope, status: int) -> Source:
+        """Where a request that was refused came from, and with which key."""
+        address = self._proxies.address(scope)
+        sent = scope.get(CLAIMED) or _sent_by(scope)
+        known = self._keyring.known(sent) if sent else None
+        if known is not None:
+            return Source(status, address, known.recorded)
+        return Source(status, address, key=self._keyring.id_of(sent))
+
+    async def who(self, scope: Scope) -> Identity | None:
+        """Who calls, if that is known."""
+        return await self._known(self._sent(scope))
+
+    def knows(self, scope: Scope) -> bool:
+        """Whether who called is still known, as the keys of the last look tell."""
+        return self._keyring.known(self._sent(scope)) is not None
+
+    async def opens(self, key: str) -> bool:
+        """Whether an API key is good for anything."""
+        return await self._known(key) is not None
+
+    async def _known(self, sent: str | None) -> Identity | None:
+        identity = self._keyring.known(sent)
+        if identity is None and self._keyring.may_be_new(sent):
+            await self.look()
+            identity = self._keyring.known(sent)
+        return identity
+
+    def identify(self, scope: Scope, route: Route, *, looked: bool = False) -> Identity | None:
+        """Who calls, if they may do what the route needs.
+
+        None if their key may be newer than our last look: then `look` once, and ask again.
+        """
+        if route.need is Need.NOTHING:
+            return LOCAL
+        sent = self._sent(scope)
+        identity = self._keyring.known(sent)
+        if identity is None:
+            if looked or not self._keyring.may_be_new(sent):
+                raise refusal(sent)
+            return None
+        _check_rights(identity, route)
+        return identity
+
+
+def _check_rights(identity: Identity, route: Route) -> None:
+    if not identity.may(route.need):
+        roles = ", ".join(sorted(identity.roles))
+        raise Problem(403, "not-allowed", f"this needs the right to {route.need}; the key's roles: {roles}")
+    if route.whole and identity.tenant is not None:
+        detail = f"this is about all tenants, and the key is bound to {identity.tenant!r}"
+        raise Problem(403, "not-allowed", detail)
+
+
+def _sent_by(scope: Scope) -> str | None:
+    """The key that came with a request, whether or not the request may act by it."""
+    header = _bearer(scope)
+    return cookie(scope) if header is None else header
+
+
+def _bearer(scope: Scope) -> str | None:
+    """The key in a request's header."""
+    for name, value in scope["headers"]:
+        if name == b"authorization":
+            kind, _, secret = value.decode("latin-1").partition(" ")
+            return secret.strip() if kind.lower() == "bearer" else ""
+    return None
+
+
+def _without_port(host: str) -> str:
+    name, colon, port = host.rpartition(":")
+    return name if colon and port.isdecimal() else host

@@ -1,0 +1,295 @@
+"""Request limits: how many at once, how many per second, and a record of the requests that were denied."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from enum import StrEnum
+from time import monotonic
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from windlass.errors import StoreError
+from windlass.server import problems
+from windlass.server.identity import Identity
+from windlass.server.problems import Problem
+
+if TYPE_CHECKING:
+    from windlass.config import ServerConfig
+    from windlass.store.store import Store
+
+
+class Doing(StrEnum):
+    """What a request is about, at a moment."""
+
+    # It needs no key: the dashboard's files, documentation, logging in.
+    OPEN = "requests that need no key"
+    # Its key is known, and its body is on the way.
+    SENDING = "requests whose body is on the way"
+    # It is being carried out.
+    WORKING = "requests"
+    # It waits for the end of a job, ...
+    WAITING = "requests that wait for a job"
+    # ... for jobs to work on, ...
+    CLAIMING = "workers that wait for jobs"
+    # ... or for events.
+    LISTENING = "listeners to events"
+
+
+class Bound(NamedTuple):
+    """How many at once: in all, of one API key, and in how many seconds to try again."""
+
+    most: int
+    per_key: int
+    again: int = 1
+
+
+def bounds(config: ServerConfig) -> dict[Doing, Bound]:
+    """The bounds of one server."""
+    return {
+        Doing.OPEN: Bound(100, 100),
+        Doing.SENDING: Bound(config.most_requests, config.most_requests // 2, 5),
+        Doing.WORKING: Bound(config.most_requests, config.most_requests // 2),
+        Doing.WAITING: Bound(config.most_waiting, config.most_waiting // 4, 5),
+        Doing.CLAIMING: Bound(1_000, 250, 5),
+        Doing.LISTENING: Bound(500, 100, 5),
+    }
+
+
+class Crowd:
+    """Counts requests by what they do. Lives on the event loop."""
+
+    def __init__(self, bounds: dict[Doing, Bound]) -> None:
+        self.bounds = bounds
+        self._all: Counter[Doing] = Counter()
+        self._of_key: Counter[tuple[Doing, str]] = Counter()
+
+    def enter(self, doing: Doing, key: str | None) -> None:
+        """Count one more, or refuse it: 429 if its API key has too many, 503 if there are too many in all."""
+        bound = self.bounds[doing]
+        headers = {b"retry-after": b"%d" % bound.again}
+        if key is not None and self._of_key[doing, key] >= bound.per_key:
+            detail = f"this API key has {bound.per_key} {doing} at once already, which is the most: try again"
+            raise Problem(429, "too-many-requests", detail, headers=headers)
+        if self._all[doing] >= bound.most:
+            detail = f"there are {bound.most} {doing} at once already, which is the most: try again"
+            raise Problem(503, "too-busy", detail, headers=headers)
+        self.add(doing, key)
+
+    def add(self, doing: Doing, key: str | None) -> None:
+        """Count one more, however many there are."""
+        self._all[doing] += 1
+        if key is not None:
+            self._of_key[doing, key] += 1
+
+    def leave(self, doing: Doing, key: str | None) -> None:
+        """Count one less."""
+        self._all[doing] -= 1
+        if key is not None:
+            self._of_key[doing, key] -= 1
+            if not self._of_key[doing, key]:
+                del self._of_key[doing, key]
+
+    def count(self, doing: Doing) -> int:
+        """How many there are."""
+        return self._all[doing]
+
+
+# So much of a second's rate may come at once.
+_BURST_SECONDS = 1.0
+_MOST_ADDRESSES = 10_000
+# Whoever has one address of IPv6 has as many as this leaves free.
+_NETWORK_BITS = 64
+
+
+class Rates:
+    """Counts what comes in by service, whichever of its API keys it comes with.
+
+    In this process: with two servers a service may send twice as much. One count for all would cost a write
+    to the store, for what is a bound on abuse and not a promise.
+    """
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        # By service: what is left of its burst, and when that was so.
+        self._left: dict[str, tuple[float, float]] = {}
+
+    def spend(self, who: Identity, count: int) -> None:
+        """Count so many jobs of somebody's, or refuse all of them."""
+        if who.key_id is None or who.rate is None:
+            return
+        name, rate = who.name, who.rate
+        now = self._clock()
+        most = max(rate * _BURST_SECONDS, 1.0)
+        left, since = self._left.get(name, (most, now))
+        left = min(most, left + (now - since) * rate)
+        # A batch larger than the burst goes when the burst is whole, and is paid for afterwards.
+        if left < min(count, most):
+            self._left[name] = (left, now)
+            raise problems.too_many(
+                f"{name} may enqueue {rate:g} jobs a second", (min(count, most) - left) / rate, "rate-limited"
+            )
+        self._left[name] = (left - count, now)
+
+
+class Addresses:
+    """Bounds how often an address may do what needs no key: `most` at once, and one more every `seconds`."""
+
+    def __init__(self, what: str, most: int, seconds: float, clock: Callable[[], float] = monotonic) -> None:
+        self._what = what
+        self._most = most
+        self._seconds = seconds
+        self._clock = clock
+        # By address, the last used last: what it has left, and when that was so.
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def spend(self, address: str) -> None:
+        """Count one, or refuse it and close the connection: what else was sent on it is not read."""
+        left = self._now(address)
+        if left < 1:
+            detail = f"too many {self._what} from this address"
+            refused = problems.too_many(detail, (1 - left) * self._seconds, "rate-limited")
+            refused.headers[b"connection"] = b"close"
+            raise refused
+        self._keep(address, left - 1)
+
+    def give_back(self, address: str) -> None:
+        """It does not count after all."""
+        self._keep(address, self._now(address) + 1)
+
+    def _now(self, address: str) -> float:
+        now = self._clock()
+        left, since = self._left.get(_network(address), (float(self._most), now))
+        return min(self._most, left + (now - since) / self._seconds)
+
+    def _keep(self, address: str, left: float) -> None:
+        name = _network(address)
+        self._left[name] = left, self._clock()
+        self._left.move_to_end(name)
+        if len(self._left) > _MOST_ADDRESSES:
+            self._left.popitem(last=False)
+
+
+def _network(address: str) -> str:
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if found.version == 4:  # noqa: PLR2004 - as it is called
+        return address
+    return str(ipaddress.ip_network((int(found), _NETWORK_BITS), strict=False))
+
+
+log = logging.getLogger("windlass.server")
+
+# Without a valid key, from another site, or for another host.
+DENIED = frozenset({401, 403, 421})
+# Lines of the log and of the audit log: so many at once, then one in so many seconds.
+_BURST = 20
+_SECONDS_PER_LINE = 60.0
+# Sources that are told apart at a time; the others are counted together.
+_MOST_SOURCES = 1_000
+OTHERS = "others"
+UNKNOWN = "unknown"
+
+
+class Source(msgspec.Struct, frozen=True):
+    """Where refused requests come from: one line tells of all that came from there."""
+
+    status: int
+    address: str
+    # A caller that is known and may not do this, or `unknown`.
+    who: str = UNKNOWN
+    # The id of a key that exists: revoked, expired, or sent with another secret.
+    key: str | None = None
+
+
+class _Seen(msgspec.Struct):
+    count: int = 0
+    route: str = ""
+    why: str = ""
+    # When the last line about it was written.
+    told: float | None = None
+
+
+class Denials:
+    """Counts refused requests by source; `flush` writes what has come since the last line about each."""
+
+    def __init__(self, store: Callable[[], Store], now: Callable[[], float] = monotonic) -> None:
+        self._store = store
+        self._now = now
+        self._lock = threading.Lock()
+        self._seen: dict[Source, _Seen] = {}
+        self._lines = float(_BURST)
+        self._filled = now()
+
+    def note(self, source: Source, route: str, why: str) -> None:
+        """A request was refused."""
+        with self._lock:
+            if source not in self._seen and len(self._seen) >= _MOST_SOURCES:
+                source = Source(source.status, OTHERS)
+            seen = self._seen.setdefault(source, _Seen())
+            seen.count += 1
+            seen.route, seen.why = route, why
+
+    def flush(self, *, last: bool = False) -> None:
+        """Write a line for each source that is due, as far as the bound allows. Waits for the store."""
+        for source, seen in self._due(last=last):
+            log.warning(
+                "server.denied",
+                extra={
+                    "status": source.status,
+                    "address": source.address,
+                    "who": source.who,
+                    "key": source.key,
+                    "count": seen.count,
+                    "route": seen.route,
+                    "why": seen.why,
+                },
+            )
+            told = {"status": source.status, "count": seen.count, "route": seen.route}
+            if source.key is not None:
+                told["key"] = source.key
+            try:
+                self._store().note_action(
+                    "denied", "request", source.address, by=source.who, why=seen.why, after=told
+                )
+            except StoreError:
+                self._put_back(source, seen)
+                raise
+
+    def _due(self, *, last: bool) -> list[tuple[Source, _Seen]]:
+        with self._lock:
+            now = self._now()
+            self._lines = min(_BURST, self._lines + (now - self._filled) / _SECONDS_PER_LINE)
+            self._filled = now
+            waiting = [
+                (source, seen)
+                for source, seen in self._seen.items()
+                if seen.count and (last or seen.told is None or now - seen.told >= _SECONDS_PER_LINE)
+            ]
+            # Those who try most come first, if not all can be told of.
+            waiting.sort(key=lambda each: -each[1].count)
+            due = waiting[: int(self._lines)]
+            self._lines -= len(due)
+            told = [(source, msgspec.structs.replace(seen)) for source, seen in due]
+            for _, seen in due:
+                seen.count, seen.told = 0, now
+            self._forget(now)
+            return told
+
+    def _forget(self, now: float) -> None:
+        """Drop the sources that have been quiet since their last line."""
+        for source, seen in list(self._seen.items()):
+            if not seen.count and seen.told is not None and now - seen.told >= _SECONDS_PER_LINE:
+                del self._seen[source]
+
+    def _put_back(self, source: Source, missed: _Seen) -> None:
+        with self._lock:
+            seen = self._seen.setdefault(source, _Seen())
+            seen.count += missed.count
+            seen.route, seen.why, seen.told = missed.route, missed.why, None
