@@ -186,7 +186,7 @@ class Row:
 
 
 def pause_after(failures: int, longest: float, *, first: float = _FIRST_PAUSE) -> float:
-    """Seconds to wait after so many failures in a row: `first`, twice that and so on, up to `longest`."""
+    """Seconds to wait after this many failures in a row: `first`, twice that and so on, up to `longest`."""
     return min(first * 2.0 ** (min(failures, _MOST_DOUBLINGS) - 1), longest)
 
 

@@ -220,7 +220,7 @@ class Claimer:
             for each in asked:
                 each.fired = True
         if claimed.next_due is not None:
-            # Some may be due that were not taken: only so many are promoted at once.
+            # Some may be due that were not taken: a claim promotes a limited number.
             at = self._clock.monotonic() + max(claimed.next_due.total_seconds(), _LEAST_WAIT)
             triggers.others.due_at = min(triggers.others.due_at, at)
 

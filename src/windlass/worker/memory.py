@@ -62,12 +62,12 @@ class MemoryBudget:
             return max(0, self.size - max(taken, others + self._reserved))
 
     def reserve(self, job_type: str, memory: int) -> None:
-        """Reserve so much for a type; for none, if it has no name."""
+        """Reserve bytes for a type; for none, if it has no name."""
         with self._lock:
             self.reserved_for, self._reserved = job_type, memory
 
     def take(self, memory: int | None, job_type: str = "") -> None:
-        """A job that declares so much was claimed."""
+        """A job that declares these bytes was claimed."""
         if memory:
             with self._lock:
                 self._taken[job_type] += memory

@@ -24,7 +24,7 @@ _RECOVERY_SECONDS = 5.0
 _MOST_DOUBLINGS = 6
 _SMALLEST_SHARE = 2.0**-_MOST_DOUBLINGS
 _SHORTEST_COUNTED = 0.0001
-# Of the slots that come free all the time, one in so many is for limited jobs.
+# While others are claimed ahead, one in this many slots is for limited jobs.
 _LIMITED_SHARE = 4
 
 

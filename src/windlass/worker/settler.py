@@ -92,7 +92,7 @@ class Settler:
 
     @property
     def overloaded(self) -> bool:
-        """Whether so much waits that nothing more should be claimed."""
+        """Whether too many wait for more to be claimed."""
         return len(self._queue) > MOST_UNSETTLED
 
     def submit(self, settlement: Settlement) -> None:
@@ -244,7 +244,7 @@ class Settler:
         note = (
             "the store's file was replaced: this attempt is not in the new file"
             if self._left_behind(lease.worker)
-            else "job already reclaimed, my work was a duplicate"
+            else "lease already reclaimed; discarding this result"
         )
         log.warning("lease.lost", extra=lease.fields | {"note": note})
 
