@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Protocol
 
 from windlass.job import TypeInfo
-from windlass.policy.limit import UNLIMITED, Limit
+from windlass.policy import UNLIMITED, Limit
 from windlass.settings import ALL, KEY, Settings
 from windlass.store.engine import Want
 from windlass.store.flow import Restriction, Switches
