@@ -104,11 +104,6 @@ class Handler:
     # Refuses a draft that was made for another store than its queue's; None: no queue has registered it.
     check_draft: CheckDraft | None = None
 
-    @property
-    def wants_context(self) -> str | None:
-        """The parameter that takes the Context, if there is one."""
-        return self.signature.context
-
     def current(self, job: Job, ring: Callable[[], Ring]) -> bytes | msgspec.Raw:
         """A job's payload as this version takes it: in the clear, upgraded, without its reference."""
         if job.schema_version >= self.version and b'"$' not in bytes(job.payload):
@@ -118,10 +113,6 @@ class Handler:
         if has_seal(job.payload):
             content = ring().open(content, job.id)
         return encode(self.upgrades.apply(content, job.schema_version), self.name)
-
-    def decode(self, payload: bytes | msgspec.Raw) -> dict[str, Any]:
-        """The arguments in a payload, by name; InvalidPayload if it does not fit."""
-        return self.signature.decode(payload)
 
     def info(self) -> TypeInfo:
         """What the catalogue says to producers that do not have the function."""

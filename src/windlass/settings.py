@@ -20,6 +20,7 @@ from windlass.duration import parse_duration
 from windlass.errors import InvalidValue, must_be
 from windlass.job import (
     DEFAULT_MAX_ATTEMPTS,
+    DEFAULT_PRIORITY,
     DEFAULT_TIMEOUT,
     HIGHEST_PRIORITY,
     LONGEST_TIMEOUT,
@@ -290,6 +291,15 @@ class Effective(msgspec.Struct, frozen=True, kw_only=True):
     retry: Retry
 
 
+class TypePolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that holds for a type's jobs from enqueue to end: operator over code over default."""
+
+    run: Effective
+    priority: int
+    max_priority: int
+    max_age: timedelta | None
+
+
 class Settings(msgspec.Struct, frozen=True):
     """What operators have set, read and checked; `problems` names what could not be read and is not used."""
 
@@ -338,14 +348,24 @@ class Settings(msgspec.Struct, frozen=True):
             retry=self._retry(job_type, retry),
         )
 
-    def published(self, job_type: str, options: Mapping[str, Any]) -> Effective:
-        """The same for a type whose code is known by the catalogue alone."""
+    def of_type(self, job_type: str, options: Mapping[str, Any]) -> TypePolicy:
+        """Which policy holds for a type whose code says these options, as the catalogue has them.
+
+        Workers, servers, producers, schedules and what operators are shown all ask here.
+        """
         said = options.get("said", ())
-        return self.effective(
+        run = self.effective(
             job_type,
             max_attempts=options["max_attempts"] if "max_attempts" in said else None,
             timeout=timedelta(seconds=options["timeout"]) if "timeout" in said else None,
             retry=msgspec.convert(options["retry"], Retry) if "retry" in said else None,
+        )
+        max_age = options.get("max_age")
+        return TypePolicy(
+            run=run,
+            priority=options.get("priority", DEFAULT_PRIORITY),
+            max_priority=self._choose(job_type, "max_priority", options.get("max_priority")),
+            max_age=None if max_age is None else timedelta(seconds=max_age),
         )
 
     def limit(self, name: str, code: Limit | None = None) -> Limit:
@@ -378,11 +398,6 @@ class Settings(msgspec.Struct, frozen=True):
         """How many jobs of a type, or of all (`*`), may wait at all."""
         depth: int = self._choose(job_type, "hard_depth", None)
         return depth
-
-    def max_priority(self, job_type: str, code: int | None = None) -> int:
-        """The highest priority that a type's jobs may be enqueued with."""
-        most: int = self._choose(job_type, "max_priority", code)
-        return most
 
     def breaker(self, name: str) -> BreakerTerms:
         """When the breaker of a type, or of a key (`key:crm`), opens."""

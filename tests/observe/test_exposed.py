@@ -321,8 +321,7 @@ def test_errors_of_the_store_are_counted_by_part_and_told_when_it_answers(tmp_pa
 
     with staged(tmp_path) as stage:
         loop = Loop("claimer", tick, every=timedelta(seconds=0.01), longest_pause=timedelta(seconds=0.01))
-        stage.ledger.follow_errors([loop])
-        loop.start()
+        loop.start(stage.ledger.store_error)
         try:
             until(lambda: loop.failed == 2 and not errors)
         finally:

@@ -198,7 +198,7 @@ def test_f40_what_was_claimed_and_not_started_is_given_back_with_its_attempt(sti
     claim_ahead(parts, "wait", still.clock.monotonic())
     jobs = still.put(5)
     still.run_claimed(1)
-    assert parts.pools[0].waiting == 4
+    assert len(parts.pools[0].waiting) == 4
     parts.claimer.close(PATIENCE)
     still.settle()
     assert [still.job(job).state for job in jobs[1:]] == [JobState.PENDING] * 4

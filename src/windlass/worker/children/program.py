@@ -157,9 +157,9 @@ class Program:
     def _result(self, work: words.Work) -> words.Finished | words.Broke:
         handler = self._handlers[work.type]
         try:
-            payload = handler.decode(work.payload)
-            if handler.wants_context is not None:
-                payload[handler.wants_context] = self._context(work, handler)
+            payload = handler.signature.decode(work.payload)
+            if handler.signature.context is not None:
+                payload[handler.signature.context] = self._context(work, handler)
             with limited(work.memory, work.cpu_time):
                 with tracing.under(work.traceparent):
                     value = self._call(handler, payload)
