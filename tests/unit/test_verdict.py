@@ -12,8 +12,7 @@ from windlass.clock import uuid7
 from windlass.job import Attempt, Error, Job, JobState, Reason
 from windlass.ops.overview import COLUMNS, FleetSummary, TooNew, TypeStatus
 from windlass.ops.verdict import Cause, Failures, Verdict, in_a_line, outage, verdict, worth_a_sample
-from windlass.policy.limit import Limit, Rate
-from windlass.policy.retry import Retry
+from windlass.policy import Limit, Rate, Retry
 from windlass.settings import Effective
 from windlass.store.flow import Breaker, Pause
 

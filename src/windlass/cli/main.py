@@ -22,6 +22,7 @@ from windlass.cli import (
     doctor,
     jobs,
     metrics,
+    operations,
     produce,
     schedules,
     serve,
@@ -103,7 +104,14 @@ def cli(ctx: click.Context) -> None:
 # In the order of use, which is the order of the help.
 for command in (
     *(*up.COMMANDS, *serve.COMMANDS, *work.COMMANDS, *produce.COMMANDS, *jobs.COMMANDS, *top.COMMANDS),
-    *(*tail.COMMANDS, *actions.COMMANDS, *dlq.COMMANDS, *settings.FLOW, *schedules.COMMANDS),
+    *(
+        *tail.COMMANDS,
+        *actions.COMMANDS,
+        *operations.COMMANDS,
+        *dlq.COMMANDS,
+        *settings.FLOW,
+        *schedules.COMMANDS,
+    ),
     *(*settings.COMMANDS, *access.COMMANDS, *store.COMMANDS, *metrics.COMMANDS, *doctor.COMMANDS),
     *(*doctor.SIGNALS, *metrics.PLANNING, *bench.COMMANDS, completion),
 ):

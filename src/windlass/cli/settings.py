@@ -22,7 +22,7 @@ from windlass.ops import Ops
 from windlass.ops.document import encode
 from windlass.ops.flow import owners
 from windlass.ops.words import count
-from windlass.policy.limit import told
+from windlass.policy import limit_text
 from windlass.server import listener
 from windlass.settings import ALL, KEY, split
 from windlass.size import told_size
@@ -298,7 +298,7 @@ def limit(
     ops = here.ops()
     found = ops.reset_limit(name, why=why) if reset else ops.set_limit(name, given, why=why)
     click.echo(
-        encode({"name": name, "limit": found}) if here.json else f"{name}: {told(found) or 'no limit'}"
+        encode({"name": name, "limit": found}) if here.json else f"{name}: {limit_text(found) or 'no limit'}"
     )
 
 

@@ -11,7 +11,7 @@ from msgspec import Meta
 from windlass.checks import TEXT, check_limit_key, check_type, storable
 from windlass.errors import Refused, UnknownType, must_be
 from windlass.ops.actions import Action, Need, Option, TypeName, Verbs, Why
-from windlass.policy.limit import Limit, key_limits, limit_from
+from windlass.policy import Limit, key_limits, limit_from
 from windlass.registry import SHELL
 from windlass.settings import ALL, DEFAULTS, KEY, PER_TYPE, check_changes, read, split
 from windlass.store.flow import Breaker, BreakerState, Pause

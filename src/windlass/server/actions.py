@@ -15,11 +15,10 @@ from windlass.checks import read_moment
 from windlass.duration import parse_duration
 from windlass.errors import UnknownType, must_be
 from windlass.job import LATEST, JobState
-from windlass.ops.actions import ACTIONS, Action, Parameter, bulk_actions, changes
-from windlass.ops.bulk import bulk_action
+from windlass.ops.actions import ACTIONS, Action, Parameter, bulk_action, bulk_actions, changes
 from windlass.ops.document import plain
 from windlass.server.call import Call
-from windlass.server.identity import Need, sent_payload
+from windlass.server.identity import Need, check_own_operation, sent_payload
 from windlass.server.problems import Problem
 from windlass.server.reply import Reply
 from windlass.server.routes import NAMED, Route, look
@@ -38,10 +37,13 @@ def action_routes() -> tuple[Route, ...]:
 
 def _route(declared: Action) -> Route:
     form = form_of(declared) if declared.method in _WITH_BODY else None
+    on_operation = declared.path.startswith("operations/")
 
     async def answer(call: Call) -> Reply:
         said = None if form is None else await call.body(form)
         job = await call.job() if declared.on_job else None
+        if on_operation:
+            await call.run(check_own_operation, call)
         target = job.id if job is not None else next(iter(call.path.values()), None)
         arguments = _from_query(declared, call) if said is None else read_arguments(declared, said)
         if job is not None and "payload" in arguments:
@@ -72,7 +74,7 @@ def _route(declared: Action) -> Route:
         gives={declared.status: _document_of(declared)},
         query=_query_of(declared) if form is None else NAMED if declared.takes_tenant else {},
         refuses=_refusals(declared),
-        whole=not declared.on_job,
+        whole=not (declared.on_job or on_operation),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from windlass.observe import names
-from windlass.observe.expose import MEDIA_TYPE
+from windlass.observe.exposition import MEDIA_TYPE
 from windlass.observe.ledger import Ledger
 from windlass.ops.document import plain
 from windlass.ops.observing import AlertsDocument, alerts_document

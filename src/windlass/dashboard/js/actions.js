@@ -3,6 +3,7 @@
 import * as api from "./api.js";
 import { el } from "./dom.js";
 import { number, plural, span } from "./format.js";
+import { runOperation } from "./operations.js";
 import { ask, WHY } from "./ui.js";
 
 // Every action by its command, as the server declares it: where it is done, who may, in which states, in which words.
@@ -12,7 +13,9 @@ export async function load() {
 }
 export const known = (name) => declared[name];
 export const titleOf = (name) => name[0].toUpperCase() + name.slice(1);
-export const bulkActions = () => Object.values(declared).filter((each) => each.bulk && !each.fields.some((field) => field.required));
+// What can be done to many jobs with no more than a reason.
+const ASKED = ["why", "confirm", "payload"];
+export const bulkActions = () => Object.values(declared).filter((each) => each.bulk && each.fields.every((field) => ASKED.includes(field.name)));
 // Whether the one who looks may do it to a job as it is now.
 export const applies = (name, job) => Boolean(declared[name]?.states.includes(job.state) && api.may(declared[name].need));
 
@@ -45,7 +48,7 @@ export function actOn(job, verb, then) {
   });
 }
 
-// One verb for all jobs of a filter. A rate makes it slow enough to watch, and to stop.
+// One verb for all jobs of a filter: an operation, which goes on though the page is closed.
 export function actOnMany({ verb, filter, title, limit = null, rate = "", then }) {
   const form = ({ limit: most, rate: pace, why, confirm }) => ({
     action: verb,
@@ -72,23 +75,11 @@ export function actOnMany({ verb, filter, title, limit = null, rate = "", then }
       const takes = values.rate && found.matched ? `, in ${found.at_least ? "more than" : "about"} ${span(found.matched / Number(values.rate))}` : "";
       return [el.b({ "data-count": found.matched }, many(found)), ` will be ${declared[verb].past}${takes}`];
     },
+    leave: "Close, and let it go on",
     async run(values, { signal, progress }) {
-      const before = await count(values);
-      // One count after the other, however long each takes.
-      let watch = null;
-      const watchOn = async () => {
-        const left = await count({ ...values, limit: "" }).catch(() => null);
-        if (watch === null) return;
-        if (left !== null) progress(`${many(left)} still to go; closing this stops it`);
-        watch = setTimeout(watchOn, 1500);
-      };
-      watch = setTimeout(watchOn, 1500);
       try {
-        progress(`${many(before)} to go; closing this stops it`);
-        return told(await api.post("/jobs/actions", form(values), signal), verb);
+        return told((await runOperation(form(values), signal, progress)).reached, verb);
       } finally {
-        clearTimeout(watch);
-        watch = null;
         then?.();
       }
     },

@@ -26,6 +26,8 @@ export function onLocked(handler) {
 
 export const get = (path, query, signal) => call("GET", BASE + path + asQuery(query), undefined, inTime(signal));
 export const post = (path, body = {}, signal) => call("POST", BASE + path, write(body), signal);
+// The answer comes at once; what is asked for goes on.
+export const postAsync = (path, body, signal) => call("POST", BASE + path, write(body), signal, { Prefer: "respond-async" });
 export const remove = (path, query) => call("DELETE", BASE + path + asQuery(query));
 // Whatever changes something: a text is sent as it is, and what has no body goes into the query.
 export const send = (method, path, given) => (method === "DELETE" ? remove(path, given) : call(method, BASE + path, typeof given === "string" ? given : write(given)));
@@ -52,8 +54,7 @@ function asQuery(query = {}) {
   return pairs.length ? `?${new URLSearchParams(pairs)}` : "";
 }
 
-async function call(method, url, body, signal) {
-  const headers = {};
+async function call(method, url, body, signal, headers = {}) {
   if (body !== undefined) headers["Content-Type"] = "application/json";
   if (session.token && method !== "GET") headers["X-Windlass-Token"] = session.token;
   let answer;
