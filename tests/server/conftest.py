@@ -64,7 +64,9 @@ class House:
 
     def key(self, name: str, *roles: str, **wish: Any) -> str:
         """A new API key."""
-        return self.ops.create_key(KeyWish(name=name, roles=roles, **wish)).key
+        made = self.ops.create_key(KeyWish(name=name, roles=roles, **wish)).key
+        assert made is not None
+        return made
 
     def close(self) -> None:
         """Nobody calls any more."""

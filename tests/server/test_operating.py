@@ -84,6 +84,19 @@ def test_a_request_that_has_a_key_is_carried_out_once(house: House, api: httpx2.
     assert (empty.status_code, "Idempotency-Key" in empty.json()["detail"]) == (400, True)
 
 
+def test_a_request_for_an_api_key_that_is_sent_twice_makes_one(house: House, api: httpx2.Client) -> None:
+    before = len(house.ops.keys())
+    sent: dict[str, Any] = {
+        "json": {"name": "billing", "roles": ["producer"]},
+        "headers": {"Idempotency-Key": "k1"},
+    }
+    first, again = api.post("/keys", **sent), api.post("/keys", **sent)
+    assert (first.status_code, again.status_code) == (201, 201)
+    assert first.json()["key"].startswith(f"wl_{first.json()['id']}_")
+    assert again.json() == first.json() | {"key": None}
+    assert len(house.ops.keys()) == before + 1
+
+
 def test_what_is_asked_of_many_jobs_reaches_each_once(house: House, api: httpx2.Client) -> None:
     [one, two] = dead(house, 2)
     sent: dict[str, Any] = {

@@ -292,6 +292,15 @@ def test_a_worker_is_drained_by_any_unmistakable_start_of_its_id(ops: Ops) -> No
         ops.drain("host-2")
 
 
+def test_a_worker_that_has_gone_after_a_drain_may_be_drained_again(ops: Ops) -> None:
+    ops.store.join(_worker_row("host-7-aa"))
+    assert ops.drain("host-7-aa") == "host-7-aa"
+    ops.store.leave("host-7-aa")
+    assert ops.drain("host-7-aa") == "host-7-aa"
+    with pytest.raises(WorkerNotFound):
+        ops.drain("host-7")
+
+
 def test_only_processes_that_surely_run_here_are_local(ops: Ops) -> None:
     place = here()
     ours = {

@@ -10,6 +10,7 @@ from windlass.cli.actions import commands
 from windlass.cli.commands import Command, Group, rate, span, tenant_option
 from windlass.cli.screen import Cell, age, one_line
 from windlass.cli.session import session
+from windlass.errors import Refused
 from windlass.ops.access import KeyWish, Role
 from windlass.ops.document import encode
 from windlass.store.access import Entry, KeyInfo
@@ -70,6 +71,8 @@ def create(
     if here.json:
         click.echo(encode(key))
     else:
+        if key.key is None:
+            raise Refused(f"key {key.id} was made, but the answer with it was lost: revoke it, make another")
         click.echo(key.key)
         click.echo(f"key {key.id} of {key.name}; it is not shown again", err=True)
         if len(ops.keys()) == 1:

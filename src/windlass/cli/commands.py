@@ -223,7 +223,7 @@ _TYPE = click.option("--type", multiple=True, metavar="TYPE", help="Jobs of this
 _STATE = click.option(
     "--state",
     multiple=True,
-    type=click.Choice(STATES),
+    type=click.Choice(STATES, case_sensitive=False),
     metavar="STATE",
     help=f"Jobs in this state; may be repeated. One of {', '.join(STATES)}.",
 )

@@ -57,9 +57,12 @@ class KeyWish(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewKey(KeyInfo, frozen=True, kw_only=True):
-    """An API key that was just made: the only time that its secret is shown."""
+    """An API key that was just made: the only time that its secret is shown.
 
-    key: str
+    `key` is null where the same request had made it before.
+    """
+
+    key: str | None
 
 
 def shown(key: ApiKey) -> KeyInfo:
@@ -67,7 +70,12 @@ def shown(key: ApiKey) -> KeyInfo:
     return msgspec.convert(key, KeyInfo, from_attributes=True)
 
 
-def made(wish: KeyWish) -> tuple[NewApiKey, str]:
+def _key_id(request_id: str) -> str:
+    """The id of a key: the same for the same request, if that has an id."""
+    return hashlib.sha256(request_id.encode()).hexdigest()[:12] if request_id else secrets.token_hex(6)
+
+
+def made(wish: KeyWish, key_id: str) -> tuple[NewApiKey, str]:
     """A key for that wish, checked, and its secret."""
     if not _NAME.fullmatch(wish.name):
         raise must_be("name", wish.name, "up to 64 letters, digits, _, ., @ or -, a letter or digit first")
@@ -87,7 +95,7 @@ def made(wish: KeyWish) -> tuple[NewApiKey, str]:
         raise must_be(
             "expires", f"{wish.lasts.total_seconds():g}s", f"more than 0 and at most {LONGEST.days}d"
         )
-    key_id, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
+    secret = secrets.token_urlsafe(32)
     new = NewApiKey(
         id=key_id,
         name=wish.name,
@@ -140,7 +148,11 @@ class AccessVerbs(Verbs):
     )
     def create_key(self, wish: KeyWish, *, by: str | None = None, why: Why = "") -> NewKey:
         """Make an API key for a service. It is shown once: the store keeps only its digest."""
-        new, secret = made(wish)
+        new, secret = made(wish, _key_id(self._request_id))
+        before = {key.id: key for key in self.store.api_keys()} if self._request_id else {}
+        if new.id in before:
+            # The same request, sent again: the secret went out with the first answer.
+            return NewKey(**structs.asdict(shown(before[new.id])), key=None)
         key = self.store.add_api_key(new, by=self._who(by), why=why)
         return NewKey(**structs.asdict(shown(key)), key=secret)
 

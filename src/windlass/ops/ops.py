@@ -100,6 +100,9 @@ class Ops(BulkVerbs, OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
         named = [each for each in self.workers() if each.info.id.startswith(worker)]
         running = [each.info.id for each in named if each.alive]
         found = running or [each.info.id for each in named if each.info.state == "dead"]
+        if not found and any(each.info.id == worker and each.info.state == "stopped" for each in named):
+            # It was drained before, and has gone: nothing is left to ask.
+            return worker
         if worker in found:
             found = [worker]
         if len(found) != 1:

@@ -61,7 +61,8 @@ def read_filter(
 
 
 def _read_states(names: tuple[str, ...]) -> tuple[tuple[JobState, ...], str | None]:
-    """Either states, or a view."""
+    """Either states, or a view, in any case."""
+    names = tuple(name.lower() for name in names)
     for name in names:
         if name not in STATES:
             raise must_be("state", name, "one of " + ", ".join(STATES))
@@ -81,6 +82,8 @@ def _check_text(field: str, text: str | None) -> None:
 
 def read_condition(text: str) -> tuple[tuple[str, ...], Any]:
     """A field of the payload and its value: payload.user.id=42. What is not JSON is taken as text."""
+    if _RANGE.match(text):
+        raise must_be("where", text, "an equality such as payload.size=100: there are no ranges")
     path, equals, value = text.partition("=")
     names = tuple(part.strip() for part in path.split("."))
     if not equals or len(names) <= 1 or names[0] != "payload" or not all(names):
@@ -269,6 +272,8 @@ def _take(found: _Found, term: _Term) -> None:
 
 def _take_alone(found: _Found, word: str) -> None:
     """A job's id, or else a key."""
+    if _RANGE.match(word) or _EQUALITY.match(word):
+        raise must_be("q", word, "an equality such as payload.size:100: there are no ranges")
     if _UUID.fullmatch(word):
         found.ids.append(word)
     elif "key" in found.once:
@@ -293,4 +298,7 @@ _TERM = re.compile(
         (?:(?P<quoted>"(?:[^"\\]|\\.)*")|(?P<plain>[^\s"][^\s]*)?)(?=\s|$)""",
     re.VERBOSE | re.DOTALL,
 )
+# A comparison of a field, where only equality is understood.
+_RANGE = re.compile(r"payload\.[^=<>!]+(<|>|!=)")
+_EQUALITY = re.compile(r"payload\.[^=\s]+=")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
