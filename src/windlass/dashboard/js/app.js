@@ -4,6 +4,7 @@ import * as api from "./api.js";
 import { el, icon, patch } from "./dom.js";
 import { serverSays } from "./format.js";
 import { connect, disconnect, forget, live, on, WORDS } from "./live.js";
+import { lookAtOperations } from "./operations.js";
 import audit from "./pages/audit.js";
 import database from "./pages/database.js";
 import dead from "./pages/dead.js";
@@ -211,6 +212,7 @@ async function begin() {
     return;
   }
   if (api.session.known && api.may("see")) connect();
+  lookAtOperations();
   show();
 }
 
