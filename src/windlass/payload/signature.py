@@ -16,7 +16,7 @@ from windlass.payload import models
 from windlass.payload.faithful import PLAIN, Unfaithful, check_faithful
 from windlass.payload.schema import schema_of
 from windlass.payload.text import encode, refused
-from windlass.payload.validate import first_problem
+from windlass.payload.validate import refusal
 
 Names = Mapping[str, Any]
 
@@ -113,13 +113,13 @@ class Signature:
 
     def _refusal(self, payload: bytes | msgspec.Raw, error: Exception) -> InvalidPayload:
         try:
-            problem = first_problem(self.schema, msgspec.json.decode(payload))
+            known = refusal(self.schema, msgspec.json.decode(payload), self._job_type, self.secret)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return refused(self._job_type, f"payload must be valid JSON ({error})")
-        if problem is None:
-            hidden = type(error).__name__ if self.secret else error
-            return refused(self._job_type, "payload does not fit: " + " ".join(str(hidden).split()))
-        return refused(self._job_type, problem.hiding(self.secret))
+        if known is not None:
+            return known
+        hidden = type(error).__name__ if self.secret else error
+        return refused(self._job_type, "payload does not fit: " + " ".join(str(hidden).split()))
 
 
 def _hint(function: Callable[..., Any], parameter: inspect.Parameter, job_type: str, names: Names) -> Any:

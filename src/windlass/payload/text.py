@@ -87,7 +87,9 @@ def check_size(data: bytes, job_type: str) -> bytes:
 
 def _too_large(data: bytes, job_type: str) -> InvalidPayload:
     size = f"payload must be at most {MAX_PAYLOAD} bytes as JSON, got {len(data)} bytes"
-    return refused(job_type, f"{size}; keep large data elsewhere and send its name")
+    error = refused(job_type, f"{size}; keep large data elsewhere and send its name")
+    error.too_large = True
+    return error
 
 
 def refused(job_type: str, problem: object) -> InvalidPayload:

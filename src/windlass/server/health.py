@@ -22,8 +22,6 @@ from windlass.server.schemas.stats import HealthDocument
 log = logging.getLogger("windlass.server")
 
 T = TypeVar("T")
-# Seconds that a request waits for a store that does not answer, unless the server is told otherwise.
-PATIENCE = 5.0
 _PAUSE_SECONDS = 0.25
 # Silence for this share of the patience is reason to doubt.
 _DOUBT = 0.5
@@ -32,15 +30,22 @@ _DOUBT = 0.5
 class Availability:
     """Whether the store takes writes, as far as that is known. Lives on the event loop."""
 
-    def __init__(self, probe: Callable[[], Awaitable[object]], patience: float) -> None:
-        """`probe` asks the store's writer for something, and raises StoreError if it cannot get it."""
+    def __init__(
+        self,
+        probe: Callable[[], Awaitable[object]],
+        patience: float,
+        on_away: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`probe` asks the store's writer for something, and raises StoreError if it cannot get it.
+
+        `on_away` is called when the store becomes known to be away.
+        """
         self._probe = probe
         self._patience = patience
+        self._on_away = on_away
         self._watching: asyncio.Task[None] | None = None
         # Done when the store is known to be away; another one takes its place when the store is back.
         self._gone: asyncio.Future[None] | None = None
-        # Called when the store becomes known to be away.
-        self.on_away: Callable[[], None] = lambda: None
 
     @property
     def away(self) -> bool:
@@ -110,7 +115,7 @@ class Availability:
         if not self.away:
             log.warning("server.store_away", extra={"error": why})
             self._until_away().set_result(None)
-            self.on_away()
+            self._on_away()
 
 
 _PATIENCE_SECONDS = 2.0

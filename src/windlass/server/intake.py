@@ -20,11 +20,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
+from windlass.config import ServerConfig
 from windlass.errors import StoreBusy, StoreError, StoreUnavailable
 from windlass.job import Job, NewJob
 from windlass.queue import Queue
 from windlass.server import problems
-from windlass.server.health import PATIENCE
 from windlass.store.caller import Caller, Withdrawn, on_behalf_of
 from windlass.store.protocol import Enqueued, Filter
 from windlass.store.store import Store
@@ -96,7 +96,7 @@ class Intake:
         self,
         queue: Queue,
         *,
-        patience: float = PATIENCE,
+        patience: float = ServerConfig.patience,
         doubt: Callable[[float | None], None] = lambda _: None,
     ) -> None:
         """`doubt` hears since when the store has been waited for in vain; None: it has just refused."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import logging
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from enum import StrEnum
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
@@ -60,7 +62,7 @@ def bounds(config: ServerConfig) -> dict[Doing, Bound]:
     }
 
 
-class Crowd:
+class RequestLimits:
     """Counts requests by what they do. Lives on the event loop."""
 
     def __init__(self, bounds: dict[Doing, Bound]) -> None:
@@ -104,6 +106,30 @@ _BURST_SECONDS = 1.0
 _MOST_ADDRESSES = 10_000
 # Whoever has one address of IPv6 has as many as this leaves free.
 _NETWORK_BITS = 64
+
+
+class Turns:
+    """Lets each API key do so many things at once; whatever else it asks for waits for its turn."""
+
+    def __init__(self, without_key: int, per_key: int) -> None:
+        self._without_key = without_key
+        self._per_key = per_key
+        # By key, as long as it asks for something, and for how many things.
+        self._turns: dict[str | None, tuple[asyncio.Semaphore, int]] = {}
+
+    @asynccontextmanager
+    async def turn(self, key: str | None) -> AsyncIterator[None]:
+        """Within the block it is the key's turn."""
+        most = self._without_key if key is None else self._per_key
+        turns, users = self._turns.get(key) or (asyncio.Semaphore(most), 0)
+        self._turns[key] = turns, users + 1
+        try:
+            async with turns:
+                yield
+        finally:
+            turns, users = self._turns.pop(key)
+            if users > 1:
+                self._turns[key] = turns, users - 1
 
 
 class Rates:

@@ -36,7 +36,6 @@ from windlass.server.schemas.types import (
     TypeForm,
     TypesDocument,
 )
-from windlass.server.wire import exchange
 from windlass.settings import ALL, KEY, SECRET
 from windlass.store.flow import Breaker, Pause
 from windlass.store.protocol import Filter
@@ -83,6 +82,7 @@ async def act_on_jobs(call: Call) -> Reply:
     watching = asyncio.create_task(_stop_in_time(call, stop))
     try:
         done = await call.parts.run_long(
+            call.identity.key_id,
             call.ops(form).bulk,
             Verb(form.action),
             where,
@@ -107,7 +107,7 @@ async def _stop_in_time(call: Call, stop: threading.Event) -> None:
         if call.is_gone():
             stop.set()
 
-    with exchange(call.scope).watched(look):
+    with call.connection.watched(look):
         await call.parts.stopped()
         stop.set()
 

@@ -1,4 +1,4 @@
-"""How are jobs put in? The answer leaves after the durable commit."""
+"""Enqueue jobs. The answer leaves after the durable commit."""
 
 from __future__ import annotations
 
@@ -13,19 +13,28 @@ import msgspec
 
 from windlass.checks import check_text, read_moment
 from windlass.clock import uuid7
-from windlass.errors import InvalidValue, JobNotFound, Refused, StoreError, WindlassError, must_be
+from windlass.errors import (
+    InvalidPayload,
+    InvalidValue,
+    JobNotFound,
+    Refused,
+    StoreError,
+    WindlassError,
+    must_be,
+)
 from windlass.job import MAX_BATCH_NAME, JobState, NewJob
 from windlass.observe import tracing
 from windlass.queue.producer import NotAtHand
 from windlass.registry import SENT_SHELL, SHELL
 from windlass.server import problems
 from windlass.server.call import NDJSON, Call
+from windlass.server.forms import MOST_PROBLEMS
 from windlass.server.identity import Need, check_own_batch, check_type_allowed
 from windlass.server.intake import Make, Stored, standing
 from windlass.server.observing import note_jobs
 from windlass.server.problems import Problem
 from windlass.server.reply import Reply
-from windlass.server.routes import BATCH_LIMIT, BODY_LIMIT, BULK_LIMIT, Told, verb
+from windlass.server.routes import BATCH_LIMIT, BODY_LIMIT, BULK_LIMIT, verb
 from windlass.server.schemas.jobs import MOST_BULK, Accepted, AcceptedBatch, BatchForm, JobForm
 from windlass.store.batches import NewBatch
 from windlass.store.protocol import Enqueued
@@ -42,25 +51,6 @@ async def enqueue(call: Call) -> Reply:
     with _span(call, [form]) as trace:
         make = _maker(call, [form], refusal, trace=trace)
         stored = await call.parts.intake.accept(make, call.is_gone)
-    return _accepted(call, form, stored)
-
-
-def enqueue_at_once(call: Call, told: Told) -> None:
-    """The same for a request that is here as a whole, as most are: no task has to wait for its commit."""
-    form = call.body_here(JobForm)
-    refusal = _over_rate(call, [form])
-
-    def heard(stored: Stored | Exception) -> None:
-        try:
-            answer = stored if isinstance(stored, Exception) else _accepted(call, form, stored)
-        except Exception as error:  # noqa: BLE001 # wall: a mistake of ours is answered, too
-            answer = error
-        told(answer)
-
-    call.parts.intake.put(_maker(call, [form], refusal), heard, call.is_gone)
-
-
-def _accepted(call: Call, form: JobForm, stored: Stored) -> Reply:
     note_jobs(call, stored)
     [told] = _told([form], stored)
     headers = {b"location": f"/api/v1/jobs/{told.id}".encode()}
@@ -237,12 +227,16 @@ def _maker(
     them, and only the queue's depth is left to be looked at. With a `refusal` nothing is made: jobs that were
     accepted before are answered with, and others are refused.
     """
-    drafts = partial(_drafts, call, forms, batch=batch, trace=trace)
     queue = call.parts.queue
     if call.size <= _SMALL and not any(form.depends_on for form in forms):
-        with suppress(NotAtHand):
-            return partial(_admitted, call, drafts(queue.draft_at_hand), refusal)
-    return lambda: _admitted(call, drafts(queue.draft_sent), refusal)
+        # What is refused here is looked at once more below, where everything that is wrong is found.
+        with suppress(NotAtHand, WindlassError):
+            drafts = [
+                _draft(call, form, queue.draft_at_hand, index if batch else None, trace)
+                for index, form in enumerate(forms)
+            ]
+            return partial(_admitted, call, drafts, refusal)
+    return lambda: _admitted(call, _drafts(call, forms, batch=batch, trace=trace), refusal)
 
 
 def _admitted(call: Call, drafts: Sequence[NewJob], refusal: Problem | None) -> Sequence[NewJob]:
@@ -253,11 +247,11 @@ def _admitted(call: Call, drafts: Sequence[NewJob], refusal: Problem | None) -> 
     return drafts
 
 
-def _drafts(
-    call: Call, forms: Sequence[JobForm], draft: Draft, *, batch: bool, trace: str | None
-) -> Sequence[NewJob]:
-    """The jobs as they will be stored."""
+def _drafts(call: Call, forms: Sequence[JobForm], *, batch: bool, trace: str | None) -> Sequence[NewJob]:
+    """The jobs as they will be stored, or a refusal that lists what is wrong with any of them."""
+    draft = call.parts.queue.draft_sent
     drafts: list[NewJob] = []
+    refusals: list[Problem] = []
     for index, form in enumerate(forms):
         place = index if batch else None
         try:
@@ -266,8 +260,32 @@ def _drafts(
             # About the store, and not about this job.
             raise
         except WindlassError as error:
-            raise problems.of(_as_sent(error), index=place, line=call.route.accepts == NDJSON) from error
+            found = _problems(form, draft, error)
+            line = call.route.accepts == NDJSON
+            refusals += [problems.of(_as_sent(each), index=place, line=line) for each in found]
+            if len(refusals) >= MOST_PROBLEMS:
+                break
+    if refusals:
+        raise problems.together(refusals)
     return drafts
+
+
+def _problems(form: JobForm, draft: Draft, first: WindlassError) -> list[WindlassError]:
+    """What is wrong with a job: each of its options is tried alone, and so is its payload."""
+    if not isinstance(first, InvalidValue | InvalidPayload):
+        return [first]
+    found: list[WindlassError] = [first]
+    said = [{name: value} for name, value in _said(form).items() if name not in ("depends_on", "unique")]
+    for options in ({}, *said):
+        try:
+            draft(form.type, bytes(form.payload), _in_words(options))
+        except (InvalidValue, InvalidPayload) as error:
+            if str(error) not in map(str, found):
+                found.append(error)
+        except WindlassError:
+            # Of another kind, which the first one is not.
+            continue
+    return found
 
 
 def _as_sent(error: WindlassError) -> WindlassError:
@@ -280,7 +298,7 @@ def _as_sent(error: WindlassError) -> WindlassError:
 def _draft(call: Call, form: JobForm, draft: Draft, index: int | None, trace: str | None) -> NewJob:
     who = call.identity
     check_type_allowed(call, form.type, index)
-    options = _options(form)
+    options = _in_words(_said(form))
     key, tenant = _key(call, form, index), _tenant(call, form, index)
     trace = form.traceparent or trace or _traceparent(call)
     if key is not None:
@@ -297,16 +315,20 @@ def _draft(call: Call, form: JobForm, draft: Draft, index: int | None, trace: st
     return msgspec.structs.replace(made, caller=who.name) if who.name else made
 
 
-def _options(form: JobForm) -> dict[str, Any]:
-    """What a form says, in the words of the library. Most say nothing, and that is seen in one look."""
+def _said(form: JobForm) -> dict[str, Any]:
+    """What a form says of its job. Most say nothing, and that is seen in one look."""
     said = msgspec.structs.astuple(form)[_OPTIONS]
     if said == _UNSAID:
         return {}
     names = zip(JobForm.__struct_fields__[_OPTIONS], said, _UNSAID, strict=True)
-    options = {name: value for name, value, unsaid in names if value != unsaid}
-    if "run_at" in options:
-        options["at"] = read_moment(options.pop("run_at"), "run_at")
-    return options
+    return {name: value for name, value, unsaid in names if value != unsaid}
+
+
+def _in_words(said: dict[str, Any]) -> dict[str, Any]:
+    """The same in the words of the library."""
+    if "run_at" in said:
+        said["at"] = read_moment(said.pop("run_at"), "run_at")
+    return said
 
 
 def _key(call: Call, form: JobForm, index: int | None) -> str | None:
@@ -376,7 +398,6 @@ ROUTES = (
         "Enqueue a job",
         JobForm,
         {201: Accepted, 200: Accepted},
-        at_once=enqueue_at_once,
         need=Need.PRODUCE,
         refuses=_REFUSES,
         whole=False,

@@ -15,7 +15,10 @@ Span = Annotated[
 # Read by us, so that a date alone will do, as on the command line.
 Moment = Annotated[
     str,
-    Meta(description="A time in ISO 8601; without a zone it is UTC.", examples=["2030-01-31T09:00:00Z"]),
+    Meta(
+        description="A time in ISO 8601, such as 2030-01-31T09:00:00Z; without a zone it is UTC.",
+        examples=["2030-01-31T09:00:00Z"],
+    ),
 ]
 # The end of a pattern: nothing follows, not even the line break that `$` alone overlooks here.
 END = r"$(?!\n)"
