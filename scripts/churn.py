@@ -27,7 +27,7 @@ import psutil
 from windlass import connect
 from windlass.clock import uuid7
 from windlass.job import JobState, NewJob
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 from windlass.store.store import Store
 
 HERE = Path(__file__).parent

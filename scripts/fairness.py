@@ -20,8 +20,8 @@ from windlass.clock import uuid7
 from windlass.job import JobState, NewJob
 from windlass.outcome import Done
 from windlass.policy.limit import Limit
+from windlass.store.engine import Settlement, Want
 from windlass.store.flow import Restriction
-from windlass.store.protocol import Settlement, Want
 from windlass.store.store import Store
 
 MANY, FEW = 100_000, 10

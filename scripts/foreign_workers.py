@@ -22,7 +22,7 @@ from tests.server.process import ServerProcess  # found only by the line above
 from tests.servers import postgres
 from windlass import JobState, Queue
 from windlass.job import View
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 
 EXAMPLES = Path(__file__).parents[1] / "examples/http"
 WORKERS = {"sh": ("sh", str(EXAMPLES / "worker.sh")), "js": ("node", str(EXAMPLES / "worker.mjs"))}

@@ -28,7 +28,7 @@ from kill_verdict import Bounds, Facts, Kill, Log
 
 from windlass.errors import StoreError
 from windlass.job import Job, JobState
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 
 KILL_EVERY = 1.0
 STOP_WITHIN = 35.0

@@ -20,7 +20,7 @@ from windlass import connect
 from windlass.clock import uuid7
 from windlass.connect import Opened
 from windlass.job import JobState, NewJob
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 from windlass.store.store import Store
 
 LIMITS = {"few": 3, "crm": 2}

@@ -1,4 +1,4 @@
-"""Writes what is made from the tables in windlass/observe: rule file, dashboard, and the tables of the page.
+"""Writes what is made from the tables in windlass/observe: the rule file, and the tables of the page.
 
 Run it after a change there: `.venv/bin/python scripts/observability.py`. A test compares them.
 """
@@ -8,9 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from windlass.observe.alerts import ALERTS
-from windlass.observe.grafana import dashboard
+from windlass.observe.firing import rules
 from windlass.observe.metrics import KEPT, OWN, SERVICES, STANDING, TENANTS, Metric
-from windlass.observe.rules import rules
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "observability.md"
@@ -26,7 +25,6 @@ def files() -> dict[Path, str]:
     return {
         PAGE: page,
         ROOT / "deploy" / "prometheus" / "windlass.rules.yml": rules(),
-        ROOT / "deploy" / "grafana" / "windlass.json": dashboard(),
     }
 
 

@@ -28,7 +28,7 @@ from windlass import connect
 from windlass.clock import uuid7
 from windlass.errors import WrongState
 from windlass.job import Job, JobState, NewJob
-from windlass.store.protocol import Edit, Filter
+from windlass.store.jobs import Edit, Filter
 from windlass.store.store import Store
 
 GRACE, EXIT_AFTER, MARGIN = 2.0, 4.0, 1.5

@@ -22,7 +22,8 @@ from windlass import Queue, connect
 from windlass.clock import uuid7
 from windlass.job import JobState, NewJob, Reason
 from windlass.outcome import Lost, Policy, decide
-from windlass.store.protocol import Filter, Settlement, Want
+from windlass.store.engine import Settlement, Want
+from windlass.store.jobs import Filter
 from windlass.store.store import Store
 
 HERE = Path(__file__).parent

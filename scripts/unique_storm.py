@@ -25,7 +25,7 @@ from windlass import connect
 from windlass.clock import uuid7
 from windlass.errors import UniqueConflict
 from windlass.job import JobState, NewJob
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 from windlass.store.store import Store
 
 NAMES = 20

@@ -64,7 +64,7 @@ except Exception:
 # As `windlass db prune`, but all begin at the same moment and go in small steps, with many looks at the days.
 PRUNE = """
 import pathlib, sys, time
-from windlass.store.keeping import Retention
+from windlass.store.upkeep import Retention
 from after import queue
 queue.store.now()
 print("ready", flush=True)

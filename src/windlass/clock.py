@@ -94,12 +94,6 @@ def span(duration: timedelta) -> int:
     return duration // _MICROSECOND
 
 
-def uuid7() -> str:
-    """A new UUIDv7: 48 bits of milliseconds, then chance. Those of one process rise in order."""
-    digits = f"{_ids.next():032x}"
-    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
-
-
 class _Ids:
     """Rises within a process even when many ids are made in one millisecond."""
 
@@ -113,7 +107,8 @@ class _Ids:
         self._last = 0
         self._chance = Random(os.urandom(32)).getrandbits
 
-    def next(self) -> int:
+    def __call__(self) -> str:
+        """A new UUIDv7: 48 bits of milliseconds, then chance. Those of one process rise in order."""
         with self._lock:
             stamp = (time.time_ns() // 1_000_000) << 74
             # Never below the last: within one millisecond, or after the wall clock stepped back, count on.
@@ -121,7 +116,9 @@ class _Ids:
             self._last = fresh if fresh > self._last else self._last + 1 + self._chance(32)
             body = self._last
         high, low = body >> 62, body & ((1 << 62) - 1)
-        return (high >> 12 << 80) | (0x7 << 76) | ((high & 0xFFF) << 64) | (0b10 << 62) | low
+        whole = (high >> 12 << 80) | (0x7 << 76) | ((high & 0xFFF) << 64) | (0b10 << 62) | low
+        digits = f"{whole:032x}"
+        return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
-_ids = _Ids()
+uuid7 = _Ids()

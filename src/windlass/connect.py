@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import msgspec
 
 from windlass.errors import Refused, StoreUnavailable, must_be
-from windlass.store.handling import Transacting
 from windlass.store.http.store import HttpStore
+from windlass.store.running import Transacting
 from windlass.store.sqlite import files, restoring
 from windlass.store.sqlite import handling as sqlite_handling
 from windlass.store.sqlite.connection import MEMORY
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from windlass.clock import Clock
-    from windlass.store.keeping import Restored
     from windlass.store.migration import Schema
     from windlass.store.moving import Source, Target
+    from windlass.store.upkeep import Restored
 
 _SQLITE = "sqlite:///"
 # How many seconds we wait for somebody else's write.

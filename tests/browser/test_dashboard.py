@@ -13,7 +13,7 @@ from tests.browser.conftest import Watched
 from tests.browser.stage import SCRIPT, Shop, work_off
 from tests.server.conftest import House
 from windlass.job import JobState
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 
 PAGES = ("overview", "jobs", "dead", "types", "workers", "schedules", "database", "audit", "settings")
 

@@ -15,9 +15,9 @@ from windlass import connect
 from windlass.clock import uuid7
 from windlass.job import NewJob
 from windlass.outcome import Done
-from windlass.store.keeping import Retention
-from windlass.store.protocol import Settlement, Want
+from windlass.store.engine import Settlement, Want
 from windlass.store.store import Store
+from windlass.store.upkeep import Retention
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from windlass.job import Job, JobState, Reason
 from windlass.outcome import Again, Cancelled, Dead, Done, Left, Outcome, Released, Snoozed
-from windlass.store.keeping import Retention
+from windlass.store.upkeep import Retention
 
 LOST = {Reason.WORKER_LOST, Reason.LEASE_EXPIRED}
 ENDED = {JobState.COMPLETED, JobState.CANCELLED, JobState.DISCARDED}

@@ -18,7 +18,7 @@ from windlass import connect
 from windlass.move import Moved, abort, move
 from windlass.ops import Ops
 from windlass.ops.document import job_document
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 from windlass.store.store import Store
 
 MAJOR = 16

@@ -11,8 +11,8 @@ from typing import Any
 from windlass.clock import ManualClock, uuid7
 from windlass.job import Error, Job, JobState, Lease, NewJob, Reason
 from windlass.outcome import Again, Cancelled, Dead, Done, Outcome, Released, Snoozed
+from windlass.store.engine import Settlement, Want
 from windlass.store.fleet import WorkerInfo
-from windlass.store.protocol import Settlement, Want
 from windlass.store.store import Store
 
 LEASE = timedelta(seconds=60)

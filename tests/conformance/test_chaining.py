@@ -36,10 +36,11 @@ from windlass.clock import ManualClock, uuid7
 from windlass.errors import JobNotFound
 from windlass.job import Job, JobState, Lease, View
 from windlass.outcome import Outcome
-from windlass.store.batches import NewBatch
-from windlass.store.keeping import Retention
-from windlass.store.protocol import Edit, Filter, Settlement
+from windlass.store.chains import NewBatch
+from windlass.store.engine import Settlement
+from windlass.store.jobs import Edit, Filter
 from windlass.store.store import Store
+from windlass.store.upkeep import Retention
 
 NEVER = Retention(ended=timedelta(days=9999), dead=timedelta(days=9999))
 

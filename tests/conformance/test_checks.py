@@ -24,10 +24,10 @@ from tests.conformance.scene import (
 from windlass.clock import ManualClock
 from windlass.job import Lease
 from windlass.outcome import Outcome
-from windlass.store.keeping import Retention
-from windlass.store.protocol import Settlement
-from windlass.store.signalling import Verdict, Verdicts
+from windlass.store.engine import Settlement
+from windlass.store.oncall import Verdict, Verdicts
 from windlass.store.store import Store
+from windlass.store.upkeep import Retention
 
 SOON = timedelta(seconds=60)
 TAKEN = timedelta(minutes=5)

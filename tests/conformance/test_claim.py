@@ -32,7 +32,7 @@ from tests.conformance.scene import (
 )
 from windlass.clock import ManualClock
 from windlass.job import JobState, Lease
-from windlass.store.protocol import Want
+from windlass.store.engine import Want
 from windlass.store.store import Store
 
 

@@ -26,9 +26,9 @@ from tests.conformance.scene import (
 from windlass.clock import ManualClock, uuid7
 from windlass.errors import Conflict, IdConflict, KeyConflict
 from windlass.job import JobState, NewJob, TypeInfo
-from windlass.store.keeping import Retention
-from windlass.store.protocol import Edit, Filter
+from windlass.store.jobs import Edit, Filter
 from windlass.store.store import Store
+from windlass.store.upkeep import Retention
 
 
 def everything(store: Store) -> list[str]:

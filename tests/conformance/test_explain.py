@@ -34,9 +34,10 @@ from windlass.ops.explanation import Cause, Explanation, Link
 from windlass.outcome import Dead
 from windlass.policy.breaker import BreakerTerms
 from windlass.policy.limit import Limit, Rate
+from windlass.store.engine import Want
 from windlass.store.fleet import Vitals
 from windlass.store.flow import BreakerState, Restriction, Runs
-from windlass.store.protocol import Filter, Want
+from windlass.store.jobs import Filter
 from windlass.store.store import Store
 
 MINUTE = timedelta(minutes=1)

@@ -34,9 +34,9 @@ from windlass.errors import InvalidValue
 from windlass.job import Error, JobState, Reason
 from windlass.ops import Ops
 from windlass.outcome import Dead
-from windlass.store.protocol import Filter
+from windlass.store import jobs
+from windlass.store.jobs import Filter
 from windlass.store.store import Store
-from windlass.store.verbs import operating
 
 
 def pages(store: Store, where: Filter, limit: int) -> list[list[str]]:
@@ -316,7 +316,7 @@ def test_every_job_is_counted_once_where_it_stands(store: Store, crowd: dict[str
 def test_counts_of_ended_jobs_are_right_however_many_there_are(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(operating, "_MOST_ENDED", 2)
+    monkeypatch.setattr(jobs, "_MOST_ENDED", 2)
     for _ in range(3):
         put_one(store)
         assert settle(store, take_one(store), DONE)
@@ -334,7 +334,7 @@ def test_counts_of_ended_jobs_are_right_however_many_there_are(
 
 
 def test_counts_that_may_be_too_low_say_so(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operating, "_MOST_ENDED", 2)
+    monkeypatch.setattr(jobs, "_MOST_ENDED", 2)
     for number in range(3):
         assert store.counts().capped is (number >= 2)
         put_one(store)

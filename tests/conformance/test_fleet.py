@@ -26,8 +26,8 @@ from windlass.clock import ManualClock
 from windlass.errors import WorkerNotFound
 from windlass.job import Request
 from windlass.store.fleet import PoolInfo, Vitals
-from windlass.store.keeping import Retention
 from windlass.store.store import Store
+from windlass.store.upkeep import Retention
 
 
 def states(store: Store) -> dict[str, str]:

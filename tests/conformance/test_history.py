@@ -34,10 +34,12 @@ from windlass.job import JobState, TypeInfo
 from windlass.observe import names
 from windlass.observe.ledger import Ledger
 from windlass.outcome import Outcome
-from windlass.store.keeping import Retention
-from windlass.store.observing import LOOKED, Flush, Happened, Sample, Step, counted_of_release
-from windlass.store.protocol import Filter, Settlement
+from windlass.store.engine import Settlement
+from windlass.store.history import LOOKED, Flush, Happened, Step, counted_of_release
+from windlass.store.jobs import Filter
+from windlass.store.samples import Sample
 from windlass.store.store import Store
+from windlass.store.upkeep import Retention
 
 NOW = timedelta(0)
 
@@ -150,9 +152,9 @@ def test_who_calls_each_run_another_release_makes_few_of_them(store: Store) -> N
     ledger = Ledger(store)
     put(store, *(a_job(type=MAIL) for _ in range(15)))
     for number, lease in enumerate(take(store, 15)):
-        ledger.settled_by(f"2.{number}", [Settlement(lease, DONE, timedelta(seconds=1))])
+        ledger.settled([Settlement(lease, DONE, timedelta(seconds=1))], f"2.{number}")
         ledger.tick()
-    ledger.settled_by("2.3", [Settlement(lease, DONE, timedelta(seconds=1))])
+    ledger.settled([Settlement(lease, DONE, timedelta(seconds=1))], "2.3")
     ledger.tick()
     assert len(store.releases()) == 10
     assert counted(store, "started", "release.2.3.attempts") == {"started": 16, "release.2.3.attempts": 2}

@@ -26,8 +26,8 @@ from tests.conformance.scene import (
 )
 from windlass.clock import ManualClock
 from windlass.job import Reason
+from windlass.store.engine import Settlement
 from windlass.store.fleet import Vitals
-from windlass.store.protocol import Settlement
 from windlass.store.store import Store
 
 # --- extending ----------------------------------------------------------------------------------

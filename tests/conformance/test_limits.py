@@ -33,8 +33,8 @@ from windlass.clock import ManualClock
 from windlass.job import Lease
 from windlass.outcome import Outcome
 from windlass.policy.limit import Limit, Rate
+from windlass.store.engine import Claimed, Settlement, Want
 from windlass.store.flow import Restriction
-from windlass.store.protocol import Claimed, Settlement, Want
 from windlass.store.store import Store
 
 PLENTY = 100

@@ -44,9 +44,10 @@ from windlass.outcome import (
     decide,
 )
 from windlass.policy.retry import Retry
+from windlass.store.engine import Settlement, Want
 from windlass.store.fleet import Vitals
-from windlass.store.keeping import Retention
-from windlass.store.protocol import Edit, Filter, Settlement, Want
+from windlass.store.jobs import Edit, Filter
+from windlass.store.upkeep import Retention
 
 POLICY = Policy(Retry(kind="fixed", base=30, jitter=0))
 KEEP = Retention(ended=timedelta(minutes=10), dead=timedelta(minutes=30))

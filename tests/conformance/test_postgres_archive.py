@@ -16,9 +16,9 @@ from windlass.clock import ManualClock
 from windlass.errors import StoreBusy
 from windlass.job import JobState
 from windlass.store import statements
-from windlass.store.keeping import Retention
+from windlass.store.jobs import Filter
 from windlass.store.postgres import retention
-from windlass.store.protocol import Filter
+from windlass.store.upkeep import Retention
 
 __all__ = ["store", "url"]
 WEEK = timedelta(days=7)

@@ -43,8 +43,8 @@ from windlass.job import JobState
 from windlass.move import Moved, Step
 from windlass.ops import Ops
 from windlass.schedule import NewSchedule, Timing
-from windlass.store.batches import NewBatch
-from windlass.store.handling import Once, Said
+from windlass.store.chains import NewBatch
+from windlass.store.running import Once, Said
 
 __all__ = ["filled", "here", "source", "target"]
 

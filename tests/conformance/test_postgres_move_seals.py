@@ -43,11 +43,12 @@ from windlass.job import JobState, NewJob, TypeInfo
 from windlass.move import Running, Step, abort
 from windlass.ops import Ops
 from windlass.schedule import NewSchedule, Timing
-from windlass.store.batches import NewBatch
+from windlass.store.chains import NewBatch
+from windlass.store.engine import Settlement
 from windlass.store.fleet import Vitals
-from windlass.store.handling import Said
+from windlass.store.jobs import Filter
 from windlass.store.moving import State
-from windlass.store.protocol import Filter, Settlement
+from windlass.store.running import Said
 from windlass.store.store import Store
 
 __all__ = ["filled", "here", "source", "target"]

@@ -42,6 +42,7 @@ VALUES: dict[str, tuple[str, dict[str, Any]]] = {
             "few": 16,
             "floor": 0,
             "worker": "w",
+            "mark": None,
             "lease": 60,
         },
     ),

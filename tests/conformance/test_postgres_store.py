@@ -40,14 +40,15 @@ from windlass.errors import InvalidValue, StoreMismatch, StoreUnavailable
 from windlass.job import JobState
 from windlass.policy.limit import Limit
 from windlass.store import migration
+from windlass.store.engine import Want
 from windlass.store.fleet import Vitals
 from windlass.store.flow import Restriction
-from windlass.store.keeping import Retention
+from windlass.store.jobs import Filter
 from windlass.store.postgres import address, claim
 from windlass.store.postgres.session import PostgresTx
 from windlass.store.postgres.store import PostgresStore
-from windlass.store.protocol import Filter, Want
 from windlass.store.store import Store
+from windlass.store.upkeep import Retention
 
 __all__ = ["store", "url"]
 
@@ -389,7 +390,7 @@ FORK = """
 import os, sys
 from windlass import Queue, connect
 from windlass.errors import StoreUnavailable
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 
 queue = Queue(sys.argv[1])
 

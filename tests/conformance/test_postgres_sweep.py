@@ -12,11 +12,11 @@ from tests.conformance.scene import DEAD, DONE, look_up, put_one, settle, take_n
 from tests.conformance.server import run, store, url
 from windlass import connect
 from windlass.job import Job, JobState, Lease, View
-from windlass.store.keeping import Retention
+from windlass.store.engine import Row
 from windlass.store.postgres.session import PostgresTx
 from windlass.store.postgres.store import PostgresStore
 from windlass.store.store import Store
-from windlass.store.transaction import Row
+from windlass.store.upkeep import Retention
 
 __all__ = ["store", "url"]
 NEVER = Retention(ended=timedelta(days=9999), dead=timedelta(days=9999))

@@ -17,12 +17,12 @@ from tests.servers import pgbouncer, postgres
 from tests.waiting import PATIENCE, until
 from windlass import Queue, connect
 from windlass.errors import StoreBusy, StoreUnavailable
+from windlass.store.jobs import Filter
 from windlass.store.postgres import address, enqueue
 from windlass.store.postgres.guard import Guard
 from windlass.store.postgres.listener import Listener
 from windlass.store.postgres.session import PostgresTx, Statement, load
 from windlass.store.postgres.store import PostgresStore
-from windlass.store.protocol import Filter
 from windlass.store.store import Store
 from windlass.testing import override
 from windlass.wakeup.listen import Listen

@@ -47,11 +47,12 @@ from windlass.clock import ManualClock
 from windlass.errors import WrongState
 from windlass.job import JobState
 from windlass.policy.limit import Limit
+from windlass.store.engine import Acted, Want
 from windlass.store.fleet import Vitals
 from windlass.store.flow import Restriction
-from windlass.store.keeping import Retention
-from windlass.store.protocol import Acted, Edit, Filter, Want
+from windlass.store.jobs import Edit, Filter
 from windlass.store.store import Store
+from windlass.store.upkeep import Retention
 
 ROUNDS = 60
 

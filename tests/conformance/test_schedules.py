@@ -18,9 +18,10 @@ from windlass.errors import ScheduleConflict, ScheduleNotFound
 from windlass.job import JobState, TypeInfo, View
 from windlass.outcome import Left
 from windlass.schedule import NewSchedule, Timing
+from windlass.store.engine import Want
 from windlass.store.fleet import Vitals
-from windlass.store.protocol import Filter, Want
-from windlass.store.scheduling import REMEMBERED, Fire, Fired, FireOutcome, Origin
+from windlass.store.jobs import Filter
+from windlass.store.schedules import REMEMBERED, Fire, Fired, FireOutcome, Origin
 from windlass.store.store import Store
 
 HOUR = timedelta(hours=1)

@@ -16,9 +16,9 @@ from windlass.clock import ManualClock, uuid7
 from windlass.errors import AmbiguousKey, IdConflict, InvalidValue, JobNotFound, KeyConflict, UniqueConflict
 from windlass.job import JobState, NewJob
 from windlass.store.access import NewApiKey
-from windlass.store.keeping import Retention
-from windlass.store.protocol import Enqueued
+from windlass.store.engine import Enqueued
 from windlass.store.store import Store
+from windlass.store.upkeep import Retention
 
 KEY = "order:1"
 NAME = "sync"

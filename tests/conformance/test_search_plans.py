@@ -11,10 +11,9 @@ import pytest
 from tests.servers import postgres
 from windlass import connect
 from windlass.job import JobState, View
-from windlass.store import statements
-from windlass.store.postgres.session import USES, newest
-from windlass.store.protocol import Filter
-from windlass.store.verbs import access, searching
+from windlass.store import access, jobs, statements
+from windlass.store.jobs import Filter
+from windlass.store.postgres.session import USES, first
 
 MAJOR = 15
 # A page and the ways to it through indexes, one for each day of the archive; there are thousands in all.
@@ -39,7 +38,7 @@ class Explaining:
     def search(self, parts: Sequence[str], clauses: str, values: Mapping[str, object]) -> list[Any]:
         texts = statements.load("postgres")
         text, names = statements.numbered(
-            newest([texts[name].replace("/*where*/", clauses) for name in parts])
+            first([texts[name].replace("/*where*/", clauses) for name in parts])
         )
         explain = f"explain (analyze, buffers, format json) {text}".encode()
         [(told,)] = self._connection.execute(explain, [values[each] for each in names]).fetchall()
@@ -110,7 +109,7 @@ def fill(connection: psycopg.Connection[Any]) -> None:
 def test_a_page_of_jobs_costs_the_same_however_many_there_are(
     store: Explaining, where: Filter, found: int
 ) -> None:
-    searching.find(cast(Any, store), where, limit=LIMIT)
+    jobs.find(cast(Any, store), where, limit=LIMIT)
     assert store.rows == found
     assert store.blocks <= MOST_BLOCKS
 

@@ -33,9 +33,10 @@ from tests.conformance.scene import (
 from windlass.clock import ManualClock
 from windlass.job import Error, JobState, Lease, Output, Reason
 from windlass.outcome import Again, Dead, Done, Outcome
-from windlass.store.keeping import Retention
-from windlass.store.protocol import Filter, Settlement
+from windlass.store.engine import Settlement
+from windlass.store.jobs import Filter
 from windlass.store.store import Store
+from windlass.store.upkeep import Retention
 
 
 def test_nothing_to_settle_is_no_error(store: Store) -> None:

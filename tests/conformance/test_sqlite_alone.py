@@ -13,7 +13,7 @@ import pytest
 from tests.conformance.scene import a_job, put_one
 from tests.conformance.watching import Watched, path, store, watched
 from windlass.errors import IdConflict, StoreError, WindlassError
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 from windlass.store.store import Store
 
 __all__ = ["path", "store", "watched"]

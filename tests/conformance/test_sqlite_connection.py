@@ -14,7 +14,7 @@ from tests.conformance.scene import a_job, a_payload, ids, put_one, take
 from tests.waiting import PATIENCE
 from windlass import connect
 from windlass.errors import InvalidValue, KeyConflict, StoreBusy
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 from windlass.store.store import Store
 
 

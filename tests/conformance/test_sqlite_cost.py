@@ -25,11 +25,12 @@ from tests.conformance.scene import (
 from tests.conformance.watching import Watched, path, store, watched
 from windlass.policy.limit import Limit
 from windlass.store import statements
+from windlass.store.engine import Want
 from windlass.store.fleet import Vitals
 from windlass.store.flow import Restriction
-from windlass.store.keeping import Retention
-from windlass.store.protocol import Filter, Want
+from windlass.store.jobs import Filter
 from windlass.store.store import Store
+from windlass.store.upkeep import Retention
 
 __all__ = ["path", "store", "watched"]
 

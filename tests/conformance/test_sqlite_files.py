@@ -18,10 +18,10 @@ from tests.conformance.watching import Watched, watched
 from windlass import Queue, connect
 from windlass.cli.main import run
 from windlass.errors import InvalidValue, StoreBusy, StoreError, StoreMismatch, StoreUnavailable
-from windlass.store.keeping import Retention
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 from windlass.store.sqlite.health import _PAGES_AT_ONCE
 from windlass.store.store import Store
+from windlass.store.upkeep import Retention
 from windlass.url import without_password
 
 __all__ = ["watched"]

@@ -20,7 +20,7 @@ from tests.conformance.watching import Watched, watched
 from tests.waiting import PATIENCE
 from windlass import connect
 from windlass.errors import StoreError, StoreUnavailable
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 from windlass.store.sqlite.store import SqliteStore
 from windlass.store.store import Store
 

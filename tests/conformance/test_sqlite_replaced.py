@@ -20,7 +20,7 @@ from tests.conformance.scene import DONE, a_job, put_one, settle, take
 from tests.conformance.watching import Watched, watched
 from windlass import connect
 from windlass.errors import StoreMismatch, StoreUnavailable
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 from windlass.store.sqlite import identity, locks
 from windlass.store.store import Store
 
@@ -54,7 +54,7 @@ def ids(store: Store) -> list[str]:
 def in_new_process(path: Path) -> tuple[list[str], list[str]]:
     """The jobs that a process that has just started finds, and what its check finds wrong."""
     code = (
-        "import json, sys; from windlass import connect; from windlass.store.protocol import Filter\n"
+        "import json, sys; from windlass import connect; from windlass.store.jobs import Filter\n"
         "store = connect.open(sys.argv[1], create=False).store\n"
         "found = [job.id for job in reversed(store.find(Filter(), limit=1000).jobs)]\n"
         "print(json.dumps([found, store.check()])); store.close()"

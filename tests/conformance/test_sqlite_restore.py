@@ -12,7 +12,7 @@ import pytest
 from tests.conformance.scene import put_one, take
 from windlass import connect
 from windlass.errors import InvalidValue, Refused, StoreBusy, StoreError
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 from windlass.store.store import Store
 
 

@@ -19,7 +19,8 @@ from tests.waiting import PATIENCE
 from windlass import connect
 from windlass.errors import KeyConflict, StoreError, WindlassError
 from windlass.job import NewJob
-from windlass.store.protocol import Enqueued, Filter, Settlement
+from windlass.store.engine import Enqueued, Settlement
+from windlass.store.jobs import Filter
 from windlass.store.store import Store
 
 __all__ = ["watched"]

@@ -36,7 +36,8 @@ from windlass.clock import ManualClock, uuid7
 from windlass.errors import JobNotFound, WrongState
 from windlass.job import JobState, Reason, Request
 from windlass.outcome import Outcome
-from windlass.store.protocol import Acted, Edit, Filter, Settlement
+from windlass.store.engine import Acted, Settlement
+from windlass.store.jobs import Edit, Filter
 from windlass.store.store import Store
 
 Verb = Callable[[Store, str], Acted]

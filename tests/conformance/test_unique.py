@@ -31,9 +31,9 @@ from windlass.clock import ManualClock
 from windlass.errors import UniqueConflict
 from windlass.job import JobState, Lease, NewJob
 from windlass.outcome import Outcome
-from windlass.store.keeping import Retention
-from windlass.store.protocol import Enqueued
+from windlass.store.engine import Enqueued
 from windlass.store.store import Store
+from windlass.store.upkeep import Retention
 
 NAME = "sync:42"
 

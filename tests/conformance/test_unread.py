@@ -25,7 +25,8 @@ from tests.conformance.scene import (
 from windlass.clock import ManualClock
 from windlass.job import JobState, Lease, View
 from windlass.outcome import Left
-from windlass.store.protocol import Edit, Filter, Want
+from windlass.store.engine import Want
+from windlass.store.jobs import Edit, Filter
 from windlass.store.store import Store
 
 

@@ -25,9 +25,9 @@ from tests.conformance.scene import (
 )
 from windlass.clock import ManualClock
 from windlass.job import JobState
-from windlass.store.keeping import Retention
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 from windlass.store.store import Store
+from windlass.store.upkeep import Retention
 
 WEEK, MONTH = timedelta(days=7), timedelta(days=30)
 MOMENT = timedelta(seconds=1)

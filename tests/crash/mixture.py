@@ -10,7 +10,8 @@ from datetime import timedelta
 from windlass.clock import uuid7
 from windlass.job import Error, JobState, Lease, NewJob, Reason, TypeInfo
 from windlass.outcome import Again, Cancelled, Dead, Done, Outcome, Snoozed
-from windlass.store.protocol import Filter, Settlement, Want
+from windlass.store.engine import Settlement, Want
+from windlass.store.jobs import Filter
 from windlass.store.store import Store
 
 _BATCH = 5_000

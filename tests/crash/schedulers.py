@@ -20,8 +20,8 @@ from tests.waiting import PATIENCE
 from windlass import connect
 from windlass.clock import to_micros
 from windlass.schedule import NewSchedule, Timing
-from windlass.store.protocol import Filter
-from windlass.store.scheduling import REMEMBERED, FireOutcome
+from windlass.store.jobs import Filter
+from windlass.store.schedules import REMEMBERED, FireOutcome
 from windlass.store.store import Store
 from windlass.upkeep.scheduler import Scheduler
 from windlass.wakeup.local import LocalWakeup

@@ -18,7 +18,7 @@ from tests.server.process import ServerProcess
 from tests.servers import postgres
 from tests.waiting import PATIENCE
 from windlass import Client, Queue
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 
 LINES = 8
 _PAGE = 1000

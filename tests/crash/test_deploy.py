@@ -15,7 +15,7 @@ from tests.crash.processes import Site
 from tests.waiting import PATIENCE, until
 from windlass import Queue
 from windlass.job import JobState
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 
 OLD = """
 import os

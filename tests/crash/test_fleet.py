@@ -21,7 +21,7 @@ from tests.servers import postgres
 from tests.servers.ports import free_port
 from tests.waiting import PATIENCE, gone, until
 from windlass.job import JobState, Reason
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 

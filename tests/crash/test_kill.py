@@ -18,7 +18,7 @@ from tests.crash.app import hold, poison, send, work
 from tests.crash.processes import ROOT, Site, freeze, thaw
 from tests.waiting import PATIENCE, WHOLE_RUN, until
 from windlass.job import JobState, Reason
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 
 JOBS = 1000
 

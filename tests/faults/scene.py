@@ -11,7 +11,7 @@ from windlass import connect
 from windlass.clock import uuid7
 from windlass.job import Job, JobState, NewJob
 from windlass.queue import Queue
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 from windlass.store.store import Store
 
 T = TypeVar("T")

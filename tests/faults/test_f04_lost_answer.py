@@ -14,7 +14,8 @@ from tests.waiting import until
 from windlass.errors import StoreUnavailable
 from windlass.job import JobState
 from windlass.observe.ledger import Ledger
-from windlass.store.protocol import Filter, Want
+from windlass.store.engine import Want
+from windlass.store.jobs import Filter
 
 
 @pytest.mark.parametrize("where", Where)

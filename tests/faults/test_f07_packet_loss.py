@@ -11,7 +11,7 @@ from tests.faults.scene import CLAIM, Yard
 from tests.servers.proxy import Proxy, Where
 from tests.waiting import until
 from windlass.job import JobState
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 
 JOBS = 150
 THREADS = 8

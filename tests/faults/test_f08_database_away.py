@@ -17,7 +17,7 @@ from tests.waiting import PATIENCE, until
 from windlass import connect
 from windlass.errors import StoreUnavailable
 from windlass.job import JobState
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 
 # Longer than a worker may be silent before others take it for dead.
 FROZEN_SECONDS = 12.0

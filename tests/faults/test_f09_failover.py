@@ -15,7 +15,7 @@ from tests.servers.proxy import Proxy, Where
 from tests.waiting import until
 from windlass import connect
 from windlass.errors import StoreUnavailable
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 
 # As long as a watchful operator or a failover manager takes.
 GAP_SECONDS = 8.0

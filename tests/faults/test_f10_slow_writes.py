@@ -7,7 +7,7 @@ import time
 from tests.faults.scene import Yard
 from tests.servers.proxy import Proxy
 from tests.waiting import until
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 
 
 def test_f10_slow_answers_slow_things_down_and_break_nothing(yard: Yard, proxy: Proxy) -> None:

@@ -21,7 +21,7 @@ from windlass.payload import Ring
 from windlass.registry import Options, make_handler
 from windlass.server.observing import note_enqueue
 from windlass.store.flow import BreakerState
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 from windlass.upkeep.pruner import Pruner
 from windlass.worker.coroutines import Coroutines
 from windlass.worker.health import Health

@@ -1,4 +1,4 @@
-"""What does Prometheus itself make of our expressions? Its own engine, on the very scrapes that we judged."""
+"""Compare our predicates with Prometheus: its own engine judges the expressions on the same scrapes."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from pathlib import Path
 
 from tests.observe.scene import APART, Scrape, Scrapes
 from tests.servers.prometheus import promtool
-from windlass.observe.promql import evaluate
+from windlass.observe.alerts import Alert
 
 Moment = tuple[float, set[frozenset[tuple[str, str]]]]
 
 
 class Judged:
-    """One expression, judged by us at several moments of a stage, to be judged by Prometheus as well."""
+    """One alert, judged by its predicate at several moments of a stage, and by Prometheus afterwards."""
 
-    def __init__(self, expression: str, scrapes: Scrapes) -> None:
-        self._expression = expression
+    def __init__(self, alert: Alert, scrapes: Scrapes) -> None:
+        self._alert = alert
+        self._expression = alert.expression
         self._scrapes = scrapes
         self._moments: list[Moment] = []
 
     def holds(self) -> bool:
-        """Whether it holds now, by our own evaluator; that is remembered."""
-        found = evaluate(self._expression, self._scrapes)
+        """Whether it holds now, by its predicate; that is remembered."""
+        found = self._alert.holds(self._scrapes)
         self._moments.append((self._scrapes.last, set(found)))
         return bool(found)
 

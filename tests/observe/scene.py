@@ -15,11 +15,12 @@ from windlass import connect, settings
 from windlass.clock import ManualClock
 from windlass.job import Error, JobState, Lease, Reason, TypeInfo
 from windlass.observe.ledger import Ledger
-from windlass.observe.promql import Series
+from windlass.observe.measures import Measures, Series
 from windlass.ops import Ops
 from windlass.outcome import Again, Dead, Done, Left, Outcome, Policy
+from windlass.store.engine import Settlement, Want
 from windlass.store.fleet import PoolInfo, Vitals, WorkerInfo
-from windlass.store.protocol import Filter, Settlement, Want
+from windlass.store.jobs import Filter
 from windlass.store.store import Store
 from windlass.upkeep.reaper import Reaper
 from windlass.upkeep.watchman import Watchman
@@ -41,7 +42,7 @@ def parsed(text: str) -> Scrape:
     return found
 
 
-class Scrapes:
+class Scrapes(Measures):
     """A Prometheus of a few lines: it remembers what it scraped, and when."""
 
     def __init__(self, apart: float = APART) -> None:
@@ -62,27 +63,19 @@ class Scrapes:
         at = max(at, self.last + self._apart) if self._scrapes else at
         self._scrapes.append((at, parsed(text)))
 
-    def instant(self, name: str) -> Series:
-        return self._scrapes[-1][1].get(name, ())
+    def now(self, name: str) -> Series:
+        return Series.of(self._scrapes[-1][1].get(name, ()))
 
-    def increase(self, name: str, seconds: float) -> Series:
-        now = self._scrapes[-1][0]
-        first = next(scrape for at, scrape in self._scrapes if at >= now - seconds)
-        before = {frozenset(labels.items()): value for labels, value in first.get(name, ())}
-        return [
-            (labels, value - before.get(frozenset(labels.items()), 0.0))
-            for labels, value in self.instant(name)
-        ]
+    def increase(self, name: str, within: timedelta) -> Series:
+        before = self._before(name, within)
+        return Series((labels, value - before.get(labels, 0.0)) for labels, value in self.now(name).items())
 
-    def delta(self, name: str, seconds: float) -> Series:
-        now = self._scrapes[-1][0]
-        first = next(scrape for at, scrape in self._scrapes if at >= now - seconds)
-        before = {frozenset(labels.items()): value for labels, value in first.get(name, ())}
-        return [
-            (labels, value - before[frozenset(labels.items())])
-            for labels, value in self.instant(name)
-            if frozenset(labels.items()) in before
-        ]
+    def delta(self, name: str, within: timedelta) -> Series:
+        return self.now(name) - self._before(name, within)
+
+    def _before(self, name: str, within: timedelta) -> Series:
+        since = self.last - within.total_seconds()
+        return Series.of(next(scrape for at, scrape in self._scrapes if at >= since).get(name, ()))
 
 
 class Stage:

@@ -1,7 +1,8 @@
-"""Does each alert fire with its fault, and clear when that is mended? By its very expression, on scrapes.
+"""Does each alert fire with its fault, and clear when that is fixed?
 
-Judged three times: by our evaluator on what was scraped, by Prometheus's own on the same scrapes, and by ours
-on the store's history, as `windlass alerts` and the server do.
+Judged three times: by the alert's predicate on what was scraped, by a real Prometheus with the alert's
+expression on the same scrapes, and by the predicate on the store's history, as `windlass alerts` and the
+server do.
 """
 
 from __future__ import annotations
@@ -17,8 +18,7 @@ from tests.observe.scene import Stage, staged
 from windlass.errors import StoreError
 from windlass.observe import gather
 from windlass.observe.alerts import ALERTS, BY_NAME, Alert
-from windlass.observe.firing import first_noticed, holding, judge
-from windlass.observe.sources import StoreSource
+from windlass.observe.firing import StoreMeasures, first_noticed, holding, judge
 
 
 def test_every_alert_has_its_fault() -> None:
@@ -30,9 +30,9 @@ def test_every_alert_has_its_fault() -> None:
 def fires_here(stage: Stage, alert: Alert) -> bool:
     """Whether it holds by the store's own history, as `windlass alerts` and the server judge."""
     try:
-        source = StoreSource(stage.store, gather.read_facts(stage.store))
+        source = StoreMeasures(stage.store, gather.read_facts(stage.store))
     except StoreError:
-        source = StoreSource(None, None)
+        source = StoreMeasures(None, None)
     return any(name == alert.name for name, _ in holding(source))
 
 
@@ -40,7 +40,7 @@ def fires_here(stage: Stage, alert: Alert) -> bool:
 def test_an_alert_fires_with_its_fault_and_clears_when_it_is_mended(name: str, tmp_path: Path) -> None:
     alert, (fault, mend) = BY_NAME[name], FAULTS[name]
     with staged(tmp_path) as stage:
-        judged = Judged(alert.expression, stage.scrapes)
+        judged = Judged(alert, stage.scrapes)
         stage.look()
         stage.clock.advance(30)
         stage.look()

@@ -23,8 +23,8 @@ from windlass.observe import metrics
 from windlass.outcome import Done, Outcome
 from windlass.store.fleet import PoolInfo, Vitals
 from windlass.store.flow import BreakerState
-from windlass.store.protocol import Filter
-from windlass.store.signalling import Verdict
+from windlass.store.jobs import Filter
+from windlass.store.oncall import Verdict
 
 NAMED = ("acme", "globex")
 ENDS: dict[str, Outcome] = {

@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from tests.observe.scene import DEAD, staged
-from tests.observe.test_exposed import RULES
+from tests.observe.test_exposed import RULES, charted
 from tests.server.conftest import serving, shop
 from tests.servers import prometheus
 from tests.servers.prometheus import Prometheus, promtool
@@ -17,10 +17,8 @@ from windlass import Queue
 from windlass.job import JobState
 from windlass.observe import gather
 from windlass.observe.alerts import ALERTS
-from windlass.observe.firing import holding, labels_text
-from windlass.observe.grafana import PANELS
-from windlass.observe.sources import StoreSource
-from windlass.store.protocol import Filter
+from windlass.observe.firing import StoreMeasures, holding, labels_text
+from windlass.store.jobs import Filter
 
 NOW = timedelta(0)
 
@@ -103,9 +101,8 @@ def test_a_real_prometheus_scrapes_judges_as_we_do_and_clears(tmp_path: Path) ->
 
 def _charts() -> Iterator[str]:
     """What the dashboard asks, with Grafana's own words filled in."""
-    for panel in PANELS:
-        for expression, _ in panel.lines:
-            yield expression.replace("$__rate_interval", "1m").replace("$type", ".*")
+    for expression in charted():
+        yield expression.replace("$__rate_interval", "1m").replace("$type", ".*")
 
 
 def _work(queue: Queue, count: int) -> None:
@@ -118,8 +115,8 @@ def _work(queue: Queue, count: int) -> None:
 
 
 def _ours(queue: Queue) -> set[tuple[str, str]]:
-    """What holds by our own evaluator, from the store's history."""
-    return set(holding(StoreSource(queue.store, gather.read_facts(queue.store))))
+    """What holds by our own predicates, from the store's history."""
+    return set(holding(StoreMeasures(queue.store, gather.read_facts(queue.store))))
 
 
 def _theirs(watcher: Prometheus) -> set[tuple[str, str]]:

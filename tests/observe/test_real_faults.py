@@ -29,10 +29,8 @@ from windlass.errors import StoreError
 from windlass.job import JobState
 from windlass.observe import gather
 from windlass.observe.alerts import BY_NAME
-from windlass.observe.firing import holding
-from windlass.observe.promql import evaluate
-from windlass.observe.sources import StoreSource
-from windlass.store.protocol import Filter
+from windlass.observe.firing import StoreMeasures, holding
+from windlass.store.jobs import Filter
 from windlass.store.store import Store
 
 pytestmark = pytest.mark.crash
@@ -78,7 +76,7 @@ class Ahead(SystemClock):
 
 def hold(store: Store) -> set[str]:
     """The alerts whose condition holds by the store's history."""
-    return {name for name, _ in holding(StoreSource(store, gather.read_facts(store)))}
+    return {name for name, _ in holding(StoreMeasures(store, gather.read_facts(store)))}
 
 
 def hold_later(url: str, **after: float) -> set[str]:
@@ -106,7 +104,7 @@ class Watcher:
     def hold(self) -> set[str]:
         """The alerts whose condition holds by what was scraped so far."""
         self.look()
-        return {name for name, alert in BY_NAME.items() if evaluate(alert.expression, self._scrapes)}
+        return {name for name, alert in BY_NAME.items() if alert.holds(self._scrapes)}
 
 
 @pytest.fixture

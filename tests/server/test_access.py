@@ -22,7 +22,7 @@ from windlass.server.limits import Rates
 from windlass.server.problems import Problem
 from windlass.server.run import Server
 from windlass.server.table import ROUTES
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 from windlass.store.store import Store
 
 ROLES = {

@@ -13,7 +13,7 @@ from windlass import Client, KeyConflict, Queue, Refused
 from windlass.clock import uuid7
 from windlass.errors import QueueFull
 from windlass.job import JobState
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 
 LINES = {"Content-Type": "application/x-ndjson"}
 JOB = {"type": "add", "payload": {"a": 1}}

@@ -33,9 +33,8 @@ from windlass import (
     WaitTimeout,
     WrongState,
 )
-from windlass.ops.bulk import Verb
 from windlass.ops.remote import RemoteOps
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 
 
 @pytest.fixture
@@ -233,7 +232,7 @@ def test_what_an_operator_asks_for_is_done_once_though_every_first_answer_is_los
         assert client.cancel(jobs[2]).state is JobState.CANCELLED
         assert (server.seen, server.mishaps) == (12, ["lost", ""])
         # The verbs for many jobs send one request for each.
-        done = ops.bulk(Verb.BURY, Filter(ids=(jobs[3],), states=(JobState.PENDING,)))
+        done = ops.bulk("bury", Filter(ids=(jobs[3],), states=(JobState.PENDING,)))
         assert (done.done, done.refused) == (1, 0)
         # Another request is another: it is refused, as by the store itself.
         with pytest.raises(WrongState):

@@ -17,7 +17,7 @@ from tests.server.conftest import House, serving, shop
 from tests.server.messages import one_message
 from tests.waiting import PATIENCE
 from windlass import Client, JobState
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 
 ROUNDS = 8
 

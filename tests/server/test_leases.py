@@ -22,7 +22,7 @@ from windlass.ops import Ops
 from windlass.outcome import Left
 from windlass.server import remote
 from windlass.server.identity import LOCAL
-from windlass.store.protocol import Settlement, Want
+from windlass.store.engine import Settlement, Want
 
 
 def claim(

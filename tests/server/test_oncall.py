@@ -15,7 +15,7 @@ from windlass import connect
 from windlass.cli.main import run
 from windlass.ops import Ops
 from windlass.ops.tail import Tail, listed_now
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 
 
 def test_the_person_on_call_is_answered(house: House, api: httpx2.Client) -> None:

@@ -23,7 +23,7 @@ from sqlalchemy.ext import asyncio as sa_asyncio
 
 from windlass import JobHandle
 from windlass.queue.guests import is_async
-from windlass.queue.jobtype import Prepared
+from windlass.queue.jobs import Prepared
 
 _names = itertools.count(1)
 

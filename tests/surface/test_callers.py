@@ -21,7 +21,7 @@ from tests.surface import callers
 from tests.surface.callers import CALLERS, Caller
 from tests.waiting import PATIENCE
 from windlass import InvalidValue, JobType, KeyConflict, Queue
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 
 Send = JobType[[str], None]
 

@@ -201,8 +201,8 @@ def test_more_than_a_page_of_jobs_is_reached_at_a_rate(windlass: Terminal) -> No
         (["replay", "a", "--payload", "{"], "payload must be valid JSON"),
         (["priority", "a", "11"], "priority must be between 0 and 10, got 11"),
         (["priority", "a", "high"], "'high' is not a valid integer"),
-        (["reschedule", "a"], "say one of --now, --delay and --at"),
-        (["reschedule", "a", "--now", "--delay", "1s"], "say one of --now, --delay and --at"),
+        (["reschedule", "a"], "use exactly one of --now"),
+        (["reschedule", "a", "--now", "--delay", "1s"], "use exactly one of --now"),
     ],
 )
 def test_a_command_line_that_makes_no_sense_changes_nothing(

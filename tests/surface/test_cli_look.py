@@ -11,7 +11,7 @@ from tests.surface.conftest import Terminal
 from windlass import Queue, connect
 from windlass.job import Error, Output, Reason
 from windlass.outcome import Again, Dead, Done, Outcome
-from windlass.store.protocol import Settlement, Want
+from windlass.store.engine import Settlement, Want
 
 JOB_FIELDS = [
     "id", "seq", "type", "state", "view", "priority", "payload", "key", "tenant", "attempts", "max_attempts",

@@ -110,7 +110,8 @@ WAYS: dict[str, Way] = {
     "replay": Way("replay", "POST /api/v1/jobs/{id}/replay"),
     "rerun": Way("rerun", "POST /api/v1/jobs/{id}/rerun"),
     "edit": Way("edit", "PATCH /api/v1/jobs/{id}"),
-    "run_now": Way("reschedule", "PATCH /api/v1/jobs/{id}"),
+    "priority": Way("priority", "PATCH /api/v1/jobs/{id}"),
+    "reschedule": Way("reschedule", "PATCH /api/v1/jobs/{id}"),
     "check_payload": Way("dlq edit", None, "a replay checks it"),
     "bulk": Way("replay", "POST /api/v1/jobs/actions"),
     # types, workers, settings
@@ -152,7 +153,11 @@ WAYS: dict[str, Way] = {
 
 def verbs() -> set[str]:
     own = {name for name in dir(Ops) if not name.startswith("_") and callable(getattr(Ops, name))}
-    return own | {f"schedules.{name}" for name in dir(Schedules) if not name.startswith("_")}
+    return own | {
+        f"schedules.{name}"
+        for name in dir(Schedules)
+        if not name.startswith("_") and callable(getattr(Schedules, name))
+    }
 
 
 def command_named(words: str) -> click.Command | None:

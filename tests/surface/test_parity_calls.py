@@ -37,7 +37,8 @@ TYPED = {
     "replay": "replay",
     "rerun": "rerun",
     "edit": "edit --payload '{\"a\": 2}'",
-    "run_now": "run_now --now",
+    "reschedule": "reschedule --now",
+    "priority": "edit 3",
     "check_payload": "check_payload --file payload.json --yes",
     "bulk": "--key bulk --yes",
     "pause": "add",
@@ -63,7 +64,8 @@ TYPED = {
 # What is sent to a verb's route.
 SENT: dict[str, dict[str, Any]] = {
     "edit": {"payload": {"a": 2}},
-    "run_now": {"delay": 0},
+    "reschedule": {"delay": 0},
+    "priority": {"priority": 3},
     "bulk": {"action": "replay", "filter": {"type": ["add"]}},
     "set_breaker": {"state": "open"},
     "set_limit": {"settings": {"concurrency": 2}},
@@ -76,6 +78,7 @@ SENT: dict[str, dict[str, Any]] = {
 }
 # Which job, type or schedule a route names, where it is not the verb's own.
 NAMED = {
+    "priority": "edit",
     "show": "show",
     "ties": "show",
     "explain": "show",
@@ -95,7 +98,8 @@ BY_ROUTE = {
     "show": "ties: the job itself is looked up by who may see it",
     "limit": "types: each with its limit",
     "breaker": "types: each with its breaker",
-    "run_now": "edit: with no delay",
+    "reschedule": "edit: with no delay",
+    "priority": "edit: of the priority",
     "set_limit": "set_settings: a limit is a setting",
     "reset_limit": "set_settings: a limit is a setting",
     "set_setting": "set_settings: all or none",
@@ -146,7 +150,7 @@ def seeded(queue: Queue) -> Iterator[dict[str, str]]:
     ops = Ops(queue.store)
     names = ("show", "cancel", "bury", "edit", "discard", "replay", "check_payload", "bulk", "rerun")
     known = {name: queue.enqueue("add", {"a": 1}, key=name).id for name in names}
-    known["run_now"] = queue.enqueue("add", {"a": 1}, key="run_now", delay=3600).id
+    known["reschedule"] = queue.enqueue("add", {"a": 1}, key="reschedule", delay=3600).id
     for key in ("discard", "replay", "check_payload", "bulk"):
         ops.bury(key)
     ops.cancel("rerun")

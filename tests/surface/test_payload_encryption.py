@@ -15,7 +15,7 @@ from windlass import InvalidPayload, InvalidValue, JobState, KeyConflict, KeyMis
 from windlass.job import Job, NewJob
 from windlass.ops import Ops
 from windlass.payload import Ring
-from windlass.store.protocol import Edit, Filter
+from windlass.store.jobs import Edit, Filter
 from windlass.testing import Kit, override
 
 OLD, NEW = (base64.b64encode(os.urandom(32)).decode() for _ in range(2))

@@ -13,7 +13,7 @@ import pytest
 from windlass import InvalidValue, Queue, QueueFull
 from windlass.clock import ManualClock
 from windlass.job import JobState
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_a_type_that_another_thread_adds_does_not_disturb_who_counts(
 
     work.enqueue()
     clock.advance(2)
-    monkeypatch.setattr(queue._producer._admission, "_added", Busy(work=1))  # noqa: SLF001
+    monkeypatch.setattr(queue._admission, "_added", Busy(work=1))  # noqa: SLF001
     work.enqueue()
     assert queue.store.count(Filter(), limit=10) == 2
 

@@ -12,7 +12,7 @@ import pytest
 
 from windlass import InvalidPayload, InvalidValue, Queue, Refused, UnknownType
 from windlass.clock import ManualClock
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 
 
 @pytest.fixture

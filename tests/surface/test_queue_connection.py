@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from windlass import InvalidValue, JobType, Queue, StoreBusy
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 
 Send = JobType[[str], None]
 
@@ -173,9 +173,9 @@ def test_who_holds_a_transaction_and_forgets_to_name_it_is_told(
 
 
 def test_a_draft_cannot_carry_a_connection(queue: Queue, send: Send, caller: sqlite3.Connection) -> None:
-    with pytest.raises(InvalidValue, match="connection must be given to enqueue_many, not to a draft"):
+    with pytest.raises(InvalidValue, match="a draft cannot carry connection="):
         send.options(connection=caller).draft("a")
-    with pytest.raises(InvalidValue, match="connection must be given to enqueue_many, not to a draft"):
+    with pytest.raises(InvalidValue, match="a draft cannot carry connection="):
         queue.draft("send", {"to": "a"}, connection=caller)
 
 
@@ -193,7 +193,7 @@ def test_a_queue_closed_by_another_thread_in_the_midst_of_an_enqueue_is_opened_a
     queue: Queue, send: Send, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send.enqueue("a")
-    admission = queue._producer._admission  # noqa: SLF001 - the moment between opening and storing
+    admission = queue._admission  # noqa: SLF001 - the moment between opening and storing
     check = admission.check
     closed: list[bool] = []
 

@@ -32,7 +32,7 @@ from windlass import (
 from windlass.clock import ManualClock
 from windlass.job import NewJob
 from windlass.observe import names
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
@@ -181,7 +181,7 @@ def test_a_time_without_a_zone_is_utc(send: Send, at: datetime, moment: datetime
         ),
         ({"at": datetime.max.replace(tzinfo=UTC)}, "at must be a time between the years 1 and 2099 in UTC"),
         ({"at": datetime(2100, 1, 1, tzinfo=UTC)}, "at must be a time between the years 1 and 2099"),
-        ({"at": datetime(2030, 1, 1, tzinfo=UTC), "delay": 1}, "at must be left out when delay is given"),
+        ({"at": datetime(2030, 1, 1, tzinfo=UTC), "delay": 1}, "at= and delay= exclude each other"),
         ({"key": ""}, "key must be a text of 1 to 256 characters"),
         ({"key": "x" * 257}, "key must be a text of 1 to 256 characters"),
         ({"key": 5}, "key must be a text"),

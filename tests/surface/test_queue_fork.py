@@ -32,7 +32,7 @@ def in_child(work):
     assert os.waitpid(child, 0)[1] == 0
 
 def payloads():
-    from windlass.store.protocol import Filter
+    from windlass.store.jobs import Filter
     return sorted(bytes(job.payload).decode() for job in queue.store.find(Filter()).jobs)
 """
 

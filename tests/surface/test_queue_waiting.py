@@ -16,8 +16,8 @@ from tests.waiting import PATIENCE
 from windlass import Job, JobHandle, JobNotFound, JobState, JobType, JobUnsuccessful, Queue, WaitTimeout
 from windlass.errors import FatalError, InvalidValue
 from windlass.outcome import Dead, Done, Outcome, describe
-from windlass.store.keeping import Retention
-from windlass.store.protocol import Settlement, Want
+from windlass.store.engine import Settlement, Want
+from windlass.store.upkeep import Retention
 
 
 @pytest.fixture

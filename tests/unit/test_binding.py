@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from windlass.store.binding import Bound
+from windlass.store.engine import Bound
 from windlass.store.store import Store
 
 if TYPE_CHECKING:
@@ -24,6 +24,10 @@ WRONG = [
     "store.pause()",
     "store.told('name', '{}', fires='yes')",
     "store.schedules('nightly')",
+    "store.beat('worker')",
+    "store.extend([], by=5)",
+    "store.look('worker', {'mail': '1'})",
+    "store.promote(1000)",
     "value: int = store.audit()",
 ]
 RIGHT = [

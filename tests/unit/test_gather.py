@@ -13,9 +13,9 @@ from tests.waiting import PATIENCE
 from windlass.clock import uuid7
 from windlass.errors import StoreUnavailable
 from windlass.job import NewJob
+from windlass.store.engine import Enqueued
 from windlass.store.postgres import gather
 from windlass.store.postgres.gather import Gathering
-from windlass.store.protocol import Enqueued
 
 
 class Interrupted(BaseException):

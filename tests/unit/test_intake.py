@@ -14,7 +14,7 @@ from windlass.job import NewJob
 from windlass.queue import Queue
 from windlass.server.intake import Intake, Stored
 from windlass.store.caller import Withdrawn
-from windlass.store.protocol import Enqueued
+from windlass.store.engine import Enqueued
 
 
 class Failing:

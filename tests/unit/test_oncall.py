@@ -35,9 +35,9 @@ from windlass.ops.doctor import Checkup, Diagnosis, Level, checkup, diagnoses
 from windlass.ops.tail import Tail
 from windlass.ops.verdict import Verdict
 from windlass.outcome import Dead, Left
-from windlass.store.examining import DatabaseSetting, OpenTransaction, TableHealth
 from windlass.store.fleet import Vitals
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
+from windlass.store.oncall import DatabaseSetting, OpenTransaction, TableHealth
 from windlass.store.store import Store
 
 

@@ -16,14 +16,15 @@ from windlass.clock import ManualClock, uuid7
 from windlass.connect import Opened
 from windlass.errors import InvalidPayload, InvalidValue, JobNotFound, WorkerNotFound, WrongState
 from windlass.job import Error, JobState, NewJob, Reason, TypeInfo
-from windlass.ops import Ops, Verb
+from windlass.ops import Ops
 from windlass.ops.evidence import judged
 from windlass.ops.finding import Cause
 from windlass.ops.local import local_workers
 from windlass.ops.overview import Overview
 from windlass.outcome import Again, Dead
+from windlass.store.engine import Settlement, Want
 from windlass.store.fleet import Vitals, WorkerInfo
-from windlass.store.protocol import Filter, Settlement, Want
+from windlass.store.jobs import Filter
 from windlass.upkeep.place import here
 
 # Longer than the schema of a release stays after its last process was seen.
@@ -110,7 +111,7 @@ def test_a_waiting_job_can_be_edited_and_made_due(ops: Ops) -> None:
     ops.edit(job_id, priority=9, payload={"n": 3})
     job = ops.show(job_id)
     assert (job.priority, bytes(job.payload)) == (9, b'{"n":3}')
-    ops.run_now(job_id)
+    ops.reschedule(job_id, delay=timedelta(0))
     assert ops.show(job_id).run_at <= ops.now()
     with pytest.raises(InvalidValue, match="priority must be between 0 and 10, got 11"):
         ops.edit(job_id, priority=11)
@@ -123,10 +124,10 @@ def test_a_waiting_job_can_be_edited_and_made_due(ops: Ops) -> None:
 
 def test_a_dry_run_counts_and_changes_nothing(ops: Ops) -> None:
     _enqueue(ops, 5)
-    answer = ops.bulk(Verb.CANCEL, Filter(types=("mail",)), dry_run=True)
+    answer = ops.bulk("cancel", Filter(types=("mail",)), dry_run=True)
     assert (answer.matched, answer.done, answer.dry_run) == (5, 0, True)
     assert not answer.at_least
-    some = ops.bulk(Verb.CANCEL, Filter(types=("mail",)), limit=2, dry_run=True)
+    some = ops.bulk("cancel", Filter(types=("mail",)), limit=2, dry_run=True)
     assert (some.matched, some.at_least) == (2, False)
     assert ops.status().counts["due"] == 5
 
@@ -134,7 +135,7 @@ def test_a_dry_run_counts_and_changes_nothing(ops: Ops) -> None:
 def test_a_bulk_verb_reaches_every_match_over_many_pages(ops: Ops) -> None:
     _enqueue(ops, 1201)
     seen: list[int] = []
-    answer = ops.bulk(Verb.BURY, Filter(types=("mail",)), progress=seen.append)
+    answer = ops.bulk("bury", Filter(types=("mail",)), progress=seen.append)
     assert (answer.matched, answer.done, answer.refused) == (1201, 1201, 0)
     assert seen == sorted(seen)
     assert seen[-1] == 1201
@@ -144,14 +145,14 @@ def test_a_bulk_verb_reaches_every_match_over_many_pages(ops: Ops) -> None:
 def test_a_bulk_verb_with_a_limit_takes_the_oldest(ops: Ops) -> None:
     ids = _enqueue(ops, 10)
     _kill(ops, 10)
-    assert ops.bulk(Verb.REPLAY, Filter(types=("mail",)), limit=4).done == 4
+    assert ops.bulk("replay", Filter(types=("mail",)), limit=4).done == 4
     assert [ops.show(job_id).state for job_id in ids] == [JobState.PENDING] * 4 + [JobState.DEAD] * 6
 
 
 def test_a_bulk_verb_asks_the_workers_of_running_jobs(ops: Ops) -> None:
     _enqueue(ops, 3)
     ops.store.claim(Want(worker="w", types={"mail": 1}, limit=1, lease=timedelta(minutes=1)))
-    answer = ops.bulk(Verb.CANCEL, Filter())
+    answer = ops.bulk("cancel", Filter())
     assert (answer.matched, answer.done, answer.asked) == (3, 2, 1)
     assert ops.status().counts["processing"] == 1
 
@@ -163,7 +164,7 @@ def test_jobs_that_end_during_a_bulk_verb_are_counted_apart_and_are_no_refusal(o
         if ops.show(oldest).state is JobState.PENDING:
             ops.cancel(oldest)
 
-    answer = ops.bulk(Verb.BURY, Filter(), progress=cancel_the_last)
+    answer = ops.bulk("bury", Filter(), progress=cancel_the_last)
     assert (answer.matched, answer.done, answer.moved_on, answer.refused) == (450, 449, 1, 0)
 
 
@@ -175,7 +176,7 @@ def test_what_the_rules_refuse_is_counted_and_quoted_and_the_rest_is_done(
     narrower = {**SCHEMA, "properties": {"n": {"type": "integer", "minimum": 6}}}
     clock.advance(RELEASE_GONE)
     ops.store.register([TypeInfo(name="mail", schema=narrower, schema_version=2)])
-    answer = ops.bulk(Verb.REPLAY, Filter())
+    answer = ops.bulk("replay", Filter())
     assert (answer.matched, answer.done, answer.refused, len(answer.refusals)) == (8, 2, 6, 5)
     assert all("payload.n must be" in refusal for refusal in answer.refusals)
 
@@ -183,13 +184,13 @@ def test_what_the_rules_refuse_is_counted_and_quoted_and_the_rest_is_done(
 @pytest.mark.parametrize(
     ("verb", "state"),
     [
-        (Verb.CANCEL, JobState.DEAD),
-        (Verb.BURY, JobState.COMPLETED),
-        (Verb.REPLAY, JobState.PENDING),
-        (Verb.DISCARD, JobState.CANCELLED),
+        ("cancel", JobState.DEAD),
+        ("bury", JobState.COMPLETED),
+        ("replay", JobState.PENDING),
+        ("discard", JobState.CANCELLED),
     ],
 )
-def test_a_bulk_verb_refuses_states_that_it_is_not_for(ops: Ops, verb: Verb, state: JobState) -> None:
+def test_a_bulk_verb_refuses_states_that_it_is_not_for(ops: Ops, verb: str, state: JobState) -> None:
     with pytest.raises(InvalidValue, match=f"got '{state}'"):
         ops.bulk(verb, Filter(states=(state,)))
 
@@ -331,7 +332,7 @@ def test_types_tell_what_holds_for_them(ops: Ops) -> None:
 
 def test_pruning_goes_on_until_nothing_is_past_its_retention(ops: Ops, clock: ManualClock) -> None:
     _enqueue(ops, 30)
-    ops.bulk(Verb.CANCEL, Filter())
+    ops.bulk("cancel", Filter())
     clock.advance(timedelta(days=6, hours=23))
     assert ops.prune() == 0
     clock.advance(timedelta(hours=2))

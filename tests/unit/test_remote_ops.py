@@ -10,9 +10,8 @@ import pytest
 
 from tests.unit.scene import THEN
 from windlass.errors import StoreMismatch
-from windlass.ops.bulk import Verb
 from windlass.ops.remote import RemoteOps
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 from windlass.store.store import Store
 
 
@@ -49,7 +48,7 @@ def ops(answer: dict[str, Any]) -> RemoteOps:
         lambda ops: ops.pause("t"),
         lambda ops: ops.resume("t"),
         lambda ops: ops.drain("w"),
-        lambda ops: ops.bulk(Verb.CANCEL, Filter(types=("t",)), dry_run=True),
+        lambda ops: ops.bulk("cancel", Filter(types=("t",)), dry_run=True),
     ],
 )
 def test_an_answer_that_lacks_what_is_asked_for_is_a_mismatch(ask: Callable[[RemoteOps], object]) -> None:
@@ -59,4 +58,4 @@ def test_an_answer_that_lacks_what_is_asked_for_is_a_mismatch(ask: Callable[[Rem
 
 def test_a_count_of_a_server_that_does_not_say_whether_it_is_all_is_taken() -> None:
     counted = ops({"verb": "cancel", "dry_run": True, "matched": 3})
-    assert counted.bulk(Verb.CANCEL, Filter(types=("t",)), dry_run=True).matched == 3
+    assert counted.bulk("cancel", Filter(types=("t",)), dry_run=True).matched == 3

@@ -16,7 +16,7 @@ from windlass.clock import ManualClock, uuid7
 from windlass.errors import InvalidValue
 from windlass.job import JobState
 from windlass.ops.search import count_within, find_within, read_query
-from windlass.store.protocol import Counted, Filter, Page
+from windlass.store.jobs import Counted, Filter, Page
 
 
 def quoted(text: str) -> str:

@@ -28,7 +28,7 @@ def test_a_statement_of_both_dialects_binds_the_same_names(dialect: str) -> None
         assert statements.parameters(ours[name]) == statements.parameters(first[name]), name
 
 
-@pytest.mark.parametrize("path", sorted((SHELF / "verbs").glob("*.py")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted(SHELF.glob("*.py")), ids=lambda path: path.name)
 def test_the_shared_verbs_find_their_statements_in_every_dialect(path: Path) -> None:
     named = set(re.findall(r'tx\.(?:rows|row|change)\(\s*"(\w+)"', path.read_text(encoding="utf-8")))
     for dialect in DIALECTS:

@@ -7,7 +7,7 @@ import msgspec
 from tests.unit.scene import THEN, running
 from windlass.job import Attempt, Error, Lease, Reason
 from windlass.outcome import Done
-from windlass.store.protocol import Settlement
+from windlass.store.engine import Settlement
 from windlass.store.sqlite.settle import _stretches
 
 

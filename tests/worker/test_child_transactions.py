@@ -17,7 +17,7 @@ from tests.worker.stores import beside_a_table, on_both, sent
 from tests.worker.test_children import AT_ONCE, error, lose_twice, result, run
 from windlass.job import JobState, Reason
 from windlass.queue import Queue
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 
 url = on_both
 queue = beside_a_table

@@ -29,7 +29,7 @@ from windlass.job import Job, JobState, Reason
 from windlass.outcome import Lost, Policy, Result, decide, hung
 from windlass.policy.retry import Retry
 from windlass.queue import Queue
-from windlass.store.protocol import Settlement, Want
+from windlass.store.engine import Settlement, Want
 from windlass.worker.children import words
 from windlass.worker.children.child import Child
 from windlass.worker.children.errand import Errand
@@ -263,7 +263,7 @@ def test_a_draft_of_another_queue_is_refused_in_a_child_too(tmp_path: Path) -> N
     program = tmp_path / "program.py"
     program.write_text(
         "from windlass import Context, Queue, Refused\n"
-        "from windlass.store.protocol import Filter\n"
+        "from windlass.store.jobs import Filter\n"
         f"queue = Queue('sqlite:///{tmp_path}/main.db')\n"
         f"same = Queue('{tmp_path}/main.db')\n"
         f"other = Queue('sqlite:///{tmp_path}/other.db')\n"

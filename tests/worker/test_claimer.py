@@ -15,7 +15,7 @@ from windlass.clock import ManualClock
 from windlass.errors import StoreBusy
 from windlass.job import Job, JobState
 from windlass.observe import names
-from windlass.store.protocol import Want
+from windlass.store.engine import Want
 from windlass.worker.claimer import _Doubt
 from windlass.worker.settler import MOST_UNSETTLED
 

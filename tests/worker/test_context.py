@@ -23,11 +23,12 @@ from windlass import Context, FatalError, InvalidValue, JobHandle, JobState, Lea
 from windlass.errors import ResultMissing, TransactionTooLong
 from windlass.job import Error, Lease, Reason
 from windlass.outcome import Again, Done
-from windlass.store.handling import Said
-from windlass.store.keeping import Retention
-from windlass.store.protocol import Filter, Settlement, Want
+from windlass.store.engine import Settlement, Want
+from windlass.store.jobs import Filter
+from windlass.store.running import Said
 from windlass.store.sqlite import handling
 from windlass.store.sqlite.store import SqliteStore
+from windlass.store.upkeep import Retention
 
 url = on_both
 queue = beside_a_table

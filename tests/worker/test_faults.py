@@ -22,7 +22,8 @@ from windlass import Context, connect
 from windlass.job import JobState, Reason
 from windlass.policy.retry import Retry
 from windlass.queue import Queue
-from windlass.store.protocol import Edit, Want
+from windlass.store.engine import Want
+from windlass.store.jobs import Edit
 
 
 @contextlib.contextmanager

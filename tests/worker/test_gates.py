@@ -14,8 +14,8 @@ from windlass.ops import Ops
 from windlass.policy.breaker import BreakerTerms
 from windlass.policy.limit import Limit
 from windlass.policy.retry import Retry
+from windlass.store.engine import Claimed, Want
 from windlass.store.flow import Breaker, Runs, Switches
-from windlass.store.protocol import Claimed, Want
 
 
 def test_a_paused_type_is_not_claimed_and_others_are(still: Still) -> None:

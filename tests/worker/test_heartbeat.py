@@ -14,8 +14,8 @@ from tests.waiting import until
 from tests.worker.scene import LEASE, Still, another_worker, claim_ahead
 from windlass.job import Job, JobState, Reason
 from windlass.outcome import Done
+from windlass.store.engine import Settlement
 from windlass.store.fleet import WorkerInfo
-from windlass.store.protocol import Settlement
 from windlass.worker.wear import ENDLESS_SECONDS
 
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from tests.worker.scene import LEASE, Still
-from windlass.store.protocol import Want
+from windlass.store.engine import Want
 from windlass.worker.budget import Budget
 from windlass.worker.keeping import Keeping
 from windlass.worker.pool import Pool

@@ -22,7 +22,7 @@ from windlass.job import JobState
 from windlass.observe import names
 from windlass.queue import Queue
 from windlass.store.fleet import PoolInfo
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 from windlass.worker.address import HealthAddress, parse_address
 from windlass.worker.budget import Budget, machine_memory
 from windlass.worker.health import SILENT_SECONDS, examine

@@ -12,7 +12,7 @@ from tests.servers import postgres
 from tests.waiting import PATIENCE
 from windlass.job import JobState
 from windlass.queue import Queue
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 
 UNFINISHED = (JobState.PENDING, JobState.PROCESSING)
 

@@ -13,7 +13,7 @@ from tests.worker.scene import LEASE, Still, another_worker
 from windlass.job import Job, JobState, Reason
 from windlass.policy.retry import Retry
 from windlass.registry import Options, make_handler
-from windlass.store.protocol import Want
+from windlass.store.engine import Want
 from windlass.upkeep import place
 
 

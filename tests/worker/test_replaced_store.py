@@ -16,7 +16,7 @@ from windlass.clock import ManualClock, uuid7
 from windlass.errors import StoreUnavailable
 from windlass.job import Job, JobState, NewJob
 from windlass.schedule import NewSchedule, Timing
-from windlass.store.protocol import Want
+from windlass.store.engine import Want
 from windlass.store.store import Store
 
 JOB = uuid7()

@@ -13,7 +13,7 @@ from windlass import connect
 from windlass.clock import ManualClock
 from windlass.connect import Opened
 from windlass.schedule import NewSchedule, Timing
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 from windlass.upkeep.scheduler import Scheduler
 
 

@@ -19,7 +19,7 @@ from windlass.errors import StoreBusy
 from windlass.job import Error, JobState, Reason
 from windlass.outcome import Again
 from windlass.queue import Queue
-from windlass.store.protocol import Settlement
+from windlass.store.engine import Settlement
 
 
 @contextlib.contextmanager

@@ -17,8 +17,8 @@ from windlass.ops.doctor import Diagnosis, Level, checkup, diagnoses
 from windlass.ops.finding import Cause, Finding
 from windlass.ops.signals import Signals
 from windlass.outcome import Again
+from windlass.store.engine import Settlement, Want
 from windlass.store.fleet import Vitals
-from windlass.store.protocol import Settlement, Want
 from windlass.upkeep.pruner import Pruner
 
 

@@ -17,7 +17,7 @@ from tests.worker.stores import on_both
 from windlass.context import Context, Stopping
 from windlass.job import Job, JobState, Reason
 from windlass.queue import Queue
-from windlass.queue.jobtype import Enqueueable
+from windlass.queue.jobs import Enqueueable
 from windlass.worker import Worker
 
 url = on_both

@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from tests.waiting import PATIENCE, until
 from windlass import Context, FatalError, Queue
 from windlass.observe import tracing
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 
 CALLERS = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 

@@ -17,7 +17,7 @@ from windlass.config import ring
 from windlass.errors import InvalidValue
 from windlass.job import Job
 from windlass.policy.verify import make_verify
-from windlass.store.signalling import Verdicts
+from windlass.store.oncall import Verdicts
 from windlass.worker.verifier import Verifier
 
 

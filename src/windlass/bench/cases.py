@@ -15,7 +15,7 @@ from windlass.bench.place import Place
 from windlass.bench.raw import PAYLOAD
 from windlass.job import JobState
 from windlass.queue import JobType, Queue
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 
 _BODY = PAYLOAD[len('{"body":"') : -len('"}')]
 _LONGEST_WAIT = 120.0

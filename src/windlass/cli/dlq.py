@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from windlass.cli.act import confirm_option, discard, replay
+from windlass.cli.actions import command_of
 from windlass.cli.commands import Command, Group
 from windlass.cli.jobs import show, show_page
 from windlass.cli.options import filter_options_without_state, names_any, read_filter, tenant_option
@@ -22,9 +22,10 @@ from windlass.cli.session import Session, session
 from windlass.errors import InvalidPayload, InvalidValue, WindlassError, WrongState
 from windlass.job import Job, JobState
 from windlass.ops import Ops
+from windlass.ops.actions import ACTIONS
 from windlass.ops.document import encode
 from windlass.payload import parse, seal
-from windlass.store.examining import MOST_DEAD
+from windlass.store.oncall import MOST_DEAD
 
 
 @click.group(
@@ -79,7 +80,9 @@ def list_dead(limit: int, cursor: str | None, group: bool, **choice: Any) -> Non
 @click.argument("name", metavar="ID")
 @tenant_option
 @click.option("--yes", "-y", is_flag=True, help="Do not ask before the replay.")
-@confirm_option
+@click.option(
+    "--confirm", is_flag=True, help="For types that are marked as sensitive: you have looked at the job."
+)
 @click.option("--why", default="", metavar="TEXT", help="Noted in the job's record.")
 @click.option(
     "--file",
@@ -158,7 +161,7 @@ def _as_dlq(command: click.Command) -> Command:
     return here
 
 
-for _command in (show, replay, discard):
+for _command in (show, command_of(ACTIONS["replay"]), command_of(ACTIONS["discard"])):
     dlq.add_command(_as_dlq(_command))
 
 COMMANDS = (dlq,)

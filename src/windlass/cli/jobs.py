@@ -22,7 +22,7 @@ from windlass.ops.search import read_query
 from windlass.ops.words import count
 from windlass.policy.limit import told as told_limit
 from windlass.policy.retry import Retry
-from windlass.store.protocol import Filter, Page
+from windlass.store.jobs import Filter, Page
 
 
 @click.command(

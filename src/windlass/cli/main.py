@@ -15,7 +15,7 @@ import click
 from windlass.checks import storable
 from windlass.cli import (
     access,
-    act,
+    actions,
     bench,
     called,
     capacity,
@@ -40,7 +40,7 @@ from windlass.cli.commands import Group
 from windlass.cli.process import leave
 from windlass.cli.session import Session
 from windlass.errors import InvalidValue, StoreError, WindlassError, must_be
-from windlass.store.transaction import Unstorable
+from windlass.store.engine import Unstorable
 
 REFUSED = 1
 WRONG_COMMAND_LINE = 2
@@ -53,7 +53,7 @@ INTERNAL = 70
 
 # In the order of use, which is the order of the help.
 MODULES = (
-    *(up, serve, work, produce, jobs, top, tail, act, dlq, flow, schedules),
+    *(up, serve, work, produce, jobs, top, tail, actions, dlq, flow, schedules),
     *(settings, access, store, metrics, doctor, signals, capacity, bench, completion),
 )
 

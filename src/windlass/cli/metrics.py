@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import timedelta
+from importlib import resources
 
 import click
 
@@ -13,8 +14,7 @@ from windlass.cli.session import Session, session
 from windlass.errors import Refused, StoreError
 from windlass.observe.alerts import Severity
 from windlass.observe.firing import Firing
-from windlass.observe.grafana import dashboard as grafana_dashboard
-from windlass.observe.rules import rules as rule_file
+from windlass.observe.firing import rules as rule_file
 from windlass.ops import Ops
 from windlass.ops.document import encode
 from windlass.ops.observing import AlertReport, MetricsReport, ReleaseTotals, alerts_document
@@ -162,7 +162,7 @@ def _average(milliseconds: float | None) -> str:
 def alerts(rules: bool, dashboard: bool) -> None:
     """What is wrong now, by the conditions of the rule file; exit 1 if any alert fires."""
     if rules or dashboard:
-        click.echo(rule_file() if rules else grafana_dashboard(), nl=False)
+        click.echo(rule_file() if rules else _grafana_dashboard(), nl=False)
         return
     here = session()
     report = here.ops().alerts()
@@ -172,6 +172,11 @@ def alerts(rules: bool, dashboard: bool) -> None:
         _tell(report)
     if report.firing:
         click.get_current_context().exit(1)
+
+
+def _grafana_dashboard() -> str:
+    """The dashboard that ships with the package; edit the file, or save it from Grafana."""
+    return resources.files("windlass.observe").joinpath("grafana.json").read_text(encoding="utf-8")
 
 
 def _tell(report: AlertReport) -> None:

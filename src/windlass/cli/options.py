@@ -14,7 +14,7 @@ from windlass.errors import InvalidValue, must_be
 from windlass.job import JobState
 from windlass.ops import filters
 from windlass.ops.filters import STATES
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 
 F = TypeVar("F", bound=Callable[..., Any])
 

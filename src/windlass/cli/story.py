@@ -12,7 +12,7 @@ from windlass.cli.screen import Cell, Screen, age, ago, block, cut, number, one_
 from windlass.job import HUNG, SUSPECT_AFTER, Attempt, Change, Error, Job, JobState, Output, View
 from windlass.ops import Ties
 from windlass.ops.document import change_shown, payload_shown
-from windlass.store.batches import BatchInfo
+from windlass.store.chains import BatchInfo
 
 COLOURS = {
     "due": None,

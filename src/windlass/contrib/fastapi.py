@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 from starlette.requests import HTTPConnection
 
 from windlass.queue import Queue
-from windlass.queue.working import WorkerOptions
+from windlass.queue.options import WorkerOptions
 
 _STATE = "windlass"
 

@@ -26,7 +26,7 @@ from windlass.observe.metrics import (
     Metric,
 )
 from windlass.store.access import ApiKey
-from windlass.store.observing import OTHER
+from windlass.store.history import OTHER
 
 # More types than this have their counts under the last label together: a scrape stays small.
 MOST_TYPES = 200

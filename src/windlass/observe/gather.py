@@ -20,8 +20,9 @@ from windlass.policy.limit import limit_from
 from windlass.settings import KEY, Settings
 from windlass.store.fleet import WorkerInfo
 from windlass.store.flow import Switches
-from windlass.store.observing import LENGTH, OTHER, PENDING, POISON, Past, Release, Sample, Standing, Step
-from windlass.store.signalling import Sighting
+from windlass.store.history import LENGTH, OTHER, Past, Release, Step
+from windlass.store.oncall import Sighting
+from windlass.store.samples import PENDING, POISON, Sample, Standing
 from windlass.store.store import Store
 
 _MILLION = 1_000_000

@@ -10,7 +10,7 @@ import msgspec
 
 from windlass.errors import must_be
 from windlass.observe import names
-from windlass.store.observing import LENGTH, Past, Step
+from windlass.store.history import LENGTH, Past, Step
 
 # So far back if nobody says otherwise, and so many points of a type at most.
 USUAL: dict[Step, timedelta] = {

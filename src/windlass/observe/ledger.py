@@ -17,8 +17,8 @@ from windlass.loop import Loop
 from windlass.observe import names
 from windlass.outcome import Again, Cancelled, Dead, Done, Left, Outcome, Released, Snoozed
 from windlass.settings import Settings
-from windlass.store.observing import OTHER, Flush, Happened
-from windlass.store.protocol import Settlement
+from windlass.store.engine import Settlement
+from windlass.store.history import OTHER, Flush, Happened
 from windlass.store.store import Store
 
 _EVERY = timedelta(seconds=1)
@@ -64,26 +64,15 @@ class Ledger:
         """Count apart the tenants that operators name."""
         self._named = frozenset(held.value(settings.TENANTS) or ())
 
-    def settled(self, settlements: Iterable[Settlement]) -> None:
-        """Count what came of runs here; once for a whole batch."""
-        self._note(settlements, self._app)
-
-    def settled_by(self, app: str, settlements: Iterable[Settlement]) -> None:
-        """Count what came of runs elsewhere, under the release that ran them."""
-        self._note(settlements, app)
-
-    def reaped(self, settlements: Iterable[Settlement]) -> None:
-        """Count what was taken from workers that are gone, each under the release that it ran."""
-        listed = list(settlements)
-        for app in {each.app for each in listed}:
-            self._note([each for each in listed if each.app == app], app)
-        self.count_each((each.lease.job.type for each in listed), names.REAPED)
-
-    def _note(self, settlements: Iterable[Settlement], app: str) -> None:
-        named = self._named
+    def settled(self, settlements: Iterable[Settlement], app: str | None = None) -> None:
+        """Count what came of runs, once for a whole batch; `app`: the release, if they ran elsewhere."""
+        named, app = self._named, self._app if app is None else app
         settlements = list(settlements) if named else settlements
         with self._lock:
-            book = self._books.setdefault(app if self._is_apart(app) else "", {})
+            # Not without bound: a process may call each run another release, a row for each for years.
+            if app and app not in self._apart and (app == self._app or len(self._apart) < _MOST_RELEASES):
+                self._apart.add(app)
+            book = self._books.setdefault(app if app in self._apart else "", {})
             for each in settlements:
                 job = each.lease.job
                 of = book.get(job.type)
@@ -93,11 +82,12 @@ class Ledger:
             if named:
                 self._note_tenants(settlements, named)
 
-    def _is_apart(self, app: str) -> bool:
-        """Whoever calls each run another release is not believed: that would be a row for each, for years."""
-        if app and (app == self._app or len(self._apart) < _MOST_RELEASES):
-            self._apart.add(app)
-        return app in self._apart
+    def reaped(self, settlements: Iterable[Settlement]) -> None:
+        """Count what was taken from workers that are gone, each under the release that it ran."""
+        listed = list(settlements)
+        for app in {each.app for each in listed}:
+            self.settled([each for each in listed if each.app == app], app)
+        self.count_each((each.lease.job.type for each in listed), names.REAPED)
 
     def _note_tenants(self, settlements: Iterable[Settlement], named: frozenset[str]) -> None:
         for each in settlements:

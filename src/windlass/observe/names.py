@@ -5,26 +5,26 @@ from __future__ import annotations
 from functools import cache
 
 from windlass.job import Error, Reason
-from windlass.store import observing
+from windlass.store import history
 
-ENQUEUED = observing.ENQUEUED
-DEAD = observing.DEAD
-REPLAYED = observing.REPLAYED
-CONFIRMED = observing.CONFIRMED
-DEPTH = observing.DEPTH
-DUE = observing.DUE
+ENQUEUED = history.ENQUEUED
+DEAD = history.DEAD
+REPLAYED = history.REPLAYED
+CONFIRMED = history.CONFIRMED
+DEPTH = history.DEPTH
+DUE = history.DUE
 # In microseconds.
-OLDEST = observing.OLDEST
+OLDEST = history.OLDEST
 
 # Of a release and type, or of a tenant; RAN and WAITED in microseconds.
-ATTEMPTS = observing.ATTEMPTS
-RAN = observing.RAN
+ATTEMPTS = history.ATTEMPTS
+RAN = history.RAN
 WAITED = "waited"
-of_release = observing.of_release
+of_release = history.of_release
 # Of one type each.
 STARTED = "started"
 COMPLETED = "completed"
-FAILED = observing.FAILED
+FAILED = history.FAILED
 RETRIED = "retried"
 CANCELLED = "cancelled"
 DISCARDED = "discarded"
@@ -41,7 +41,7 @@ CHECKS_HUNG = "checks_hung"
 RENEWED = "renewed"
 LOST = "lost"
 WORKERS_LOST = "workers_lost"
-RESTARTS = observing.RESTARTS
+RESTARTS = history.RESTARTS
 OOM_KILLS = "oom_kills"
 # Records that were deleted at the end of their retention.
 PRUNED = "pruned"
@@ -55,7 +55,7 @@ BROKEN = "broken"
 
 # Measured, each as `name.sum` in microseconds and `name.0` and so on, a count for each bucket.
 WAIT = "wait"
-RUN = observing.RUN
+RUN = history.RUN
 END_TO_END = "end_to_end"
 ENQUEUE = "enqueue"
 # In the process of a producer, by a call in Python.
@@ -91,7 +91,7 @@ CLAIM_FAILED = "claims.failed"
 
 _ANSWERED = "answered."
 _ERROR = "error."
-OTHER_ERROR = _ERROR + observing.OTHER
+OTHER_ERROR = _ERROR + history.OTHER
 _STORE_ERROR = "store_error."
 _RESTARTED = f"{RESTARTS}."
 

@@ -1,7 +1,8 @@
 """What can an operator do? Every verb once; the command line and all other surfaces translate it."""
 
-from windlass.ops.bulk import Bulk, Verb
-from windlass.ops.ops import Ops, Ties
+from windlass.ops.bulk import Bulk
+from windlass.ops.jobs import Ties
+from windlass.ops.ops import Ops
 from windlass.ops.overview import FleetSummary, Overview, TypeStatus, WorkerHealth
 from windlass.ops.schedules import Schedules, ScheduleStatus, ScheduleWish
 from windlass.ops.tuning import SettingValue
@@ -19,6 +20,5 @@ __all__ = [
     "SettingValue",
     "Ties",
     "TypeStatus",
-    "Verb",
     "WorkerHealth",
 ]

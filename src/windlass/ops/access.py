@@ -7,20 +7,15 @@ from typing import TYPE_CHECKING
 
 from windlass.errors import must_be
 from windlass.ops import keys
+from windlass.ops.actions import Verbs
 
 if TYPE_CHECKING:
     from windlass.ops.keys import KeyWish
     from windlass.store.access import ApiKey, AuditPage
-    from windlass.store.store import Store
 
 
-class AccessVerbs:
+class AccessVerbs(Verbs):
     """The verbs about keys and about what was done."""
-
-    store: Store
-
-    def _who(self, by: str | None) -> str:
-        raise NotImplementedError
 
     def create_key(self, wish: KeyWish, *, by: str | None = None, why: str = "") -> tuple[ApiKey, str]:
         """Make an API key; its secret is told now and never again."""

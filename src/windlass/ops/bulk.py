@@ -1,48 +1,31 @@
-"""How does one verb reach many jobs?"""
+"""Do one action to every job that a filter chooses."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from enum import StrEnum
+from functools import partial
 from itertools import islice
+from typing import Any
 
 import msgspec
 
 from windlass.errors import JobNotFound, Refused, WrongState, must_be
-from windlass.job import JobState
+from windlass.ops.actions import Action, bulk_actions
+from windlass.ops.jobs import JobVerbs
+from windlass.ops.search import WITHIN, count_within
 from windlass.pace import Pace
-from windlass.store.protocol import Acted, Filter
+from windlass.store.engine import Acted
+from windlass.store.jobs import Filter
 from windlass.store.store import Store
-
-
-class Verb(StrEnum):
-    """What can be done to many jobs at once."""
-
-    CANCEL = "cancel"
-    REPLAY = "replay"
-    DISCARD = "discard"
-    BURY = "bury"
-
-    @property
-    def states(self) -> tuple[JobState, ...]:
-        """The states whose jobs the verb is for."""
-        return _STATES[self]
-
-
-_STATES = {
-    Verb.CANCEL: (JobState.PENDING, JobState.PROCESSING),
-    Verb.REPLAY: (JobState.DEAD,),
-    Verb.DISCARD: (JobState.DEAD,),
-    Verb.BURY: (JobState.PENDING, JobState.PROCESSING),
-}
 
 
 class Bulk(msgspec.Struct, frozen=True, kw_only=True):
     """What became of the jobs that a filter chose."""
 
-    verb: Verb
+    # The action's name.
+    verb: str
     dry_run: bool
     matched: int
     # Of a dry run: there are more, which were not counted in time.
@@ -58,12 +41,68 @@ class Bulk(msgspec.Struct, frozen=True, kw_only=True):
     refusals: tuple[str, ...] = ()
 
 
-def narrowed(verb: Verb, where: Filter) -> Filter:
-    """The filter, held to the states that the verb is for; one that asks for others is refused."""
-    states = where.states or verb.states
-    if not set(states) <= set(verb.states):
-        wrong = ", ".join(state for state in states if state not in verb.states)
-        raise must_be("state", wrong, f"{' or '.join(verb.states)}: others cannot be {_PARTICIPLES[verb]}")
+class BulkVerbs(JobVerbs):
+    """One action for many jobs."""
+
+    def bulk(
+        self,
+        verb: str,
+        where: Filter,
+        *,
+        limit: int | None = None,
+        dry_run: bool = False,
+        rate: float | Pace | None = None,
+        progress: Callable[[int], None] = lambda _: None,
+        why: str = "",
+        **arguments: Any,
+    ) -> Bulk:
+        """Do an action to every job that matches, to the oldest `limit` of them, at most `rate` per second.
+
+        `arguments` are the action's own, such as `confirm` for a replay. A dry run only counts, for at most
+        two seconds. `progress` gets the number of jobs done so far. A Pace that is stopped ends it early.
+        """
+        if limit is not None and limit < 1:
+            raise must_be("limit", limit, "at least 1")
+        declared = bulk_action(verb)
+        where = narrowed(declared, where)
+        if dry_run:
+            matched, all_of_them = self._matching(where, limit or MOST_COUNTED)
+            # Asked for so many, one gets so many, however many more there are.
+            more = not all_of_them and matched != limit
+            return Bulk(verb=verb, dry_run=True, matched=matched, at_least=more)
+        act = partial(declared.of(self), why=why, **arguments)
+        pace = rate if isinstance(rate, Pace) else Pace(rate, clock=self._clock)
+        reached = act_on_all(act, matching(self.store, where, limit), pace, progress)
+        return Bulk(
+            verb=verb,
+            dry_run=False,
+            matched=reached.matched,
+            done=reached.done,
+            asked=reached.asked,
+            moved_on=reached.moved_on,
+            refused=len(reached.refusals),
+            refusals=tuple(reached.refusals[:_QUOTED]),
+        )
+
+    def _matching(self, where: Filter, limit: int) -> tuple[int, bool]:
+        return count_within(self.store, where, limit=limit, within=WITHIN, clock=self._clock)
+
+
+def bulk_action(name: str) -> Action:
+    """The action of that name, if it can be done to many jobs."""
+    known = bulk_actions()
+    if name not in known:
+        raise must_be("action", name, "one of " + ", ".join(known))
+    return known[name]
+
+
+def narrowed(declared: Action, where: Filter) -> Filter:
+    """The filter, held to the states that the action is for; one that asks for others is refused."""
+    states = where.states or declared.states
+    if not set(states) <= set(declared.states):
+        wrong = ", ".join(state for state in states if state not in declared.states)
+        allowed = " or ".join(declared.states)
+        raise must_be("state", wrong, f"{allowed}: others cannot be {declared.participle}")
     return msgspec.structs.replace(where, states=states)
 
 
@@ -133,12 +172,8 @@ def _outcome(act: Callable[[str], Acted], job_id: str) -> Acted | Refused:
         return error
 
 
-_PARTICIPLES = {
-    Verb.CANCEL: "cancelled",
-    Verb.REPLAY: "replayed",
-    Verb.DISCARD: "discarded",
-    Verb.BURY: "buried",
-}
+MOST_COUNTED = 1_000_000
+_QUOTED = 5
 _PAGE = 500
 _CHUNK = 200
 _THREADS = 16

@@ -10,7 +10,7 @@ from time import monotonic
 from msgspec import structs
 
 from windlass.errors import StoreError
-from windlass.store.protocol import Count, Counts
+from windlass.store.jobs import Count, Counts
 
 # A count that takes no longer is made for everybody who asks.
 _CHEAP_SECONDS = 0.03

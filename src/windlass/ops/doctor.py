@@ -16,8 +16,8 @@ from windlass.ops.finding import Cause, lasting
 from windlass.ops.overview import Overview, WorkerHealth
 from windlass.ops.words import count, serve_type, span, start_worker
 from windlass.settings import ALL, Settings, read
-from windlass.store.examining import DatabaseHealth
-from windlass.store.keeping import StoreStatus
+from windlass.store.oncall import DatabaseHealth
+from windlass.store.upkeep import StoreStatus
 
 if TYPE_CHECKING:
     from windlass.ops.ops import Ops

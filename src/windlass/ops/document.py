@@ -12,11 +12,11 @@ from windlass.job import Attempt, Change, Error, Job
 from windlass.ops.overview import WorkerHealth
 from windlass.payload import seal
 from windlass.store.access import ApiKey, AuditPage
-from windlass.store.batches import BatchInfo
-from windlass.store.protocol import Page
+from windlass.store.chains import BatchInfo
+from windlass.store.jobs import Page
 
 if TYPE_CHECKING:
-    from windlass.ops.ops import Ties
+    from windlass.ops.jobs import Ties
 
 
 def job_document(job: Job, now: datetime) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from windlass.observe import names
 from windlass.ops.finding import Finding, in_a_line
 from windlass.ops.overview import Overview
 from windlass.ops.verdict import LATELY_DONE, Failures, verdict, worth_a_sample
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 from windlass.store.store import Store
 
 # So many failures are looked at, of all types together, and so many of a type that is not among them.

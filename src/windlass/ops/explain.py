@@ -11,7 +11,7 @@ from windlass.job import Job, JobState, View
 from windlass.ops.explanation import Cause, Explanation, Link
 from windlass.ops.waiting import fleet, pending
 from windlass.ops.words import ago, clock, count, span, start_worker, told_error
-from windlass.store.explaining import Facts
+from windlass.store.explain import Facts
 
 
 def explain(facts: Facts) -> Explanation:

@@ -10,7 +10,7 @@ from typing import Any
 from windlass.checks import TEXT, storable
 from windlass.errors import must_be
 from windlass.job import JobState, View
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 
 _LONGEST_AGO = timedelta(days=36_500)
 STATES = tuple(each.value for each in (*JobState, *View))

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from windlass.ops.finding import Cause, Finding
 from windlass.ops.verdict import LATELY
 from windlass.ops.words import count, serve_type, span
-from windlass.store.observing import POISON, POISON_REPLAYS, Standing
+from windlass.store.samples import POISON, POISON_REPLAYS, Standing
 
 if TYPE_CHECKING:
     from windlass.ops.overview import Band, WorkerHealth
     from windlass.ops.signals import Checked, Tick, Untaken
-    from windlass.store.explaining import Unread
+    from windlass.store.running import Unread
 
 # A check that is so much behind its time is not made by anybody.
 CHECKED_WITHIN = timedelta(minutes=15)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -15,16 +15,15 @@ from windlass.observe import expose, gather, names
 from windlass.observe.alerts import RUNBOOK
 from windlass.observe.autoscale import desired, slots_for
 from windlass.observe.counted import MOST_RELEASES, Counts, shown_services
-from windlass.observe.firing import Firing, first_noticed, holding, judge
+from windlass.observe.firing import Firing, StoreMeasures, first_noticed, holding, judge
 from windlass.observe.history import Chart, average_ms, bounds, chart, most_types
-from windlass.observe.sources import StoreSource
-from windlass.store.observing import LOOKED, OTHER, POISON, Release, Standing, Step, counted_of_release
-from windlass.store.protocol import Counts as StoreCounts
-from windlass.store.protocol import Filter
+from windlass.ops.actions import Verbs
+from windlass.store.history import LOOKED, OTHER, Release, Step, counted_of_release
+from windlass.store.jobs import Filter
+from windlass.store.samples import POISON, Standing
 
 if TYPE_CHECKING:
     from windlass.job import Job
-    from windlass.store.store import Store
 
 _LAST_EVENTS = 10
 _THOUSAND = 1_000
@@ -142,11 +141,8 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     types: list[Demand]
 
 
-class ObservingVerbs:
+class ObservingVerbs(Verbs):
     """The verbs that only look."""
-
-    store: Store
-    _counts: Callable[[], StoreCounts]
 
     def scrape(self) -> str:
         """All metrics as Prometheus reads them; also while the store is away, which is what they say then."""
@@ -210,7 +206,7 @@ class ObservingVerbs:
         """Which alerts hold now, judged by the same expressions as in the rule file."""
         try:
             facts = self._as_of_now(gather.read_facts(self.store))
-            held = holding(StoreSource(self.store, facts))
+            held = holding(StoreMeasures(self.store, facts))
             before = self.store.noticed()
         except StoreError:
             return AlertReport(now=None, watched=False, alerts=_without_store())
@@ -298,7 +294,7 @@ def alert_document(each: Firing, *, fires: bool) -> dict[str, Any]:
 
 def _without_store() -> list[Firing]:
     """What can be said if the store does not answer."""
-    held = holding(StoreSource(None, None))
+    held = holding(StoreMeasures(None, None))
     found = [judge(first_noticed(of, value, _UNKNOWN), _UNKNOWN) for of, value in held.items()]
     return [msgspec.structs.replace(each, fires=True) for each in found]
 

@@ -9,25 +9,21 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from windlass.errors import JobNotFound, must_be
+from windlass.ops.actions import Verbs
 from windlass.ops.explain import explain
 from windlass.ops.local import with_the_gone_dead
 from windlass.ops.search import WITHIN, find_within
 
 if TYPE_CHECKING:
-    from windlass.clock import Clock
     from windlass.job import Job
     from windlass.ops.explanation import Explanation
-    from windlass.store.examining import DatabaseHealth, DeadGroups
-    from windlass.store.explaining import Facts
-    from windlass.store.protocol import Filter, Page
-    from windlass.store.store import Store
+    from windlass.store.explain import Facts
+    from windlass.store.jobs import Filter, Page
+    from windlass.store.oncall import DatabaseHealth, DeadGroups
 
 
-class OncallVerbs:
+class OncallVerbs(Verbs):
     """The verbs that only look. None of them costs more when more jobs wait, or it ends early and says so."""
-
-    store: Store
-    _clock: Clock
 
     def find(
         self, where: Filter, *, limit: int = 50, cursor: str | None = None, within: timedelta = WITHIN

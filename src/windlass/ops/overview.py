@@ -16,7 +16,7 @@ from windlass.policy.limit import UNLIMITED, Limit, limit_from
 from windlass.settings import KEY, Effective, Settings
 from windlass.store.fleet import ALIVE_WITHIN, WorkerInfo
 from windlass.store.flow import Breaker, Pause, Switches
-from windlass.store.protocol import Count, Counts
+from windlass.store.jobs import Count, Counts
 
 SILENT_AFTER = ALIVE_WITHIN
 # So long may a priority wait behind others.

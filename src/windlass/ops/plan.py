@@ -17,7 +17,7 @@ import msgspec
 from windlass import settings
 from windlass.errors import Refused, must_be
 from windlass.observe import names
-from windlass.store.observing import Step
+from windlass.store.history import Step
 from windlass.store.store import Store
 
 HEADROOM = 0.3

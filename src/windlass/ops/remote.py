@@ -15,16 +15,19 @@ import msgspec
 from windlass.clock import uuid7
 from windlass.errors import Refused, StoreMismatch
 from windlass.job import Job, JobState
-from windlass.ops.bulk import Bulk, Verb
+from windlass.ops.actions import Action
+from windlass.ops.bulk import Bulk
+from windlass.ops.document import plain
 from windlass.ops.explanation import Explanation
+from windlass.ops.jobs import Ties
 from windlass.ops.local import Stop
-from windlass.ops.ops import Ops, Ties
+from windlass.ops.ops import Ops
 from windlass.ops.overview import Overview, TypeStatus, WorkerHealth
 from windlass.ops.signals import Signals
-from windlass.store.examining import DatabaseHealth, DeadGroups
 from windlass.store.fleet import WorkerInfo
 from windlass.store.flow import Pause
-from windlass.store.protocol import Acted, Filter
+from windlass.store.jobs import Filter
+from windlass.store.oncall import DatabaseHealth, DeadGroups
 from windlass.store.store import Store
 
 T = TypeVar("T")
@@ -66,6 +69,7 @@ class RemoteOps(Ops):
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         self._server = cast(Server, store)
+        self.remote = self.schedules.remote = self
 
     # --- looking --------------------------------------------------------------------------------
 
@@ -104,70 +108,21 @@ class RemoteOps(Ops):
 
     # --- doing ----------------------------------------------------------------------------------
 
-    def bury(
-        self,
-        name: str,
-        *,
-        tenant: str | None = None,
-        by: str | None = None,  # noqa: ARG002 - the key tells
-        why: str = "",
-    ) -> Acted:
-        """Move a waiting job to the dead letters; a running one is stopped by its worker first."""
-        return self._done(name, "bury", tenant, why=why)
-
-    def edit(
-        self,
-        name: str,
-        *,
-        tenant: str | None = None,
-        priority: int | None = None,
-        run_at: datetime | None = None,
-        payload: Mapping[str, Any] | None = None,
-        by: str | None = None,  # noqa: ARG002 - the key tells
-        why: str = "",
-    ) -> Acted:
-        """Change a waiting job's priority, time or payload."""
-        said = {"priority": priority, "run_at": run_at, "payload": payload, "why": why}
-        body = {field: value for field, value in said.items() if value is not None}
-        answer = self._server.ask("PATCH", "jobs", name, query=_of(tenant), body=body, request_id=uuid7())
-        return _read(answer, Acted)
-
-    def discard(
-        self,
-        name: str,
-        *,
-        tenant: str | None = None,
-        by: str | None = None,  # noqa: ARG002 - the key tells
-        why: str = "",
-    ) -> Acted:
-        """Close a dead job for good; its record stays until its retention ends."""
-        return self._done(name, "discard", tenant, why=why)
-
-    def replay(
-        self,
-        name: str,
-        *,
-        tenant: str | None = None,
-        payload: Mapping[str, Any] | None = None,
-        confirm: bool = False,
-        by: str | None = None,  # noqa: ARG002 - the key tells
-        why: str = "",
-    ) -> Acted:
-        """Make a dead job pending again, with another payload if one is given."""
-        said = {} if payload is None else {"payload": payload}
-        return self._done(name, "replay", tenant, **said, confirm=confirm, why=why)
-
-    def rerun(
-        self,
-        name: str,
-        *,
-        tenant: str | None = None,
-        confirm: bool = False,
-        by: str | None = None,  # noqa: ARG002 - the key tells
-        why: str = "",
-    ) -> Acted:
-        """Run an ended job once more, as a new job."""
-        return self._done(name, "rerun", tenant, confirm=confirm, why=why)
+    def do(self, declared: Action, arguments: Mapping[str, Any]) -> Any:
+        """Ask the server's API for an action. Who acts is the owner of the API key."""
+        given = {name: value for name, value in arguments.items() if value is not None and name != "by"}
+        target = "" if declared.target is None else str(given.pop(declared.target.name))
+        path = [target if part.startswith("{") else part for part in declared.path.split("/")]
+        apart = {"tenant": given.pop("tenant")} if declared.takes_tenant and "tenant" in given else {}
+        has_body = declared.method in ("POST", "PUT", "PATCH")
+        answer = self._server.ask(
+            declared.method,
+            *path,
+            query=apart if has_body else apart | given,
+            body=plain(given) if has_body else None,
+            request_id=uuid7(),
+        )
+        return _read(answer, declared.returns)
 
     def pause(self, job_type: str, *, by: str | None = None, why: str = "") -> Pause:  # noqa: ARG002 - the key tells
         """Start no more jobs of a type."""
@@ -190,16 +145,10 @@ class RemoteOps(Ops):
         )
 
     def _matching(self, where: Filter, limit: int) -> tuple[int, bool]:
-        verb = Verb.REPLAY if JobState.DEAD in where.states else Verb.CANCEL
+        verb = "replay" if JobState.DEAD in where.states else "cancel"
         body = {"action": verb, "filter": _form(where), "limit": limit, "dry_run": True}
         found = _read(self._server.ask("POST", "jobs", "actions", body=body), Bulk)
         return found.matched, found.matched < limit and not found.at_least
-
-    def _done(self, name: str, verb: str, tenant: str | None, **said: Any) -> Acted:
-        answer = self._server.ask(
-            "POST", "jobs", name, verb, query=_of(tenant), body=said, request_id=uuid7()
-        )
-        return _read(answer, Acted)
 
 
 def _of(tenant: str | None) -> dict[str, str] | None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 
 from windlass.checks import check_text
 from windlass.errors import UnknownType, must_be
 from windlass.job import HIGHEST_PRIORITY, MAX_ATTEMPTS, MAX_TENANT, TypeInfo
+from windlass.ops.actions import Options, Verbs
 from windlass.ops.finding import Cause, Finding
 from windlass.ops.overview import Overview, ScheduleSummary, WorkerHealth, serves
 from windlass.ops.words import count, start_worker
@@ -18,9 +19,8 @@ from windlass.payload import pack, validate_for
 from windlass.registry import SENT_SHELL, SHELL
 from windlass.schedule import NewSchedule, TimingOptions, read_timing
 from windlass.schedule.timing import check_name
-from windlass.store.scheduling import Fire, Origin, ScheduleInfo
+from windlass.store.schedules import Fire, Origin, ScheduleInfo
 from windlass.store.store import Store
-from windlass.wakeup.protocol import Wakeup
 
 # A fire time that nobody has dealt with for so long: nobody looks.
 LATE_AFTER = timedelta(minutes=1)
@@ -46,56 +46,45 @@ class ScheduleWish(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str = ""
 
 
-class Schedules:
-    """The verbs on schedules; `who` says in whose name."""
+class Schedules(Verbs):
+    """The verbs on schedules."""
 
     def __init__(
-        self,
-        store: Store,
-        *,
-        wakeup: Wakeup | None,
-        who: Callable[[str | None], str],
-        fleet: Callable[[], list[WorkerHealth]],
-        request_id: str = "",
-        sent: bool = False,
+        self, store: Store, fleet: Callable[[], list[WorkerHealth]], **options: Unpack[Options]
     ) -> None:
-        self._store = store
-        self._sent = sent
-        self._wakeup = wakeup
-        self._who = who
+        super().__init__(store, **options)
         self._fleet = fleet
-        self._request_id = request_id
 
     def list(self) -> list[ScheduleStatus]:
         """Every schedule, by name."""
-        found = self._store.schedules()
+        found = self.store.schedules()
         # Most stores have none, and a look at all else costs as much again.
         look = self._look() if found else None
         return [] if look is None else [look.status(info) for info in found]
 
     def show(self, name: str) -> ScheduleStatus:
         """One schedule."""
-        info = self._store.schedule(name)
+        info = self.store.schedule(name)
         return self._look().status(info)
 
     def history(self, name: str, *, limit: int = 20) -> Sequence[Fire]:
         """What became of a schedule's last fire times, newest first."""
         if not 1 <= limit <= MOST_FIRES:
             raise must_be("limit", limit, f"between 1 and {MOST_FIRES}")
-        return self._store.fires(name, limit=limit)
+        return self.store.fires(name, limit=limit)
 
     def add(
         self, wish: ScheduleWish, *, replace: bool = False, by: str | None = None, why: str = ""
     ) -> ScheduleStatus:
         """Enter a schedule for a type of the catalogue; its payload must fit the type's schema."""
-        types = self._store.types()
+        types = self.store.types()
         info = types.get(wish.type)
         if info is None:
             raise UnknownType(wish.type, types)
         payload, version = _fitting(info, wish.payload)
         if self._sent and wish.type == SHELL:
             version = SENT_SHELL
-        self._store.add_schedule(
+        self.store.add_schedule(
             NewSchedule(
                 name=check_name(wish.name),
                 timing=read_timing(wish.timing),
@@ -114,28 +103,27 @@ class Schedules:
 
     def pause(self, name: str, *, by: str | None = None, why: str = "") -> ScheduleStatus:
         """Let it fire no more until it is resumed."""
-        self._store.pause_schedule(name, by=self._who(by), why=why)
+        self.store.pause_schedule(name, by=self._who(by), why=why)
         return self.show(name)
 
     def resume(self, name: str, *, by: str | None = None, why: str = "") -> ScheduleStatus:
         """Let it fire from its next fire time on."""
-        self._store.resume_schedule(name, by=self._who(by), why=why)
+        self.store.resume_schedule(name, by=self._who(by), why=why)
         return self.show(name)
 
     def run(self, name: str, *, by: str | None = None, why: str = "") -> str:
         """Make its job now, beside its fire times; the job's id."""
         who = self._who(by)
-        job_id = self._store.run_schedule(name, by=who, why=why, request_id=self._request_id)
-        if self._wakeup is not None:
-            self._wakeup.notify()
+        job_id = self.store.run_schedule(name, by=who, why=why, request_id=self._request_id)
+        self._wake()
         return job_id
 
     def remove(self, name: str, *, by: str | None = None, why: str = "") -> None:
         """Forget it; its jobs stay."""
-        self._store.remove_schedule(name, by=self._who(by), why=why)
+        self.store.remove_schedule(name, by=self._who(by), why=why)
 
     def _look(self) -> Surroundings:
-        return Surroundings(self._store.now(), self._store.types(), self._fleet())
+        return Surroundings(self.store.now(), self.store.types(), self._fleet())
 
 
 class Surroundings(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from windlass.duration import parse_duration
 from windlass.errors import must_be
 from windlass.job import Job, JobState
 from windlass.ops.filters import read_condition, read_filter
-from windlass.store.protocol import Counted, Filter, Page
+from windlass.store.jobs import Counted, Filter, Page
 
 # What may stand before a colon, with what it means; for who completes a line.
 WORDS = {

@@ -17,8 +17,8 @@ from windlass.observe import names
 from windlass.ops import findings
 from windlass.ops.finding import Finding
 from windlass.ops.overview import SILENT_AFTER, Band, Overview, TypeStatus, WorkerHealth, serves
-from windlass.store.observing import PENDING, Sample, Standing
-from windlass.store.signalling import Sighting, Stalled, Verdicts
+from windlass.store.oncall import Sighting, Stalled, Verdicts
+from windlass.store.samples import PENDING, Sample, Standing
 from windlass.store.store import Store
 from windlass.upkeep import ticks
 

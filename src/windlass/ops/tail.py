@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from windlass.job import ENDED, Attempt, Error, Job, JobState, View
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 
 if TYPE_CHECKING:
     from windlass.ops.ops import Ops

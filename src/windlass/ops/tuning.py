@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from windlass import settings
-
-if TYPE_CHECKING:
-    from windlass.store.store import Store
+from windlass.ops.actions import Verbs
 
 _DEFAULTS = tuple(settings.DEFAULTS.items())
 
@@ -23,16 +21,8 @@ class SettingValue(msgspec.Struct, frozen=True):
     stored: bool
 
 
-class TuningVerbs:
+class TuningVerbs(Verbs):
     """The verbs about settings. Workers follow within a second."""
-
-    store: Store
-
-    def _who(self, by: str | None) -> str:
-        raise NotImplementedError
-
-    def _wake(self) -> None:
-        raise NotImplementedError
 
     def _refuse_idle(self, changes: Mapping[str, str | None]) -> None:
         raise NotImplementedError

@@ -11,9 +11,10 @@ from windlass.ops.overview import WorkerHealth, health_of
 from windlass.ops.words import ago, at, clock, count, serve_type, span, told_error
 from windlass.registry import SHELL
 from windlass.settings import ALL, KEY
-from windlass.store.explaining import MOST_AHEAD, Ahead, Facts, Held, Unread
+from windlass.store.explain import MOST_AHEAD, Ahead, Facts, Held
 from windlass.store.fleet import WorkerInfo
 from windlass.store.flow import Breaker, Pause
+from windlass.store.running import Unread
 
 
 def pending(facts: Facts) -> Iterator[Explanation]:

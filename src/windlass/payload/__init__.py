@@ -1,11 +1,9 @@
-"""What does a handler take, and does a payload fit it?"""
+"""Payloads: JSON, schemas, validation, encryption and upgrades."""
 
-from windlass.payload.fit import quick
+from windlass.payload.codec import Signature, encode, pack, parse
 from windlass.payload.seal import Ring, read_key
-from windlass.payload.signature import Signature
-from windlass.payload.text import encode, pack, parse
 from windlass.payload.upgrades import Upgrades
-from windlass.payload.validate import problem_of, validate, validate_for
+from windlass.payload.validate import problem_of, quick, validate, validate_for
 
 __all__ = [
     "Ring",

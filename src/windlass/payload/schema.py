@@ -1,7 +1,8 @@
-"""Which JSON Schema says exactly what a typed decoder takes?
+"""The JSON Schema of a payload's type, which says exactly what the typed decoder takes.
 
 msgspec writes the schema, and says less than its decoder checks in some places and more in others. Here it
-is made to say the same, because producers without the handler are judged by the schema alone.
+is made to say the same, because producers without the handler are judged by the schema alone. Models of
+pydantic describe, dump and validate themselves, without an import of pydantic.
 """
 
 from __future__ import annotations
@@ -10,8 +11,6 @@ from typing import Any
 
 import msgspec
 from msgspec import inspect as kinds
-
-from windlass.payload import models
 
 _Class = kinds.StructType | kinds.TypedDictType | kinds.DataclassType | kinds.NamedTupleType
 
@@ -23,7 +22,7 @@ def schema_of(payload: type[msgspec.Struct]) -> dict[str, Any]:
     known: set[Any] = set()
     _collect(kinds.type_info(payload), classes, known)
     try:
-        references, definitions = msgspec.json.schema_components(classes, schema_hook=models.reference)
+        references, definitions = msgspec.json.schema_components(classes, schema_hook=_model_reference)
     except KeyError as error:
         raise TypeError(f"two different classes are called {error}") from None
     names = [reference["$ref"].rpartition("/")[2] for reference in references]
@@ -31,7 +30,7 @@ def schema_of(payload: type[msgspec.Struct]) -> dict[str, Any]:
         _complete_class(kind, definitions[name])
     root: dict[str, Any] = definitions.pop(names[0])
     for kind in known:
-        _add(models.definitions(kind), definitions)
+        _add(_model_definitions(kind), definitions)
     del root["title"]
     if definitions:
         root["$defs"] = definitions
@@ -150,3 +149,41 @@ def _bare(kind: kinds.Type) -> kinds.Type:
     while isinstance(kind, kinds.Metadata):
         kind = kind.type
     return kind
+
+
+# --- models -------------------------------------------------------------------------------------
+
+
+def is_model(kind: object) -> bool:
+    """Whether a class validates, dumps and describes itself as pydantic's models do."""
+    verbs = ("model_validate_json", "model_dump", "model_json_schema")
+    return isinstance(kind, type) and all(callable(getattr(kind, verb, None)) for verb in verbs)
+
+
+def dumped(value: Any) -> Any:
+    """A model as JSON's own values; for msgspec's encoder, which asks about classes that it does not know."""
+    if is_model(type(value)):
+        return value.model_dump(mode="json", by_alias=True)
+    raise TypeError(f"{type(value).__name__} cannot be sent as JSON")
+
+
+def loaded(kind: Any, value: Any) -> Any:
+    """A model from JSON's own values, validated by itself; for msgspec's decoder."""
+    if is_model(kind):
+        return kind.model_validate_json(msgspec.json.encode(value))
+    raise TypeError(f"{kind.__name__} cannot be read from JSON")
+
+
+def _model_reference(kind: type) -> dict[str, Any]:
+    """Where a model's schema stands; for msgspec's schemas."""
+    if is_model(kind):
+        return {"$ref": f"#/$defs/{kind.__name__}"}
+    raise NotImplementedError
+
+
+def _model_definitions(kind: Any) -> dict[str, Any]:
+    """The schemas of a model and of the models within it, by name."""
+    schema = kind.model_json_schema(ref_template="#/$defs/{model}")
+    within: dict[str, Any] = schema.pop("$defs", {})
+    # A model that contains itself refers to a definition of its own.
+    return within if set(schema) == {"$ref"} else {**within, kind.__name__: schema}

@@ -1,4 +1,4 @@
-"""How are fields of a payload kept secret at rest?
+"""Stored payloads with encrypted fields, or with a reference to data that is kept elsewhere.
 
 AES-256-GCM; a sealed field reads `{"$encrypted": "key.data"}`. The job's id and the field's name are part of
 what is authenticated, so that a sealed text cannot be moved to another job or field.
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from windlass.errors import InvalidPayload, KeyMissing, must_be
+from windlass.job import REFERENCE
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -25,6 +26,7 @@ MARK = "$encrypted"
 HIDDEN = "(encrypted)"
 
 _KEY_BYTES = 32
+MAX_REFERENCE = 2_048
 _NONCE_BYTES = 12
 SEAL = f'"{MARK}"'.encode()
 
@@ -150,3 +152,29 @@ def _cipher(secret: bytes) -> AESGCM:
         why = "left out, or the library installed: pip install 'windlass[crypto]'"
         raise must_be("encryption_keys", HIDDEN, why) from None
     return AESGCM(secret)
+
+
+# --- a reference beside the payload -------------------------------------------------------------
+
+
+def check_reference(value: object) -> str:
+    """A reference, such as a URL or a key of object storage, or InvalidValue."""
+    good = isinstance(value, str) and 1 <= len(value) <= MAX_REFERENCE and value.isprintable()
+    if not isinstance(value, str) or not good:
+        raise must_be("payload_ref", value, f"a printable text of 1 to {MAX_REFERENCE} characters")
+    return value
+
+
+def with_reference(payload: bytes, reference: str) -> bytes:
+    """A payload that carries a reference beside the handler's own fields."""
+    content: dict[str, Any] = msgspec.json.decode(payload)
+    return msgspec.json.encode({**content, REFERENCE: reference}, order="deterministic")
+
+
+def split_reference(payload: bytes) -> tuple[bytes, str | None]:
+    """The handler's own fields of a payload, and the reference beside them, if there is one."""
+    if REFERENCE.encode() not in payload:
+        return payload, None
+    content: dict[str, Any] = msgspec.json.decode(payload)
+    reference: str | None = content.pop(REFERENCE, None)
+    return msgspec.json.encode(content), reference

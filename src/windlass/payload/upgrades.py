@@ -1,4 +1,4 @@
-"""How does a payload that an older release enqueued become one that today's handler takes?"""
+"""Upgrade payloads of older releases to what today's handler takes, step by step."""
 
 from __future__ import annotations
 

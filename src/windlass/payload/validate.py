@@ -1,4 +1,4 @@
-"""Does a payload fit the schema in the catalogue? For whoever has not got the handler.
+"""Validate a payload against the schema in the catalogue, for producers that do not have the handler.
 
 Reads the part of JSON Schema that `windlass.payload.schema` writes, and judges as the handler's decoder does.
 """
@@ -19,9 +19,14 @@ import msgspec
 from windlass.errors import InvalidPayload, InvalidValue
 from windlass.job import REFERENCE, TypeInfo
 from windlass.payload.seal import is_sealed
-from windlass.payload.text import refused
 
 Schema = Mapping[str, Any]
+Fits = Callable[[Any], bool]
+
+
+def refused(job_type: str, problem: object) -> InvalidPayload:
+    """The one form in which payloads are refused: the type, then what is wrong where."""
+    return InvalidPayload(f"{job_type}: {problem}")
 
 
 def validate(schema: Schema, payload: bytes, job_type: str) -> None:
@@ -317,3 +322,62 @@ _FORMATS: dict[str, tuple[Any, str]] = {
     "decimal": (Decimal, "a decimal number, as text or number"),
 }
 _BASE64 = (bytes, "base64")
+
+
+# --- a quick check ------------------------------------------------------------------------------
+# Made once per schema. It passes only what the Judge would pass; what it cannot decide quickly it leaves to
+# the Judge, and so the words of a refusal.
+
+
+def quick(schema: Schema) -> Fits:
+    """A check of values as JSON gives them; False means that the judge must be asked."""
+    judge = judge_of(schema)
+    return _quick_check(
+        schema, lambda node: lambda value: next(judge.problems(node, value, "payload"), None) is None
+    )
+
+
+def _quick_check(node: Schema, slowly: Callable[[Schema], Fits]) -> Fits:
+    said = node.keys() - _REMARKS
+    kind = node.get("type")
+    if said == {"type"} and kind in _QUICK:
+        return _QUICK[kind]
+    if kind == "object" and said <= _OBJECT and node.get("additionalProperties") is False:
+        return _quick_object(node, slowly)
+    if kind == "array" and said == {"type", "items"}:
+        each = _quick_check(node["items"], slowly)
+        return lambda value: type(value) is list and all(map(each, value))
+    if said == {"anyOf"}:
+        options = [_quick_check(option, slowly) for option in node["anyOf"]]
+        return lambda value: any(option(value) for option in options)
+    return slowly(node)
+
+
+def _quick_object(node: Schema, slowly: Callable[[Schema], Fits]) -> Fits:
+    fields = {name: _quick_check(field, slowly) for name, field in node.get("properties", {}).items()}
+    required = frozenset(node.get("required", ()))
+
+    def fits(value: Any) -> bool:
+        if type(value) is not dict or not required <= value.keys():
+            return False
+        for name, item in value.items():
+            field = fields.get(name)
+            if field is None or not field(item):
+                return False
+        return True
+
+    return fits
+
+
+# What a schema says for people.
+_REMARKS = frozenset({"title", "description", "default", "examples", "$defs"})
+_OBJECT = frozenset({"type", "properties", "required", "additionalProperties"})
+_QUICK: dict[str, Fits] = {
+    "string": lambda value: type(value) is str,
+    "integer": lambda value: type(value) is int,
+    "number": lambda value: type(value) is int or type(value) is float,
+    "boolean": lambda value: type(value) is bool,
+    "null": lambda value: value is None,
+    "array": lambda value: type(value) is list,
+    "object": lambda value: type(value) is dict,
+}

@@ -1,8 +1,7 @@
-"""What do producers hold?"""
+"""What an application holds: a Queue or Client, its job types, and handles of enqueued jobs."""
 
 from windlass.queue.client import Client
-from windlass.queue.handle import JobHandle
-from windlass.queue.jobtype import ContextJobType, JobType
+from windlass.queue.jobs import ContextJobType, JobHandle, JobType
 from windlass.queue.queue import Queue
 
 __all__ = ["Client", "ContextJobType", "JobHandle", "JobType", "Queue"]

@@ -12,7 +12,7 @@ from windlass.duration import Duration, parse_duration
 from windlass.errors import JobNotFound, WaitTimeout, must_be
 from windlass.job import Job, JobState
 from windlass.queue.queue import Queue
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 
 _PAGE = 200
 # One request waits so long at most.

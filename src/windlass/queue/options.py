@@ -1,226 +1,214 @@
-"""What may a producer say about one job? Checked here, all of it, before anything is written."""
+"""What code may say about a type, a schedule and a worker; all of it is checked here."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
-from functools import partial
-from typing import Any, Literal, Protocol, TypedDict
-from uuid import UUID
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-import msgspec
-
-from windlass.checks import check_max_attempts, check_moment, check_priority, check_text, storable
-from windlass.clock import uuid7
+from windlass.config import PoolConfig, WorkerConfig, parse_hang_limit, parse_pool
 from windlass.duration import Duration, parse_duration
-from windlass.errors import must_be
-from windlass.job import LATEST, MAX_KEY, MAX_TENANT, MAX_UNIQUE, NewJob
-from windlass.payload.reference import check_reference, with_reference
-from windlass.payload.text import check_size
-from windlass.queue.defaults import TypeDefaults
+from windlass.errors import InvalidPayload, InvalidValue, UnknownType, must_be
+from windlass.policy.rules import Rules
+from windlass.queue.jobs import choose
+from windlass.registry import SHELL, Executor, Handler, Options, Registry, WhenUnsure
+from windlass.schedule import NewSchedule, TimingOptions, read_timing
+from windlass.schedule.timing import check_name
+from windlass.size import Size, parse_size
+
+if TYPE_CHECKING:
+    from windlass.job import Keep
+    from windlass.policy.retry import Retry
+    from windlass.queue.jobs import Enqueueable
+
+_TIMING = frozenset(TimingOptions.__annotations__)
 
 
-class JobOptions(TypedDict, total=False):
-    """What a producer may say about one job."""
+class TypeOptions(TimingOptions, total=False):
+    """What a decorator may say about a type; with times, its jobs come by themselves."""
+
+    name: str
+    executor: Executor
+    memory: Size
+    cpu_time: Duration
+    timeout: Duration
+    max_attempts: int
+    retry: Retry
+    rules: Rules
+    max_age: Duration
+    priority: int
+    version: int
+    when_unsure: WhenUnsure
+    encrypt: Sequence[str]
+    concurrency: int
+    tenant_concurrency: int
+    rate: str
+    burst: int
+    limit_key: str
+    max_priority: int
+    sensitive: bool
+    result: Keep
+    verify: Callable[..., bool | Awaitable[bool]]
+    sample: float
+    verify_after: Duration
+    smoke: Mapping[str, Any]
+
+
+def type_options(options: TypeOptions) -> tuple[Options, TimingOptions]:
+    """A type's options, and the times of its schedule if it has any."""
+    unknown = set(options) - set(TypeOptions.__annotations__)
+    if unknown:
+        raise must_be("job option", min(unknown), "one of " + ", ".join(TypeOptions.__annotations__))
+    timing: Any = {name: value for name, value in options.items() if name in _TIMING and value is not None}
+    said: dict[str, Any] = {name: value for name, value in options.items() if name not in _TIMING}
+    return Options(**said), timing
+
+
+class ScheduleOptions(TimingOptions, total=False):
+    """What may be said about a schedule: its times, and what holds for its jobs."""
 
     priority: int | None
-    delay: Duration | None
-    at: datetime | None
-    key: str | None
-    id: str | UUID | None
-    tenant: str | None
     max_attempts: int | None
-    on_conflict: Literal["error", "existing"]
-    connection: object | None
-    traceparent: str | None
-    payload_ref: str | None
-    depends_on: Sequence[str | HasId] | None
-    on_dead: Literal["wait", "cancel", "run"]
-    unique: str | None
-    until: Literal["start", "done"] | None
-    on_unique: Literal["skip", "replace", "error"] | None
+    tenant: str
 
 
-class HasId(Protocol):
-    """A job in the caller's hands, such as a JobHandle."""
-
-    id: str
-
-
-class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """A producer's checked options."""
-
-    priority: int | None = None
-    delay: timedelta | None = None
-    run_at: datetime | None = None
-    key: str | None = None
-    id: str | None = None
-    tenant: str = ""
-    max_attempts: int | None = None
-    take_existing: bool = False
-    connection: object | None = None
-    traceparent: str | None = None
-    payload_ref: str | None = None
-    depends_on: tuple[str, ...] = ()
-    on_dead: Literal["wait", "cancel", "run"] = "wait"
-    unique: str | None = None
-    until: Literal["start", "done"] = "done"
-    on_unique: Literal["skip", "replace", "error"] = "skip"
-
-    def draft(
-        self, job_type: str, payload: bytes, defaults: TypeDefaults, *, fresh: bool, made_for: int = 0
-    ) -> NewJob:
-        """A job that is ready to be stored."""
-        if self.payload_ref is not None:
-            payload = check_size(with_reference(payload, self.payload_ref), job_type)
-        if self.priority is not None and self.priority > defaults.max_priority:
-            allowed = f"at most {defaults.max_priority} for jobs of type {job_type}"
-            raise must_be("priority", self.priority, allowed)
-        if self is NO_CHOICE:
-            # Most jobs: what is left out need not be looked at.
-            return NewJob(
-                id=uuid7(),
-                fresh=fresh,
-                type=job_type,
-                payload=payload,
-                schema_version=defaults.version,
-                priority=defaults.priority,
-                max_attempts=defaults.max_attempts,
-                made_for=made_for,
-            )
-        return NewJob(
-            id=self.id or uuid7(),
-            own_id=self.id is not None,
-            fresh=fresh and self.id is None,
-            type=job_type,
-            payload=payload,
-            schema_version=defaults.version,
-            priority=defaults.priority if self.priority is None else self.priority,
-            max_attempts=defaults.max_attempts if self.max_attempts is None else self.max_attempts,
-            delay=self.delay,
-            run_at=self.run_at,
-            key=self.key,
-            take_existing=self.take_existing,
-            tenant=self.tenant,
-            traceparent=self.traceparent,
-            depends_on=self.depends_on,
-            on_dead=self.on_dead,
-            unique=self.unique,
-            unique_until=self.until,
-            on_unique=self.on_unique,
-            made_for=made_for,
+def of_handler(handler: Handler, timing: TimingOptions) -> NewSchedule:
+    """The schedule that a decorator gives its function, under the type's own name."""
+    checked = read_timing(timing)
+    try:
+        payload = handler.signature.encode({})
+    except InvalidPayload:
+        field, value = ("cron", checked.cron) if checked.cron else ("every", timing.get("every"))
+        problem = (
+            f"{field}= needs a function that can be called without arguments; "
+            "use queue.schedule(name, function, payload, ...)"
         )
+        raise InvalidValue(problem, field=field, value=value) from None
+    return NewSchedule(
+        name=handler.name, timing=checked, type=handler.name, payload=payload, schema_version=handler.version
+    )
 
 
-NO_CHOICE = Choice()
+def make_schedule(
+    registry: Registry,
+    name: str,
+    of: str | Enqueueable[...],
+    payload: Mapping[str, Any],
+    options: ScheduleOptions,
+) -> NewSchedule:
+    """A schedule from what the code says, all of it checked."""
+    handler = _handler(registry, of)
+    secret = sorted(set(handler.encrypt) & set(payload))
+    if secret:
+        allowed = "a payload without encrypted fields: a schedule keeps it in the clear"
+        raise must_be(f"payload.{secret[0]}", "(hidden)", allowed)
+    rest: dict[str, Any] = {key: value for key, value in options.items() if key not in _TIMING}
+    timing: Any = {key: value for key, value in options.items() if key in _TIMING}
+    unknown = set(rest) - set(ScheduleOptions.__annotations__)
+    if unknown:
+        raise must_be("schedule option", min(unknown), "one of " + ", ".join(ScheduleOptions.__annotations__))
+    choice = choose({key: value for key, value in rest.items() if value is not None})
+    return NewSchedule(
+        name=check_name(name),
+        timing=read_timing(timing),
+        type=handler.name,
+        payload=handler.signature.encode(payload),
+        schema_version=handler.version,
+        priority=choice.priority,
+        max_attempts=choice.max_attempts,
+        tenant=choice.tenant,
+    )
 
 
-def choose(options: Mapping[str, Any]) -> Choice:
-    """Options as a producer wrote them, checked; None is the same as left out."""
-    if not options:
-        return NO_CHOICE
-    if not options.keys() <= _CHECKS.keys():
-        raise must_be("option", min(options.keys() - _CHECKS.keys()), "one of " + ", ".join(_CHECKS))
-    given = {name: value for name, value in options.items() if value is not None}
-    if "delay" in given and "at" in given:
-        raise must_be("at", given["at"], "left out when delay is given")
-    if "unique" not in given and ("until" in given or "on_unique" in given):
-        raise must_be("unique", None, "given with until and on_unique")
-    if given.get("on_unique") == "replace" and "depends_on" in given:
-        raise must_be("on_unique", "replace", "skip or error for a job that depends on others")
-    # Only what was given costs anything: this is done for every job.
-    return Choice(**{_FIELDS.get(name, name): _CHECKS[name](value) for name, value in given.items()})
+def _handler(registry: Registry, of: str | Enqueueable[...]) -> Handler:
+    name = of if isinstance(of, str) else of.handler.name
+    handler = registry.get(name)
+    if name == SHELL:
+        raise must_be("type", name, "a function of this queue; `windlass schedule add` takes commands")
+    if handler is None:
+        raise UnknownType(name, registry.names())
+    return handler
 
 
-def without_connection(choice: Choice) -> Choice:
-    """The choice, if a draft can carry it: a transaction is chosen when drafts are stored."""
-    if choice.connection is not None:
-        raise must_be("connection", choice.connection, "given to enqueue_many, not to a draft")
-    return choice
+class WorkerOptions(TypedDict, total=False):
+    """The options of a worker; what they mean stands in WorkerConfig."""
+
+    threads: int
+    coroutines: int
+    processes: int
+    child_jobs: int
+    pools: Iterable[str]
+    memory: Size
+    child_growth: Size
+    concurrency: int | None
+    types: Iterable[str]
+    shell: Literal["local"] | bool
+    lease: Duration
+    poll: Duration
+    grace: Duration
+    exit_after: Duration
+    hang_limit: Duration | None
+    unsafe_lease: bool
 
 
-def _moment(value: object) -> datetime:
-    if not isinstance(value, datetime):
-        raise must_be("at", value, "a datetime; one without a zone is taken as UTC")
-    return check_moment("at", value)
+def worker_config(options: Mapping[str, Any]) -> WorkerConfig:
+    """A worker's options, checked."""
+    unknown = set(options) - set(_READERS)
+    if unknown:
+        raise must_be("worker option", min(unknown), "one of " + ", ".join(_READERS))
+    return WorkerConfig(**{name: _READERS[name](value, name) for name, value in options.items()})
 
 
-def _id(value: object) -> str:
-    if isinstance(value, UUID):
-        return str(value)
-    if isinstance(value, str) and _UUID.fullmatch(value):
-        return value.lower()
-    raise must_be("id", value, "a UUID; a name of your own is a key")
-
-
-def _takes_existing(value: object) -> bool:
-    if value not in ("error", "existing"):
-        raise must_be("on_conflict", value, "one of error, existing")
-    return value == "existing"
-
-
-def _parents(value: object) -> tuple[str, ...]:
-    allowed = f"a list of up to {MOST_PARENTS} jobs: handles, ids or keys"
-    if not isinstance(value, Sequence) or isinstance(value, str | bytes) or len(value) > MOST_PARENTS:
-        raise must_be("depends_on", value, allowed)
-    names = tuple(each if isinstance(each, str) else getattr(each, "id", None) for each in value)
-    for name in names:
-        if not storable(name) or not 1 <= len(name) <= MAX_KEY:
-            raise must_be("depends_on", value, allowed)
-    return tuple(str(name) for name in names)
-
-
-def _on_dead(value: object) -> Literal["wait", "cancel", "run"]:
-    if value == "wait" or value == "cancel" or value == "run":  # noqa: PLR1714 - so that its type is known
+def _whole(value: object, field: str) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
         return value
-    raise must_be("on_dead", value, "one of wait, cancel, run")
+    raise must_be(field, value, "a whole number")
 
 
-def _until(value: object) -> Literal["start", "done"]:
-    if value == "start" or value == "done":  # noqa: PLR1714 - so that its type is known
+def _whole_or_none(value: object, field: str) -> int | None:
+    return None if value is None else _whole(value, field)
+
+
+def _switch(value: object, field: str) -> bool:
+    if isinstance(value, bool):
         return value
-    raise must_be("until", value, "one of start, done")
+    raise must_be(field, value, "True or False")
 
 
-def _on_unique(value: object) -> Literal["skip", "replace", "error"]:
-    if value == "skip" or value == "replace" or value == "error":  # noqa: PLR1714 - so that its type is known
+def _shell(value: object, field: str) -> Literal["local"] | bool:
+    if value == "local":
+        return "local"
+    if isinstance(value, bool):
         return value
-    raise must_be("on_unique", value, "one of skip, replace, error")
+    raise must_be(field, value, 'True, False or "local"')
 
 
-def _traceparent(value: object) -> str:
-    if isinstance(value, str) and _TRACEPARENT.fullmatch(value):
-        return value
-    example = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-    raise must_be("traceparent", value, f"a W3C trace context such as {example}")
+def _patterns(value: object, field: str) -> tuple[str, ...]:
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes):
+        patterns = tuple(value)
+        if all(isinstance(pattern, str) and pattern for pattern in patterns):
+            return patterns
+    raise must_be(field, value, 'a list of types or patterns, such as ["email.*", "report"]')
 
 
-def _same(value: Any) -> Any:
-    return value
+def _pools(value: object, field: str) -> tuple[PoolConfig, ...]:
+    return tuple(parse_pool(pool) for pool in _patterns(value, field))
 
 
-MOST_PARENTS = 1_000
-_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
-# By option, what makes of it what a Choice holds.
-_CHECKS: dict[str, Callable[[Any], Any]] = {
-    "priority": check_priority,
-    "delay": partial(parse_duration, field="delay", longest=LATEST),
-    "at": _moment,
-    "key": partial(check_text, "key", longest=MAX_KEY),
-    "id": _id,
-    "tenant": partial(check_text, "tenant", longest=MAX_TENANT),
-    "max_attempts": check_max_attempts,
-    "on_conflict": _takes_existing,
-    "connection": _same,
-    "traceparent": _traceparent,
-    "payload_ref": check_reference,
-    "depends_on": _parents,
-    "on_dead": _on_dead,
-    "unique": partial(check_text, "unique", longest=MAX_UNIQUE),
-    "until": _until,
-    "on_unique": _on_unique,
+_READERS: dict[str, Callable[[Any, str], Any]] = {
+    "threads": _whole,
+    "coroutines": _whole,
+    "processes": _whole,
+    "child_jobs": _whole,
+    "pools": _pools,
+    "memory": parse_size,
+    "child_growth": parse_size,
+    "concurrency": _whole_or_none,
+    "types": _patterns,
+    "shell": _shell,
+    "lease": parse_duration,
+    "poll": parse_duration,
+    "grace": parse_duration,
+    "exit_after": parse_duration,
+    "hang_limit": parse_hang_limit,
+    "unsafe_lease": _switch,
 }
-# Where the two have other names.
-_FIELDS = {"at": "run_at", "on_conflict": "take_existing"}

@@ -1,4 +1,4 @@
-"""How does a job get into the store?"""
+"""Make jobs and store them: the producing half of a Queue, and its batches."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import msgspec
 
 from windlass import config
-from windlass.checks import check_type
+from windlass.checks import check_text, check_type
+from windlass.clock import uuid7
 from windlass.errors import (
     Conflict,
     InvalidPayload,
@@ -20,38 +22,34 @@ from windlass.errors import (
     KeyMissing,
     Refused,
     StoreError,
-    UnknownType,
     WindlassError,
     must_be,
 )
-from windlass.job import NewJob, TypeInfo
+from windlass.job import MAX_BATCH_NAME, NewJob, TypeInfo
 from windlass.observe import names, tracing
 from windlass.observe.ledger import Ledger
 from windlass.pace import Pace
 from windlass.payload import Ring, encode, pack, parse, quick, validate_for
+from windlass.payload.codec import check_size
 from windlass.payload.seal import SEAL, refuse_lookalikes
-from windlass.payload.text import check_size
 from windlass.queue import guests
-from windlass.queue.admission import Admission
-from windlass.queue.batch import not_found
-from windlass.queue.defaults import Defaults
-from windlass.queue.handle import JobHandle
-from windlass.queue.lately import Lately
-from windlass.queue.options import Choice
+from windlass.queue.backend import Admission, Catalogue, Defaults
+from windlass.queue.jobs import Choice, JobHandle, JobOptions, choose, without_connection
 from windlass.registry import SHELL, Handler
-from windlass.store.transaction import StoreClosed
+from windlass.store.chains import BatchInfo, NewBatch
+from windlass.store.engine import StoreClosed
 
 if TYPE_CHECKING:
     from windlass.connect import Opened
-    from windlass.payload.fit import Fits
-    from windlass.queue.opening import Opening
+    from windlass.payload.validate import Fits
+    from windlass.queue.backend import Opening
     from windlass.registry import Registry
-    from windlass.store.batches import BatchInfo, NewBatch
-    from windlass.store.protocol import Enqueued
+    from windlass.store.engine import Enqueued
 
 # As many as one transaction takes.
 CHUNK = 10_000
-# So often a process that enqueues says that its release is live.
+_MOST_IN_BATCH = 10_000
+# So often a process that enqueues reports that its release is live.
 SEEN_SECONDS = 60.0
 
 
@@ -60,25 +58,56 @@ class NotAtHand(Exception):
 
 
 class Producer:
-    """Makes drafts and stores them; keeps the store's catalogue of types up to date."""
+    """The half of a Queue that makes jobs and stores them, and keeps the catalogue of types up to date."""
 
     def __init__(self, opening: Opening, registry: Registry) -> None:
+        self.registry = registry
         self._opening = opening
-        self._registry = registry
         self._defaults = Defaults(opening)
-        self._admission = Admission(opening)
-        self._catalogue: dict[str, TypeInfo] = {}
-        self._lately = Lately(opening)
+        self._admission = Admission(opening, self._defaults)
+        self._catalogue = Catalogue(opening)
         # By type, which entry of the catalogue it was made from.
         self._quick: dict[str, tuple[TypeInfo, Fits]] = {}
         # Read when the first secret is to be kept.
         self._ring: Ring | None = None
         # Where and in which file, which revision of the registry, and until when that need not be said again.
         self._published: tuple[Opened | None, int, int, float] = (None, 0, 0, 0.0)
-        # How long calls took, for the store that is open.
+        # How long calls took, for the store that is open; over HTTP the server measures.
         self._calls: tuple[Opened | None, Ledger | None] = (None, None)
 
-    def draft(
+    # --- drafts ---
+
+    def draft(self, name: str, payload: Mapping[str, Any], **options: Unpack[JobOptions]) -> NewJob:
+        """A checked job that is not stored yet, by its type's name."""
+        return self._draft_by_name(name, payload, without_connection(choose(options)))
+
+    def draft_sent(self, name: str, text: bytes, options: Mapping[str, Any]) -> NewJob:
+        """A checked job whose payload came as JSON, to be stored by the same call; for servers.
+
+        JSON arrives as it was sent, so it need not be compared with itself.
+        """
+        choice, payload = without_connection(choose(options)), parse(text)
+        if self.registry.get(check_type(name)) is not None or name == SHELL:
+            return self._draft_by_name(name, payload, choice, fresh=True)
+        packed, info = encode(payload, name), self._catalogue.get(name, self.registry.names())
+        if not self._fits(info)(payload):
+            info = self._judged(name, packed)
+        return self._of_type(info, packed, choice, fresh=True)
+
+    def draft_at_hand(self, name: str, text: bytes, options: Mapping[str, Any]) -> NewJob:
+        """The same without a look at the store; NotAtHand if it takes one: a server's loop must not wait."""
+        choice, info = without_connection(choose(options)), self._catalogue.at_hand(name)
+        defaults = None if info is None else self._defaults.at_hand(info)
+        if info is None or defaults is None or name == SHELL or self.registry.get(name) is not None:
+            raise NotAtHand
+        payload = parse(text)
+        if info.options.get("encrypt") or not self._fits(info)(payload):
+            raise NotAtHand
+        draft = choice.draft(name, encode(payload, name), defaults, fresh=True)
+        refuse_lookalikes(draft.payload, name)
+        return draft
+
+    def _draft_for(
         self, handler: Handler, arguments: Mapping[str, Any], choice: Choice, *, fresh: bool = False
     ) -> NewJob:
         """A job for a handler that is registered here; `fresh` if the same call stores it."""
@@ -87,43 +116,17 @@ class Producer:
         draft = choice.draft(handler.name, payload, defaults, fresh=fresh, made_for=made_for)
         return self._sealed(draft, handler.encrypt) if handler.encrypt or SEAL in draft.payload else draft
 
-    def draft_by_name(
+    def _draft_by_name(
         self, name: str, payload: Mapping[str, Any], choice: Choice, *, fresh: bool = False
     ) -> NewJob:
         """A job of any type that is registered here or in the store."""
-        handler = self._registry.get(check_type(name))
+        handler = self.registry.get(check_type(name))
         if handler is not None:
-            return self.draft(handler, payload, choice, fresh=fresh)
+            return self._draft_for(handler, payload, choice, fresh=fresh)
         if name == SHELL:
             raise Refused("this queue takes no shell commands; Queue(..., shell=True) switches them on")
         packed = pack(payload, name)
         return self._of_type(self._judged(name, packed), packed, choice, fresh=fresh)
-
-    def draft_sent(self, name: str, text: bytes, choice: Choice) -> NewJob:
-        """The same with a payload that came as JSON, for the call that stores it.
-
-        What was JSON arrives as what it was sent as; so it need not be compared with itself.
-        """
-        payload = parse(text)
-        if self._registry.get(check_type(name)) is not None or name == SHELL:
-            return self.draft_by_name(name, payload, choice, fresh=True)
-        packed, info = encode(payload, name), self._known(name)
-        if not self._fits(info)(payload):
-            info = self._judged(name, packed)
-        return self._of_type(info, packed, choice, fresh=True)
-
-    def draft_at_hand(self, name: str, text: bytes, choice: Choice) -> NewJob:
-        """The same without a look at the store; NotAtHand if it takes one: something may be news."""
-        info = self._catalogue.get(name)
-        defaults = self._defaults.at_hand(info) if info is not None and self._lately.is_fresh() else None
-        if info is None or defaults is None or name == SHELL or self._registry.get(name) is not None:
-            raise NotAtHand
-        payload = parse(text)
-        if info.options.get("encrypt") or not self._fits(info)(payload):
-            raise NotAtHand
-        draft = choice.draft(name, encode(payload, name), defaults, fresh=True)
-        refuse_lookalikes(draft.payload, name)
-        return draft
 
     def _of_type(self, info: TypeInfo, packed: bytes, choice: Choice, *, fresh: bool) -> NewJob:
         defaults, made_for = self._defaults.of_type(info), 0 if fresh else self._opening.number
@@ -139,26 +142,57 @@ class Producer:
     def _judged(self, name: str, packed: bytes) -> TypeInfo:
         """The type that a payload fits; InvalidPayload tells what is wrong with it."""
         try:
-            return validate_for(self._known(name), packed)
+            return validate_for(self._catalogue.get(name, self.registry.names()), packed)
         except InvalidPayload:
             # The type may have changed since we looked.
-            self._read_catalogue()
-            return validate_for(self._known(name), packed)
+            self._catalogue.read()
+            return validate_for(self._catalogue.get(name, self.registry.names()), packed)
 
-    def enqueue(self, draft: NewJob, connection: object | None = None) -> JobHandle:
+    # --- storing ---
+
+    def enqueue(self, name: str, payload: Mapping[str, Any], **options: Unpack[JobOptions]) -> JobHandle:
+        """Store a job by its type's name; the handler may be here, or only known to the store."""
+        choice = choose(options)
+        return self._put(self._draft_by_name(name, payload, choice, fresh=True), choice.connection)
+
+    async def enqueue_async(
+        self, name: str, payload: Mapping[str, Any], **options: Unpack[JobOptions]
+    ) -> JobHandle:
+        """For async callers; `connection=` may be an async one."""
+        choice = choose(options)
+        return await self._put_async(
+            lambda: self._draft_by_name(name, payload, choice, fresh=True), choice.connection
+        )
+
+    def _put(self, draft: NewJob, connection: object | None) -> JobHandle:
         """Store one job; with a connection, in the caller's transaction."""
         if connection is not None or tracing.on():
             return self._store([draft], connection)[0]
         [done] = self._accepted([draft])
         return JobHandle(self._opening, done.id, done.key, created=done.created)
 
+    async def _put_async(self, make: Callable[[], NewJob], connection: object | None) -> JobHandle:
+        """The same for async callers: making the draft and storing it takes one thread hop."""
+        if connection is None:
+            return await asyncio.to_thread(lambda: self._put(make(), None))
+        if not guests.is_async(connection):
+            # The caller's connection belongs to the caller's thread.
+            return self._put(make(), connection)
+        return (await self._store_async([await asyncio.to_thread(make)], connection))[0]
+
     def enqueue_many(
         self,
         drafts: Iterable[NewJob],
+        *,
         connection: object | None = None,
         max_per_second: float | None = None,
     ) -> list[JobHandle]:
-        """Store many jobs, a chunk a transaction; with a pace, in as many as it takes to be even."""
+        """Store drafts in their order: all or none up to 10,000, beyond that all or none of each 10,000.
+
+        With `max_per_second` they are stored little by little. If a draft is refused, what was stored before
+        it stays: the error has the draft's `index` in your list, and how many were `stored`. Sending the same
+        drafts again stores none of them twice. With `connection` your transaction decides about all of them.
+        """
         handles: list[JobHandle] = []
         # What is stored in the caller's transaction is not stored yet.
         with _counting(handles if connection is None else []):
@@ -200,22 +234,14 @@ class Producer:
                     # Also when a draft was refused: what became of the chunk before it is said first.
                     handles += storing.result()
 
-    async def enqueue_async(self, make: Callable[[], NewJob], connection: object | None = None) -> JobHandle:
-        """The same for async callers: making the draft and storing it takes one thread hop."""
-        if connection is None:
-            return await asyncio.to_thread(lambda: self.enqueue(make()))
-        if not guests.is_async(connection):
-            # The caller's connection belongs to the caller's thread.
-            return self.enqueue(make(), connection)
-        return (await self._store_async([await asyncio.to_thread(make)], connection))[0]
-
     async def enqueue_many_async(
         self,
         drafts: Iterable[NewJob],
+        *,
         connection: object | None = None,
         max_per_second: float | None = None,
     ) -> list[JobHandle]:
-        """The same for async callers."""
+        """For async callers; `connection=` may be an async one."""
         if connection is None and max_per_second is None:
             return await asyncio.to_thread(self.enqueue_many, drafts)
         store = self._store_async if guests.is_async(connection) else self._store_here
@@ -229,14 +255,14 @@ class Producer:
                     await asyncio.sleep(ahead)
         return handles
 
-    def check_ours(self, draft: object, field: str) -> NewJob:
+    def _check_ours(self, draft: object, field: str) -> NewJob:
         """A draft that belongs into this store, of a type that is known here or was when it was made."""
-        ours = self.check_made_here(draft, field)
-        if ours.made_for != self._opening.number and self._registry.get(ours.type) is None:
-            self._known(ours.type)
+        ours = self._check_made_here(draft, field)
+        if ours.made_for != self._opening.number and self.registry.get(ours.type) is None:
+            self._catalogue.get(ours.type, self.registry.names())
         return ours
 
-    def check_made_here(self, draft: object, field: str) -> NewJob:
+    def _check_made_here(self, draft: object, field: str) -> NewJob:
         """A draft that was made for this store; the store is not asked."""
         if not isinstance(draft, NewJob):
             raise must_be(field, draft, "a draft, as made by .draft(...)")
@@ -252,71 +278,70 @@ class Producer:
             if not isinstance(draft, NewJob):
                 raise must_be(f"drafts[{index}]", draft, "a draft, as made by .draft(...)")
             try:
-                yield self.check_ours(draft, "the draft")
+                yield self._check_ours(draft, "the draft")
             except Refused as error:
                 error.index = index
                 raise
 
-    def admit(self, drafts: Sequence[NewJob], *, soft: bool = False) -> None:
-        """Refuse drafts, all of them, if too many jobs wait; with `soft`, beyond the soft limit already."""
-        self._admission.check(drafts, self._opening.get().store, self._defaults.settings, soft=soft)
+    def admit(self, drafts: Sequence[NewJob]) -> None:
+        """Refuse drafts with QueueFull if too many jobs wait, at soft_depth already; for servers."""
+        self._admission.check(drafts, self._opening.get().store, soft=True)
 
-    def enqueue_batch(self, batch: NewBatch, drafts: Sequence[NewJob]) -> list[JobHandle]:
-        """Store many jobs as one batch, in one transaction."""
-        return self._opening.use(lambda opened: self._enqueue_batch(opened, batch, drafts))
+    # --- batches ---
 
-    def _enqueue_batch(self, opened: Opened, batch: NewBatch, drafts: Sequence[NewJob]) -> list[JobHandle]:
-        self._publish(opened)
-        self._admission.check(drafts, opened.store, self._defaults.settings)
-        if tracing.on():
-            with tracing.sending(drafts) as sent:
-                done = opened.store.enqueue_batch(batch, sent)
-        else:
-            done = opened.store.enqueue_batch(batch, drafts)
-        opened.wakeup.notify()
-        return self._handles(done)
+    def batch(self, name: str = "") -> Batch:
+        """`with queue.batch() as batch: batch.add(...)`: jobs stored together, with progress to ask for."""
+        batch = Batch(self)
+        batch.name = check_text("name", name, MAX_BATCH_NAME, least=0)
+        return batch
 
     def batch_status(self, batch_id: str) -> BatchInfo:
-        """How far a batch has come; JobNotFound if there is none of that id."""
+        """How many jobs of a batch are in which state; JobNotFound if there is none of that id."""
         found = self._opening.use(lambda opened: opened.store.batch(batch_id))
         if found is None:
-            raise not_found(batch_id)
+            raise JobNotFound(batch_id, "batch")
         return found
 
+    def _put_batch(self, batch: NewBatch, drafts: Sequence[NewJob]) -> list[JobHandle]:
+        """Store many jobs as one batch, in one transaction."""
+
+        def put(opened: Opened) -> list[JobHandle]:
+            now = self._opening.monotonic()
+            if not self._is_published(opened, now):
+                self._publish(opened, now)
+            self._admission.check(drafts, opened.store)
+            with tracing.sending(drafts) if tracing.on() else contextlib.nullcontext(drafts) as sent:
+                done = opened.store.enqueue_batch(batch, sent)
+            opened.wakeup.notify()
+            return self._handles(done)
+
+        return self._opening.use(put)
+
+    # --- the catalogue ---
+
     def publish(self) -> None:
-        """Tell the catalogue of the handlers registered here, and each minute that their release is live."""
-        self._publish(self._opening.get())
-
-    def _publish(self, opened: Opened) -> None:
-        now = self._opening.monotonic()
+        """Enter this process's handlers in the catalogue, as the first enqueue and every worker do."""
+        opened, now = self._opening.get(), self._opening.monotonic()
         if not self._is_published(opened, now):
-            revision, generation = self._registry.revision, opened.store.generation
-            opened.store.register(self._infos(), self._release())
-            self._published = (opened, generation, revision, now + SEEN_SECONDS)
-            self._report_calls(opened)
+            self._publish(opened, now)
 
-    def _report_calls(self, opened: Opened) -> None:
-        """Tell the store how long calls took; what it does not take now is told the next time."""
+    def _publish(self, opened: Opened, now: float) -> None:
+        """Enter the handlers of this process, and each minute that their release is live."""
+        revision, generation = self.registry.revision, opened.store.generation
+        opened.store.register(self._infos(), self._release())
+        self._published = (opened, generation, revision, now + SEEN_SECONDS)
+        # Also how long calls took; what the store does not take now it gets the next time.
         place, ledger = self._calls
         if ledger is not None and place is opened:
             with contextlib.suppress(StoreError):
                 ledger.tick()
 
-    def _measure(self, opened: Opened, seconds: float) -> None:
-        """Keep how long a call took. Over HTTP the server measures."""
-        place, ledger = self._calls
-        if place is not opened:
-            ledger = None if opened.served else Ledger(opened.store)
-            self._calls = (opened, ledger)
-        if ledger is not None:
-            ledger.measure(names.ENQUEUE_CALL, seconds)
-
     def _unpublished(self, opened: Opened) -> list[TypeInfo]:
-        """What the catalogue must be told with the next jobs; said again until it is seen to be there.
+        """What the catalogue must get with the next jobs; given again until it is seen to be there.
 
-        Within the caller's transaction: nobody knows whether that is ever committed.
+        Within the caller's transaction: it may never be committed.
         """
-        now, revision = self._opening.monotonic(), self._registry.revision
+        now, revision = self._opening.monotonic(), self.registry.revision
         if self._is_published(opened, now):
             return []
         infos, generation = self._infos(), opened.store.generation
@@ -329,16 +354,16 @@ class Producer:
         place, generation, revision, until = self._published
         return (
             place is opened
-            and revision == self._registry.revision
+            and revision == self.registry.revision
             and now < until
             and generation == opened.store.generation
         )
 
     def _infos(self) -> list[TypeInfo]:
-        return [self._registry.info(handler) for handler in self._registry.handlers()]
+        return [self.registry.info(handler) for handler in self.registry.handlers()]
 
     def _release(self) -> str:
-        return config.app_version() or self._registry.app_version
+        return config.app_version() or self.registry.app_version
 
     def _store(
         self, drafts: Sequence[NewJob], connection: object | None, first: int | None = None
@@ -354,30 +379,36 @@ class Producer:
         if connection is None:
             return self._handles(self._accepted(drafts))
         opened = self._opening.get()
-        self._admission.check(drafts, opened.store, self._defaults.settings, guest=True)
+        self._admission.check(drafts, opened.store, guest=True)
         news = self._unpublished(opened)
         app = self._release() if news else ""
         with guests.opened(connection, opened.wakeup.notify) as inner:
             return self._handles(opened.store.enqueue_on(inner, drafts, news, app))
 
     def _accepted(self, drafts: Sequence[NewJob]) -> list[Enqueued]:
-        try:
-            return self._accepted_by(self._opening.get(), drafts)
-        except StoreClosed:
-            # By another thread: every draft has its id, so none is stored twice.
-            return self._opening.use(lambda opened: self._accepted_by(opened, drafts))
-
-    def _accepted_by(self, opened: Opened, drafts: Sequence[NewJob]) -> list[Enqueued]:
-        begun = self._opening.monotonic()
-        self._admission.check(drafts, opened.store, self._defaults.settings)
-        self._publish(opened)
-        done = opened.store.enqueue(drafts)
-        self._measure(opened, self._opening.monotonic() - begun)
-        for each in done:
-            if each.due:
-                opened.wakeup.notify()
-                break
-        return done
+        """Store jobs in a transaction of our own."""
+        opening = self._opening
+        while True:
+            opened, begun = opening.get(), opening.monotonic()
+            try:
+                self._admission.check(drafts, opened.store)
+                if not self._is_published(opened, begun):
+                    self._publish(opened, begun)
+                done = opened.store.enqueue(drafts)
+            except StoreClosed:
+                # By another thread: try again. Every draft has its id, so none is stored twice.
+                if opening.opened is opened:
+                    raise
+                continue
+            if self._calls[0] is not opened:
+                self._calls = (opened, None if opened.served else Ledger(opened.store))
+            if (ledger := self._calls[1]) is not None:
+                ledger.measure(names.ENQUEUE_CALL, opening.monotonic() - begun)
+            for each in done:
+                if each.due:
+                    opened.wakeup.notify()
+                    break
+            return done
 
     async def _store_here(
         self, drafts: Sequence[NewJob], connection: object | None, first: int
@@ -398,8 +429,7 @@ class Producer:
 
     async def _store_all_async(self, drafts: Sequence[NewJob], connection: object | None) -> list[JobHandle]:
         opened = await asyncio.to_thread(self._opening.get)
-        settings = self._defaults.settings
-        await asyncio.to_thread(lambda: self._admission.check(drafts, opened.store, settings, guest=True))
+        await asyncio.to_thread(lambda: self._admission.check(drafts, opened.store, guest=True))
         news = await asyncio.to_thread(self._unpublished, opened)
         app = self._release() if news else ""
         async with guests.opened_async(connection, opened.wakeup.notify) as inner:
@@ -434,21 +464,6 @@ class Producer:
             if ring.open(msgspec.json.decode(known.payload), known.id) == msgspec.json.decode(draft.payload):
                 return bytes(known.payload)
         return None
-
-    def _known(self, name: str) -> TypeInfo:
-        # Read anew now and then: what a type has encrypted, say, may be news even if the payload fits.
-        if name not in self._catalogue or not self._lately.is_fresh():
-            self._read_catalogue()
-        info = self._catalogue.get(name)
-        if info is None:
-            raise UnknownType(name, {*self._catalogue, *self._registry.names()})
-        return info
-
-    def _read_catalogue(self) -> None:
-        found, known = self._lately.look(lambda opened: opened.store.types()), self._catalogue
-        # What has not changed stays the same object, by which others know what they made of it.
-        same = {name: info for name, info in known.items() if found.get(name) == info}
-        self._catalogue = found | same
 
 
 def _chunks(drafts: Iterator[NewJob], size: int) -> Iterator[list[NewJob]]:
@@ -491,3 +506,55 @@ def _noted(drafts: Iterable[NewJob]) -> Iterator[tuple[int, NewJob]]:
         else:
             error.add_note(f"in draft {index + 1} of enqueue_many, counted from 0")
         raise
+
+
+class Batch:
+    """Jobs that are stored together when the block ends, all or none, and whose progress can be asked for."""
+
+    def __init__(self, queue: Producer) -> None:
+        self.id = uuid7()
+        self.name = ""
+        self.jobs: list[JobHandle] = []
+        self._queue = queue
+        self._then: NewJob | None = None
+        self._drafts: list[NewJob] = []
+        self._stored = False
+
+    def add(self, *drafts: NewJob) -> None:
+        """Put drafts into the batch; they are stored when the block ends."""
+        self._check_open()
+        self._drafts += [self._queue._check_ours(draft, "draft") for draft in drafts]
+        if len(self._drafts) > _MOST_IN_BATCH:
+            raise must_be("batch", f"{len(self._drafts)} jobs", f"at most {_MOST_IN_BATCH} jobs")
+
+    def then(self, draft: NewJob) -> None:
+        """Enqueue this draft when all jobs of the batch have ended: completed, dead, cancelled or discarded.
+
+        Give it the batch's id, and it can ask `queue.batch_status(id)` how many did which.
+        """
+        self._check_open()
+        self._queue._check_ours(draft, "then")
+        if draft.key is not None or draft.unique is not None or draft.depends_on:
+            # What could be refused then would keep the last job of the batch from ending.
+            allowed = "a draft without key, unique and depends_on: it is stored later"
+            raise must_be("then", draft.type, allowed)
+        self._then = draft
+
+    def status(self) -> BatchInfo:
+        """How many of its jobs are in which state."""
+        return self._queue.batch_status(self.id)
+
+    def _check_open(self) -> None:
+        if self._stored:
+            raise Refused("the batch is stored already; make another one")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            batch = NewBatch(id=self.id, name=self.name, then=self._then)
+            self.jobs = self._queue._put_batch(batch, self._drafts)
+            self._stored = True

@@ -22,11 +22,10 @@ from windlass.errors import StoreError
 from windlass.loop import Loop
 from windlass.observe import gather
 from windlass.observe.alerts import BY_NAME
-from windlass.observe.firing import Firing, first_noticed, holding, judge
-from windlass.observe.sources import StoreSource
+from windlass.observe.firing import Firing, StoreMeasures, first_noticed, holding, judge
 from windlass.ops.document import plain
 from windlass.ops.observing import alert_document
-from windlass.store.observing import LOOKED, Noticed
+from windlass.store.history import LOOKED, Noticed
 from windlass.store.store import Store
 
 log = logging.getLogger("windlass.alarm")
@@ -74,7 +73,7 @@ class Alarm:
         """Look once."""
         try:
             facts = gather.read_facts(self._store)
-            held = holding(StoreSource(self._store, facts))
+            held = holding(StoreMeasures(self._store, facts))
             noticed = self._store.notice(held)
         except StoreError:
             self._tell_of_absence()
@@ -106,7 +105,7 @@ class Alarm:
 
     def _tell_of_absence(self) -> None:
         now, self._tries = from_micros(self._clock.micros()), _TRIES
-        for of, value in holding(StoreSource(None, None)).items():
+        for of, value in holding(StoreMeasures(None, None)).items():
             if self._away is None:
                 self._away = first_noticed(of, value, now)
             firing = judge(self._away, now)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import cache
 from time import monotonic
@@ -16,39 +15,21 @@ from windlass.errors import JobNotFound
 from windlass.job import Job
 from windlass.observe.counted import shown_services
 from windlass.ops import keys
+from windlass.ops.actions import Need
 from windlass.ops.keys import Role
 from windlass.payload import parse
 from windlass.registry import SHELL
 from windlass.server.problems import Problem
 from windlass.server.schemas import NOTHING
 from windlass.store.access import ApiKey
-from windlass.store.observing import OTHER
-from windlass.store.protocol import Filter
+from windlass.store.history import OTHER
+from windlass.store.jobs import Filter
 
 if TYPE_CHECKING:
     from windlass.server.call import Call
     from windlass.store.store import Store
 
-
-class Need(StrEnum):
-    """What a route asks of its caller."""
-
-    # Nothing at all: health, documentation.
-    NOTHING = "nothing"
-    # To put jobs in, and to see and change those of one's own.
-    PRODUCE = "produce"
-    # To claim and settle jobs.
-    WORK = "work"
-    # To see everybody's jobs, types and workers.
-    SEE = "see"
-    # To see jobs, at least one's own.
-    LOOK = "look"
-    # To act on jobs, at least on one's own.
-    ACT = "act"
-    # Every verb of an operator.
-    OPERATE = "operate"
-    # API keys.
-    ADMINISTER = "administer"
+__all__ = ["LOCAL", "Identity", "Need"]
 
 
 _MAY: dict[Role, frozenset[Need]] = {

@@ -26,7 +26,8 @@ from windlass.job import Job, NewJob
 from windlass.queue import Queue
 from windlass.server import problems
 from windlass.store.caller import Caller, Withdrawn, on_behalf_of
-from windlass.store.protocol import Enqueued, Filter
+from windlass.store.engine import Enqueued
+from windlass.store.jobs import Filter
 from windlass.store.store import Store
 
 log = logging.getLogger("windlass.server")

@@ -4,29 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from windlass.checks import read_moment
 from windlass.duration import parse_duration
 from windlass.errors import must_be
-from windlass.job import LATEST, Job
+from windlass.job import Job
 from windlass.ops.document import batch_document, page_document, told_document
 from windlass.ops.filters import read_filter
 from windlass.ops.search import read_query
 from windlass.server.call import Call
-from windlass.server.identity import Need, check_own_batch, own, sent_payload
+from windlass.server.identity import Need, check_own_batch, own
 from windlass.server.reply import Reply
 from windlass.server.routes import NAMED, PAGE, look, verb
-from windlass.server.schemas import NOTHING, NoForm, WhyForm
+from windlass.server.schemas import NoForm
 from windlass.server.schemas.jobs import (
-    ActedDocument,
     BatchDocument,
     CatalogueDocument,
     ConfirmedDocument,
-    EditForm,
     JobPage,
     ToldJob,
 )
 from windlass.settings import SECRET
-from windlass.store.protocol import Filter, Page
+from windlass.store.jobs import Filter, Page
 
 # --- looking ------------------------------------------------------------------------------------
 
@@ -117,33 +114,6 @@ async def show_batch(call: Call) -> Reply:
 # --- changing -----------------------------------------------------------------------------------
 
 
-async def edit_job(call: Call) -> Reply:
-    """Change the priority, time or payload of a job that waits."""
-    form = await call.body(EditForm)
-    job = await call.job()
-    if form.run_at is not None and form.delay is not None:
-        raise must_be("run_at", form.run_at, "left out when delay is given")
-    if form.priority is None and form.run_at is None and form.delay is None and form.payload == NOTHING:
-        raise must_be("body", "nothing to change", "an object with priority, run_at, delay or payload")
-    payload = sent_payload(call, job.type, form.payload)
-
-    def edit() -> Any:
-        ops = call.ops(form)
-        run_at = None if form.run_at is None else read_moment(form.run_at, "run_at")
-        if form.delay is not None:
-            run_at = ops.now() + parse_duration(form.delay, "delay", LATEST)
-        return ops.edit(job.id, priority=form.priority, run_at=run_at, payload=payload, why=form.why)
-
-    return Reply(200, await call.run(edit))
-
-
-async def cancel_job(call: Call) -> Reply:
-    """Cancel a job that waits, or ask the worker of a running one to stop it."""
-    form = await call.body(WhyForm)
-    job = await call.job()
-    return Reply(200, await call.run(call.ops(form).cancel, job.id, why=form.why))
-
-
 async def confirm_job(call: Call) -> Reply:
     """Report that the effect of a job arrived; counted once for each job."""
     await call.body(NoForm)
@@ -174,26 +144,6 @@ ROUTES = (
         need=Need.LOOK,
         query=NAMED | {"wait": "Wait so long for its end, such as 20s; a minute at most."},
         refuses=(404, 409),
-        whole=False,
-    ),
-    verb(
-        "jobs/{id}",
-        edit_job,
-        "Change a job that waits",
-        EditForm,
-        {200: ActedDocument},
-        method="PATCH",
-        need=Need.ACT,
-        query=NAMED,
-        whole=False,
-    ),
-    verb(
-        "jobs/{id}/cancel",
-        cancel_job,
-        "Cancel a job",
-        gives={200: ActedDocument},
-        need=Need.ACT,
-        query=NAMED,
         whole=False,
     ),
     verb(

@@ -39,7 +39,7 @@ from windlass.outcome import (
     decide,
     is_overdue,
 )
-from windlass.payload.text import parse_value
+from windlass.payload.codec import parse_value
 from windlass.policy.verify import check_in
 from windlass.registry import SHELL
 from windlass.server.call import Call, HungUp, read_wait
@@ -68,7 +68,7 @@ from windlass.server.schemas.leases import (
 )
 from windlass.server.waiting import WaitingWorker, happens
 from windlass.spans import LONGEST_DELAY
-from windlass.store.protocol import Claimed, Settlement, Want
+from windlass.store.engine import Claimed, Settlement, Want
 from windlass.worker.terms import published_policy
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from windlass.server.limits import DENIED
 from windlass.server.reply import Reply
 from windlass.server.routes import Route, look
 from windlass.server.schemas.observing import AlertsDocument, HistoryDocument, ScaleDocument, TotalsDocument
-from windlass.store.observing import Step
+from windlass.store.history import Step
 
 # Requests that put jobs in: what comes of them is counted.
 ENQUEUES = frozenset({"/api/v1/jobs", "/api/v1/jobs/batch"})

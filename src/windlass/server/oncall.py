@@ -13,8 +13,8 @@ from windlass.server.identity import Need
 from windlass.server.reply import Reply
 from windlass.server.routes import NAMED, Answer, Route, look
 from windlass.server.schemas.jobs import JobPage
-from windlass.store.examining import DatabaseHealth, DeadGroups
-from windlass.store.protocol import Page
+from windlass.store.jobs import Page
+from windlass.store.oncall import DatabaseHealth, DeadGroups
 
 
 async def explain_job(call: Call) -> Reply:

@@ -13,19 +13,19 @@ import msgspec
 from windlass.checks import check_limit_key, check_type
 from windlass.duration import parse_duration
 from windlass.errors import must_be
-from windlass.ops import Bulk, Overview, Verb
+from windlass.ops import Bulk, Overview
 from windlass.ops.document import audit_document, plain, worker_document
 from windlass.ops.filters import read_filter
 from windlass.pace import Pace
+from windlass.server.actions import BulkActionForm, bulk_arguments
 from windlass.server.call import Call
-from windlass.server.identity import Need, own, sent_payload
+from windlass.server.identity import Need, own
 from windlass.server.problems import Problem
 from windlass.server.reply import Reply
 from windlass.server.routes import NAMED, PAGE, look, verb
 from windlass.server.schemas import WhyForm
 from windlass.server.schemas.access import AuditDocument
-from windlass.server.schemas.actions import ActionForm, FilterForm, ReplayForm, RerunForm
-from windlass.server.schemas.jobs import ActedDocument
+from windlass.server.schemas.actions import FilterForm
 from windlass.server.schemas.stats import DrainedDocument, WorkersDocument
 from windlass.server.schemas.types import (
     BreakerForm,
@@ -38,45 +38,15 @@ from windlass.server.schemas.types import (
 )
 from windlass.settings import ALL, KEY, SECRET
 from windlass.store.flow import Breaker, Pause
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 
 # --- jobs ---------------------------------------------------------------------------------------
 
 
-async def replay_job(call: Call) -> Reply:
-    """Make a dead job pending again, with another payload if one is given."""
-    form = await call.body(ReplayForm)
-    job = await call.job()
-    payload = sent_payload(call, job.type, form.payload)
-    ops = call.ops(form)
-    acted = await call.run(ops.replay, job.id, payload=payload, confirm=form.confirm, why=form.why)
-    return Reply(200, acted)
-
-
-async def rerun_job(call: Call) -> Reply:
-    """Run a completed, cancelled or discarded job once more: the answer names the new job."""
-    form = await call.body(RerunForm)
-    job = await call.job()
-    return Reply(200, await call.run(call.ops(form).rerun, job.id, confirm=form.confirm, why=form.why))
-
-
-async def discard_job(call: Call) -> Reply:
-    """Close a dead job for good."""
-    form = await call.body(WhyForm)
-    job = await call.job()
-    return Reply(200, await call.run(call.ops(form).discard, job.id, why=form.why))
-
-
-async def bury_job(call: Call) -> Reply:
-    """Move a job to the dead letters."""
-    form = await call.body(WhyForm)
-    job = await call.job()
-    return Reply(200, await call.run(call.ops(form).bury, job.id, why=form.why))
-
-
 async def act_on_jobs(call: Call) -> Reply:
     """One verb for every job that a filter chooses, while the caller stays; a dry run only counts them."""
-    form = await call.body(ActionForm)
+    form = await call.body(BulkActionForm)
+    arguments = bulk_arguments(form)
     where = _filter(call, form.filter)
     stop = threading.Event()
     watching = asyncio.create_task(_stop_in_time(call, stop))
@@ -84,13 +54,13 @@ async def act_on_jobs(call: Call) -> Reply:
         done = await call.parts.run_long(
             call.identity.key_id,
             call.ops(form).bulk,
-            Verb(form.action),
+            form.action,
             where,
             limit=form.limit,
             dry_run=form.dry_run,
             rate=Pace(form.rate, stop=stop),
-            confirm=form.confirm,
             why=form.why,
+            **arguments,
         )
     finally:
         watching.cancel()
@@ -244,22 +214,16 @@ async def show_audit(call: Call) -> Reply:
 # In place of what is not shown.
 HIDDEN = "(hidden)"
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_ACTED = {200: ActedDocument}
-_ONE_JOB: dict[str, Any] = {"query": NAMED, "whole": False}
 _SET = {200: SettingsDocument}
 ROUTES = (
     verb(
         "jobs/actions",
         act_on_jobs,
         "Act on every job that a filter chooses",
-        ActionForm,
+        BulkActionForm,
         {200: Bulk},
         whole=False,
     ),
-    verb("jobs/{id}/replay", replay_job, "Run a dead job again", ReplayForm, _ACTED, **_ONE_JOB),
-    verb("jobs/{id}/rerun", rerun_job, "Run an ended job again, as a new one", RerunForm, _ACTED, **_ONE_JOB),
-    verb("jobs/{id}/discard", discard_job, "Close a dead job for good", gives=_ACTED, **_ONE_JOB),
-    verb("jobs/{id}/bury", bury_job, "Move a job to the dead letters", gives=_ACTED, **_ONE_JOB),
     look("stats", show_stats, "How things stand", Overview),
     look("types", list_types, "List types", TypesDocument),
     verb(

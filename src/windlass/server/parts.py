@@ -28,7 +28,7 @@ from windlass.server.stream import Stream
 from windlass.server.waiting import Endings, WaitingWorkers, happens
 from windlass.store.caller import Caller, on_behalf_of
 from windlass.store.fleet import Vitals
-from windlass.store.protocol import Counts
+from windlass.store.jobs import Counts
 from windlass.store.store import Store
 
 log = logging.getLogger("windlass.server")

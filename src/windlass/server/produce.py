@@ -36,8 +36,8 @@ from windlass.server.problems import Problem
 from windlass.server.reply import Reply
 from windlass.server.routes import BATCH_LIMIT, BODY_LIMIT, BULK_LIMIT, verb
 from windlass.server.schemas.jobs import MOST_BULK, Accepted, AcceptedBatch, BatchForm, JobForm
-from windlass.store.batches import NewBatch
-from windlass.store.protocol import Enqueued
+from windlass.store.chains import NewBatch
+from windlass.store.engine import Enqueued
 
 Draft = Callable[[str, bytes, Mapping[str, Any]], NewJob]
 # What is read and checked within a moment. More is left to the thread: the loop has others to answer.

@@ -27,8 +27,8 @@ from windlass.observe.ledger import Ledger
 from windlass.outcome import Outcome, Released
 from windlass.policy.limit import Limit, key_limits, limit_from
 from windlass.server.identity import Identity
+from windlass.store.engine import Settlement, Want
 from windlass.store.fleet import Vitals, WorkerInfo
-from windlass.store.protocol import Settlement, Want
 from windlass.store.store import Store
 from windlass.upkeep import place
 from windlass.upkeep.pruner import Pruner
@@ -304,7 +304,7 @@ class Flow:
         started, ran = lease.job.started_at, None
         if started is not None and not isinstance(outcome, Released):
             ran = max(timedelta(0), from_micros(self._clock.micros()) - started)
-        self.ledger.settled_by(app, [Settlement(lease, outcome, ran)])
+        self.ledger.settled([Settlement(lease, outcome, ran)], app)
 
     def limited(self, job_type: str) -> bool:
         """Whether the end of a job of that type lets another one start."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from windlass.server import (
+    actions,
     apikeys,
     docs,
     health,
@@ -21,6 +22,7 @@ from windlass.server.routes import Route
 ROUTES: tuple[Route, ...] = (
     *produce.ROUTES,
     *jobs.ROUTES,
+    *actions.ROUTES,
     *leases.ROUTES,
     *operate.ROUTES,
     *oncall.ROUTES,

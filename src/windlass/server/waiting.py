@@ -18,7 +18,7 @@ from windlass.errors import StoreError
 from windlass.job import ENDED, Job
 from windlass.server.call import HungUp
 from windlass.server.limits import Doing
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 
 if TYPE_CHECKING:
     from windlass.server.call import Call

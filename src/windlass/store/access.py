@@ -1,11 +1,19 @@
-"""Who may speak with a server, and what have people done? Values and verbs."""
+"""API keys and the audit log: values and verbs."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+from windlass.clock import from_micros, span
+from windlass.errors import JobNotFound, must_be
+from windlass.store import rows
+
+if TYPE_CHECKING:
+    from windlass.store.engine import Row, Tx
 
 
 class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,3 +71,175 @@ class AuditPage(msgspec.Struct, frozen=True):
 
     entries: list[Entry]
     next: str | None
+
+
+_MOST = 1000
+_FROM_THE_TOP = 2**62
+_LONGEST = 2_000
+# Keys of one service whose lines are looked for by the name of the service.
+_MOST_ACTORS = 100
+
+
+def note(
+    tx: Tx,
+    verb: str,
+    kind: str,
+    target: str,
+    *,
+    by: str,
+    why: str = "",
+    before: Mapping[str, Any] | None = None,
+    after: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a line of the audit log, in the transaction of what it tells of. No name: no line."""
+    if by:
+        tx.change(
+            "note_action",
+            now=tx.now,
+            who=by,
+            verb=verb,
+            kind=kind,
+            target=target,
+            before=None if before is None else rows.json_text(before),
+            after=None if after is None else rows.json_text(after),
+            why=said(why),
+        )
+
+
+def said(why: str) -> str:
+    """What somebody gave as a reason, as far as a store takes it."""
+    return why[:_LONGEST].replace("\0", "")
+
+
+def audit(
+    tx: Tx, *, target: str = "", who: str = "", verb: str = "", limit: int = 50, cursor: str | None = None
+) -> AuditPage:
+    """A page of the audit log, newest first."""
+    if not 1 <= limit <= _MOST:
+        raise must_be("limit", limit, f"between 1 and {_MOST}")
+    asked = {name: value for name, value in (("target", target), ("verb", verb)) if value}
+    clauses = "".join(f" and {name} = :{name}" for name in asked)
+    page = {"before": _place(cursor), "limit": limit + 1, **asked}
+    if not who:
+        found = list(tx.search(["audit"], clauses, page))
+    else:
+        # One after the other: a page of each is read from an index in its order, however long the log is.
+        clauses += " and who = :who"
+        found = [
+            row for name in _actors(tx, who) for row in tx.search(["audit"], clauses, page | {"who": name})
+        ]
+        found.sort(key=lambda row: -row["seq"])
+    entries = [entry_from(row) for row in found[:limit]]
+    return AuditPage(entries, str(entries[-1].seq) if len(found) > limit else None)
+
+
+def _actors(tx: Tx, who: str) -> list[str]:
+    """A name as it stands, and with each key or user id: `billing`, `billing (key 3f9a1c22b70d)`."""
+    found, after = [who], f"{who} ("
+    while len(found) < _MOST_ACTORS:
+        row = tx.row("next_actor", after=after, until=f"{who} )")
+        if row is None or row["who"] is None:
+            break
+        after = row["who"]
+        found.append(after)
+    return found
+
+
+def _place(cursor: str | None) -> int:
+    if cursor is None:
+        return _FROM_THE_TOP
+    if cursor.isascii() and cursor.isdecimal() and int(cursor) <= _FROM_THE_TOP:
+        return int(cursor)
+    raise must_be("cursor", cursor, "the `next` of an earlier page")
+
+
+def add_api_key(tx: Tx, new: NewApiKey, *, by: str, why: str = "") -> ApiKey:
+    """Store a new key."""
+    expires_at = None if new.lasts is None else tx.now + span(new.lasts)
+    tx.change(
+        "add_api_key",
+        id=new.id,
+        name=new.name,
+        digest=new.digest,
+        roles=rows.json_text(new.roles),
+        types=rows.json_text(new.types),
+        tenant=new.tenant,
+        rate=None if new.rate is None else str(new.rate),
+        now=tx.now,
+        expires_at=expires_at,
+    )
+    after = {"name": new.name, "roles": new.roles, "types": new.types, "tenant": new.tenant, "rate": new.rate}
+    note(tx, "create", "api_key", new.id, by=by, why=why, after=after)
+    return _known(tx, new.id)
+
+
+def api_keys(tx: Tx) -> list[ApiKey]:
+    """Every key, the newest first, ended ones too."""
+    return [api_key_from(row) for row in tx.rows("api_keys")]
+
+
+def revoke_api_key(tx: Tx, key_id: str, after: timedelta, *, by: str, why: str = "") -> ApiKey:
+    """End a key after a time, which may be none. JobNotFound if there is no such key."""
+    before = _known(tx, key_id)
+    if tx.change("revoke_api_key", id=key_id, at=tx.now + span(after)):
+        ended = _known(tx, key_id)
+        note(
+            tx,
+            "revoke",
+            "api_key",
+            key_id,
+            by=by,
+            why=why,
+            before={"name": before.name, "revoked_at": before.revoked_at},
+            after={"name": ended.name, "revoked_at": ended.revoked_at},
+        )
+        return ended
+    return before
+
+
+def api_keys_used(tx: Tx, ids: Collection[str]) -> None:
+    """Note that these keys were of use."""
+    for key_id in sorted(ids):
+        tx.change("api_key_used", id=key_id, at=tx.now)
+
+
+def _known(tx: Tx, key_id: str) -> ApiKey:
+    found = [key for key in api_keys(tx) if key.id == key_id]
+    if not found:
+        raise JobNotFound(key_id, "API key")
+    return found[0]
+
+
+_object = msgspec.json.Decoder(dict[str, object])
+
+
+def api_key_from(row: Row) -> ApiKey:
+    """A row of the API keys."""
+    return ApiKey(
+        id=row["id"],
+        name=row["name"],
+        digest=row["digest"],
+        roles=tuple(msgspec.json.decode(row["roles"], type=list[str])),
+        types=tuple(msgspec.json.decode(row["types"], type=list[str])),
+        tenant=row["tenant"],
+        rate=None if row["rate"] is None else float(row["rate"]),
+        created_at=from_micros(row["created_at"]),
+        expires_at=rows.moment(row["expires_at"]),
+        revoked_at=rows.moment(row["revoked_at"]),
+        used_at=rows.moment(row["used_at"]),
+    )
+
+
+def entry_from(row: Row) -> Entry:
+    """A row of the audit log."""
+    return Entry(
+        seq=row["seq"],
+        at=from_micros(row["at"]),
+        who=row["who"],
+        verb=row["verb"],
+        kind=row["kind"],
+        target=row["target"],
+        before=None if row["before"] is None else _object.decode(row["before"]),
+        after=None if row["after"] is None else _object.decode(row["after"]),
+        why=row["why"],
+    )

@@ -1,14 +1,30 @@
-"""Who works here, who is alive, and what does a worker learn with each look? The fleet's part of the seam."""
+"""Workers: their rows and beats, who is alive, and what a worker reads each second."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from windlass.clock import from_micros
+from windlass.errors import WorkerNotFound
 from windlass.job import Request
+from windlass.store import access, flow, rows, running
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from windlass.store.engine import Row, Tx
+
+
+def next_fire(tx: Tx) -> timedelta | None:
+    """How long until the next schedule fires."""
+    row = tx.row("next_fire")
+    return None if row is None or row["next_at"] is None else timedelta(microseconds=row["next_at"] - tx.now)
+
 
 # A worker whose beat is older than this is taken for dead by the others.
 ALIVE_WITHIN = timedelta(seconds=10)
@@ -105,3 +121,131 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     revision: int = 0
     # Whether jobs of the asked types wait that others could not read, and this reader has not tried.
     unread: bool = False
+
+
+def join(tx: Tx, worker: WorkerInfo) -> None:
+    """Enter a worker's row."""
+    tx.change(
+        "join",
+        id=worker.id,
+        host=worker.host,
+        boot=worker.boot,
+        pid_space=worker.pid_space,
+        pid=worker.pid,
+        pid_started=worker.pid_started,
+        version=worker.version,
+        app=worker.app,
+        types=rows.json_text(worker.types),
+        slots=worker.slots,
+        versions=rows.json_text(worker.versions),
+        reader=worker.reader,
+        pools=rows.json_text(worker.pools),
+        declares=None if worker.declares is None else " ".join(worker.declares),
+        now=tx.now,
+    )
+
+
+def beat(tx: Tx, worker: str, vitals: Vitals) -> bool:
+    """Move the worker's beat; False if it is unknown or was declared dead: take a new id."""
+    said = msgspec.structs.asdict(vitals)
+    # None: as it said before.
+    said["pools"] = None if vitals.pools is None else rows.json_text(vitals.pools)
+    return bool(tx.change("beat", id=worker, now=tx.given, **said))
+
+
+def beat_waiting(tx: Tx, workers: Sequence[str]) -> set[str]:
+    """Move the beats of workers that wait for jobs, and change nothing else; those that are alive."""
+    found = tx.rows("beat_waiting", ids=rows.json_text(workers), now=tx.given)
+    return {row["id"] for row in found}
+
+
+def leave(tx: Tx, worker: str) -> None:
+    """Mark the worker as stopped: nothing of its name is alive any more."""
+    tx.change("leave", id=worker, now=tx.now)
+
+
+def declare_dead(tx: Tx, worker: str, beat: int) -> bool:
+    """Mark a worker as dead if its beat still stands at `beat`."""
+    return bool(tx.change("declare_dead", id=worker, beat=beat))
+
+
+def drain(tx: Tx, worker: str, *, by: str = "", why: str = "") -> None:
+    """Ask a worker to finish what runs and exit; a dead one is not missed any more.
+
+    WorkerNotFound if there is none, or if it has stopped.
+    """
+    if not tx.change("drain", id=worker):
+        raise WorkerNotFound(worker)
+    access.note(tx, "drain", "worker", worker, by=by, why=why, after={"drain": True})
+
+
+def workers(tx: Tx) -> list[WorkerInfo]:
+    """Every worker, newest first."""
+    return [worker_from(row) for row in tx.rows("workers")]
+
+
+def look(tx: Tx, worker: str, types: Mapping[str, int], reader: str = "") -> Look:
+    """One read of all that a worker must know each second."""
+    return Look(
+        now=from_micros(tx.now),
+        workers=[worker_from(row) for row in tx.rows("alive")],
+        requests={row["token"]: Request(row["request"]) for row in tx.rows("requests", worker=worker)},
+        expired=tx.row("any_expired", now=tx.now) is not None,
+        orphaned=tx.row("any_orphan") is not None,
+        claimable=claimable(tx, types),
+        next_due=next_due(tx, types),
+        next_fire=next_fire(tx),
+        revision=flow.revision(tx),
+        unread=running.any_for(tx, types, reader),
+    )
+
+
+def next_due(tx: Tx, types: Iterable[str]) -> timedelta | None:
+    """How long until the next scheduled job of these types is due."""
+    found = (tx.row("next_due", type=name) for name in types)
+    moments = [row["run_at"] for row in found if row is not None]
+    return timedelta(microseconds=max(0, min(moments) - tx.now)) if moments else None
+
+
+def claimable(tx: Tx, types: Mapping[str, int]) -> bool:
+    """Whether a claim for these types, up to these schema versions, would find anything."""
+    return any(
+        tx.row("any_due", type=name, version=version) is not None
+        or tx.row("any_later", type=name, now=tx.now) is not None
+        for name, version in types.items()
+    )
+
+
+_pools = msgspec.json.Decoder(dict[str, PoolInfo])
+
+
+def worker_from(row: Row) -> WorkerInfo:
+    """A worker's row."""
+    return WorkerInfo(
+        id=row["id"],
+        state=row["state"],
+        beat=row["beat"],
+        beat_at=from_micros(row["beat_at"]),
+        started_at=from_micros(row["started_at"]),
+        host=row["host"],
+        boot=row["boot"],
+        pid_space=row["pid_space"],
+        pid=row["pid"],
+        pid_started=row["pid_started"],
+        version=row["version"],
+        app=row["app"],
+        types=tuple(msgspec.json.decode(row["types"], type=list[str])),
+        slots=row["slots"],
+        busy=row["busy"],
+        held=row["held"],
+        done=row["done"],
+        failed=row["failed"],
+        late=row["late"],
+        deaf=bool(row["deaf"]),
+        resident_bytes=row["resident_bytes"],
+        drain=bool(row["drain"]),
+        versions=msgspec.json.decode(row["versions"], type=dict[str, int]),
+        reader=row["reader"],
+        pools=_pools.decode(row["pools"]),
+        declares=None if row["declares"] is None else tuple(row["declares"].split()),
+    )

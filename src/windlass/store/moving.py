@@ -22,6 +22,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "settings": ("name",),
     "api_keys": ("id",),
     "audit": ("seq",),
+    "operations": ("id",),
     "pauses": ("type",),
     "breakers": ("name",),
     "limits": ("name",),

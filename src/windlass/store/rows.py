@@ -1,4 +1,4 @@
-"""How does a stored row become a value, and back? The only file that knows the column names."""
+"""A stored row of a job as a value, and back."""
 
 from __future__ import annotations
 
@@ -8,22 +8,70 @@ import msgspec
 
 from windlass.clock import from_micros
 from windlass.job import LIVE, Attempt, Change, Error, Job, JobState, Lease, Request
-from windlass.store.access import ApiKey, Entry
-from windlass.store.fleet import PoolInfo, Vitals, WorkerInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
 
-    from windlass.store.transaction import Row
+    from windlass.job import NewJob
+    from windlass.store.engine import Row
+
 
 _history = msgspec.json.Decoder(tuple[Attempt, ...])
 _changes = msgspec.json.Decoder(tuple[Change, ...])
 _error = msgspec.json.Decoder(Error)
-_pools = msgspec.json.Decoder(dict[str, PoolInfo])
 _encode = msgspec.json.Encoder().encode
 _STATES = {state.value: state for state in JobState}
-_object = msgspec.json.Decoder(dict[str, object])
+
+# What a producer says of a job: its columns, with their types on PostgreSQL, and their values in that order.
+# SQL names them by {new}, the values of one job by {:new}, and arrays of many jobs' values by {new[]}.
+NEW = {
+    "id": "uuid",
+    "type": "text",
+    "payload": "json",
+    "priority": "smallint",
+    "tenant": "text",
+    "schema_version": "integer",
+    "key": "text",
+    "caller": "text",
+    "traceparent": "text",
+    "max_attempts": "smallint",
+}
+
+
+def new_values(new: NewJob) -> tuple[str | int | None, ...]:
+    """The values of `NEW` for a job."""
+    return (
+        new.id,
+        new.type,
+        new.payload.decode(),
+        new.priority,
+        new.tenant,
+        new.schema_version,
+        new.key,
+        new.caller,
+        new.traceparent,
+        new.max_attempts,
+    )
+
+
+# What moves to the archive as it is: SQL names these columns by {kept}.
+KEPT = (
+    "seq",
+    *NEW,
+    "batch",
+    "attempts",
+    "claims",
+    "snoozes",
+    "interruptions",
+    "losses",
+    "replay_count",
+    "created_at",
+    "enqueued_at",
+    "run_at",
+    "started_at",
+    "worker",
+)
 
 # The newest records are kept; what people and attempts leave behind must not grow a row without end.
 _MOST_ATTEMPTS = 50
@@ -36,7 +84,10 @@ def lease_from(row: Row) -> Lease:
 
 
 class Taken(msgspec.Struct, array_like=True, gc=False):
-    """What is a claimed job's own: the other columns are the same for all that one claim took."""
+    """What is a claimed job's own: the other columns are the same for all that one claim took.
+
+    SQL names these columns, in this order, by {taken}.
+    """
 
     seq: int
     id: str
@@ -73,11 +124,11 @@ def leases_from(text: str, *, worker: str, now: int, until: int) -> list[Lease]:
 
 def leases_of(taken: Iterable[Taken], *, worker: str, now: int, until: int) -> list[Lease]:
     """The same where they came one by one."""
-    moment, end = from_micros(now), from_micros(until)
-    return [Lease(_taken_job(each, worker, moment, end), each.token, worker, end) for each in taken]
+    at, end = from_micros(now), from_micros(until)
+    return [Lease(_taken_job(each, worker, at, end), each.token, worker, end) for each in taken]
 
 
-def _taken_job(taken: Taken, worker: str, moment: datetime, end: datetime) -> Job:
+def _taken_job(taken: Taken, worker: str, at: datetime, end: datetime) -> Job:
     return Job(
         id=taken.id,
         seq=taken.seq,
@@ -99,10 +150,10 @@ def _taken_job(taken: Taken, worker: str, moment: datetime, end: datetime) -> Jo
         replay_count=taken.replay_count,
         created_at=from_micros(taken.created_at),
         enqueued_at=from_micros(taken.enqueued_at),
-        updated_at=moment,
+        updated_at=at,
         run_at=from_micros(taken.run_at),
-        started_at=moment,
-        finished_at=_moment(taken.finished_at),
+        started_at=at,
+        finished_at=moment(taken.finished_at),
         worker=worker,
         lease_until=end,
         request=Request(taken.request) if taken.request else None,
@@ -117,7 +168,7 @@ def live_job(row: Row) -> Job:
     request = row["request"]
     return _job(
         row,
-        lease_until=_moment(row["lease_until"]),
+        lease_until=moment(row["lease_until"]),
         request=Request(request) if request else None,
         result=None,
     )
@@ -166,8 +217,8 @@ def _job(
         enqueued_at=from_micros(row["enqueued_at"]),
         updated_at=from_micros(row["updated_at"]),
         run_at=from_micros(row["run_at"]),
-        started_at=_moment(row["started_at"]),
-        finished_at=_moment(row["finished_at"]),
+        started_at=moment(row["started_at"]),
+        finished_at=moment(row["finished_at"]),
         worker=row["worker"],
         lease_until=lease_until,
         request=request,
@@ -175,75 +226,6 @@ def _job(
         result=result,
         history=_history.decode(row["history"]) if row["history"] else (),
         changes=_changes.decode(row["changes"]) if row["changes"] else (),
-    )
-
-
-def worker_from(row: Row) -> WorkerInfo:
-    """A worker's row."""
-    return WorkerInfo(
-        id=row["id"],
-        state=row["state"],
-        beat=row["beat"],
-        beat_at=from_micros(row["beat_at"]),
-        started_at=from_micros(row["started_at"]),
-        host=row["host"],
-        boot=row["boot"],
-        pid_space=row["pid_space"],
-        pid=row["pid"],
-        pid_started=row["pid_started"],
-        version=row["version"],
-        app=row["app"],
-        types=tuple(msgspec.json.decode(row["types"], type=list[str])),
-        slots=row["slots"],
-        busy=row["busy"],
-        held=row["held"],
-        done=row["done"],
-        failed=row["failed"],
-        late=row["late"],
-        deaf=bool(row["deaf"]),
-        resident_bytes=row["resident_bytes"],
-        drain=bool(row["drain"]),
-        versions=msgspec.json.decode(row["versions"], type=dict[str, int]),
-        reader=row["reader"],
-        pools=_pools.decode(row["pools"]),
-        declares=None if row["declares"] is None else tuple(row["declares"].split()),
-    )
-
-
-def pools_text(vitals: Vitals) -> str | None:
-    """A worker's pools as its row has them; None if it says nothing of them."""
-    return None if vitals.pools is None else json_text(vitals.pools)
-
-
-def api_key_from(row: Row) -> ApiKey:
-    """A row of the API keys."""
-    return ApiKey(
-        id=row["id"],
-        name=row["name"],
-        digest=row["digest"],
-        roles=tuple(msgspec.json.decode(row["roles"], type=list[str])),
-        types=tuple(msgspec.json.decode(row["types"], type=list[str])),
-        tenant=row["tenant"],
-        rate=None if row["rate"] is None else float(row["rate"]),
-        created_at=from_micros(row["created_at"]),
-        expires_at=_moment(row["expires_at"]),
-        revoked_at=_moment(row["revoked_at"]),
-        used_at=_moment(row["used_at"]),
-    )
-
-
-def entry_from(row: Row) -> Entry:
-    """A row of the audit log."""
-    return Entry(
-        seq=row["seq"],
-        at=from_micros(row["at"]),
-        who=row["who"],
-        verb=row["verb"],
-        kind=row["kind"],
-        target=row["target"],
-        before=None if row["before"] is None else _object.decode(row["before"]),
-        after=None if row["after"] is None else _object.decode(row["after"]),
-        why=row["why"],
     )
 
 
@@ -272,8 +254,12 @@ def json_text(value: object) -> str:
     return _encode(value).decode()
 
 
-def _moment(micros: int | None) -> datetime | None:
+def moment(micros: int | None) -> datetime | None:
+    """A stored time, where there may be none."""
     return None if micros is None else from_micros(micros)
 
 
 _taken = msgspec.json.Decoder(list[Taken])
+
+# The lists of columns that SQL texts take from here, by name.
+COLUMNS = {"new": tuple(NEW), "kept": KEPT, "taken": Taken.__struct_fields__}

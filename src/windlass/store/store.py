@@ -6,7 +6,7 @@ Whatever may end a running job takes a `Lease`, whose token is the fence: no ver
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import datetime, timedelta
 from time import monotonic
@@ -14,38 +14,42 @@ from typing import Any
 
 from windlass.errors import StoreMoved
 from windlass.job import Lease, NewJob, TypeInfo
-from windlass.store.binding import Engine, asks, reads, writes
-from windlass.store.examining import DatabaseHealth
-from windlass.store.fleet import Look, Vitals
-from windlass.store.handling import Said
-from windlass.store.keeping import Retention, StoreStatus
-from windlass.store.observing import Flush, Happened, Sample
-from windlass.store.protocol import Claimed, Enqueued, Settlement, Want
-from windlass.store.scheduling import Fired
-from windlass.store.signalling import Check
-from windlass.store.verbs import (
+from windlass.store import (
     access,
-    alerting,
-    breaking,
     catalogue,
-    chaining,
-    explaining,
+    chains,
+    explain,
     fleet,
     flow,
-    grouping,
-    handling,
     history,
+    jobs,
     keys,
-    limiting,
-    operating,
+    limits,
+    oncall,
+    operations,
     running,
-    sampling,
-    scheduling,
-    searching,
-    signalling,
-    unread,
+    samples,
+    schedules,
     upkeep,
 )
+from windlass.store.engine import (
+    Claimed,
+    Engine,
+    Enqueued,
+    Settlement,
+    Want,
+    asks,
+    beats,
+    glances,
+    reads,
+    writes,
+)
+from windlass.store.history import Flush, Happened
+from windlass.store.oncall import Check, DatabaseHealth
+from windlass.store.operations import Carried
+from windlass.store.samples import Sample
+from windlass.store.schedules import Fired
+from windlass.store.upkeep import Retention, StoreStatus
 
 
 class Store(Engine):
@@ -72,11 +76,11 @@ class Store(Engine):
     ) -> list[Enqueued]:
         """As `enqueue_on`, for a connection that belongs to the running event loop."""
 
-    enqueue_batch = writes(chaining.enqueue_batch, repeat="never")
+    enqueue_batch = writes(chains.enqueue_batch, repeat="never")
     accepted = reads(keys.accepted)
-    batch = reads(chaining.batch)
-    batch_of = reads(chaining.batch_of)
-    waits_for = reads(chaining.waits_for)
+    batch = reads(chains.batch)
+    batch_of = reads(chains.batch_of)
+    waits_for = reads(chains.waits_for)
     types = asks(catalogue.types)
     shapes = asks(catalogue.shapes)
 
@@ -106,22 +110,16 @@ class Store(Engine):
         """Promote, then take due jobs: by priority, tenants in turn, then seq. Counts an attempt."""
 
     @abstractmethod
-    def extend(self, leases: Sequence[Lease], by: timedelta) -> tuple[list[Lease], list[Lease]]:
-        """Move the leases' end to now + `by`: (kept with their new end, lost)."""
-
-    @abstractmethod
     def settle(self, settlements: Sequence[Settlement]) -> list[Lease]:
         """Record outcomes; answers the leases that were lost (one settled before is not lost).
 
         One that cannot be stored fails alone: its job goes to the dead letters, and says why.
         """
 
-    @abstractmethod
-    def held_by(self, worker: str) -> list[Lease]:
-        """Every lease in a worker's name."""
-
-    has_unread = asks(unread.any_for)
-    let_go = writes(limiting.let_go, repeat="same")
+    extend = beats(running.extend)
+    held_by = reads(running.held_by)
+    has_unread = asks(running.any_for)
+    let_go = writes(limits.let_go, repeat="same")
     note_hang = writes(running.note_hang, repeat="never")
     orphans = reads(running.orphans)
     expired = reads(running.expired)
@@ -150,35 +148,20 @@ class Store(Engine):
         Refused if no other process can.
         """
 
-    @abstractmethod
-    def note_progress(self, said: Sequence[tuple[Lease, Said]]) -> None:
-        """Keep how far jobs have come."""
-
-    progress = reads(handling.progress)
-    begin_once = writes(handling.begin_once, repeat="never")
-    end_once = writes(handling.end_once, repeat="never")
-    undo_once = writes(handling.undo_once, repeat="never")
+    note_progress = beats(running.note_progress)
+    progress = reads(running.progress)
+    begin_once = writes(running.begin_once, repeat="never")
+    end_once = writes(running.end_once, repeat="never")
+    undo_once = writes(running.undo_once, repeat="never")
 
     # --- the fleet ---
 
-    @abstractmethod
-    def beat(self, worker: str, vitals: Vitals) -> bool:
-        """Move the worker's beat; False if it is unknown or was declared dead: take a new id."""
-
-    @abstractmethod
-    def beat_waiting(self, workers: Sequence[str]) -> set[str]:
-        """Move the beats of workers that wait for jobs, and change nothing else; those that are alive."""
-
-    @abstractmethod
-    def leave(self, worker: str) -> None:
-        """Mark the worker as stopped: nothing of its name is alive any more."""
-
-    @abstractmethod
-    def look(self, worker: str, types: Mapping[str, int], reader: str = "") -> Look:
-        """One read of all that a worker must know each second."""
-
     # Durable, unlike a beat: after a failover, jobs of a worker without a row would belong to nobody.
     join = writes(fleet.join, repeat="same")
+    beat = beats(fleet.beat)
+    beat_waiting = beats(fleet.beat_waiting)
+    leave = beats(fleet.leave)
+    look = glances(fleet.look)
     declare_dead = writes(fleet.declare_dead, repeat="never")
     drain = writes(fleet.drain, repeat="never")
     workers = reads(fleet.workers)
@@ -187,23 +170,35 @@ class Store(Engine):
 
     get = reads(keys.get)
     named = reads(keys.named)
-    find = reads(searching.find)
-    count = reads(searching.count)
-    count_next = reads(searching.count_next)
-    counts = reads(operating.counts)
-    confirm = writes(operating.confirm, repeat="never")
-    cancel = writes(operating.cancel, repeat="request_id")
-    bury = writes(operating.bury, repeat="request_id")
-    replay = writes(operating.replay, repeat="request_id")
-    rerun = writes(operating.rerun, repeat="request_id")
-    discard = writes(operating.discard, repeat="request_id")
-    edit = writes(operating.edit, repeat="request_id")
+    find = reads(jobs.find)
+    count = reads(jobs.count)
+    count_next = reads(jobs.count_next)
+    counts = reads(jobs.counts)
+    confirm = writes(jobs.confirm, repeat="never")
+    cancel = writes(jobs.cancel, repeat="request_id")
+    bury = writes(jobs.bury, repeat="request_id")
+    replay = writes(jobs.replay, repeat="request_id")
+    rerun = writes(jobs.rerun, repeat="request_id")
+    discard = writes(jobs.discard, repeat="request_id")
+    edit = writes(jobs.edit, repeat="request_id")
+
+    start_operation = writes(operations.start, repeat="same")
+    operation = asks(operations.get)
+    next_jobs = reads(operations.find_next)
+    advance_operation = writes(operations.advance, repeat="same")
+    steer_operation = writes(operations.steer, repeat="same")
+    operations = asks(operations.newest)
+
+    def take_operation(self, owner: str, lease: timedelta, only: str = "") -> Carried | None:
+        """Carry an operation that nobody carries, or only this one, for as long as the lease."""
+        # Read first: a fleet with nothing to carry must not queue for a lock to find that out.
+        return self._write(operations.take, owner, lease, only) if self._ask(operations.waits) else None
 
     # --- on call ---
 
-    facts = reads(explaining.facts)
-    failures = reads(grouping.failures)
-    dead_groups = reads(grouping.dead_groups)
+    facts = reads(explain.facts)
+    failures = reads(oncall.failures)
+    dead_groups = reads(oncall.dead_groups)
 
     @abstractmethod
     def database(self) -> DatabaseHealth:
@@ -214,26 +209,23 @@ class Store(Engine):
     switches = asks(flow.switches)
     pause = writes(flow.pause, repeat="same")
     resume = writes(flow.resume, repeat="same")
-    set_breaker = writes(breaking.set_breaker, repeat="same")
-    note_runs = writes(breaking.note_runs, repeat="same")
-    adopt = writes(limiting.adopt, repeat="same")
-    depths = asks(sampling.depths)
+    set_breaker = writes(flow.set_breaker, repeat="same")
+    note_runs = writes(flow.note_runs, repeat="same")
+    adopt = writes(limits.adopt, repeat="same")
+    depths = asks(samples.depths)
 
     # --- signals ---
 
-    sight = reads(signalling.sight)
-    put_off_check = writes(signalling.put_off_check, repeat="same")
-    end_check = writes(signalling.end_check, repeat="never")
-
-    @abstractmethod
-    def note_ticks(self, ages: Mapping[str, timedelta], who: str) -> None:
-        """Keep that things which must happen again and again succeeded, so long ago."""
+    sight = reads(oncall.sight)
+    note_ticks = beats(oncall.note_ticks)
+    put_off_check = writes(oncall.put_off_check, repeat="same")
+    end_check = writes(oncall.end_check, repeat="never")
 
     def take_checks(self, types: Sequence[str], *, limit: int, again: timedelta) -> list[Check]:
         """Checks that are due; if no verdict comes, others may take them after `again`."""
         # Read first: a fleet with nothing to check must not queue for a lock to find that out.
-        found = self._read(signalling.with_checks, types)
-        return self._write(signalling.take_checks, found, limit, again) if found else []
+        found = self._read(oncall.with_checks, types)
+        return self._write(oncall.take_checks, found, limit, again) if found else []
 
     # --- what happened ---
 
@@ -243,15 +235,15 @@ class Store(Engine):
     increases = reads(history.increases)
     gauge_at = reads(history.gauge_at)
     gauges = reads(history.gauges)
-    history = reads(history.history)
-    sample = reads(sampling.sample)
+    sample = reads(samples.sample)
     watch_clock = writes(upkeep.watch_clock, repeat="never")
     oldest_dead = reads(upkeep.oldest_dead)
     oldest_record = reads(upkeep.oldest_record)
-    noticed = reads(alerting.noticed)
-    notice = writes(alerting.notice, repeat="same")
-    may_tell = writes(alerting.may_tell, repeat="never")
-    told = writes(alerting.told, repeat="same")
+    noticed = reads(history.noticed)
+    notice = writes(history.notice, repeat="same")
+    may_tell = writes(history.may_tell, repeat="never")
+    told = writes(history.told, repeat="same")
+    history = reads(history.history)
 
     def add_history(self, happened: Happened, flush: Flush | None = None) -> None:
         """Count what happened, now; a flush counts once, however often it is sent."""
@@ -260,45 +252,44 @@ class Store(Engine):
         elif happened and flush is not None:
             self._rewrite(history.tell, happened, flush)
 
+    _count_live = asks(samples.look)
+    _note_sample = writes(samples.note, repeat="never")
+    # Mostly one statement.
+    _note_quiet_sample = beats(samples.note)
+
     def take_sample(self, older_than: timedelta) -> Sample:
         """Where all live jobs stand, counted again if the last count is older than that."""
         began = monotonic()
-        seen = self._look_around(older_than)
+        seen = self._count_live(older_than)
         if isinstance(seen, Sample):
             return seen
+        note = self._note_quiet_sample if seen.quiet else self._note_sample
         try:
-            noted = self._note_sample(seen, timedelta(seconds=monotonic() - began))
+            noted = note(seen, timedelta(seconds=monotonic() - began))
         except StoreMoved:
             # It can still be read, and the last count stays true.
             return self.sample()
         return noted or self.sample()
 
-    def _look_around(self, older_than: timedelta) -> sampling.Seen | Sample:
-        return self._read(sampling.look, older_than)
-
-    def _note_sample(self, seen: sampling.Seen, took: timedelta) -> Sample | None:
-        return self._write(sampling.note, seen, took)
-
     # --- schedules ---
 
-    declare = writes(scheduling.declare, repeat="same")
-    declared = reads(scheduling.is_declared)
-    add_schedule = writes(scheduling.add, repeat="never")
-    schedules = reads(scheduling.every)
-    schedule = reads(scheduling.get)
-    fires = reads(scheduling.fires)
-    pause_schedule = writes(scheduling.pause, repeat="never")
-    resume_schedule = writes(scheduling.resume, repeat="never")
-    run_schedule = writes(scheduling.run, repeat="request_id")
-    remove_schedule = writes(scheduling.remove, repeat="never")
+    declare = writes(schedules.declare, repeat="same")
+    declared = reads(schedules.is_declared)
+    add_schedule = writes(schedules.add, repeat="never")
+    schedule = reads(schedules.get)
+    fires = reads(schedules.fires)
+    pause_schedule = writes(schedules.pause, repeat="never")
+    resume_schedule = writes(schedules.resume, repeat="never")
+    run_schedule = writes(schedules.run, repeat="request_id")
+    remove_schedule = writes(schedules.remove, repeat="never")
+    _nothing_to_fire = glances(schedules.idle)
+    _fire_due = writes(schedules.fire, repeat="never")
+    schedules = reads(schedules.every)
 
     def fire(self) -> Fired:
         """Deal with every fire time that has come."""
         # Read first: a fleet with nothing to do must not queue for a lock to find that out.
-        return self._fire_times() or self._write(scheduling.fire)
-
-    def _fire_times(self) -> Fired | None:
-        return self._read(scheduling.idle)
+        return self._nothing_to_fire() or self._fire_due()
 
     # --- who may, and who did ---
 
@@ -312,6 +303,7 @@ class Store(Engine):
     # --- upkeep ---
 
     settings = asks(upkeep.settings)
+    promote = beats(upkeep.promote)
     set_settings = writes(upkeep.set_settings, repeat="same")
 
     def set_setting(self, name: str, value: str | None, *, by: str = "", why: str = "") -> None:
@@ -321,10 +313,6 @@ class Store(Engine):
     @abstractmethod
     def now(self) -> datetime:
         """The store's time."""
-
-    @abstractmethod
-    def promote(self, *, limit: int = 1000) -> int:
-        """Put scheduled jobs whose time has come into the claim index."""
 
     @abstractmethod
     def prune(self, keep: Retention, *, limit: int = 1_000, by: str = "") -> int:

@@ -11,7 +11,7 @@ from windlass.config import WorkerConfig, ring
 from windlass.job import Lease, Reason
 from windlass.outcome import Lost, Raised, Result, decide
 from windlass.registry import SHELL
-from windlass.store.protocol import Settlement, Want
+from windlass.store.engine import Settlement, Want
 from windlass.worker import hooks, readiness
 from windlass.worker.parts import Parts
 from windlass.worker.run import Run

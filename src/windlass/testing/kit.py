@@ -20,8 +20,8 @@ from windlass.job import Job, JobState, NewJob
 from windlass.outcome import Raised, Result, Returned
 from windlass.payload.seal import has_seal
 from windlass.queue import ContextJobType, JobType, Queue
-from windlass.queue.handle import result_of
-from windlass.store.protocol import Filter
+from windlass.queue.jobs import result_of
+from windlass.store.jobs import Filter
 from windlass.testing.engine import Engine
 from windlass.testing.expect import contains, plain, told
 from windlass.worker.run import Run

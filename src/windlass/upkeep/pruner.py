@@ -12,8 +12,8 @@ from windlass.clock import Clock, SystemClock
 from windlass.loop import Loop
 from windlass.observe import names
 from windlass.observe.ledger import Ledger
-from windlass.store.keeping import Retention
 from windlass.store.store import Store
+from windlass.store.upkeep import Retention
 from windlass.upkeep import place, ticks
 
 log = logging.getLogger("windlass.pruner")

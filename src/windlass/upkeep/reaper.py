@@ -14,8 +14,8 @@ from windlass.loop import Loop
 from windlass.observe import names
 from windlass.observe.ledger import Ledger
 from windlass.outcome import Lost, Policy, decide
+from windlass.store.engine import Settlement
 from windlass.store.fleet import Look, WorkerInfo
-from windlass.store.protocol import Settlement
 from windlass.store.store import Store
 from windlass.upkeep import ticks
 from windlass.upkeep.watchman import Pulse, Watchman

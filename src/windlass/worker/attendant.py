@@ -13,8 +13,8 @@ from windlass.errors import Refused
 from windlass.job import MAX_PROGRESS_MESSAGE, NewJob
 from windlass.observe import tracing
 from windlass.outcome import Done, clean
-from windlass.store.handling import Said
-from windlass.store.protocol import Settlement
+from windlass.store.engine import Settlement
+from windlass.store.running import Said
 from windlass.store.store import Store
 from windlass.worker.returned import kept
 from windlass.worker.run import Run, settlement

@@ -16,8 +16,8 @@ from windlass.observe import names, tracing
 from windlass.observe.ledger import Ledger
 from windlass.outcome import Policy, Unstarted, decide
 from windlass.registry import Handler
+from windlass.store.engine import Claimed, Settlement, Want
 from windlass.store.fleet import Look
-from windlass.store.protocol import Claimed, Settlement, Want
 from windlass.store.store import Store
 from windlass.worker.caller import Caller
 from windlass.worker.feed import Feed, Hunger

@@ -17,7 +17,7 @@ from windlass.job import Job, Reason, Shape
 from windlass.outcome import Dead, Left, Policy, clean
 from windlass.payload import Ring, problem_of, seal
 from windlass.registry import Handler
-from windlass.store.protocol import Settlement
+from windlass.store.engine import Settlement
 from windlass.store.store import Store
 
 log = logging.getLogger("windlass.worker")

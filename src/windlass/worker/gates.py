@@ -10,8 +10,8 @@ from typing import Protocol
 from windlass.job import TypeInfo
 from windlass.policy.limit import UNLIMITED, Limit
 from windlass.settings import ALL, KEY, Settings
+from windlass.store.engine import Want
 from windlass.store.flow import Restriction, Switches
-from windlass.store.protocol import Want
 
 
 class Limited(Protocol):

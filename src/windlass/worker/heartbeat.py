@@ -13,7 +13,7 @@ from windlass.observe import names
 from windlass.observe.ledger import Ledger
 from windlass.outcome import Stopped
 from windlass.store.fleet import Look, Vitals, WorkerInfo
-from windlass.store.handling import Said
+from windlass.store.running import Said
 from windlass.store.store import Store
 from windlass.worker.run import End, Run, Runs
 from windlass.worker.runner import Runner

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from windlass.clock import Clock
 from windlass.job import Lease, View
-from windlass.store.observing import Standing
+from windlass.store.samples import Standing
 from windlass.store.store import Store
 from windlass.worker.pool import Pool
 

@@ -16,8 +16,8 @@ from windlass.loop import Loop
 from windlass.observe.ledger import Ledger
 from windlass.registry import SHELL, Handler, Registry, shell_handler
 from windlass.size import told_size
+from windlass.store.declarations import digest_of
 from windlass.store.fleet import Look, PoolInfo, Vitals, WorkerInfo
-from windlass.store.scheduling import digest_of
 from windlass.store.store import Store
 from windlass.upkeep import place
 from windlass.upkeep.pruner import Pruner

@@ -11,7 +11,7 @@ import msgspec
 from windlass.errors import FatalError
 from windlass.job import MAX_RESULT, Keep
 from windlass.outcome import Raised, Returned, clean
-from windlass.payload.models import dumped
+from windlass.payload.schema import dumped
 
 _LONGEST_REASON = 500
 

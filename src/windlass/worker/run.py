@@ -13,8 +13,8 @@ import msgspec
 from windlass.context import Notice
 from windlass.job import SUSPECT_AFTER, Lease, NewJob, Output
 from windlass.outcome import Done, Interrupted, Outcome, Result, Stopped, TimedOut
-from windlass.store.handling import Said
-from windlass.store.protocol import Settlement
+from windlass.store.engine import Settlement
+from windlass.store.running import Said
 
 if TYPE_CHECKING:
     from windlass.observe.tracing import Trace

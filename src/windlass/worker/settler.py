@@ -27,7 +27,7 @@ from windlass.outcome import (
     Snoozed,
     describe,
 )
-from windlass.store.protocol import Settlement
+from windlass.store.engine import Settlement
 from windlass.store.store import Store
 from windlass.wakeup.protocol import Wakeup
 from windlass.worker.run import Runs

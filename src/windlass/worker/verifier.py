@@ -24,7 +24,7 @@ from windlass.observe import names
 from windlass.observe.ledger import Ledger
 from windlass.payload import Ring
 from windlass.registry import Handler
-from windlass.store.signalling import Check, Verdict
+from windlass.store.oncall import Check, Verdict
 from windlass.store.store import Store
 from windlass.worker.coroutines import Coroutines
 

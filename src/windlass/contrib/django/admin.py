@@ -17,7 +17,7 @@ from windlass.errors import JobNotFound, WindlassError
 from windlass.job import JobState
 from windlass.ops import Ops
 from windlass.ops.document import encode, job_document
-from windlass.store.protocol import Filter
+from windlass.store.jobs import Filter
 
 _VERBS = ("replay", "cancel", "discard")
 _A_PAGE = 50

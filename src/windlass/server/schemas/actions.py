@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from windlass.ops import Verb
-from windlass.server.schemas import NOTHING, Form, Object, Span, WhyForm
+from windlass.server.schemas import Form, Span, WhyForm
 
 # A state, or a closer look at one.
 State = Literal[
@@ -25,22 +24,6 @@ State = Literal[
     "waiting",
     "unreadable",
 ]
-_Confirm = Annotated[
-    bool, Meta(description="Types that are marked as sensitive: the job has been looked at.")
-]
-
-
-class ReplayForm(WhyForm, frozen=True, kw_only=True):
-    """A dead job to be run again, with another payload if one is given."""
-
-    payload: Object = msgspec.field(default_factory=lambda: NOTHING)
-    confirm: _Confirm = False
-
-
-class RerunForm(WhyForm, frozen=True, kw_only=True):
-    """An ended job to be run once more, as a new job."""
-
-    confirm: _Confirm = False
 
 
 class FilterForm(Form, frozen=True, kw_only=True):
@@ -60,11 +43,10 @@ class FilterForm(Form, frozen=True, kw_only=True):
 
 
 class ActionForm(WhyForm, frozen=True, kw_only=True):
-    """One verb for every job that a filter chooses."""
+    """One action for every job that a filter chooses, with the action's own fields."""
 
-    action: Verb
+    action: str
     filter: FilterForm
     dry_run: bool = False
     limit: Annotated[int, Meta(ge=1, le=1_000_000_000)] | None = None
     rate: Annotated[float, Meta(ge=0.01, le=1_000_000, description="Jobs per second.")] | None = None
-    confirm: _Confirm = False

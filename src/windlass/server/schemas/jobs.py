@@ -22,8 +22,8 @@ from windlass.job import (
     Shape,
     View,
 )
-from windlass.queue.options import MOST_PARENTS
-from windlass.server.schemas import EMPTY, END, NAME, NOTHING, Anything, Form, Moment, Object, Span, WhyForm
+from windlass.queue.jobs import MOST_PARENTS
+from windlass.server.schemas import EMPTY, END, NAME, Anything, Form, Moment, Object, Span
 
 MOST_JOBS = 100
 MOST_BULK = 10_000
@@ -114,15 +114,6 @@ class BatchForm(Form, frozen=True, kw_only=True):
         ]
         | None
     ) = None
-
-
-class EditForm(WhyForm, frozen=True, kw_only=True):
-    """What to change on a job that waits."""
-
-    priority: Annotated[int, Meta(ge=0, le=HIGHEST_PRIORITY)] | None = None
-    run_at: Moment | None = None
-    delay: Span | None = None
-    payload: Object = msgspec.field(default_factory=lambda: NOTHING)
 
 
 class Accepted(msgspec.Struct, frozen=True, kw_only=True):
@@ -221,14 +212,6 @@ class CatalogueDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     types: list[CatalogueType]
     settings: dict[str, str]
-
-
-class ActedDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What a verb did. `done` is false where the worker that runs the job was asked."""
-
-    id: str
-    state: JobState
-    done: bool
 
 
 class ConfirmedDocument(msgspec.Struct, frozen=True, kw_only=True):

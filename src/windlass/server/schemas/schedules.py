@@ -11,7 +11,7 @@ from msgspec import Meta
 from windlass.job import HIGHEST_PRIORITY, MAX_ATTEMPTS, MAX_TENANT, MAX_TYPE, JobState
 from windlass.schedule.timing import MAX_NAME
 from windlass.server.schemas import EMPTY, NAME, Object, Span, WhyForm
-from windlass.store.scheduling import FireOutcome, Origin
+from windlass.store.schedules import FireOutcome, Origin
 
 
 class ScheduleForm(WhyForm, frozen=True, kw_only=True):

@@ -13,12 +13,13 @@ from windlass.checks import storable
 from windlass.clock import SystemClock, from_micros, uuid7
 from windlass.errors import JobNotFound, Refused, StoreMismatch
 from windlass.job import Attempt, Change, Error, Job, JobState, NewJob, Request, TypeInfo, View
-from windlass.payload.reference import split_reference
-from windlass.store.batches import BatchInfo, NewBatch
+from windlass.payload.seal import split_reference
+from windlass.store.chains import BatchInfo, NewBatch
+from windlass.store.engine import Acted, Enqueued
 from windlass.store.flow import Depths
 from windlass.store.http.wire import Wire
-from windlass.store.keeping import StoreStatus
-from windlass.store.protocol import Acted, Enqueued, Filter, Page
+from windlass.store.jobs import Filter, Page
+from windlass.store.upkeep import StoreStatus
 
 T = TypeVar("T")
 Query = Mapping[str, str | list[str]]

@@ -1,4 +1,4 @@
-"""How are due jobs taken by many machines at once, in the order that is promised?"""
+"""Take due jobs, on many machines at once, in the order that is promised; extend and look at leases."""
 
 from __future__ import annotations
 
@@ -8,16 +8,20 @@ from operator import itemgetter
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 from psycopg import errors
 
-from windlass.clock import span
-from windlass.store import rows
-from windlass.store.protocol import Claimed, Want
+from windlass.clock import from_micros, span
+from windlass.job import Lease, Request
+from windlass.settings import ALL, KEY
+from windlass.store import fleet, limits, rows, running
+from windlass.store.engine import Claimed, Want
+from windlass.store.fleet import Look
+from windlass.store.postgres.arrays import numbers, texts, words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from windlass.job import Lease
     from windlass.store.postgres.session import PostgresTx
 
 _PROMOTED_AT_ONCE = 1000
@@ -108,8 +112,7 @@ def claim_fitting(tx: PostgresTx, want: Want, floors: Floors, *, lately: Lately)
     others have locked, and asks again. So they take turns. That saves work and nothing else: whoever has
     waited for long enough claims all the same.
     """
-    # The short statement makes no marked tokens.
-    claimed = _claim_few(tx, want, floors) if want.mark is None and lately.few(want) else None
+    claimed = _claim_few(tx, want, floors) if lately.few(want) else None
     if claimed is None:
         turn = ",".join(sorted(want.types)) if lately.many(want) else None
         claimed = claim(tx, want, floors, turn=turn, crowded=lately.crowded)
@@ -128,6 +131,7 @@ def _claim_few(tx: PostgresTx, want: Want, floors: Floors) -> Claimed | None:
         few=min(_FEW, want.limit - 1),
         floor=floor,
         worker=want.worker,
+        mark=want.mark,
         lease=span(want.lease),
         now=tx.given,
     )
@@ -253,3 +257,103 @@ def _ask(
 
 def _until(later: int | None, clock: int) -> timedelta | None:
     return None if later is None else timedelta(microseconds=max(0, later - clock))
+
+
+# --- under limits ---
+
+
+def claim_within_limits(
+    plain: Callable[[PostgresTx, Want, Floors], Claimed], tx: PostgresTx, want: Want, floors: Floors
+) -> Claimed:
+    """Restricted types first, as far as they have permits; the others as ever, by the `plain` claim."""
+    return limits.claim(
+        tx,
+        want,
+        _look(tx, want),
+        promote=lambda _, types: _promote(tx, types),
+        plain=lambda _, others: plain(tx, others, floors),
+    )
+
+
+def _look(tx: PostgresTx, want: Want) -> limits.Standing:
+    """How the limits stand, in one statement: most of those who ask find that nothing can start."""
+    if not limits.can_start(want):
+        return limits.NOTHING
+    known = limits.limits_of(want)
+    found = tx.rows(
+        "look_at_limits",
+        types=texts(want.restricted),
+        versions=numbers(want.types[name] for name in want.restricted),
+        names=texts(known),
+        kinds=texts(ALL if name == ALL else KEY if name.startswith(KEY) else "" for name in known),
+        owners=texts(name.removeprefix(KEY) for name in known),
+        mosts=numbers(limit.concurrency or 0 for limit in known.values()),
+        now=tx.given,
+    )
+    tx.learn(found[0]["clock"])
+    types = [row for row in found if row["running"] is None]
+    stands = [row for row in found if row["running"] is not None]
+    return limits.Standing(
+        due=frozenset(row["name"] for row in types if row["due"]),
+        later={row["name"]: row["at"] for row in types if row["at"] is not None},
+        running={row["name"]: row["running"] for row in stands},
+        next_at={row["name"]: row["at"] for row in stands if row["at"] is not None},
+    )
+
+
+def _promote(tx: PostgresTx, types: Sequence[str]) -> None:
+    tx.change("promote_types", types=list(types), now=tx.now, limit=_PROMOTED_AT_ONCE)
+
+
+# --- leases ---
+
+
+def claim_once(verb: Callable[..., Claimed], tx: PostgresTx, want: Want, floors: Floors) -> Claimed:
+    """Claim by `verb`, unless this request has. In a transaction: others look after its commit."""
+    with tx.part():
+        tx.rows("lock_request", mark=want.mark)
+        return running.once(tx, verb, want, floors)
+
+
+def extend(tx: PostgresTx, leases: Sequence[Lease], by: timedelta) -> tuple[list[Lease], list[Lease]]:
+    """Move the leases' end: (kept with their new end, lost). One that is locked now is kept as it is."""
+    if not leases:
+        return [], []
+    fence = {
+        "seqs": numbers(lease.job.seq for lease in leases),
+        "tokens": words(lease.token for lease in leases),
+    }
+    moved = tx.rows("extend_batch", now=tx.given, by=span(by), **fence)
+    ends = {row["token"]: from_micros(row["lease_until"]) for row in moved}
+    if len(ends) < len(leases):
+        held = {row["token"] for row in tx.rows("settled_already", **fence) if row["held"]}
+        ends = {lease.token: lease.until for lease in leases if lease.token in held} | ends
+    kept = [
+        msgspec.structs.replace(lease, until=ends[lease.token]) for lease in leases if lease.token in ends
+    ]
+    return kept, [lease for lease in leases if lease.token not in ends]
+
+
+def look(tx: PostgresTx, worker: str, types: Mapping[str, int], reader: str = "") -> Look:
+    """One read of all that a worker must know each second."""
+    [row] = tx.rows(
+        "look",
+        worker=worker,
+        types=list(types),
+        versions=numbers(types.values()),
+        reader=reader,
+        now=tx.given,
+    )
+    later, fires = row["later"], row["fires"]
+    return Look(
+        now=from_micros(row["now"]),
+        workers=[fleet.worker_from(each) for each in msgspec.json.decode(row["workers"])],
+        requests={token: Request(request) for token, request in msgspec.json.decode(row["requests"]).items()},
+        expired=row["expired"],
+        orphaned=row["orphaned"],
+        claimable=row["claimable"],
+        next_due=None if later is None else timedelta(microseconds=max(0, later - row["now"])),
+        next_fire=None if fires is None else timedelta(microseconds=fires - row["now"]),
+        revision=row["revision"],
+        unread=row["unread"],
+    )

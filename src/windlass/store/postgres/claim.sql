@@ -36,20 +36,10 @@ state as materialized (
 ),
 taken as (
     update windlass.jobs as j
-       set state = 'processing',
-           due = 0,
-           attempts = j.attempts + 1,
-           claims = j.claims + 1,
-           worker = :worker,
-           token = gen_random_uuid(),
-           lease_until = state.clock + cast(:lease as bigint),
-           started_at = state.clock,
-           updated_at = state.clock
-      from due, state
+       set {claim_set}
+      from due, state, clock
      where j.ctid = due.spot and not state.more
-    returning j.seq, j.id, j.type, j.priority, j.payload, j.schema_version, j.key, j.caller, j.tenant,
-              j.traceparent, j.max_attempts, j.attempts, j.claims, j.snoozes, j.interruptions, j.losses, j.replay_count,
-              j.created_at, j.enqueued_at, j.run_at, j.finished_at, j.request, j.error, j.history, j.changes, j.token
+    returning {j.taken}
 )
 -- Side by side, never together: one row says how it stands, the others are the jobs.
 select * from state full join taken on false;
@@ -246,21 +236,10 @@ picked as materialized (
 ),
 taken as (
     update windlass.jobs as j
-       set state = 'processing',
-           due = 0,
-           attempts = j.attempts + 1,
-           claims = j.claims + 1,
-           worker = :worker,
-           token = case when cast(:mark as text) is null then gen_random_uuid()
-                        else cast(left(replace(cast(gen_random_uuid() as text), '-', ''), 16) || :mark as uuid) end,
-           lease_until = clock.now + cast(:lease as bigint),
-           started_at = clock.now,
-           updated_at = clock.now
+       set {claim_set}
       from picked, clock
      where j.ctid = picked.spot
-    returning picked.place, j.seq, j.id, j.type, j.priority, j.payload, j.schema_version, j.key, j.caller, j.tenant,
-              j.traceparent, j.max_attempts, j.attempts, j.claims, j.snoozes, j.interruptions, j.losses, j.replay_count,
-              j.created_at, j.enqueued_at, j.run_at, j.finished_at, j.request, j.error, j.history, j.changes, j.token
+    returning picked.place, {j.taken}
 ),
 state as (
     select clock.now as clock, clock.ours, later.run_at as later,
@@ -278,7 +257,7 @@ state as (
 -- Side by side, never together: one row says how it stands, the others are the jobs.
 select * from state full join taken on false;
 
--- name: beat_now [postgres]
+-- name: beat [postgres]
 -- A sign of life, at the server's own time. One that was declared dead stays dead: it must take a new id.
 update windlass.workers
    set beat = beat + 1,
@@ -298,7 +277,7 @@ update windlass.workers
 -- A sign of life of workers that wait for jobs, at the server's own time. One that was declared dead stays dead.
 update windlass.workers
    set beat = beat + 1, beat_at = coalesce(cast(:now as bigint), windlass.now())
- where id = any(cast(:ids as text[])) and state in ('running', 'draining')
+ where id in (select json_array_elements_text(cast(:ids as json))) and state in ('running', 'draining')
 returning id;
 
 -- name: look [postgres]

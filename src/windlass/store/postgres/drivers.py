@@ -19,7 +19,7 @@ from windlass.store.postgres.session import Statement, adapt
 
 if TYPE_CHECKING:
     from windlass.store.bridge import Bridge
-    from windlass.store.transaction import Row
+    from windlass.store.engine import Row
 
 ALLOWED = (
     "a connection to PostgreSQL by psycopg or psycopg2, or a SQLAlchemy or Django connection over one of them"

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any
 from windlass.checks import check_moment
 from windlass.clock import END_OF_TIME, SystemClock, span, to_micros
 from windlass.errors import KeyConflict, must_be
-from windlass.store import rows
+from windlass.store import chains, keys, rows
+from windlass.store.engine import Enqueued
+from windlass.store.keys import existing, found, of_batch
 from windlass.store.postgres.arrays import numbers, sparse, texts, words
 from windlass.store.postgres.listener import CHANNEL
-from windlass.store.protocol import Enqueued
-from windlass.store.verbs import chaining, keys, unique
-from windlass.store.verbs.producing import existing, found, of_batch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from windlass.job import Job, NewJob
     from windlass.store.postgres.session import PostgresTx
@@ -79,7 +78,7 @@ def enqueue(tx: PostgresTx, jobs: Sequence[NewJob], *, repeated: bool) -> list[E
     `repeated`: the very same call may have been written before, so ids of our own may have ended, too.
     """
     if any(new.unique is not None for new in jobs):
-        return unique.enqueue(tx, jobs, lambda _, plain: enqueue(tx, plain, repeated=repeated))
+        return keys.enqueue_unique(tx, jobs, lambda _, plain: enqueue(tx, plain, repeated=repeated))
     answers = _by_key(tx, jobs)
     fresh = _first_of_each(jobs, answers)
     inserted = {row["id"] for row in tx.rows("enqueue_missing", now=tx.given, **_columns(fresh))}
@@ -100,7 +99,7 @@ def enqueue(tx: PostgresTx, jobs: Sequence[NewJob], *, repeated: bool) -> list[E
         with of_batch(jobs, new):
             answers[id(new)] = _created(new) if made else existing(new, known.get(new.id))
             if made and new.depends_on:
-                answers[id(new)] = chaining.attach(tx, new)
+                answers[id(new)] = chains.attach(tx, new)
     return _in_order(jobs, answers, {_name(new): new for new in fresh})
 
 
@@ -147,7 +146,7 @@ def _name(new: NewJob) -> object:
 
 
 def _by_key(tx: PostgresTx, jobs: Sequence[NewJob]) -> dict[int, Enqueued]:
-    """Take the keys of a batch, or answer with the jobs that have them; `verbs.keys` tells by which rules."""
+    """Take the keys of a batch, or answer with the jobs that have them, by the rules of `keys.py`."""
     wanted: dict[_Key, NewJob] = {}
     for new in jobs:
         if new.key is not None:
@@ -260,22 +259,24 @@ def _is_due(new: NewJob) -> bool:
 
 
 def _columns(jobs: Sequence[NewJob]) -> dict[str, Any]:
-    return {
-        "ids": words(new.id for new in jobs),
-        "types": texts(new.type for new in jobs),
-        "payloads": texts(new.payload.decode() for new in jobs),
-        "priorities": numbers(new.priority for new in jobs),
-        "tenants": texts(new.tenant for new in jobs),
-        "versions": numbers(new.schema_version for new in jobs),
-        "keys": sparse(texts, (new.key for new in jobs)),
-        "callers": texts(new.caller for new in jobs),
-        "traceparents": sparse(texts, (new.traceparent for new in jobs)),
-        "max_attempts": numbers(new.max_attempts for new in jobs),
-        "delays": sparse(numbers, (_delay(new) for new in jobs)),
-        "ats": sparse(numbers, (_at(new) for new in jobs)),
-        "digests": sparse(words, (None if new.key is None else new.digest() for new in jobs)),
-        "scopes": sparse(texts, (None if new.key is None else new.scope for new in jobs)),
+    values = zip(*map(rows.new_values, jobs), strict=True) if jobs else [()] * len(rows.NEW)
+    columns = zip(rows.NEW.items(), values, strict=True)
+    return {name: sparse(_SPELLED[kind], each) for (name, kind), each in columns} | {
+        "delay": sparse(numbers, (_delay(new) for new in jobs)),
+        "at": sparse(numbers, (_at(new) for new in jobs)),
+        "digest": sparse(words, (None if new.key is None else new.digest() for new in jobs)),
+        "scope": sparse(texts, (None if new.key is None else new.scope for new in jobs)),
     }
+
+
+# How a column's values are written, by its type.
+_SPELLED: dict[str, Callable[[Iterable[Any]], str]] = {
+    "uuid": words,
+    "text": texts,
+    "json": texts,
+    "smallint": numbers,
+    "integer": numbers,
+}
 
 
 def _at(new: NewJob) -> int | None:

@@ -12,18 +12,13 @@ with clock as materialized (
 given as not materialized (
     select *, greatest(coalesce(g.at, clock.now + coalesce(g.delay, 0)), clock.now) as run_at
       from clock,
-           unnest(cast(:ids as uuid[]), cast(:types as text[]), cast(:payloads as text[]), cast(:priorities as smallint[]),
-                  cast(:tenants as text[]), cast(:versions as integer[]), cast(:keys as text[]), cast(:callers as text[]),
-                  cast(:traceparents as text[]), cast(:max_attempts as smallint[]), cast(:delays as bigint[]),
-                  cast(:ats as bigint[]))
-           as g (id, type, payload, priority, tenant, version, key, caller, traceparent, max_attempts, delay, at)
+           unnest({new[]}, cast(:delay as bigint[]), cast(:at as bigint[]))
+           as g ({new}, delay, at)
 )
 insert into windlass.jobs (
-    id, type, state, priority, due, tenant, payload, schema_version, key, caller, traceparent,
-    max_attempts, created_at, enqueued_at, updated_at, run_at
+    {new}, state, due, created_at, enqueued_at, updated_at, run_at
 )
-select id, type, 'pending', priority, case when run_at <= now then 1 else 0 end, tenant, cast(payload as json), version,
-       key, caller, traceparent, max_attempts, now, now, now, run_at
+select {new}, 'pending', case when run_at <= now then 1 else 0 end, now, now, now, run_at
   from given;
 
 -- name: flush [postgres]
@@ -52,11 +47,8 @@ with clock as materialized (
 given as materialized (
     select *, greatest(coalesce(g.at, clock.now + coalesce(g.delay, 0)), clock.now) as run_at
       from clock,
-           unnest(cast(:ids as uuid[]), cast(:types as text[]), cast(:payloads as text[]), cast(:priorities as smallint[]),
-                  cast(:tenants as text[]), cast(:versions as integer[]), cast(:keys as text[]), cast(:callers as text[]),
-                  cast(:traceparents as text[]), cast(:max_attempts as smallint[]), cast(:delays as bigint[]),
-                  cast(:ats as bigint[]), cast(:digests as text[]), cast(:scopes as text[])) with ordinality
-           as g (id, type, payload, priority, tenant, version, key, caller, traceparent, max_attempts, delay, at, digest, scope, place)
+           unnest({new[]}, cast(:delay as bigint[]), cast(:at as bigint[]), cast(:digest as text[]), cast(:scope as text[])) with ordinality
+           as g ({new}, delay, at, digest, scope, place)
 ),
 kept as (
     insert into windlass.keys (caller, key, job_id, digest, answered)
@@ -67,11 +59,9 @@ kept as (
      order by answered desc, scope, key
 )
 insert into windlass.jobs (
-    id, type, state, priority, due, tenant, payload, schema_version, key, caller, traceparent,
-    max_attempts, created_at, enqueued_at, updated_at, run_at
+    {new}, state, due, created_at, enqueued_at, updated_at, run_at
 )
-select id, type, 'pending', priority, case when run_at <= now then 1 else 0 end, tenant, cast(payload as json), version,
-       key, caller, traceparent, max_attempts, now, now, now, run_at
+select {new}, 'pending', case when run_at <= now then 1 else 0 end, now, now, now, run_at
   from given
  order by place;
 
@@ -83,18 +73,13 @@ with clock as materialized (
 given as materialized (
     select *, greatest(coalesce(g.at, clock.now + coalesce(g.delay, 0)), clock.now) as run_at
       from clock,
-           unnest(cast(:ids as uuid[]), cast(:types as text[]), cast(:payloads as text[]), cast(:priorities as smallint[]),
-                  cast(:tenants as text[]), cast(:versions as integer[]), cast(:keys as text[]), cast(:callers as text[]),
-                  cast(:traceparents as text[]), cast(:max_attempts as smallint[]), cast(:delays as bigint[]),
-                  cast(:ats as bigint[]), cast(:digests as text[])) with ordinality
-           as g (id, type, payload, priority, tenant, version, key, caller, traceparent, max_attempts, delay, at, digest, place)
+           unnest({new[]}, cast(:delay as bigint[]), cast(:at as bigint[]), cast(:digest as text[])) with ordinality
+           as g ({new}, delay, at, digest, place)
 )
 insert into windlass.jobs (
-    id, type, state, priority, due, tenant, payload, schema_version, key, caller, traceparent,
-    max_attempts, created_at, enqueued_at, updated_at, run_at
+    {new}, state, due, created_at, enqueued_at, updated_at, run_at
 )
-select id, type, 'pending', priority, case when run_at <= now then 1 else 0 end, tenant, cast(payload as json), version,
-       key, caller, traceparent, max_attempts, now, now, now, run_at
+select {new}, 'pending', case when run_at <= now then 1 else 0 end, now, now, now, run_at
   from given
  order by place
 on conflict (id) do nothing

@@ -13,7 +13,7 @@ from windlass.store.caller import wanted_check
 
 if TYPE_CHECKING:
     from windlass.job import NewJob
-    from windlass.store.protocol import Enqueued
+    from windlass.store.engine import Enqueued
 
     Accept = Callable[[Sequence[NewJob]], list[Enqueued]]
 

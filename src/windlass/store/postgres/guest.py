@@ -17,11 +17,10 @@ if TYPE_CHECKING:
 
     from windlass.clock import Clock
     from windlass.job import NewJob
+    from windlass.store.engine import Enqueued, Row
     from windlass.store.postgres.address import Address
     from windlass.store.postgres.drivers import Driver
     from windlass.store.postgres.session import Statement
-    from windlass.store.protocol import Enqueued
-    from windlass.store.transaction import Row
 
 _MARK = "windlass_guest"
 

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from windlass.clock import Clock
+    from windlass.store.engine import Settlement
     from windlass.store.postgres.address import Address
     from windlass.store.postgres.session import Statement
-    from windlass.store.protocol import Settlement
 
 _MOST = 10
 # The server ends what takes too long; only if it does not answer at all do we, a little later.

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING
 
 from windlass.clock import from_micros
 from windlass.errors import StoreUnavailable, must_be
-from windlass.store.examining import DatabaseHealth, DatabaseSetting, OpenTransaction, TableHealth
-from windlass.store.keeping import StoreStatus
 from windlass.store.moving import State
+from windlass.store.oncall import DatabaseHealth, DatabaseSetting, OpenTransaction, TableHealth
 from windlass.store.postgres import schema
 from windlass.store.postgres.address import MARK
+from windlass.store.upkeep import StoreStatus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from windlass.store.engine import Row
     from windlass.store.migration import Migration, Schema
     from windlass.store.postgres.address import Address
     from windlass.store.postgres.session import Connection, PostgresTx
-    from windlass.store.transaction import Row
 
 _MOST_COUNTED = 1_000_000
 # So long an open transaction may hold back the cleaning up before a person should know.

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, TypeVar
 import psycopg
 
 from windlass.store.caller import check_wanted
+from windlass.store.engine import StoreClosed
 from windlass.store.postgres.failures import explain, is_away
 from windlass.store.postgres.session import Connection, check_confirmed, open_connection
-from windlass.store.transaction import StoreClosed
 
 if TYPE_CHECKING:
     from collections.abc import Callable

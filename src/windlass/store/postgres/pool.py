@@ -13,9 +13,9 @@ from psycopg.pq import TransactionStatus
 
 from windlass.errors import StoreUnavailable
 from windlass.store import caller
+from windlass.store.engine import StoreClosed
 from windlass.store.postgres.failures import is_away, is_stale, told
 from windlass.store.postgres.session import Connection, check_confirmed, open_connection
-from windlass.store.transaction import StoreClosed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -1,4 +1,14 @@
-"""How does a verb come to the database? On a connection of its own if it is hot, or else through a pool."""
+"""Run verbs on PostgreSQL: on a connection of their own if they are hot, or else through a pool.
+
+| kind of verb | runs on | as |
+|---|---|---|
+| read | the pool, asked again if the connection broke | one snapshot |
+| ask | the pool, asked again if the connection broke | each statement by itself |
+| write | the pool, once; `rewrite` again if the connection broke | a transaction |
+| beat, glance, claim, settle | a connection for that use | each statement by itself |
+
+Behind a pooler every verb is a transaction, which carries the settings of its use.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +21,7 @@ import psycopg
 from psycopg import errors
 
 from windlass.errors import StoreUnavailable
+from windlass.store.engine import StoreClosed
 from windlass.store.postgres import retention
 from windlass.store.postgres.address import read
 from windlass.store.postgres.failures import explain, is_passing, lacks_day
@@ -19,7 +30,6 @@ from windlass.store.postgres.link import Link
 from windlass.store.postgres.pool import Pool
 from windlass.store.postgres.session import Connection, PostgresTx, Unconfirmed, load, localize
 from windlass.store.store import Store
-from windlass.store.transaction import StoreClosed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,69 +58,73 @@ class Reach(Store):
         uses = ("claim", "settle", "beat", "upkeep")
         self._links = {use: Link(self.address, use, self._guard) for use in uses}
         self._pool = Pool(self.address, self._guard, patience=patience)
-        # Tells whoever waits of jobs that a verb has released.
+        # Notifies whoever waits of jobs that a verb has released.
         self._wake: Callable[[], None] = lambda: None
-
-    def _tx(self, connection: Connection) -> PostgresTx:
-        return PostgresTx(connection, self._statements, self._clock)
 
     def _check_open(self) -> None:
         if self._closed or os.getpid() != self._opened_by:
             raise StoreClosed(self.address.shown)
 
     def _hot(self, use: str, verb: Callable[..., T], *args: object, again: bool = True) -> T:
-        """On the verb's own connection, each statement a transaction; run again if a day is missing."""
+        """On the connection of this use; again if it broke."""
         self._check_open()
-        if not self.address.pooler:
-            return self._links[use].run(
-                lambda connection: self._with_day(connection, verb, args), again=again
-            )
+        whole = self.address.pooler
 
-        def local(connection: Connection) -> T:
-            return self._with_day(connection, partial(self._within, connection, use, verb), args)
+        def call(connection: Connection) -> T:
+            return self._try(connection, use, whole, verb, args)
 
-        return self._links[use].run(local, again=again)
+        return self._links[use].run(call, again=again)
 
-    def _with_day(self, connection: Connection, verb: Callable[..., T], args: tuple[object, ...]) -> T:
-        for _ in range(_TRIES):
+    def _try(
+        self,
+        connection: Connection,
+        use: str,
+        whole: bool,  # noqa: FBT001 - of `_hot` and `_write_until` alone
+        verb: Callable[..., T],
+        args: tuple[object, ...],
+    ) -> T:
+        """Run again if a day is missing, or if it met another transaction in the wrong moment."""
+        tried = 0
+        while True:
+            tried += 1
+            tx = PostgresTx(connection, self._statements, self._clock)
             try:
-                return self._run(connection, verb, args)
+                if whole:
+                    with connection.transaction():
+                        if self.address.pooler:
+                            localize(connection, use)
+                        done = verb(tx, *args)
+                else:
+                    done = verb(tx, *args)
             except errors.CheckViolation as error:
-                if not lacks_day(error):
+                if tried > _TRIES or not lacks_day(error):
                     raise
-                retention.make_days(self._tx(connection))
+                retention.make_days(PostgresTx(connection, self._statements, self._clock))
             except psycopg.Error as error:
-                if not is_passing(error):
+                if tried > _TRIES or not is_passing(error):
                     raise
-        return self._run(connection, verb, args)
+            else:
+                if tx.hinted:
+                    self._wake()
+                return done
 
-    def _run(self, connection: Connection, verb: Callable[..., T], args: tuple[object, ...]) -> T:
-        tx = self._tx(connection)
-        done = verb(tx, *args)
-        if tx.hinted:
-            self._wake()
-        return done
+    def _beat(self, verb: Callable[Concatenate[PostgresTx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._hot("beat", partial(verb, **kwargs) if kwargs else verb, *args)
+
+    _glance = _beat
+
+    def _beside_claims(self, verb: Callable[..., T], *args: object) -> T:
+        return self._hot("claim", verb, *args)
 
     def _write(
         self, verb: Callable[Concatenate[PostgresTx, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """In a transaction of its own; run again if it met another one in the wrong moment."""
         return self._write_until(None, partial(verb, **kwargs) if kwargs else verb, *args)
 
     def _write_until(self, until: float | None, verb: Callable[..., T], *args: object) -> T:
+        """In a transaction of its own."""
         self._check_open()
-
-        def transaction(connection: Connection) -> T:
-            return self._with_day(connection, partial(self._within, connection, "pool", verb), args)
-
-        return self._pooled(transaction, until)
-
-    def _single(
-        self, verb: Callable[..., T], *args: object, until: float | None = None, checked: bool = True
-    ) -> T:
-        """Without a transaction around it: each statement is one."""
-        self._check_open()
-        return self._pooled(lambda connection: verb(self._tx(connection), *args), until, checked=checked)
+        return self._pooled(lambda connection: self._try(connection, "pool", True, verb, args), until)  # noqa: FBT003
 
     def _rewrite(
         self, verb: Callable[Concatenate[PostgresTx, P], T], /, *args: P.args, **kwargs: P.kwargs
@@ -118,14 +132,6 @@ class Reach(Store):
         """As `_write`, and again when its connection broke."""
         whole = partial(verb, **kwargs) if kwargs else verb
         return self._again_if_broken(lambda until: self._write_until(until, whole, *args))
-
-    def _within(
-        self, connection: Connection, use: str, verb: Callable[..., T], tx: PostgresTx, *args: object
-    ) -> T:
-        with connection.transaction():
-            if self.address.pooler:
-                localize(connection, use)
-            return verb(tx, *args)
 
     def _read(self, verb: Callable[Concatenate[PostgresTx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """In one snapshot: a job that ends meanwhile is seen once, neither twice nor not at all."""
@@ -136,7 +142,7 @@ class Reach(Store):
             try:
                 if self.address.pooler:
                     localize(connection, "pool")
-                return verb(self._tx(connection), *args, **kwargs)
+                return verb(PostgresTx(connection, self._statements, self._clock), *args, **kwargs)
             finally:
                 if not connection.closed:
                     # Nothing was written; but a rollback makes the driver forget what it has prepared.
@@ -148,8 +154,21 @@ class Reach(Store):
         """Without a snapshot, which is two statements more: an idle fleet shall ask little."""
         if self.address.pooler:
             return self._read(verb, *args, **kwargs)
-        whole = partial(verb, **kwargs) if kwargs else verb
-        return self._again_if_broken(lambda until: self._single(whole, *args, until=until))
+        self._check_open()
+
+        def ask(connection: Connection) -> T:
+            return verb(PostgresTx(connection, self._statements, self._clock), *args, **kwargs)
+
+        return self._again_if_broken(lambda until: self._pooled(ask, until))
+
+    def _count(self, verb: Callable[..., T], *args: object) -> T:
+        """A long count, through the pool. Unchecked: it is asked again, and at rest each statement counts."""
+        self._check_open()
+
+        def count(connection: Connection) -> T:
+            return verb(PostgresTx(connection, self._statements, self._clock), *args)
+
+        return self._again_if_broken(lambda until: self._pooled(count, until, checked=False))
 
     def _again_if_broken(self, call: Callable[[float], T]) -> T:
         """Ask once more if the connection broke and there is time left for it."""

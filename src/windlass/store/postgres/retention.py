@@ -9,16 +9,16 @@ import psycopg
 from psycopg import errors, sql
 
 from windlass.clock import span
+from windlass.store import chains, upkeep
 from windlass.store.postgres.arrays import texts, words
 from windlass.store.postgres.schema import DAYS_AHEAD
-from windlass.store.verbs import chaining, upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from windlass.store.keeping import Retention
+    from windlass.store.engine import Row
     from windlass.store.postgres.session import Connection, PostgresTx
-    from windlass.store.transaction import Row
+    from windlass.store.upkeep import Retention
 
 DAY = 86_400_000_000
 # A day of less than this is cleared row by row, to the second; a larger one goes whole when it is over.
@@ -57,14 +57,14 @@ def _prune(tx: PostgresTx, connection: Connection, keep: Retention, limit: int, 
     if pruned < limit:
         pruned += _prune_dead(tx, tx.now - span(keep.dead), limit - pruned, by)
     upkeep.prune_notes(tx, keep)
-    chaining.sweep(tx)
+    chains.sweep(tx)
     return pruned
 
 
 def make_days(tx: PostgresTx) -> None:
     """The archive's partitions for today and a week ahead."""
     [made] = tx.rows("make_days", now=tx.given, days=DAYS_AHEAD)
-    tx.tell(made["now"])
+    tx.learn(made["now"])
 
 
 def _prune_day(tx: PostgresTx, connection: Connection, day: Row, before: int, limit: int) -> int:

@@ -16,7 +16,7 @@ from psycopg.types.string import TextLoader
 
 from windlass.errors import StoreUnavailable
 from windlass.store import statements
-from windlass.store.transaction import Unstorable
+from windlass.store.engine import Unstorable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -25,9 +25,8 @@ if TYPE_CHECKING:
 
     from windlass.clock import Clock
     from windlass.job import NewJob
+    from windlass.store.engine import Enqueued, Row
     from windlass.store.postgres.address import Address
-    from windlass.store.protocol import Enqueued
-    from windlass.store.transaction import Row
 
 Connection = psycopg.Connection[dict[str, Any]]
 
@@ -77,9 +76,9 @@ USES: dict[str, dict[str, str]] = {
 _HOT_USES = [use for use, settings in USES.items() if settings.items() >= _HOT.items()]
 
 
-def newest(parts: Sequence[str]) -> str:
-    """The newest rows of several statements. Each is cut by itself: else all rows of all would be sorted."""
-    cut = "order by seq desc limit :limit"
+def first(parts: Sequence[str], *, oldest: bool = False) -> str:
+    """The newest rows of several statements, or the oldest. Each is cut alone: else all would be sorted."""
+    cut = f"order by seq {'asc' if oldest else 'desc'} limit :limit"
     if len(parts) == 1:
         return f"{parts[0]} {cut}"
     return " union all ".join(f"({part} {cut})" for part in parts) + f" {cut}"
@@ -190,14 +189,12 @@ class PostgresTx:
             self._now = int(row["now"])
         return self._now
 
-    def tell(self, now: int) -> None:
-        """The server's time, if a statement has told it: then it need not be asked for."""
+    def learn(self, now: int) -> None:
         if self._now is None:
             self._now = now
 
     @property
     def given(self) -> int | None:
-        """The time if it is known already; None stands for the server's own in a statement."""
         return self._now
 
     def rows(self, statement: str, /, **values: object) -> Sequence[Row]:
@@ -258,9 +255,11 @@ class PostgresTx:
         if failed is not None:
             raise failed
 
-    def search(self, parts: Sequence[str], clauses: str, values: Mapping[str, object]) -> Sequence[Row]:
+    def search(
+        self, parts: Sequence[str], clauses: str, values: Mapping[str, object], *, oldest: bool = False
+    ) -> Sequence[Row]:
         texts = [self._statements[name].named.replace(_MARK, clauses) for name in parts]
-        return self._run(Statement.of(newest(texts)), values).fetchall()
+        return self._run(Statement.of(first(texts, oldest=oldest)), values).fetchall()
 
     def count(self, parts: Sequence[str], clauses: str, values: Mapping[str, object]) -> int:
         found = self._together(parts, clauses)

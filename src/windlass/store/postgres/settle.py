@@ -1,4 +1,4 @@
-"""How are outcomes written, hundreds at a time? The same rules as verbs/running.py, a statement a kind."""
+"""How are outcomes written, hundreds at a time? The same rules as store/running.py, a statement a kind."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import msgspec
 from windlass.clock import END_OF_TIME, from_micros, span
 from windlass.errors import Refused, StoreBusy
 from windlass.job import JobState, Request
+from windlass.store import chains, limits, oncall, running
+from windlass.store.engine import Unstorable
 from windlass.store.postgres.arrays import numbers, sparse, texts, words
-from windlass.store.transaction import Unstorable
-from windlass.store.verbs import chaining, limiting, running, signalling
-from windlass.store.verbs.running import Kind, Write
+from windlass.store.running import Kind, Write
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from windlass.job import Lease
     from windlass.outcome import Outcome
+    from windlass.store.engine import Settlement
     from windlass.store.postgres.session import PostgresTx
-    from windlass.store.protocol import Settlement
 
 _UNSTORABLE = (Unstorable, UnicodeError, msgspec.MsgspecError)
 # Stands in a history where the server puts its own time; known by the name before it, as messages may say it.
@@ -46,7 +46,7 @@ class _Open(msgspec.Struct):
 def settle(tx: PostgresTx, settlements: Sequence[Settlement]) -> list[Lease]:
     """Record outcomes; the leases that were lost come back."""
     gone: set[str] = set()
-    limiting.hold(tx, (each.lease for each in settlements if each.held))
+    limits.hold(tx, (each.lease for each in settlements if each.held))
     for each in settlements:
         if not each.plain:
             _settle_with_more(tx, each, gone)
@@ -72,7 +72,7 @@ def complete(tx: PostgresTx, settlement: Settlement) -> bool:
         tx.enqueue(settlement.enqueues)
     if settlement.check_in is not None:
         lease = settlement.lease
-        signalling.add_check(tx, lease.id, lease.job.type, settlement.check_in)
+        oncall.add_check(tx, lease.id, lease.job.type, settlement.check_in)
     return True
 
 
@@ -144,7 +144,7 @@ def _write(tx: PostgresTx, pending: Sequence[_Open]) -> dict[str, str | None]:
     moment = _NOW if tx.given is None else from_micros(tx.given)
     # All of them or none.
     marked = any(each.marked for each in pending)
-    ended: list[chaining.Ended] = []
+    ended: list[chains.Ended] = []
     for each in pending:
         write = running.written(each.lease, each.outcome, each.ran, moment, each.app)
         kinds.setdefault(write.kind, []).append((each.lease, write))
@@ -155,9 +155,9 @@ def _write(tx: PostgresTx, pending: Sequence[_Open]) -> dict[str, str | None]:
         found |= {row["token"]: row["request"] for row in rows}
         if marked and kind not in _GOES_ON:
             of = {lease.token: (lease.id, write.state or JobState.DEAD) for lease, write in writes}
-            ended += (chaining.Ended(of[row["token"]][0], JobState(of[row["token"]][1]), row) for row in rows)
+            ended += (chains.Ended(of[row["token"]][0], JobState(of[row["token"]][1]), row) for row in rows)
     if ended:
-        chaining.all_ended(tx, ended, tx.enqueue)
+        chains.all_ended(tx, ended, tx.enqueue)
     return found
 
 

@@ -86,15 +86,9 @@ gone as (
 ),
 kept as (
     insert into windlass.archive (
-        seq, id, type, state, priority, tenant, payload, schema_version, key, caller, traceparent, batch,
-        max_attempts, attempts, claims, snoozes, interruptions, losses, replay_count,
-        created_at, enqueued_at, updated_at, run_at, started_at, finished_at,
-        worker, last_token, reason, error, result, history, changes
+        {kept}, state, updated_at, finished_at, last_token, reason, error, result, history, changes
     )
-    select seq, id, type, new_state, priority, tenant, payload, schema_version, key, caller, traceparent, batch,
-           max_attempts, attempts, claims, snoozes, interruptions, losses, replay_count,
-           created_at, enqueued_at, clock.now, run_at, started_at, clock.now,
-           worker, new_last_token, new_reason, new_error, result,
+    select {kept}, new_state, clock.now, clock.now, new_last_token, new_reason, new_error, result,
            replace(new_history, '_at":"0001-01-01T00:00:00Z"', '_at":"' || clock.moment || '"'), changes
       from gone, clock
 )

@@ -12,15 +12,13 @@ from psycopg import errors
 
 from windlass.clock import from_micros
 from windlass.errors import StoreBusy, StoreError, StoreUnavailable
-from windlass.store import migration
+from windlass.store import migration, running, samples
+from windlass.store.engine import Bound, beats, glances
 from windlass.store.postgres import (
     claim,
     enqueue,
-    fleet,
     guest,
     health,
-    limited,
-    marked,
     retention,
     schema,
     settle,
@@ -33,24 +31,18 @@ from windlass.store.postgres.listener import Listener
 from windlass.store.postgres.reach import Reach, worth_repeating
 from windlass.store.postgres.session import DIALECT, Connection, PostgresTx
 from windlass.store.postgres.unanswered import Unanswered
-from windlass.store.verbs import fleet as shared_fleet
-from windlass.store.verbs import handling, running, sampling, scheduling, upkeep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
     from datetime import datetime, timedelta
     from pathlib import Path
 
     from windlass.clock import Clock
     from windlass.job import Lease, NewJob, TypeInfo
-    from windlass.store.examining import DatabaseHealth
-    from windlass.store.fleet import Look, Vitals
-    from windlass.store.handling import Said
-    from windlass.store.keeping import Retention, StoreStatus
-    from windlass.store.observing import Sample
-    from windlass.store.protocol import Claimed, Enqueued, Settlement, Want
-    from windlass.store.scheduling import Fired
+    from windlass.store.engine import Claimed, Enqueued, Settlement, Want
+    from windlass.store.oncall import DatabaseHealth
+    from windlass.store.upkeep import Retention, StoreStatus
 
 T = TypeVar("T")
 
@@ -119,26 +111,26 @@ class PostgresStore(Reach):
 
     # --- running ---
 
+    extend = beats(claim.extend)
+    look = glances(claim.look)
+    # On the connection of claims: what a worker holds may be much, and a beat must not wait for it.
+    held_by = Bound(running.held_by, "_beside_claims")
+    _count_live = Bound(samples.look, "_count")
+
     def claim(self, want: Want) -> Claimed:
         # Within a transaction, which must not end because somebody's turn is waited for in vain.
         together = self.address.pooler or want.mark is not None or bool(want.reader)
         plain = claim.claim if together else partial(claim.claim_fitting, lately=self._lately)
-        verb = partial(limited.claim, plain) if want.restricted or want.lowest else plain
+        verb = partial(claim.claim_within_limits, plain) if want.restricted or want.lowest else plain
         if want.reader:
             verb = partial(claim.claim_with_unread, verb)
         if want.mark is not None:
-            return self._hot("claim", partial(marked.once, verb), want, self._floors)
+            return self._hot("claim", partial(claim.claim_once, verb), want, self._floors)
         # Never asked again by itself: leases of a lost answer are the claimer's to find and give back.
         return self._hot("claim", verb, want, self._floors, again=False)
 
-    def extend(self, leases: Sequence[Lease], by: timedelta) -> tuple[list[Lease], list[Lease]]:
-        return self._hot("beat", fleet.extend, leases, by)
-
     def settle(self, settlements: Sequence[Settlement]) -> list[Lease]:
         return self._hot("settle", settle.settle, settlements) if settlements else []
-
-    def held_by(self, worker: str) -> list[Lease]:
-        return self._hot("claim", running.held_by, worker)
 
     # --- handlers ---
 
@@ -157,60 +149,22 @@ class PostgresStore(Reach):
     def shared_address(self) -> str:
         return self._url
 
-    def note_progress(self, said: Sequence[tuple[Lease, Said]]) -> None:
-        # With the beats, which wait for nobody: the heart tells it.
-        self._hot("beat", handling.note_progress, said)
-
-    # --- the fleet ---
-
-    def beat(self, worker: str, vitals: Vitals) -> bool:
-        return self._hot("beat", fleet.beat, worker, vitals)
-
-    def beat_waiting(self, workers: Sequence[str]) -> set[str]:
-        return self._hot("beat", fleet.beat_waiting, workers)
-
-    def leave(self, worker: str) -> None:
-        self._hot("beat", shared_fleet.leave, worker)
-
-    def look(self, worker: str, types: Mapping[str, int], reader: str = "") -> Look:
-        return self._hot("beat", fleet.look, worker, types, reader)
-
-    def _look_around(self, older_than: timedelta) -> sampling.Seen | Sample:
-        # Through the pool: it may count for long, and a beat must not wait for it.
-        def look(until: float) -> sampling.Seen | Sample:
-            # Unchecked: it is asked again, and at rest each statement counts.
-            return self._single(fleet.look_around, older_than, until=until, checked=False)
-
-        return self._again_if_broken(look)
-
-    def _note_sample(self, seen: sampling.Seen, took: timedelta) -> Sample | None:
-        if seen.quiet:
-            return self._single(fleet.note_sample, seen, took)
-        return self._write(fleet.note_sample, seen, took)
-
-    def note_ticks(self, ages: Mapping[str, timedelta], who: str) -> None:
-        # One lost with the server is followed by the next, as with beats.
-        self._hot("beat", fleet.note_ticks, ages, who)
-
-    # --- schedules ---
-
-    def _fire_times(self) -> Fired | None:
-        # In one statement, and not in a snapshot: mostly there is nothing to do.
-        return self._hot("beat", scheduling.idle)
-
     # --- upkeep ---
 
     def now(self) -> datetime:
         return from_micros(self._clock.micros() if self._clock else self._hot("beat", _time))
 
-    def promote(self, *, limit: int = 1000) -> int:
-        return self._hot("beat", upkeep.promote, limit)
-
     def prune(self, keep: Retention, *, limit: int = 1_000, by: str = "") -> int:
         self._check_open()
-        return self._links["upkeep"].run(
-            lambda connection: self._run(connection, retention.prune, (connection, keep, limit, by))
-        )
+
+        def prune(connection: Connection) -> int:
+            tx = PostgresTx(connection, self._statements, self._clock)
+            done = retention.prune(tx, connection, keep, limit, by)
+            if tx.hinted:
+                self._wake()
+            return done
+
+        return self._links["upkeep"].run(prune)
 
     def status(self) -> StoreStatus:
         return self._read(health.status, self.address, self._known)
@@ -256,7 +210,8 @@ class PostgresStore(Reach):
     def _prepare(self, *, create: bool) -> None:
         def prepare(connection: Connection) -> None:
             health.check_session(connection, self.address)
-            schema.prepare(connection, self._tx(connection), self.address, self._known, create=create)
+            tx = PostgresTx(connection, self._statements, self._clock)
+            schema.prepare(connection, tx, self.address, self._known, create=create)
 
         self._links["upkeep"].run(prepare, again=False)
 
@@ -316,7 +271,11 @@ class PostgresStore(Reach):
     def _insert(self, jobs: Sequence[NewJob], until: float) -> list[Enqueued]:
         first = enqueue.may_be_first(jobs) and self._first()
         insert = self._insert_first if first else enqueue.enqueue_new
-        return self._pooled(lambda connection: insert(self._tx(connection), jobs), until)
+
+        def run(connection: Connection) -> list[Enqueued]:
+            return insert(PostgresTx(connection, self._statements, self._clock), jobs)
+
+        return self._pooled(run, until)
 
     def _insert_first(self, tx: PostgresTx, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """The first after a pause: while its commit goes to the disk, workers claim it already."""

@@ -6,18 +6,17 @@ from typing import TYPE_CHECKING
 
 from windlass.clock import span
 from windlass.errors import StoreUnavailable
-from windlass.store import rows
-from windlass.store.protocol import Claimed, Want
-from windlass.store.verbs import limiting, marked, permits
-from windlass.store.verbs.fleet import claimable, next_due
-from windlass.store.verbs.lanes import Lanes, in_order
+from windlass.store import limits, rows, running
+from windlass.store.engine import Claimed, Want
+from windlass.store.fleet import claimable, next_due
+from windlass.store.lanes import Lanes, in_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from windlass.store.engine import Tx
+    from windlass.store.limits import Standing
     from windlass.store.sqlite.connection import SqliteTx
-    from windlass.store.transaction import Tx
-    from windlass.store.verbs.permits import Standing
 
 _PROMOTED_AT_ONCE = 1000
 
@@ -29,7 +28,7 @@ def once_joined(tx: SqliteTx, verb: Callable[..., Claimed], want: Want, *args: o
             f"the store's file was replaced, and worker {want.worker} has not joined the new file yet; "
             "nothing was claimed: ask again"
         )
-    return marked.once(tx, verb, want, *args)
+    return running.once(tx, verb, want, *args)
 
 
 def claim(tx: Tx, want: Want) -> Claimed:
@@ -46,7 +45,7 @@ def claim(tx: Tx, want: Want) -> Claimed:
         return Claimed([], next_due(tx, want.types))
     seqs = rows.json_text([candidate.seq for candidate in picked])
     until = tx.now + span(want.lease)
-    tx.change("claim", picked=seqs, worker=want.worker, mark=want.mark, until=until, now=tx.now)
+    tx.change("claim", picked=seqs, worker=want.worker, mark=want.mark, lease=span(want.lease), now=tx.now)
     [told] = tx.rows("claimed", picked=seqs)
     place = {candidate.seq: number for number, candidate in enumerate(picked)}
     leases = rows.leases_from(told["taken"], worker=want.worker, now=tx.now, until=until)
@@ -59,8 +58,8 @@ def claim_within_limits(tx: Tx, want: Want, standing: Standing) -> Claimed:
     if want.reader:
         _offer_unread(tx, want)
         # What was just offered was not due when somebody looked.
-        standing = permits.look(tx, want)
-    return limiting.claim(tx, want, standing, promote=_promote, plain=claim)
+        standing = limits.look(tx, want)
+    return limits.claim(tx, want, standing, promote=_promote, plain=claim)
 
 
 def nothing_to_claim(tx: Tx, want: Want) -> Claimed | None:
@@ -71,8 +70,8 @@ def nothing_to_claim(tx: Tx, want: Want) -> Claimed | None:
 def nothing_within_limits(tx: Tx, want: Want) -> Claimed | Standing:
     """The same where some of the types are restricted; how their limits stand, if it may find something."""
     free = {name: version for name, version in want.types.items() if name not in want.restricted}
-    standing = permits.look(tx, want)
-    outlook = permits.Outlook(want, standing, tx.now)
+    standing = limits.look(tx, want)
+    outlook = limits.Outlook(want, standing, tx.now)
     if want.reader or outlook.ready or claimable(tx, free):
         return standing
     return Claimed([], next_due(tx, free), outlook.wait.time, held_back=outlook.held_back)

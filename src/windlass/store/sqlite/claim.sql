@@ -1,25 +1,15 @@
 -- name: claim [sqlite]
 -- Take the picked jobs. One writer at a time, so nobody can have taken them since they were picked.
--- No fence: this is where the token is made, with the mark of a request at its end.
+-- No fence: this is where the token is made.
 update windlass.jobs
-   set state = 'processing',
-       due = 0,
-       attempts = attempts + 1,
-       claims = claims + 1,
-       worker = :worker,
-       token = coalesce(lower(hex(randomblob(8))) || :mark, lower(hex(randomblob(16)))),
-       lease_until = :until,
-       started_at = :now,
-       updated_at = :now
+   set {claim_set}
  where seq in (select value from json_each(:picked));
 
 -- name: claimed [sqlite]
 -- The jobs that were taken just now, all in one value: row by row, each would make its thread wait for the others' turn at the
--- interpreter. What is the same for all of them is not told. The order of the columns is that of `rows.Taken`.
+-- interpreter. What is the same for all of them is not told.
 select json_group_array(json_array(
-           seq, id, type, priority, payload, schema_version, key, caller, tenant, traceparent,
-           max_attempts, attempts, claims, snoozes, interruptions, losses, replay_count,
-           created_at, enqueued_at, run_at, finished_at, request, error, history, changes, token
+           {taken}
        )) as taken
   from windlass.jobs
  where seq in (select value from json_each(:picked));

@@ -12,16 +12,15 @@ from urllib.parse import quote
 
 from windlass.errors import StoreBusy, StoreError, StoreMismatch, StoreUnavailable
 from windlass.store import statements as texts
+from windlass.store.engine import Unstorable
 from windlass.store.sqlite import seal
 from windlass.store.sqlite.library import sqlite3
-from windlass.store.transaction import Unstorable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from windlass.job import NewJob
-    from windlass.store.protocol import Enqueued
-    from windlass.store.transaction import Row
+    from windlass.store.engine import Enqueued, Row
 
 MEMORY = ":memory:"
 LONGEST_LOG = 64 * 1024 * 1024
@@ -163,6 +162,13 @@ class SqliteTx:
         """Which file of the store this is; 0 on a connection of the caller's own."""
         return self._connection.generation if isinstance(self._connection, Connection) else 0
 
+    @property
+    def given(self) -> int:
+        return self.now
+
+    def learn(self, now: int) -> None:
+        """Nothing to do: the time was known from the beginning."""
+
     def rows(self, statement: str, /, **values: object) -> Sequence[Row]:
         return _dicts(self._run(self._statements[statement], values).fetchall())
 
@@ -191,9 +197,11 @@ class SqliteTx:
         for statement in statements:
             self._run(self._statements[statement], values)
 
-    def search(self, statements: Sequence[str], clauses: str, values: Mapping[str, object]) -> Sequence[Row]:
-        found = self._together(statements, clauses)
-        return self._run(f"{found} order by seq desc limit :limit", values).fetchall()
+    def search(
+        self, statements: Sequence[str], clauses: str, values: Mapping[str, object], *, oldest: bool = False
+    ) -> Sequence[Row]:
+        found, order = self._together(statements, clauses), "asc" if oldest else "desc"
+        return self._run(f"{found} order by seq {order} limit :limit", values).fetchall()
 
     def count(self, statements: Sequence[str], clauses: str, values: Mapping[str, object]) -> int:
         found = self._together(statements, clauses)

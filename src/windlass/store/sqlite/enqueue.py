@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING
 from windlass.checks import check_moment
 from windlass.clock import END_OF_TIME, span, to_micros
 from windlass.errors import must_be
-from windlass.store import rows
-from windlass.store.protocol import Enqueued
-from windlass.store.transaction import Unstorable
-from windlass.store.verbs import chaining, keys, unique
-from windlass.store.verbs.producing import existing, found, of_batch
+from windlass.store import chains, keys, rows
+from windlass.store.engine import Enqueued, Unstorable
+from windlass.store.keys import existing, found, of_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from windlass.job import NewJob
+    from windlass.store.engine import Row
     from windlass.store.sqlite.connection import SqliteTx
-    from windlass.store.transaction import Row
 
     _Row = tuple[object, ...]
 
@@ -34,7 +32,7 @@ _ROWS = (100, 10)
 def enqueue(tx: SqliteTx, jobs: Sequence[NewJob]) -> list[Enqueued]:
     """Insert all jobs, or raise and (by the transaction) insert none."""
     if any(new.unique is not None for new in jobs):
-        return unique.enqueue(tx, jobs, enqueue)
+        return keys.enqueue_unique(tx, jobs, enqueue)
     if len(jobs) < _FEWEST_TOGETHER or not all(_is_plain(new) for new in jobs):
         return _enqueue_each(tx, jobs)
     stretches = [jobs[start : start + _STRETCH] for start in range(0, len(jobs), _STRETCH)]
@@ -99,22 +97,7 @@ def _insert_together(tx: SqliteTx, jobs: Sequence[NewJob], times: Sequence[int])
 
 def _row(new: NewJob, run_at: int, now: int) -> _Row:
     """What is written of a plain job, in the order of the statements."""
-    return (
-        now,
-        now,
-        now,
-        new.id,
-        new.type,
-        new.priority,
-        int(run_at <= now),
-        new.tenant,
-        new.payload.decode(),
-        new.schema_version,
-        new.caller,
-        new.traceparent,
-        new.max_attempts,
-        run_at,
-    )
+    return (now, now, now, int(run_at <= now), run_at, *rows.new_values(new))
 
 
 def _after(highest: Row | None) -> int:
@@ -147,19 +130,10 @@ def _enqueue_one(tx: SqliteTx, new: NewJob) -> Enqueued:
     run_at = _run_at(tx, new)
     row = tx.row(
         "enqueue",
-        id=new.id,
-        type=new.type,
-        priority=new.priority,
         due=int(run_at <= tx.now),
-        tenant=new.tenant,
-        payload=new.payload.decode(),
-        schema_version=new.schema_version,
-        key=new.key,
-        caller=new.caller,
-        traceparent=new.traceparent,
-        max_attempts=new.max_attempts,
         run_at=run_at,
         now=tx.now,
+        **dict(zip(rows.NEW, rows.new_values(new), strict=True)),
     )
     if row is None:
         return existing(new, keys.get_by_id(tx, new.id))
@@ -169,7 +143,7 @@ def _enqueue_one(tx: SqliteTx, new: NewJob) -> Enqueued:
         tx.change("remove_new", id=new.id)
         return existing(new, rows.ended_job(ended))
     if new.depends_on:
-        return chaining.attach(tx, new)
+        return chains.attach(tx, new)
     return Enqueued(new.id, new.key, created=True, due=run_at <= tx.now)
 
 

@@ -6,8 +6,7 @@ update windlass.moves set passing = :passing where state = 'closing';
 -- Accept one job of which only this row is written. Outside a transaction the statement is one by itself: it takes the
 -- write lock, and has committed when it ends. It gives no row back, which saves a table that SQLite would make for that.
 insert into windlass.jobs (
-    seq, state, created_at, enqueued_at, updated_at,
-    id, type, priority, due, tenant, payload, schema_version, caller, traceparent, max_attempts, run_at
+    seq, state, created_at, enqueued_at, updated_at, due, run_at, {new}
 ) values
     /*row*/(
         1 + max(
@@ -15,8 +14,7 @@ insert into windlass.jobs (
             coalesce((select max(seq) from windlass.archive), 0),
             coalesce((select value from windlass.numbers where name = 'seq'), 0)
         ),
-        'pending', :created_at, :enqueued_at, :updated_at,
-        :id, :type, :priority, :due, :tenant, :payload, :schema_version, :caller, :traceparent, :max_attempts, :run_at
+        'pending', :created_at, :enqueued_at, :updated_at, :due, :run_at, {:new}
     )/*row*/
 on conflict (id) do nothing;
 
@@ -25,12 +23,10 @@ on conflict (id) do nothing;
 -- such take SQLite half as long as those that it has to find in a JSON text. A known id changes nothing; whoever then
 -- counts fewer rows than jobs looks at each of them.
 insert into windlass.jobs (
-    seq, state, created_at, enqueued_at, updated_at,
-    id, type, priority, due, tenant, payload, schema_version, caller, traceparent, max_attempts, run_at
+    seq, state, created_at, enqueued_at, updated_at, due, run_at, {new}
 ) values
     /*row*/(
-        :seq, 'pending', :created_at, :enqueued_at, :updated_at,
-        :id, :type, :priority, :due, :tenant, :payload, :schema_version, :caller, :traceparent, :max_attempts, :run_at
+        :seq, 'pending', :created_at, :enqueued_at, :updated_at, :due, :run_at, {:new}
     )/*row*/
 on conflict (id) do nothing;
 
@@ -42,16 +38,14 @@ select 1 from windlass.archive where id in (select value from json_each(:ids)) l
 -- Accept one job. A known id changes nothing: the caller then looks for the job that has it.
 -- One writer at a time, so the next number is safe to take; a counter of its own would cost a page a commit.
 insert into windlass.jobs (
-    seq, id, type, state, priority, due, tenant, payload, schema_version, key, caller, traceparent,
-    max_attempts, created_at, enqueued_at, updated_at, run_at
+    seq, state, created_at, enqueued_at, updated_at, due, run_at, {new}
 ) values (
     1 + max(
         coalesce((select max(seq) from windlass.jobs), 0),
         coalesce((select max(seq) from windlass.archive), 0),
         coalesce((select value from windlass.numbers where name = 'seq'), 0)
     ),
-    :id, :type, 'pending', :priority, :due, :tenant, :payload, :schema_version, :key, :caller, :traceparent,
-    :max_attempts, :now, :now, :now, :run_at
+    'pending', :now, :now, :now, :due, :run_at, {:new}
 )
 on conflict (id) do nothing
 returning seq;

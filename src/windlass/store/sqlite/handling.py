@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from windlass.clock import Clock
-    from windlass.store.protocol import Settlement
+    from windlass.store.engine import Settlement
 
 LONGEST_SECONDS = 5.0
 

@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windlass.errors import StoreUnavailable, must_be
-from windlass.store.examining import DatabaseHealth, DatabaseSetting, TableHealth
-from windlass.store.keeping import StoreStatus
+from windlass.store.oncall import DatabaseHealth, DatabaseSetting, TableHealth
 from windlass.store.sqlite import locks, schema, seal
 from windlass.store.sqlite.connection import MEMORY, translated
 from windlass.store.sqlite.library import has_wal_reset_bug, sqlite3, version_text
+from windlass.store.upkeep import StoreStatus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from windlass.store.engine import Tx
     from windlass.store.migration import Migration
     from windlass.store.sqlite.identity import StoreFile
-    from windlass.store.transaction import Tx
 
 _MOST_COUNTED = 1_000_000
 # A page that is looked at must not wait for a count.

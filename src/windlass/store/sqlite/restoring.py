@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from windlass.errors import StoreBusy, StoreMismatch, StoreUnavailable, must_be
 from windlass.store import migration
-from windlass.store.keeping import Restored
 from windlass.store.sqlite import health, locks, schema
 from windlass.store.sqlite.connection import MEMORY, open_connection, translated
 from windlass.store.sqlite.identity import real_path
 from windlass.store.sqlite.library import sqlite3
+from windlass.store.upkeep import Restored
 
 if TYPE_CHECKING:
     from windlass.store.migration import Schema

@@ -5,20 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from windlass.clock import span
-from windlass.store import rows
-from windlass.store.verbs import chaining, upkeep
+from windlass.store import chains, rows, upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from windlass.store.keeping import Retention
+    from windlass.store.engine import Row
     from windlass.store.sqlite.connection import SqliteTx
-    from windlass.store.transaction import Row
+    from windlass.store.upkeep import Retention
 
 
 def prune(tx: SqliteTx, keep: Retention, limit: int, by: str) -> int:
     """Delete one batch of records past their retention, their keys with them."""
-    chaining.sweep(tx)
+    chains.sweep(tx)
     tx.change("note_highest")
     pruned = _free(tx, tx.rows("prune_ended", before=tx.now - span(keep.ended), limit=limit))
     if pruned < limit:

@@ -11,26 +11,18 @@ from windlass.clock import END_OF_TIME, from_micros, span
 from windlass.errors import LeaseLost, Refused
 from windlass.job import JobState, Request
 from windlass.outcome import Done
-from windlass.store import rows
+from windlass.store import chains, limits, oncall, rows
+from windlass.store.engine import Unstorable
+from windlass.store.running import Kind, Write, carried_out, completed_attempts, storable_settlement, written
 from windlass.store.sqlite.enqueue import enqueue_by_end
-from windlass.store.transaction import Unstorable
-from windlass.store.verbs import chaining, limiting, signalling
-from windlass.store.verbs.running import (
-    Kind,
-    Write,
-    carried_out,
-    completed_attempts,
-    storable_settlement,
-    written,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from datetime import datetime, timedelta
+    from datetime import datetime
 
     from windlass.job import Attempt, Lease
     from windlass.outcome import Outcome
-    from windlass.store.protocol import Settlement
+    from windlass.store.engine import Settlement
     from windlass.store.sqlite.connection import SqliteTx
 
 # What cannot be stored, or even be written as text, such as half a character; and jobs to be enqueued with a
@@ -45,7 +37,7 @@ _ATTEMPT_BYTES = 5_000
 
 def settle(tx: SqliteTx, settlements: Sequence[Settlement]) -> list[Lease]:
     """Record outcomes; the leases that were lost come back."""
-    limiting.hold(tx, (each.lease for each in settlements if each.held))
+    limits.hold(tx, (each.lease for each in settlements if each.held))
     try:
         with tx.part():
             left = _complete_together(tx, settlements)
@@ -141,7 +133,7 @@ def _write_beside(tx: SqliteTx, settlement: Settlement) -> None:
         enqueue_by_end(tx, settlement.enqueues)
     if settlement.check_in is not None:
         lease = settlement.lease
-        signalling.add_check(tx, lease.id, lease.job.type, settlement.check_in)
+        oncall.add_check(tx, lease.id, lease.job.type, settlement.check_in)
 
 
 def _written(tx: SqliteTx, settlement: Settlement, outcome: Outcome) -> Write:
@@ -202,7 +194,7 @@ def _with_marks(tx: SqliteTx, lease: Lease, write: Write, end: Callable[..., boo
     marks = tx.row("marks_of", seq=lease.job.seq, token=lease.token)
     if marks is None or not end(tx, lease, write, marked=True):
         return False
-    chaining.ended(tx, lease.id, state, marks, partial(enqueue_by_end, tx))
+    chains.ended(tx, lease.id, state, marks, partial(enqueue_by_end, tx))
     return True
 
 
@@ -247,17 +239,3 @@ def _leave(tx: SqliteTx, lease: Lease, write: Write) -> bool:
 
 def _run_at(tx: SqliteTx, write: Write) -> int:
     return min(tx.now + span(write.delay), END_OF_TIME)
-
-
-def extend(tx: SqliteTx, leases: Sequence[Lease], by: timedelta) -> tuple[list[Lease], list[Lease]]:
-    """Move the leases' end: (kept with their new end, lost)."""
-    until = tx.now + span(by)
-    end = from_micros(until)
-    kept: list[Lease] = []
-    lost: list[Lease] = []
-    for lease in leases:
-        if tx.change("extend", seq=lease.job.seq, token=lease.token, until=until):
-            kept.append(msgspec.structs.replace(lease, until=end))
-        else:
-            lost.append(lease)
-    return kept, lost

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from windlass.clock import SystemClock, from_micros
 from windlass.errors import Refused, StoreBusy, StoreUnavailable
-from windlass.store import migration, statements
+from windlass.store import catalogue, migration, running, statements
 from windlass.store.bridge import Bridge, across
-from windlass.store.keeping import StoreStatus
-from windlass.store.protocol import Claimed
+from windlass.store.engine import Claimed, StoreClosed
 from windlass.store.sqlite import enqueue, files, forks, guest, health, locks, retention, schema, settle
 from windlass.store.sqlite import handling as own
 from windlass.store.sqlite.claim import (
@@ -28,21 +27,18 @@ from windlass.store.sqlite.library import require_version, sqlite3
 from windlass.store.sqlite.readers import Readers
 from windlass.store.sqlite.writer import NoWriter, Writer
 from windlass.store.store import Store
-from windlass.store.transaction import StoreClosed
-from windlass.store.verbs import catalogue, fleet, handling, marked, running, signalling, upkeep
+from windlass.store.upkeep import StoreStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from datetime import datetime, timedelta
     from pathlib import Path
 
     from windlass.clock import Clock
     from windlass.job import Lease, NewJob, TypeInfo
-    from windlass.store.examining import DatabaseHealth
-    from windlass.store.fleet import Look, Vitals
-    from windlass.store.handling import Said
-    from windlass.store.keeping import Retention
-    from windlass.store.protocol import Enqueued, Settlement, Want
+    from windlass.store.engine import Enqueued, Settlement, Want
+    from windlass.store.oncall import DatabaseHealth
+    from windlass.store.upkeep import Retention
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -218,21 +214,15 @@ class SqliteStore(Store):
     def claim(self, want: Want) -> Claimed:
         # A look first: an idle fleet must not queue for the write lock to find nothing.
         if want.restricted or want.lowest:
-            seen = self._read(marked.once, nothing_within_limits, want)
+            seen = self._read(running.once, nothing_within_limits, want)
             if isinstance(seen, Claimed):
                 return seen
             return self._writer.run(once_joined, claim_within_limits, want, seen)
-        nothing = None if self.path == MEMORY else self._read(marked.once, nothing_to_claim, want)
+        nothing = None if self.path == MEMORY else self._read(running.once, nothing_to_claim, want)
         return nothing or self._writer.run(once_joined, claim, want)
-
-    def extend(self, leases: Sequence[Lease], by: timedelta) -> tuple[list[Lease], list[Lease]]:
-        return self._writer.run(settle.extend, leases, by, urgent=True)
 
     def settle(self, settlements: Sequence[Settlement]) -> list[Lease]:
         return self._writer.run(settle.settle, settlements)
-
-    def held_by(self, worker: str) -> list[Lease]:
-        return self._read(running.held_by, worker)
 
     # --- handlers ---
 
@@ -255,33 +245,10 @@ class SqliteStore(Store):
         self._writer.checkpoint_soon()
         return self.path
 
-    def note_progress(self, said: Sequence[tuple[Lease, Said]]) -> None:
-        self._writer.run(handling.note_progress, said)
-
-    # --- the fleet ---
-
-    def beat(self, worker: str, vitals: Vitals) -> bool:
-        return self._writer.run(fleet.beat, worker, vitals, urgent=True)
-
-    def beat_waiting(self, workers: Sequence[str]) -> set[str]:
-        return self._writer.run(fleet.beat_waiting, workers, urgent=True)
-
-    def leave(self, worker: str) -> None:
-        self._writer.run(fleet.leave, worker)
-
-    def look(self, worker: str, types: Mapping[str, int], reader: str = "") -> Look:
-        return self._read(fleet.look, worker, types, reader)
-
-    def note_ticks(self, ages: Mapping[str, timedelta], who: str) -> None:
-        self._writer.run(signalling.note_ticks, ages, who)
-
     # --- upkeep ---
 
     def now(self) -> datetime:
         return from_micros(self.clock.micros())
-
-    def promote(self, *, limit: int = 1000) -> int:
-        return self._writer.run(upkeep.promote, limit)
 
     def prune(self, keep: Retention, *, limit: int = 1_000, by: str = "") -> int:
         pruned = self._writer.run(retention.prune, keep, limit, by)
@@ -342,6 +309,9 @@ class SqliteStore(Store):
 
     def _write(self, verb: Callable[Concatenate[SqliteTx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._writer.run(partial(verb, **kwargs) if kwargs else verb, *args)
+
+    def _beat(self, verb: Callable[Concatenate[SqliteTx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._writer.run(partial(verb, **kwargs) if kwargs else verb, *args, urgent=True)
 
     def _read(self, verb: Callable[Concatenate[SqliteTx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         if self.path == MEMORY:

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from windlass.errors import StoreBusy, StoreError, StoreUnavailable, WindlassError
 from windlass.store import caller
+from windlass.store.engine import StoreClosed
 from windlass.store.sqlite import locks
 from windlass.store.sqlite.checkpoint import Checkpointer
 from windlass.store.sqlite.connection import MEMORY, SqliteTx, explain
 from windlass.store.sqlite.library import sqlite3
 from windlass.store.sqlite.operation import Operation, run_joined, wake_up
-from windlass.store.transaction import StoreClosed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

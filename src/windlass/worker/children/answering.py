@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from windlass.outcome import Done
-from windlass.store.protocol import Settlement
+from windlass.store.engine import Settlement
 from windlass.worker.attendant import Attendant
 from windlass.worker.children.words import Answered, Asked, Completion, Verb
 

@@ -18,8 +18,8 @@ import msgspec
 from windlass import connect, errors
 from windlass.job import Keep, Lease, NewJob
 from windlass.outcome import Done
-from windlass.store.handling import Transacting
-from windlass.store.protocol import Settlement
+from windlass.store.engine import Settlement
+from windlass.store.running import Transacting
 from windlass.worker.children import words
 from windlass.worker.returned import kept
 

@@ -1,0 +1,314 @@
+"""Declare operator actions: one declaration gives the command, the route, the remote call and the button.
+
+    @Action("POST jobs/{id}/bury", need=Need.OPERATE, states=LIVE, past="moved to the dead letters")
+    def bury(self, name: JobName, *, tenant: Tenant = None, by: str | None = None, why: Why = "") -> Acted:
+
+The first parameter fills the path. `by` names the person; over HTTP the API key does. `tenant` goes into the
+query, everything else into the body (into the query where there is no body).
+"""
+
+from __future__ import annotations
+
+import getpass
+import inspect
+import os
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from functools import cached_property, reduce, wraps
+from operator import attrgetter, or_
+from typing import (
+    Annotated,
+    Any,
+    Concatenate,
+    NamedTuple,
+    ParamSpec,
+    Protocol,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+import msgspec
+
+from windlass.clock import Clock, SystemClock
+from windlass.job import JobState
+from windlass.store.jobs import Counts
+from windlass.store.store import Store
+from windlass.wakeup.protocol import Wakeup
+
+P = ParamSpec("P")
+R = TypeVar("R")
+V = TypeVar("V", bound="Verbs")
+
+
+class Need(StrEnum):
+    """The right that a caller must have."""
+
+    # Nothing at all: health, documentation.
+    NOTHING = "nothing"
+    # To put jobs in, and to see and change those of one's own.
+    PRODUCE = "produce"
+    # To claim and settle jobs.
+    WORK = "work"
+    # To see everybody's jobs, types and workers.
+    SEE = "see"
+    # To see jobs, at least one's own.
+    LOOK = "look"
+    # To act on jobs, at least on one's own.
+    ACT = "act"
+    # Every verb of an operator.
+    OPERATE = "operate"
+    # API keys.
+    ADMINISTER = "administer"
+
+
+class Option(msgspec.Struct, frozen=True):
+    """How a parameter is written on the command line, and what it means."""
+
+    help: str
+    metavar: str | None = None
+    # Else the parameter's name.
+    flag: str = ""
+    # A second flag that stands for a fixed value of the same parameter: (flag, value, help).
+    short: tuple[str, str, str] | None = None
+
+
+Why = Annotated[str, msgspec.Meta(max_length=1000), Option("For the records.", "TEXT")]
+
+
+class Parameter(NamedTuple):
+    """A parameter of an action."""
+
+    name: str
+    # Without its annotations, and without None.
+    base: Any
+    optional: bool
+    notes: tuple[Any, ...]
+    default: Any
+
+    @property
+    def required(self) -> bool:
+        """Whether there is no default."""
+        return self.default is inspect.Parameter.empty
+
+    @property
+    def option(self) -> Option:
+        """How it is written on the command line: the outermost note says so."""
+        return next((each for each in self.notes if isinstance(each, Option)), Option(""))
+
+    @property
+    def bounds(self) -> msgspec.Meta:
+        """Within which bounds it must be."""
+        return next((each for each in self.notes if isinstance(each, msgspec.Meta)), msgspec.Meta())
+
+    @classmethod
+    def of(cls, name: str, kind: Any, default: Any) -> Parameter:
+        """Read a type such as `Annotated[int, Meta(ge=0)] | None`."""
+        notes: list[Any] = []
+        optional = False
+        while True:
+            if get_origin(kind) is Annotated:
+                notes += reversed(kind.__metadata__)
+                kind = kind.__origin__
+            elif type(None) in get_args(kind):
+                optional = True
+                kind = reduce(or_, [each for each in get_args(kind) if each is not type(None)])
+            else:
+                return cls(name, kind, optional, tuple(notes), default)
+
+
+class Action:
+    """Declares a method of `Verbs` as an action; `route` is its HTTP method and its path below /api/v1."""
+
+    function: Callable[..., Any]
+
+    def __init__(  # noqa: PLR0913 - one declaration
+        self,
+        route: str,
+        *,
+        need: Need,
+        states: Sequence[JobState] = (),
+        bulk: bool = False,
+        danger: bool = False,
+        past: str = "",
+        within: str = "",
+        command: str | None = None,
+        examples: str = "",
+    ) -> None:
+        self.method, self.path = route.split(" ")
+        self.need = need
+        self.states = tuple(states)
+        # Whether it can be done to every job that a filter chooses.
+        self.bulk = bulk
+        self.danger = danger
+        # What has become of the job or thing: "cancelled"; may name parameters in braces.
+        self.past = past
+        self.examples = examples
+        self._within = within
+        self._command = command
+
+    def __call__(self, function: Callable[Concatenate[V, P], R]) -> Callable[Concatenate[V, P], R]:
+        """The method, done elsewhere if its verbs are remote."""
+        self.function = function
+        ACTIONS[self.command] = self
+
+        @wraps(function)
+        def run(verbs: V, /, *args: P.args, **kwargs: P.kwargs) -> R:
+            if verbs.remote is None:
+                return function(verbs, *args, **kwargs)
+            answer: R = verbs.remote.do(self, self.bound(args, kwargs))
+            return answer
+
+        return run
+
+    @property
+    def name(self) -> str:
+        """Its function's name."""
+        return self.function.__name__
+
+    @property
+    def command(self) -> str:
+        """The words of its command."""
+        return self._command or f"{self._within.removesuffix('s')} {self.name}".strip()
+
+    @property
+    def operation(self) -> str:
+        """What the HTTP contract calls it: pause_type, pause_schedule."""
+        noun = self.path.partition("/")[0].removesuffix("s")
+        return self.name if "_" in self.name else f"{self.name}_{noun}"
+
+    @cached_property
+    def description(self) -> str:
+        """Its docstring."""
+        return inspect.getdoc(self.function) or ""
+
+    @property
+    def summary(self) -> str:
+        """The docstring's first line."""
+        return self.description.partition("\n")[0].rstrip(".")
+
+    @property
+    def participle(self) -> str:
+        """As in "cannot be cancelled"."""
+        return _PARTICIPLES.get(self.name) or f"{self.name.removesuffix('e')}ed"
+
+    @property
+    def on_job(self) -> bool:
+        """Whether its path names a job."""
+        return self.path.startswith("jobs/{")
+
+    @cached_property
+    def _hints(self) -> dict[str, Any]:
+        return get_type_hints(self.function, include_extras=True)
+
+    @property
+    def returns(self) -> Any:
+        """The type of its answer."""
+        return self._hints["return"]
+
+    @cached_property
+    def target(self) -> Parameter | None:
+        """The parameter that fills the path."""
+        return self.everything[0] if "{" in self.path else None
+
+    @cached_property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """What it takes besides its target, the tenant and who acts."""
+        return tuple(each for each in self.everything if each is not self.target and each.name not in _APART)
+
+    @cached_property
+    def takes_tenant(self) -> bool:
+        """Whether `tenant` says whose key the job's name is."""
+        return any(each.name == "tenant" for each in self.everything)
+
+    @cached_property
+    def everything(self) -> list[Parameter]:
+        """All its parameters."""
+        found = list(inspect.signature(self.function).parameters.values())[1:]
+        return [Parameter.of(each.name, self._hints[each.name], each.default) for each in found]
+
+    def bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments by name."""
+        found = inspect.signature(self.function).bind(None, *args, **kwargs).arguments
+        return {each.name: found[each.name] for each in self.everything if each.name in found}
+
+    def of(self, ops: Verbs) -> Callable[..., Any]:
+        """The action as a method of these verbs."""
+        method: Callable[..., Any] = attrgetter(f"{self._within}.{self.name}".strip("."))(ops)
+        return method
+
+    def told(self, arguments: Mapping[str, Any]) -> str:
+        """What has become of it, with the values that were given."""
+        return self.past.format_map(dict(arguments))
+
+
+_PARTICIPLES = {"cancel": "cancelled", "bury": "buried", "priority": "given another priority"}
+_APART = ("tenant", "by")
+# By the words of their commands, in the order of declaration.
+ACTIONS: dict[str, Action] = {}
+
+
+class Remote(Protocol):
+    """Does actions somewhere else."""
+
+    def do(self, declared: Action, arguments: Mapping[str, Any]) -> Any:
+        """Do it, and give its answer."""
+
+
+class Options(TypedDict, total=False):
+    """What verbs are made with, besides their store."""
+
+    wakeup: Wakeup | None
+    # Who acts, for the records; else the operating system's user.
+    by: str | None
+    clock: Clock | None
+    counts: Callable[[], Counts] | None
+    # Names a request that may be sent twice: it is carried out once.
+    request_id: str
+    # The request came over HTTP: commands of shell jobs in it run under --shell alone.
+    sent: bool
+
+
+class Verbs:
+    """What every set of verbs has: a store, a name for the records, and workers to wake."""
+
+    # Given: actions are done there, and not on the store.
+    remote: Remote | None = None
+
+    def __init__(self, store: Store, **options: Unpack[Options]) -> None:
+        self.store = store
+        self._wakeup = options.get("wakeup")
+        self._by = options.get("by")
+        self._clock = options.get("clock") or SystemClock()
+        self._counts = options.get("counts") or store.counts
+        self._request_id = options.get("request_id", "")
+        self._sent = options.get("sent", False)
+
+    def _who(self, by: str | None) -> str:
+        return by or self._by or _system_user()
+
+    def _wake(self) -> None:
+        if self._wakeup is not None:
+            self._wakeup.notify()
+
+
+def bulk_actions() -> dict[str, Action]:
+    """The actions that can be done to many jobs, by name."""
+    return {each.name: each for each in ACTIONS.values() if each.bulk}
+
+
+def _system_user() -> str:
+    """Who runs this process, as the system knows it: variables such as LOGNAME can say anything."""
+    if not hasattr(os, "getuid"):
+        return getpass.getuser()
+    import pwd  # noqa: PLC0415 - not there on Windows
+
+    uid = os.getuid()
+    try:
+        name = pwd.getpwuid(uid).pw_name
+    except KeyError:  # a container's user need not have a name
+        name = "unknown"
+    return f"{name} (uid {uid})"

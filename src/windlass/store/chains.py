@@ -1,0 +1,295 @@
+"""Batches and dependents: what waits for other jobs, and what follows when they end."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from enum import Enum
+from functools import wraps
+from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec
+
+import msgspec
+
+from windlass.checks import storable
+from windlass.clock import END_OF_TIME, from_micros, to_micros
+from windlass.errors import JobNotFound, Refused
+from windlass.job import Change, Job, JobState, NewJob
+from windlass.store import history, keys, rows
+from windlass.store.engine import Acted, Enqueued
+
+if TYPE_CHECKING:
+    from windlass.store.engine import Row, Tx
+
+
+class NewBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs that are enqueued together, and what follows when all of them have ended."""
+
+    id: str
+    name: str = ""
+    then: NewJob | None = None
+    # The batch may be there already: then the jobs are added to it, as long as it has not ended.
+    extends: bool = False
+
+
+class BatchInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a batch has come: how many of its jobs stand in which state."""
+
+    id: str
+    name: str
+    total: int
+    counts: Mapping[JobState, int]
+    then_id: str | None
+    created_at: datetime
+    finished_at: datetime | None
+
+    @property
+    def ended(self) -> int:
+        """How many jobs have ended, however they did."""
+        return self.total - self.counts.get(JobState.PENDING, 0) - self.counts.get(JobState.PROCESSING, 0)
+
+
+P = ParamSpec("P")
+
+# How jobs are stored that follow the end of others.
+Storing = Callable[[Sequence[NewJob]], list[Enqueued]]
+
+_SWEPT = 500
+
+
+class _Fate(Enum):
+    WAIT = "wait"
+    CANCEL = "cancel"
+    RUN = "run"
+
+
+def _fate(policy: str, parent: JobState | None) -> _Fate:
+    """What becomes of a dependent when its parent stands so; None: the parent's record is gone."""
+    if parent is JobState.COMPLETED or policy == "run":
+        return _Fate.RUN
+    if parent is JobState.DEAD and policy == "wait":
+        # Somebody may replay it.
+        return _Fate.WAIT
+    return _Fate.CANCEL
+
+
+# --- enqueueing ---------------------------------------------------------------------------------
+
+
+def attach(tx: Tx, new: NewJob) -> Enqueued:
+    """Let a job that was stored just now wait for those that it depends on."""
+    job = keys.get_by_id(tx, new.id)
+    if job is None:
+        raise JobNotFound(new.id)
+    unmet = 0
+    # In a fixed order, so that two who enqueue never wait for each other.
+    for parent_id in sorted({_parent(tx, name, new) for name in new.depends_on}):
+        state = _state(tx, parent_id)
+        if state is None:
+            raise JobNotFound(parent_id)
+        fate = _Fate.WAIT if state in _GOES_ON else _fate(new.on_dead, state)
+        if fate is _Fate.CANCEL:
+            tx.change("forget_parents", id=new.id)
+            _cancel(tx, job, parent_id, state)
+            return Enqueued(new.id, new.key, created=True, due=False)
+        if fate is _Fate.WAIT:
+            unmet += 1
+            tx.change(
+                "add_dependency",
+                parent_id=parent_id,
+                child_id=new.id,
+                policy=new.on_dead,
+                run_at=to_micros(job.run_at),
+            )
+            tx.change("mark_parent", id=parent_id)
+    if unmet:
+        tx.change("wait_for_parents", id=new.id, waits_for=unmet, run_at=END_OF_TIME)
+    return Enqueued(new.id, new.key, created=True, due=not unmet and to_micros(job.run_at) <= tx.now)
+
+
+_GOES_ON = frozenset({JobState.PENDING, JobState.PROCESSING})
+
+
+def _parent(tx: Tx, name: str, new: NewJob) -> str:
+    """By its id, or by a key of the same caller and tenant."""
+    parent = keys.get(tx, name, caller=new.caller, tenant=new.tenant)
+    if parent is None:
+        raise JobNotFound(name)
+    return parent.id
+
+
+def _state(tx: Tx, job_id: str) -> JobState | None:
+    """The parent's state, which nobody changes before we are done with it; None: its record is gone."""
+    row = tx.row("lock_job", id=job_id) or tx.row("by_id_ended", id=job_id)
+    return None if row is None else JobState(row["state"])
+
+
+def enqueue_batch(tx: Tx, batch: NewBatch, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    """Store jobs as one batch, all or none; those known before are answered, but not part of it."""
+    is_open = batch.extends and _is_open(tx, batch.id)
+    done = tx.enqueue(jobs)
+    ours = sorted({each.id for each in done if each.created})
+    for job_id in ours:
+        tx.change("join_batch", id=job_id, batch=batch.id)
+    if batch.extends and tx.row("batch", id=batch.id) is not None:
+        if ours and not is_open:
+            raise Refused(f"batch {batch.id} has ended, and takes no more jobs; start another one")
+        tx.change("extend_total", id=batch.id, count=len(ours))
+        return done
+    tx.change(
+        "open_batch",
+        id=batch.id,
+        name=batch.name,
+        total=len(ours),
+        then_job=None if batch.then is None else msgspec.json.encode(batch.then).decode(),
+        then_id=None if batch.then is None else batch.then.id,
+        now=tx.now,
+    )
+    _close_if_done(tx, batch.id, tx.enqueue)
+    return done
+
+
+def _is_open(tx: Tx, batch_id: str) -> bool:
+    """Whether a batch has jobs left to run; it does not end before this transaction does."""
+    return tx.row("lock_batch", id=batch_id) is not None
+
+
+# --- when a job has ended -----------------------------------------------------------------------
+
+
+class Ended(NamedTuple):
+    """A job that has ended, and the marks that it had."""
+
+    id: str
+    state: JobState | None
+    marks: Row
+
+
+def ended(tx: Tx, job_id: str, state: JobState | None, marks: Row, store: Storing) -> None:
+    """A job has ended: release or cancel what waits for it, and close its batch if it was the last."""
+    all_ended(tx, [Ended(job_id, state, marks)], store)
+
+
+def all_ended(tx: Tx, jobs: Sequence[Ended], store: Storing) -> None:
+    """The same for many: a batch is looked at once, however many of its jobs have ended."""
+    batches = set()
+    # One after the other, never one within the other: a line of dependents may be thousands long.
+    left = deque(jobs)
+    while left:
+        each = left.popleft()
+        batches.add(each.marks["batch"])
+        if each.marks["has_dependents"]:
+            left += _see_to_dependents(tx, each.id, each.state)
+    # In a fixed order, so that two who end jobs of the same batches never wait for each other.
+    for batch in sorted(batches - {None}):
+        _close_if_done(tx, batch, store)
+
+
+def ends(verb: Callable[Concatenate[Tx, str, P], Acted]) -> Callable[Concatenate[Tx, str, P], Acted]:
+    """A person's verb that may end a job, and then sees to what waited for it."""
+
+    @wraps(verb)
+    def ending(tx: Tx, job_id: str, /, *args: P.args, **kwargs: P.kwargs) -> Acted:
+        marks = tx.row("lock_job", id=job_id) if storable(job_id) else None
+        acted = verb(tx, job_id, *args, **kwargs)
+        if marks is not None and acted.done:
+            ended(tx, job_id, acted.state, marks, tx.enqueue)
+        return acted
+
+    return ending
+
+
+def end(tx: Tx, job: Job, state: JobState, changes: str) -> Acted:
+    """End a job that nobody runs."""
+    tx.change(
+        "end_idle", seq=job.seq, state=state.value, expected=job.state.value, changes=changes, now=tx.now
+    )
+    tx.change("remove_idle", seq=job.seq, expected=job.state.value)
+    history.add(tx, {(job.type, state.value): 1})
+    return Acted(job.id, state)
+
+
+def _see_to_dependents(tx: Tx, job_id: str, state: JobState | None) -> list[Ended]:
+    """Release or cancel what waits for a job; those that were cancelled have ended, too."""
+    cancelled: list[Ended] = []
+    for row in tx.rows("dependents_of", parent_id=job_id):
+        # It may wait no more: another sweep was faster, or a person has sent it on its way.
+        dependent = row["child_id"]
+        match _fate(row["policy"], state):
+            case _Fate.RUN:
+                if tx.change("remove_dependency", parent_id=job_id, child_id=dependent):
+                    run_at = max(row["run_at"], tx.now)
+                    tx.change("release_dependent", id=dependent, run_at=run_at, due=int(run_at <= tx.now))
+                    tx.hint()
+            case _Fate.CANCEL:
+                waits = tx.change("forget_parents", id=dependent)
+                found = tx.row("lock_job", id=dependent) if waits else None
+                if found is not None and found["state"] == JobState.PENDING:
+                    _cancel(tx, rows.live_job(found), job_id, state)
+                    cancelled.append(Ended(dependent, JobState.CANCELLED, found))
+            case _Fate.WAIT:
+                pass
+    return cancelled
+
+
+def _cancel(tx: Tx, dependent: Job, parent_id: str, state: JobState | None) -> None:
+    why = f"job {parent_id}, which it depends on, is {'gone' if state is None else state.value}"
+    change = Change(from_micros(tx.now), "cancel", "windlass", why)
+    end(tx, dependent, JobState.CANCELLED, rows.changes_text((*dependent.changes, change)))
+
+
+def _close_if_done(tx: Tx, batch: str, store: Storing) -> None:
+    row = tx.row("lock_batch", id=batch)
+    if row is None or tx.row("batch_goes_on", id=batch) is not None:
+        return
+    tx.change("close_batch", id=batch, now=tx.now)
+    if row["then_job"] is not None:
+        store([msgspec.json.decode(row["then_job"], type=NewJob)])
+        tx.hint()
+
+
+def sweep(tx: Tx) -> int:
+    """Repair what was left undone, each by itself; how much that was."""
+    stale = tx.rows("stale_parents", limit=_SWEPT)
+    for row in stale:
+        with tx.part():
+            state = _state(tx, row["parent_id"])
+            # Somebody may have replayed it since.
+            if state not in _GOES_ON:
+                all_ended(tx, _see_to_dependents(tx, row["parent_id"], state), tx.enqueue)
+    batches = tx.rows("stale_batches", limit=_SWEPT)
+    for row in batches:
+        with tx.part():
+            _close_if_done(tx, row["id"], tx.enqueue)
+    return len(stale) + len(batches)
+
+
+# --- looking ------------------------------------------------------------------------------------
+
+
+def batch(tx: Tx, batch_id: str) -> BatchInfo | None:
+    """How far a batch has come."""
+    row = tx.row("batch", id=batch_id) if storable(batch_id) else None
+    if row is None:
+        return None
+    counts = {JobState(each["state"]): each["count"] for each in tx.rows("count_batch", id=batch_id)}
+    return BatchInfo(
+        id=row["id"],
+        name=row["name"],
+        total=row["total"],
+        counts=counts,
+        then_id=row["then_id"],
+        created_at=from_micros(row["created_at"]),
+        finished_at=None if row["finished_at"] is None else from_micros(row["finished_at"]),
+    )
+
+
+def batch_of(tx: Tx, job_id: str) -> str | None:
+    """The batch that a job belongs to."""
+    row = tx.row("batch_of", id=job_id)
+    return None if row is None else row["batch"]
+
+
+def waits_for(tx: Tx, job_id: str) -> list[str]:
+    """The jobs that a job still waits for."""
+    return [row["parent_id"] for row in tx.rows("parents_of", child_id=job_id)]

@@ -1,0 +1,438 @@
+"""Claim under limits, breakers and shares: count permits, then choose what starts (decision 009)."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from windlass.clock import span
+from windlass.policy.limit import LOOKED_AGO
+from windlass.settings import ALL, KEY
+from windlass.store import rows
+from windlass.store.engine import Claimed, Want
+from windlass.store.fleet import next_due
+from windlass.store.lanes import Candidate, Lanes, in_order
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from windlass.job import Lease
+    from windlass.policy.limit import Limit
+    from windlass.store.engine import Tx
+    from windlass.store.flow import Restriction
+    from windlass.store.lanes import Spare
+
+
+# Somebody else counts at this moment, for a few milliseconds: asked again soon, and not all at the same time.
+_AGAIN_WITHIN = 0.025
+_LEAST_WAIT = timedelta(milliseconds=1)
+_BREAKER = "breaker:"
+
+
+class Standing(NamedTuple):
+    """How limits stood at one look, which locks nothing: whoever finds that nothing can start goes away."""
+
+    # Types that have due jobs, and when the next scheduled one of a type is due.
+    due: frozenset[str]
+    later: Mapping[str, int]
+    # By limit: how many run, and when its rate has a token.
+    running: Mapping[str, int]
+    next_at: Mapping[str, int]
+
+
+NOTHING = Standing(frozenset(), {}, {}, {})
+
+
+def can_start(want: Want) -> bool:
+    """Whether there is any use in a look: limited jobs are never claimed ahead of a free slot."""
+    return bool(want.restricted) and want.slots > 0
+
+
+def look(tx: Tx, want: Want) -> Standing:
+    """How the limits stand, statement by statement."""
+    if not can_start(want):
+        return NOTHING
+    limits = limits_of(want)
+    later = {name: tx.row("next_due", type=name) for name in want.restricted}
+    stands = {name: tx.row("limit", name=name) for name in limits}
+    return Standing(
+        due=frozenset(
+            name
+            for name in want.restricted
+            if tx.row("any_due", type=name, version=want.types[name]) is not None
+        ),
+        later={name: row["run_at"] for name, row in later.items() if row is not None},
+        running={
+            name: running(tx, name, limit.concurrency)
+            for name, limit in limits.items()
+            if limit.concurrency is not None
+        },
+        next_at={name: row["next_at"] for name, row in stands.items() if row is not None},
+    )
+
+
+def limits_of(want: Want) -> dict[str, Limit]:
+    """Every limit that stands in the way of what is wanted, by name."""
+    return {name: limit for each in want.restricted.values() for name, limit in each.limits.items()}
+
+
+def running(tx: Tx, name: str, most: int) -> int:
+    """How many jobs run under a limit, counted up to a bound."""
+    if name == ALL:
+        row = tx.row("count_limited", limit=most)
+    elif name.startswith(KEY):
+        row = tx.row("count_limited_key", limit_key=name.removeprefix(KEY), limit=most)
+    else:
+        row = tx.row("count_limited_type", type=name, limit=most)
+    return 0 if row is None else int(row["count"])
+
+
+class Outlook:
+    """What follows from a look: which types are worth locking their limits for, and when the others are."""
+
+    def __init__(self, want: Want, standing: Standing, now: int) -> None:
+        self._now = now
+        self._standing = standing
+        self._limits = limits_of(want)
+        # Limits under which somebody has counted before.
+        self.known = standing.next_at.keys()
+        self.wait = Wait(now)
+        self.overdue = [name for name, at in standing.later.items() if at <= now]
+        for at in standing.later.values():
+            if at > now:
+                self.wait.until(at)
+        due = {*standing.due, *self.overdue}
+        self.ready = [
+            name for name in want.restricted if name in due and self._has_room(want.restricted[name])
+        ]
+        # Something is due, and has no permit.
+        self.held_back = len(self.ready) < len(due)
+
+    def _has_room(self, restriction: Restriction) -> bool:
+        return all(self._permits(name) for name in restriction.limits)
+
+    def _permits(self, name: str) -> bool:
+        limit = self._limits[name]
+        if limit.concurrency is not None and self._standing.running[name] >= limit.concurrency:
+            return False
+        next_at = self._standing.next_at.get(name, 0)
+        if limit.rate is not None and not limit.rate.tokens(next_at, self._now):
+            self.wait.until(next_at)
+            return False
+        return True
+
+
+class Wait:
+    """When is it worth asking again? The earliest of all that was said."""
+
+    def __init__(self, now: int) -> None:
+        self._now = now
+        self.time: timedelta | None = None
+        self.contended = False
+
+    def until(self, moment: int) -> None:
+        """At that moment, and not at once."""
+        self.for_(max(timedelta(microseconds=moment - self._now), _LEAST_WAIT))
+
+    def a_moment(self) -> None:
+        """Somebody else is counting now."""
+        self.contended = True
+        self.for_(timedelta(seconds=random.uniform(0.2, 1) * _AGAIN_WITHIN))
+
+    def for_(self, wait: timedelta | None) -> None:
+        """After that time; None: nothing is known of it."""
+        if wait is not None:
+            self.time = wait if self.time is None else min(self.time, wait)
+
+
+class Counter:
+    """Counts permits, each limit under its lock and at most once a claim."""
+
+    def __init__(self, tx: Tx, want: Want, outlook: Outlook) -> None:
+        self._tx = tx
+        self._want = want
+        self._wait = outlook.wait
+        self._known = outlook.known
+        self._left: dict[str, int | None] = {}
+        self._next_at: dict[str, int] = {}
+        self._limits: dict[str, Limit] = {}
+        # Limited jobs are never claimed ahead: so many can start at once.
+        self.slots = want.slots
+        # Somebody else was faster, or a breaker is open.
+        self.held_back = False
+
+    def first(self, types: Iterable[str]) -> list[Candidate]:
+        """The next jobs of these types, each as far as its own permits go."""
+        return self._found(types, lambda lanes, room: lanes.first(room))
+
+    def lowest(self, types: Iterable[str], most: int) -> list[Candidate]:
+        """The same of the lowest priority that waits, `most` of each type."""
+        return self._found(types, lambda lanes, room: lanes.lowest(min(room, most)))
+
+    def _found(
+        self, types: Iterable[str], lanes_of: Callable[[Lanes, int], list[Candidate]]
+    ) -> list[Candidate]:
+        found: list[Candidate] = []
+        for name in types:
+            room = self._room(self._want.restricted[name])
+            self.held_back |= room <= 0 < self.slots
+            if room > 0:
+                after = self._want.turns.get(name, "")
+                lanes = Lanes(self._tx, name, self._want.types[name], after=after, spare=self._spare(name))
+                found += lanes_of(lanes, room)
+        return found
+
+    def within(self, ordered: Iterable[Candidate]) -> list[Candidate]:
+        """Those that may start together: what they share is given out in their order."""
+        left, slots = dict(self._left), self.slots
+        chosen: list[Candidate] = []
+        for candidate in ordered:
+            restriction = self._want.restricted.get(candidate.type)
+            if restriction is None:
+                chosen.append(candidate)
+                continue
+            names = _names(restriction)
+            if slots > 0 and all(left[name] != 0 for name in names):
+                chosen.append(candidate)
+                slots -= 1
+                for name in names:
+                    _take_one(left, name)
+        return chosen
+
+    def note(self, taken: Iterable[Lease]) -> None:
+        """These start: their permits and tokens are gone, and those behind a breaker are its probes."""
+        started: dict[str, int] = {}
+        for lease in taken:
+            restriction = self._want.restricted.get(lease.job.type)
+            if restriction is None:
+                continue
+            self.slots -= 1
+            for name in _names(restriction):
+                _take_one(self._left, name)
+                started[name] = started.get(name, 0) + 1
+            if restriction.breaker is not None:
+                self._probe(restriction.breaker, restriction.probe, lease)
+        for name, count in sorted(started.items()):
+            self._spend(name, count)
+
+    def _spend(self, name: str, count: int) -> None:
+        rate = self._limits[name].rate if name in self._limits else None
+        if rate is not None:
+            after = self._next_at[name] = rate.after(self._next_at[name], self._tx.now, count)
+            self._tx.change("spend_rate", name=name, next_at=after)
+            # There may be more that wait for the next token.
+            self._wait.until(after)
+
+    def _probe(self, breaker: str, every: timedelta, lease: Lease) -> None:
+        self._tx.change(
+            "begin_probe",
+            name=breaker,
+            seq=lease.job.seq,
+            token=lease.token,
+            probe_at=self._tx.now + span(every),
+        )
+
+    def _room(self, restriction: Restriction) -> int:
+        for name, limit in sorted(restriction.limits.items()):
+            if name not in self._left:
+                self._limits[name] = limit
+                self._left[name] = self._count(name, limit)
+        if restriction.breaker is not None and _BREAKER + restriction.breaker not in self._left:
+            self._left[_BREAKER + restriction.breaker] = self._probes(restriction.breaker, restriction.probe)
+        permits = (self._left[name] for name in _names(restriction))
+        return min((self.slots, *(each for each in permits if each is not None)))
+
+    def _probes(self, breaker: str, every: timedelta) -> int | None:
+        """One if a probe may start now, else none; any number if the breaker is closed by now."""
+        row = self._tx.row("lock_breaker", name=breaker)
+        if row is None:
+            self._wait.a_moment()
+            return 0
+        if row["state"] != "open":
+            return None
+        if row["by_hand"] or row["probing"]:
+            return 0
+        # Further ahead is what was set before, or the time of a clock that was set back.
+        if self._tx.now < row["probe_at"] <= self._tx.now + span(every) + LOOKED_AGO:
+            self._wait.until(row["probe_at"])
+            return 0
+        return 1
+
+    def _count(self, name: str, limit: Limit) -> int | None:
+        """How many more may start under a limit now; None: any number."""
+        next_at = self._lock(name)
+        if next_at is None:
+            self._wait.a_moment()
+            return 0
+        self._next_at[name] = next_at
+        permits = []
+        if limit.concurrency is not None:
+            permits.append(limit.concurrency - running(self._tx, name, limit.concurrency))
+        if limit.rate is not None:
+            tokens = limit.rate.tokens(next_at, self._tx.now)
+            permits.append(tokens)
+            if not tokens:
+                self._wait.until(next_at)
+        return max(0, min(permits)) if permits else None
+
+    def _lock(self, name: str) -> int | None:
+        """When the limit's rate has a token; None if somebody else is counting under it."""
+        row = self._tx.row("lock_limit", name=name)
+        if row is None and name not in self._known:
+            self._tx.change("make_limit", name=name)
+            row = self._tx.row("lock_limit", name=name)
+        return None if row is None else int(row["next_at"])
+
+    def _spare(self, job_type: str) -> Spare | None:
+        """How many more of a tenant's jobs of a type may start."""
+        limit = self._want.restricted[job_type].limits.get(job_type)
+        most = None if limit is None else limit.per_tenant
+        if most is None:
+            return None
+        counts = {row["tenant"]: row["count"] for row in self._tx.rows("count_tenants", type=job_type)}
+        return lambda tenant: max(0, most - counts.get(tenant, 0))
+
+
+def _take_one(left: dict[str, int | None], name: str) -> None:
+    permits = left[name]
+    left[name] = None if permits is None else permits - 1
+
+
+def _names(restriction: Restriction) -> list[str]:
+    """All that a job needs a permit of."""
+    return [*restriction.limits, *([_BREAKER + restriction.breaker] if restriction.breaker else [])]
+
+
+def claim(
+    tx: Tx,
+    want: Want,
+    standing: Standing,
+    *,
+    promote: Callable[[Tx, Sequence[str]], None],
+    plain: Callable[[Tx, Want], Claimed],
+) -> Claimed:
+    """Take due jobs, those of restricted types only as far as there are permits; `plain` takes the others."""
+    free = {name: version for name, version in want.types.items() if name not in want.restricted}
+    outlook = Outlook(want, standing, tx.now)
+    leases: list[Lease] = []
+    if outlook.ready or want.lowest:
+        with tx.part():
+            leases = _take_restricted(tx, want, outlook, free, promote)
+    rest = want.limit - len(leases)
+    due = None
+    if free and rest > 0:
+        others = plain(tx, msgspec.structs.replace(want, types=free, limit=rest, restricted={}, lowest=0))
+        leases = _in_order([*leases, *others.leases])
+        due = others.next_due
+    elif free:
+        due = next_due(tx, free)
+    wait = outlook.wait
+    return Claimed(leases, due, wait.time, held_back=outlook.held_back, contended=wait.contended)
+
+
+def _take_restricted(
+    tx: Tx,
+    want: Want,
+    outlook: Outlook,
+    free: Mapping[str, int],
+    promote: Callable[[Tx, Sequence[str]], None],
+) -> list[Lease]:
+    come = [*outlook.overdue, *(free if want.lowest else ())]
+    if come:
+        promote(tx, come)
+        outlook.wait.for_(next_due(tx, outlook.overdue))
+    counter = Counter(tx, want, outlook)
+    lowest = _lowest(tx, want, counter, outlook.ready, free) if want.lowest else []
+    leases = _take(tx, want, lowest, counter)
+    candidates = in_order(counter.first(outlook.ready))
+    leases += _take(tx, want, _chosen(tx, counter.slots, candidates, free), counter)
+    outlook.held_back |= counter.held_back
+    return leases
+
+
+def adopt(tx: Tx, restricted: Mapping[str, Restriction]) -> None:
+    """Let running jobs that were claimed before a limit was known count under it."""
+    for name, restriction in sorted(restricted.items()):
+        tx.change("adopt", type=name, limit_key=restriction.key)
+
+
+def hold(tx: Tx, leases: Iterable[Lease]) -> None:
+    """Let work that outlives its attempt keep its permits, before the attempt is settled."""
+    for lease in leases:
+        tx.change("hold_permits", seq=lease.job.seq, token=lease.token)
+
+
+def let_go(tx: Tx, tokens: Sequence[str]) -> None:
+    """Work that went on after it was settled has ended: others may have its permits."""
+    for token in sorted(tokens):
+        tx.change("let_go", token=token)
+
+
+def _chosen(
+    tx: Tx, slots: int, candidates: Sequence[Candidate], free: Mapping[str, int]
+) -> Sequence[Candidate]:
+    """Those whose turn it is: jobs of unrestricted types with a higher priority go first, then older ones."""
+    if not free or not candidates:
+        return candidates
+    chosen: list[Candidate] = []
+    types = rows.json_text(dict(free))
+    for priority in sorted({each.priority for each in candidates}, reverse=True):
+        band = [each for each in candidates if each.priority == priority]
+        room = max(0, slots - _rivals_above(tx, types, priority, slots) - len(chosen))
+        if 2 * len(band) <= room:
+            # The half that may go before older rivals is room for all of them.
+            chosen += band
+            continue
+        row = tx.row("rivals_first", types=types, priority=priority) if room else None
+        head = None if row is None else row["head"]
+        older = [each for each in band if head is None or each.seq < head][:room]
+        # Of those that came after the first rival about half: neither kind waits for the other's end.
+        younger = [each for each in band if each not in older][: (room - len(older)) // 2]
+        chosen += [*older, *younger]
+    return chosen
+
+
+def _rivals_above(tx: Tx, types: str, priority: int, most: int) -> int:
+    row = tx.row("rivals_above", types=types, priority=priority, limit=most)
+    return 0 if row is None else row["ahead"] or 0
+
+
+def _lowest(
+    tx: Tx, want: Want, counter: Counter, ready: Sequence[str], free: Mapping[str, int]
+) -> list[Candidate]:
+    """A few jobs of the lowest priority before the others: they have their share, whatever comes above."""
+    found = counter.lowest(ready, want.lowest)
+    for name, known in free.items():
+        found += Lanes(tx, name, known, after=want.turns.get(name, "")).lowest(want.lowest)
+    if not found:
+        return []
+    lowest = min(each.priority for each in found)
+    return in_order(each for each in found if each.priority == lowest)[: want.lowest]
+
+
+def _take(tx: Tx, want: Want, chosen: Sequence[Candidate], counter: Counter) -> list[Lease]:
+    picked = counter.within(chosen)
+    taken: list[Lease] = []
+    for job_type in sorted({each.type for each in picked}):
+        restriction = want.restricted.get(job_type)
+        found = tx.rows(
+            "claim_limited",
+            picked=rows.json_text([each.seq for each in picked if each.type == job_type]),
+            limit_key=None if restriction is None else restriction.key,
+            worker=want.worker,
+            mark=want.mark,
+            lease=span(want.lease),
+            now=tx.now,
+        )
+        taken += [rows.lease_from(row) for row in found]
+    counter.note(taken)
+    place = {each.seq: number for number, each in enumerate(picked)}
+    return sorted(taken, key=lambda lease: place[lease.job.seq])
+
+
+def _in_order(leases: list[Lease]) -> list[Lease]:
+    """The higher priority first; else as they came."""
+    return sorted(leases, key=lambda lease: -lease.job.priority)

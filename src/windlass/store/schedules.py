@@ -1,0 +1,536 @@
+"""Schedules: fire each fire time once, follow what code declares, and what operators change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from windlass import settings
+from windlass.clock import from_micros, span, uuid7
+from windlass.errors import InvalidValue, Refused, ScheduleConflict, ScheduleNotFound
+from windlass.job import DEFAULT_PRIORITY, JobState, NewJob
+from windlass.schedule import NewSchedule, Timing, plan, run_at
+from windlass.store import access, catalogue, keys, upkeep
+from windlass.store.declarations import Declarations, Entry, Fleet
+from windlass.store.fleet import next_fire
+
+if TYPE_CHECKING:
+    from windlass.store.engine import Row, Tx
+
+
+# So many fire times of each schedule are remembered.
+REMEMBERED = 100
+
+
+class Origin(StrEnum):
+    """Who made a schedule: the application's code, or an operator at run time."""
+
+    CODE = "code"
+    OPERATOR = "operator"
+
+
+class FireOutcome(StrEnum):
+    """What became of a fire time."""
+
+    ENQUEUED = "enqueued"
+    # A job with that fire time's key was there already.
+    FOUND = "found"
+    # An earlier run had not ended.
+    SKIPPED = "skipped"
+    # Nobody was there; the policy says not to catch up with it.
+    MISSED = "missed"
+
+
+class Fire(msgspec.Struct, frozen=True, kw_only=True):
+    """A fire time and what became of it. `made_by`: somebody had it run by hand."""
+
+    at: datetime
+    outcome: FireOutcome
+    # Of missed ones: fire times from `at` up to, and without, this moment.
+    until: datetime | None = None
+    job_id: str | None = None
+    # How the job stands now; None if its record is gone, or there never was one.
+    job_state: JobState | None = None
+    made_by: str | None = None
+    noted_at: datetime
+
+
+class ScheduleInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule as the store knows it, and the last of its fire times."""
+
+    new: NewSchedule
+    origin: Origin
+    # Declared by code once, and by no live release any more.
+    withdrawn: bool = False
+    # Declared by code that no live worker runs: it does not fire until one does.
+    orphaned: bool = False
+    paused: bool = False
+    paused_by: str | None = None
+    paused_at: datetime | None = None
+    # None: never again.
+    next_at: datetime | None = None
+    # Why it could not be fired when its time had come.
+    problem: str | None = None
+    created_at: datetime
+    updated_at: datetime
+    last: Fire | None = None
+
+    @property
+    def name(self) -> str:
+        """The schedule's name."""
+        return self.new.name
+
+
+class Fired(msgspec.Struct, frozen=True):
+    """What one look at the schedules came to: the jobs that were made, and when to look again."""
+
+    jobs: tuple[str, ...]
+    # Until the next fire time; None if there is none.
+    next_in: timedelta | None
+
+
+# So much in one transaction; the rest follows in the next one, at once.
+_SCHEDULES_AT_ONCE = 100
+_TIMES_AT_ONCE = 100
+_TRIMMED_AT_ONCE = 50
+_KEY = "schedule:"
+_KIND = "schedule"
+_REMOVE = ("remove_schedule", "remove_fires", "remove_declarations")
+
+
+# --- firing -------------------------------------------------------------------------------------
+
+
+def idle(tx: Tx) -> Fired | None:
+    """When the next fire time comes; None if one has come, and something is to be done."""
+    next_in = next_fire(tx)
+    due = next_in is not None and next_in <= timedelta(0)
+    return None if due or _returned(tx, Fleet(tx)) else Fired((), next_in)
+
+
+def fire(tx: Tx) -> Fired:
+    """Deal with the fire times that have come."""
+    jobs: list[str] = []
+    fleet = Fleet(tx)
+    for name in _returned(tx, fleet):
+        tx.change("orphan_schedule", name=name, orphaned_at=None)
+    for row in tx.rows("due_schedules", now=tx.now, limit=_SCHEDULES_AT_ONCE):
+        if _lacks(fleet, row):
+            # It keeps its place: once a worker has the function again, the catch-up policy decides.
+            tx.change("orphan_schedule", name=row["name"], orphaned_at=tx.now)
+            continue
+        try:
+            # One that cannot be fired must not keep the others from it.
+            with tx.part():
+                jobs += _fire_one(tx, _schedule(row), row["next_at"])
+                _trim(tx, row["name"])
+        except (InvalidValue, Refused) as error:
+            _note_problem(tx, row, str(error))
+    return Fired(tuple(jobs), next_fire(tx))
+
+
+def _trim(tx: Tx, name: str) -> None:
+    tx.change("trim_fires", schedule=name, keep=REMEMBERED, limit=_TRIMMED_AT_ONCE)
+
+
+def _fire_one(tx: Tx, new: NewSchedule, next_at: int) -> list[str]:
+    todo = plan(new.timing, next_at, tx.now, most=_TIMES_AT_ONCE)
+    if not tx.change("advance_schedule", name=new.name, expected=next_at, next_at=todo.next_at):
+        return []
+    if todo.missed is not None:
+        first, until = todo.missed
+        _note(tx, new.name, first, FireOutcome.MISSED, until_at=until)
+    if new.timing.overlap == "skip" and tx.row("unended_run", schedule=new.name) is not None:
+        for fire_at in todo.fire:
+            _note(tx, new.name, fire_at, FireOutcome.SKIPPED)
+        return []
+    if not todo.fire:
+        return []
+    held = _defaults(tx, new.type)
+    drafts = [_draft(new, fire_at, held) for fire_at in todo.fire]
+    made: list[str] = []
+    for fire_at, done in zip(todo.fire, tx.enqueue(drafts), strict=True):
+        outcome = FireOutcome.ENQUEUED if done.created else FireOutcome.FOUND
+        _note(tx, new.name, fire_at, outcome, job_id=done.id)
+        made += [done.id] if done.created else []
+    return made
+
+
+def _draft(new: NewSchedule, fire_at: int, held: _Held) -> NewJob:
+    priority = held.priority if new.priority is None else new.priority
+    return NewJob(
+        id=uuid7(),
+        type=new.type,
+        payload=new.payload,
+        schema_version=new.schema_version,
+        priority=min(priority, held.max_priority),
+        max_attempts=held.max_attempts if new.max_attempts is None else new.max_attempts,
+        run_at=from_micros(run_at(new.name, fire_at, new.timing.jitter)),
+        key=f"{_KEY}{new.name}:{from_micros(fire_at).isoformat().replace('+00:00', 'Z')}",
+        # The key says which run it is, whatever the schedule's payload has become.
+        take_existing=True,
+        tenant=new.tenant,
+    )
+
+
+class _Held(NamedTuple):
+    """What holds for a type's jobs."""
+
+    priority: int
+    max_priority: int
+    max_attempts: int
+
+
+def _defaults(tx: Tx, job_type: str) -> _Held:
+    """What holds for a type's jobs now: operator over code over default."""
+    known = catalogue.types(tx).get(job_type)
+    options = {} if known is None else known.options
+    said = options.get("max_attempts") if "max_attempts" in options.get("said", ()) else None
+    stored = settings.read(upkeep.settings(tx))
+    return _Held(
+        priority=options.get("priority", DEFAULT_PRIORITY),
+        max_priority=stored.max_priority(job_type, options.get("max_priority")),
+        max_attempts=stored.effective(job_type, max_attempts=said).max_attempts,
+    )
+
+
+def _note(
+    tx: Tx,
+    name: str,
+    fire_at: int,
+    outcome: FireOutcome,
+    *,
+    until_at: int | None = None,
+    job_id: str | None = None,
+    made_by: str | None = None,
+) -> None:
+    tx.change(
+        "note_fire",
+        id=uuid7(),
+        schedule=name,
+        fire_at=fire_at,
+        outcome=outcome.value,
+        until_at=until_at,
+        job_id=job_id,
+        made_by=made_by,
+        now=tx.now,
+    )
+
+
+def _note_problem(tx: Tx, row: Row, problem: str) -> None:
+    if row["problem"] != problem:
+        tx.change("note_problem", name=row["name"], problem=problem)
+
+
+# --- whose function is gone ---------------------------------------------------------------------
+
+
+def _lacks(fleet: Fleet, row: Row) -> bool:
+    """Whether code declares this schedule, but no code that a live worker runs.
+
+    Without any live worker nobody can tell: a fleet may be scaled down to none while there is no work.
+    """
+    if row["source"] != Origin.CODE or row["withdrawn"]:
+        return False
+    return fleet.is_alive() and row["updated_at"] < fleet.orphaned_before and not fleet.serves(row["type"])
+
+
+def _returned(tx: Tx, fleet: Fleet) -> list[str]:
+    """Orphaned schedules whose function a live worker has again."""
+    return [row["name"] for row in tx.rows("orphaned_schedules") if fleet.serves(row["type"])]
+
+
+# --- what code declares -------------------------------------------------------------------------
+
+
+def declare(tx: Tx, schedules: Sequence[NewSchedule], types: Sequence[str]) -> list[str]:
+    """Note what a process declares for its types, and let the schedules follow all live releases."""
+    tx.row("lock_declarations")
+    fleet = Fleet(tx)
+    known = Declarations(tx, fleet)
+    known.say(schedules)
+    known.take_over(types, schedules)
+    ours = {new.name for new in schedules}
+    for name, entry in list(_outdated(tx, known, fleet, types)):
+        try:
+            _follow(tx, known, name, entry)
+        except InvalidValue:
+            # Another release's, in a time zone that this machine does not know: its own workers enter it.
+            if name in ours:
+                raise
+    return [name for name in sorted(ours) if _is_operators(tx, name)]
+
+
+def _follow(tx: Tx, known: Declarations, name: str, entry: Entry | None) -> None:
+    """Let a schedule be as it is declared."""
+    row = tx.row("lock_schedule", name=name)
+    if row is None:
+        if entry is not None:
+            tx.row("add_schedule", **_columns(tx, entry.new, Origin.CODE))
+    elif row["source"] != Origin.CODE:
+        return
+    elif entry is None:
+        tx.change("withdraw_schedule", name=name, now=tx.now)
+    else:
+        # An older Windlass withdraws what it does not declare itself: it has been declared all the time.
+        goes_on = not row["withdrawn"] or known.was_live(entry, row["updated_at"])
+        _change(tx, row, entry.new, Origin.CODE, goes_on=goes_on)
+
+
+def is_declared(tx: Tx, schedules: Sequence[NewSchedule], types: Sequence[str]) -> bool:
+    """Whether `declare` would change nothing."""
+    fleet = Fleet(tx)
+    known = Declarations(tx, fleet)
+    return not known.unsaid(schedules) and not any(_outdated(tx, known, fleet, types))
+
+
+def _outdated(
+    tx: Tx, known: Declarations, fleet: Fleet, types: Sequence[str]
+) -> Iterator[tuple[str, Entry | None]]:
+    """The schedules of these types that are not as live releases declare them, each with what holds.
+
+    None: no live release declares it.
+    """
+    found, holds = {row["name"]: row for row in tx.rows("schedules")}, known.holds()
+    for name in sorted(found.keys() | holds.keys()):
+        row, entry = found.get(name), holds.get(name)
+        ours = (row is not None and row["type"] in types) or (entry is not None and entry.type in types)
+        if not ours or (row is not None and row["source"] != Origin.CODE):
+            continue
+        if entry is not None:
+            if row is None or row["withdrawn"] or _schedule(row) != entry.new:
+                yield name, entry
+        elif row is not None and not row["withdrawn"] and not fleet.may_declare(row["type"]):
+            yield name, None
+
+
+def _is_operators(tx: Tx, name: str) -> bool:
+    row = tx.row("schedule", name=name)
+    return row is not None and row["source"] == Origin.OPERATOR
+
+
+# --- what operators do --------------------------------------------------------------------------
+
+
+def add(tx: Tx, new: NewSchedule, *, replace: bool = False, by: str = "", why: str = "") -> ScheduleInfo:
+    """Enter an operator's schedule; ScheduleConflict if the name is taken and not to be replaced."""
+    row = tx.row("lock_schedule", name=new.name)
+    before = None if row is None else _told(row)
+    if row is None:
+        if tx.row("add_schedule", **_columns(tx, new, Origin.OPERATOR)) is None:
+            raise ScheduleConflict(new.name, "exists already")
+    elif not replace:
+        raise ScheduleConflict(new.name, "exists already; --replace puts this one in its place")
+    else:
+        _change(tx, row, new, Origin.OPERATOR, goes_on=not row["withdrawn"])
+    after = _told(_known(tx, new.name))
+    access.note(tx, "add", _KIND, new.name, by=by, why=why, before=before, after=after)
+    return get(tx, new.name)
+
+
+def pause(tx: Tx, name: str, *, by: str = "", why: str = "") -> ScheduleInfo:
+    """Hold a schedule; one that is paused stays as it was paused."""
+    row = _known(tx, name)
+    if not row["paused"]:
+        tx.change(
+            "pause_schedule",
+            name=name,
+            paused=1,
+            paused_by=by,
+            paused_at=tx.now,
+            next_at=row["next_at"],
+            now=tx.now,
+        )
+        before, after = {"paused": False}, {"paused": True}
+        access.note(tx, "pause", _KIND, name, by=by, why=why, before=before, after=after)
+    return get(tx, name)
+
+
+def resume(tx: Tx, name: str, *, by: str = "", why: str = "") -> ScheduleInfo:
+    """Let a schedule go on from its next fire time; what passed meanwhile is told, not caught up with."""
+    row = _known(tx, name)
+    if row["paused"]:
+        next_at = _pass_over(tx, row, _schedule(row).timing)
+        tx.change(
+            "pause_schedule",
+            name=name,
+            paused=0,
+            paused_by=None,
+            paused_at=None,
+            next_at=next_at,
+            now=tx.now,
+        )
+        before, after = {"paused": True}, {"paused": False}
+        access.note(tx, "resume", _KIND, name, by=by, why=why, before=before, after=after)
+    return get(tx, name)
+
+
+def run(tx: Tx, name: str, *, by: str = "", why: str = "", request_id: str = "") -> str:
+    """Make the schedule's job now, beside its fire times; the job's id. The same request makes one."""
+    new = _schedule(_known(tx, name))
+    draft = _draft(new, tx.now, _defaults(tx, new.type))
+    # Nobody looks for this run by its time, and two of one moment are two, unless they are one request.
+    key = f"{_KEY}{name}:by-hand:{request_id or draft.id}"
+    [done] = tx.enqueue([msgspec.structs.replace(draft, key=key, run_at=None)])
+    if done.created:
+        _note(tx, name, tx.now, FireOutcome.ENQUEUED, job_id=done.id, made_by=by)
+        _trim(tx, name)
+        access.note(tx, "run", _KIND, name, by=by, why=why, after={"job": done.id})
+    return done.id
+
+
+def remove(tx: Tx, name: str, *, by: str = "", why: str = "") -> None:
+    """Forget a schedule and what became of its fire times."""
+    tx.row("lock_declarations")
+    row = _known(tx, name)
+    if row["source"] == Origin.CODE and not row["withdrawn"]:
+        who = Declarations(tx, Fleet(tx)).declared_by(name, row["type"])
+        if who:
+            raise ScheduleConflict(
+                name, f"is declared in code {who}: take it out there and restart, or pause it"
+            )
+    tx.change_all(_REMOVE, name=name)
+    access.note(tx, "remove", _KIND, name, by=by, why=why, before=_told(row))
+
+
+def get(tx: Tx, name: str) -> ScheduleInfo:
+    """One schedule."""
+    row = tx.row("schedule", name=name)
+    if row is None:
+        raise ScheduleNotFound(name)
+    return _info(tx, row, Fleet(tx))
+
+
+def every(tx: Tx) -> list[ScheduleInfo]:
+    """Every schedule, by name."""
+    fleet = Fleet(tx)
+    return [_info(tx, row, fleet) for row in tx.rows("schedules")]
+
+
+def fires(tx: Tx, name: str, *, limit: int = REMEMBERED) -> list[Fire]:
+    """The last fire times of a schedule, newest first."""
+    get(tx, name)
+    return _fires(tx, name, limit)
+
+
+def _known(tx: Tx, name: str) -> Row:
+    """A schedule that is to be changed; nobody else changes or fires it before we have."""
+    row = tx.row("lock_schedule", name=name)
+    if row is None:
+        raise ScheduleNotFound(name)
+    return row
+
+
+def _change(tx: Tx, row: Row, new: NewSchedule, origin: Origin, *, goes_on: bool) -> None:
+    """Give a schedule another definition. With the same times it stays where it is in them, if it goes on."""
+    before = _schedule(row).timing
+    same = (before.cron, before.every, before.tz) == (new.timing.cron, new.timing.every, new.timing.tz)
+    next_at = row["next_at"] if same and goes_on else _pass_over(tx, row, new.timing)
+    tx.change("change_schedule", **(_columns(tx, new, origin) | {"next_at": next_at}))
+
+
+def _pass_over(tx: Tx, row: Row, timing: Timing) -> int | None:
+    """The next fire time from now on; those that passed unfired are told."""
+    if row["next_at"] is not None and row["next_at"] <= tx.now:
+        _note(tx, row["name"], row["next_at"], FireOutcome.MISSED, until_at=tx.now)
+    return timing.next_after(tx.now)
+
+
+# --- rows ---------------------------------------------------------------------------------------
+
+
+def _columns(tx: Tx, new: NewSchedule, origin: Origin) -> dict[str, Any]:
+    timing = new.timing
+    return {
+        "name": new.name,
+        "type": new.type,
+        "payload": new.payload.decode(),
+        "schema_version": new.schema_version,
+        "cron": timing.cron,
+        "every": None if timing.every is None else span(timing.every),
+        "tz": timing.tz,
+        "catch_up": timing.catch_up,
+        "overlap": timing.overlap,
+        "jitter": span(timing.jitter),
+        "priority": new.priority,
+        "max_attempts": new.max_attempts,
+        "tenant": new.tenant,
+        "source": origin.value,
+        "next_at": timing.next_after(tx.now),
+        "now": tx.now,
+    }
+
+
+def _schedule(row: Row) -> NewSchedule:
+    return NewSchedule(
+        name=row["name"],
+        timing=Timing(
+            cron=row["cron"],
+            every=None if row["every"] is None else timedelta(microseconds=row["every"]),
+            tz=row["tz"],
+            catch_up=row["catch_up"],
+            overlap=row["overlap"],
+            jitter=timedelta(microseconds=row["jitter"]),
+        ),
+        type=row["type"],
+        payload=row["payload"].encode(),
+        schema_version=row["schema_version"],
+        priority=row["priority"],
+        max_attempts=row["max_attempts"],
+        tenant=row["tenant"],
+    )
+
+
+def _told(row: Row) -> dict[str, Any]:
+    """A schedule for the audit log. Its payload stays out, as that of jobs does."""
+    timing = _schedule(row).timing
+    every = {} if timing.every is None else {"every": f"{timing.every.total_seconds():g}s"}
+    cron = {} if timing.cron is None else {"cron": timing.cron, "tz": timing.tz}
+    return {
+        "type": row["type"],
+        **cron,
+        **every,
+        "catch_up": timing.catch_up,
+        "overlap": timing.overlap,
+        "origin": row["source"],
+        "paused": bool(row["paused"]),
+    }
+
+
+def _info(tx: Tx, row: Row, fleet: Fleet) -> ScheduleInfo:
+    last = _fires(tx, row["name"], 1)
+    return ScheduleInfo(
+        new=_schedule(row),
+        origin=Origin(row["source"]),
+        withdrawn=bool(row["withdrawn"]),
+        orphaned=_lacks(fleet, row),
+        paused=bool(row["paused"]),
+        paused_by=row["paused_by"],
+        paused_at=None if row["paused_at"] is None else from_micros(row["paused_at"]),
+        next_at=None if row["next_at"] is None else from_micros(row["next_at"]),
+        problem=row["problem"],
+        created_at=from_micros(row["created_at"]),
+        updated_at=from_micros(row["updated_at"]),
+        last=last[0] if last else None,
+    )
+
+
+def _fires(tx: Tx, name: str, limit: int) -> list[Fire]:
+    return [_fire(tx, row) for row in tx.rows("fires_of", schedule=name, limit=limit)]
+
+
+def _fire(tx: Tx, row: Row) -> Fire:
+    job = None if row["job_id"] is None else keys.get_by_id(tx, row["job_id"])
+    return Fire(
+        at=from_micros(row["fire_at"]),
+        outcome=FireOutcome(row["outcome"]),
+        until=None if row["until_at"] is None else from_micros(row["until_at"]),
+        job_id=row["job_id"],
+        job_state=None if job is None else job.state,
+        made_by=row["made_by"],
+        noted_at=from_micros(row["noted_at"]),
+    )

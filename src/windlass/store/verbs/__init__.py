@@ -1,1 +1,0 @@
-"""The store's verbs, written once over `Tx`."""
