@@ -81,7 +81,7 @@ def test_a_value_of_a_form_is_told_with_its_field_and_what_is_allowed(
             "POST",
             "/jobs/actions",
             '{"action": "x"}',
-            "action must be one of cancel, replay, discard, bury, priority, reschedule, got",
+            "action must be one of bury, cancel, discard, priority, replay, reschedule, got",
         ),
         (
             "POST",

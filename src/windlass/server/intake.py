@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
-from windlass.config import ServerConfig
+from windlass.config import PATIENCE
 from windlass.errors import StoreBusy, StoreError, StoreUnavailable
 from windlass.job import Job, NewJob
 from windlass.queue import Queue
@@ -97,7 +97,7 @@ class Intake:
         self,
         queue: Queue,
         *,
-        patience: float = ServerConfig.patience,
+        patience: float = PATIENCE,
         doubt: Callable[[float | None], None] = lambda _: None,
     ) -> None:
         """`doubt` hears since when the store has been waited for in vain; None: it has just refused."""

@@ -108,7 +108,7 @@ def _fields(error: errors.WindlassError) -> list[FieldError]:
         return [field for each in error.problems for field in _fields(each)]
     if isinstance(error, errors.InvalidValue):
         value = None if error.value is None else _shown(error.value)
-        return [FieldError(error.field, error.allowed.replace(_PYTHON, ""), value)]
+        return [FieldError(error.field, (error.allowed or str(error)).replace(_PYTHON, ""), value)]
     if isinstance(error, errors.UnknownType):
         return [FieldError("type", "a registered type", error.job_type)]
     if isinstance(error, errors.InvalidPayload):

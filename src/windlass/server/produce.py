@@ -291,7 +291,8 @@ def _problems(form: JobForm, draft: Draft, first: WindlassError) -> list[Windlas
 def _as_sent(error: WindlassError) -> WindlassError:
     """The error in the words of the form, where those of the library are others."""
     if isinstance(error, InvalidValue) and error.field == "at":
-        return must_be("run_at", error.value, error.allowed)
+        message = str(error).replace("at= and delay=", "at and delay").replace("at", "run_at", 1)
+        return InvalidValue(message, field="run_at", value=error.value, allowed=error.allowed)
     return error
 
 
