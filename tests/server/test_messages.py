@@ -209,15 +209,15 @@ def test_every_problem_of_the_options_and_the_payload_is_listed(house: House) ->
         "delay": "soon",
         "id": "me",
     }
-    batch = f'{{"jobs": [{{"type": "add", "payload": {{"a": 1}}}}, {job}, {{"type": "nobody"}}]}}'
+    batch = f'{{"jobs": [{{"type": "add", "payload": {{"a": 1}}}}, {job}, {{"type": "none"}}]}}'
     assert listed(house, "/jobs/batch", batch) == {
         "jobs[1].payload.a": '"x"',
         "jobs[1].payload.c": "1",
         "jobs[1].delay": "soon",
         "jobs[1].id": "me",
-        "jobs[2].type": "nobody",
+        "jobs[2].type": "none",
     }
-    lines = f'{{"type": "add", "payload": {{"a": 1}}}}\n{job}\n{{"type": "nobody"}}'
+    lines = f'{{"type": "add", "payload": {{"a": 1}}}}\n{job}\n{{"type": "none"}}'
     answer = house.caller().post(
         "/jobs/bulk", content=lines, headers={"Content-Type": "application/x-ndjson"}
     )
