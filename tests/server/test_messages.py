@@ -177,18 +177,20 @@ def listed(house: House, path: str, body: str, status: int = 400) -> dict[str, s
 
 def test_every_problem_of_a_form_is_listed(house: House) -> None:
     body = (
-        '{"priority": 11, "max_attempts": null, "delay": [], "on_dead": true, "color": "red", "key": 1e400}'
+        '{"priority": 11, "max_attempts": null, "delay": [], "run_at": "soon", "on_dead": true, '
+        '"color": "red", "key": 1e400}'
     )
     assert listed(house, "/jobs", body) == {
         "type": None,
         "priority": "11",
         "delay": "[]",
+        "run_at": "soon",
         "key": "1e400",
         "on_dead": "true",
         "color": "red",
     }
     detail = house.caller().post("/jobs", content=body, headers=JSON).json()["detail"]
-    assert detail == "type is missing; it must be given; and 5 more: `errors` lists all"
+    assert detail == "type is missing; it must be given; and 6 more: `errors` lists all"
 
 
 def test_every_problem_of_every_job_of_a_batch_is_listed(house: House) -> None:
@@ -223,6 +225,13 @@ def test_every_problem_of_the_options_and_the_payload_is_listed(house: House) ->
     )
     assert answer.json()["index"] == 1
     assert [each["field"] for each in answer.json()["errors"]][-1] == "jobs[2].type"
+    wrong = answer.request.content.decode().replace('"type": "add", "payload": {"a": 1}', '"type": 5')
+    answer = house.caller().post(
+        "/jobs/bulk", content=wrong + '\n{"jobs": []}', headers={"Content-Type": "application/x-ndjson"}
+    )
+    assert [each["field"] for each in answer.json()["errors"]] == [
+        *("jobs[0].type", "jobs[3].type", "jobs[3].jobs"),
+    ]
     assert not any(house.ops.status().counts.values())
 
 

@@ -16,7 +16,7 @@ from windlass.errors import AmbiguousKey, InvalidValue, JobNotFound, must_be
 from windlass.job import Job
 from windlass.server import problems
 from windlass.server.connection import connection_of
-from windlass.server.forms import decode
+from windlass.server.forms import MOST_PROBLEMS, decode
 from windlass.server.identity import Need
 from windlass.server.limits import Doing
 from windlass.server.problems import Problem
@@ -114,19 +114,27 @@ class Call:
 
     async def _read_lines(self, kind: type[S], most: int, longest: int) -> list[S]:
         found: list[S] = []
-        rest = b""
-        more = True
-        while more:
+        refused: list[Problem] = []
+        rest, more = b"", True
+        while more and len(refused) < MOST_PROBLEMS:
             piece, more = await self._piece()
-            *whole, rest = (rest + piece).split(b"\n")
-            for line in whole:
-                found.append(_line(kind, line, len(found), longest))
-            if len(found) + bool(rest.strip()) > most:
+            *lines, rest = (rest + piece).split(b"\n")
+            if not more and rest.strip():
+                lines.append(rest)
+            for line in lines:
+                index = len(found) + len(refused)
+                if len(line) > longest:
+                    raise _line_too_long(index, longest)
+                try:
+                    found.append(decode(kind, line))
+                except InvalidValue as error:
+                    refused.append(problems.of(error, index=index, line=True))
+            if len(found) + len(refused) + bool(more and rest.strip()) > most:
                 raise Problem(413, "too-large", f"the body must be at most {most} lines", headers=_CLOSE)
             if len(rest) > longest:
-                raise _line_too_long(len(found), longest)
-        if rest.strip():
-            found.append(_line(kind, rest, len(found), longest))
+                raise _line_too_long(len(found) + len(refused), longest)
+        if refused:
+            raise problems.together(refused)
         if not found:
             raise must_be("body", "nothing", f"1 to {most} lines, a job each")
         return found
@@ -342,15 +350,6 @@ def _text(value: bytes) -> str:
 
 class HungUp(Exception):
     """The caller has hung up: no answer can be sent."""
-
-
-def _line(kind: type[S], line: bytes, index: int, longest: int) -> S:
-    if len(line) > longest:
-        raise _line_too_long(index, longest)
-    try:
-        return decode(kind, line)
-    except InvalidValue as error:
-        raise problems.of(error, index=index, line=True) from None
 
 
 def _line_too_long(index: int, longest: int) -> Problem:

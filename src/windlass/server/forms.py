@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
@@ -15,7 +15,7 @@ import msgspec
 from msgspec import inspect
 
 from windlass.errors import InvalidValue, must_be
-from windlass.server.schemas import END
+from windlass.server.schemas import CHECK, END
 
 S = TypeVar("S", bound=msgspec.Struct)
 _MEMBER = re.compile(rb'"([a-z_]+)"\s*:')
@@ -104,12 +104,20 @@ def _first_problems(kind: type[msgspec.Struct], data: bytes) -> list[InvalidValu
 
 def _problems(kind: Any, data: bytes, path: str) -> Iterator[InvalidValue]:
     """What is wrong with a part of a body that stands at a path such as jobs[3].priority."""
+    inside = _problems_inside(kind, data, path)
+    first = next(inside, None)
     try:
-        msgspec.json.decode(data, type=kind)
+        found = msgspec.json.decode(data, type=kind)
+        if first is None and found is not None:
+            for check in _checks(kind):
+                check(found, path)
     except msgspec.ValidationError:
-        inside = _problems_inside(kind, data, path)
         # If all of its parts are right, it is wrong as a whole.
-        yield next(inside, None) or must_be(path or "body", _sent(data), allowed(kind))
+        first = first or must_be(path or "body", _sent(data), allowed(kind))
+    except InvalidValue as error:
+        first = error
+    if first is not None:
+        yield first
         yield from inside
 
 
@@ -150,6 +158,14 @@ def _kinds(kind: Any) -> list[Any]:
     if get_origin(kind) in (Union, UnionType):
         return [each for one in get_args(kind) for each in _kinds(one)]
     return [kind]
+
+
+def _checks(kind: Any) -> tuple[Callable[[Any, str], object], ...]:
+    """What reads a value of a type, where its form alone does not say that it is right."""
+    if get_origin(kind) in (Union, UnionType):
+        return tuple(check for each in get_args(kind) for check in _checks(each))
+    known = (getattr(each, "extra", None) or {} for each in getattr(kind, "__metadata__", ()))
+    return tuple(each[CHECK] for each in known if CHECK in each)
 
 
 def _read(data: bytes, kind: type[S] | Any) -> Any:

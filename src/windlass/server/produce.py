@@ -68,7 +68,9 @@ async def enqueue_batch(call: Call) -> Reply:
         make = _maker(call, form.jobs, refusal, batch=True, trace=trace)
         if form.batch is None:
             return _all_accepted(call, form, None, await call.parts.intake.accept(make, call.is_gone, count))
-        batch = NewBatch(id=_batch_id(call, form), name=_batch_name(form.batch))
+        batch = NewBatch(
+            id=_batch_id(call, form), name=check_text("batch", form.batch, MAX_BATCH_NAME, least=0)
+        )
         return _all_accepted(call, form, batch.id, await call.run(_store_batch, call, batch, make))
 
 
@@ -88,8 +90,12 @@ async def enqueue_bulk(call: Call) -> Reply:
         make = _maker(call, forms, refusal, batch=True, trace=trace)
         if name is None and batch_id is None:
             return _all_accepted(call, form, None, await call.run(_store_bulk, call, make))
-        batch = NewBatch(id=_batch_id(call, form), name=_batch_name(name or ""), extends=True)
-        stored = await call.run(_store_into, call, batch, make, is_new=name is not None)
+        batch = NewBatch(
+            id=_batch_id(call, form),
+            name=check_text("batch", name or "", MAX_BATCH_NAME, least=0),
+            extends=True,
+        )
+        stored = await call.run(_store_batch, call, batch, make, is_new=name is not None)
         return _all_accepted(call, form, batch.id, stored)
 
 
@@ -109,57 +115,41 @@ def _store_bulk(call: Call, make: Make) -> Stored:
     return Stored(done, standing(call.parts.store, done))
 
 
-def _store_into(call: Call, batch: NewBatch, make: Make, *, is_new: bool) -> Stored:
-    """Store jobs as a new batch, or into one of the caller's that has not ended."""
+def _store_batch(call: Call, batch: NewBatch, make: Make, *, is_new: bool = True) -> Stored:
+    """Store jobs as a new batch, or together with those of a batch that is there."""
     store, drafts = call.parts.store, make()
-    if store.batch(batch.id) is not None:
-        check_own_batch(call, batch.id)
-    elif not is_new:
-        raise JobNotFound(batch.id, "batch")
-    try:
-        done = store.enqueue_batch(batch, drafts)
-    except Exception:  # wall: sent again while the first one was under way, perhaps to another server
-        if not is_new or store.batch(batch.id) is None:
-            raise
-        check_own_batch(call, batch.id)
-        done = store.enqueue_batch(batch, drafts)
+    done: Sequence[Enqueued] | None = None
+    if store.batch(batch.id) is None:
+        if not is_new:
+            raise JobNotFound(batch.id, "batch")
+        try:
+            done = store.enqueue_batch(batch, drafts)
+        except Exception:  # wall: sent again while the first one was under way, perhaps to another server
+            if store.batch(batch.id) is None:
+                raise
+    if done is None:
+        done = _store_into_known(call, batch, drafts)
     call.parts.queue.wakeup.notify()
     return Stored(done, standing(store, done))
+
+
+def _store_into_known(call: Call, batch: NewBatch, drafts: Sequence[NewJob]) -> Sequence[Enqueued]:
+    """Add jobs to a batch of the caller; if it takes no more, the same jobs again are found by id or key."""
+    store = call.parts.store
+    if batch.extends:
+        check_own_batch(call, batch.id)
+        return store.enqueue_batch(batch, drafts)
+    # A unique name may have been answered with another job.
+    if not store.accepted([draft for draft in drafts if draft.unique is None]):
+        detail = f"batch {batch.id} is there already, without these jobs; a new one needs another id"
+        raise Problem(409, "id-conflict", detail)
+    return store.enqueue(drafts)
 
 
 def _all_accepted(call: Call, form: BatchForm, batch_id: str | None, stored: Stored) -> Reply:
     note_jobs(call, stored)
     status = 201 if any(each.created for each in stored.done) else 200
     return Reply(status, AcceptedBatch(jobs=_told(form.jobs, stored), batch=batch_id))
-
-
-def _store_batch(call: Call, batch: NewBatch, make: Make) -> Stored:
-    done = _stored_as_batch(call, batch, make())
-    return Stored(done, standing(call.parts.store, done))
-
-
-def _stored_as_batch(call: Call, batch: NewBatch, drafts: Sequence[NewJob]) -> list[Enqueued]:
-    store = call.parts.store
-    if store.batch(batch.id) is not None:
-        return _sent_again(call, batch, drafts)
-    try:
-        done = store.enqueue_batch(batch, drafts)
-    except Exception:  # wall: sent again while the first one was under way, perhaps to another server
-        if store.batch(batch.id) is None:
-            raise
-        return _sent_again(call, batch, drafts)
-    call.parts.queue.wakeup.notify()
-    return done
-
-
-def _sent_again(call: Call, batch: NewBatch, drafts: Sequence[NewJob]) -> list[Enqueued]:
-    """The jobs of a batch that is known, by their ids or keys; a batch takes no others later on."""
-    store = call.parts.store
-    # A unique name may have been answered with another job.
-    if not store.accepted([draft for draft in drafts if draft.unique is None]):
-        detail = f"batch {batch.id} is there already, without these jobs; a new one needs another id"
-        raise Problem(409, "id-conflict", detail)
-    return store.enqueue(drafts)
 
 
 def _batch_id(call: Call, form: BatchForm) -> str:
@@ -184,10 +174,6 @@ def _request_key(call: Call) -> str | None:
     if header == "":
         raise must_be("Idempotency-Key", header, "at least one character")
     return header
-
-
-def _batch_name(name: str) -> str:
-    return check_text("batch", name, MAX_BATCH_NAME, least=0)
 
 
 def _span(call: Call, forms: Sequence[JobForm]) -> AbstractContextManager[str | None]:
