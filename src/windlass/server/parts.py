@@ -14,6 +14,7 @@ from windlass.clock import SystemClock
 from windlass.config import ServerConfig
 from windlass.errors import Refused, StoreError, StoreUnavailable
 from windlass.ops import Ops
+from windlass.ops.carrier import Carrier
 from windlass.ops.counting import Counting
 from windlass.queue import Queue
 from windlass.server.alarm import Alarm
@@ -37,8 +38,8 @@ T = TypeVar("T")
 # Fewer than the connections of a store: what all callers read together leaves some to those who enqueue.
 _THREADS = 8
 _THREADS_PER_KEY = 4
-_LONG_THREADS = 32
-_LONG_THREADS_PER_KEY = 2
+# One chunk of an operation may take so long; its lease ends by itself otherwise.
+_CARRIER_SECONDS = 2.0
 _LOOK_SECONDS = 2.0
 
 
@@ -50,7 +51,7 @@ class Parts:
         self.config = config
         self.stopping = asyncio.Event()
         self.availability = Availability(self._probe, config.patience, on_away=self._refuse_all)
-        self.intake = Intake(queue, patience=config.patience, doubt=self.availability.doubt)
+        self.commits = Intake(queue, patience=config.patience, doubt=self.availability.doubt)
         self.rates = Rates()
         self.proxies = Proxies(config.trusted_proxies)
         self.denials = Denials(lambda: queue.store)
@@ -77,15 +78,13 @@ class Parts:
         self.connections = Connections()
         self.waiting_workers = WaitingWorkers(self)
         self.turns = Turns(_THREADS, _THREADS_PER_KEY)
-        self._long_turns = Turns(_LONG_THREADS_PER_KEY, _LONG_THREADS_PER_KEY)
         # What the requests under way have sent so far.
         self.body_bytes = 0
         self._flow: Flow | None = None
+        self._carrier: Carrier | None = None
         self._upkeep: Upkeep | None = None
         self._alarm: Alarm | None = None
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="windlass-server")
-        # For what may take hours, such as many jobs at a slow pace: it must not keep the others waiting.
-        self._long = ThreadPoolExecutor(_LONG_THREADS, thread_name_prefix="windlass-long")
         # For /health and the look whether the store is back, which must not wait behind requests.
         self._well = ThreadPoolExecutor(2, thread_name_prefix="windlass-health")
 
@@ -102,7 +101,14 @@ class Parts:
         return self._flow
 
     def _refuse_all(self) -> None:
-        self.intake.refuse_all()
+        self.commits.refuse_all()
+
+    @property
+    def carrier(self) -> Carrier:
+        """What carries operations here."""
+        if self._carrier is None:
+            raise StoreUnavailable("the server is not open yet")
+        return self._carrier
 
     def _count(self) -> Counts:
         return self.store.counts()
@@ -131,6 +137,8 @@ class Parts:
             log.warning("server.exposed", extra={"note": warning})
         self._flow = Flow(self.store, SystemClock(), told=self.config.upkeep)
         self._flow.start()
+        self._carrier = Carrier(self.store, self.queue.wakeup)
+        self._carrier.loop.start()
         self._alarm = Alarm(self.store)
         self._alarm.loop.start()
         if self.config.upkeep:
@@ -164,16 +172,6 @@ class Parts:
         finally:
             given_up = True
 
-    async def run_long(self, key: str | None, verb: Callable[..., T], /, *args: Any, **options: Any) -> T:
-        """Call something that may take hours: each API key has its own few threads for that."""
-        loop = asyncio.get_running_loop()
-        async with self._long_turns.turn(key):
-            return await loop.run_in_executor(self._long, partial(verb, *args, **options))
-
-    async def stopped(self) -> None:
-        """Come back when the server is told to stop."""
-        await self.stopping.wait()
-
     async def ping(self) -> None:
         """Whether the store answers."""
         await asyncio.get_running_loop().run_in_executor(self._well, self.store.settings)
@@ -197,11 +195,13 @@ class Parts:
         """Finish what is being written, and let go."""
         self.stopping.set()
         self.availability.close()
-        await asyncio.to_thread(self.intake.close)
+        await asyncio.to_thread(self.commits.close)
         with contextlib.suppress(StoreError):
             await asyncio.to_thread(partial(self.denials.flush, last=True))
+        if self._carrier is not None:
+            await asyncio.to_thread(self._carrier.stop, _CARRIER_SECONDS)
         for part in (self._alarm, self._upkeep, self._flow):
             if part is not None:
                 await asyncio.to_thread(part.stop)
-        for threads in (self._threads, self._long, self._well):
+        for threads in (self._threads, self._well):
             threads.shutdown(wait=False, cancel_futures=True)

@@ -50,7 +50,7 @@ async def enqueue(call: Call) -> Reply:
     refusal = _over_rate(call, [form])
     with _span(call, [form]) as trace:
         make = _maker(call, [form], refusal, trace=trace)
-        stored = await call.parts.intake.accept(make, call.is_gone)
+        stored = await call.parts.commits.accept(make, call.is_gone)
     note_jobs(call, stored)
     [told] = _told([form], stored)
     headers = {b"location": f"/api/v1/jobs/{told.id}".encode()}
@@ -67,7 +67,7 @@ async def enqueue_batch(call: Call) -> Reply:
     with _span(call, form.jobs) as trace:
         make = _maker(call, form.jobs, refusal, batch=True, trace=trace)
         if form.batch is None:
-            return _all_accepted(call, form, None, await call.parts.intake.accept(make, call.is_gone, count))
+            return _all_accepted(call, form, None, await call.parts.commits.accept(make, call.is_gone, count))
         batch = NewBatch(
             id=_batch_id(call, form), name=check_text("batch", form.batch, MAX_BATCH_NAME, least=0)
         )
