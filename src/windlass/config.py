@@ -36,6 +36,8 @@ _LONGEST_POLL = timedelta(seconds=60)
 _MOST_PORTS = 65_535
 _LEAST_BOUND = 10
 _MOST_BOUND = 100_000
+# Seconds that a request waits for a store that does not answer, unless the server is configured otherwise.
+PATIENCE = 5.0
 _LEAST_PATIENCE = 1.0
 _MOST_PATIENCE = 60.0
 
@@ -139,7 +141,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     tls_cert: str | None = None
     tls_key: str | None = None
     # How many seconds a request waits for a store that does not answer.
-    patience: float = 5.0
+    patience: float = PATIENCE
     # Whether jobs of the type `shell` are taken.
     shell: bool = False
     # Nobody needs a key, wherever they come from.

@@ -24,7 +24,7 @@ from windlass.context import Context
 from windlass.errors import InvalidPayload, InvalidValue, must_be
 from windlass.job import MAX_PAYLOAD
 from windlass.payload.schema import dumped, loaded, schema_of
-from windlass.payload.validate import first_problem, refused
+from windlass.payload.validate import refusal, refused
 
 Names = Mapping[str, Any]
 _STRUCT = partial(msgspec.defstruct, kw_only=True, forbid_unknown_fields=True)
@@ -127,13 +127,13 @@ class Signature:
 
     def _refusal(self, payload: bytes | msgspec.Raw, error: Exception) -> InvalidPayload:
         try:
-            problem = first_problem(self.schema, msgspec.json.decode(payload))
+            known = refusal(self.schema, msgspec.json.decode(payload), self._job_type, self.secret)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return refused(self._job_type, f"payload must be valid JSON ({error})")
-        if problem is None:
-            hidden = type(error).__name__ if self.secret else error
-            return refused(self._job_type, "payload does not fit: " + " ".join(str(hidden).split()))
-        return refused(self._job_type, problem.hiding(self.secret))
+        if known is not None:
+            return known
+        hidden = type(error).__name__ if self.secret else error
+        return refused(self._job_type, "payload does not fit: " + " ".join(str(hidden).split()))
 
 
 def _hint(function: Callable[..., Any], parameter: inspect.Parameter, job_type: str, names: Names) -> Any:
@@ -300,7 +300,9 @@ def check_size(data: bytes, job_type: str) -> bytes:
 
 def _too_large(data: bytes, job_type: str) -> InvalidPayload:
     size = f"payload must be at most {MAX_PAYLOAD} bytes as JSON, got {len(data)} bytes"
-    return refused(job_type, f"{size}; keep large data elsewhere and send its name")
+    error = refused(job_type, f"{size}; keep large data elsewhere and send its name")
+    error.too_large = True
+    return error
 
 
 def _encode_closely(payload: Mapping[str, Any], job_type: str) -> bytes:
