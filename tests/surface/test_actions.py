@@ -25,7 +25,7 @@ TABLE = (ROOT / "docs/how-to/operating.md").read_text(encoding="utf-8")
 DASHBOARD = "\n".join(
     page.read_text(encoding="utf-8") for page in sorted((ROOT / "src/windlass/dashboard").rglob("*.js"))
 )
-# Actions that nobody needs in a browser: made in code, or on the command line.
+# Actions without a button: made in code, or on the command line.
 NO_BUTTON = {"schedule add"}
 
 

@@ -13,13 +13,12 @@ from msgspec import Meta
 
 from windlass.checks import read_moment
 from windlass.duration import parse_duration
-from windlass.errors import UnknownType, must_be
+from windlass.errors import must_be
 from windlass.job import LATEST, JobState
 from windlass.ops.actions import ACTIONS, Action, Parameter, bulk_action, bulk_actions, changes
 from windlass.ops.document import plain
 from windlass.server.call import Call
 from windlass.server.identity import Need, check_own_operation, sent_payload
-from windlass.server.problems import Problem
 from windlass.server.reply import Reply
 from windlass.server.routes import NAMED, Route, look
 from windlass.server.schemas import NOTHING, Form, Moment, Object, Span, WhyForm
@@ -49,12 +48,7 @@ def _route(declared: Action) -> Route:
         if job is not None and "payload" in arguments:
             arguments["payload"] = sent_payload(call, job.type, arguments["payload"])
         ops = call.parts.ops(call.identity) if said is None else call.ops(said)
-        try:
-            done = await call.run(declared.of(ops), *(() if target is None else (target,)), **arguments)
-        except UnknownType as error:
-            if "{type}" not in declared.path:
-                raise
-            raise Problem(404, "unknown-type", str(error)) from None
+        done = await call.run(declared.of(ops), *(() if target is None else (target,)), **arguments)
         if declared.need is Need.ADMINISTER and declared.method != "GET":
             # Who may do what has changed.
             await call.run(call.parts.keyring.look)
