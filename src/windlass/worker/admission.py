@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from windlass.job import TypeInfo
-from windlass.policy.limit import UNLIMITED, Limit
+from windlass.policy import UNLIMITED, Limit
 from windlass.settings import ALL, KEY, Settings
 from windlass.store.flow import Restriction, Switches
 

@@ -26,7 +26,7 @@ from windlass.job import Job
 from windlass.observe import tracing
 from windlass.origin import Origin, find, load_main
 from windlass.outcome import Raised, failure
-from windlass.policy.rules import Rules
+from windlass.policy import Rules
 from windlass.registry import Handler, Options, make_handler
 from windlass.worker.children import words
 from windlass.worker.children.asking import Asking
