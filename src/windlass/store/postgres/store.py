@@ -13,7 +13,9 @@ from psycopg import errors
 from windlass.clock import from_micros
 from windlass.errors import StoreBusy, StoreError, StoreUnavailable
 from windlass.store import migration, running, samples
+from windlass.store.caller import wanted_check
 from windlass.store.engine import Bound, beats, glances
+from windlass.store.group_commit import GroupCommit, ListCall, write_lists
 from windlass.store.postgres import (
     claim,
     enqueue,
@@ -24,7 +26,6 @@ from windlass.store.postgres import (
     settle,
 )
 from windlass.store.postgres.failures import is_away, told
-from windlass.store.postgres.gather import Gathering
 from windlass.store.postgres.guest import Guests
 from windlass.store.postgres.handling import Handlers
 from windlass.store.postgres.listener import Listener
@@ -47,6 +48,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _PATIENCE_SECONDS = 30.0
+# A call with more jobs than this gains nothing from company, and would hold it up.
+_LARGE = 100
+_MOST_AT_ONCE = 1000
+_GATHER_SECONDS = 0.0002
+# How long a group that is being written may take to end when the store is closed.
+_CLOSE_SECONDS = 1.0
 # An enqueue whose answer was lost again and again is asked for so often, and once more.
 _REPEATS = 3
 
@@ -70,10 +77,12 @@ class PostgresStore(Reach):
         self._lately = claim.Lately()
         self._guests = Guests(self.address, self._statements, clock, ours=lambda: self._read(guest.place))
         self._handlers = Handlers(self.address, self._guard, self._statements, clock, patience=patience)
-        self._gathering = Gathering(self._enqueue_new, self._enqueue_alone)
         self._unanswered = Unanswered()
         self._wake_here: Callable[[], None] = lambda: None
         self._first: Callable[[], bool] = lambda: False
+        self._line = GroupCommit(
+            "windlass-enqueue", self._enqueue_together, most=_MOST_AT_ONCE, gather_seconds=_GATHER_SECONDS
+        )
         try:
             self._prepare(create=create)
         except BaseException:  # wall: nothing stays open behind a failed opening; the error goes on
@@ -87,7 +96,13 @@ class PostgresStore(Reach):
         if not jobs:
             return []
         try:
-            return self._gathering.enqueue(jobs)
+            if len(jobs) > _LARGE or wanted_check() is not None:
+                # The thread writes for no caller that may leave: only its own asks whether it is still there.
+                return self._enqueue_alone(jobs)
+            if self._line.is_free():
+                with self._line.lead:
+                    return self._enqueue_alone(jobs)
+            return self._line.run(ListCall(jobs))  # type: ignore[no-any-return]
         except StoreUnavailable:
             self._unanswered.note(jobs)
             raise
@@ -200,6 +215,7 @@ class PostgresStore(Reach):
         if self._closed or os.getpid() != self._opened_by:
             return
         self._closed = True
+        self._line.close(_CLOSE_SECONDS)
         self._listener.close()
         for link in self._links.values():
             link.close()
@@ -216,6 +232,9 @@ class PostgresStore(Reach):
         self._links["upkeep"].run(prepare, again=False)
 
     # --- enqueueing ---
+
+    def _enqueue_together(self, group: list[ListCall]) -> None:
+        write_lists(self._line.begin(group), self._enqueue_new, self._enqueue_alone)
 
     def _enqueue_new(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """One statement, its own transaction; fails if anything is known already."""

@@ -1,32 +1,28 @@
-"""How do many threads write through one connection, with one commit for all who wait?
+"""Write to SQLite: one connection for all threads of the process, and one commit for all who wait.
 
-Whoever comes while nobody writes does so himself, on his own thread. Whoever comes meanwhile waits in a
-queue, and the writer's thread then writes for all who wait, in one transaction and one commit.
+Who comes while nobody writes does so on its own thread. Who comes meanwhile waits, and the writer's thread
+then writes for all who wait, in one transaction and one commit (`group_commit.py`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import copy
 import logging
-import math
 import os
 import threading
-from itertools import pairwise
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from windlass.errors import StoreBusy, StoreError, StoreUnavailable, WindlassError
 from windlass.store import caller
 from windlass.store.engine import StoreClosed
+from windlass.store.group_commit import Call, GroupCommit, fail, share
 from windlass.store.sqlite import locks
 from windlass.store.sqlite.checkpoint import Checkpointer
 from windlass.store.sqlite.connection import MEMORY, SqliteTx, explain
 from windlass.store.sqlite.library import sqlite3
-from windlass.store.sqlite.operation import Operation, run_joined, wake_up
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from windlass.clock import Clock
     from windlass.store.sqlite.connection import Connection
@@ -43,6 +39,22 @@ _OUTSIDER_SECONDS = 0.01
 _GATHER_SECONDS = 0.0006
 # Longer than any transaction of ours: whoever has not come back by then waits for somebody frozen.
 _ENDING_SECONDS = 2.0
+
+
+class Operation(Call):
+    """One verb on its way through the writer."""
+
+    __slots__ = ("args", "joins", "urgent", "verb")
+
+    def __init__(
+        self, verb: Callable[..., Any], args: tuple[Any, ...], *, urgent: bool = False, joins: bool = False
+    ) -> None:
+        super().__init__()
+        self.verb = verb
+        self.args = args
+        self.urgent = urgent
+        # Whether the verb takes a list and answers with one as long: then many callers' are done as one.
+        self.joins = joins
 
 
 class NoWriter:
@@ -89,17 +101,7 @@ class Writer:
         self._statements = statements
         self._clock = clock
         self._patience = patience
-        self._waiting: SimpleQueue[Operation | None] = SimpleQueue()
-        # Whoever holds it may use the connection, the turn and the checkpointer.
-        self._lead = threading.Lock()
-        # How many wrote together last: one alone need not wait for company.
-        self._crowd = 1
-        self._guard = threading.Lock()
         self._pause = threading.Event()
-        # While the writer's thread waits for company: how many in the queue are all, and what the last frees.
-        self._complete_at: float = math.inf
-        self._complete = threading.Lock()
-        self._complete.acquire()
         self._closed = False
         # Whether the write lock, if this process holds it, is held by us rather than by the caller.
         self._writing = False
@@ -109,8 +111,14 @@ class Writer:
         self._checkpointer: Checkpointer | None = None
         if open_now:
             self._open()
-        self._thread = threading.Thread(target=self._work, name="windlass-writer", daemon=True)
-        self._thread.start()
+        # Whoever has its lead may use the connection, the turn and the checkpointer.
+        self._line = GroupCommit(
+            "windlass-writer",
+            self._write_group,
+            most=_MOST_AT_ONCE,
+            gather_seconds=_GATHER_SECONDS,
+            after=self._checkpoint,
+        )
 
     def run(
         self,
@@ -127,61 +135,57 @@ class Writer:
         if self._closed or self._pid != os.getpid():
             raise StoreClosed(self._path)
         caller.check_wanted()
-        if self._crowd == 1 and self._waiting.empty() and not self._lead.locked():
+        if self._line.is_free():
             try:
-                with self._lead:
+                with self._line.lead:
                     wrote, result = self._write_at_once(alone or verb, args, alone=alone is not None)
             except StoreUnavailable:
                 if self._file.lost:
                     # Nobody else may come: the writer's thread lets go of the file.
-                    self._waiting.put(wake_up())
+                    self._wake()
                 raise
             if wrote:
                 self.checkpoint_soon()
                 return result  # type: ignore[no-any-return]
         operation = Operation(verb, args, urgent=urgent, joins=joins)
-        self._waiting.put(operation)
-        try:
-            if self._waiting.qsize() >= self._complete_at:
-                self._tell_complete()
-            self._wait_for(operation)
-        finally:
-            operation.wake_next()
-        if operation.error is not None:
-            raise operation.error
-        return operation.result  # type: ignore[no-any-return]
+        return self._line.run(operation, self._wait_for)  # type: ignore[no-any-return]
+
+    def _wake(self) -> None:
+        """Let the writer's thread look at the file; nobody waits for that."""
+        operation = Operation(_nothing, ())
+        operation.awaited = False
+        self._line.put([operation])
 
     def checkpoint_soon(self) -> None:
         """If the log is full, let the writer's thread empty it; nobody waits for that."""
         # Looked at once: another thread may close the store meanwhile.
         checkpointer = self._checkpointer
         if checkpointer is not None and checkpointer.is_due():
-            self._waiting.put(wake_up())
+            self._wake()
 
     def close(self) -> None:
         """Write what waits, then stop."""
         if self._closed:
             return
         self._closed = True
-        self._waiting.put(None)
         # Not for ever: the thread may wait for a process that is frozen, and ends with this one.
-        self._thread.join(_ENDING_SECONDS)
-        if self._lead.acquire(timeout=_ENDING_SECONDS):
+        self._line.close(_ENDING_SECONDS)
+        if self._line.lead.acquire(timeout=_ENDING_SECONDS):
             self._let_go()
-            self._lead.release()
+            self._line.lead.release()
 
     # --- around a fork: see forks.py ---
 
     def pause(self) -> bool:
         """Finish what is being written and let go of every file; False if that is not possible soon."""
-        if not self._lead.acquire(timeout=_ENDING_SECONDS):
+        if not self._line.lead.acquire(timeout=_ENDING_SECONDS):
             return False
         self._let_go()
         return True
 
     def resume(self) -> None:
         """Go on after `pause`; the files are opened again when they are needed."""
-        self._lead.release()
+        self._line.lead.release()
 
     def _open(self) -> None:
         """Open every file, or none: the next to come tries again."""
@@ -280,101 +284,49 @@ class Writer:
                     turn.give()
         return not alone or result is not None, result
 
-    def _tell_complete(self) -> None:
-        """All have come; two may say so at once."""
-        with contextlib.suppress(RuntimeError):
-            self._complete.release()
-
     def _wait_for(self, operation: Operation) -> None:
         """The writer's thread writes it, as long as our patience lasts."""
         patience = caller.patience(self._patience)
         if operation.wait(min(_OWN_LOCK_SECONDS, patience)):
             return
-        if self._closed and self._give_up(operation):
+        if self._closed and self._line.give_up(operation):
             raise StoreClosed(self._path)
-        if self._caller_writes() and self._give_up(operation):
+        if self._caller_writes() and self._line.give_up(operation):
             raise StoreBusy(
                 f"this process holds a write transaction on {self._path} on another connection: "
                 "commit it first, or enqueue within it by connection=...",
             )
         if operation.wait(max(0.0, patience - _OWN_LOCK_SECONDS)):
             return
-        if self._give_up(operation):
+        if self._line.give_up(operation):
             who = locks.describe(None if self._path == MEMORY else locks.holder(self._path))
             raise StoreBusy(
                 f"{who} has held the write lock of {self._path} for {patience:g} s; "
                 "nothing was written: try again, or end that process's transaction",
             )
-        operation.wait(math.inf)
+        operation.wait()
 
     def _caller_writes(self) -> bool:
         return self._path != MEMORY and not self._writing and locks.writes_itself(self._path)
 
-    def _give_up(self, operation: Operation) -> bool:
-        """Take an operation back, unless its transaction has begun."""
-        with self._guard:
-            operation.given_up = not operation.begun
-            return operation.given_up
-
     # --- on the writer's thread ---
 
-    def _work(self) -> None:
-        while (operation := self._waiting.get()) is not None:
-            self._gather()
-            with self._lead:
-                group = [operation, *self._others()]
-                # Who only wakes this thread does not come again.
-                self._crowd = max(1, sum(each.awaited for each in group))
-                try:
-                    self._write(group)
-                except Exception as error:  # noqa: BLE001 # wall: the writer outlives whatever happens to a group
-                    self._fail(group, self._refusal(error))
-                self._answer(group)
-                self._checkpoint()
-
-    def _answer(self, group: list[Operation]) -> None:
-        """Wake the first; each wakes the next."""
-        waiting = [each for each in group if each.awaited and not each.given_up]
-        for operation, following in pairwise(waiting):
-            operation.following = following
-        for operation in group:
-            operation.ended = True
-        if waiting:
-            waiting[0].done.release()
-
-    def _gather(self) -> None:
-        """Those of the last group come again in a moment: one commit for all is worth a short wait."""
-        others = self._crowd - 1
-        if self._waiting.qsize() >= others:
-            return
-        # Somebody may have told when nobody waited any more.
-        self._complete.acquire(blocking=False)
-        self._complete_at = others
-        if self._waiting.qsize() < others:
-            self._complete.acquire(timeout=_GATHER_SECONDS)
-        self._complete_at = math.inf
-
-    def _others(self) -> Iterator[Operation]:
-        """Whoever else waits by now."""
-        for _ in range(_MOST_AT_ONCE):
-            try:
-                operation = self._waiting.get_nowait()
-            except Empty:
-                return
-            if operation is None:
-                self._waiting.put(None)
-                return
-            yield operation
+    def _write_group(self, group: list[Operation]) -> None:
+        """One transaction and one turn for all."""
+        try:
+            self._write(group)
+        except Exception as error:  # noqa: BLE001 # wall: the callers raise it
+            fail(group, self._refusal(error))
 
     def _write(self, group: list[Operation]) -> None:
-        """One transaction and one turn for all."""
         group.sort(key=lambda operation: not operation.urgent)
         connection = self._connected()
         self._turn.take()
         try:
-            if self._begin(connection, group):
+            if self._lock(connection, group):
+                begun = self._line.begin(group)
                 self._file.check(connection)
-                self._run_group([operation for operation in group if operation.begun], connection)
+                self._run_group(begun, connection)
                 connection.execute("commit")
                 self._file.check_kept(connection)
         finally:
@@ -382,15 +334,12 @@ class Writer:
             connection.rollback()
             self._turn.give()
 
-    def _begin(self, connection: sqlite3.Connection, group: list[Operation]) -> bool:
+    def _lock(self, connection: sqlite3.Connection, group: list[Operation]) -> bool:
         """Take SQLite's write lock; False when everybody has given up waiting for it."""
         while not self._begun(connection):
             if all(operation.given_up for operation in group):
                 return False
             self._pause.wait(_OUTSIDER_SECONDS)
-        with self._guard:
-            for operation in group:
-                operation.begun = not operation.given_up and operation.is_wanted()
         return True
 
     def _run_group(self, group: list[Operation], connection: sqlite3.Connection) -> None:
@@ -398,7 +347,7 @@ class Writer:
         tx = SqliteTx(connection, self._statements, self._clock.micros())
         try:
             with tx.part():
-                run_joined(tx, [operation for operation in group if operation.joins])
+                _run_joined(tx, [operation for operation in group if operation.joins])
                 for operation in group:
                     if not operation.joins:
                         operation.result = operation.verb(tx, *operation.args)
@@ -424,7 +373,7 @@ class Writer:
             return
         try:
             self._turn.take()
-            # Whoever waits for this is not told that it is his own transaction he waits for.
+            # Who waits for this must not learn that it waits for its own transaction.
             self._writing = True
             self._checkpointer.run(self._connection)
         except Exception as error:  # noqa: BLE001 # wall: the writer outlives a checkpoint that fails
@@ -442,12 +391,6 @@ class Writer:
         failure.__cause__ = error
         return failure
 
-    def _fail(self, group: list[Operation], error: WindlassError) -> None:
-        for operation in group:
-            operation.result = None
-            # Each caller raises its own: one exception raised in many threads would mix their tracebacks.
-            operation.error = operation.error or copy.copy(error)
-
     # --- on either ---
 
     def _begun(self, connection: sqlite3.Connection) -> bool:
@@ -460,3 +403,15 @@ class Writer:
             raise
         self._writing = True
         return True
+
+
+def _nothing(tx: SqliteTx) -> None:
+    """There is nothing to write."""
+
+
+def _run_joined(tx: SqliteTx, group: Sequence[Operation]) -> None:
+    """One call for all who want the same done to their lists."""
+    for verb in {operation.verb for operation in group}:
+        same = [operation for operation in group if operation.verb is verb]
+        answers = verb(tx, [item for operation in same for item in operation.args[0]])
+        share(((operation, len(operation.args[0])) for operation in same), answers)
