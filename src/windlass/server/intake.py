@@ -23,9 +23,8 @@ from windlass.job import Job, NewJob
 from windlass.queue import Queue
 from windlass.server import problems
 from windlass.server.health import PATIENCE
-from windlass.store.caller import Caller, Withdrawn, on_behalf_of
 from windlass.store.engine import Enqueued
-from windlass.store.group_commit import Call, GroupCommit, fail
+from windlass.store.group_commit import Call, Caller, GroupCommit, Withdrawn, fail, on_behalf_of
 from windlass.store.jobs import Filter
 from windlass.store.store import Store
 

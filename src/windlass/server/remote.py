@@ -35,7 +35,7 @@ from windlass.upkeep.pruner import Pruner
 from windlass.upkeep.reaper import Reaper
 from windlass.upkeep.ticks import Ticks
 from windlass.upkeep.watchman import Watchman
-from windlass.wakeup.protocol import Wakeup
+from windlass.wakeup import Wakeup
 from windlass.worker.gates import Gates
 from windlass.worker.standing import Standing
 from windlass.worker.tally import Tally

@@ -3,6 +3,9 @@
 A caller that finds nobody writing may write by itself, on its own thread, which saves two changes of thread.
 Any other call waits in a line, and one thread writes for all that wait. How a group is written differs:
 the SQLite writer, PostgreSQL's enqueue and the server's intake each pass their own function.
+
+A server says for whom a verb runs (`on_behalf_of`), so that nothing is stored for a caller that has left.
+Everybody else waits as long as the store was opened to wait, and is there until the verb has ended.
 """
 
 from __future__ import annotations
@@ -12,13 +15,73 @@ import copy
 import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from itertools import islice, pairwise
 from queue import Empty, SimpleQueue
 from time import monotonic
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from windlass.errors import StoreBusy, StoreUnavailable
-from windlass.store.caller import Withdrawn, wanted_check
+
+
+class Caller(NamedTuple):
+    """Somebody who may leave, and how long they wait."""
+
+    # Asked on any thread, while the verb waits and right before it begins.
+    wanted: Callable[[], bool]
+    # Seconds to wait for a connection or for the write lock.
+    patience: float
+    # Seconds that a statement may run; None: as long as the store was opened to wait.
+    run: float | None = None
+
+
+class Withdrawn(StoreBusy):
+    """The caller left before the verb began; nothing was written."""
+
+    def __init__(self) -> None:
+        super().__init__("the caller has left; nothing was written")
+
+
+_caller: ContextVar[Caller | None] = ContextVar("windlass_caller", default=None)
+
+
+@contextmanager
+def on_behalf_of(caller: Caller) -> Iterator[None]:
+    """Verbs called within the block, on this thread, are that caller's."""
+    token = _caller.set(caller)
+    try:
+        yield
+    finally:
+        _caller.reset(token)
+
+
+def check_wanted() -> None:
+    """Raise `Withdrawn` if the caller has left."""
+    caller = _caller.get()
+    if caller is not None and not caller.wanted():
+        raise Withdrawn
+
+
+def wanted_check() -> Callable[[], bool] | None:
+    """What tells whether the caller is still there, for another thread; None: it always is."""
+    caller = _caller.get()
+    return None if caller is None else caller.wanted
+
+
+def patience(usual: float) -> float:
+    """How many seconds the caller waits for the store to be there."""
+    caller = _caller.get()
+    return usual if caller is None else min(usual, caller.patience)
+
+
+def run_limit(usual: float, left: float) -> float:
+    """How many seconds a statement may run: `left` of the store's usual patience, or what the caller says."""
+    caller = _caller.get()
+    if caller is None:
+        return left
+    return usual if caller.run is None else caller.run
+
 
 # A caller looks this often whether its call has ended: who should wake it may be struck by an exception.
 _LOOK_SECONDS = 0.05
@@ -140,9 +203,7 @@ class GroupCommit(Generic[C]):
                 with contextlib.suppress(RuntimeError):
                     self._complete.release()
             wait(call)
-        except (
-            BaseException
-        ):  # wall: one who is interrupted takes its call back; the error goes on
+        except BaseException:  # wall: one who is interrupted takes its call back; the error goes on
             self.give_up(call)
             raise
         finally:

@@ -25,7 +25,7 @@ from windlass.upkeep.reaper import Reaper
 from windlass.upkeep.scheduler import Declarer, Scheduler
 from windlass.upkeep.ticks import PROMOTE, Ticks
 from windlass.upkeep.watchman import Watchman
-from windlass.wakeup.protocol import Wakeup
+from windlass.wakeup import Wakeup
 from windlass.worker.budget import SHARE_OF_MACHINE, Budget, machine_memory
 from windlass.worker.caller import Caller
 from windlass.worker.children.children import Children

@@ -29,7 +29,7 @@ from windlass.outcome import (
 )
 from windlass.store.engine import Settlement
 from windlass.store.store import Store
-from windlass.wakeup.protocol import Wakeup
+from windlass.wakeup import Wakeup
 from windlass.worker.run import Runs
 
 log = logging.getLogger("windlass.settler")

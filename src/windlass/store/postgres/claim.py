@@ -17,7 +17,7 @@ from windlass.settings import ALL, KEY
 from windlass.store import fleet, limits, rows, running
 from windlass.store.engine import Claimed, Want
 from windlass.store.fleet import Look
-from windlass.store.postgres.arrays import numbers, texts, words
+from windlass.store.postgres.session import numbers, texts, words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

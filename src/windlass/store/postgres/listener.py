@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from windlass.errors import StoreUnavailable
-from windlass.store.postgres.failures import explain
-from windlass.store.postgres.link import LONGEST, Link
-from windlass.store.postgres.session import Connection, open_connection
+from windlass.store.postgres.connections import LONGEST, Link
+from windlass.store.postgres.session import Connection, explain, open_connection
 
 if TYPE_CHECKING:
     from windlass.store.postgres.address import Address
-    from windlass.store.postgres.guard import Guard
+    from windlass.store.postgres.connections import Guard
 
 CHANNEL = "windlass"
 

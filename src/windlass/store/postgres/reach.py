@@ -22,13 +22,19 @@ from psycopg import errors
 
 from windlass.errors import StoreUnavailable
 from windlass.store.engine import StoreClosed
-from windlass.store.postgres import retention
+from windlass.store.postgres import health
 from windlass.store.postgres.address import read
-from windlass.store.postgres.failures import explain, is_passing, lacks_day
-from windlass.store.postgres.guard import Guard
-from windlass.store.postgres.link import Link
-from windlass.store.postgres.pool import Pool
-from windlass.store.postgres.session import Connection, PostgresTx, Unconfirmed, load, localize
+from windlass.store.postgres.connections import Guard, Link, Pool
+from windlass.store.postgres.session import (
+    Connection,
+    PostgresTx,
+    Unconfirmed,
+    explain,
+    is_passing,
+    lacks_day,
+    load,
+    localize,
+)
 from windlass.store.store import Store
 
 if TYPE_CHECKING:
@@ -99,7 +105,7 @@ class Reach(Store):
             except errors.CheckViolation as error:
                 if tried > _TRIES or not lacks_day(error):
                     raise
-                retention.make_days(PostgresTx(connection, self._statements, self._clock))
+                health.make_days(PostgresTx(connection, self._statements, self._clock))
             except psycopg.Error as error:
                 if tried > _TRIES or not is_passing(error):
                     raise

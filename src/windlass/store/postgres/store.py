@@ -13,25 +13,14 @@ from psycopg import errors
 from windlass.clock import from_micros
 from windlass.errors import StoreBusy, StoreError, StoreUnavailable
 from windlass.store import migration, running, samples
-from windlass.store.caller import wanted_check
 from windlass.store.engine import Bound, beats, glances
-from windlass.store.group_commit import GroupCommit, ListCall, write_lists
-from windlass.store.postgres import (
-    claim,
-    enqueue,
-    guest,
-    health,
-    retention,
-    schema,
-    settle,
-)
-from windlass.store.postgres.failures import is_away, told
-from windlass.store.postgres.guest import Guests
-from windlass.store.postgres.handling import Handlers
+from windlass.store.group_commit import GroupCommit, ListCall, wanted_check, write_lists
+from windlass.store.postgres import claim, guests, health, hot, schema
+from windlass.store.postgres.guests import Guests, Handlers
+from windlass.store.postgres.hot import Unanswered
 from windlass.store.postgres.listener import Listener
 from windlass.store.postgres.reach import Reach, worth_repeating
-from windlass.store.postgres.session import DIALECT, Connection, PostgresTx
-from windlass.store.postgres.unanswered import Unanswered
+from windlass.store.postgres.session import DIALECT, Connection, PostgresTx, is_away, told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -75,7 +64,7 @@ class PostgresStore(Reach):
         self._listener = Listener(self.address, self._guard)
         self._floors = claim.Floors()
         self._lately = claim.Lately()
-        self._guests = Guests(self.address, self._statements, clock, ours=lambda: self._read(guest.place))
+        self._guests = Guests(self.address, self._statements, clock, ours=lambda: self._read(guests.place))
         self._handlers = Handlers(self.address, self._guard, self._statements, clock, patience=patience)
         self._unanswered = Unanswered()
         self._wake_here: Callable[[], None] = lambda: None
@@ -145,7 +134,7 @@ class PostgresStore(Reach):
         return self._hot("claim", verb, want, self._floors, again=False)
 
     def settle(self, settlements: Sequence[Settlement]) -> list[Lease]:
-        return self._hot("settle", settle.settle, settlements) if settlements else []
+        return self._hot("settle", hot.settle, settlements) if settlements else []
 
     # --- handlers ---
 
@@ -174,7 +163,7 @@ class PostgresStore(Reach):
 
         def prune(connection: Connection) -> int:
             tx = PostgresTx(connection, self._statements, self._clock)
-            done = retention.prune(tx, connection, keep, limit, by)
+            done = health.prune(tx, connection, keep, limit, by)
             if tx.hinted:
                 self._wake()
             return done
@@ -285,11 +274,11 @@ class PostgresStore(Reach):
 
     def _is_new(self, jobs: Sequence[NewJob]) -> bool:
         """Whether nobody, and nothing that was tried before, can have brought these ids into the store."""
-        return enqueue.is_plain(jobs) and not self._unanswered.has(jobs)
+        return hot.is_plain(jobs) and not self._unanswered.has(jobs)
 
     def _insert(self, jobs: Sequence[NewJob], until: float) -> list[Enqueued]:
-        first = enqueue.may_be_first(jobs) and self._first()
-        insert = self._insert_first if first else enqueue.enqueue_new
+        first = hot.may_be_first(jobs) and self._first()
+        insert = self._insert_first if first else hot.enqueue_new
 
         def run(connection: Connection) -> list[Enqueued]:
             return insert(PostgresTx(connection, self._statements, self._clock), jobs)
@@ -298,10 +287,10 @@ class PostgresStore(Reach):
 
     def _insert_first(self, tx: PostgresTx, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """The first after a pause: while its commit goes to the disk, workers claim it already."""
-        done = enqueue.enqueue_first(tx, jobs, self._listener.name)
+        done = hot.enqueue_first(tx, jobs, self._listener.name)
         self._wake_here()
         try:
-            enqueue.flush(tx)
+            hot.flush(tx)
         except psycopg.Error as error:
             if is_away(error):
                 raise
@@ -311,7 +300,7 @@ class PostgresStore(Reach):
 
     def _enqueue_closely(self, jobs: Sequence[NewJob], until: float, *, repeated: bool) -> list[Enqueued]:
         """With a look at what is known; `repeated`: it may have been written, and may even have ended."""
-        return self._write_until(until, partial(enqueue.enqueue, repeated=repeated), jobs)
+        return self._write_until(until, partial(hot.enqueue, repeated=repeated), jobs)
 
 
 # What a plain insert meets that a closer look can tell apart; that one tells nobody, so it also helps where a
