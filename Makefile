@@ -5,7 +5,7 @@ ARGS ?=
 DEV := "$(PYTHON)" scripts/dev.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-fast check format setup lock docs kill-run kill-commit schedule-run move-run two-hosts bad-company shutdown-matrix suspects churn growth at-size held-xmin
+.PHONY: help run test test-fast check format shape words setup lock docs kill-run kill-commit schedule-run move-run two-hosts bad-company shutdown-matrix suspects churn growth at-size held-xmin
 .PHONY: siege limit-storm unique-storm breaker-walk fairness server-kill foreign-workers contract bad-day
 .PHONY: bench bench-quick bench-self examples screenshots
 
@@ -21,11 +21,17 @@ test: ## Run the checks, then the tests
 test-fast: ## The tests that need no server, without the checks: for other versions of Python, PYTHON=python3.13
 	@$(DEV) test-fast $(ARGS)
 
-check: ## Lint, formatting, types, who may import whom
+check: ## Lint, formatting, types, import layers, old words, the shape of the source
 	@$(DEV) check
 
-format: ## Mend and format the code
+format: ## Fix and format the code
 	@$(DEV) format
+
+shape: ## Sizes, what a job passes through, what is restated; ARGS=--list names it
+	@$(DEV) exec python scripts/shape.py $(ARGS)
+
+words: ## Count the old words; ARGS=--save writes lower counts
+	@$(DEV) exec python scripts/words.py $(ARGS)
 
 setup: ## Make .venv and install what is pinned (the others do so when needed)
 	@$(DEV) setup $(ARGS)

@@ -85,6 +85,8 @@ CHECKS = (
     ("ruff", "format", "--check"),
     ("mypy",),
     ("lint-imports", "--no-logo"),
+    ("python", "scripts/words.py"),
+    ("python", "scripts/shape.py", "--check"),
 )
 
 # Runs in the new environment.
@@ -154,8 +156,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     setting_up = commands.add_parser("setup", help="make .venv and install what is pinned")
     setting_up.add_argument("--fresh", action="store_true", help="throw the old environment away first")
-    commands.add_parser("check", help="ruff, mypy and lint-imports")
-    commands.add_parser("format", help="let ruff mend what it can and format the code")
+    commands.add_parser("check", help="ruff, mypy, lint-imports, old words and the shape of the source")
+    commands.add_parser("format", help="let ruff fix what it can and format the code")
     commands.add_parser("test", help="check, then pytest; what follows goes to pytest")
     commands.add_parser("test-fast", help="the tests that need no server, without the checks")
     commands.add_parser("others", help="the other supported Pythons of this machine, a path per line")

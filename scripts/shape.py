@@ -27,11 +27,12 @@ LEAST_FIELDS = 3
 
 
 class Measure(NamedTuple):
-    """One number, and the most that it may be; None: it is only printed."""
+    """One number, the most that it may be now, and what it should come down to; None: it is only printed."""
 
     what: str
     value: int
     most: int | None = None
+    aim: int | None = None
 
 
 def modules() -> Iterator[tuple[Path, ast.Module]]:
@@ -48,7 +49,10 @@ def sizes() -> list[Measure]:
         for path in SRC.parent.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts and "migrations" not in path.parts
     ]
-    return [Measure("lines of Python", lines), Measure("files without migrations", len(files))]
+    return [
+        Measure("lines of Python", lines, *LINES),
+        Measure("files without migrations", len(files), *FILES),
+    ]
 
 
 def passing_on() -> list[str]:
@@ -179,19 +183,20 @@ def main() -> int:
         walks = [(url.partition(":")[0], walk(url)) for url in urls]
     measures = [
         *sizes(),
-        Measure("functions that only pass on their arguments", len(on), PASSING_ON),
-        Measure("structs with the fields of another one", len(same), TWINS),
-        Measure(f"files that name a stored field ({FIELD})", len(field), FIELD_FILES),
-        Measure(f"files that name an operator's action ({ACTION})", len(action), ACTION_FILES),
+        Measure("functions that only pass on their arguments", len(on), *PASSING_ON),
+        Measure("structs with the fields of another one", len(same), *TWINS),
+        Measure(f"files that name a stored field ({FIELD})", len(field), *FIELD_FILES),
+        Measure(f"files that name an operator's action ({ACTION})", len(action), *ACTION_FILES),
     ]
     for kind, seen in walks:
         measures += [
-            Measure(f"files that a job passes on {kind}", len(seen.files), WALK_FILES),
-            Measure(f"functions that a job passes on {kind}", len(seen.functions), WALK_FUNCTIONS),
+            Measure(f"files that a job passes on {kind}", len(seen.files), *WALK_FILES),
+            Measure(f"functions that a job passes on {kind}", len(seen.functions), *WALK_FUNCTIONS),
         ]
     for each in measures:
-        bound = "" if each.most is None else f"   at most {each.most}"
-        print(f"{each.what:<52}{each.value:>8,}{bound}")
+        bound = "" if each.most is None else f"   at most {each.most:,}"
+        aim = "" if each.aim in (None, each.most) else f", aim {each.aim:,}"
+        print(f"{each.what:<52}{each.value:>8,}{bound}{aim}")
     if options.list:
         print(*on, *same, *field, *action, sep="\n")
         for kind, seen in walks:
@@ -203,12 +208,16 @@ def main() -> int:
     return int(bool(broken) and options.check)
 
 
-PASSING_ON = 25
-TWINS = 0
-FIELD_FILES = 8
-ACTION_FILES = 8
-WALK_FILES = 25
-WALK_FUNCTIONS = 110
+# The most that each may be now, and the aim. A bound is lowered when more is reached, and never raised
+# without a reason in the commit that does so.
+LINES = (59_100, 50_000)
+FILES = (425, 330)
+PASSING_ON = (112, 25)
+TWINS = (18, 0)
+FIELD_FILES = (26, 8)
+ACTION_FILES = (16, 8)
+WALK_FILES = (55, 25)
+WALK_FUNCTIONS = (250, 110)
 
 if __name__ == "__main__":
     raise SystemExit(main())

@@ -8,7 +8,7 @@ from pathlib import Path
 from bench.drive import contract
 from windlass import connect
 from windlass.bench import postgres, raw
-from windlass.bench.place import Folder
+from windlass.bench.raw import Folder
 
 # The cycles go in whole batches, of this size at most.
 _BATCH = 500

@@ -1,4 +1,4 @@
-"""Which errors can Windlass raise, and what does each one mean?
+"""Every error that Windlass raises, and what it means.
 
 WindlassError
 ├── InvalidValue            a value out of its range or form (also a ValueError)
@@ -10,19 +10,20 @@ WindlassError
 │   ├── WorkerNotFound      no worker has that id
 │   ├── ScheduleNotFound    no schedule has that name
 │   ├── QueueFull           too many jobs wait already; try again later
-│   └── Conflict            what exists stands against what was asked
+│   └── Conflict            the request conflicts with what exists
 │       ├── KeyConflict     the key is taken by a job with another type or payload
 │       ├── AmbiguousKey    several jobs have the key, of different tenants or callers
 │       ├── IdConflict      the caller-made id is taken
 │       ├── ScheduleConflict  the name is taken, or the schedule is the code's
 │       ├── UniqueConflict  another job holds the unique name
-│       └── WrongState      the job's state does not allow the verb
+│       ├── WrongState      the job's state does not allow the verb
+│       └── ConfirmationNeeded  a sensitive job is replayed only with a confirmation
 ├── StoreError              the store did not do what it was asked
-│   ├── StoreBusy           somebody else held the write lock for too long
+│   ├── StoreBusy           another process held the write lock for too long
 │   ├── StoreUnavailable    cannot be opened, reached or written
 │   ├── StoreMismatch       not a Windlass store, or of a version that this code does not know
 │   └── StoreMoved          its jobs are in another store now
-├── LeaseLost               the job belongs to another worker by now; nothing was written
+├── LeaseLost               this attempt lost its lease; its result was discarded
 ├── TransactionTooLong      a handler held the only writer for too long; nothing was written
 ├── WaitTimeout             `job.wait()` ended before the job did
 ├── JobUnsuccessful         `job.result()` of a job that ended without one
@@ -111,7 +112,7 @@ class InvalidPayload(Refused):
 
 
 class KeyMissing(Refused):
-    """A field is encrypted, or shall be, and this process has not got the key."""
+    """A field is encrypted, or shall be, and this process does not have the key."""
 
 
 class JobNotFound(Refused):
@@ -140,7 +141,7 @@ class ScheduleNotFound(Refused):
 
 
 class QueueFull(Refused):
-    """So many jobs wait that no more are taken; the same request may succeed later."""
+    """Too many jobs are waiting, so no more are accepted; the same request may succeed later."""
 
     retryable: ClassVar[bool] = True
     retry_after: ClassVar[float] = 5.0
@@ -148,14 +149,12 @@ class QueueFull(Refused):
     def __init__(self, of: str, depth: int, limit: int, setting: str = "hard_depth") -> None:
         self.depth = depth
         self.limit = limit
-        super().__init__(
-            f"about {depth:,} jobs {of} wait, and {limit:,} are the limit ({setting}); these were not "
-            "stored: try again later"
-        )
+        waiting = f"about {depth:,} jobs {of} are waiting, limit {limit:,} ({setting})"
+        super().__init__(f"{waiting}; nothing was stored, retry later")
 
 
 class Conflict(Refused):
-    """What exists stands against what was asked."""
+    """The request conflicts with what exists."""
 
     # The other job of the same batch that is the reason, counted from 0.
     twin: int | None = None
@@ -175,7 +174,7 @@ class Conflict(Refused):
             self.args = (f"{before}job {self.twin}{after}",)
 
     def _twice(self, twin: int) -> str:
-        return f"it stands against job {twin} of the same batch"
+        return f"it conflicts with job {twin} of the same batch"
 
 
 class KeyConflict(Conflict):
@@ -304,11 +303,11 @@ class StoreMoved(StoreError):
 
 
 class LeaseLost(WindlassError):
-    """The job belongs to another worker by now, or has ended: what this attempt wanted to write is undone."""
+    """The attempt lost its lease: the job is another worker's, or has ended. What it wrote is undone."""
 
     def __init__(self, job_id: str) -> None:
         self.job_id = job_id
-        super().__init__(f"job {job_id} is no longer this attempt's; nothing of it was written")
+        super().__init__(f"this attempt lost its lease on job {job_id}; its result was discarded")
 
 
 class TransactionTooLong(WindlassError):
@@ -322,7 +321,7 @@ class TransactionTooLong(WindlassError):
 
 
 class WaitTimeout(WindlassError, TimeoutError):
-    """The job had not ended when the wait was over; it goes on all the same."""
+    """The job had not ended when the wait was over; it continues."""
 
 
 class JobUnsuccessful(WindlassError):

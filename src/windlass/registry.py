@@ -24,7 +24,7 @@ from windlass.checks import (
     yes_or_no,
 )
 from windlass.duration import Duration, parse_duration
-from windlass.errors import InvalidPayload, must_be
+from windlass.errors import InvalidPayload, InvalidValue, must_be
 from windlass.job import (
     DEFAULT_MAX_ATTEMPTS,
     DEFAULT_PRIORITY,
@@ -117,7 +117,7 @@ class Handler:
         return self.signature.decode(payload)
 
     def info(self) -> TypeInfo:
-        """What the catalogue tells those who have not got the function."""
+        """What the catalogue says to producers that do not have the function."""
         max_age = self.policy.max_age
         options: dict[str, Any] = {
             "kind": self.kind,
@@ -170,16 +170,18 @@ class Registry:
         """Enter a handler; its name must be free."""
         known = self._handlers.setdefault(handler.name, handler)
         if known.function is not handler.function:
-            allowed = f"free: {_place(known.function)} has it; give one of them another name="
-            raise must_be("name", handler.name, allowed)
+            taken = f"is already registered by {_place(known.function)}"
+            problem = f"job type {handler.name!r} {taken}; pass name= to one of them"
+            raise InvalidValue(problem, field="name", value=handler.name, allowed="a name that is not taken")
         self._handlers[handler.name] = handler
         self.revision += 1
 
     def add_schedule(self, new: NewSchedule) -> None:
-        """Enter what the code declares to come by itself; the name must be free, or of the same type."""
+        """Enter a schedule that the code declares; its name must be free, or of the same type."""
         known = self._schedules.setdefault(new.name, new)
         if known.type != new.type:
-            raise must_be("schedule name", new.name, f"free: a schedule of {known.type} has it")
+            problem = f"schedule {new.name!r} is already declared for {known.type}; choose another name"
+            raise InvalidValue(problem, field="name", value=new.name, allowed="a name that is not taken")
         self._schedules[new.name] = new
         self.revision += 1
 
@@ -265,10 +267,11 @@ def make_handler(
     signature = Signature(function, name, names, secret=options.encrypt or ())
     kind, origin = _kind(function, options.executor), origin_of(function)
     if kind == "process" and origin is None:
-        allowed = (
-            "left out for what a child process cannot import: define the function at a module's top level"
+        problem = (
+            "executor='process' needs a function that child processes can import: "
+            "define it at the top level of a module"
         )
-        raise must_be("executor", kind, allowed)
+        raise InvalidValue(problem, field="executor", value=kind, allowed="thread or loop for this function")
     return Handler(
         name=name,
         function=function,
@@ -337,7 +340,7 @@ def _check_function(function: Callable[..., Any]) -> None:
     if not (inspect.isfunction(function) or inspect.ismethod(function)):
         raise must_be("handler", function, "a function made by def or async def")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise must_be("handler", function, "a function without yield: nobody would run its body")
+        raise must_be("handler", function, "a function without yield: a generator's body would never run")
 
 
 def _kind(function: Callable[..., Any], executor: Executor | None) -> Kind:

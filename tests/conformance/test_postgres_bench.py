@@ -14,7 +14,7 @@ __all__ = ["url"]
 FOLLOWED = """
 import sys
 import psycopg
-from windlass.bench.wire import Wire
+from windlass.bench.postgres import Wire
 before = psycopg.connect(sys.argv[1], autocommit=True)
 wire = Wire()
 with before, psycopg.connect(sys.argv[1], autocommit=True) as one, psycopg.connect(sys.argv[1]) as other:

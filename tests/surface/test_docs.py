@@ -49,7 +49,14 @@ def test_every_snippet_runs(page: Path, tmp_path: Path) -> None:
 def test_the_pages_are_all_in_the_navigation() -> None:
     named = set(re.findall(r'"([\w/-]+\.md)"', (ROOT / "zensical.toml").read_text(encoding="utf-8")))
     there = {str(page.relative_to(ROOT / "docs")) for page in PAGES if ROOT / "docs" in page.parents}
-    assert named - {"reference.md"} == {page for page in there if "decisions/" not in page} - {"reference.md"}
+    assert named - {"reference.md"} == there - {"reference.md"}
+
+
+def test_every_decision_has_its_number_a_date_and_a_status() -> None:
+    for page in sorted((ROOT / "docs" / "decisions").glob("*.md")):
+        title, _, dated, *_ = page.read_text(encoding="utf-8").split("\n")
+        assert title.startswith(f"# {page.name[:3]}: "), page.name
+        assert re.match(r"Date: \d{4}-\d\d-\d\d\. Status: (accepted|replaced by \d{3})\.", dated), page.name
 
 
 def _check_the_reference(page: str) -> None:

@@ -38,7 +38,7 @@ def test_a_full_queue_refuses_and_takes_jobs_again_once_it_has_drained(
 
     queue.store.set_setting("work.hard_depth", "100")
     jobs = queue.enqueue_many(work.draft() for _ in range(95))
-    with pytest.raises(QueueFull, match="about 95 jobs of type work wait, and 100 are the limit") as refused:
+    with pytest.raises(QueueFull, match="about 95 jobs of type work are waiting, limit 100") as refused:
         queue.enqueue_many(work.draft() for _ in range(10))
     assert refused.value.retryable
     assert refused.value.retry_after == 5
@@ -77,7 +77,7 @@ def test_what_others_have_enqueued_counts_too(queue: Queue, clock: ManualClock) 
 
     queue.store.set_setting("*.hard_depth", "10")
     queue.store.enqueue([work.draft() for _ in range(10)])
-    with pytest.raises(QueueFull, match="about 10 jobs in all wait"):
+    with pytest.raises(QueueFull, match="about 10 jobs in all are waiting"):
         work.enqueue()
 
 

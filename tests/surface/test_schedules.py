@@ -112,7 +112,7 @@ def test_a_decorator_refuses_what_is_wrong(options: Any, told: str) -> None:
 def test_a_function_that_needs_arguments_says_how_to_give_them() -> None:
     queue = Queue()
     with pytest.raises(
-        InvalidValue, match=r"cron must be given to a function .* queue.schedule\(name, function"
+        InvalidValue, match=r"cron= needs a function .* queue.schedule\(name, function"
     ):
 
         @queue.job(cron="0 3 * * *")
@@ -132,7 +132,7 @@ def test_a_function_that_needs_arguments_says_how_to_give_them() -> None:
     with pytest.raises(InvalidValue, match="a function of this queue"):
         queue.schedule("weekly", "shell", {"command": "true"}, cron="@weekly")
     queue.schedule("weekly", build, {"days": 7}, cron="@weekly")
-    with pytest.raises(InvalidValue, match=r"schedule name must be free: a schedule of report.build has it"):
+    with pytest.raises(InvalidValue, match=r"schedule '.*' is already declared for report.build"):
 
         @queue.job(cron="@daily", name="weekly")
         def weekly() -> None: ...

@@ -204,7 +204,7 @@ def test_handlers_are_found_by_name_and_pattern() -> None:
 def test_a_name_belongs_to_one_function() -> None:
     registry = Registry()
     registry.add(made())
-    with pytest.raises(InvalidValue, match=r"name must be free: .*test_registry.send has it"):
+    with pytest.raises(InvalidValue, match=r"job type '.*' is already registered by .*test_registry.send"):
         registry.add(make_handler(fetch, Options(name="send")))
     assert registry.names() == ("send",)
     found = registry.get("send")

@@ -81,7 +81,7 @@ def test_a_lost_lease_is_logged_and_counted_and_changes_nothing(
         still.finish()
     [record] = [each for each in caplog.records if each.levelno >= logging.WARNING]
     assert record.getMessage() == "lease.lost"
-    assert record.__dict__["note"] == "job already reclaimed, my work was a duplicate"
+    assert record.__dict__["note"] == "lease already reclaimed; discarding this result"
     assert (still.parts.settler.late, still.parts.settler.done) == (1, 0)
     assert still.job(job).state is JobState.PENDING
     assert len(still.job(job).history) == 1

@@ -162,7 +162,7 @@ def test_a_worker_can_be_stopped_twice_and_not_started_again(queue: Queue) -> No
     worker.start()
     worker.stop()
     worker.stop()
-    with pytest.raises(RuntimeError, match="works once"):
+    with pytest.raises(RuntimeError, match="cannot be restarted"):
         worker.start()
 
 

@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from time import monotonic_ns, perf_counter
 from typing import IO
 
-from windlass.bench.place import Place
-from windlass.bench.raw import PAYLOAD
+from windlass.bench.raw import PAYLOAD, Place
 from windlass.job import JobState
 from windlass.queue import JobType, Queue
 from windlass.store.jobs import Filter
@@ -239,7 +238,7 @@ import os, resource, sys, threading
 from windlass import Queue
 wire = None
 if sys.argv[1].startswith("postgres") and sys.platform == "linux":
-    from windlass.bench.wire import Wire
+    from windlass.bench.postgres import Wire
     wire = Wire()
 queue = Queue(sys.argv[1])
 @queue.job

@@ -1,18 +1,26 @@
-"""What can PostgreSQL itself do on this server? The store's own statements, and nothing around them."""
+"""What PostgreSQL itself can do on this server: the store's own statements, and nothing around them.
+
+Also how many statements a process sends, counted by libpq's own trace of each connection. The server's count
+of transactions would include its vacuum's and those of other programs.
+"""
 
 from __future__ import annotations
 
 import itertools
 import os
+import re
+import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 from psycopg import sql
+from psycopg.pq.abc import PGconn
 
 from windlass import connect
 from windlass.bench.raw import PAYLOAD
@@ -188,3 +196,32 @@ class Server:
         with psycopg.connect(self._url, autocommit=True) as connection:
             cursor = connection.execute(statement)
             return cursor.fetchall() if cursor.description else []
+
+
+# What we send once for each statement: its text alone, or the order to run what was bound before.
+_STATEMENT = re.compile(rb"\tF\t\d+\t(?:Query|Execute)\t")
+
+
+class Wire:
+    """Follows the connections that this process opens from now on."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="windlass-wire-")
+        self._numbers = itertools.count(1)
+        begin = psycopg.Connection.__init__
+
+        def followed(connection: psycopg.Connection[Any], server: PGconn, *args: Any, **options: Any) -> None:
+            begin(connection, server, *args, **options)
+            server.trace(self._file())
+
+        psycopg.Connection.__init__ = followed  # type: ignore[method-assign, assignment]
+
+    def statements(self) -> int:
+        """How many were sent so far."""
+        traces = Path(self._folder.name).iterdir()
+        return sum(len(_STATEMENT.findall(trace.read_bytes())) for trace in traces)
+
+    def _file(self) -> int:
+        # Of its own: lines of several would mix. libpq keeps it open and writes line by line.
+        path = Path(self._folder.name) / str(next(self._numbers))
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

@@ -1,4 +1,4 @@
-"""What can SQLite itself do on this disk? The store's own statements, and nothing around them."""
+"""Where it is measured, and what SQLite itself can do there: the store's statements and nothing else."""
 
 from __future__ import annotations
 
@@ -6,13 +6,38 @@ import json
 import sqlite3
 from pathlib import Path
 from time import perf_counter, time_ns
+from typing import Protocol
 
-from windlass.bench.place import Folder
 from windlass.clock import uuid7
 from windlass.store import migration, statements
 
 PAYLOAD = '{"body":"' + "x" * 188 + '"}'
 _BATCH = 100
+
+
+class Place(Protocol):
+    """Somewhere to measure."""
+
+    def fresh(self, name: str, *, beside: bool = False) -> str:
+        """The URL of a new store for one case; `beside` the store made last, which the case uses, too."""
+
+
+class Folder:
+    """New SQLite files in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def file(self, name: str) -> Path:
+        """Where a case's file is, with nothing there yet."""
+        path = self.folder / f"{name}.db"
+        for suffix in ("", "-wal", "-shm", "-turn"):
+            Path(f"{path}{suffix}").unlink(missing_ok=True)
+        return path
+
+    def fresh(self, name: str, *, beside: bool = False) -> str:  # noqa: ARG002 - files stay where they are
+        """The URL of a new file."""
+        return f"sqlite:///{self.file(name)}"
 
 
 def single_inserts(place: Folder, count: int) -> float:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from windlass.bench import cases, raw
-from windlass.bench.place import Folder, Place
+from windlass.bench.raw import Folder, Place
 
 _ROUNDS = 5
 _AIM = re.compile(r"(>=|>|<) *([0-9.]+)")
@@ -85,7 +85,7 @@ def measure_server(url: str, *, scale: float = 1.0, step: Step) -> list[Figure]:
 def measure_http(url: str, *, scale: float, folder: Path | None, step: Step) -> list[Figure]:
     """The server on new stores of the kind that the URL names."""
     # Its parts are extras.
-    from windlass.bench.http import run as http  # noqa: PLC0415
+    from windlass.bench import http  # noqa: PLC0415
 
     if not url.startswith("postgres"):
         with tempfile.TemporaryDirectory(prefix="windlass-bench-", dir=folder) as name:
@@ -101,7 +101,7 @@ def measure_http(url: str, *, scale: float, folder: Path | None, step: Step) -> 
 
 def http_steps() -> int:
     """How often `step` will be called for the server."""
-    from windlass.bench.http import run as http  # noqa: PLC0415 - see above
+    from windlass.bench import http  # noqa: PLC0415 - see above
 
     return http.ROUNDS * 3 + len(http.RATES) * http.PACED_ROUNDS * 2 + 1
 

@@ -89,7 +89,7 @@ def _shared_options() -> list[click.Parameter]:
             is_flag=True,
             expose_value=False,
             callback=_remember_json,
-            help="Answer in JSON, for machines.",
+            help="Print JSON.",
         ),
     ]
 

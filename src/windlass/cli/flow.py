@@ -63,11 +63,15 @@ def resume(job_type: str, why: str) -> None:
 @click.argument("job_type", metavar="[TYPE]", required=False)
 @click.option("--key", metavar="KEY", help="Limit all types that share this key together.")
 @click.option("--all", "everything", is_flag=True, help="Limit all jobs together.")
-@click.option("--concurrency", metavar="N", help="So many at once, over all workers; none: any number.")
-@click.option("--tenant-concurrency", metavar="N", help="So many of one tenant at once.")
-@click.option("--rate", metavar="N/UNIT", help="So many starts per s, m, h or d; none: as often as can be.")
-@click.option("--burst", metavar="N", help="With a rate: so many may start at once.")
-@click.option("--reset", is_flag=True, help="Forget what was set: the limits in code hold again.")
+@click.option(
+    "--concurrency", metavar="N", help="Maximum running at once across all workers ('none' = unlimited)."
+)
+@click.option("--tenant-concurrency", metavar="N", help="Maximum running at once of one tenant.")
+@click.option(
+    "--rate", metavar="N/UNIT", help="Maximum starts per s, m, h or d ('none' removes the rate limit)."
+)
+@click.option("--burst", metavar="N", help="With a rate: how many may start at once.")
+@click.option("--reset", is_flag=True, help="Remove what was set: the limits in code apply again.")
 @click.option("--why", default="", help="For the records.")
 def limit(
     job_type: str | None, key: str | None, everything: bool, reset: bool, why: str, **bounds: str | None

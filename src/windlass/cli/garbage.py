@@ -1,4 +1,4 @@
-"""How often does a worker's process look for garbage that refers to itself?"""
+"""Tune the cyclic garbage collector for worker processes."""
 
 from __future__ import annotations
 

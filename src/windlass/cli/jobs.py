@@ -154,7 +154,7 @@ def explain(name: str, tenant: str | None) -> None:
 )
 @click.argument("batch_id", metavar="ID")
 def batch(batch_id: str) -> None:
-    """How far the jobs of a batch have come: how many stand in which state.
+    """Show a batch's progress by job state.
 
     `windlass show` names the batch of a job.
     """

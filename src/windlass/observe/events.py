@@ -102,7 +102,7 @@ EVENTS = (
     Event(
         "worker.renamed",
         "warning",
-        "The fleet no longer knew this worker (`why`); it goes on under a new name",
+        "Declared dead by the fleet (`why`); rejoined under a new id",
     ),
     Event(
         "worker.leaks",

@@ -61,9 +61,7 @@ COUNTED: tuple[Metric, ...] = (
         "windlass_jobs_released_total", names.RELEASED, "Claims that were given back, unstarted or cut off"
     ),
     _of_type("windlass_jobs_reaped_total", names.REAPED, "Leases taken from workers that were gone"),
-    _of_type(
-        "windlass_results_late_total", names.LATE, "Results dropped: the job was somebody else's by then"
-    ),
+    _of_type("windlass_results_late_total", names.LATE, "Results discarded because the lease had been lost"),
     _of_type("windlass_checks_matched_total", names.MATCHED, "Verified jobs that did what they should"),
     _of_type(
         "windlass_checks_mismatched_total",
@@ -222,7 +220,7 @@ UNREADABLE = _gauge(
     "type",
 )
 DLQ_DEPTH = _gauge("windlass_dlq_depth", "Dead letters", "type")
-DLQ_OLDEST = _gauge("windlass_dlq_oldest_age_seconds", "For how long the first has lain there", "type")
+DLQ_OLDEST = _gauge("windlass_dlq_oldest_age_seconds", "Age of the oldest dead job", "type")
 DLQ_POISON = _gauge("windlass_dlq_poison", "Dead letters that died again after three replays", "type")
 SAMPLE_AGE = _gauge("windlass_sample_age_seconds", "How old these depths and ages are")
 SAMPLE_TIME = _gauge("windlass_sample_duration_seconds", "How long it took to find them")

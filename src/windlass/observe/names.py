@@ -31,7 +31,7 @@ DISCARDED = "discarded"
 SNOOZED = "snoozed"
 RELEASED = "released"
 REAPED = "reaped"
-# Results that came when their job was somebody else's by then.
+# Results that came after their lease had been lost.
 LATE = "late"
 # What came of verification samples.
 MATCHED = "matched"

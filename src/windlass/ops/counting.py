@@ -1,4 +1,4 @@
-"""How often are live jobs counted for onlookers? Each time, or now and then where that is dear."""
+"""Count live jobs for status and pages; cached where counting is expensive."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Ring:
         return msgspec.json.encode(content, order="deterministic")
 
     def open(self, payload: dict[str, Any], job_id: str) -> dict[str, Any]:
-        """The same payload in the clear; KeyMissing if we have not got the key, InvalidPayload if it lies."""
+        """The same payload in the clear; KeyMissing if we do not have the key, InvalidPayload if it lies."""
         return {
             name: self._opened(value[MARK], name, job_id) if is_sealed(value) else value
             for name, value in payload.items()

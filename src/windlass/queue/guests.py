@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
-from windlass.errors import must_be
+from windlass.errors import InvalidValue, must_be
 
 Wake = Callable[[], None]
 
@@ -53,7 +53,9 @@ def opened(connection: Any, wake: Wake) -> Iterator[object]:
     """The driver's own connection within the caller's; `wake` is called after a commit that is told of."""
     names = _names(connection)
     if names & _ASYNC:
-        raise must_be("connection", connection, "for enqueue_async if it is an async one")
+        problem = "an async connection needs enqueue_async()"
+        allowed = "a connection that is not async"
+        raise InvalidValue(problem, field="connection", value=connection, allowed=allowed)
     if names & _MAKERS:
         raise must_be("connection", connection, "a connection or session, not what makes them")
     if names & _SESSIONS:

@@ -159,9 +159,11 @@ def choose(options: Mapping[str, Any]) -> Choice:
         raise must_be("option", min(options.keys() - _CHECKS.keys()), "one of " + ", ".join(_CHECKS))
     given = {name: value for name, value in options.items() if value is not None}
     if "delay" in given and "at" in given:
-        raise InvalidValue("at= and delay= exclude each other", field="at", value=given["at"])
+        problem = "at= and delay= exclude each other"
+        raise InvalidValue(problem, field="at", value=given["at"], allowed="left out when delay is given")
     if "unique" not in given and ("until" in given or "on_unique" in given):
-        raise InvalidValue("until= and on_unique= require unique=", field="unique", value=None)
+        problem = "until= and on_unique= require unique="
+        raise InvalidValue(problem, field="unique", value=None, allowed="given with until and on_unique")
     if given.get("on_unique") == "replace" and "depends_on" in given:
         raise must_be("on_unique", "replace", "skip or error for a job that depends on others")
     # Only what was given costs anything: this is done for every job.

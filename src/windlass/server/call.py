@@ -432,4 +432,4 @@ def _too_large(most: int) -> Problem:
 
 
 def _one_of(names: Mapping[str, str]) -> str:
-    return "one of " + ", ".join(names) if names else "left out: this route takes none"
+    return "one of " + ", ".join(names) if names else "left out: this route takes no query parameters"

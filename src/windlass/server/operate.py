@@ -12,7 +12,7 @@ import msgspec
 
 from windlass.checks import check_limit_key, check_type
 from windlass.duration import parse_duration
-from windlass.errors import must_be
+from windlass.errors import InvalidValue, must_be
 from windlass.ops import Bulk, Overview
 from windlass.ops.document import audit_document, plain, worker_document
 from windlass.ops.filters import read_filter
@@ -84,7 +84,8 @@ async def _stop_in_time(call: Call, stop: threading.Event) -> None:
 
 def _filter(call: Call, form: FilterForm) -> Filter:
     if form == FilterForm():
-        raise must_be("filter", "{}", "an object that names at least one thing to choose jobs by")
+        allowed = "an object with at least one condition"
+        raise InvalidValue("filter needs at least one condition", field="filter", value="{}", allowed=allowed)
     for each in form.ids:
         if not _UUID.fullmatch(each):
             raise must_be("filter.ids", each, "ids of jobs, which are UUIDs")

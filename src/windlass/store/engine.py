@@ -46,7 +46,7 @@ class Want(msgspec.Struct, frozen=True, kw_only=True):
     # What stands in the way of some of the types, and how many of their jobs could start at once.
     restricted: Mapping[str, Restriction] = {}
     slots: int = 0
-    # So many of them from the lowest priority that waits, so that it is never forgotten.
+    # Slots reserved for the lowest waiting priority, so that it never starves.
     lowest: int = 0
     # Which payloads the worker can read: it is offered jobs that others could not, and it has not tried.
     reader: str = ""
@@ -67,7 +67,7 @@ class Claimed(msgspec.Struct, frozen=True):
     permit_due: timedelta | None = None
     # Jobs of restricted types are due, and no permit is there for them.
     held_back: bool = False
-    # Somebody else was counting under a limit at that moment: it is worth asking again in a few of them.
+    # Another worker held the limit's lock; retry in a few milliseconds.
     contended: bool = False
     # A claim with the same mark took these before; now nothing was taken.
     repeated: bool = False
@@ -90,7 +90,7 @@ class Settlement(msgspec.Struct, frozen=True):
     check_in: timedelta | None = None
     # The release of the application that ran it.
     app: str = ""
-    # The work goes on all the same, and keeps its permits until it is let go.
+    # The handler is still running; its permits stay taken until let_go().
     held: bool = False
 
     @property

@@ -2,7 +2,7 @@
 
 A caller that finds nobody writing may write by itself, on its own thread, which saves two changes of thread.
 Any other call waits in a line, and one thread writes for all that wait. How a group is written differs:
-the SQLite writer, PostgreSQL's enqueue and the server's intake each pass their own function.
+the SQLite writer, PostgreSQL's enqueue and the HTTP server each pass their own function.
 
 A server says for whom a verb runs (`on_behalf_of`), so that nothing is stored for a caller that has left.
 Everybody else waits as long as the store was opened to wait, and is there until the verb has ended.

@@ -1,4 +1,4 @@
-"""How is something done that may never come to its end?"""
+"""Run a call with a deadline."""
 
 from __future__ import annotations
 

@@ -246,7 +246,7 @@ class Settler:
         note = (
             "the store's file was replaced: this attempt is not in the new file"
             if self.left_behind(lease.worker)
-            else "job already reclaimed, my work was a duplicate"
+            else "lease already reclaimed; discarding this result"
         )
         log.warning("lease.lost", extra=lease.fields | {"note": note})
 

@@ -18,7 +18,7 @@ from windlass.worker.gates import Gates
 from windlass.worker.tally import Tally
 
 _TICK = timedelta(seconds=1)
-# Also without news; every look tells of those.
+# Refresh at least this often, even without a revision change.
 _REFRESHED = 60
 _ADOPTIONS = 2
 # Where live jobs stand is looked at so often, by one of the workers; the others find that it was done.
@@ -44,7 +44,7 @@ class Terms:
         self._policies: dict[str, Policy] = {}
         self._gates = gates
         self._tally = tally
-        # Whoever is told of no looks reads anew each time.
+        # Without heartbeats to announce revisions, refresh every tick.
         self._refreshed = _REFRESHED if told else 1
         self._ticks = 0
         # Told when something was shut or opened.

@@ -112,7 +112,7 @@ class Worker:
         parts, registry = self.parts, self._registry
         with self._lock:
             if self._phase != "new":
-                raise RuntimeError("a Worker works once; make another one")
+                raise RuntimeError("a Worker cannot be restarted; create a new one")
             self._phase = "working"
         readiness.check(parts.handlers.values(), self._store.types(), ring)
         parts.publish()

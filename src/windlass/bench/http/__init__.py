@@ -1,1 +1,0 @@
-"""How fast is the server, beside a bare one that does the same commits and nothing else?"""
