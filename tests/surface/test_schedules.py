@@ -111,9 +111,7 @@ def test_a_decorator_refuses_what_is_wrong(options: Any, told: str) -> None:
 
 def test_a_function_that_needs_arguments_says_how_to_give_them() -> None:
     queue = Queue()
-    with pytest.raises(
-        InvalidValue, match=r"cron= needs a function .* queue.schedule\(name, function"
-    ):
+    with pytest.raises(InvalidValue, match=r"cron= needs a function .* queue.schedule\(name, function"):
 
         @queue.job(cron="0 3 * * *")
         def report(days: int) -> None: ...
