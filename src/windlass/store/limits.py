@@ -13,8 +13,7 @@ from windlass.policy.limit import LOOKED_AGO
 from windlass.settings import ALL, KEY
 from windlass.store import rows
 from windlass.store.engine import Claimed, Want
-from windlass.store.fleet import next_due
-from windlass.store.lanes import Candidate, Lanes, in_order
+from windlass.store.lanes import Candidate, Lanes, in_order, next_due
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -347,7 +346,7 @@ def _take_restricted(
     counter = Counter(tx, want, outlook)
     lowest = _lowest(tx, want, counter, outlook.ready, free) if want.lowest else []
     leases = _take(tx, want, lowest, counter)
-    candidates = in_order(counter.first(outlook.ready))
+    candidates = in_order(counter.first(outlook.ready), want.turns)
     leases += _take(tx, want, _chosen(tx, counter.slots, candidates, free), counter)
     outlook.held_back |= counter.held_back
     return leases
@@ -410,7 +409,7 @@ def _lowest(
     if not found:
         return []
     lowest = min(each.priority for each in found)
-    return in_order(each for each in found if each.priority == lowest)[: want.lowest]
+    return in_order([each for each in found if each.priority == lowest], want.turns)[: want.lowest]
 
 
 def _take(tx: Tx, want: Want, chosen: Sequence[Candidate], counter: Counter) -> list[Lease]:

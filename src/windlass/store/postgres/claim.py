@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from datetime import timedelta
-from operator import itemgetter
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from psycopg import errors
@@ -17,6 +15,7 @@ from windlass.settings import ALL, KEY
 from windlass.store import fleet, limits, rows, running
 from windlass.store.engine import Claimed, Want
 from windlass.store.fleet import Look
+from windlass.store.lanes import in_order
 from windlass.store.postgres.session import numbers, texts, words
 
 if TYPE_CHECKING:
@@ -51,8 +50,8 @@ class _State(NamedTuple):
     dead: int
 
 
-# Where a row of claim_batch has the job's place, behind which the job's own columns stand; and of claim_few.
-_PLACE = len(_State._fields)
+# Where a row of claim_batch has the job's own columns; and of claim_few.
+_JOB = len(_State._fields)
 _FEW_STATE = 4
 
 
@@ -138,22 +137,10 @@ def _claim_few(tx: PostgresTx, want: Want, floors: Floors) -> Claimed | None:
     [(clock, later, dead, more)] = (row[:_FEW_STATE] for row in found if row[0] is not None)
     if more:
         return None
-    taken = _in_order([rows.Taken(*row[_FEW_STATE:]) for row in found if row[0] is None], want.turns)
+    taken = in_order([rows.Taken(*row[_FEW_STATE:]) for row in found if row[0] is None], want.turns)
     if taken and not floor:
         floors.learn(want.types, min(each.seq for each in taken), dead)
     return Claimed(_leases(taken, want, clock), _until(later, clock))
-
-
-def _in_order(taken: Iterable[rows.Taken], turns: Mapping[str, str]) -> list[rows.Taken]:
-    """By priority, then tenants in turn beginning after the one served last, then by seq, as claim_batch."""
-    rounds: Counter[tuple[int, str]] = Counter()
-    placed: list[tuple[tuple[Any, ...], rows.Taken]] = []
-    for each in sorted(taken, key=lambda each: each.seq):
-        lane = each.priority, each.tenant
-        rounds[lane] += 1
-        wrapped = each.tenant <= turns.get(each.type, "")
-        placed.append(((-each.priority, rounds[lane], wrapped, each.tenant, each.seq), each))
-    return [each for _, each in sorted(placed, key=lambda pair: pair[0])]
 
 
 def _leases(taken: Iterable[rows.Taken], want: Want, clock: int) -> list[Lease]:
@@ -250,9 +237,8 @@ def _ask(
             crowded.discard(turn)
     else:
         found = tx.tuples("claim_batch", **values)
-    [state] = (_State(*row[:_PLACE]) for row in found if row[0] is not None)
-    taken = sorted((row for row in found if row[0] is None), key=itemgetter(_PLACE))
-    return state, [rows.Taken(*row[_PLACE + 1 :]) for row in taken]
+    [state] = (_State(*row[:_JOB]) for row in found if row[0] is not None)
+    return state, in_order([rows.Taken(*row[_JOB:]) for row in found if row[0] is None], want.turns)
 
 
 def _until(later: int | None, clock: int) -> timedelta | None:
@@ -312,7 +298,7 @@ def claim_once(verb: Callable[..., Claimed], tx: PostgresTx, want: Want, floors:
     """Claim by `verb`, unless this request has. In a transaction: others look after its commit."""
     with tx.part():
         tx.rows("lock_request", mark=want.mark)
-        return running.once(tx, verb, want, floors)
+        return running.claimed_before(tx, want) or verb(tx, want, floors)
 
 
 def extend(tx: PostgresTx, leases: Sequence[Lease], by: timedelta) -> tuple[list[Lease], list[Lease]]:

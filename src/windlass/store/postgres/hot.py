@@ -12,12 +12,12 @@ from windlass.checks import check_moment
 from windlass.clock import END_OF_TIME, SystemClock, from_micros, span, to_micros
 from windlass.errors import KeyConflict, Refused, StoreBusy, must_be
 from windlass.job import JobState, Request
-from windlass.store import chains, keys, limits, oncall, rows, running
+from windlass.store import chains, keys, limits, oncall, rows
 from windlass.store.engine import Enqueued, Unstorable
 from windlass.store.keys import existing, found, of_batch
 from windlass.store.postgres.listener import CHANNEL
 from windlass.store.postgres.session import numbers, sparse, texts, words
-from windlass.store.running import Kind, Write
+from windlass.store.rows import Kind, Write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -386,7 +386,7 @@ def _settle_with_more(tx: PostgresTx, settlement: Settlement, gone: set[str]) ->
                 if complete(tx, settlement):
                     return
         except (*_UNSTORABLE, Refused) as refused:
-            gone |= {lease.token for lease in settle(tx, [running.storable_settlement(settlement, refused)])}
+            gone |= {lease.token for lease in settle(tx, [rows.storable_settlement(settlement, refused)])}
             return
         if not _told_apart(tx, [_Open(settlement.lease, settlement.outcome, settlement.ran)], gone):
             return
@@ -405,7 +405,7 @@ def _settle_marked(tx: PostgresTx, marked: list[_Open], gone: set[str]) -> list[
         if len(marked) > 1:
             return [left for each in marked for left in _settle_marked(tx, [each], gone)]
         [alone] = marked
-        alone.outcome = running.storable(alone.outcome, refused)
+        alone.outcome = rows.storable(alone.outcome, refused)
         return marked
     return _left(tx, marked, found, gone)
 
@@ -434,7 +434,7 @@ def _left(
         if token not in answered:
             unknown.append(each)
         elif (request := answered[token]) is not None:
-            each.outcome = running.carried_out(each.outcome, Request(request))
+            each.outcome = rows.carried_out(each.outcome, Request(request))
             left.append(each)
     return left + _told_apart(tx, unknown, gone) if unknown else left
 
@@ -447,16 +447,18 @@ def _write(tx: PostgresTx, pending: Sequence[_Open]) -> dict[str, str | None]:
     marked = any(each.marked for each in pending)
     ended: list[chains.Ended] = []
     for each in pending:
-        write = running.written(each.lease, each.outcome, each.ran, moment, each.app)
+        write = rows.written(each.lease, each.outcome, each.ran, moment, each.app)
         kinds.setdefault(write.kind, []).append((each.lease, write))
     found: dict[str, str | None] = {}
     for kind, writes in kinds.items():
         restricted = {} if kind in _GOES_ON else {"marked": marked}
-        rows = tx.rows(f"settle_{kind.value}", now=tx.given, **_COLUMNS[kind](writes), **restricted)
-        found |= {row["token"]: row["request"] for row in rows}
+        changed = tx.rows(f"settle_{kind.value}", now=tx.given, **_COLUMNS[kind](writes), **restricted)
+        found |= {row["token"]: row["request"] for row in changed}
         if marked and kind not in _GOES_ON:
             of = {lease.token: (lease.id, write.state or JobState.DEAD) for lease, write in writes}
-            ended += (chains.Ended(of[row["token"]][0], JobState(of[row["token"]][1]), row) for row in rows)
+            ended += (
+                chains.Ended(of[row["token"]][0], JobState(of[row["token"]][1]), row) for row in changed
+            )
     if ended:
         chains.all_ended(tx, ended, tx.enqueue)
     return found
@@ -467,7 +469,7 @@ def _write_alone(tx: PostgresTx, each: _Open) -> dict[str, str | None]:
     try:
         return _write(tx, [each])
     except _UNSTORABLE as refused:
-        each.outcome = running.storable(each.outcome, refused)
+        each.outcome = rows.storable(each.outcome, refused)
         return _write(tx, [each])
 
 

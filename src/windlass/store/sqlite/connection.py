@@ -175,7 +175,10 @@ class SqliteTx:
         """Nothing to do: the time was known from the beginning."""
 
     def rows(self, statement: str, /, **values: object) -> Sequence[Row]:
-        return _dicts(self._run(self._statements[statement], values).fetchall())
+        found = self._run(self._statements[statement], values).fetchall()
+        # As plain dicts: a Row looks through all of its columns for each name.
+        names = found[0].keys() if found else ()
+        return [dict(zip(names, row, strict=True)) for row in found]
 
     def row(self, statement: str, /, **values: object) -> Row | None:
         # Fetching all ends the statement: one that waits half-way would hold the transaction open.
@@ -263,12 +266,6 @@ def _repeated(text: str, times: int) -> str:
     return head + ", ".join([texts.unnamed(row)] * times) + tail
 
 
-def _dicts(found: list[sqlite3.Row]) -> list[Row]:
-    """The same rows as plain dicts: a Row looks through all of its columns for each name."""
-    names = found[0].keys() if found else ()
-    return [dict(zip(names, row, strict=True)) for row in found]
-
-
 def _json_types(value: object) -> str:
     """The types that a JSON value equal to this one can have; in SQL alone 1 and true would be the same."""
     match value:
@@ -330,9 +327,10 @@ class Readers:
         """
         connection = self._take()
         try:
-            with translated(self._path):
-                connection.execute("begin")
-                yield connection
+            connection.execute("begin")
+            yield connection
+        except sqlite3.Error as error:
+            raise explain(error, self._path) from error
         finally:
             connection.rollback()
             self._idle.append(connection)

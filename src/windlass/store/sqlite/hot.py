@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -15,10 +15,9 @@ from windlass.job import JobState, Request
 from windlass.outcome import Done
 from windlass.store import chains, keys, limits, oncall, rows, running
 from windlass.store.engine import Claimed, Enqueued, Unstorable, Want
-from windlass.store.fleet import claimable, next_due
 from windlass.store.keys import existing, found, of_batch
-from windlass.store.lanes import Lanes, in_order
-from windlass.store.running import Kind, Write, carried_out, completed_attempts, storable_settlement, written
+from windlass.store.lanes import Lanes, claimable, in_order, next_due
+from windlass.store.rows import Kind, Write, attempts, carried_out, storable_settlement, written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from windlass.job import Attempt, Lease
     from windlass.outcome import Outcome
     from windlass.store.engine import Settlement, Tx
+    from windlass.store.lanes import Candidate
     from windlass.store.limits import Standing
 
 
@@ -66,14 +66,18 @@ def enqueue_alone(tx: SqliteTx, jobs: Sequence[NewJob]) -> list[Enqueued] | None
     """One job for which `goes_alone`, by one statement; None: its id is known after all."""
     [new], now = jobs, tx.now
     run_at = _run_at(tx, new)
-    if not tx.insert("enqueue_alone", [_row(new, run_at, now)]):
+    row = (now, now, now, int(run_at <= now), run_at, *rows.new_values(new))
+    if not tx.insert("enqueue_alone", [row]):
         return None
     return [Enqueued(new.id, None, created=True, due=run_at <= now)]
 
 
 def goes_alone(jobs: Sequence[NewJob]) -> bool:
     """Whether all that is to be written is one row, which nobody can have sent before."""
-    return len(jobs) == 1 and jobs[0].fresh and jobs[0].unique is None and _is_plain(jobs[0])
+    if len(jobs) != 1:
+        return False
+    [new] = jobs
+    return new.fresh and new.unique is None and _is_plain(new)
 
 
 def _is_plain(new: NewJob) -> bool:
@@ -102,17 +106,15 @@ class _Known(Exception):
 def _insert_together(tx: SqliteTx, jobs: Sequence[NewJob], times: Sequence[int]) -> None:
     now, highest = tx.now, tx.row("highest_seq")
     numbers = count(_after(highest))
-    values = [(seq, *_row(new, run_at, now)) for seq, new, run_at in zip(numbers, jobs, times, strict=False)]
+    values = [
+        (seq, now, now, now, int(run_at <= now), run_at, *rows.new_values(new))
+        for seq, new, run_at in zip(numbers, jobs, times, strict=False)
+    ]
     if sum(tx.insert("enqueue_together", some) for some in _in_rows(values)) < len(jobs):
         raise _Known
     repeatable = [new.id for new in jobs if not new.fresh]
     if repeatable and tx.row("any_ended", ids=rows.json_text(repeatable)) is not None:
         raise _Known
-
-
-def _row(new: NewJob, run_at: int, now: int) -> _Row:
-    """What is written of a plain job, in the order of the statements."""
-    return (now, now, now, int(run_at <= now), run_at, *rows.new_values(new))
 
 
 def _after(highest: Row | None) -> int:
@@ -175,35 +177,42 @@ def _run_at(tx: SqliteTx, new: NewJob) -> int:
 _PROMOTED_AT_ONCE = 1000
 
 
-def once_joined(tx: SqliteTx, verb: Callable[..., Claimed], want: Want, *args: object) -> Claimed:
-    """Claim by `verb`, once for each request, from the file that knows the worker and from no other."""
+def claim_once(tx: SqliteTx, want: Want, standing: Standing | None) -> Claimed:
+    """Claim, once for each request, from the file that knows the worker and from no other.
+
+    `standing`: how the limits stood at the look before, where some of the types are restricted.
+    """
     if want.generation is not None and want.generation != tx.generation:
         raise StoreUnavailable(
             f"the store's file was replaced, and worker {want.worker} has not joined the new file yet; "
             "nothing was claimed: ask again"
         )
-    return running.once(tx, verb, want, *args)
+    if want.mark is not None and (claimed := running.claimed_before(tx, want)):
+        return claimed
+    return claim(tx, want) if standing is None else claim_within_limits(tx, want, standing)
 
 
 def claim(tx: Tx, want: Want) -> Claimed:
     """Take up to `want.limit` due jobs, at a cost that does not depend on what is not claimable."""
-    _promote(tx, want.types)
     if want.reader:
         _offer_unread(tx, want)
-    lanes = (
-        Lanes(tx, name, known, after=want.turns.get(name, "")).first(want.limit)
-        for name, known in want.types.items()
-    )
-    picked = in_order(each for found in lanes for each in found)[: want.limit]
+    picked: list[Candidate] = []
+    for name, known in want.types.items():
+        tx.change("promote_type", type=name, now=tx.now, limit=_PROMOTED_AT_ONCE)
+        picked += Lanes(tx, name, known, after=want.turns.get(name, "")).first(want.limit)
+    picked = in_order(picked, want.turns)[: want.limit]
     if not picked:
         return Claimed([], next_due(tx, want.types))
-    seqs = rows.json_text([candidate.seq for candidate in picked])
-    until = tx.now + span(want.lease)
-    tx.change("claim", picked=seqs, worker=want.worker, mark=want.mark, lease=span(want.lease), now=tx.now)
+    place: dict[int, int] = {}
+    for candidate in picked:
+        place[candidate.seq] = len(place)
+    seqs, lease = rows.json_text([*place]), span(want.lease)
+    tx.change("claim", picked=seqs, worker=want.worker, mark=want.mark, lease=lease, now=tx.now)
     [told] = tx.rows("claimed", picked=seqs)
-    place = {candidate.seq: number for number, candidate in enumerate(picked)}
-    leases = rows.leases_from(told["taken"], worker=want.worker, now=tx.now, until=until)
-    leases.sort(key=lambda lease: place[lease.job.seq])
+    taken = rows.taken_from(told["taken"])
+    if len(taken) > 1:
+        taken.sort(key=lambda each: place[each.seq])
+    leases = rows.leases_of(taken, worker=want.worker, now=tx.now, until=tx.now + lease)
     return Claimed(leases, next_due(tx, want.types))
 
 
@@ -218,11 +227,15 @@ def claim_within_limits(tx: Tx, want: Want, standing: Standing) -> Claimed:
 
 def nothing_to_claim(tx: Tx, want: Want) -> Claimed | None:
     """The answer to a claim that would find nothing, without a write; None if it may find something."""
+    if want.mark is not None and (claimed := running.claimed_before(tx, want)):
+        return claimed
     return None if want.reader or claimable(tx, want.types) else Claimed([], next_due(tx, want.types))
 
 
 def nothing_within_limits(tx: Tx, want: Want) -> Claimed | Standing:
     """The same where some of the types are restricted; how their limits stand, if it may find something."""
+    if want.mark is not None and (claimed := running.claimed_before(tx, want)):
+        return claimed
     free = {name: version for name, version in want.types.items() if name not in want.restricted}
     standing = limits.look(tx, want)
     outlook = limits.Outlook(want, standing, tx.now)
@@ -256,21 +269,32 @@ _ATTEMPT_BYTES = 5_000
 
 
 def settle(tx: SqliteTx, settlements: Sequence[Settlement]) -> list[Lease]:
-    """Record outcomes; the leases that were lost come back."""
-    limits.hold(tx, (each.lease for each in settlements if each.held))
+    """Record outcomes; answers the leases that were lost (one settled before is not lost).
+
+    One that cannot be stored fails alone: its job goes to the dead letters, and says why.
+    """
+    for each in settlements:
+        if each.held:
+            tx.change("hold_permits", seq=each.lease.job.seq, token=each.lease.token)
+    lost: list[Lease] = []
     try:
         with tx.part():
-            left = _complete_together(tx, settlements)
-            return [each.lease for each in left if not _settle_one(tx, each)]
+            left = settlements
+            if len(settlements) >= _FEWEST_SETTLED:
+                left = _complete_together(tx, settlements)
+            for each in left:
+                if not _settle_one(tx, each):
+                    lost.append(each.lease)  # noqa: PERF401 - one frame less for each batch
     except _REFUSED:
         return [each.lease for each in settlements if not _settle_alone(tx, each)]
+    return lost
 
 
-def _complete_together(tx: SqliteTx, settlements: Sequence[Settlement]) -> list[Settlement]:
+def _complete_together(tx: SqliteTx, settlements: Sequence[Settlement]) -> Sequence[Settlement]:
     """Complete whatever ended well and concerns nobody else, many in two statements; answers the rest."""
     plain = [each for each in settlements if isinstance(each.outcome, Done) and each.plain]
     if len(plain) < _FEWEST_SETTLED:
-        return list(settlements)
+        return settlements
     settled: set[str] = set()
     for stretch in _stretches(plain):
         settled |= _completed(tx, stretch)
@@ -314,15 +338,18 @@ def _kept(settlement: Settlement, moment: datetime) -> tuple[str | None, tuple[A
     assert isinstance(done, Done)  # noqa: S101 - the others are written one by one
     told = (moment, settlement.lease, settlement.ran, settlement.app)
     result = None if done.value is None else done.value.decode()
-    return result, completed_attempts(told, done)
+    return result, attempts(told, "completed", output=done.output, missing=done.missing)
 
 
 def complete(tx: SqliteTx, settlement: Settlement) -> None:
     """Record a completion within a handler's own transaction, or raise: then nothing of it is written."""
     lease = settlement.lease
-    if not _write(tx, lease, _written(tx, settlement, settlement.outcome)):
+    moment = from_micros(tx.now)
+    write = written(lease, settlement.outcome, settlement.ran, moment, settlement.app)
+    if not _WRITES[write.kind](tx, lease, write):
         raise LeaseLost(lease.id)
-    _write_beside(tx, settlement)
+    if not settlement.plain:
+        _write_beside(tx, settlement)
 
 
 def _settle_alone(tx: SqliteTx, settlement: Settlement) -> bool:
@@ -341,8 +368,10 @@ def _settle_one(tx: SqliteTx, settlement: Settlement) -> bool:
         standing = tx.row("standing_request", seq=lease.job.seq, token=lease.token)
         if standing is not None and standing["request"] is not None:
             outcome = carried_out(outcome, Request(standing["request"]))
-    if _write(tx, lease, _written(tx, settlement, outcome)):
-        _write_beside(tx, settlement)
+    write = written(lease, outcome, settlement.ran, from_micros(tx.now), settlement.app)
+    if _WRITES[write.kind](tx, lease, write):
+        if settlement.enqueues or settlement.check_in is not None:
+            _write_beside(tx, settlement)
         return True
     return tx.row("settled_before", seq=lease.job.seq, token=lease.token) is not None
 
@@ -354,24 +383,6 @@ def _write_beside(tx: SqliteTx, settlement: Settlement) -> None:
     if settlement.check_in is not None:
         lease = settlement.lease
         oncall.add_check(tx, lease.id, lease.job.type, settlement.check_in)
-
-
-def _written(tx: SqliteTx, settlement: Settlement, outcome: Outcome) -> Write:
-    return written(settlement.lease, outcome, settlement.ran, from_micros(tx.now), settlement.app)
-
-
-def _write(tx: SqliteTx, lease: Lease, write: Write) -> bool:
-    match write.kind:
-        case Kind.FINISH:
-            return _finish(tx, lease, write)
-        case Kind.BURY:
-            return _bury(tx, lease, write)
-        case Kind.PUT_BACK:
-            return _put_back(tx, lease, write)
-        case Kind.LEAVE:
-            return _leave(tx, lease, write)
-        case _:
-            assert_never(write.kind)
 
 
 def _finish(tx: SqliteTx, lease: Lease, write: Write, *, marked: bool = False) -> bool:
@@ -459,3 +470,11 @@ def _leave(tx: SqliteTx, lease: Lease, write: Write) -> bool:
 
 def _put_back_at(tx: SqliteTx, write: Write) -> int:
     return min(tx.now + span(write.delay), END_OF_TIME)
+
+
+_WRITES: dict[Kind, Callable[[SqliteTx, Lease, Write], bool]] = {
+    Kind.FINISH: _finish,
+    Kind.BURY: _bury,
+    Kind.PUT_BACK: _put_back,
+    Kind.LEAVE: _leave,
+}

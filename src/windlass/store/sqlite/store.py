@@ -10,19 +10,12 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from windlass.clock import SystemClock, from_micros
 from windlass.errors import Refused, StoreBusy, StoreUnavailable
-from windlass.store import catalogue, migration, running, statements
+from windlass.store import catalogue, migration, statements
 from windlass.store.bridge import Bridge, across
 from windlass.store.engine import Claimed, StoreClosed
 from windlass.store.sqlite import guests, health, hot, schema, storefile
 from windlass.store.sqlite import guests as own
 from windlass.store.sqlite.connection import MEMORY, Connection, Readers, SqliteTx, open_connection
-from windlass.store.sqlite.hot import (
-    claim,
-    claim_within_limits,
-    nothing_to_claim,
-    nothing_within_limits,
-    once_joined,
-)
 from windlass.store.sqlite.library import require_version, sqlite3
 from windlass.store.sqlite.storefile import StoreFile
 from windlass.store.sqlite.writer import NoWriter, Writer
@@ -213,13 +206,15 @@ class SqliteStore(Store):
 
     def claim(self, want: Want) -> Claimed:
         # A look first: an idle fleet must not queue for the write lock to find nothing.
+        standing = None
         if want.restricted or want.lowest:
-            seen = self._read(running.once, nothing_within_limits, want)
+            seen = self._read(hot.nothing_within_limits, want)
             if isinstance(seen, Claimed):
                 return seen
-            return self._writer.run(once_joined, claim_within_limits, want, seen)
-        nothing = None if self.path == MEMORY else self._read(running.once, nothing_to_claim, want)
-        return nothing or self._writer.run(once_joined, claim, want)
+            standing = seen
+        elif self.path != MEMORY and (nothing := self._read(hot.nothing_to_claim, want)):
+            return nothing
+        return self._writer.run(hot.claim_once, want, standing)
 
     def settle(self, settlements: Sequence[Settlement]) -> list[Lease]:
         return self._writer.run(hot.settle, settlements)

@@ -78,7 +78,12 @@ class Checkpointer:
         if now >= self._next_look:
             self._next_look = now + self._look_seconds
             try:
-                self._due = self._is_full()
+                size = os.fstat(self._log).st_size
+                if size < _LARGE_LOG:
+                    self._limit = _LARGE_LOG
+                    self._due = size > self._short
+                else:
+                    self._due = size > self._limit and self._is_written_at(self._limit)
             except OSError:
                 # Closed meanwhile by another thread: whoever asks has written, and shall not fail for that.
                 self._due = False
@@ -131,13 +136,6 @@ class Checkpointer:
         """Let go of the connection and of the log."""
         self._connection.close()
         os.close(self._log)
-
-    def _is_full(self) -> bool:
-        size = self._size()
-        if size < _LARGE_LOG:
-            self._limit = _LARGE_LOG
-            return size > self._short
-        return size > self._limit and self._is_written_at(self._limit)
 
     def _is_written_at(self, place: int) -> bool:
         """Whether the log has come so far this time round.
