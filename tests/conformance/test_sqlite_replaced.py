@@ -392,7 +392,7 @@ def test_the_status_warns_of_a_store_that_every_user_can_read(path: Path, mode: 
 
 SECOND = """
 import fcntl, sys
-from windlass.store.sqlite.locks import OnlyProcess
+from windlass.store.sqlite.storefile import OnlyProcess
 try:
     OnlyProcess(sys.argv[1], lambda file: fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB))
     print("taken")

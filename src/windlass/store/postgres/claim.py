@@ -140,11 +140,8 @@ def _claim_few(tx: PostgresTx, want: Want, floors: Floors) -> Claimed | None:
     taken = in_order([rows.Taken(*row[_FEW_STATE:]) for row in found if row[0] is None], want.turns)
     if taken and not floor:
         floors.learn(want.types, min(each.seq for each in taken), dead)
-    return Claimed(_leases(taken, want, clock), _until(later, clock))
-
-
-def _leases(taken: Iterable[rows.Taken], want: Want, clock: int) -> list[Lease]:
-    return rows.leases_of(taken, worker=want.worker, now=clock, until=clock + span(want.lease))
+    leases = rows.leases_of(taken, worker=want.worker, now=clock, until=clock + span(want.lease))
+    return Claimed(leases, _until(later, clock))
 
 
 def claim(
@@ -186,10 +183,11 @@ def claim(
             tx.change("promote_types", types=list(want.types), now=state.clock, limit=_PROMOTED_AT_ONCE)
             promoted = True
             continue
-        leases += _leases(taken, want, state.clock)
+        now = state.clock
+        leases += rows.leases_of(taken, worker=want.worker, now=now, until=now + span(want.lease))
         hindered += 1
         if len(leases) >= want.limit or not state.more or (not taken and hindered > len(_SLACKS)):
-            return Claimed(leases, _until(state.later, state.clock))
+            return Claimed(leases, None if state.later is None else _until(state.later, now))
 
 
 def claim_with_unread(
@@ -237,8 +235,16 @@ def _ask(
             crowded.discard(turn)
     else:
         found = tx.tuples("claim_batch", **values)
-    [state] = (_State(*row[:_JOB]) for row in found if row[0] is not None)
-    return state, in_order([rows.Taken(*row[_JOB:]) for row in found if row[0] is None], want.turns)
+    # One row says how it stands, the others are jobs.
+    state: _State | None = None
+    taken: list[rows.Taken] = []
+    for row in found:
+        if row[0] is None:
+            taken.append(rows.Taken(*row[_JOB:]))
+        else:
+            state = _State(*row[:_JOB])
+    assert state is not None  # noqa: S101 - it is always there
+    return state, in_order(taken, want.turns)
 
 
 def _until(later: int | None, clock: int) -> timedelta | None:

@@ -335,11 +335,11 @@ class Pool:
 
     def _enter(self, until: float) -> None:
         with self._changed:
-            free = self._changed.wait_for(
-                lambda: self._closed or self._out < _MOST, max(0.0, until - monotonic())
-            )
-            self._check_open()
-            if not free:
+            while self._out >= _MOST and not self._closed and (left := until - monotonic()) > 0:
+                self._changed.wait(left)
+            if self._closed:
+                raise StoreClosed(self._address.shown)
+            if self._out >= _MOST:
                 raise StoreUnavailable(
                     f"{self._address.shown}: all of {_MOST} connections of this process were in use for "
                     f"{group_commit.patience(self._patience):g} s; nothing was written: try again"
@@ -351,7 +351,8 @@ class Pool:
         with self._changed:
             self._out -= 1
             if connection is not None:
-                if self._closed or not _is_idle(connection):
+                status = None if connection.closed else connection.pgconn.transaction_status
+                if self._closed or status != TransactionStatus.IDLE:
                     stale.append(connection)
                 else:
                     self._idle.append((connection, monotonic()))
@@ -360,10 +361,6 @@ class Pool:
             self._changed.notify()
         for each in stale:
             _close(each)
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise StoreClosed(self._address.shown)
 
     # --- a connection that is one ---
 
@@ -382,7 +379,8 @@ class Pool:
     def _open(self, until: float) -> Connection:
         pause = _FIRST_PAUSE
         while True:
-            self._check_open()
+            if self._closed:
+                raise StoreClosed(self._address.shown)
             group_commit.check_wanted()
             # One of ours may have come back meanwhile.
             rested = self._rested()
@@ -408,15 +406,13 @@ class Pool:
                 if not self._idle:
                     return None
                 connection, used = self._idle.pop()
-            if self._works(connection, used, checked=checked):
-                return connection
+            if not connection.closed and not self._guard.is_elsewhere(connection):
+                recent = not checked or monotonic() - used <= _FRESH_SECONDS
+                if (recent and used > self._doubted) or self._answers(connection):
+                    return connection
             _close(connection)
 
-    def _works(self, connection: Connection, used: float, *, checked: bool) -> bool:
-        if connection.closed or self._guard.is_elsewhere(connection):
-            return False
-        if used > self._doubted and (not checked or monotonic() - used <= _FRESH_SECONDS):
-            return True
+    def _answers(self, connection: Connection) -> bool:
         try:
             with self._guard.watching(connection, _CHECK_SECONDS):
                 connection.execute("")
@@ -431,10 +427,6 @@ class Pool:
         return StoreUnavailable(
             f"{self._address.shown} gave no connection for {seconds:g} s ({why}); try again"
         )
-
-
-def _is_idle(connection: Connection) -> bool:
-    return not connection.closed and connection.pgconn.transaction_status == TransactionStatus.IDLE
 
 
 def _close(connection: Connection) -> None:

@@ -373,7 +373,7 @@ class GuestTx(PostgresTx):
     def __init__(self, driver: Driver, known: Mapping[str, Statement], clock: Clock | None) -> None:
         self._driver = driver
         self._statements = known
-        self._now = None if clock is None else clock.micros()
+        self.given = None if clock is None else clock.micros()
         self.hinted = False
 
     def rows(self, statement: str, /, **values: object) -> Sequence[Row]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,11 +13,11 @@ from windlass.checks import check_moment
 from windlass.clock import END_OF_TIME, SystemClock, from_micros, span, to_micros
 from windlass.errors import KeyConflict, Refused, StoreBusy, must_be
 from windlass.job import JobState, Request
-from windlass.store import chains, keys, limits, oncall, rows
+from windlass.store import chains, keys, oncall, rows
 from windlass.store.engine import Enqueued, Unstorable
 from windlass.store.keys import existing, found, of_batch
 from windlass.store.postgres.listener import CHANNEL
-from windlass.store.postgres.session import numbers, sparse, texts, words
+from windlass.store.postgres.session import numbers, texts, words
 from windlass.store.rows import Kind, Write
 
 if TYPE_CHECKING:
@@ -63,7 +64,10 @@ _Key = tuple[str, str]
 
 def is_plain(jobs: Sequence[NewJob]) -> bool:
     """Whether nobody can know these ids yet, so that one statement is enough."""
-    return not any(new.own_id or new.depends_on or new.unique for new in jobs)
+    for new in jobs:  # noqa: SIM110 - no frame for each job
+        if new.own_id or new.depends_on or new.unique:
+            return False
+    return True
 
 
 def may_be_first(jobs: Sequence[NewJob]) -> bool:
@@ -72,7 +76,12 @@ def may_be_first(jobs: Sequence[NewJob]) -> bool:
     It may even claim them: its claim then waits for the disk, and they stand there before it. But nobody else
     may be answered with them, so they have no keys; and it is only worth while for few.
     """
-    return len(jobs) <= _FEW and all(new.key is None and _is_due(new) for new in jobs)
+    if len(jobs) > _FEW:
+        return False
+    for new in jobs:  # noqa: SIM110 - as above
+        if new.key is not None or new.run_at is not None or new.delay:
+            return False
+    return True
 
 
 def enqueue_first(tx: PostgresTx, jobs: Sequence[NewJob], hint: str) -> list[Enqueued]:
@@ -285,22 +294,27 @@ def _ended(tx: PostgresTx, ids: Sequence[str]) -> dict[str, Job]:
 
 def _created(new: NewJob) -> Enqueued:
     # Whether a time that was named has come is the server's to say; its next look finds out.
-    return Enqueued(new.id, new.key, created=True, due=_is_due(new))
-
-
-def _is_due(new: NewJob) -> bool:
-    return new.run_at is None and not new.delay
+    return Enqueued(new.id, new.key, created=True, due=new.run_at is None and not new.delay)
 
 
 def _columns(jobs: Sequence[NewJob]) -> dict[str, Any]:
     values = zip(*map(rows.new_values, jobs), strict=True) if jobs else [()] * len(rows.NEW)
-    columns = zip(rows.NEW.items(), values, strict=True)
-    return {name: sparse(_SPELLED[kind], each) for (name, kind), each in columns} | {
-        "delay": sparse(numbers, (_delay(new) for new in jobs)),
-        "at": sparse(numbers, (_at(new) for new in jobs)),
-        "digest": sparse(words, (None if new.key is None else new.digest() for new in jobs)),
-        "scope": sparse(texts, (None if new.key is None else new.scope for new in jobs)),
+    columns: dict[str, Any] = {}
+    for (name, kind), each in zip(rows.NEW.items(), values, strict=True):
+        columns[name] = _SPELLED[kind](each)
+    delays, ats, digests, scopes = [], [], [], []
+    for new in jobs:
+        delays.append(None if new.delay is None else _delay(new.delay))
+        ats.append(None if new.run_at is None else to_micros(check_moment("at", new.run_at)))
+        digests.append(None if new.key is None else new.digest())
+        scopes.append(None if new.key is None else new.scope)
+    columns |= {
+        "delay": numbers(delays),
+        "at": numbers(ats),
+        "digest": words(digests),
+        "scope": texts(scopes),
     }
+    return columns
 
 
 # How a column's values are written, by its type.
@@ -313,16 +327,10 @@ _SPELLED: dict[str, Callable[[Iterable[Any]], str]] = {
 }
 
 
-def _at(new: NewJob) -> int | None:
-    return None if new.run_at is None else to_micros(check_moment("at", new.run_at))
-
-
-def _delay(new: NewJob) -> int | None:
-    if new.delay is None:
-        return None
-    wait = span(new.delay)
+def _delay(delay: timedelta) -> int:
+    wait = span(delay)
     if SystemClock().micros() + wait >= END_OF_TIME:
-        raise must_be("delay", new.delay, "within the calendar, which ends with the year 9999")
+        raise must_be("delay", delay, "within the calendar, which ends with the year 9999")
     return wait
 
 
@@ -345,20 +353,35 @@ class _Open(msgspec.Struct):
 
 
 def settle(tx: PostgresTx, settlements: Sequence[Settlement]) -> list[Lease]:
-    """Record outcomes; the leases that were lost come back."""
+    """Record outcomes; answers the leases that were lost (one settled before is not lost).
+
+    One that cannot be stored fails alone: its job goes to the dead letters, and says why.
+    """
     gone: set[str] = set()
-    limits.hold(tx, (each.lease for each in settlements if each.held))
+    pending: list[_Open] = []
     for each in settlements:
-        if not each.plain:
+        if each.held:
+            tx.change("hold_permits", seq=each.lease.job.seq, token=each.lease.token)
+    for each in settlements:
+        if each.enqueues or each.check_in is not None:
             _settle_with_more(tx, each, gone)
-    pending = [_Open(each.lease, each.outcome, each.ran, each.app) for each in settlements if each.plain]
+        else:
+            pending.append(_Open(each.lease, each.outcome, each.ran, each.app))
+    pending = _round(tx, pending, gone)
+    if pending:
+        _settle_left(tx, pending, gone)
+    return [each.lease for each in settlements if each.lease.token in gone] if gone else []
+
+
+def _settle_left(tx: PostgresTx, pending: list[_Open], gone: set[str]) -> None:
+    """What was locked, what somebody asked to stop, and what others wait for, until all is settled."""
     pause = threading.Event()
-    for tried in range(_SETTLE_TRIES):
+    for tried in range(1, _SETTLE_TRIES):
         marked = [each for each in pending if each.marked]
         pending = _round(tx, [each for each in pending if not each.marked], gone)
         pending += _settle_marked(tx, marked, gone)
         if not pending:
-            return [each.lease for each in settlements if each.lease.token in gone]
+            return
         if tried:
             pause.wait(_PAUSE_SECONDS)
     raise StoreBusy(f"{len(pending)} running jobs are locked by somebody else's transaction; try again")
@@ -420,6 +443,8 @@ def _round(tx: PostgresTx, pending: Sequence[_Open], gone: set[str]) -> list[_Op
         answered = {}
         for each in pending:
             answered |= _write_alone(tx, each)
+    if len(answered) == len(pending) and not any(answered.values()):
+        return []
     return _left(tx, pending, answered, gone)
 
 
@@ -440,25 +465,32 @@ def _left(
 
 
 def _write(tx: PostgresTx, pending: Sequence[_Open]) -> dict[str, str | None]:
-    """One statement a kind; the tokens that were found, each with the request that stood in its way."""
-    kinds: dict[Kind, list[tuple[Lease, Write]]] = {}
+    """One statement a kind; the tokens that were found, each with the request that was in its way."""
+    kinds: dict[Kind, tuple[list[Lease], list[Write]]] = {}
     moment = _NOW if tx.given is None else from_micros(tx.given)
     # All of them or none.
-    marked = any(each.marked for each in pending)
-    ended: list[chains.Ended] = []
+    marked = pending[0].marked
     for each in pending:
         write = rows.written(each.lease, each.outcome, each.ran, moment, each.app)
-        kinds.setdefault(write.kind, []).append((each.lease, write))
+        leases, writes = kinds.setdefault(write.kind, ([], []))
+        leases.append(each.lease)
+        writes.append(write)
     found: dict[str, str | None] = {}
-    for kind, writes in kinds.items():
-        restricted = {} if kind in _GOES_ON else {"marked": marked}
-        changed = tx.rows(f"settle_{kind.value}", now=tx.given, **_COLUMNS[kind](writes), **restricted)
-        found |= {row["token"]: row["request"] for row in changed}
+    ended: list[chains.Ended] = []
+    for kind, (leases, writes) in kinds.items():
+        values: dict[str, Any] = _fence(leases)
+        for name, (spell, get) in _COLUMNS[kind].items():
+            values[name] = spell(map(get, writes))
+        # A job that goes on has no end that others wait for.
+        more = {"latest": END_OF_TIME} if kind in _GOES_ON else {"marked": marked}
+        changed = tx.rows(f"settle_{kind.value}", now=tx.given, **values, **more)
+        for row in changed:
+            found[row["token"]] = row["request"]
         if marked and kind not in _GOES_ON:
-            of = {lease.token: (lease.id, write.state or JobState.DEAD) for lease, write in writes}
-            ended += (
-                chains.Ended(of[row["token"]][0], JobState(of[row["token"]][1]), row) for row in changed
-            )
+            of = {lease.token: (lease.id, write.state) for lease, write in zip(leases, writes, strict=True)}
+            for row in changed:
+                job_id, state = of[row["token"]]
+                ended.append(chains.Ended(job_id, JobState(state or JobState.DEAD), row))
     if ended:
         chains.all_ended(tx, ended, tx.enqueue)
     return found
@@ -487,58 +519,40 @@ def _told_apart(tx: PostgresTx, unknown: Sequence[_Open], gone: set[str]) -> lis
 
 def _fence(leases: Sequence[Lease]) -> dict[str, str]:
     return {
-        "seqs": numbers(lease.job.seq for lease in leases),
-        "tokens": words(lease.token for lease in leases),
+        "seqs": numbers(map(attrgetter("job.seq"), leases)),
+        "tokens": words(map(attrgetter("token"), leases)),
     }
 
 
-def _finish(writes: Sequence[tuple[Lease, Write]]) -> dict[str, Any]:
-    return _fence([lease for lease, _ in writes]) | {
-        "states": words(write.state for _, write in writes),
-        "last_tokens": words(write.last_token for _, write in writes),
-        "reasons": sparse(texts, (write.reason for _, write in writes)),
-        "errors": sparse(texts, (write.error for _, write in writes)),
-        "results": sparse(texts, (write.result for _, write in writes)),
-        "histories": texts(write.history for _, write in writes),
-    }
+def _wait(write: Write) -> int:
+    return min(span(write.delay), END_OF_TIME)
 
 
-def _put_back(writes: Sequence[tuple[Lease, Write]]) -> dict[str, Any]:
-    return _fence([lease for lease, _ in writes]) | {
-        "waits": numbers(min(span(write.delay), END_OF_TIME) for _, write in writes),
-        "latest": END_OF_TIME,
-        "given_backs": numbers(write.given_back for _, write in writes),
-        "snoozes": numbers(write.snoozed for _, write in writes),
-        "interruptions": numbers(write.interrupted for _, write in writes),
-        "losses": numbers(write.lost for _, write in writes),
-        "last_tokens": words(write.last_token for _, write in writes),
-        "reasons": sparse(texts, (write.reason for _, write in writes)),
-        "errors": sparse(texts, (write.error for _, write in writes)),
-        "histories": texts(write.history for _, write in writes),
-    }
-
-
-def _bury(writes: Sequence[tuple[Lease, Write]]) -> dict[str, Any]:
-    return _fence([lease for lease, _ in writes]) | {
-        "losses": numbers(write.lost for _, write in writes),
-        "last_tokens": words(write.last_token for _, write in writes),
-        "reasons": sparse(texts, (write.reason for _, write in writes)),
-        "errors": sparse(texts, (write.error for _, write in writes)),
-        "histories": texts(write.history for _, write in writes),
-    }
-
-
-def _leave(writes: Sequence[tuple[Lease, Write]]) -> dict[str, Any]:
-    left = [write.left for _, write in writes if write.left is not None]
-    return _fence([lease for lease, _ in writes]) | {
-        "waits": numbers(min(span(write.delay), END_OF_TIME) for _, write in writes),
-        "latest": END_OF_TIME,
-        "last_tokens": words(write.last_token for _, write in writes),
-        "readers": texts(each.reader for each in left),
-        "fields": texts(each.field for each in left),
-        "problems": texts(each.problem for each in left),
-    }
-
-
-_COLUMNS = {Kind.FINISH: _finish, Kind.PUT_BACK: _put_back, Kind.LEAVE: _leave, Kind.BURY: _bury}
+# What each kind of write brings, by the parameters of its statement: how it is spelled, where it is from.
+_Column = tuple[Any, Any]
+_TOKEN: dict[str, _Column] = {"last_tokens": (words, attrgetter("last_token"))}
+_ERROR: dict[str, _Column] = _TOKEN | {
+    "reasons": (texts, attrgetter("reason")),
+    "errors": (texts, attrgetter("error")),
+    "histories": (texts, attrgetter("history")),
+}
+_COLUMNS: dict[Kind, dict[str, _Column]] = {
+    Kind.FINISH: _ERROR | {"states": (words, attrgetter("state")), "results": (texts, attrgetter("result"))},
+    Kind.PUT_BACK: _ERROR
+    | {
+        "waits": (numbers, _wait),
+        "given_backs": (numbers, attrgetter("given_back")),
+        "snoozes": (numbers, attrgetter("snoozed")),
+        "interruptions": (numbers, attrgetter("interrupted")),
+        "losses": (numbers, attrgetter("lost")),
+    },
+    Kind.BURY: _ERROR | {"losses": (numbers, attrgetter("lost"))},
+    Kind.LEAVE: _TOKEN
+    | {
+        "waits": (numbers, _wait),
+        "readers": (texts, attrgetter("left.reader")),
+        "fields": (texts, attrgetter("left.field")),
+        "problems": (texts, attrgetter("left.problem")),
+    },
+}
 _GOES_ON = (Kind.PUT_BACK, Kind.LEAVE)

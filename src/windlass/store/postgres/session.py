@@ -10,7 +10,8 @@ import json
 import weakref
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psycopg
 from psycopg import errors
@@ -34,42 +35,27 @@ if TYPE_CHECKING:
     from windlass.store.postgres.address import Address
 
 
-T = TypeVar("T")
 _NOTHING = "{}"
 _NULL = "NULL"
 
 
-def numbers(values: Iterable[int | None]) -> str:
-    """Whole numbers."""
-    return _array(values, lambda value: str(int(value)))
-
-
-def words(values: Iterable[str | None]) -> str:
-    """Texts of which it is known that they need no quotes, such as tokens and states."""
-    return _array(values, str)
-
-
-def texts(values: Iterable[str | None]) -> str:
-    """Any texts."""
-    return _array(values, _quoted)
-
-
-def sparse(spelled: Callable[[Iterable[T | None]], str], values: Iterable[T | None]) -> str:
-    """A column that is mostly empty; quite empty, it is left out: `unnest` fills up with nulls."""
-    listed = list(values)
-    return _NOTHING if listed.count(None) == len(listed) else spelled(listed)
-
-
-def _array(values: Iterable[T | None], spelled: Callable[[T], str]) -> str:
+def _array(spell: Callable[[Any], str], values: Iterable[Any]) -> str:
     listed = list(values)
     if listed and listed.count(listed[0]) == len(listed):
-        # Of many jobs most columns say the same in every row: it is spelled once.
-        return "{" + ",".join([_NULL if listed[0] is None else spelled(listed[0])] * len(listed)) + "}"
-    return "{" + ",".join([_NULL if value is None else spelled(value) for value in listed]) + "}"
+        # Of many jobs most columns say the same in every row: it is spelled once. Where they say nothing, the
+        # column is left out: `unnest` fills up with nulls.
+        return _NOTHING if listed[0] is None else "{" + ",".join([spell(listed[0])] * len(listed)) + "}"
+    return "{" + ",".join([_NULL if value is None else spell(value) for value in listed]) + "}"
 
 
 def _quoted(value: str) -> str:
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+# Whole numbers; texts of which it is known that they need no quotes, such as tokens and states; any texts.
+numbers: Callable[[Iterable[int | None]], str] = partial(_array, int.__repr__)
+words: Callable[[Iterable[str | None]], str] = partial(_array, str)
+texts: Callable[[Iterable[str | None]], str] = partial(_array, _quoted)
 
 
 _BUSY = (
@@ -315,30 +301,26 @@ def _readable(text: str) -> str:
 class PostgresTx:
     """One transaction on one connection. Its time is the server's, asked for once when it is needed."""
 
-    __slots__ = ("_connection", "_now", "_statements", "hinted")
+    __slots__ = ("_connection", "_statements", "given", "hinted")
 
     def __init__(
         self, connection: Connection, known: Mapping[str, Statement], clock: Clock | None = None
     ) -> None:
         self._connection = connection
         self._statements = known
-        self._now = None if clock is None else clock.micros()
+        self.given = None if clock is None else clock.micros()
         self.hinted = False
 
     @property
     def now(self) -> int:
-        if self._now is None:
+        if self.given is None:
             [row] = self.rows("time")
-            self._now = int(row["now"])
-        return self._now
+            self.given = int(row["now"])
+        return self.given
 
     def learn(self, now: int) -> None:
-        if self._now is None:
-            self._now = now
-
-    @property
-    def given(self) -> int | None:
-        return self._now
+        if self.given is None:
+            self.given = now
 
     def rows(self, statement: str, /, **values: object) -> Sequence[Row]:
         return self._run(self._statements[statement], values).fetchall()
@@ -439,7 +421,7 @@ class PostgresTx:
     ) -> psycopg.Cursor[Any]:
         at = self._connection if cursor is None else cursor
         try:
-            return at.execute(statement.text.encode(), [values[name] for name in statement.names])
+            return at.execute(statement.text.encode(), [*map(values.__getitem__, statement.names)])
         except _DATA_ERRORS as error:
             if isinstance(error, errors.CheckViolation) and error.diag.constraint_name is None:
                 raise
