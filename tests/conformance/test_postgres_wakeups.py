@@ -19,8 +19,7 @@ from windlass import Queue, connect
 from windlass.errors import StoreBusy, StoreUnavailable
 from windlass.store.jobs import Filter
 from windlass.store.postgres import address, hot
-from windlass.store.postgres.connections import Guard
-from windlass.store.postgres.listener import Listener
+from windlass.store.postgres.connections import Guard, Listener
 from windlass.store.postgres.session import PostgresTx, Statement, load
 from windlass.store.postgres.store import PostgresStore
 from windlass.store.store import Store

@@ -22,8 +22,7 @@ from windlass.errors import LeaseLost, must_be
 from windlass.store.bridge import Bridge, across
 from windlass.store.postgres import hot
 from windlass.store.postgres.address import read
-from windlass.store.postgres.connections import Guard, Pool
-from windlass.store.postgres.listener import CHANNEL
+from windlass.store.postgres.connections import CHANNEL, Guard, Pool
 from windlass.store.postgres.session import (
     USES,
     PostgresTx,

@@ -16,7 +16,7 @@ from windlass.job import JobState, Request
 from windlass.store import chains, keys, oncall, rows
 from windlass.store.engine import Enqueued, Unstorable
 from windlass.store.keys import existing, found, of_batch
-from windlass.store.postgres.listener import CHANNEL
+from windlass.store.postgres.connections import CHANNEL
 from windlass.store.postgres.session import numbers, texts, words
 from windlass.store.rows import Kind, Write
 
