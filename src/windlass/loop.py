@@ -1,4 +1,4 @@
-"""How does a part of the worker run in the background? The only thread that repeats itself."""
+"""Run a part in the background, again and again: the only kind of thread that repeats itself."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ import random
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 
 from windlass.clock import Clock, SystemClock
 from windlass.errors import StoreError, StoreUnavailable
 
 log = logging.getLogger("windlass.loop")
+
+# Jitter; a name of its own for tests.
+chance = random.random
 
 _FIRST_PAUSE = 1.0
 # A lost connection can mostly be made anew at once; who is down is soon asked no more often than before.
@@ -40,28 +44,30 @@ class Loop:
         jitter: float = 0.0,
         longest_pause: timedelta = _LONGEST_PAUSE,
         steady: timedelta = _AT_ONCE,
-        chance: Callable[[], float] = random.random,
+        woken: threading.Event | None = None,
     ) -> None:
+        """`woken`: what wakes it, where others must hold that before the loop is made."""
         self.name = name
         self._tick = tick
         self._every = every.total_seconds()
         self._first = first.total_seconds()
         self._jitter = jitter
         self._longest_pause = longest_pause.total_seconds()
-        self._chance = chance
         self._row = Row(steady, SystemClock())
         self._reports = Reports(name, SystemClock())
-        self._woken = threading.Event()
+        self._woken = woken or threading.Event()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         # Ticks that raised since it began.
         self.failed = 0
-        # Told of each that raised because the store did.
-        self.on_store_error: Callable[[str, StoreError], None] = lambda _, __: None
 
-    def start(self) -> None:
-        """Begin to tick, on a thread that does not keep the process alive."""
-        self._thread = threading.Thread(target=self._run, name=f"windlass-{self.name}", daemon=True)
+    def start(self, on_store_error: Callable[[str, StoreError], None] = lambda _, __: None) -> None:
+        """Begin to tick, on a thread that does not keep the process alive.
+
+        `on_store_error` is called for each tick that raised because the store did.
+        """
+        run = partial(self._run, on_store_error)
+        self._thread = threading.Thread(target=run, name=f"windlass-{self.name}", daemon=True)
         self._thread.start()
 
     def wake(self) -> None:
@@ -81,7 +87,7 @@ class Loop:
         thread.join(timeout)
         return not thread.is_alive()
 
-    def _run(self) -> None:
+    def _run(self, on_store_error: Callable[[str, StoreError], None]) -> None:
         wait = self._first
         while True:
             self._woken.wait(wait)
@@ -89,29 +95,26 @@ class Loop:
                 return
             self._woken.clear()
             try:
-                wait = self._next(self._tick())
-                self._row.went_well()
-                self._reports.went_well(self._row.failures)
+                answer = self._tick()
+                wait = self._every * (1.0 + self._jitter * chance()) if answer is None else max(0.0, answer)
+                if self._row.failures:
+                    self._row.went_well()
+                    self._reports.went_well(self._row.failures)
             except Exception as error:  # noqa: BLE001 # wall: a loop outlives its tick
                 self._row.failed()
                 self.failed += 1
                 if isinstance(error, StoreError):
-                    self.on_store_error(self.name, error)
+                    on_store_error(self.name, error)
                 pause = self._pause(error, self._row.failures)
                 self._reports.failed(error, pause)
                 self._stopped.wait(pause)
                 wait = 0.0
 
-    def _next(self, answer: float | None) -> float:
-        if answer is not None:
-            return max(0.0, answer)
-        return self._every * (1.0 + self._jitter * self._chance())
-
     def _pause(self, error: Exception, failures: int) -> float:
         if not isinstance(error, StoreUnavailable):
             return pause_after(failures, self._longest_pause)
         # A fleet loses its server at one moment, and shall not ask for it at one moment.
-        part = 0.5 + 0.5 * self._chance()
+        part = 0.5 + 0.5 * chance()
         return part * pause_after(failures, self._longest_pause, first=_FIRST_PAUSE_AWAY)
 
 
@@ -183,7 +186,7 @@ class Row:
 
 
 def pause_after(failures: int, longest: float, *, first: float = _FIRST_PAUSE) -> float:
-    """Seconds to wait after so many failures in a row: `first`, twice that and so on, up to `longest`."""
+    """Seconds to wait after this many failures in a row: `first`, twice that and so on, up to `longest`."""
     return min(first * 2.0 ** (min(failures, _MOST_DOUBLINGS) - 1), longest)
 
 

@@ -1,4 +1,4 @@
-"""How is work spread out so that no more than so many happen in a second?"""
+"""Pace: spread work out so that no more than a number of things happen each second."""
 
 from __future__ import annotations
 

@@ -40,10 +40,17 @@ from windlass.origin import Origin, origin_of
 from windlass.outcome import Policy
 from windlass.payload import Ring, Signature, Upgrades, encode
 from windlass.payload.seal import has_seal
-from windlass.policy.limit import UNLIMITED, Limit, limit_options, make_limit
-from windlass.policy.retry import Retry
-from windlass.policy.rules import RULES, Rules
-from windlass.policy.verify import Verify, make_verify
+from windlass.policy import (
+    RULES,
+    UNLIMITED,
+    Limit,
+    Retry,
+    Rules,
+    Verify,
+    limit_options,
+    make_limit,
+    make_verify,
+)
 from windlass.schedule import NewSchedule
 from windlass.size import Size, parse_size
 
@@ -97,11 +104,6 @@ class Handler:
     # Refuses a draft that was made for another store than its queue's; None: no queue has registered it.
     check_draft: CheckDraft | None = None
 
-    @property
-    def wants_context(self) -> str | None:
-        """The parameter that takes the Context, if there is one."""
-        return self.signature.context
-
     def current(self, job: Job, ring: Callable[[], Ring]) -> bytes | msgspec.Raw:
         """A job's payload as this version takes it: in the clear, upgraded, without its reference."""
         if job.schema_version >= self.version and b'"$' not in bytes(job.payload):
@@ -111,10 +113,6 @@ class Handler:
         if has_seal(job.payload):
             content = ring().open(content, job.id)
         return encode(self.upgrades.apply(content, job.schema_version), self.name)
-
-    def decode(self, payload: bytes | msgspec.Raw) -> dict[str, Any]:
-        """The arguments in a payload, by name; InvalidPayload if it does not fit."""
-        return self.signature.decode(payload)
 
     def info(self) -> TypeInfo:
         """What the catalogue says to producers that do not have the function."""

@@ -64,11 +64,11 @@ def test_f08_a_frozen_server_costs_time_and_nothing_else(
                 assert failure.value.retryable
                 yard.go_on.set()
                 threading.Event().wait(max(0.0, frozen + FROZEN_SECONDS - time.monotonic()))
-                assert not worker.parts.standing.sure()
+                assert not worker.parts.membership.sure()
             finally:
                 standby.thaw(server)
             until(lambda: yard.job(job_id).state is JobState.COMPLETED, "the result is written")
-            until(worker.parts.standing.sure, "the worker is sure of itself again")
+            until(worker.parts.membership.sure, "the worker is sure of itself again")
             yard.work.enqueue(1)
             until(lambda: yard.ran[1], "the worker works again")
         assert worker.id == name
@@ -116,11 +116,11 @@ def test_f08_a_half_open_heartbeat_connection_is_replaced_before_the_worker_is_t
         yard.put(1)
         name = worker.id
         until(lambda: yard.started[0], "the job begins")
-        sent = worker.parts.standing.sent
-        until(lambda: worker.parts.standing.sent > sent, "it beats")
+        sent = worker.parts.membership.sent
+        until(lambda: worker.parts.membership.sent > sent, "it beats")
         proxy.silence(BEAT)
-        silenced = worker.parts.standing.sent
-        until(lambda: worker.parts.standing.sent > silenced, "it beats again")
+        silenced = worker.parts.membership.sent
+        until(lambda: worker.parts.membership.sent > silenced, "it beats again")
         yard.go_on.set()
         yard.finish()
         assert worker.id == name
@@ -155,11 +155,11 @@ def test_f08_producers_wait_for_a_connection_and_then_get_one_clear_error_while_
         lookers = [threading.Thread(target=look) for _ in range(14)]
         for looker in lookers:
             looker.start()
-        seen = worker.parts.standing.sent
+        seen = worker.parts.membership.sent
         for looker in lookers:
             looker.join()
-        until(lambda: worker.parts.standing.sent > seen, "the heart beats")
-        assert worker.parts.standing.sure()
+        until(lambda: worker.parts.membership.sent > seen, "the heart beats")
+        assert worker.parts.membership.sure()
         locker.rollback()
     assert len(failures) == 14
     assert any("all of 10 connections" in str(error) for error in failures)

@@ -22,9 +22,9 @@ def test_f10_slow_answers_slow_things_down_and_break_nothing(yard: Yard, proxy: 
         again = yard.work.options(key="order-1").enqueue(20)
         assert (again.id, again.created) == (first.id, False)
         until(lambda: yard.ran[20], "the job runs")
-        sent = worker.parts.standing.sent
-        until(lambda: worker.parts.standing.sent > sent, "the heart beats")
-        assert worker.parts.standing.sure()
+        sent = worker.parts.membership.sent
+        until(lambda: worker.parts.membership.sent > sent, "the heart beats")
+        assert worker.parts.membership.sure()
         proxy.delay = 0.0
         yard.finish()
     assert yard.ran == dict.fromkeys(range(21), 1)

@@ -7,7 +7,7 @@ import pytest
 from tests.waiting import PATIENCE
 from tests.worker.stores import on_both
 from windlass import Queue, QueueFull
-from windlass.worker.pace import MOST_AHEAD
+from windlass.worker.pool import MOST_AHEAD
 
 url = on_both
 BACKLOG = 10_000

@@ -32,7 +32,7 @@ def test_f13_a_spike_is_taken_up_to_the_limit_and_drained_the_urgent_ones_first(
             while any(
                 each.view == "due" or each.state == "processing" for each in queue.store.counts().counts
             ):
-                worker.parts.claimer.hint()
+                worker.parts.triggers.hint()
         assert ran == sorted(ran, reverse=True)
         assert len(ran) == 1000
 

@@ -25,7 +25,7 @@ def test_f34_a_live_worker_whose_beats_are_lost_is_reaped_and_its_late_result_ch
         with elsewhere.queue.worker() as other, proxy.failing(BEAT, Where.BEFORE, times=_ALWAYS):
             until(lambda: elsewhere.ran[0], "another worker runs it")
             until(lambda: yard.job(job_id).state is JobState.COMPLETED, "and completes it")
-            assert not worker.parts.standing.sure(), "it claims nothing meanwhile"
+            assert not worker.parts.membership.sure(), "it claims nothing meanwhile"
             before = yard.job(job_id)
             yard.go_on.set()
             until(lambda: worker.parts.settler.late, "its own result is late, and counted")
@@ -49,9 +49,9 @@ def test_f34_as_long_as_beats_arrive_nothing_is_reclaimed(
         other.drain()
         yard.put(1)
         until(lambda: yard.started[0], "the job begins")
-        first = worker.parts.standing.sent
+        first = worker.parts.membership.sent
         # Longer than it takes to declare a silent worker dead.
-        until(lambda: worker.parts.standing.sent - first > 12, "it has beaten for a while")
+        until(lambda: worker.parts.membership.sent - first > 12, "it has beaten for a while")
         yard.go_on.set()
         yard.finish()
     assert yard.started + elsewhere.started == {0: 1}

@@ -129,6 +129,35 @@ def test_a_type_that_has_changed_is_judged_by_its_new_schema(app: Queue, strange
     assert job.schema_version == 3
 
 
+def test_producers_of_both_releases_accept_by_name_what_either_release_takes(app: Queue, url: str) -> None:
+    """During a roll, also in processes that have a handler of their own for the type."""
+    with Queue(url) as newer:
+
+        @newer.job(version=3)
+        def send(to: str, cc: str) -> None: ...
+
+        newer.publish()
+        assert app.enqueue("send", {"to": "a", "cc": "b"}).get().schema_version == 3
+        assert app.draft_sent("send", b'{"to":"a","cc":"b"}', {}).schema_version == 3
+        assert newer.enqueue("send", {"to": "a"}).get().schema_version == 2
+        before = count(app)
+        for queue in (app, newer):
+            with pytest.raises(InvalidPayload, match="send: payload"):
+                queue.enqueue("send", {"to": "a", "bcc": "b"})
+        assert count(app) == before
+
+
+def test_a_refused_payload_creates_no_store(tmp_path: Path) -> None:
+    with Queue(tmp_path / "jobs.db") as queue:
+
+        @queue.job
+        def add(a: int) -> None: ...
+
+        with pytest.raises(InvalidPayload):
+            queue.enqueue("add", {"a": "one"})
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_a_type_says_anew_is_known_after_a_while_also_if_payloads_fit_as_before(
     app: Queue, url: str
 ) -> None:

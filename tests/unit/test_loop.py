@@ -86,9 +86,12 @@ def test_the_first_tick_can_be_put_off(started: Callable[[Loop], Loop]) -> None:
     ticks.reach(1)
 
 
-def test_jitter_lengthens_the_interval_by_a_random_part(started: Callable[[Loop], Loop]) -> None:
+def test_jitter_lengthens_the_interval_by_a_random_part(
+    started: Callable[[Loop], Loop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("windlass.loop.chance", lambda: 0.5)
     ticks = Ticks()
-    started(Loop("test", ticks, every=timedelta(milliseconds=40), jitter=1.0, chance=lambda: 0.5))
+    started(Loop("test", ticks, every=timedelta(milliseconds=40), jitter=1.0))
     ticks.reach(2)
     assert ticks.at[1] - ticks.at[0] >= 0.06
 
@@ -132,21 +135,24 @@ def test_what_lost_its_connection_is_tried_again_soon_and_not_by_all_at_one_mome
     expected: list[float],
     started: Callable[[Loop], Loop],
     caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("windlass.loop.chance", lambda: chance)
     ticks = Ticks(LOST, LOST, LOST)
     longest = timedelta(seconds=0.15)
     with caplog.at_level(logging.DEBUG, "windlass.loop"):
-        started(Loop("test", ticks, every=NEVER, longest_pause=longest, chance=lambda: chance))
+        started(Loop("test", ticks, every=NEVER, longest_pause=longest))
         ticks.reach(4)
     assert pauses(caplog) == pytest.approx(expected)
 
 
 def test_the_pauses_begin_anew_after_a_tick_that_succeeds(
-    started: Callable[[Loop], Loop], caplog: pytest.LogCaptureFixture
+    started: Callable[[Loop], Loop], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("windlass.loop.chance", lambda: 1.0)
     ticks = Ticks(LOST, LOST, 0.0, LOST)
     with caplog.at_level(logging.DEBUG, "windlass.loop"):
-        started(Loop("test", ticks, every=NEVER, chance=lambda: 1.0))
+        started(Loop("test", ticks, every=NEVER))
         ticks.reach(5)
     assert pauses(caplog) == pytest.approx([0.05, 0.1, 0.05])
 

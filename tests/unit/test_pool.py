@@ -8,17 +8,16 @@ from typing import Any
 
 import pytest
 
-from windlass.worker.budget import Budget
-from windlass.worker.pace import ENOUGH_RUNS, FORGOTTEN_AFTER, MOST_AHEAD, Pace
-from windlass.worker.pool import Pool
+from windlass.worker.memory import MemoryBudget
+from windlass.worker.pool import ENOUGH_RUNS, FORGOTTEN_AFTER, MOST_AHEAD, Pool, Prefetch
 from windlass.worker.run import Run
 
 NOW = 1000.0
 
 
 def runs(count: int, *, received: float = 0.0) -> list[Run]:
-    lease: Any = None
-    handler: Any = SimpleNamespace(name="t")
+    lease: Any = SimpleNamespace(token="token", job=SimpleNamespace(losses=0))
+    handler: Any = SimpleNamespace(name="t", kind="thread")
     pool: Any = None
     return [Run(lease, handler, pool, received) for _ in range(count)]
 
@@ -41,10 +40,10 @@ def test_what_finds_no_slot_waits_and_starts_in_order_as_slots_come_free() -> No
     pool, running = busy_pool(2)
     late = runs(2)
     assert pool.offer(late) == []
-    assert pool.waiting == 2
+    assert len(pool.waiting) == 2
     assert pool.free(running[0], NOW, was_held=False) == late[:1]
     assert pool.free(running[1], NOW, was_held=False) == late[1:]
-    assert pool.waiting == 0
+    assert len(pool.waiting) == 0
 
 
 def test_a_held_slot_is_taken_but_not_busy_until_its_work_ends() -> None:
@@ -61,7 +60,7 @@ def test_what_has_waited_too_long_can_be_taken_back() -> None:
     pool.offer(old)
     pool.offer(new)
     assert pool.take_back(received_before=10.5) == old
-    assert pool.waiting == 1
+    assert len(pool.waiting) == 1
     assert pool.free(running, NOW, was_held=False) == new
 
 
@@ -88,11 +87,11 @@ def test_a_pool_whose_jobs_are_short_has_room_for_more_than_its_slots() -> None:
 # --- how many ahead ---
 
 
-def pace_of(*seconds: float, job_type: str = "t", pace: Pace | None = None) -> Pace:
-    pace = pace or Pace()
+def prefetch_of(*seconds: float, job_type: str = "t", prefetch: Prefetch | None = None) -> Prefetch:
+    prefetch = prefetch or Prefetch()
     for each in seconds:
-        pace.note(job_type, each, NOW)
-    return pace
+        prefetch.note(job_type, each, NOW)
+    return prefetch
 
 
 @pytest.mark.parametrize(
@@ -100,45 +99,45 @@ def pace_of(*seconds: float, job_type: str = "t", pace: Pace | None = None) -> P
     [(10, 0.020, 0), (10, 60.0, 0), (10, 0.010, 250), (1, 0.010, 25), (100, 0.0, MOST_AHEAD)],
 )
 def test_only_short_jobs_are_claimed_ahead_and_not_too_many(slots: int, seconds: float, ahead: int) -> None:
-    assert pace_of(*[seconds] * 20).ahead(slots, NOW) == ahead
+    assert prefetch_of(*[seconds] * 20).ahead(slots, NOW) == ahead
 
 
 @pytest.mark.parametrize("known", [(), (0.0,), (0.0,) * (ENOUGH_RUNS - 1)])
 def test_a_few_short_runs_prove_nothing(known: Iterable[float]) -> None:
-    assert pace_of(*known).ahead(100, NOW) == 0
+    assert prefetch_of(*known).ahead(100, NOW) == 0
 
 
 def test_one_long_type_ends_the_claiming_ahead_for_the_pool() -> None:
-    pace = pace_of(*[0.001] * 100)
-    assert pace.ahead(10, NOW) > 0
-    pace_of(3.0, job_type="long", pace=pace)
-    assert pace.ahead(10, NOW) == 0
+    prefetch = prefetch_of(*[0.001] * 100)
+    assert prefetch.ahead(10, NOW) > 0
+    prefetch_of(3.0, job_type="long", prefetch=prefetch)
+    assert prefetch.ahead(10, NOW) == 0
 
 
 def test_a_type_that_has_not_run_for_a_minute_no_longer_counts() -> None:
-    pace = pace_of(3.0, job_type="long")
+    prefetch = prefetch_of(3.0, job_type="long")
     later = NOW + FORGOTTEN_AFTER
     for _ in range(20):
-        pace.note("short", 0.001, later)
-    assert pace.ahead(10, later) > 0
+        prefetch.note("short", 0.001, later)
+    assert prefetch.ahead(10, later) > 0
 
 
 def test_jobs_that_become_long_are_noticed_at_once_and_short_again_only_after_a_while() -> None:
-    pace = pace_of(*[0.001] * 100)
-    pace_of(1.0, pace=pace)
-    assert pace.ahead(10, NOW) == 0
-    pace_of(*[0.001] * 5, pace=pace)
-    assert pace.ahead(10, NOW) == 0
-    pace_of(*[0.001] * 50, pace=pace)
-    assert pace.ahead(10, NOW) > 0
+    prefetch = prefetch_of(*[0.001] * 100)
+    prefetch_of(1.0, prefetch=prefetch)
+    assert prefetch.ahead(10, NOW) == 0
+    prefetch_of(*[0.001] * 5, prefetch=prefetch)
+    assert prefetch.ahead(10, NOW) == 0
+    prefetch_of(*[0.001] * 50, prefetch=prefetch)
+    assert prefetch.ahead(10, NOW) > 0
 
 
 # --- limited jobs -------------------------------------------------------------------------------
 
 
 def a_run(name: str = "t", *, priority: int = 5, limited: bool = False) -> Run:
-    lease: Any = SimpleNamespace(job=SimpleNamespace(priority=priority))
-    handler: Any = SimpleNamespace(name=name)
+    lease: Any = SimpleNamespace(token="token", job=SimpleNamespace(priority=priority, losses=0))
+    handler: Any = SimpleNamespace(name=name, kind="thread")
     pool: Any = None
     return Run(lease, handler, pool, 0.0, limited=limited)
 
@@ -147,7 +146,7 @@ def quick_pool(slots: int) -> Pool:
     """One whose slots are taken and whose jobs are short, so that some are claimed ahead."""
     pool = Pool("threads", {"t": 1, "few": 1}, slots)
     for _ in range(ENOUGH_RUNS):
-        pool.pace.note("t", 0.001, NOW)
+        pool.prefetch.note("t", 0.001, NOW)
     pool.offer(a_run() for _ in range(slots))
     return pool
 
@@ -195,23 +194,23 @@ def test_long_limited_jobs_do_not_keep_short_ones_from_being_claimed_ahead() -> 
 
 
 def test_what_was_claimed_ahead_in_vain_makes_it_claim_less_ahead_for_a_while() -> None:
-    pace = Pace()
+    prefetch = Prefetch()
     for _ in range(ENOUGH_RUNS):
-        pace.note("t", 0.001, NOW)
-    whole = pace.ahead(1, NOW)
-    pace.miss(NOW)
+        prefetch.note("t", 0.001, NOW)
+    whole = prefetch.ahead(1, NOW)
+    prefetch.miss(NOW)
     # What one tick gives back in pieces counts once.
-    pace.miss(NOW + 0.5)
-    assert pace.ahead(1, NOW) == whole // 2
+    prefetch.miss(NOW + 0.5)
+    assert prefetch.ahead(1, NOW) == whole // 2
     for second in range(1, 31):
-        pace.miss(NOW + second)
-    assert pace.ahead(1, NOW + 30) < whole / 50
-    pace.note("t", 0.001, NOW + 60)
-    assert pace.ahead(1, NOW + 60) == whole
+        prefetch.miss(NOW + second)
+    assert prefetch.ahead(1, NOW + 30) < whole / 50
+    prefetch.note("t", 0.001, NOW + 60)
+    assert prefetch.ahead(1, NOW + 60) == whole
 
 
 def test_what_fits_the_memory_is_asked_for_together_and_only_the_rest_ahead() -> None:
-    budget = Budget(1000)
+    budget = MemoryBudget(1000)
     pool = Pool("all", {"t": 1, "big": 1, "huge": 1}, 4, budget=budget, memory={"big": 300, "huge": 900})
     assert list(pool.portions(NOW)) == [({"t": 1, "big": 1, "huge": 1}, 1), ({"t": 1}, 4)]
     budget.take(200)
@@ -221,7 +220,7 @@ def test_what_fits_the_memory_is_asked_for_together_and_only_the_rest_ahead() ->
 
 
 def test_a_job_that_keeps_memory_while_it_waits_goes_before_those_that_keep_nothing() -> None:
-    pool = Pool("all", {"t": 1, "big": 1}, 1, budget=Budget(1000), memory={"big": 300})
+    pool = Pool("all", {"t": 1, "big": 1}, 1, budget=MemoryBudget(1000), memory={"big": 300})
     [last] = pool.offer([a_run()])
     usual, big = a_run(), a_run("big")
     assert pool.offer([usual, big]) == []

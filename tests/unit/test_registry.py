@@ -8,7 +8,7 @@ import pytest
 from windlass.context import Context
 from windlass.errors import FatalError, InvalidPayload, InvalidValue
 from windlass.outcome import Policy
-from windlass.policy.retry import Retry
+from windlass.policy import Retry
 from windlass.registry import Handler, Options, Registry, make_handler, shell_handler
 
 
@@ -33,8 +33,8 @@ def test_a_type_is_named_after_its_function_unless_it_says_otherwise() -> None:
 def test_def_runs_on_a_thread_and_async_def_on_the_loop() -> None:
     assert made().kind == "thread"
     assert make_handler(fetch).kind == "loop"
-    assert make_handler(fetch).wants_context == "ctx"
-    assert made().wants_context is None
+    assert make_handler(fetch).signature.context == "ctx"
+    assert made().signature.context is None
 
 
 def test_what_is_not_said_has_the_documented_defaults() -> None:
@@ -135,9 +135,9 @@ def test_the_catalogue_is_told_schema_version_and_options() -> None:
 
 
 def test_a_handler_decodes_its_payload_or_refuses_it() -> None:
-    assert made().decode(b'{"to":"a"}') == {"to": "a"}
+    assert made().signature.decode(b'{"to":"a"}') == {"to": "a"}
     with pytest.raises(InvalidPayload, match=r"^send: payload.to is missing"):
-        made().decode(b"{}")
+        made().signature.decode(b"{}")
 
 
 def test_changing_the_rules_afterwards_changes_nothing() -> None:

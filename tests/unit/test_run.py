@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,8 +29,9 @@ class Carrier:
 
 
 def a_run(name: str = "t") -> Run:
-    some: Any = None
-    run = Run(Lease(running("j"), name, "w", THEN + MINUTE), some, some, 100.0)
+    handler: Any = SimpleNamespace(kind="thread")
+    pool: Any = None
+    run = Run(Lease(running("j"), name, "w", THEN + MINUTE), handler, pool, 100.0)
     run.carrier = Carrier()
     return run
 
@@ -112,7 +114,7 @@ def test_the_stores_time_is_counted_on_from_the_claim() -> None:
 def test_how_long_it_ran(started: float | None, seconds: float | None) -> None:
     run = a_run()
     run.started = started
-    assert run.ran(102.5) == seconds
+    assert run.ran(102.5) == (None if seconds is None else timedelta(seconds=seconds))
 
 
 def test_a_worker_knows_its_runs_by_their_tokens() -> None:

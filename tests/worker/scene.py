@@ -89,7 +89,7 @@ class Still:
             asked_to_drain=self._asked_to_drain,
         )
         if self.parts.needs_loop:
-            self.parts.caller.coroutines.open()
+            self.parts.runner.coroutines.open()
         self.parts.heartbeat.join()
         return self.parts
 
@@ -138,8 +138,8 @@ class Still:
         """Let everything end."""
         self.gate.let()
         if hasattr(self, "parts"):
-            self.parts.caller.threads.close()
-            self.parts.caller.coroutines.close(PATIENCE)
+            self.parts.runner.threads.close()
+            self.parts.runner.coroutines.close(PATIENCE)
             self.parts.children.close()
             self.parts.guard.close()
 
@@ -158,7 +158,7 @@ def impatient(still: Still) -> Iterator[None]:
 def claim_ahead(parts: Parts, job_type: str, now: float) -> None:
     """Let a worker believe that jobs of this type are short, so that it claims more than it has slots for."""
     for _ in range(20):
-        parts.pools[0].pace.note(job_type, 0.001, now)
+        parts.pools[0].prefetch.note(job_type, 0.001, now)
 
 
 def let_time_be_over(parts: Parts) -> None:
@@ -166,7 +166,7 @@ def let_time_be_over(parts: Parts) -> None:
     for run in parts.runs.all():
         if run.started is not None:
             run.extend(run.started)
-    parts.warden.loop.wake()
+    parts.timeouts.loop.wake()
 
 
 def another_worker(name: str = "other-1-aa", **changes: Any) -> WorkerInfo:

@@ -17,7 +17,7 @@ from windlass.worker.claimer import GIVEN_BACK_AFTER
 from windlass.worker.coroutines import BLOCKED_SECONDS, STALLED_SECONDS
 from windlass.worker.ending import Ending
 from windlass.worker.health import examine
-from windlass.worker.wear import ENDLESS_SECONDS
+from windlass.worker.timeouts import ENDLESS_SECONDS
 
 
 class Blocked:
@@ -43,20 +43,20 @@ class Blocked:
         self.ran.append("quick")
 
     def claim(self) -> None:
-        self.parts.claimer.hint()
+        self.parts.triggers.hint()
         self.parts.claimer.tick()
 
     def pass_time(self, seconds: float) -> None:
-        """Time in which the warden looks each second, and the heart beats."""
+        """Time in which the timeouts look each second, and the heart beats."""
         for _ in range(int(seconds)):
             self.still.pass_time(1)
-            self.parts.warden.tick()
+            self.parts.timeouts.tick()
 
     def stall(self) -> None:
         """Let the loop be asked, and not answer."""
-        self.parts.warden.tick()
+        self.parts.timeouts.tick()
         self.pass_time(STALLED_SECONDS)
-        assert self.parts.caller.coroutines.stalled
+        assert self.parts.runner.coroutines.stalled
 
     def states(self, jobs: list[Job]) -> set[tuple[JobState, int]]:
         self.still.settle()
@@ -102,7 +102,7 @@ def test_nothing_more_is_claimed_for_a_blocked_loop_and_the_rest_goes_on(blocked
 def test_a_loop_that_answers_again_is_served_again(blocked: Blocked) -> None:
     blocked.stall()
     blocked.release.set()
-    until(lambda: not blocked.parts.caller.coroutines.stalled)
+    until(lambda: not blocked.parts.runner.coroutines.stalled)
     jobs = blocked.still.put(2, job_type="quick")
     blocked.claim()
     until(lambda: blocked.states([*jobs, blocked.job]) == {(JobState.COMPLETED, 1)})
@@ -166,17 +166,17 @@ def test_a_task_of_a_handlers_own_that_blocks_the_loop_is_judged_by_the_jobs_beh
     still.put(job_type="parent")
     parts.claimer.tick()
     assert entered.wait(PATIENCE)
-    parts.warden.tick()
+    parts.timeouts.tick()
     still.pass_time(BLOCKED_SECONDS + 1)
-    parts.warden.tick()
-    assert "a task that is not a job" in parts.wear.blocked()
+    parts.timeouts.tick()
+    assert "a task that is not a job" in parts.leaks.blocked()
     let_time_be_over(parts)
-    parts.warden.tick()
-    parts.warden.tick()
-    assert parts.wear.reason == ""
+    parts.timeouts.tick()
+    parts.timeouts.tick()
+    assert parts.leaks.reason == ""
     still.pass_time(ENDLESS_SECONDS)
-    parts.warden.tick()
-    assert parts.wear.reason != ""
+    parts.timeouts.tick()
+    assert parts.leaks.reason != ""
 
 
 def test_a_worker_inside_a_program_only_reports(still: Still, releases: list[threading.Event]) -> None:
@@ -194,9 +194,9 @@ def test_jobs_that_a_stuck_loop_cannot_end_are_given_back(blocked: Blocked) -> N
     blocked.stall()
     let_time_be_over(blocked.parts)
     blocked.pass_time(BLOCKED_SECONDS + 2)
-    assert blocked.parts.wear.loop_stuck
+    assert blocked.parts.leaks.loop_stuck
     Ending(blocked.parts, blocked.still.store, WorkerConfig(), clock=blocked.still.clock).give_up_loop()
-    blocked.parts.warden.tick()
+    blocked.parts.timeouts.tick()
     assert blocked.parts.idle()
 
 

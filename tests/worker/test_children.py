@@ -27,7 +27,7 @@ from tests.worker.stores import on_both
 from windlass.errors import InvalidValue
 from windlass.job import Job, JobState, Reason
 from windlass.outcome import Lost, Policy, Result, decide, hung
-from windlass.policy.retry import Retry
+from windlass.policy import Retry
 from windlass.queue import Queue
 from windlass.store.engine import Settlement, Want
 from windlass.worker.children import words
@@ -487,7 +487,7 @@ def test_a_cancelled_job_may_tidy_up(
     queue: Queue, tmp_path: Path, function: Callable[..., Any], word: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Less than a second is enough for that on a machine that has nothing else to do.
-    for name in ("children.errand.LOOK_SECONDS", "children.errand.TERM_SECONDS", "warden.COMMAND_PATIENCE"):
+    for name in ("children.errand.LOOK_SECONDS", "children.errand.TERM_SECONDS", "timeouts.COMMAND_PATIENCE"):
         monkeypatch.setattr(f"windlass.worker.{name}", PATIENCE)
     job_type = queue.job(executor="process")(function)
     note = tmp_path / "note"

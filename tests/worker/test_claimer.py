@@ -48,7 +48,7 @@ def test_nothing_is_asked_without_a_hint_once_nothing_was_found(still: Still) ->
     [job] = still.put()
     still.parts.claimer.tick()
     assert still.job(job).state is JobState.PENDING
-    still.parts.claimer.hint()
+    still.parts.triggers.hint()
     still.run_claimed(1)
     assert still.job(job).state is JobState.PROCESSING
 
@@ -59,10 +59,10 @@ def test_claims_that_others_were_faster_than_are_counted(still: Still) -> None:
     # Another worker takes it between the hint and the claim.
     rival = Want(worker="rival", types={job.type: 1}, limit=1, lease=timedelta(seconds=60))
     assert still.store.claim(rival).leases
-    still.parts.claimer.hint()
+    still.parts.triggers.hint()
     still.parts.claimer.tick()
     still.put()
-    still.parts.claimer.hint()
+    still.parts.triggers.hint()
     still.run_claimed(1)
     still.parts.ledger.tick()
     counted = still.store.totals()
@@ -108,10 +108,9 @@ def test_a_scheduled_job_that_comes_due_while_every_slot_is_taken_gets_the_next_
     still.run_claimed(1)
     still.clock.advance(1)
     still.parts.claimer.tick()
-    woken: list[None] = []
-    still.parts.claimer.loop.wake = lambda: woken.append(None)  # type: ignore[method-assign]
+    still.parts.triggers.woken.clear()
     still.finish()
-    assert woken, "the freed slot asks for more"
+    assert still.parts.triggers.woken.is_set(), "the freed slot asks for more"
     still.run_claimed(2)
     assert still.job(later).state is JobState.PROCESSING
 
@@ -168,7 +167,7 @@ def test_a_claimed_job_is_not_started_when_the_worker_has_become_unsure(still: S
     still.build(threads=1)
     jobs = still.put(2)
     still.run_claimed(1)
-    want = Want(worker=still.parts.standing.id, types={"wait": 1}, limit=1, lease=timedelta(seconds=60))
+    want = Want(worker=still.parts.membership.id, types={"wait": 1}, limit=1, lease=timedelta(seconds=60))
     late = still.store.claim(want).leases
     still.parts.claimer._take(still.parts.pools[0], want, late, still.clock.monotonic())  # noqa: SLF001
     still.clock.advance(7)
@@ -221,7 +220,7 @@ def test_a_drain_gives_back_what_has_not_started_and_lets_the_rest_run(still: St
     still.parts.claimer.close(timeout=1)
     still.settle()
     assert states(still, jobs) == ["processing", "pending", "pending"]
-    still.parts.claimer.hint()
+    still.parts.triggers.hint()
     still.parts.claimer.tick()
     still.finish()
     assert states(still, jobs) == ["completed", "pending", "pending"]
@@ -233,12 +232,11 @@ def test_a_drain_gives_back_what_has_not_started_and_lets_the_rest_run(still: St
 def test_a_claim_whose_answer_was_lost_is_looked_for_at_once_and_then_ever_less_often() -> None:
     clock = ManualClock()
     doubt = _Doubt(clock)
-    assert not doubt.due()
+    assert doubt.next_look > clock.monotonic()
     doubt.begin()
     looks = []
-    while doubt.wait() < math.inf:
-        clock.advance(doubt.wait())
-        assert doubt.due()
+    while doubt.next_look < math.inf:
+        clock.advance(doubt.next_look - clock.monotonic())
         looks.append(clock.monotonic())
         doubt.looked()
     assert looks[:5] == [0.0, 0.25, 0.75, 1.75, 3.75]
@@ -252,7 +250,7 @@ def test_after_a_failed_claim_unknown_leases_in_our_name_are_given_back(still: S
     still.parts.pools[0].slots = 1
     still.run_claimed(1)
     # The answer to this claim never arrives.
-    want = Want(worker=still.parts.standing.id, types={"wait": 1}, limit=1, lease=timedelta(seconds=60))
+    want = Want(worker=still.parts.membership.id, types={"wait": 1}, limit=1, lease=timedelta(seconds=60))
     assert len(still.store.claim(want).leases) == 1
     still.parts.pools[0].slots = 3
     blocker = sqlite3.connect(path, isolation_level=None)

@@ -20,7 +20,7 @@ from tests.waiting import PATIENCE, until
 from tests.worker.scene import Still, claim_ahead
 from windlass import Context, connect
 from windlass.job import JobState, Reason
-from windlass.policy.retry import Retry
+from windlass.policy import Retry
 from windlass.queue import Queue
 from windlass.store.engine import Want
 from windlass.store.jobs import Edit
@@ -198,7 +198,7 @@ def test_f40_what_was_claimed_and_not_started_is_given_back_with_its_attempt(sti
     claim_ahead(parts, "wait", still.clock.monotonic())
     jobs = still.put(5)
     still.run_claimed(1)
-    assert parts.pools[0].waiting == 4
+    assert len(parts.pools[0].waiting) == 4
     parts.claimer.close(PATIENCE)
     still.settle()
     assert [still.job(job).state for job in jobs[1:]] == [JobState.PENDING] * 4

@@ -11,9 +11,7 @@ from tests.worker.scene import Still, claim_ahead
 from windlass.errors import FatalError, StoreUnavailable
 from windlass.job import JobState
 from windlass.ops import Ops
-from windlass.policy.breaker import BreakerTerms
-from windlass.policy.limit import Limit
-from windlass.policy.retry import Retry
+from windlass.policy import BreakerTerms, Limit, Retry
 from windlass.store.engine import Claimed, Want
 from windlass.store.flow import Breaker, Runs, Switches
 
@@ -24,7 +22,7 @@ def test_a_paused_type_is_not_claimed_and_others_are(still: Still) -> None:
     held, free = still.put(2)[0], still.put(1, "other")[0]
     still.store.pause("wait")
     still.parts.heartbeat.tick()
-    still.parts.terms.refresh()
+    still.parts.live.refresh()
 
     still.run_claimed(1)
 
@@ -36,13 +34,13 @@ def test_a_paused_type_is_not_claimed_and_others_are(still: Still) -> None:
 def test_a_resumed_type_is_claimed_at_once(still: Still) -> None:
     still.store.pause("wait")
     still.build()
-    still.parts.terms.refresh()
+    still.parts.live.refresh()
     [job] = still.put()
     still.parts.claimer.tick()
     assert still.job(job).state is JobState.PENDING
 
     still.store.resume("wait")
-    still.parts.terms.refresh()
+    still.parts.live.refresh()
     still.run_claimed(1)
 
     assert still.job(job).state is JobState.PROCESSING
@@ -53,13 +51,15 @@ def test_what_waits_for_a_slot_is_given_back(still: Still) -> None:
     claim_ahead(parts, "wait", still.clock.monotonic())
     jobs = still.put(3)
     still.run_claimed(1)
-    assert parts.pools[0].waiting == 2
+    assert len(parts.pools[0].waiting) == 2
 
     still.store.pause("wait")
-    parts.terms.refresh()
+    parts.live.refresh()
+    assert parts.triggers.woken.is_set()
+    parts.claimer.tick()
     still.settle()
 
-    assert parts.pools[0].waiting == 0
+    assert len(parts.pools[0].waiting) == 0
     assert [still.job(job).state for job in jobs] == [
         JobState.PROCESSING,
         JobState.PENDING,
@@ -71,7 +71,7 @@ def test_what_waits_for_a_slot_is_given_back(still: Still) -> None:
 def test_a_change_that_a_look_tells_of_wakes_who_reads_it(still: Still) -> None:
     parts = still.build()
     woken: list[bool] = []
-    parts.terms.loop.wake = lambda: woken.append(True)  # type: ignore[method-assign]
+    parts.live.loop.wake = lambda: woken.append(True)  # type: ignore[method-assign]
     parts.heartbeat.tick()
     assert not woken
 
@@ -79,7 +79,7 @@ def test_a_change_that_a_look_tells_of_wakes_who_reads_it(still: Still) -> None:
     parts.heartbeat.tick()
     assert woken == [True]
 
-    parts.terms.refresh()
+    parts.live.refresh()
     parts.heartbeat.tick()
     assert woken == [True]
 
@@ -90,8 +90,8 @@ def test_a_change_that_a_look_tells_of_wakes_who_reads_it(still: Still) -> None:
 def test_a_limit_in_code_holds_and_the_end_of_a_job_lets_the_next_one_start(still: Still) -> None:
     still.handler(still.gate.pass_through, "few", concurrency=2)
     still.build(threads=5)
-    still.opened.wakeup.subscribe(still.parts.claimer.hint)
-    still.parts.terms.refresh()
+    still.opened.wakeup.subscribe(still.parts.triggers.hint)
+    still.parts.live.refresh()
     jobs = still.put(5, "few")
     still.run_claimed(2)
     still.parts.claimer.tick()
@@ -110,13 +110,13 @@ def test_an_operators_limit_stands_above_the_code_until_it_is_reset(still: Still
     ops = Ops(still.store, wakeup=still.opened.wakeup)
     still.store.register([still.parts.handlers["few"].info()])
     ops.set_limit("few", {"concurrency": "3"})
-    still.parts.terms.refresh()
+    still.parts.live.refresh()
     still.put(5, "few")
     still.run_claimed(3)
 
     ops.reset_limit("few")
-    still.parts.terms.refresh()
-    assert still.parts.gates.restricted["few"].limits["few"].concurrency == 1
+    still.parts.live.refresh()
+    assert still.parts.admission.restricted["few"].limits["few"].concurrency == 1
 
 
 def test_a_key_is_limited_in_code_and_by_operators(still: Still) -> None:
@@ -124,7 +124,7 @@ def test_a_key_is_limited_in_code_and_by_operators(still: Still) -> None:
     still.handler(still.gate.pass_through, "two", limit_key="crm")
     still.registry.limits["crm"] = Limit(concurrency=2)
     still.build(threads=5)
-    still.parts.terms.refresh()
+    still.parts.live.refresh()
     still.put(2, "one")
     still.put(2, "two")
     still.run_claimed(2)
@@ -133,7 +133,7 @@ def test_a_key_is_limited_in_code_and_by_operators(still: Still) -> None:
 
     still.store.register([still.parts.handlers["one"].info()])
     Ops(still.store).set_limit("key:crm", {"concurrency": "3"})
-    still.parts.terms.refresh()
+    still.parts.live.refresh()
     still.parts.claimer.tick()
     still.gate.reach(3)
     assert still.parts.pools[0].busy == 3
@@ -142,7 +142,7 @@ def test_a_key_is_limited_in_code_and_by_operators(still: Still) -> None:
 def test_a_rate_wakes_the_claimer_when_its_next_token_is_there(still: Still) -> None:
     still.handler(still.gate.pass_through, "slow", rate="1/s")
     still.build(threads=5)
-    still.parts.terms.refresh()
+    still.parts.live.refresh()
     still.put(3, "slow")
     still.run_claimed(1)
     wait = still.parts.claimer.tick()
@@ -159,7 +159,7 @@ def test_what_one_portion_of_a_pool_does_not_find_keeps_no_other_one_waiting(
     for name in ("one", "two"):
         still.handler(still.gate.pass_through, name, concurrency=1)
     parts = still.build(threads=5)
-    parts.terms.refresh()
+    parts.live.refresh()
     # As for types that declare their memory: each is asked for by itself.
     portions = [({name: 1}, 5) for name in ("one", "two")]
     monkeypatch.setattr(parts.pools[0], "portions", lambda _: iter(portions))
@@ -170,11 +170,11 @@ def test_what_one_portion_of_a_pool_does_not_find_keeps_no_other_one_waiting(
 def test_limited_types_are_never_claimed_ahead(still: Still) -> None:
     still.handler(still.gate.pass_through, "few", concurrency=50)
     parts = still.build(threads=2)
-    parts.terms.refresh()
+    parts.live.refresh()
     claim_ahead(parts, "few", still.clock.monotonic())
     still.put(10, "few")
     still.run_claimed(2)
-    assert parts.pools[0].waiting == 0
+    assert len(parts.pools[0].waiting) == 0
 
 
 def test_what_runs_when_a_limit_is_set_counts_under_it(still: Still) -> None:
@@ -182,9 +182,9 @@ def test_what_runs_when_a_limit_is_set_counts_under_it(still: Still) -> None:
     still.put(2)
     still.run_claimed(2)
     still.store.set_setting("wait.concurrency", "3")
-    parts.terms.refresh()
+    parts.live.refresh()
     still.put(4)
-    parts.claimer.hint()
+    parts.triggers.hint()
     parts.claimer.tick()
     still.gate.reach(3)
     parts.claimer.tick()
@@ -207,13 +207,13 @@ def test_a_breaker_opens_probes_and_closes(still: Still) -> None:
 
     still.handler(call, "sync", retry=Retry(base=1, jitter=0))
     parts = still.build(threads=10)
-    parts.terms.refresh()
+    parts.live.refresh()
     jobs = still.put(30, "sync", max_attempts=20)
 
     _work(still)
-    parts.terms.tick()
+    parts.live.tick()
     still.pass_time(2)
-    parts.terms.tick()
+    parts.live.tick()
     assert still.store.switches().breakers["sync"].open
     spent = sum(still.job(job).attempts for job in jobs)
 
@@ -224,13 +224,13 @@ def test_a_breaker_opens_probes_and_closes(still: Still) -> None:
 
     still.pass_time(10)
     _work(still)
-    parts.terms.tick()
+    parts.live.tick()
     assert sum(still.job(job).attempts for job in jobs) == spent + 1
 
     down = False
     still.pass_time(60)
     _work(still)
-    parts.terms.tick()
+    parts.live.tick()
     assert not still.store.switches().breakers["sync"].open
     still.pass_time(60)
     for _ in range(4):
@@ -240,7 +240,7 @@ def test_a_breaker_opens_probes_and_closes(still: Still) -> None:
 
 def _work(still: Still) -> None:
     """One claim, and what it claimed to its end."""
-    still.parts.claimer.hint()
+    still.parts.triggers.hint()
     still.parts.claimer.tick()
     still.until(still.parts.idle)
     still.settle()
@@ -251,17 +251,17 @@ def test_failures_that_the_store_did_not_hear_of_are_told_again(
 ) -> None:
     still.handler(_fail, "sync")
     parts = still.build()
-    parts.terms.refresh()
+    parts.live.refresh()
     still.put(2, "sync", max_attempts=20)
     _work(still)
 
     with monkeypatch.context() as away:
         away.setattr(still.store, "note_runs", _be_away)
         with pytest.raises(StoreUnavailable):
-            parts.terms.tick()
+            parts.live.tick()
     assert not still.store.switches().failing
     still.pass_time(60)
-    parts.terms.tick()
+    parts.live.tick()
 
     assert still.store.switches().failing == {"sync"}
 
@@ -269,7 +269,7 @@ def test_failures_that_the_store_did_not_hear_of_are_told_again(
 def test_of_what_was_told_only_the_news_is_told_again(still: Still, monkeypatch: pytest.MonkeyPatch) -> None:
     still.handler(_fail, "sync")
     parts = still.build()
-    parts.terms.refresh()
+    parts.live.refresh()
     heard: list[int] = []
     note_runs = still.store.note_runs
 
@@ -281,7 +281,7 @@ def test_of_what_was_told_only_the_news_is_told_again(still: Still, monkeypatch:
     for _ in range(3):
         still.put(1, "sync")
         _work(still)
-        parts.terms.tick()
+        parts.live.tick()
         still.pass_time(5)
     assert heard == [1, 1, 1]
 
@@ -289,14 +289,14 @@ def test_of_what_was_told_only_the_news_is_told_again(still: Still, monkeypatch:
 def test_of_runs_no_more_is_kept_than_a_breaker_looks_at(still: Still) -> None:
     still.handler(lambda: None, "sync")
     parts = still.build()
-    parts.terms.refresh()
+    parts.live.refresh()
     for _ in range(80):
         still.put(1, "sync")
         _work(still)
         still.pass_time(5)
-        parts.terms.tick()
+        parts.live.tick()
     # Five minutes, five seconds each.
-    assert 59 <= parts.tally.kept <= 61
+    assert 59 <= parts.breaker_counts.kept <= 61
 
 
 def _be_away(*_: object) -> None:
@@ -313,7 +313,7 @@ def test_fatal_errors_and_lost_workers_open_no_breaker(still: Still) -> None:
     _work(still)
     _work(still)
     still.pass_time(3)
-    parts.terms.tick()
+    parts.live.tick()
     assert still.store.switches() == Switches()
 
 
@@ -333,9 +333,9 @@ def test_many_successes_before_a_few_failures_keep_it_closed(still: Still) -> No
     still.put(12, "sync")
     for _ in range(2):
         _work(still)
-    parts.terms.tick()
+    parts.live.tick()
     still.pass_time(3)
-    parts.terms.tick()
+    parts.live.tick()
     assert still.store.switches().failing == {"sync"}
     assert not still.store.switches().breakers
 
@@ -343,15 +343,14 @@ def test_many_successes_before_a_few_failures_keep_it_closed(still: Still) -> No
 def test_a_slot_that_an_unlimited_job_leaves_is_taken_by_a_limited_one_at_once(still: Still) -> None:
     still.handler(still.gate.pass_through, "few", concurrency=5)
     parts = still.build(threads=2)
-    parts.terms.refresh()
+    parts.live.refresh()
     still.put(2, "wait", priority=9)
     [limited] = still.put(1, "few")
     still.run_claimed(2)
-    woken: list[bool] = []
-    parts.claimer.loop.wake = lambda: woken.append(True)  # type: ignore[method-assign]
+    parts.triggers.woken.clear()
 
     still.gate.let()
-    still.until(lambda: bool(woken))
+    still.until(parts.triggers.woken.is_set)
     parts.claimer.tick()
     still.finish()
     assert still.job(limited).state is JobState.COMPLETED
@@ -360,23 +359,23 @@ def test_a_slot_that_an_unlimited_job_leaves_is_taken_by_a_limited_one_at_once(s
 def test_a_limited_job_is_not_starved_by_what_is_claimed_ahead(still: Still) -> None:
     still.handler(still.gate.pass_through, "few", concurrency=1)
     parts = still.build(threads=4)
-    parts.terms.refresh()
+    parts.live.refresh()
     claim_ahead(parts, "wait", still.clock.monotonic())
     still.put(60)
     still.run_claimed(4)
-    assert parts.pools[0].waiting == 56
+    assert len(parts.pools[0].waiting) == 56
 
     [job] = still.put(1, "few")
-    parts.claimer.hint()
+    parts.triggers.hint()
     parts.claimer.tick()
     assert still.job(job).state is JobState.PROCESSING
-    assert parts.pools[0].waiting == 57
+    assert len(parts.pools[0].waiting) == 57
 
 
 def test_what_came_due_while_enough_wait_is_not_asked_for_again_and_again(still: Still) -> None:
     still.handler(still.gate.pass_through, "few", concurrency=1)
     parts = still.build(threads=4)
-    parts.terms.refresh()
+    parts.live.refresh()
     claim_ahead(parts, "wait", still.clock.monotonic())
     still.put(400)
     [later] = still.put(1, delay=timedelta(seconds=0.5))
@@ -422,7 +421,7 @@ def test_who_ended_a_limited_job_asks_for_the_next_one_alone_and_tells_nobody(
     still.handler(lambda: None, "few", concurrency=1)
     fleet = Fleet(still, monkeypatch)
     parts = still.build(threads=3)
-    parts.terms.refresh()
+    parts.live.refresh()
     jobs = still.put(3, "few")
     parts.claimer.tick()
     fleet.asked.clear()
@@ -444,7 +443,7 @@ def test_others_are_told_of_a_permit_that_is_not_used_here(
     still.handler(still.gate.pass_through, "few", concurrency=1)
     fleet = Fleet(still, monkeypatch)
     parts = still.build(threads=3)
-    parts.terms.refresh()
+    parts.live.refresh()
     still.put(1, "few")
     still.run_claimed(1)
     parts.claimer.tick()
@@ -464,7 +463,7 @@ def test_others_are_told_of_a_permit_whose_slot_here_went_to_a_job_under_another
         still.handler(still.gate.pass_through, name, concurrency=1)
     fleet = Fleet(still, monkeypatch)
     parts = still.build(threads=1)
-    parts.terms.refresh()
+    parts.live.refresh()
     still.put(1, "few")
     still.run_claimed(1)
     [rare], [few] = still.put(1, "rare"), still.put(1, "few")
@@ -486,7 +485,7 @@ def test_who_serves_only_some_of_the_types_that_share_a_limit_keeps_no_permit_to
     still.store.register(infos)
     fleet = Fleet(still, monkeypatch)
     parts = still.build(types=served)
-    parts.terms.refresh()
+    parts.live.refresh()
     jobs = still.put(2, "one")
     parts.claimer.tick()
     still.until(parts.idle)
@@ -502,7 +501,7 @@ def test_others_are_told_of_a_permit_that_comes_free_while_this_worker_stops(
     still.handler(still.gate.pass_through, "few", concurrency=1)
     fleet = Fleet(still, monkeypatch)
     parts = still.build(threads=3)
-    parts.terms.refresh()
+    parts.live.refresh()
     still.put(2, "few")
     still.run_claimed(1)
     parts.claimer.close(timeout=1)
@@ -516,7 +515,7 @@ def test_others_are_told_of_a_permit_that_came_free_just_before_this_worker_stop
     still.handler(still.gate.pass_through, "few", concurrency=1)
     fleet = Fleet(still, monkeypatch)
     parts = still.build(threads=3)
-    parts.terms.refresh()
+    parts.live.refresh()
     still.put(2, "few")
     still.run_claimed(1)
     still.finish()
@@ -529,21 +528,21 @@ def test_the_end_of_a_job_frees_nothing_where_only_the_rate_is_limited(still: St
     still.handler(lambda: None, "often", rate="50/s")
     still.handler(lambda: None, "few", concurrency=1)
     parts = still.build()
-    parts.terms.refresh()
-    assert not parts.gates.limited("often")
-    assert parts.gates.limited("few")
-    assert not parts.gates.limited("wait")
+    parts.live.refresh()
+    assert not parts.admission.limited("often")
+    assert parts.admission.limited("few")
+    assert not parts.admission.limited("wait")
 
 
 def test_who_took_the_last_token_of_a_rate_asks_first_for_the_next_one(still: Still) -> None:
     still.handler(still.gate.pass_through, "slow", rate="1/s")
     parts = still.build(threads=5)
-    parts.terms.refresh()
+    parts.live.refresh()
     still.put(3, "slow")
     first = parts.claimer.tick()
     assert 0 < first <= 1
     # As one that was not the last to take one.
-    parts.claimer.permit()
+    parts.triggers.permit()
     assert first + 0.024 <= parts.claimer.tick() <= first + 0.051
 
 
@@ -553,16 +552,16 @@ def test_who_took_the_last_token_of_a_rate_asks_first_for_the_next_one(still: St
 def test_a_thread_past_its_time_keeps_its_permit_until_it_ends(still: Still) -> None:
     still.handler(still.gate.pass_through, "few", concurrency=1, timeout=5)
     parts = still.build(threads=3)
-    parts.terms.refresh()
+    parts.live.refresh()
     first, second = still.put(2, "few")
     still.run_claimed(1)
     still.clock.advance(6)
     parts.heartbeat.tick()
-    parts.warden.tick()
+    parts.timeouts.tick()
     still.settle()
     assert still.job(first).state is JobState.PENDING, "its attempt has ended"
 
-    parts.claimer.hint()
+    parts.triggers.hint()
     parts.claimer.tick()
     assert still.job(second).attempts == 0, "the thread of the first one still runs"
 

@@ -16,11 +16,11 @@ from windlass.job import Job, JobState, Reason
 from windlass.outcome import Done
 from windlass.store.engine import Settlement
 from windlass.store.fleet import WorkerInfo
-from windlass.worker.wear import ENDLESS_SECONDS
+from windlass.worker.timeouts import ENDLESS_SECONDS
 
 
 def row(still: Still, name: str | None = None) -> WorkerInfo:
-    wanted = name or still.parts.standing.id
+    wanted = name or still.parts.membership.id
     [found] = [worker for worker in still.store.workers() if worker.id == wanted]
     return found
 
@@ -77,7 +77,7 @@ def grows_by_a_child(still: Still) -> bool:
 
 def test_a_workers_row_says_where_it_runs(still: Still) -> None:
     still.build()
-    here = still.parts.standing.place
+    here = still.parts.membership.place
     found = row(still)
     assert (found.host, found.boot, found.pid_space) == (here.host, here.boot, here.pid_space)
     assert (found.pid, found.pid_started, found.types) == (here.pid, here.pid_started, ("wait",))
@@ -178,11 +178,11 @@ def test_a_job_that_does_not_end_when_asked_is_settled_without_it(still: Still) 
     still.run_claimed(1)
     still.store.cancel(job.id)
     still.pass_time(1)
-    still.parts.warden.tick()
+    still.parts.timeouts.tick()
     still.settle()
     assert still.job(job).state is JobState.PROCESSING, "it has a few seconds"
     still.pass_time(3)
-    still.parts.warden.tick()
+    still.parts.timeouts.tick()
     still.settle()
     assert still.job(job).state is JobState.CANCELLED
     assert still.parts.pools[0].held == 1
@@ -195,20 +195,20 @@ def test_threads_that_do_not_end_are_a_leak_only_when_they_have_gone_on_for_a_wh
     for job in jobs:
         still.store.cancel(job.id)
     still.pass_time(4)
-    still.parts.warden.tick()
+    still.parts.timeouts.tick()
     assert still.parts.pools[0].held == 2
-    still.parts.warden.tick()
+    still.parts.timeouts.tick()
     still.pass_time(ENDLESS_SECONDS - 1)
-    still.parts.warden.tick()
-    assert still.parts.wear.reason == "", "they may be late"
+    still.parts.timeouts.tick()
+    assert still.parts.leaks.reason == "", "they may be late"
     still.pass_time(1)
-    still.parts.warden.tick()
-    assert still.parts.wear.reason.startswith("2 jobs ")
+    still.parts.timeouts.tick()
+    assert still.parts.leaks.reason.startswith("2 jobs ")
     assert still.drains == 0, "it claims on until a successor is there"
     still.finish()
-    until(lambda: not still.parts.caller.carried())
-    still.parts.warden.tick()
-    assert not still.parts.wear.reason, "they have ended after all"
+    until(lambda: not still.parts.runner.carried())
+    still.parts.timeouts.tick()
+    assert not still.parts.leaks.reason, "they have ended after all"
 
 
 def test_a_request_to_a_job_that_waits_for_a_slot_keeps_it_from_running(still: Still) -> None:
@@ -218,7 +218,7 @@ def test_a_request_to_a_job_that_waits_for_a_slot_keeps_it_from_running(still: S
     still.run_claimed(1)
     still.store.cancel(waiting.id)
     still.parts.heartbeat.tick()
-    still.parts.warden.tick()
+    still.parts.timeouts.tick()
     still.settle()
     assert still.job(waiting).state is JobState.CANCELLED
     still.finish()
@@ -236,11 +236,11 @@ def test_a_worker_that_was_declared_dead_goes_on_under_a_new_name(
     [job] = still.put()
     still.run_claimed(1)
     [run] = still.parts.runs.all()
-    old = still.parts.standing.id
+    old = still.parts.membership.id
     assert still.store.declare_dead(old, row(still).beat)
     with caplog.at_level(logging.WARNING, "windlass.heartbeat"):
         still.pass_time(2)
-    new = still.parts.standing.id
+    new = still.parts.membership.id
     assert new != old
     assert [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING] == [
         "worker.renamed",
@@ -250,9 +250,9 @@ def test_a_worker_that_was_declared_dead_goes_on_under_a_new_name(
     assert run.notice.lease_lost, "its jobs are others' by now"
     still.finish()
     assert still.job(job).state is JobState.PROCESSING, "it waits for the reaper; our result was dropped"
-    assert still.parts.standing.sure()
+    assert still.parts.membership.sure()
     [another] = still.put()
-    still.parts.claimer.hint()
+    still.parts.triggers.hint()
     still.run_claimed(2)
     assert still.job(another).worker == new
 
@@ -264,7 +264,7 @@ def test_a_request_to_drain_is_passed_on(still: Still) -> None:
     still.build()
     still.pass_time(1)
     assert still.drains == 0
-    still.store.drain(still.parts.standing.id)
+    still.store.drain(still.parts.membership.id)
     still.pass_time(1)
     assert still.drains == 1
 
@@ -288,23 +288,23 @@ def test_a_look_promotes_what_has_become_due(still: Still) -> None:
 
 def test_an_operators_settings_are_followed_at_the_next_look(still: Still) -> None:
     still.build()
-    assert still.parts.terms.loop in still.parts.loops
-    assert still.parts.terms.timeout("wait") == timedelta(seconds=300)
+    assert still.parts.live.loop in still.parts.loops
+    assert still.parts.live.held["wait"].timeout == timedelta(seconds=300)
     still.store.set_setting("wait.timeout", "7s")
     still.store.set_setting("retry.base", "2s")
-    still.parts.terms.refresh()
-    assert still.parts.terms.timeout("wait") == timedelta(seconds=7)
-    assert still.parts.terms.policy("wait").retry.base == 2
-    assert still.parts.terms.policy("a type without a handler here").retry.base == 2
+    still.parts.live.refresh()
+    assert still.parts.live.held["wait"].timeout == timedelta(seconds=7)
+    assert still.parts.live.policy("wait").retry.base == 2
+    assert still.parts.live.policy("a type without a handler here").retry.base == 2
 
 
 def test_what_the_code_says_stands_above_an_operators_default_but_not_above_an_override(still: Still) -> None:
     still.handler(lambda: None, "said", timeout=30)
     still.build()
     still.store.set_setting("timeout", "7s")
-    still.parts.terms.refresh()
-    assert still.parts.terms.timeout("said") == timedelta(seconds=30)
-    assert still.parts.terms.timeout("wait") == timedelta(seconds=7)
+    still.parts.live.refresh()
+    assert still.parts.live.held["said"].timeout == timedelta(seconds=30)
+    assert still.parts.live.held["wait"].timeout == timedelta(seconds=7)
     still.store.set_setting("said.timeout", "9s")
-    still.parts.terms.refresh()
-    assert still.parts.terms.timeout("said") == timedelta(seconds=9)
+    still.parts.live.refresh()
+    assert still.parts.live.held["said"].timeout == timedelta(seconds=9)

@@ -8,8 +8,7 @@ import pytest
 
 from tests.worker.scene import LEASE, Still
 from windlass.store.engine import Want
-from windlass.worker.budget import Budget
-from windlass.worker.keeping import Keeping
+from windlass.worker.memory import MemoryBudget, MemoryReservation
 from windlass.worker.pool import Pool
 
 NEEDS = {"light": 100, "big": 900}
@@ -21,9 +20,9 @@ class Stage:
 
     def __init__(self, still: Still) -> None:
         self.still = still
-        self.budget = Budget(1000)
+        self.budget = MemoryBudget(1000)
         self.pool = Pool("all", EVERYTHING, 8, budget=self.budget, memory=NEEDS)
-        self.keeping = Keeping(still.store, [self.pool], clock=still.clock)
+        self.keeping = MemoryReservation(still.store, [self.pool], clock=still.clock)
         self.budget.take(200)
 
     def pass_time(self, seconds: float) -> None:
@@ -40,7 +39,7 @@ class Stage:
     def look(self) -> str:
         """Which type memory is kept for after a look."""
         self.keeping.look(lambda _: False)
-        return self.budget.kept
+        return self.budget.reserved_for
 
     def portions(self) -> list[tuple[dict[str, int], int]]:
         return list(self.pool.portions(self.still.clock.monotonic()))
@@ -66,18 +65,18 @@ def test_what_has_waited_for_long_while_others_went_before_it_has_memory_kept(st
     stage.budget.give_back(200)
     assert stage.portions() == [({"big": 1}, 1), ({"light": 1}, 1), ({"big": 1}, 0)]
     assert stage.keeping.asked({"big": 1}, [])
-    assert (stage.budget.kept, stage.budget.spare) == ("", 1000)
+    assert (stage.budget.reserved_for, stage.budget.spare) == ("", 1000)
 
 
 def test_memory_beyond_what_is_kept_is_for_everybody(stage: Stage) -> None:
-    stage.budget.keep("big", 700)
+    stage.budget.reserve("big", 700)
     assert stage.portions() == [({"light": 1}, 1), ({"big": 1}, 0)]
 
 
 def test_small_ones_go_on_while_a_large_one_runs_and_the_next_one_waits(stage: Stage) -> None:
     stage.budget.give_back(200)
     stage.budget.take(900, "big")
-    stage.budget.keep("big", 900)
+    stage.budget.reserve("big", 900)
     assert stage.portions() == [({"light": 1}, 1), ({"big": 1}, 0)]
     stage.budget.take(100, "light")
     assert stage.portions() == [(EVERYTHING, 0)]
@@ -132,7 +131,7 @@ def test_nothing_is_kept_for_who_does_not_wait_or_may_not_run(stage: Stage) -> N
     stage.pass_time(60)
     stage.light_starts()
     stage.keeping.look(lambda job_type: job_type == "big")
-    assert stage.budget.kept == "", "its type is paused"
+    assert stage.budget.reserved_for == "", "its type is paused"
     stage.pass_time(10)
     stage.light_starts()
     assert stage.look() == "big"
@@ -147,7 +146,7 @@ def test_who_was_asked_for_in_vain_has_nothing_kept_for_ever_longer(stage: Stage
     stage.light_starts()
     assert stage.look() == "big"
     assert not stage.keeping.asked({"light": 1}, [])
-    assert stage.budget.kept == "big", "others were asked for"
+    assert stage.budget.reserved_for == "big", "others were asked for"
     for looks in (3, 6):
         stage.keeping.asked({"big": 1}, [])
         kept = []
@@ -159,7 +158,7 @@ def test_who_was_asked_for_in_vain_has_nothing_kept_for_ever_longer(stage: Stage
 
 
 def test_a_worker_without_such_types_looks_at_nothing(still: Still) -> None:
-    keeping = Keeping(still.store, [Pool("all", {"t": 1}, 1)], clock=still.clock)
+    keeping = MemoryReservation(still.store, [Pool("all", {"t": 1}, 1)], clock=still.clock)
     keeping.took([])
     assert not keeping.asked({"t": 1}, [])
     assert not keeping.look(lambda _: False)

@@ -24,7 +24,7 @@ def told(caplog: pytest.LogCaptureFixture, event: str) -> list[dict[str, Any]]:
 
 def run(still: Still, job_type: str, **fields: Any) -> Job:
     [job] = still.put(1, job_type, **fields)
-    still.parts.claimer.hint()
+    still.parts.triggers.hint()
     still.parts.claimer.tick()
     still.until(still.parts.idle)
     still.settle()
@@ -45,7 +45,7 @@ def test_a_job_is_named_before_its_work_begins(still: Still, caplog: pytest.LogC
         "job": job.id,
         "type": "heavy",
         "attempt": 1,
-        "worker": parts.standing.id,
+        "worker": parts.membership.id,
         "tenant": "acme",
         "trace": TRACE,
     }

@@ -24,8 +24,8 @@ from windlass.queue import Queue
 from windlass.store.fleet import PoolInfo
 from windlass.store.jobs import Filter
 from windlass.worker.address import HealthAddress, parse_address
-from windlass.worker.budget import Budget, machine_memory
 from windlass.worker.health import SILENT_SECONDS, examine
+from windlass.worker.memory import MemoryBudget, machine_memory
 
 
 def test_a_pool_is_read_from_words() -> None:
@@ -77,7 +77,7 @@ def test_a_claim_that_brings_jobs_is_measured_once_and_one_that_brings_none_is_n
     still.put(2)
     still.run_claimed(2)
     for _ in range(3):
-        still.parts.claimer.hint()
+        still.parts.triggers.hint()
         still.parts.claimer.tick()
     still.parts.ledger.tick()
     counted = {name: value for (_, name), value in still.store.totals().items() if value}
@@ -104,7 +104,7 @@ def test_a_full_pool_leaves_its_jobs_to_others(still: Still) -> None:
 
 
 def test_a_budget_is_what_its_jobs_have_promised() -> None:
-    budget = Budget(1000)
+    budget = MemoryBudget(1000)
     budget.take(300)
     budget.take(None)
     assert budget.left == 700
@@ -165,11 +165,10 @@ def test_memory_that_one_pool_leaves_is_offered_to_another_at_once(still: Still)
     parts.claimer.tick()
     assert still.job(big).claims == 0, "there is no room for it"
 
-    woken: list[bool] = []
-    parts.claimer.loop.wake = lambda: woken.append(True)  # type: ignore[method-assign]
+    parts.triggers.woken.clear()
     budget.give_back(100 * 2**20)
-    parts.claimer.freed(pools["pool light"])
-    assert woken
+    parts.triggers.freed(pools["pool light"])
+    assert parts.triggers.woken.is_set()
 
 
 def test_whom_memory_is_kept_for_is_asked_for_before_all_others(still: Still) -> None:
@@ -181,11 +180,11 @@ def test_whom_memory_is_kept_for_is_asked_for_before_all_others(still: Still) ->
     # The first look at who waits is over.
     parts.claimer.tick()
     [light], [big] = (still.put(1, name, payload={"a": 1, "b": 2}) for name in ("light", "big"))
-    pool.budget.keep("big", 2**30)
-    parts.claimer.hint()
+    pool.budget.reserve("big", 2**30)
+    parts.triggers.hint()
     parts.claimer.tick()
     assert (still.job(big).claims, still.job(light).claims) == (1, 0)
-    assert pool.budget.kept == ""
+    assert pool.budget.reserved_for == ""
     still.until(parts.idle)
     still.settle()
     assert still.job(big).state is JobState.COMPLETED
@@ -200,10 +199,10 @@ def test_memory_that_is_kept_no_more_is_offered_to_all_pools_at_once(still: Stil
     assert first.budget is not None
     parts.claimer.tick()
     [light] = still.put(1, "a_light")
-    first.budget.keep("big", 2**30)
-    parts.claimer.hint()
+    first.budget.reserve("big", 2**30)
+    parts.triggers.hint()
     wait = parts.claimer.tick()
-    assert (still.job(light).claims, first.budget.kept) == (0, ""), "it was asked for before, and for nothing"
+    assert (still.job(light).claims, first.budget.reserved_for) == (0, ""), "it was asked for before, in vain"
     assert wait == 0, "nothing runs whose end would wake anybody"
 
 

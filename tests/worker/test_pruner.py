@@ -17,7 +17,7 @@ def completed(still: Still, count: int = 1) -> list[Job]:
     jobs = still.put(count)
     still.gate.let()
     while still.parts.settler.done < count:
-        still.parts.claimer.hint()
+        still.parts.triggers.hint()
         still.parts.claimer.tick()
         still.until(still.parts.idle)
         still.settle()

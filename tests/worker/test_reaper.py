@@ -11,7 +11,7 @@ import pytest
 
 from tests.worker.scene import LEASE, Still, another_worker
 from windlass.job import Job, JobState, Reason
-from windlass.policy.retry import Retry
+from windlass.policy import Retry
 from windlass.registry import Options, make_handler
 from windlass.store.engine import Want
 from windlass.upkeep import place
@@ -83,7 +83,7 @@ def test_a_job_of_a_type_without_a_handler_here_is_judged_by_what_the_catalogue_
     still.store.register([handler.info()])
     still.store.join(another_worker())
     [job] = taken_by(still, "other-1-aa", job_type="elsewhere")
-    policy = still.parts.terms.policy("elsewhere")
+    policy = still.parts.live.policy("elsewhere")
     assert (policy.max_age, policy.retry) == (timedelta(seconds=5), handler.policy.retry)
     pass_time(still, 11)
     dead = still.job(job)
@@ -182,8 +182,8 @@ def test_a_reap_wakes_those_who_claim(still: Still) -> None:
     taken_by(still, "never-joined")
     hints.clear()
     still.clock.advance(1)
-    look = still.store.look(still.parts.standing.id, still.parts.types)
-    still.parts.reaper.tick(still.parts.standing.id, look, still.parts.standing.pulse)
+    look = still.store.look(still.parts.membership.id, still.parts.types)
+    still.parts.reaper.tick(still.parts.membership.id, look, still.parts.membership.pulse)
     assert hints
 
 

@@ -36,8 +36,8 @@ def still(path: Path) -> Iterator[Still]:
             NewSchedule(name="hourly", type="wait", timing=Timing(every=timedelta(hours=1)))
         )
         made.build()
-        made.parts.publish()
-        made.parts.terms.tick()
+        made.parts.publisher.publish()
+        made.parts.live.tick()
         yield made
         made.close()
 
@@ -67,20 +67,20 @@ def test_a_worker_enters_its_types_and_schedules_into_the_new_file_at_its_next_t
     replace(path)
     with pytest.raises(StoreUnavailable, match="was replaced"):
         still.parts.heartbeat.tick()
-    still.parts.terms.tick()
+    still.parts.live.tick()
     assert [each.name for each in still.store.schedules()] == ["hourly"]
     assert "wait" in still.store.types()
 
 
 def test_a_worker_reads_the_settings_of_the_new_file_at_its_next_tick(still: Still, path: Path) -> None:
     still.store.set_setting("wait.timeout", "1m")
-    still.parts.terms.refresh()
-    assert still.parts.terms.timeout("wait") == timedelta(minutes=1)
+    still.parts.live.refresh()
+    assert still.parts.live.held["wait"].timeout == timedelta(minutes=1)
     replace(path)
     with pytest.raises(StoreUnavailable):
         still.parts.heartbeat.tick()
-    still.parts.terms.tick()
-    assert still.parts.terms.timeout("wait") != timedelta(minutes=1)
+    still.parts.live.tick()
+    assert still.parts.live.held["wait"].timeout != timedelta(minutes=1)
 
 
 def test_a_worker_whose_store_was_replaced_says_so(
@@ -118,7 +118,7 @@ def stored(still: Still) -> Job:
 
 
 def test_a_worker_claims_from_the_new_file_only_after_it_has_joined_it(still: Still, path: Path) -> None:
-    before = still.parts.standing.id
+    before = still.parts.membership.id
     replace(path, one_job)
     notice(still)
     still.parts.claimer.tick()
@@ -126,9 +126,9 @@ def test_a_worker_claims_from_the_new_file_only_after_it_has_joined_it(still: St
     still.parts.heartbeat.tick()
     still.run_claimed(1)
     assert (stored(still).state, stored(still).attempts) == (JobState.PROCESSING, 1)
-    [lease] = still.store.held_by(still.parts.standing.id)
+    [lease] = still.store.held_by(still.parts.membership.id)
     assert lease.id == JOB
-    assert still.parts.standing.id != before
+    assert still.parts.membership.id != before
     assert still.store.orphans(limit=10) == []
 
 
@@ -142,7 +142,7 @@ def test_a_claim_that_is_the_first_to_find_the_new_file_takes_nothing(still: Sti
 
 
 def test_a_claim_that_was_on_its_way_takes_nothing_from_the_new_file(still: Still, path: Path) -> None:
-    standing = still.parts.standing
+    standing = still.parts.membership
     want = Want(worker=standing.id, types={"wait": 1}, limit=1, lease=LEASE, generation=standing.generation)
     replace(path, one_job)
     notice(still)
@@ -154,7 +154,7 @@ def test_a_claim_that_was_on_its_way_takes_nothing_from_the_new_file(still: Stil
 def test_a_worker_that_the_new_file_knows_keeps_its_id_and_claims_after_its_next_beat(
     still: Still, path: Path
 ) -> None:
-    known = still.parts.standing.id
+    known = still.parts.membership.id
 
     def fill(store: Store) -> None:
         store.join(another_worker(known))
@@ -166,7 +166,7 @@ def test_a_worker_that_the_new_file_knows_keeps_its_id_and_claims_after_its_next
     assert stored(still).state is JobState.PENDING
     still.parts.heartbeat.tick()
     still.run_claimed(1)
-    assert still.parts.standing.id == known
+    assert still.parts.membership.id == known
     assert stored(still).state is JobState.PROCESSING
 
 

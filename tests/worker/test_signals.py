@@ -49,11 +49,11 @@ def doctored(still: Still, ops: Ops) -> dict[str, Diagnosis]:
 
 def alive(still: Still) -> None:
     """The worker beats and does nothing else."""
-    assert still.store.beat(still.parts.standing.id, Vitals())
+    assert still.store.beat(still.parts.membership.id, Vitals())
 
 
 def _want(still: Still, job_type: str, worker: str | None = None) -> Want:
-    name = worker or still.parts.standing.id
+    name = worker or still.parts.membership.id
     return Want(worker=name, types={job_type: 1}, limit=1, lease=timedelta(minutes=1))
 
 
@@ -62,7 +62,7 @@ def _after(job_id: str) -> NewJob:
 
 
 def settled(still: Still) -> None:
-    still.parts.claimer.hint()
+    still.parts.triggers.hint()
     still.parts.claimer.tick()
     still.until(still.parts.idle)
     still.settle()
@@ -91,7 +91,7 @@ def test_jobs_past_their_time_that_no_claim_can_find_are_seen_though_nothing_sta
     assert set(graves) == {Cause.STOPPED, Cause.NOT_PROMOTED}
     assert graves[Cause.NOT_PROMOTED].since == found.now - untaken.oldest
     still.parts.heartbeat.tick()
-    still.parts.claimer.hint()
+    still.parts.triggers.hint()
     still.run_claimed(3)
     still.clock.advance(16)
     alive(still)
@@ -266,7 +266,7 @@ def test_upkeep_that_has_stopped_is_late_and_upkeep_that_goes_on_is_not(still: S
 
 def test_where_nobody_works_nothing_is_late(still: Still, ops: Ops) -> None:
     still.build()
-    still.store.leave(still.parts.standing.id)
+    still.store.leave(still.parts.membership.id)
     still.clock.advance(timedelta(days=1))
     assert not any(tick.late for tick in ops.signals().ticks)
 

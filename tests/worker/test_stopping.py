@@ -127,7 +127,7 @@ def test_a_coroutine_that_swallows_its_cancellation_is_settled_and_held_too(queu
         assert job.state is JobState.DEAD
         assert swallowed.wait(PATIENCE)
         assert held(worker) == 1
-        worker.parts.caller.coroutines._loop.call_soon_threadsafe(release[0].set)  # noqa: SLF001
+        worker.parts.runner.coroutines._loop.call_soon_threadsafe(release[0].set)  # noqa: SLF001
         until(lambda: held(worker) == 0)
 
 
@@ -387,10 +387,10 @@ def test_only_types_that_ask_for_it_are_stopped_when_the_worker_is_unsure(
     still.run_claimed(1)
     [run] = still.parts.runs.all()
     still.clock.advance(5)
-    still.parts.warden.tick()
+    still.parts.timeouts.tick()
     assert not run.notice.stop
     still.clock.advance(2)
-    still.parts.warden.tick()
+    still.parts.timeouts.tick()
     assert run.notice.stop is told
     still.finish()
     expected = {True: (JobState.PENDING, 0), False: (JobState.COMPLETED, 1)}[told]
@@ -417,7 +417,7 @@ def test_a_handler_that_blocks_the_loop_is_named_in_the_log_once(
     with caplog.at_level(logging.WARNING, "windlass.coroutines"), queue.worker() as worker:
         handle = blocks_the_loop.enqueue()
         until(lambda: bool(reports()))
-        worker.parts.warden.tick()
+        worker.parts.timeouts.tick()
         release.set()
         assert handle.wait(PATIENCE).state is JobState.COMPLETED
     assert len(reports()) == 1

@@ -16,7 +16,7 @@ from tests.worker.scene import Still
 from windlass.config import ring
 from windlass.errors import InvalidValue
 from windlass.job import Job
-from windlass.policy.verify import make_verify
+from windlass.policy import make_verify
 from windlass.store.oncall import Verdicts
 from windlass.worker.verifier import Verifier
 
@@ -47,7 +47,7 @@ def run(still: Still, to: str) -> Job:
     """Send one mail, from enqueue to settle."""
     [job] = still.put(job_type="mail", payload={"to": to})
     done = still.parts.settler.done
-    still.parts.claimer.hint()
+    still.parts.triggers.hint()
     still.parts.claimer.tick()
     still.until(still.parts.idle)
     still.settle()
@@ -155,7 +155,7 @@ def test_an_async_check_runs_on_the_loop_of_the_jobs(still: Still) -> None:
 
 def impatient(still: Still, patience: float) -> Verifier:
     """A verifier that waits for so many seconds."""
-    parts, loop = still.parts, still.parts.caller.coroutines
+    parts, loop = still.parts, still.parts.runner.coroutines
     return Verifier(still.store, parts.handlers, loop, ring, parts.ledger, patience=patience)
 
 
@@ -175,7 +175,7 @@ def test_a_check_that_does_not_end_holds_up_nobody_and_is_counted(
     def work(*types: str) -> None:
         for name in types:
             still.put(job_type=name)
-        still.parts.claimer.hint()
+        still.parts.triggers.hint()
         still.parts.claimer.tick()
         still.until(still.parts.idle)
         still.settle()
@@ -265,7 +265,7 @@ def test_one_is_taken_at_a_time_and_no_type_waits_for_all_of_another(still: Stil
     still.build(threads=4)
     for name in ("mail", "post"):
         still.put(2, job_type=name)
-    still.parts.claimer.hint()
+    still.parts.triggers.hint()
     still.parts.claimer.tick()
     still.until(still.parts.idle)
     still.settle()
@@ -292,7 +292,7 @@ def test_the_share_is_met_and_always_alike() -> None:
 def test_a_type_without_a_check_has_no_verifier(still: Still) -> None:
     still.build()
     assert not still.parts.verifier.wanted
-    assert still.parts.verifier.loop not in (*still.parts.loops, *still.parts.telling)
+    assert still.parts.verifier.loop not in (*still.parts.loops, *still.parts.reporting)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from windlass import settings
 from windlass.cli.logs import log_to_stderr
 from windlass.cli.process import command_line, obey
 from windlass.cli.session import Session
@@ -24,12 +25,12 @@ from windlass.upkeep.reaper import Reaper
 from windlass.upkeep.watchman import Watchman
 from windlass.worker.address import HealthAddress
 from windlass.worker.bounded import within
-from windlass.worker.budget import SHARE_OF_MACHINE, machine_memory
 from windlass.worker.changes import Changes
 from windlass.worker.hanging import Notes
+from windlass.worker.live_settings import policy_of
+from windlass.worker.memory import SHARE_OF_MACHINE, machine_memory
 from windlass.worker.oom import OomWatch
 from windlass.worker.supervisor import Adopted, Death, Supervisor
-from windlass.worker.terms import Terms
 from windlass.worker.watch import Hang
 
 log = logging.getLogger("windlass.supervisor")
@@ -143,11 +144,15 @@ class HandBack:
             ]
             # Another worker may have been faster.
             gone = [worker for worker in known if worker.state in ("running", "draining")]
-            handlers = {handler.name: handler for handler in queue.registry.handlers()}
-            terms = Terms(queue.store, handlers)
+            types, now = queue.store.types(), settings.read(queue.store.settings())
             watchman, ledger = Watchman(gone=lambda _: False), Ledger(queue.store)
             reaper = Reaper(
-                queue.store, queue.wakeup, watchman, policy=terms.policy, clock=SystemClock(), ledger=ledger
+                queue.store,
+                queue.wakeup,
+                watchman,
+                policy=lambda name: policy_of(name, types.get(name), now),
+                clock=SystemClock(),
+                ledger=ledger,
             )
             reaper.take_over(gone)
             ledger.count(names.RESTARTS)

@@ -113,12 +113,8 @@ class Ledger:
             with self._lock:
                 self._others["", name] += number
 
-    def follow_errors(self, loops: Iterable[Loop]) -> None:
-        """Count how often the store fails each of these; told when it answers again."""
-        for loop in loops:
-            loop.on_store_error = self._store_error
-
-    def _store_error(self, loop: str, error: StoreError) -> None:
+    def store_error(self, loop: str, error: StoreError) -> None:
+        """Count an error of the store by the loop that met it; written when the store answers again."""
         kind = "unavailable" if isinstance(error, StoreUnavailable) else "other"
         kind = "busy" if isinstance(error, StoreBusy) else kind
         self.count(names.store_error(_PARTS.get(loop, "upkeep"), kind))

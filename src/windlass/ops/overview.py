@@ -12,7 +12,7 @@ from msgspec import structs
 from windlass.job import JobState, TypeInfo, View
 from windlass.observe.fleet import missing
 from windlass.ops.verdict import Verdict
-from windlass.policy.limit import UNLIMITED, Limit, limit_from
+from windlass.policy import UNLIMITED, Limit, limit_from
 from windlass.settings import KEY, Effective, Settings
 from windlass.store.fleet import ALIVE_WITHIN, WorkerInfo
 from windlass.store.flow import Breaker, Pause, Switches
@@ -180,7 +180,7 @@ def _type_status(
         known=info is not None,
         schema_version=info.schema_version if info else 0,
         options=dict(info.options) if info else {},
-        effective=settings.published(name, info.options if info else {}),
+        effective=settings.of_type(name, info.options if info else {}).run,
         counts=columns,
         oldest_due=max((each.oldest for each in here if each.oldest is not None), default=None),
         workers=sum(1 for worker in workers if worker.takes(name)),

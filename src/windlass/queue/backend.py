@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 from windlass import config, connect, settings
 from windlass.clock import SystemClock
 from windlass.errors import QueueFull, StoreUnavailable, UnknownType, must_be
-from windlass.job import DEFAULT_PRIORITY, HIGHEST_PRIORITY, NewJob, TypeInfo
+from windlass.job import HIGHEST_PRIORITY, NewJob, TypeInfo
 from windlass.settings import ALL, Settings
 from windlass.store.engine import StoreClosed
 from windlass.store.flow import Depths
@@ -240,11 +240,7 @@ class Defaults:
         # By identity: a handler may be registered again with other options.
         known = self._of_handlers.get(id(handler))
         if known is None:
-            said = handler.max_attempts if "max_attempts" in handler.said else None
-            found = self._effective(
-                handler.name, handler.version, handler.priority, said, handler.max_priority
-            )
-            known = self._of_handlers[id(handler)] = (handler, found)
+            known = self._of_handlers[id(handler)] = (handler, self._of_info(handler.info()))
         return known[1]
 
     def of_type(self, info: TypeInfo) -> TypeDefaults:
@@ -252,13 +248,7 @@ class Defaults:
         self.settings()
         known = self._of_types.get(info.name)
         if known is None or known[0] is not info:
-            said = (
-                info.options.get("max_attempts") if "max_attempts" in info.options.get("said", ()) else None
-            )
-            priority = info.options.get("priority", DEFAULT_PRIORITY)
-            most = info.options.get("max_priority")
-            found = self._effective(info.name, info.schema_version, priority, said, most)
-            known = self._of_types[info.name] = (info, found)
+            known = self._of_types[info.name] = (info, self._of_info(info))
         return known[1]
 
     def at_hand(self, info: TypeInfo) -> TypeDefaults | None:
@@ -270,16 +260,13 @@ class Defaults:
         self._settings = settings.read(self._lately.look(lambda opened: opened.store.settings()))
         self._of_handlers, self._of_types = {}, {}
 
-    def _effective(
-        self, name: str, version: int, priority: int, said: int | None, most: int | None
-    ) -> TypeDefaults:
-        attempts = self._settings.effective(name, max_attempts=said).max_attempts
-        highest = self._settings.max_priority(name, most)
+    def _of_info(self, info: TypeInfo) -> TypeDefaults:
+        held = self._settings.of_type(info.name, info.options)
         return TypeDefaults(
-            version=version,
-            priority=min(priority, highest),
-            max_attempts=attempts,
-            max_priority=highest,
+            version=info.schema_version,
+            priority=min(held.priority, held.max_priority),
+            max_attempts=held.run.max_attempts,
+            max_priority=held.max_priority,
         )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import msgspec
 
-from windlass import config
+from windlass import config, connect
 from windlass.checks import check_text, check_type
 from windlass.clock import uuid7
 from windlass.errors import (
@@ -22,14 +22,15 @@ from windlass.errors import (
     KeyMissing,
     Refused,
     StoreError,
+    UnknownType,
     WindlassError,
     must_be,
 )
-from windlass.job import MAX_BATCH_NAME, NewJob, TypeInfo
+from windlass.job import MAX_BATCH_NAME, NewJob, Shape, TypeInfo
 from windlass.observe import names, tracing
 from windlass.observe.ledger import Ledger
 from windlass.pace import Pace
-from windlass.payload import Ring, encode, pack, parse, quick, validate_for
+from windlass.payload import Ring, encode, pack, parse, problem_of, quick, validate_for
 from windlass.payload.codec import check_size
 from windlass.payload.seal import SEAL, refuse_lookalikes
 from windlass.queue import guests
@@ -122,7 +123,13 @@ class Producer:
         """A job of any type that is registered here or in the store."""
         handler = self.registry.get(check_type(name))
         if handler is not None:
-            return self._draft_for(handler, payload, choice, fresh=fresh)
+            try:
+                return self._draft_for(handler, payload, choice, fresh=fresh)
+            except InvalidPayload:
+                found = self._in_another_release(handler, payload)
+                if found is None:
+                    raise
+            return self._of_type(*found, choice, fresh=fresh)
         if name == SHELL:
             raise Refused("this queue takes no shell commands; Queue(..., shell=True) switches them on")
         packed = pack(payload, name)
@@ -132,6 +139,27 @@ class Producer:
         defaults, made_for = self._defaults.of_type(info), 0 if fresh else self._opening.number
         draft = choice.draft(info.name, packed, defaults, fresh=fresh, made_for=made_for)
         return self._sealed(draft, info.options.get("encrypt", ()))
+
+    def _in_another_release(
+        self, handler: Handler, payload: Mapping[str, Any]
+    ) -> tuple[TypeInfo, bytes] | None:
+        """The type as another live release has it that takes a payload which ours refuses, and its bytes.
+
+        During a roll producers of both releases run: this process may be the older one, or the newer one.
+        """
+        if self._opening.opened is None and connect.is_new_file(self._opening.url):
+            return None
+        try:
+            packed = pack(payload, handler.name)
+            self._catalogue.read()
+            info = self._catalogue.get(handler.name, ())
+        except (InvalidPayload, UnknownType):
+            return None
+        own = Shape(schema_version=handler.version, schema=handler.info().schema)
+        for shape in (Shape(schema_version=info.schema_version, schema=info.schema), *info.others):
+            if shape != own and problem_of(shape.schema, packed, handler.name) is None:
+                return info.of_shape(shape), packed
+        return None
 
     def _fits(self, info: TypeInfo) -> Fits:
         known = self._quick.get(info.name)

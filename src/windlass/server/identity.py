@@ -13,7 +13,7 @@ import msgspec
 
 from windlass.errors import JobNotFound
 from windlass.job import Job
-from windlass.observe.counted import shown_services
+from windlass.observe.exposition import shown_services
 from windlass.ops import keys
 from windlass.ops.actions import Need
 from windlass.ops.keys import Role

@@ -40,7 +40,7 @@ from windlass.outcome import (
     is_overdue,
 )
 from windlass.payload.codec import parse_value
-from windlass.policy.verify import check_in
+from windlass.policy import check_in
 from windlass.registry import SHELL
 from windlass.server.call import Call, HungUp, read_wait
 from windlass.server.identity import Need
@@ -69,7 +69,7 @@ from windlass.server.schemas.leases import (
 from windlass.server.waiting import Place, happens
 from windlass.spans import LONGEST_DELAY
 from windlass.store.engine import Claimed, Settlement, Want
-from windlass.worker.terms import published_policy
+from windlass.worker.live_settings import policy_of
 
 if TYPE_CHECKING:
     from windlass.server.parts import Parts
@@ -91,9 +91,7 @@ def settle(parts: Parts, lease: Lease, result_for: Callable[[Keep], Result], app
     if job.request is not None and not isinstance(result, Returned):
         # An operator's request stands: whatever ended the run, it is carried out.
         result = Stopped(job.request)
-    outcome = decide(
-        job, result, published_policy(known, job.type, _held(parts)), now=now, chance=random.random
-    )
+    outcome = decide(job, result, policy_of(job.type, known, _held(parts)), now=now, chance=random.random)
     ran = None if job.started_at is None or isinstance(result, Unstarted) else now - job.started_at
     # Whoever ran it, a worker that knows the type checks what came of it.
     check = check_in(known.options, job.id) if known is not None and isinstance(outcome, Done) else None
@@ -119,7 +117,7 @@ def end_leases(parts: Parts, leases: Sequence[Lease], result: Result) -> None:
 
 def policy(parts: Parts, job: Job) -> Policy:
     """What the type's code has put into the catalogue, under what operators have set."""
-    return published_policy(parts.store.types().get(job.type), job.type, _held(parts))
+    return policy_of(job.type, parts.store.types().get(job.type), _held(parts))
 
 
 def _held(parts: Parts) -> settings.Settings:
@@ -278,7 +276,7 @@ def _claimed(call: Call, want: _Wanting) -> Claimed:
 
 def _timeout(catalogue: Mapping[str, TypeInfo], job_type: str, held: settings.Settings) -> float:
     known = catalogue.get(job_type)
-    return held.published(job_type, {} if known is None else known.options).timeout.total_seconds()
+    return held.of_type(job_type, {} if known is None else known.options).run.timeout.total_seconds()
 
 
 def _told(call: Call, leases: Sequence[Lease], catalogue: dict[str, TypeInfo]) -> list[dict[str, Any]]:

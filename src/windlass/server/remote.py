@@ -25,7 +25,7 @@ from windlass.loop import Loop
 from windlass.observe import names
 from windlass.observe.ledger import Ledger
 from windlass.outcome import Outcome, Released
-from windlass.policy.limit import Limit, key_limits, limit_from
+from windlass.policy import Limit, key_limits, limit_from
 from windlass.server.identity import Identity
 from windlass.store.engine import Settlement, Want
 from windlass.store.fleet import Vitals, WorkerInfo
@@ -36,10 +36,10 @@ from windlass.upkeep.reaper import Reaper
 from windlass.upkeep.ticks import Ticks
 from windlass.upkeep.watchman import Watchman
 from windlass.wakeup import Wakeup
-from windlass.worker.gates import Gates
-from windlass.worker.standing import Standing
-from windlass.worker.tally import Tally
-from windlass.worker.terms import Terms
+from windlass.worker.admission import Admission
+from windlass.worker.breaker_counts import BreakerCounts
+from windlass.worker.live_settings import LiveSettings
+from windlass.worker.membership import Membership
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -236,12 +236,18 @@ class Flow:
     def __init__(self, store: Store, clock: Clock, *, told: bool) -> None:
         self._store = store
         self._catalogue = _Catalogue()
-        self._gates = Gates(self._catalogue, self._catalogue.versions)
-        self._tally = Tally(store, self._gates.breaker_of, clock=clock)
+        self._admission = Admission(self._catalogue, self._catalogue.versions)
+        self._breaker_counts = BreakerCounts(store, self._admission.breaker_of, clock=clock)
         self._clock = clock
         self.ledger = Ledger(store)
-        self.terms = Terms(store, {}, self._gates, self._tally, told=told)
-        self.terms.on_settings = self.ledger.follow
+        self.live = LiveSettings(
+            store,
+            {},
+            self._admission,
+            self._breaker_counts,
+            on_read=[self.ledger.follow],
+            announced=told,
+        )
         # The tenant served last, by type; and how many jobs of the lowest priority are owed their share.
         self._turns: dict[str, str] = {}
         self._owed = 0.0
@@ -252,12 +258,12 @@ class Flow:
         self.learn(self._store.types())
         # Before anybody can ask: the first scrape tells the depth of now.
         self._store.take_sample(timedelta(0))
-        self.terms.loop.start()
+        self.live.loop.start()
         self.ledger.loop.start()
 
     def stop(self) -> None:
         """Follow it no more."""
-        self.terms.loop.stop(1.0)
+        self.live.loop.stop(1.0)
         self.ledger.loop.stop(1.0)
         with contextlib.suppress(WindlassError):
             self.ledger.tick()
@@ -266,21 +272,23 @@ class Flow:
         """Take what is registered now; what is news has its limits before its first job is claimed."""
         with self._lock:
             if self._catalogue.learn(types):
-                self._gates.serve(self._catalogue.versions)
-                self.terms.refresh()
+                self._admission.serve(self._catalogue.versions)
+                self._breaker_counts.forget_types()
+                self.live.refresh()
 
     def want(self, types: Mapping[str, int], *, worker: str, limit: int, lease: timedelta) -> Want | None:
         """What a worker may ask for now; None if all of it is held back."""
-        open_types = self._gates.open(types)
+        open_types = self._admission.open(types)
         if not open_types:
             return None
-        return self._gates.want(
-            open_types,
+        return Want(
+            types=open_types,
             worker=worker,
             limit=limit,
             slots=limit,
             lease=lease,
-            turns=self._turns,
+            turns={name: self._turns[name] for name in open_types if name in self._turns},
+            restricted=self._admission.restrictions(open_types),
             lowest=max(0, min(int(self._owed), limit)),
         )
 
@@ -292,7 +300,7 @@ class Flow:
         for lease in leases:
             self._turns[lease.job.type] = lease.job.tenant
         with self._lock:
-            self._owed += self._gates.low_share * len(leases) - min(want.lowest, len(leases))
+            self._owed += self._admission.low_share * len(leases) - min(want.lowest, len(leases))
 
     def ages(self, job_type: str) -> bool:
         """Whether jobs of that type can become too old to run."""
@@ -300,15 +308,16 @@ class Flow:
 
     def settled(self, lease: Lease, outcome: Outcome, app: str = "") -> None:
         """Count what came of a run, of a program of that release."""
-        self._tally.note([(lease, outcome)])
         started, ran = lease.job.started_at, None
         if started is not None and not isinstance(outcome, Released):
             ran = max(timedelta(0), from_micros(self._clock.micros()) - started)
-        self.ledger.settled([Settlement(lease, outcome, ran)], app)
+        settled = [Settlement(lease, outcome, ran)]
+        self._breaker_counts.note(settled)
+        self.ledger.settled(settled, app)
 
     def limited(self, job_type: str) -> bool:
         """Whether the end of a job of that type lets another one start."""
-        return self._gates.limited(job_type)
+        return self._admission.limited(job_type)
 
 
 _EVERY = timedelta(seconds=1)
@@ -322,15 +331,15 @@ class Upkeep:
         clock = SystemClock()
         self._store = store
         self._clock = clock
-        self._standing = Standing(place.here(), clock)
-        self._terms = flow.terms
-        watchman = Watchman(gone=partial(place.is_gone, seen_from=self._standing.place))
-        ticks = Ticks(store, lambda: self._standing.id, clock=clock)
+        self._membership = Membership(place.here(), clock)
+        self._live = flow.live
+        watchman = Watchman(gone=partial(place.is_gone, seen_from=self._membership.place))
+        ticks = Ticks(store, lambda: self._membership.id, clock=clock)
         self._reaper = Reaper(
             store,
             wakeup,
             watchman,
-            policy=self._terms.policy,
+            policy=self._live.policy,
             clock=clock,
             ticked=ticks.note,
             ledger=flow.ledger,
@@ -341,13 +350,13 @@ class Upkeep:
             Pruner(store, ticks.note, clock=clock, ledger=flow.ledger).loop,
             ticks.loop,
         )
-        flow.ledger.follow_errors(self._loops)
+        self._ledger = flow.ledger
 
     def start(self) -> None:
         """Begin to watch."""
-        self._standing.confirm(self._clock.uptime(), self._store.generation)
+        self._membership.confirm(self._clock.uptime(), self._store.generation)
         for loop in self._loops:
-            loop.start()
+            loop.start(self._ledger.store_error)
 
     def stop(self) -> None:
         """Watch no more."""
@@ -356,11 +365,11 @@ class Upkeep:
 
     def tick(self) -> None:
         """Look at the fleet; only while the store takes writes does anybody's silence count."""
-        if self._clock.uptime() - self._standing.sent >= _BEAT_SECONDS:
+        if self._clock.uptime() - self._membership.sent >= _BEAT_SECONDS:
             sent, generation = self._clock.uptime(), self._store.generation
             # A server has no row, so nothing is changed; but it was the store's writer that said so.
-            self._store.beat(self._standing.id, Vitals())
-            self._standing.confirm(sent, generation)
-        look = self._store.look(self._standing.id, {})
-        self._terms.notice(look.revision)
-        self._reaper.saw(self._standing.id, look, self._standing.pulse)
+            self._store.beat(self._membership.id, Vitals())
+            self._membership.confirm(sent, generation)
+        look = self._store.look(self._membership.id, {})
+        self._live.notice(look.revision)
+        self._reaper.saw(self._membership.id, look, self._membership.pulse)

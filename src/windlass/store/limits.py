@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from windlass.clock import span
-from windlass.policy.limit import LOOKED_AGO
+from windlass.policy import LOOKED_AGO
 from windlass.settings import ALL, KEY
 from windlass.store import rows
 from windlass.store.engine import Claimed, Want
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from windlass.job import Lease
-    from windlass.policy.limit import Limit
+    from windlass.policy import Limit
     from windlass.store.engine import Tx
     from windlass.store.flow import Restriction
     from windlass.store.lanes import Spare
@@ -31,7 +31,7 @@ _LEAST_WAIT = timedelta(milliseconds=1)
 _BREAKER = "breaker:"
 
 
-class Standing(NamedTuple):
+class LimitState(NamedTuple):
     """How limits stood at one look, which locks nothing: whoever finds that nothing can start goes away."""
 
     # Types that have due jobs, and when the next scheduled one of a type is due.
@@ -42,7 +42,7 @@ class Standing(NamedTuple):
     next_at: Mapping[str, int]
 
 
-NOTHING = Standing(frozenset(), {}, {}, {})
+NOTHING = LimitState(frozenset(), {}, {}, {})
 
 
 def can_start(want: Want) -> bool:
@@ -50,14 +50,14 @@ def can_start(want: Want) -> bool:
     return bool(want.restricted) and want.slots > 0
 
 
-def look(tx: Tx, want: Want) -> Standing:
+def look(tx: Tx, want: Want) -> LimitState:
     """How the limits stand, statement by statement."""
     if not can_start(want):
         return NOTHING
     limits = limits_of(want)
     later = {name: tx.row("next_due", type=name) for name in want.restricted}
     stands = {name: tx.row("limit", name=name) for name in limits}
-    return Standing(
+    return LimitState(
         due=frozenset(
             name
             for name in want.restricted
@@ -92,18 +92,18 @@ def running(tx: Tx, name: str, most: int) -> int:
 class Outlook:
     """What follows from a look: which types are worth locking their limits for, and when the others are."""
 
-    def __init__(self, want: Want, standing: Standing, now: int) -> None:
+    def __init__(self, want: Want, limit_state: LimitState, now: int) -> None:
         self._now = now
-        self._standing = standing
+        self._standing = limit_state
         self._limits = limits_of(want)
         # Limits under which somebody has counted before.
-        self.known = standing.next_at.keys()
+        self.known = limit_state.next_at.keys()
         self.wait = Wait(now)
-        self.overdue = [name for name, at in standing.later.items() if at <= now]
-        for at in standing.later.values():
+        self.overdue = [name for name, at in limit_state.later.items() if at <= now]
+        for at in limit_state.later.values():
             if at > now:
                 self.wait.until(at)
-        due = {*standing.due, *self.overdue}
+        due = {*limit_state.due, *self.overdue}
         self.ready = [
             name for name in want.restricted if name in due and self._has_room(want.restricted[name])
         ]
@@ -308,14 +308,14 @@ def _names(restriction: Restriction) -> list[str]:
 def claim(
     tx: Tx,
     want: Want,
-    standing: Standing,
+    limit_state: LimitState,
     *,
     promote: Callable[[Tx, Sequence[str]], None],
     plain: Callable[[Tx, Want], Claimed],
 ) -> Claimed:
     """Take due jobs, those of restricted types only as far as there are permits; `plain` takes the others."""
     free = {name: version for name, version in want.types.items() if name not in want.restricted}
-    outlook = Outlook(want, standing, tx.now)
+    outlook = Outlook(want, limit_state, tx.now)
     leases: list[Lease] = []
     if outlook.ready or want.lowest:
         with tx.part():

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from windlass import settings
 from windlass.clock import from_micros, span, uuid7
 from windlass.errors import InvalidValue, Refused, ScheduleConflict, ScheduleNotFound
-from windlass.job import DEFAULT_PRIORITY, JobState, NewJob
+from windlass.job import JobState, NewJob
 from windlass.schedule import NewSchedule, Timing, plan, run_at
 from windlass.store import access, catalogue, keys, upkeep
 from windlass.store.declarations import Declarations, Entry, Fleet
@@ -154,7 +154,7 @@ def _fire_one(tx: Tx, new: NewSchedule, next_at: int) -> list[str]:
         return []
     if not todo.fire:
         return []
-    held = _defaults(tx, new.type)
+    held = _policy(tx, new.type)
     drafts = [_draft(new, fire_at, held) for fire_at in todo.fire]
     made: list[str] = []
     for fire_at, done in zip(todo.fire, tx.enqueue(drafts), strict=True):
@@ -164,7 +164,7 @@ def _fire_one(tx: Tx, new: NewSchedule, next_at: int) -> list[str]:
     return made
 
 
-def _draft(new: NewSchedule, fire_at: int, held: _Held) -> NewJob:
+def _draft(new: NewSchedule, fire_at: int, held: settings.TypePolicy) -> NewJob:
     priority = held.priority if new.priority is None else new.priority
     return NewJob(
         id=uuid7(),
@@ -172,7 +172,7 @@ def _draft(new: NewSchedule, fire_at: int, held: _Held) -> NewJob:
         payload=new.payload,
         schema_version=new.schema_version,
         priority=min(priority, held.max_priority),
-        max_attempts=held.max_attempts if new.max_attempts is None else new.max_attempts,
+        max_attempts=held.run.max_attempts if new.max_attempts is None else new.max_attempts,
         run_at=from_micros(run_at(new.name, fire_at, new.timing.jitter)),
         key=f"{_KEY}{new.name}:{from_micros(fire_at).isoformat().replace('+00:00', 'Z')}",
         # The key says which run it is, whatever the schedule's payload has become.
@@ -181,25 +181,9 @@ def _draft(new: NewSchedule, fire_at: int, held: _Held) -> NewJob:
     )
 
 
-class _Held(NamedTuple):
-    """What holds for a type's jobs."""
-
-    priority: int
-    max_priority: int
-    max_attempts: int
-
-
-def _defaults(tx: Tx, job_type: str) -> _Held:
-    """What holds for a type's jobs now: operator over code over default."""
+def _policy(tx: Tx, job_type: str) -> settings.TypePolicy:
     known = catalogue.types(tx).get(job_type)
-    options = {} if known is None else known.options
-    said = options.get("max_attempts") if "max_attempts" in options.get("said", ()) else None
-    stored = settings.read(upkeep.settings(tx))
-    return _Held(
-        priority=options.get("priority", DEFAULT_PRIORITY),
-        max_priority=stored.max_priority(job_type, options.get("max_priority")),
-        max_attempts=stored.effective(job_type, max_attempts=said).max_attempts,
-    )
+    return settings.read(upkeep.settings(tx)).of_type(job_type, {} if known is None else known.options)
 
 
 def _note(
@@ -376,7 +360,7 @@ def resume(tx: Tx, name: str, *, by: str = "", why: str = "") -> ScheduleInfo:
 def run(tx: Tx, name: str, *, by: str = "", why: str = "", request_id: str = "") -> str:
     """Make the schedule's job now, beside its fire times; the job's id. The same request makes one."""
     new = _schedule(_known(tx, name))
-    draft = _draft(new, tx.now, _defaults(tx, new.type))
+    draft = _draft(new, tx.now, _policy(tx, new.type))
     # Nobody looks for this run by its time, and two of one moment are two, unless they are one request.
     key = f"{_KEY}{name}:by-hand:{request_id or draft.id}"
     [done] = tx.enqueue([msgspec.structs.replace(draft, key=key, run_at=None)])

@@ -45,7 +45,7 @@ class Engine:
         """Be a worker in good standing that knows today's handlers and settings."""
         if self._revision != self._queue.registry.revision:
             self._build()
-        self._parts.terms.refresh()
+        self._parts.live.refresh()
         self._parts.heartbeat.tick()
 
     def claim(self, types: Mapping[str, int], limit: int = 1) -> tuple[list[Run], timedelta | None]:
@@ -53,8 +53,8 @@ class Engine:
         parts = self._parts
         # Limits are left out: one job runs at a time, and a test's time stands still.
         want = Want(
-            worker=parts.standing.id,
-            types=parts.gates.open(types),
+            worker=parts.membership.id,
+            types=parts.admission.open(types),
             limit=limit,
             lease=_LEASE,
             turns=self._turns,
@@ -81,7 +81,7 @@ class Engine:
         async def call() -> None:
             results.append(await runner.call_async(run))
 
-        self._parts.caller.coroutines.wait(call())
+        self._parts.runner.coroutines.wait(call())
         return results[0]
 
     def settle(self, run: Run, result: Result) -> None:
@@ -99,7 +99,7 @@ class Engine:
     def lose(self, run: Run) -> None:
         """What everybody else sees when a worker dies after its handler's last line: nothing was written."""
         job = run.lease.job
-        policy = self._parts.terms.policy(job.type)
+        policy = self._parts.live.policy(job.type)
         outcome = decide(job, Lost(Reason.WORKER_LOST), policy, now=self._queue.store.now(), chance=_none)
         self._queue.store.settle([Settlement(run.lease, outcome, None)])
         self._parts.runs.drop([run.token])
@@ -109,7 +109,7 @@ class Engine:
         if self._begun:
             self._begun = False
             registry = self._queue.registry
-            hooks.call_each(registry.on_stop, self._parts.caller.coroutines, lambda: _LAST_WORDS_SECONDS)
+            hooks.call_each(registry.on_stop, self._parts.runner.coroutines, lambda: _LAST_WORDS_SECONDS)
             self._take_down()
 
     def _build(self) -> None:
@@ -124,19 +124,19 @@ class Engine:
         )
         self._revision = registry.revision
         readiness.check(self._parts.handlers.values(), store.types(), ring)
-        self._parts.publish()
+        self._parts.publisher.publish()
         if self._parts.needs_loop or hooks.need_the_loop((*registry.on_start, *registry.on_stop)):
-            self._parts.caller.coroutines.open()
+            self._parts.runner.coroutines.open()
         self._parts.heartbeat.join()
         if not self._begun:
             self._begun = True
-            hooks.call_all(registry.on_start, self._parts.caller.coroutines)
+            hooks.call_all(registry.on_start, self._parts.runner.coroutines)
 
     def _take_down(self) -> None:
-        self._parts.caller.coroutines.close(_LAST_WORDS_SECONDS)
+        self._parts.runner.coroutines.close(_LAST_WORDS_SECONDS)
         self._parts.children.close()
         self._parts.guard.close()
-        self._queue.store.leave(self._parts.standing.id)
+        self._queue.store.leave(self._parts.membership.id)
 
     def _run(self, lease: Lease, received: float) -> Run:
         self._turns[lease.job.type] = lease.job.tenant

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from windlass.errors import must_be
-from windlass.observe.expose import MEDIA_TYPE
+from windlass.observe.exposition import MEDIA_TYPE
 
 log = logging.getLogger("windlass.probe")
 

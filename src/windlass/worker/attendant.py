@@ -60,7 +60,7 @@ class Attendant:
 
     def completed(self) -> None:
         """The transaction is committed, and with it the job's completion."""
-        self._run.complete()
+        self._run.completed = True
 
     def undone(self) -> None:
         """The transaction came to nothing."""

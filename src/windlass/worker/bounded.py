@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def within(seconds: float, do: Callable[[], object], name: str) -> bool:
-    """Do it on a thread that keeps nobody alive; False if so many seconds were not enough, and it goes on."""
+    """Do it on a daemon thread; False if it has not ended within these seconds, and goes on."""
     thread = threading.Thread(target=do, name=f"windlass-{name}", daemon=True)
     thread.start()
     thread.join(seconds)

@@ -1,4 +1,4 @@
-"""How do `async def` handlers run?"""
+"""The event loop for `async def` handlers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from typing import Any
 from windlass.clock import Clock
 from windlass.outcome import Result, Unstarted
 from windlass.worker.run import Run
-from windlass.worker.runner import Runner
 
 log = logging.getLogger("windlass.coroutines")
 
@@ -32,15 +31,29 @@ _LAST_WORDS_SECONDS = 0.5
 class Coroutines:
     """One thread with an event loop; thousands of runs can wait on it without a thread each."""
 
-    def __init__(self, runner: Runner, *, done: Callable[[Run, Result], None], clock: Clock) -> None:
-        self._runner = runner
+    def __init__(
+        self,
+        call: Callable[[Run], Coroutine[Any, Any, Result]],
+        done: Callable[[Run, Result], None],
+        *,
+        on_stall: Callable[[], None] = lambda: None,
+        on_answer: Callable[[], None] = lambda: None,
+        clock: Clock,
+    ) -> None:
+        """`call` runs the handler, `done` is called when the work has ended.
+
+        `on_stall` is called when the loop stops answering, `on_answer` when it answers again.
+        """
+        self._call = call
         self._done = done
+        self._on_stall = on_stall
+        self._on_answer = on_answer
         self._clock = clock
         self._base = contextvars.copy_context()
         self._inbox: deque[Run] = deque()
         # Runs that have not made their first step, and when they were handed over. Taking a run out
         # is deciding what becomes of it.
-        self._unstarted: dict[Run, float] = {}
+        self.unstarted: dict[Run, float] = {}
         # The loop itself holds tasks weakly: one that nobody else knows could vanish.
         self._tasks: dict[Run, asyncio.Task[None]] = {}
         self._thread = threading.Thread(target=self._turn, name="windlass-coroutines", daemon=True)
@@ -49,8 +62,6 @@ class Coroutines:
         self._asked: float | None = None
         self._reported = False
         self._stalled = False
-        # Called when the loop stops answering, and when it answers again.
-        self.on_stall: Callable[[], None] = lambda: None
 
     def open(self) -> None:
         """Start the loop."""
@@ -60,7 +71,7 @@ class Coroutines:
 
     def start(self, runs: Sequence[Run]) -> None:
         """Start runs that have slots, all with one call into the loop."""
-        self._unstarted.update(dict.fromkeys(runs, self._clock.monotonic()))
+        self.unstarted.update(dict.fromkeys(runs, self._clock.monotonic()))
         if threading.get_ident() == self._thread.ident:
             for run in runs:
                 self._spawn(run)
@@ -72,15 +83,10 @@ class Coroutines:
         """Those whose work goes on at this moment, settled or not."""
         return [run for run in list(self._tasks) if run.started is not None]
 
-    @property
-    def waiting(self) -> bool:
-        """Whether a run was handed over and has not started."""
-        return bool(self._unstarted)
-
     def take_back(self, before: float) -> list[Run]:
         """Runs that were handed over before that time and have not started; now they will not."""
-        stale = [run for run, at in list(self._unstarted.items()) if at < before]
-        taken = [run for run in stale if self._unstarted.pop(run, None) is not None]
+        stale = [run for run, at in list(self.unstarted.items()) if at < before]
+        taken = [run for run in stale if self.unstarted.pop(run, None) is not None]
         if taken and math.isfinite(before):
             # Otherwise nothing is wrong with the loop: the worker drains.
             if self._asked is None:
@@ -104,7 +110,7 @@ class Coroutines:
         return next((run for run, each in list(self._tasks.items()) if each is task), None)
 
     def halt(self, run: Run) -> bool:
-        """Cancel the run's task; if that is swallowed, it is the warden who settles the run."""
+        """Cancel the run's task; if that is swallowed, the timeouts settle the run."""
         if not self._closed:
             self._loop.call_soon_threadsafe(self._cancel, run)
         return True
@@ -124,7 +130,7 @@ class Coroutines:
         if self._closed:
             return
         if asked is None:
-            if self._tasks or self._unstarted or self._stalled:
+            if self._tasks or self.unstarted or self._stalled:
                 self._ask()
             return
         silent = self._clock.monotonic() - asked
@@ -160,7 +166,7 @@ class Coroutines:
     def _take(self) -> None:
         while self._inbox:
             run = self._inbox.popleft()
-            if run in self._unstarted:
+            if run in self.unstarted:
                 self._spawn(run)
 
     def _spawn(self, run: Run) -> None:
@@ -171,13 +177,13 @@ class Coroutines:
     def _ended(self, run: Run) -> None:
         """Free the slot of a task that was cancelled before its first step: `_carry` never ran."""
         self._tasks.pop(run, None)
-        if self._unstarted.pop(run, None) is not None:
+        if self.unstarted.pop(run, None) is not None:
             self._done(run, Unstarted())
 
     async def _carry(self, run: Run) -> None:
-        if self._unstarted.pop(run, None) is None:
+        if self.unstarted.pop(run, None) is None:
             return
-        result = await self._runner.call_async(run)
+        result = await self._call(run)
         self._tasks.pop(run, None)
         self._done(run, result)
 
@@ -191,7 +197,7 @@ class Coroutines:
         self._asked = None
         if self._stalled:
             self._stalled = False
-            self.on_stall()
+            self._on_answer()
 
     def _wind_up(self) -> None:
         tasks = asyncio.all_tasks(self._loop)
@@ -206,7 +212,7 @@ class Coroutines:
         else:
             self._loop.close()
 
-    # --- on the warden's and the claimer's thread ---
+    # --- on the timeouts' and the claimer's thread ---
 
     def _ask(self) -> None:
         self._asked, self._reported = self._clock.monotonic(), False
@@ -215,7 +221,7 @@ class Coroutines:
     def _stall(self) -> None:
         if not self._stalled:
             self._stalled = True
-            self.on_stall()
+            self._on_stall()
 
     def _report(self, seconds: float) -> None:
         frames = sys._current_frames()  # noqa: SLF001 - the only way to see another thread's stack

@@ -43,14 +43,14 @@ class Ending:
         """Claim nothing more; give back what has not started."""
         if not self._parts.draining:
             self._parts.draining = True
-            log.info("worker.draining", extra={"worker": self._parts.standing.id})
+            log.info("worker.draining", extra={"worker": self._parts.membership.id})
         self._parts.claimer.close(_CLAIM_SECONDS)
 
     def give_up_loop(self) -> None:
         """Give back the jobs on an event loop that is blocked for good: they cannot go on."""
-        for run in self._parts.caller.coroutines.carried():
+        for run in self._parts.runner.coroutines.carried():
             if run.open:
-                self._parts.warden.stop(run, Interrupted(), patience=0.0)
+                self._parts.deadlines.stop(run, Interrupted(), patience=0.0)
 
     def end(self, grace: timedelta | None) -> None:
         """Let what runs finish for `grace` (None: as configured), stop the rest, and write every outcome."""
@@ -71,13 +71,13 @@ class Ending:
         """Stop every part and leave the fleet, as far as the time allows."""
         for loop in self._parts.loops:
             loop.stop(self.left())
-        for loop in self._parts.telling:
+        for loop in self._parts.reporting:
             loop.stop(min(self.left(), _TELLING_SECONDS))
-        self._parts.caller.threads.close()
-        self._parts.caller.coroutines.close(self.left())
+        self._parts.runner.threads.close()
+        self._parts.runner.coroutines.close(self.left())
         within(self.left(), self._parts.children.close, "children")
         self._parts.guard.close()
-        self._parts.elsewhere.tell(last=True)
+        self._parts.releases.log(last=True)
         within(min(self.left(), _TELLING_SECONDS), self._tell_the_rest, "ledger")
         within(self.left(), self._leave, "leave")
 
@@ -90,7 +90,7 @@ class Ending:
                 self._parts.runner.give_back(run)
         log.warning("worker.interrupting", extra={"jobs": [run.lease.id for run in running]})
         for run in running:
-            self._parts.warden.stop(run, Interrupted(), patience=patience)
+            self._parts.deadlines.stop(run, Interrupted(), patience=patience)
 
     def _wait_idle(self, until: float) -> bool:
         pause = threading.Event()
@@ -109,7 +109,7 @@ class Ending:
 
     def _leave(self) -> None:
         try:
-            self._store.leave(self._parts.standing.id)
+            self._store.leave(self._parts.membership.id)
         except WindlassError as error:
             log.warning("worker.left_silently", extra={"error": str(error)})
 

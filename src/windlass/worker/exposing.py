@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 
 from windlass.observe import metrics
-from windlass.observe.expose import family, render
+from windlass.observe.exposition import family, render
 from windlass.worker.health import Health
 
 

@@ -47,8 +47,8 @@ def examine(parts: Parts, clock: Clock, *, begun: bool) -> Health:
         ok=not why,
         why=why,
         draining=parts.draining,
-        restart=parts.wear.reason,
-        worker=parts.standing.id,
+        restart=parts.leaks.reason,
+        worker=parts.membership.id,
         app=parts.app,
         busy=sum(pool.busy for pool in parts.pools),
         slots=sum(pool.slots for pool in parts.pools),
@@ -57,8 +57,8 @@ def examine(parts: Parts, clock: Clock, *, begun: bool) -> Health:
         failed=parts.settler.failed,
         late=parts.settler.late,
         unsettled=parts.settler.backlog,
-        beat_age=round(max(0.0, clock.uptime() - parts.standing.sent), 3),
-        resident_bytes=resident(parts.standing.place.pid),
+        beat_age=round(max(0.0, clock.uptime() - parts.membership.sent), 3),
+        resident_bytes=resident(parts.membership.place.pid),
         ticks_failed={loop.name: loop.failed for loop in (parts.claimer.loop, *parts.loops)},
     )
 
@@ -66,7 +66,7 @@ def examine(parts: Parts, clock: Clock, *, begun: bool) -> Health:
 def _trouble(parts: Parts, clock: Clock) -> str:
     if parts.draining:
         return "draining: it claims nothing more"
-    silent = clock.uptime() - parts.standing.sent
+    silent = clock.uptime() - parts.membership.sent
     if silent > SILENT_SECONDS:
         return f"the store has not answered for {silent:.0f} s"
     stalled = clock.monotonic() - parts.claimer.ticked
@@ -74,7 +74,7 @@ def _trouble(parts: Parts, clock: Clock) -> str:
         return f"not claiming: the claimer has stood still for {stalled:.0f} s"
     if parts.presence.trouble:
         return parts.presence.trouble
-    if blocked := parts.wear.blocked():
+    if blocked := parts.leaks.blocked():
         return blocked
     if parts.settler.overloaded:
         return f"not claiming: {parts.settler.backlog} outcomes wait to be written"

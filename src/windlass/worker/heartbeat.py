@@ -1,23 +1,22 @@
-"""What do this worker and the store tell each other each second?"""
+"""The heartbeat: each second, beat, look at the store, extend leases, and deliver operators' requests."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
-from windlass.clock import Clock
 from windlass.job import Lease, Request
 from windlass.loop import Loop
 from windlass.observe import names
-from windlass.observe.ledger import Ledger
 from windlass.outcome import Stopped
 from windlass.store.fleet import Look, Vitals, WorkerInfo
 from windlass.store.running import Said
-from windlass.store.store import Store
-from windlass.worker.run import End, Run, Runs
+from windlass.worker.membership import Membership
+from windlass.worker.run import Env, Run
 from windlass.worker.runner import Runner
-from windlass.worker.standing import Standing
+from windlass.worker.timeouts import Deadlines
 
 log = logging.getLogger("windlass.heartbeat")
 
@@ -27,40 +26,42 @@ _BEAT_SECONDS = 1.75
 _BATCH = 500
 
 
+class About(NamedTuple):
+    """What a heartbeat says of its worker."""
+
+    info: Callable[[str], WorkerInfo]
+    vitals: Callable[[], Vitals]
+    # The types that it may claim now, and which payloads it can read.
+    types: Callable[[], Mapping[str, int]]
+    reader: str
+
+
 class Heartbeat:
     """Beats, looks, keeps leases, and delivers what operators ask of running jobs."""
 
-    def __init__(  # noqa: PLR0913 - wired once, in parts.py
+    def __init__(
         self,
-        store: Store,
-        standing: Standing,
-        *,
-        info: Callable[[str], WorkerInfo],
-        vitals: Callable[[], Vitals],
-        types: Callable[[], Mapping[str, int]],
-        reader: str,
-        runs: Runs,
+        env: Env,
+        membership: Membership,
         runner: Runner,
-        stop: Callable[[Run, End], None],
+        deadlines: Deadlines,
+        about: About,
+        *,
         seen: Callable[[Look], None],
-        ledger: Ledger,
         lease: timedelta,
         every: timedelta,
-        clock: Clock,
     ) -> None:
-        self._store = store
-        self._standing = standing
-        self._info = info
-        self._vitals = vitals
-        self._types = types
-        self._reader = reader
-        self._runs = runs
+        """`seen` is called with each look at the store."""
+        self._store = env.store
+        self._ledger = env.ledger
+        self._clock = env.clock
+        self._membership = membership
         self._runner = runner
-        self._stop = stop
+        self._runs = runner.runs
+        self._deadlines = deadlines
+        self._about = about
         self._seen = seen
-        self._ledger = ledger
         self._lease = lease
-        self._clock = clock
         self._keep_all = False
         self.loop = Loop("heartbeat", self.tick, every=every, longest_pause=LOOK_EVERY)
 
@@ -68,16 +69,16 @@ class Heartbeat:
         """Enter the fleet; that counts as the first beat."""
         # Read before the write: if the file is replaced in between, the next tick beats in the new one.
         sent, generation = self._clock.uptime(), self._store.generation
-        self._standing.enter(generation)
-        self._store.join(self._info(self._standing.id))
-        self._standing.confirm(sent, generation)
+        self._membership.enter(generation)
+        self._store.join(self._about.info(self._membership.id))
+        self._membership.confirm(sent, generation)
 
     def tick(self) -> None:
         """Beat if it is time or the store's file is another one; then look, and act on what is seen."""
-        moved = self._standing.generation != self._store.generation
-        if moved or self._clock.uptime() - self._standing.sent >= _BEAT_SECONDS:
+        moved = self._membership.generation != self._store.generation
+        if moved or self._clock.uptime() - self._membership.sent >= _BEAT_SECONDS:
             self._beat()
-        look = self._store.look(self._standing.id, self._types(), self._reader)
+        look = self._store.look(self._membership.id, self._about.types(), self._about.reader)
         self._deliver(look.requests)
         self._keep(look.now)
         if look.next_due is not None and look.next_due <= timedelta(0):
@@ -87,21 +88,21 @@ class Heartbeat:
 
     def _beat(self) -> None:
         sent, generation = self._clock.uptime(), self._store.generation
-        if not self._store.beat(self._standing.id, self._vitals()):
-            self._join_anew()
-        elif self._standing.confirm(sent, generation):
+        if not self._store.beat(self._membership.id, self._about.vitals()):
+            self._rejoin()
+        elif self._membership.confirm(sent, generation):
             # After a gap every lease may be near its end, or past it and about to be reaped.
             self._keep_all = True
 
-    def _join_anew(self) -> None:
+    def _rejoin(self) -> None:
         """The fleet does not know this worker: its jobs are others' by now, or not in this file at all.
 
-        Start over under a new name.
+        Start over under a new id.
         """
-        old = self._standing.take_new_id()
-        replaced = self._standing.left_behind(old, self._store.generation)
+        old = self._membership.take_new_id()
+        replaced = self._membership.left_behind(old, self._store.generation)
         why = "the store's file was replaced" if replaced else "the fleet took this worker for dead"
-        log.warning("worker.renamed", extra={"old": old, "worker": self._standing.id, "why": why})
+        log.warning("worker.renamed", extra={"old": old, "worker": self._membership.id, "why": why})
         for run in self._runs.all():
             if run.open and run.lease.worker == old:
                 self._runner.lose(run)
@@ -111,13 +112,13 @@ class Heartbeat:
         for token, request in requests.items():
             run = self._runs.get(token)
             if run is not None and run.open:
-                self._stop(run, Stopped(request))
+                self._deadlines.stop(run, Stopped(request))
 
     def _keep(self, now: datetime) -> None:
         """Extend the leases that have used up a third of their time; after a gap, all."""
         due = self._lease * 2 / 3
-        held = [run for run in self._runs.all() if not run.completed]
-        runs = [run for run in held if self._keep_all or run.lease.until - now < due]
+        unsettled = [run for run in self._runs.all() if not run.completed]
+        runs = [run for run in unsettled if self._keep_all or run.lease.until - now < due]
         for start in range(0, len(runs), _BATCH):
             self._extend(runs[start : start + _BATCH])
         self._keep_all = False

@@ -68,8 +68,8 @@ class Leftovers:
         return found
 
     def _claimable(self) -> bool:
-        look = self._store.look(self._parts.standing.id, self._open(), self._parts.elsewhere.reader)
+        look = self._store.look(self._parts.membership.id, self._open(), self._parts.releases.reader)
         return look.claimable or look.unread
 
     def _open(self) -> Mapping[str, int]:
-        return self._parts.gates.open(self._parts.types)
+        return self._parts.admission.open(self._parts.types)

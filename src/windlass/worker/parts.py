@@ -1,17 +1,16 @@
-"""Which parts does a worker have, and who knows whom?"""
+"""The parts of a worker, and how they are put together."""
 
 from __future__ import annotations
 
-import contextlib
 import random
 from collections.abc import Callable
 from fnmatch import fnmatchcase
-from functools import cached_property, partial
+from functools import partial
 from importlib.metadata import version
 
 from windlass.clock import Clock
 from windlass.config import PoolConfig, WorkerConfig, app_version, ring
-from windlass.errors import StoreError, must_be
+from windlass.errors import must_be
 from windlass.loop import Loop
 from windlass.observe.ledger import Ledger
 from windlass.registry import SHELL, Handler, Registry, shell_handler
@@ -26,28 +25,26 @@ from windlass.upkeep.scheduler import Declarer, Scheduler
 from windlass.upkeep.ticks import PROMOTE, Ticks
 from windlass.upkeep.watchman import Watchman
 from windlass.wakeup import Wakeup
-from windlass.worker.budget import SHARE_OF_MACHINE, Budget, machine_memory
-from windlass.worker.caller import Caller
+from windlass.worker.admission import Admission
+from windlass.worker.breaker_counts import BreakerCounts
 from windlass.worker.children.children import Children
 from windlass.worker.children.tree import Marks, resident
-from windlass.worker.claimer import Claimer
-from windlass.worker.elsewhere import Elsewhere
-from windlass.worker.gates import Gates
+from windlass.worker.claimer import ClaimConfig, Claimer
 from windlass.worker.guard import Guard
-from windlass.worker.heartbeat import LOOK_EVERY, Heartbeat
-from windlass.worker.keeping import Keeping
+from windlass.worker.heartbeat import LOOK_EVERY, About, Heartbeat
+from windlass.worker.live_settings import LiveSettings
+from windlass.worker.membership import Membership
+from windlass.worker.memory import SHARE_OF_MACHINE, MemoryBudget, MemoryReservation, machine_memory
+from windlass.worker.other_releases import OtherReleases
+from windlass.worker.poll_triggers import PollTriggers
 from windlass.worker.pool import Pool
 from windlass.worker.presence import EMBEDDED, Presence, Watched
-from windlass.worker.run import Runs
-from windlass.worker.runner import Runner
+from windlass.worker.run import Env, Runs
+from windlass.worker.runner import Processes, Runner
 from windlass.worker.settler import Settler
 from windlass.worker.shell import Shell
-from windlass.worker.standing import Standing
-from windlass.worker.tally import Tally
-from windlass.worker.terms import Terms
+from windlass.worker.timeouts import Deadlines, Leaks, Timeouts
 from windlass.worker.verifier import Verifier
-from windlass.worker.warden import Warden
-from windlass.worker.wear import Wear
 
 
 class Parts:
@@ -66,45 +63,76 @@ class Parts:
         watched: Watched = EMBEDDED,
     ) -> None:
         self._asked_to_drain = asked_to_drain
-        self._store = store
         self._wakeup = wakeup
-        self._config = config
-        self._clock = clock
         self.draining = False
         self.handlers = choose_handlers(registry, config)
-        self._registry = registry
         self.types = {name: handler.version for name, handler in self.handlers.items()}
         self.pools = make_pools(self.handlers, config)
         self.app = app_version() or registry.app_version
-        self.runs = Runs()
-        self.standing = Standing(place.here(), clock)
-        self.gates = Gates(registry, self.types)
-        self.tally = Tally(store, self.gates.breaker_of, clock=clock)
-        self.terms = Terms(store, self.handlers, self.gates, self.tally)
         self.ledger = Ledger(store, self.app)
+        self.env = env = Env(store, clock, self.ledger, self.app, chance)
+        self.publisher = Publisher(store, registry, self.handlers, self.app)
+        self.runs = Runs()
+        self.membership = Membership(place.here(), clock)
+        self.admission = Admission(registry, self.types)
+        self.breaker_counts = BreakerCounts(store, self.admission.breaker_of, clock=clock)
+        self.releases = OtherReleases(store, self.handlers, ring, clock=clock)
+        on_loop = frozenset(name for name, handler in self.handlers.items() if handler.kind == "loop")
+        self.triggers = PollTriggers(self.pools, self.admission, wakeup.notify, clock=clock, on_loop=on_loop)
+        self.live = LiveSettings(
+            store,
+            self.handlers,
+            self.admission,
+            self.breaker_counts,
+            on_read=[self.ledger.follow],
+            on_switch=self.triggers.switch,
+            each_minute=[self.releases.log, self.publisher.publish],
+        )
         self.guard = Guard()
         marks = Marks(config.mark)
         self.shell = Shell(marks, self.guard, clock)
         self.children = Children(self.handlers, config, marks, self.guard, clock)
         self.presence = Presence(store, self.guard, config.hang_limit, watched, clock=clock)
-        self.elsewhere = Elsewhere(store, self.handlers, self.terms.policy, ring, clock=clock)
-        self.settler = self._make_settler()
-        self.runner = self._make_runner(chance)
-        self.caller = Caller(self.runner, freed=self._freed, hangs=self.gates.hangs, clock=clock)
-        self.caller.coroutines.on_stall = self._loop_stalled
-        self.wear = Wear(self.caller, most_held=config.most_held, clock=clock)
-        self.warden = self._make_warden()
-        self.claimer = self._make_claimer()
-        self.terms.on_switch = self.claimer.switched
-        self.terms.on_minute = self._each_minute
-        self.terms.on_settings = self.ledger.follow
-        self.settler.on_permit = self.claimer.permit
-        self.heartbeat = self._make_heartbeat()
-        self.ticks = Ticks(store, lambda: self.standing.id, clock=clock)
+        self.settler = Settler(
+            env,
+            self.runs,
+            self.membership,
+            self.admission,
+            self.breaker_counts,
+            self.releases,
+            self.triggers,
+        )
+        self.deadlines = Deadlines(clock)
+        self.runner = Runner(
+            env,
+            self.runs,
+            self.live,
+            self.membership,
+            self.settler,
+            self.triggers,
+            self.deadlines,
+            Processes(self.shell, self.children, self.presence),
+        )
+        self.leaks = Leaks(self.runner, most_held=config.most_held, clock=clock)
+        self.timeouts = Timeouts(
+            self.runs, self.runner, self.membership, self.deadlines, self.leaks, clock=clock
+        )
+        self.claimer = Claimer(
+            env,
+            self.triggers,
+            self.admission,
+            self.membership,
+            self.runner,
+            self.settler,
+            MemoryReservation(store, self.pools, clock=clock),
+            ClaimConfig(config.lease, config.poll, self.releases.reader),
+        )
+        self.ticks = Ticks(store, lambda: self.membership.id, clock=clock)
+        self.scheduler = Scheduler(store, wakeup, self.ticks.note, told=True)
         self.reaper = self._make_reaper()
         self.pruner = Pruner(store, self.ticks.note, clock=clock, ledger=self.ledger)
-        self.scheduler = Scheduler(store, wakeup, self.ticks.note, told=True)
-        self.verifier = Verifier(store, self.handlers, self.caller.coroutines, ring, self.ledger)
+        self.verifier = Verifier(store, self.handlers, self.runner.coroutines, ring, self.ledger)
+        self.heartbeat = self._make_heartbeat(config)
 
     @property
     def loops(self) -> tuple[Loop, ...]:
@@ -112,32 +140,18 @@ class Parts:
         return (
             self.pruner.loop,
             self.scheduler.loop,
-            self.terms.loop,
+            self.live.loop,
             self.reaper.loop,
             self.heartbeat.loop,
             self.settler.loop,
-            self.warden.loop,
+            self.timeouts.loop,
         )
 
     @property
-    def telling(self) -> tuple[Loop, ...]:
-        """Those that only tell the store what was seen here: nobody waits long for them; they stop last."""
+    def reporting(self) -> tuple[Loop, ...]:
+        """Those that only report to the store what was seen here; they stop last, and soon."""
         checks = (self.verifier.loop,) if self.verifier.wanted else ()
         return (*checks, self.ticks.loop, self.ledger.loop)
-
-    @cached_property
-    def declarer(self) -> Declarer:
-        """Tells the store of the schedules that the code declares."""
-        return Declarer(self._store, self._registry, self.handlers)
-
-    def publish(self) -> None:
-        """Tell the store which types and schedules this release has, and that it is live."""
-        self._store.register([self._registry.info(handler) for handler in self.handlers.values()], self.app)
-        self.declarer.tell()
-
-    def _each_minute(self) -> None:
-        self.elsewhere.tell()
-        self.publish()
 
     def idle(self) -> bool:
         """Whether nothing runs and nothing waits for a slot."""
@@ -148,122 +162,45 @@ class Parts:
         """Whether any handler is `async def`, or any check of one."""
         return self.verifier.needs_loop or any(each.kind == "loop" for each in self.handlers.values())
 
-    def _make_settler(self) -> Settler:
-        settler = Settler(
-            self._store,
-            self._wakeup,
-            self.runs,
-            working=lambda: not self.idle(),
-            limited=self.gates.limited,
-            shared=self.gates.shared,
-            settled=self.tally.note,
-            ledger=self.ledger,
-        )
-        settler.reconsider = self.elsewhere.reconsider
-        settler.left_behind = self._left_behind
-        settler.on_left = self.elsewhere.note
-        return settler
-
-    def _make_runner(self, chance: Callable[[], float]) -> Runner:
-        return Runner(
-            self.settler,
-            self.runs,
-            self.standing,
-            self.terms,
-            self.shell,
-            self.children,
-            self.presence,
-            clock=self._clock,
-            chance=chance,
-            app=self.app,
-        )
-
-    def _make_warden(self) -> Warden:
-        warden = Warden(self.runs, self.runner, self.standing, check=self._check, clock=self._clock)
-        self.runner.on_begin = warden.watch
-        self.runner.break_off = warden.break_off
-        return warden
-
-    def _make_claimer(self) -> Claimer:
-        return Claimer(
-            self._store,
-            self.pools,
-            self.handlers,
-            runs=self.runs,
-            runner=self.runner,
-            settler=self.settler,
-            standing=self.standing,
-            gates=self.gates,
-            caller=self.caller,
-            tell=self._wakeup.notify,
-            ledger=self.ledger,
-            keeping=Keeping(self._store, self.pools, clock=self._clock),
-            reader=self.elsewhere.reader,
-            lease=self._config.lease,
-            poll=self._config.poll,
-            clock=self._clock,
-        )
-
-    def _make_heartbeat(self) -> Heartbeat:
-        return Heartbeat(
-            self._store,
-            self.standing,
-            info=self._info,
-            vitals=self._vitals,
-            types=lambda: self.gates.open(self.types),
-            reader=self.elsewhere.reader,
-            runs=self.runs,
-            runner=self.runner,
-            stop=self.warden.stop,
-            seen=self._saw,
-            ledger=self.ledger,
-            lease=self._config.lease,
-            every=min(LOOK_EVERY, self._config.poll),
-            clock=self._clock,
-        )
-
     def _make_reaper(self) -> Reaper:
-        watchman = Watchman(gone=partial(place.is_gone, seen_from=self.standing.place))
+        watchman = Watchman(gone=partial(place.is_gone, seen_from=self.membership.place))
         return Reaper(
-            self._store,
+            self.env.store,
             self._wakeup,
             watchman,
-            policy=self.terms.policy,
-            clock=self._clock,
+            policy=self.live.policy,
+            clock=self.env.clock,
             ticked=self.ticks.note,
             ledger=self.ledger,
         )
 
-    def _freed(self, pool: Pool) -> None:
-        self.claimer.freed(pool)
+    def _make_heartbeat(self, config: WorkerConfig) -> Heartbeat:
+        about = About(
+            info=self._info,
+            vitals=self._vitals,
+            types=lambda: self.admission.open(self.types),
+            reader=self.releases.reader,
+        )
+        return Heartbeat(
+            self.env,
+            self.membership,
+            self.runner,
+            self.deadlines,
+            about,
+            seen=self._saw,
+            lease=config.lease,
+            every=min(LOOK_EVERY, config.poll),
+        )
 
     def _saw(self, look: Look) -> None:
-        self.terms.notice(look.revision)
+        self.live.notice(look.revision)
         # Whoever looked has promoted what was due.
         self.ticks.note(PROMOTE)
         self.claimer.saw(look)
         self.scheduler.saw(look.next_fire)
-        self.reaper.saw(self.standing.id, look, self.standing.pulse)
-        if any(worker.drain and worker.id == self.standing.id for worker in look.workers):
+        self.reaper.saw(self.membership.id, look, self.membership.pulse)
+        if any(worker.drain and worker.id == self.membership.id for worker in look.workers):
             self._asked_to_drain()
-
-    def _left_behind(self, worker: str) -> bool:
-        with contextlib.suppress(StoreError):
-            return self.standing.left_behind(worker, self._store.generation)
-        return False
-
-    def _check(self) -> None:
-        """On the warden's thread, each second and whether the store answers or not."""
-        self.caller.coroutines.check()
-        self.wear.look()
-
-    def _loop_stalled(self) -> None:
-        """Claim nothing for a loop that does not answer."""
-        stalled = self.caller.coroutines.stalled
-        on_loop = (name for name, handler in self.handlers.items() if handler.kind == "loop")
-        self.gates.blocked = frozenset(on_loop if stalled else ())
-        if not stalled:
-            self.claimer.hint()
 
     def _vitals(self) -> Vitals:
         return Vitals(
@@ -274,7 +211,7 @@ class Parts:
             failed=self.settler.failed,
             late=self.settler.late,
             deaf=self._wakeup.deaf,
-            resident_bytes=resident(self.standing.place.pid),
+            resident_bytes=resident(self.membership.place.pid),
             pools=self._pool_infos(),
         )
 
@@ -289,7 +226,7 @@ class Parts:
         return infos
 
     def _info(self, worker: str) -> WorkerInfo:
-        here = self.standing.place
+        here = self.membership.place
         return WorkerInfo(
             id=worker,
             host=here.host,
@@ -302,10 +239,26 @@ class Parts:
             types=tuple(self.types),
             slots=sum(pool.slots for pool in self.pools),
             versions=dict(self.types),
-            reader=self.elsewhere.reader,
+            reader=self.releases.reader,
             pools=self._pool_infos(),
-            declares=tuple(map(digest_of, self.declarer.schedules)),
+            declares=tuple(map(digest_of, self.publisher.declarer.schedules)),
         )
+
+
+class Publisher:
+    """Tells the store which types and schedules this release has, and that it is live."""
+
+    def __init__(self, store: Store, registry: Registry, handlers: dict[str, Handler], app: str) -> None:
+        self._store = store
+        self._registry = registry
+        self._handlers = handlers
+        self._app = app
+        self.declarer = Declarer(store, registry, handlers)
+
+    def publish(self) -> None:
+        """Write the catalogue's entries and the declared schedules."""
+        self._store.register([self._registry.info(each) for each in self._handlers.values()], self._app)
+        self.declarer.tell()
 
 
 def choose_handlers(registry: Registry, config: WorkerConfig) -> dict[str, Handler]:
@@ -351,7 +304,7 @@ def _named(pool: PoolConfig) -> str:
     return _NAMED + pool.name
 
 
-def _budget(handlers: dict[str, Handler], config: WorkerConfig) -> Budget | None:
+def _budget(handlers: dict[str, Handler], config: WorkerConfig) -> MemoryBudget | None:
     """What types with a `memory` share; one that could never fit is refused: its jobs would wait for ever."""
     machine = machine_memory()
     size = config.memory or (int(machine * SHARE_OF_MACHINE) if machine else None)
@@ -364,7 +317,7 @@ def _budget(handlers: dict[str, Handler], config: WorkerConfig) -> Budget | None
                 "or choose the types that this worker serves with --types"
             )
             raise must_be(f"memory of type {handler.name}", told_size(handler.memory), allowed)
-    return Budget(size)
+    return MemoryBudget(size)
 
 
 def _memory(handlers: dict[str, Handler], types: dict[str, int]) -> dict[str, int]:

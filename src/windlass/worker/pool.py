@@ -1,4 +1,4 @@
-"""How many jobs may run at once, and which is next?"""
+"""Pools: how many jobs may run at once, which is next, and how many more to prefetch."""
 
 from __future__ import annotations
 
@@ -7,9 +7,25 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-from windlass.worker.budget import Budget
-from windlass.worker.pace import Pace
+from windlass.worker.memory import MemoryBudget
 from windlass.worker.run import Run
+
+MOST_AHEAD = 500
+SHORT_RUN = 0.020
+LIGHT_RUN = 1.0
+ENOUGH_RUNS = 10
+FORGOTTEN_AFTER = 60.0
+# As many as should be through well before they are given back.
+_AHEAD_SECONDS = 0.25
+_WEIGHT_OF_NEWEST = 0.1
+# What was claimed ahead in vain halves what is next, once in so long; it doubles again when that stays away.
+_MISS_SECONDS = 1.0
+_RECOVERY_SECONDS = 5.0
+_MOST_DOUBLINGS = 6
+_SMALLEST_SHARE = 2.0**-_MOST_DOUBLINGS
+_SHORTEST_COUNTED = 0.0001
+# While others are claimed ahead, one in this many slots is for limited jobs.
+_LIMITED_SHARE = 4
 
 
 class Pool:
@@ -21,7 +37,7 @@ class Pool:
         types: dict[str, int],
         slots: int,
         *,
-        budget: Budget | None = None,
+        budget: MemoryBudget | None = None,
         memory: Mapping[str, int] | None = None,
     ) -> None:
         """`memory` tells which types declare what they need; together they stay within the budget."""
@@ -30,9 +46,10 @@ class Pool:
         self.memory = memory or {}
         self.types = types
         self.slots = slots
-        self.pace = Pace()
+        self.prefetch = Prefetch()
         self._lock = threading.Lock()
-        self._waiting: deque[Run] = deque()
+        # Claimed and not started.
+        self.waiting: deque[Run] = deque()
         self._taken = 0
         self._held = 0
         self._ahead = 0
@@ -51,21 +68,16 @@ class Pool:
         return self._held
 
     @property
-    def waiting(self) -> int:
-        """Claimed and not started."""
-        return len(self._waiting)
-
-    @property
     def idle(self) -> bool:
         """Whether nothing runs or waits; what is merely held does not count."""
-        return self.busy <= 0 and not self._waiting
+        return self.busy <= 0 and not self.waiting
 
     def room(self, now: float) -> int:
         """How many more jobs to claim."""
         with self._lock:
             # Limited jobs are asked for apart: however long they take, others are claimed ahead beside them.
-            self._ahead = self.pace.ahead(self.slots - self._limited, now)
-            return max(0, self.slots - self._taken - len(self._waiting) + self._ahead)
+            self._ahead = self.prefetch.ahead(self.slots - self._limited, now)
+            return max(0, self.slots - self._taken - len(self.waiting) + self._ahead)
 
     def portions(self, now: float) -> Iterator[tuple[dict[str, int], int]]:
         """What to claim: types and how many. Whatever mix of them comes, it fits the memory that is left."""
@@ -73,10 +85,10 @@ class Pool:
         if self.budget is None or not self.memory:
             yield self.types, room
             return
-        kept = self.budget.kept
+        kept = self.budget.reserved_for
         if self.vacant > 0 and self.memory.get(kept, math.inf) <= self.budget.left:
             yield {kept: self.types[kept]}, 1
-        spare, kept = self.budget.spare, self.budget.kept
+        spare, kept = self.budget.spare, self.budget.reserved_for
         needs = {name: need for name, need in self.memory.items() if need <= spare and name != kept}
         too_large = self.memory.keys() - needs.keys()
         if needs:
@@ -98,7 +110,7 @@ class Pool:
         While others are claimed ahead no slot is ever vacant, but many are soon: then limited ones have a
         share, and go before those that wait.
         """
-        free = self.slots - self._taken - len(self._waiting)
+        free = self.slots - self._taken - len(self.waiting)
         share = -(-self.slots // _LIMITED_SHARE) - self._limited_waiting if self._ahead else 0
         return max(0, free, share)
 
@@ -110,30 +122,31 @@ class Pool:
     @property
     def low(self) -> bool:
         """Whether it is worth asking for more: not for every single slot while enough wait."""
-        return len(self._waiting) <= self._ahead // 2
+        return len(self.waiting) <= self._ahead // 2
 
     def offer(self, runs: Iterable[Run]) -> list[Run]:
         """Take claimed runs in; answers those that start now."""
         with self._lock:
             for run in runs:
-                self._promise(run)
-                if self._is_scarce(run):
+                if self.memory:
+                    run.scarce = run.limited or run.handler.name in self.memory
+                    self._reserve(run)
+                if run.scarce:
                     self._put_before_others(run)
                 else:
-                    self._waiting.append(run)
+                    self.waiting.append(run)
             return self._next()
 
     def free(self, run: Run, now: float, *, was_held: bool) -> list[Run]:
         """A run's work has ended; answers those that start now."""
-        seconds = run.ran(now)
         with self._lock:
-            self._release(run)
+            if self.memory:
+                self._release(run)
             self._taken -= 1
-            scarce = self._is_scarce(run)
-            self._limited -= scarce
+            self._limited -= run.scarce
             self._held -= was_held
-            if seconds is not None and not scarce:
-                self.pace.note(run.handler.name, seconds, now)
+            if run.started is not None and not run.scarce:
+                self.prefetch.note(run.handler.name, now - run.started, now)
             return self._next()
 
     def hold(self) -> None:
@@ -145,15 +158,15 @@ class Pool:
         """Those that have waited since before that time; they wait no more."""
         stale: list[Run] = []
         with self._lock:
-            while self._waiting and self._waiting[0].received < received_before:
-                stale.append(self._waiting[0])
+            while self.waiting and self.waiting[0].received < received_before:
+                stale.append(self.waiting[0])
                 self._drop(stale[-1])
         return stale
 
     def take_back_those(self, shut: Callable[[str], bool]) -> list[Run]:
         """Those that wait and whose type is shut; they wait no more."""
         with self._lock:
-            stale = [run for run in self._waiting if shut(run.handler.name)]
+            stale = [run for run in self.waiting if shut(run.handler.name)]
             for run in stale:
                 self._drop(run)
         return stale
@@ -164,43 +177,102 @@ class Pool:
         place = next(
             (
                 number
-                for number, each in enumerate(self._waiting)
+                for number, each in enumerate(self.waiting)
                 if each.lease.job.priority < priority
-                or (each.lease.job.priority == priority and not self._is_scarce(each))
+                or (each.lease.job.priority == priority and not each.scarce)
             ),
-            len(self._waiting),
+            len(self.waiting),
         )
-        self._waiting.insert(place, run)
+        self.waiting.insert(place, run)
         self._limited_waiting += 1
 
-    def _is_scarce(self, run: Run) -> bool:
-        """Whether it takes something from its claim on that others wait for."""
-        return run.limited or run.handler.name in self.memory
-
     def _drop(self, run: Run) -> None:
-        self._waiting.remove(run)
-        self._limited_waiting -= self._is_scarce(run)
+        self.waiting.remove(run)
+        self._limited_waiting -= run.scarce
         self._release(run)
 
-    def _promise(self, run: Run) -> None:
-        if self.budget is not None and self.memory:
+    def _reserve(self, run: Run) -> None:
+        if self.budget is not None:
             self.budget.take(self.memory.get(run.handler.name), run.handler.name)
 
     def _release(self, run: Run) -> None:
-        if self.budget is not None and self.memory:
+        if self.budget is not None:
             self.budget.give_back(self.memory.get(run.handler.name), run.handler.name)
 
     def _next(self) -> list[Run]:
         starting: list[Run] = []
-        while self._waiting and self._taken < self.slots:
-            run = self._waiting.popleft()
+        while self.waiting and self._taken < self.slots:
+            run = self.waiting.popleft()
             self._taken += 1
-            scarce = self._is_scarce(run)
-            self._limited += scarce
-            self._limited_waiting -= scarce
+            self._limited += run.scarce
+            self._limited_waiting -= run.scarce
             starting.append(run)
         return starting
 
 
-# Of the slots that come free all the time, one in so many is for limited jobs.
-_LIMITED_SHARE = 4
+class Prefetch:
+    """How many jobs to claim ahead of free slots, by how long each type's jobs have taken lately.
+
+    Only short jobs are worth it: a long one would wait here in vain.
+
+    One type whose jobs are long, or not yet known to be short, is enough to claim nothing ahead: a claim
+    takes whatever comes next, and short jobs that wait here would always be served before long ones there.
+    """
+
+    def __init__(self) -> None:
+        self._types: dict[str, _Average] = {}
+        # How much of what the averages promise is believed, and since when.
+        self._share = 1.0
+        self._missed = -math.inf
+
+    def note(self, job_type: str, seconds: float, now: float) -> None:
+        """A job of that type took so long."""
+        average = self._types.get(job_type)
+        if average is None:
+            average = self._types[job_type] = _Average()
+        average.runs += 1
+        average.mean += (seconds - average.mean) * max(1.0 / average.runs, _WEIGHT_OF_NEWEST)
+        average.seen = now
+
+    def miss(self, now: float) -> None:
+        """Jobs that were claimed ahead have waited in vain: slots come free more slowly than runs are long.
+
+        A child that must be started first, or one long run among many short ones, is in no average.
+        """
+        if now - self._missed >= _MISS_SECONDS:
+            self._share = max(_SMALLEST_SHARE, self._believed(now) / 2)
+            self._missed = now
+
+    def is_light(self, job_type: str) -> bool:
+        """Whether the jobs of a type are known to take less than a second."""
+        average = self._types.get(job_type)
+        return average is not None and average.runs >= ENOUGH_RUNS and average.mean < LIGHT_RUN
+
+    def ahead(self, slots: int, now: float) -> int:
+        """How many jobs to claim beyond free slots."""
+        slowest = 0.0
+        for name, average in list(self._types.items()):
+            if now - average.seen >= FORGOTTEN_AFTER:
+                del self._types[name]
+            else:
+                # Long as long as the mean says little.
+                slowest = max(slowest, average.mean if average.runs >= ENOUGH_RUNS else SHORT_RUN)
+        if not self._types or slowest >= SHORT_RUN:
+            return 0
+        ahead = min(MOST_AHEAD, int(slots * _AHEAD_SECONDS / max(slowest, _SHORTEST_COUNTED)))
+        return ahead if self._share == 1.0 else int(ahead * self._believed(now))
+
+    def _believed(self, now: float) -> float:
+        doublings = min(_MOST_DOUBLINGS, (now - self._missed) / _RECOVERY_SECONDS)
+        return min(1.0, self._share * math.exp2(doublings))
+
+
+class _Average:
+    """A mean over the first few runs, then one that forgets."""
+
+    __slots__ = ("mean", "runs", "seen")
+
+    def __init__(self) -> None:
+        self.runs = 0
+        self.mean = 0.0
+        self.seen = 0.0

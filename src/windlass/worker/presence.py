@@ -58,7 +58,7 @@ class Presence:
         self._limit = limit if _DEBUGGER not in sys.modules else None
         self._watched = watched
         self._clock = clock
-        self._box: Box | None = None
+        self.box: Box | None = None
         self._ticked = 0.0
         self._hung: tuple[float, float] | None = None
         self._embedded = watched.box is None and not watched.expendable
@@ -80,12 +80,12 @@ class Presence:
     def end(self) -> None:
         """Promise nothing any more."""
         self._loop.stop(0.0)
-        if self._box is not None:
-            self._box.disarm()
+        if self.box is not None:
+            self.box.disarm()
 
     def enter(self, run: Run) -> int:
         """A run begins on this thread; answers what `leave` needs."""
-        box, lease = self._box, run.lease
+        box, lease = self.box, run.lease
         if box is None:
             return -1
         name = getattr(run.handler.function, "__name__", "")
@@ -93,8 +93,8 @@ class Presence:
 
     def leave(self, slot: int) -> None:
         """The run has ended."""
-        if self._box is not None:
-            self._box.leave(slot)
+        if self.box is not None:
+            self.box.leave(slot)
 
     @property
     def trouble(self) -> str:
@@ -105,7 +105,7 @@ class Presence:
 
     def tick(self) -> None:
         """Tell the guard that this process answers."""
-        if self._box is None:
+        if self.box is None:
             self._open()
         self._guard.tick()
         self._look_back()
@@ -123,15 +123,15 @@ class Presence:
             signals = note_signals() if watched.expendable and _is_main() else -1
             self._guard.watch(box.fd, signals, words)
         box.arm()
-        self._box, self._ticked = box, self._clock.monotonic()
+        self.box, self._ticked = box, self._clock.monotonic()
 
     def _look_back(self) -> None:
         """This thread runs again: if the guard asked for stacks meanwhile, tell what it was given."""
         now = self._clock.monotonic()
         gap, self._ticked = now - self._ticked, now
-        if gap < self._seconds or self._box is None:
+        if gap < self._seconds or self.box is None:
             return
-        if stacks := self._box.take_stacks():
+        if stacks := self.box.take_stacks():
             self._hung = (now, gap)
             tell_hang(Hang("hung", gap, stacks), {}, killed=False)
 

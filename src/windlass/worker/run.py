@@ -1,12 +1,13 @@
-"""What does this worker know of a lease in its hands, from claim to settle?"""
+"""A run: one lease in this worker's hands, from claim to settle."""
 
 from __future__ import annotations
 
 import math
+import random
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
@@ -17,17 +18,32 @@ from windlass.store.engine import Settlement
 from windlass.store.running import Said
 
 if TYPE_CHECKING:
+    from windlass.clock import Clock
+    from windlass.observe.ledger import Ledger
     from windlass.observe.tracing import Trace
     from windlass.registry import Handler
+    from windlass.store.store import Store
     from windlass.worker.pool import Pool
 
 _NONE_YET = timedelta(0)
-# What a run that was told to stop may end as.
+# What a run that was asked to stop may end as.
 End = TimedOut | Interrupted | Stopped
 
 
+class Env(NamedTuple):
+    """What most parts of a worker use."""
+
+    store: Store
+    clock: Clock
+    ledger: Ledger
+    # The release of the application that runs here, if it says.
+    app: str = ""
+    # Numbers in [0, 1) for jitter.
+    chance: Callable[[], float] = random.random
+
+
 class Carrier(Protocol):
-    """Whoever carries a run out: a thread, the loop, a command."""
+    """What carries a run out: a thread, the loop, a command."""
 
     def halt(self, run: Run) -> bool:
         """Make the work end as soon as it can; any thread may ask, also when it has ended by itself.
@@ -41,18 +57,19 @@ class Run:
 
     __slots__ = (
         "_closed",
-        "_completed",
         "_end",
         "_ended",
         "_held",
         "_lock",
         "carrier",
+        "completed",
         "completing",
         "cut_at",
         "ends",
         "enqueues",
         "halt_at",
         "handler",
+        "in_child",
         "isolated",
         "lease",
         "limited",
@@ -63,8 +80,10 @@ class Run:
         "received",
         "result",
         "result_missing",
+        "scarce",
         "started",
         "timeout",
+        "token",
         "trace",
     )
 
@@ -72,20 +91,26 @@ class Run:
         self, lease: Lease, handler: Handler, pool: Pool, received: float, *, limited: bool = False
     ) -> None:
         self.lease = lease
+        # The fence.
+        self.token = lease.token
         self.handler = handler
         self.pool = pool
         self.received = received
         # Claimed under a restriction: it has a permit from its claim on.
         self.limited = limited
+        # It takes something from its claim on that others wait for: a permit or memory. The pool knows.
+        self.scarce = limited
         # Jobs of its type keep workers from answering.
         self.isolated = False
+        # It runs in a process of its own.
+        self.in_child = handler.kind == "process" or (lease.job.losses >= SUSPECT_AFTER and self.suspect)
         # As the handler takes it, once the run is prepared.
         self.payload: bytes | msgspec.Raw = b""
         self.notice = Notice()
         self.carrier: Carrier | None = None
         self.started: float | None = None
         self.timeout = _NONE_YET
-        # When its time is over; and, once told to stop, when the work is broken off, and when the run is
+        # When its time is over; and, once asked to stop, when the work is broken off, and when the run is
         # settled even though the work goes on.
         self.ends = math.inf
         self.halt_at = math.inf
@@ -99,17 +124,13 @@ class Run:
         self.trace: Trace | None = None
         # Its own transaction is being committed, and finds out for itself whether the lease is gone.
         self.completing = False
+        # That transaction is committed: the job is completed, and what the handler does now changes nothing.
+        self.completed = False
         # Settled while the work goes on; and that has ended.
         self._held = self._ended = False
         self._end: End | None = None
         self._closed = False
-        self._completed = False
         self._lock = threading.Lock()
-
-    @property
-    def token(self) -> str:
-        """The fence."""
-        return self.lease.token
 
     @property
     def suspect(self) -> bool:
@@ -118,33 +139,24 @@ class Run:
         apart = handler.kind == "process" or (handler.kind != "shell" and handler.origin is not None)
         return apart and (self.isolated or self.lease.job.losses >= SUSPECT_AFTER)
 
-    @property
-    def in_child(self) -> bool:
-        """Whether it runs in a process of its own."""
-        return self.handler.kind == "process" or self.suspect
+    def isolate(self) -> None:
+        """Jobs of its type keep workers from answering: it runs in a child, if it can."""
+        self.isolated = True
+        self.in_child = self.handler.kind == "process" or self.suspect
 
     @property
     def heavy(self) -> bool:
         """Whether it may be what the machine has too little memory or time for; if in doubt, yes."""
-        kind, pace = self.handler.kind, self.pool.pace
-        return kind in ("process", "shell") or self.suspect or not pace.is_light(self.lease.job.type)
+        kind, prefetch = self.handler.kind, self.pool.prefetch
+        return kind in ("process", "shell") or self.suspect or not prefetch.is_light(self.lease.job.type)
 
     @property
     def open(self) -> bool:
         """Whether nothing has been settled or given up yet."""
         return not self._closed
 
-    @property
-    def completed(self) -> bool:
-        """Whether the handler's own transaction has completed the job already."""
-        return self._completed
-
-    def complete(self) -> None:
-        """The job is completed in the store; whatever the handler does now changes nothing."""
-        self._completed = True
-
     def extend(self, ends: float) -> bool:
-        """Give the work until then; False if it was told to stop before."""
+        """Give the work until then; False if it was asked to stop before."""
         with self._lock:
             if self._closed or self._end is not None:
                 return False
@@ -152,7 +164,7 @@ class Run:
             return True
 
     def begin(self, now: float, timeout: timedelta) -> bool:
-        """The work starts now; False if it must not, because it was settled or told to stop before."""
+        """The work starts now; False if it must not, because it was settled or asked to stop before."""
         with self._lock:
             if self._closed or self._end is not None:
                 return False
@@ -162,9 +174,9 @@ class Run:
             return True
 
     def stop(self, end: End, *, halt_at: float, cut_at: float) -> bool:
-        """Tell the work to stop; it will have ended as `end` whatever it returns. False if told before.
+        """Ask the work to stop; it will have ended as `end` whatever it returns. False if asked before.
 
-        A handler that was told may return early: taking that for a success would lose what it left undone.
+        A handler that was asked may return early: taking that for a success would lose what it left undone.
         """
         with self._lock:
             if self._closed or self._end is not None:
@@ -215,14 +227,9 @@ class Run:
             self._ended = True
             return self._held
 
-    def ran(self, now: float) -> float | None:
-        """Seconds since the start; None if there was none."""
-        return None if self.started is None else now - self.started
-
-    def lasted(self, now: float) -> timedelta | None:
-        """The same, as it is written down."""
-        seconds = self.ran(now)
-        return None if seconds is None else timedelta(seconds=seconds)
+    def ran(self, now: float) -> timedelta | None:
+        """Time since the start; None if there was none."""
+        return None if self.started is None else timedelta(seconds=now - self.started)
 
     def store_time(self, now: float) -> datetime:
         """The store's time at `now`, counted on from the claim: our own wall clock may be wrong."""
@@ -232,7 +239,7 @@ class Run:
 
 def settlement(run: Run, outcome: Outcome, now: float, app: str, *, held: bool = False) -> Settlement:
     """An outcome with what is written beside it: a completion brings jobs along, and may be checked later."""
-    ran = run.lasted(now)
+    ran = run.ran(now)
     if not isinstance(outcome, Done):
         return Settlement(run.lease, outcome, ran, app=app, held=held)
     verify = run.handler.verify
@@ -250,7 +257,8 @@ class Runs:
     def add(self, runs: Iterable[Run]) -> None:
         """Claimed just now."""
         with self._lock:
-            self._by_token.update((run.token, run) for run in runs)
+            for run in runs:
+                self._by_token[run.token] = run
 
     def drop(self, tokens: Iterable[str]) -> None:
         """Settled or lost."""

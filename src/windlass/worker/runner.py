@@ -1,45 +1,47 @@
-"""What happens to one lease: may it start, what came of it, and what does that amount to?"""
+"""The way of one job through a worker, in order: claimed, prepared, called, decided, settled.
+
+    claimed   take     leases become runs and wait for a slot of their pool; `start` hands them to a thread,
+                       to the event loop, or to a thread that waits for a child process
+    prepare   prepare  may it start, does the payload fit, until when may it run
+    call      call     the handler is called; whatever it does becomes a `Result`
+    decide    finish   the result and the type's policy make an `Outcome` (outcome.py); the first caller wins
+    settle    done     the settler writes it in a batch, fenced by the lease's token; the slot comes free
+
+Below that: the other ways in which a run ends.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import os
-import random
-from collections.abc import Callable
+from collections.abc import Container, Sequence
 from datetime import timedelta
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
-from windlass.clock import Clock
 from windlass.config import ring
 from windlass.context import Context
 from windlass.errors import InvalidPayload
-from windlass.job import Reason
-from windlass.observe.tracing import Trace
-from windlass.outcome import (
-    Crashed,
-    Done,
-    Outcome,
-    Overdue,
-    Raised,
-    Rejected,
-    Result,
-    Unstarted,
-    decide,
-    is_overdue,
-)
+from windlass.job import Lease, Reason
+from windlass.observe import tracing
+from windlass.outcome import Crashed, Done, Overdue, Raised, Rejected, Result, Unstarted, decide, is_overdue
 from windlass.worker.attendant import Attendant
 from windlass.worker.children.child import ChildFailed
 from windlass.worker.children.children import Children
 from windlass.worker.children.errand import Errand
+from windlass.worker.coroutines import Coroutines
+from windlass.worker.live_settings import LiveSettings
+from windlass.worker.membership import Membership
+from windlass.worker.poll_triggers import PollTriggers
+from windlass.worker.pool import Pool
 from windlass.worker.presence import Presence
 from windlass.worker.returned import returned
-from windlass.worker.run import Run, Runs, settlement
+from windlass.worker.run import Env, Run, Runs, settlement
 from windlass.worker.settler import Settler
 from windlass.worker.shell import Shell
-from windlass.worker.standing import Standing
-from windlass.worker.terms import Terms
+from windlass.worker.threads import Threads
+from windlass.worker.timeouts import Deadlines
 
 log = logging.getLogger("windlass.runner")
 
@@ -47,74 +49,171 @@ log = logging.getLogger("windlass.runner")
 Prepared = partial[Any] | Result
 
 
-class Runner:
-    """The middle of a job's way: lease, handler, result, outcome."""
+class Processes(NamedTuple):
+    """What runs beside this process: commands, children, and the watchdog that sees which job runs where."""
 
-    def __init__(  # noqa: PLR0913 - wired once, in parts.py
+    shell: Shell
+    children: Children
+    presence: Presence
+
+
+class Runner:
+    """Takes each lease from its claim to its outcome."""
+
+    def __init__(
         self,
-        settler: Settler,
+        env: Env,
         runs: Runs,
-        standing: Standing,
-        terms: Terms,
-        shell: Shell,
-        children: Children,
-        presence: Presence,
-        *,
-        clock: Clock,
-        chance: Callable[[], float] = random.random,
-        app: str = "",
+        live: LiveSettings,
+        membership: Membership,
+        settler: Settler,
+        triggers: PollTriggers,
+        deadlines: Deadlines,
+        processes: Processes,
     ) -> None:
-        self.app = app
+        self._env = env
+        self._clock = env.clock
+        self.runs = runs
+        self._live = live
+        self._membership = membership
         self._settler = settler
-        self._runs = runs
-        self._standing = standing
-        self._terms = terms
-        self._shell = shell
-        self._children = children
-        self._presence = presence
-        self._clock = clock
-        self._chance = chance
+        self._triggers = triggers
+        self._deadlines = deadlines
+        self._shell, self._children, self._presence = processes
         # Read when the first encrypted payload comes.
         self._ring = cache(ring)
-        # Told of each start: when that run's time is over. The warden puts itself here.
-        self.on_begin: Callable[[float], None] = _ignore
-        # Breaks a run's work off, again and again if need be; the warden as well.
-        self.break_off: Callable[[Run], object] = Run.halt
+        self.threads = Threads(self.call, self.done, caller=Runner.call.__code__)
+        self.coroutines = Coroutines(
+            self.call_async,
+            self.done,
+            on_stall=triggers.loop_stalled,
+            on_answer=triggers.loop_answers,
+            clock=env.clock,
+        )
         # Once set nothing starts any more; what was about to is given back.
         self.closed = False
 
+    # --- claimed ---
+
+    def take(
+        self, pool: Pool, leases: Sequence[Lease], received: float, limited: Container[str] = ()
+    ) -> None:
+        """Leases were claimed: they wait for a slot, or start now. Those of `limited` types have permits."""
+        runs = []
+        for lease in leases:
+            job_type = lease.job.type
+            handler = self._live.handlers[job_type]
+            runs.append(Run(lease, handler, pool, received, limited=job_type in limited))
+        if tracing.on():
+            waited = self._clock.monotonic() - received
+            for run in runs:
+                run.trace = tracing.Trace(run.lease, waited, self._env.app)
+        self.runs.add(runs)
+        self.start(pool.offer(runs))
+
+    def start(self, runs: Sequence[Run]) -> None:
+        """Start runs that have slots."""
+        hanging = self._live.admission.switches.hanging
+        on_loop = []
+        for run in runs:
+            if run.handler.name in hanging:
+                run.isolate()
+            if run.handler.kind == "loop" and not run.in_child:
+                on_loop.append(run)
+            else:
+                self.threads.start(run)
+        if on_loop:
+            self.coroutines.start(on_loop)
+
+    # --- prepare ---
+
+    def prepare(self, run: Run) -> Prepared:
+        """What to call; a job that may not start, or whose payload does not fit, ends without."""
+        lease, handler = run.lease, run.handler
+        # A new id means that the fleet gave this lease to another worker.
+        if self.closed or not self._membership.sure() or lease.worker != self._membership.id:
+            return Unstarted()
+        now = self._clock.monotonic()
+        policy, timeout = self._live.held[lease.job.type]
+        if policy.max_age is not None and is_overdue(lease.job, policy, run.store_time(now)):
+            return Overdue()
+        try:
+            run.payload = handler.current(lease.job, self._ring)
+            payload = handler.signature.decode(run.payload)
+        except InvalidPayload as error:
+            return Rejected(str(error))
+        if handler.kind == "shell" and payload.get("timeout") is not None:
+            # A command's own timeout holds instead of its type's: who sends a command knows it best.
+            timeout = timedelta(seconds=payload["timeout"])
+        if not run.begin(now, timeout):
+            return Unstarted()
+        if log.isEnabledFor(logging.INFO):
+            _log_start(run)
+        if run.ends < self._deadlines.next_look:
+            self._deadlines.woken.set()
+        if handler.kind == "shell":
+            return partial(self._shell.run, run, payload)
+        if handler.signature.context is not None:
+            payload[handler.signature.context] = self._context(run)
+        return partial(handler.function, **payload)
+
+    def _context(self, run: Run) -> Context:
+        return Context(
+            run.lease.job,
+            run.notice,
+            deadline=run.store_time(run.ends),
+            ends=run.ends,
+            clock=self._clock,
+            worker=self._attendant(run),
+            check_draft=run.handler.check_draft,
+        )
+
+    # --- call ---
+
     def call(self, run: Run) -> Result:
-        """Run a `def` handler or a command on this thread."""
+        """Run a `def` handler or a command on this thread. A handler's frame is right below this one's."""
         forks = _forks.count
         if run.in_child:
             return self._call_in_child(run)
+        slot = _UNWATCHED
         try:
             prepared = self.prepare(run)
             if not isinstance(prepared, partial):
                 return prepared
-            slot = self._presence.enter(run)
+            if self._presence.box is not None:
+                slot = self._presence.enter(run)
             try:
-                value = prepared() if run.trace is None else _traced(run.trace, prepared)
+                if run.trace is None:
+                    value = prepared()
+                else:
+                    with run.trace.running():
+                        value = prepared()
             finally:
-                _forks.end_if_since(forks)
-                self._presence.leave(slot)
+                if _forks.count != forks:
+                    _forks.end()
+                if slot != _UNWATCHED:
+                    self._presence.leave(slot)
             return value if run.handler.kind == "shell" else returned(value, run.handler.result)
         except BaseException as error:  # noqa: BLE001 # wall: nothing that a handler raises may end its thread
             return Raised(error)
 
     async def call_async(self, run: Run) -> Result:
         """Run an `async def` handler on this loop."""
-        forks = _forks.count
+        forks, slot = _forks.count, _UNWATCHED
         try:
             prepared = self.prepare(run)
             if not isinstance(prepared, partial):
                 return prepared
-            slot = self._presence.enter(run)
+            if self._presence.box is not None:
+                slot = self._presence.enter(run)
             try:
-                value = await (prepared() if run.trace is None else _traced_async(run.trace, prepared))
+                with contextlib.nullcontext() if run.trace is None else run.trace.running():
+                    value = await prepared()
             finally:
-                _forks.end_if_since(forks)
-                self._presence.leave(slot)
+                if _forks.count != forks:
+                    _forks.end()
+                if slot != _UNWATCHED:
+                    self._presence.leave(slot)
             return returned(value, run.handler.result)
         except BaseException as error:  # noqa: BLE001 # wall: nothing that a handler raises may end the loop
             return Raised(error)
@@ -138,137 +237,94 @@ class Runner:
         except BaseException as error:  # noqa: BLE001 # wall: nothing may end the thread
             return Raised(error)
 
-    def prepare(self, run: Run) -> Prepared:
-        """What to call; a job that may not start, or whose payload does not fit, ends without."""
-        lease = run.lease
-        # A new name means that the fleet gave this lease to somebody else.
-        if self.closed or not self._standing.sure() or lease.worker != self._standing.id:
-            return Unstarted()
-        now = self._clock.monotonic()
-        policy = self._terms.policy(lease.job.type)
-        if policy.max_age is not None and is_overdue(lease.job, policy, run.store_time(now)):
-            return Overdue()
-        try:
-            run.payload = run.handler.current(lease.job, self._ring)
-            payload = run.handler.decode(run.payload)
-        except InvalidPayload as error:
-            return Rejected(str(error))
-        timeout = self._timeout(run, payload)
-        if not run.begin(now, timeout):
-            return Unstarted()
-        if log.isEnabledFor(logging.INFO):
-            _tell_start(run)
-        self.on_begin(run.ends)
-        return self._bound(run, payload, now + timeout.total_seconds())
+    def _attendant(self, run: Run) -> Attendant:
+        env = self._env
+        return Attendant(run, env.store, on_extend=self._deadlines.watch, clock=env.clock, app=env.app)
+
+    # --- decide and settle ---
 
     def finish(self, run: Run, result: Result, *, held: bool = False) -> bool:
-        """The work has ended: settle it; False if that was done before. `held`: it goes on all the same."""
+        """Decide what a result amounts to and have it written; False if that was done before.
+
+        `held`: the work goes on all the same.
+        """
         ended = run.close(result)
         if ended is None:
             return False
+        now, job, trace = self._clock.monotonic(), run.lease.job, run.trace
         if run.completed:
-            if run.trace is not None:
-                run.trace.ended(Done())
-            self._runs.drop([run.token])
-            self._settler.note_completed(run.lease, ended, run.lasted(self._clock.monotonic()))
-        else:
-            self._settle(run, ended, held=held)
+            if trace is not None:
+                trace.ended(Done())
+            self.runs.drop([run.token])
+            self._settler.note_completed(run.lease, ended, run.ran(now))
+            return True
+        policy, at = self._live.held[job.type].policy, run.store_time(now)
+        try:
+            outcome = decide(job, ended, policy, now=at, chance=self._env.chance)
+        except Exception as error:  # noqa: BLE001 # wall: a delay out of all bounds is the handler's failure
+            outcome = decide(job, Raised(error), policy, now=at, chance=self._env.chance)
+        if isinstance(outcome, Done) and outcome.missing is not None:
+            log.warning("job.result_not_kept", extra=run.lease.fields | {"why": outcome.missing})
+        if trace is not None:
+            trace.ended(outcome)
+        self._settler.submit(settlement(run, outcome, now, self._env.app, held=held))
         return True
+
+    def done(self, run: Run, result: Result) -> None:
+        """The work of a run has really ended: settle it, and let what waited for its slot start."""
+        # An errand knows its run: the two would keep each other, and with them a dead child's buffers.
+        run.carrier = None
+        was_held = not self.finish(run, result) and run.started is not None
+        if was_held and run.end():
+            self._settler.let_go(run.token)
+        following = run.pool.free(run, self._clock.monotonic(), was_held=was_held)
+        if following:
+            self.start(following)
+        self._triggers.freed(run.pool)
+
+    # --- how else a run ends ---
 
     def give_back(self, run: Run) -> None:
         """A run that never started: let others have it, with its attempt."""
         self.finish(run, Unstarted())
 
+    def give_back_from_loop(self, before: float) -> None:
+        """Give back what was handed to the loop before that time and has not started, and free its slots."""
+        for run in self.coroutines.take_back(before):
+            self.done(run, Unstarted())
+
     def cut(self, run: Run) -> None:
-        """Settle a run that was told to stop, although its work goes on; slot and permits stay taken."""
-        held = run.started is not None and self._settler.limited(run.lease.job.type)
+        """Settle a run that was asked to stop, although its work goes on; slot and permits stay taken."""
+        held = run.started is not None and self._live.admission.limited(run.lease.job.type)
         if self.finish(run, Unstarted(), held=held) and run.started is not None:
             run.pool.hold()
-            if held:
-                self._let_go(run, free=run.hold())
-
-    def end(self, run: Run) -> None:
-        """The work of a run that was settled before has ended, too."""
-        self._let_go(run, free=run.end())
-
-    def _let_go(self, run: Run, *, free: bool) -> None:
-        if free:
-            self._settler.let_go(run.token)
+            if held and run.hold():
+                self._settler.let_go(run.token)
 
     def lose(self, run: Run) -> None:
         """The store says that this lease is gone: stop the work, record nothing."""
         if not (run.completing or run.completed) and run.lose():
-            self._runs.drop([run.token])
+            self.runs.drop([run.token])
             if run.trace is not None:
                 run.trace.ended(None)
             self._settler.note_lost(run.lease)
             if run.started is not None:
                 run.pool.hold()
-            self.break_off(run)
+            self._deadlines.break_off(run)
 
-    def _timeout(self, run: Run, payload: dict[str, Any]) -> timedelta:
-        """A command's own timeout stands instead of its type's: whoever sends a command knows it best."""
-        own = payload.get("timeout") if run.handler.kind == "shell" else None
-        return self._terms.timeout(run.handler.name) if own is None else timedelta(seconds=own)
-
-    def _bound(self, run: Run, payload: dict[str, Any], ends: float) -> partial[Any]:
-        if run.handler.kind == "shell":
-            return partial(self._shell.run, run, payload)
-        wanted = run.handler.wants_context
-        if wanted is not None:
-            deadline = run.store_time(ends)
-            payload[wanted] = Context(
-                run.lease.job,
-                run.notice,
-                deadline=deadline,
-                ends=ends,
-                clock=self._clock,
-                worker=self._attendant(run),
-                check_draft=run.handler.check_draft,
-            )
-        return partial(run.handler.function, **payload)
-
-    def _attendant(self, run: Run) -> Attendant:
-        store = self._settler.store
-        return Attendant(run, store, on_extend=self.on_begin, clock=self._clock, app=self.app)
-
-    def _settle(self, run: Run, result: Result, *, held: bool) -> None:
-        now = self._clock.monotonic()
-        outcome = self._decide(run, result, now)
-        if isinstance(outcome, Done) and outcome.missing is not None:
-            log.warning("job.result_not_kept", extra=run.lease.fields | {"why": outcome.missing})
-        if run.trace is not None:
-            run.trace.ended(outcome)
-        self._settler.submit(settlement(run, outcome, now, self.app, held=held))
-
-    def _decide(self, run: Run, result: Result, now: float) -> Outcome:
-        job = run.lease.job
-        policy = self._terms.policy(job.type)
-        at = run.store_time(now)
-        try:
-            return decide(job, result, policy, now=at, chance=self._chance)
-        except Exception as error:  # noqa: BLE001 # wall: a delay out of all bounds is the handler's failure
-            return decide(job, Raised(error), policy, now=at, chance=self._chance)
+    def carried(self) -> list[Run]:
+        """Those whose work goes on at this moment, settled or not."""
+        return [*self.threads.carried(), *self.coroutines.carried()]
 
 
-def _tell_start(run: Run) -> None:
-    """Name the job before its work begins: if it takes the machine's memory, the log's last line tells which.
+def _log_start(run: Run) -> None:
+    """Name the job before its work begins: if it takes the machine's memory, the log's last line shows which.
 
-    Short ones would drown the log, and are told of only where everything is.
+    Short ones would drown the log, and are logged only where everything is.
     """
     level = logging.INFO if run.heavy else logging.DEBUG
     if log.isEnabledFor(level):
         log.log(level, "job.started", extra=run.lease.fields)
-
-
-def _traced(trace: Trace, call: partial[Any]) -> Any:
-    with trace.running():
-        return call()
-
-
-async def _traced_async(trace: Trace, call: partial[Any]) -> Any:
-    with trace.running():
-        return await call()
 
 
 class _Forks:
@@ -281,14 +337,11 @@ class _Forks:
     def _note(self) -> None:
         self.count += 1
 
-    def end_if_since(self, count: int) -> None:
+    def end(self) -> None:
         """A child that a handler forked off and let return would be a copy of the worker that nobody ends."""
-        if self.count != count:
-            os._exit(0)
+        os._exit(0)
 
 
 _forks = _Forks()
-
-
-def _ignore(_: float) -> None:
-    """Nobody watches yet."""
+# No watchdog looks at the run.
+_UNWATCHED = -1

@@ -1,25 +1,25 @@
-"""How do outcomes reach the store?"""
+"""The settler: writes outcomes to the store in batches."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Sequence
 from datetime import timedelta
+from operator import attrgetter
 from time import monotonic
 
 from windlass.errors import StoreError
 from windlass.job import Lease
 from windlass.loop import Loop
 from windlass.observe import names, tracing
-from windlass.observe.ledger import Ledger
 from windlass.outcome import (
     Again,
     Dead,
     Done,
     Left,
-    Outcome,
     Raised,
     Released,
     Result,
@@ -28,11 +28,16 @@ from windlass.outcome import (
     describe,
 )
 from windlass.store.engine import Settlement
-from windlass.store.store import Store
-from windlass.wakeup import Wakeup
-from windlass.worker.run import Runs
+from windlass.worker.admission import Admission
+from windlass.worker.breaker_counts import BreakerCounts
+from windlass.worker.membership import Membership
+from windlass.worker.other_releases import OtherReleases
+from windlass.worker.poll_triggers import PollTriggers
+from windlass.worker.run import Env, Runs
 
 log = logging.getLogger("windlass.settler")
+
+_TOKEN = attrgetter("lease.token")
 
 MOST_UNSETTLED = 10_000
 _BATCH = 500
@@ -45,33 +50,22 @@ class Settler:
 
     def __init__(
         self,
-        store: Store,
-        wakeup: Wakeup,
+        env: Env,
         runs: Runs,
-        *,
-        working: Callable[[], bool],
-        ledger: Ledger,
-        limited: Callable[[str], bool] = lambda _: False,
-        shared: Callable[[str], bool] = lambda _: False,
-        settled: Callable[[Iterable[tuple[Lease, Outcome]]], None] = lambda _: None,
+        membership: Membership,
+        admission: Admission,
+        breaker_counts: BreakerCounts,
+        releases: OtherReleases,
+        triggers: PollTriggers,
     ) -> None:
-        """`limited`: the end of a job of that type lets another one start; `shared`: or one elsewhere."""
-        self.store = store
-        self._wakeup = wakeup
+        self._store = env.store
+        self._ledger = env.ledger
         self._runs = runs
-        self._working = working
-        self.limited = limited
-        self._shared = shared
-        self._settled = settled
-        # May turn an outcome into another one; asked on the thread that writes, so it may look at the store.
-        self.reconsider: Callable[[Sequence[Settlement]], Sequence[Settlement]] = lambda batch: batch
-        # Told of jobs that wait for another release, by type and problem: too many for a log line each.
-        self.on_left: Callable[[Sequence[tuple[str, str]]], None] = lambda _: None
-        # Told of which types limited jobs have ended, which may let others start.
-        self.on_permit: Callable[[Sequence[str]], None] = lambda _: None
-        # Whether a worker's name, as a lease has it, belongs to a file that was replaced since.
-        self.left_behind: Callable[[str], bool] = lambda _: False
-        self._ledger = ledger
+        self._membership = membership
+        self._admission = admission
+        self._breaker_counts = breaker_counts
+        self._releases = releases
+        self._triggers = triggers
         # Appended to by every thread that finishes a job; a deque needs no lock for that.
         self._queue: deque[Settlement] = deque()
         # Runs that had been settled before their work ended, which it has by now.
@@ -98,7 +92,7 @@ class Settler:
 
     @property
     def overloaded(self) -> bool:
-        """Whether so much waits that nothing more should be claimed."""
+        """Whether too many wait for more to be claimed."""
         return len(self._queue) > MOST_UNSETTLED
 
     def submit(self, settlement: Settlement) -> None:
@@ -124,15 +118,20 @@ class Settler:
         """Write one batch of what has finished, and let go of what it had kept."""
         if self._queue:
             self._write_next()
-        self._let_go()
+        if self._over:
+            self._let_go()
         return 0.0 if self._queue else None
 
     def _write_next(self) -> None:
-        self._gather()
+        # A short wait fills the batch while other jobs are finishing; alone, it would only cost latency.
+        if len(self._queue) < min(_BATCH, len(self._runs)):
+            self._hurry.wait(_GATHER_SECONDS)
         self._writing = True
-        batch = self._take()
+        batch: list[Settlement] = []
+        while self._queue and len(batch) < _BATCH:
+            batch.append(self._queue.popleft())
         try:
-            self._write(self.reconsider(batch))
+            self._write(self._releases.reconsider(batch))
         except BaseException:  # wall: whatever kept them from being written, outcomes are kept
             self._queue.extendleft(reversed(batch))
             raise
@@ -146,27 +145,19 @@ class Settler:
         tokens = [token for token in tuple(self._over) if self._runs.get(token) is None]
         if not tokens:
             return
-        self.store.let_go(tokens)
+        self._store.let_go(tokens)
         for token in tokens:
             self._over.remove(token)
         with self._written:
             self._written.notify_all()
-        self.on_permit(())
-        self._wakeup.notify()
-
-    def _gather(self) -> None:
-        """A short wait fills the batch while jobs are finishing; alone, it would only cost latency."""
-        if self._working() and len(self._queue) < _BATCH:
-            self._hurry.wait(_GATHER_SECONDS)
-
-    def _take(self) -> list[Settlement]:
-        return [self._queue.popleft() for _ in range(min(_BATCH, len(self._queue)))]
+        self._triggers.permit()
+        self._triggers.notify()
 
     def _write(self, batch: Sequence[Settlement]) -> None:
         traced = tracing.moment() if tracing.on() else None
         began = monotonic()
         try:
-            lost = self.store.settle(batch)
+            lost = self._store.settle(batch)
         except StoreError:
             raise
         except Exception:  # wall: one outcome that the store chokes on must not hold up the others
@@ -180,8 +171,13 @@ class Settler:
         if traced is not None:
             self._trace(batch, traced)
         self._ledger.measure(names.SETTLE, monotonic() - began)
-        self._runs.drop(settlement.lease.token for settlement in batch)
-        self._count(batch, lost)
+        self._runs.drop(map(_TOKEN, batch))
+        if lost:
+            gone = {lease.token for lease in lost}
+            for lease in lost:
+                self.note_lost(lease)
+            batch = [each for each in batch if each.lease.token not in gone]
+        self._note_written(batch)
 
     def _trace(self, batch: Sequence[Settlement], began: int) -> None:
         for settlement in batch:
@@ -189,43 +185,45 @@ class Settler:
             if run is not None and run.trace is not None:
                 run.trace.settled(began, settlement.outcome)
 
-    def _count(self, batch: Sequence[Settlement], lost: Sequence[Lease]) -> None:
-        for lease in lost:
-            self.note_lost(lease)
-        gone = {lease.token for lease in lost}
-        kept = [each for each in batch if each.lease.token not in gone] if gone else batch
-        # Nearly all are completions; of those little is asked one by one.
-        others = [each for each in kept if not isinstance(each.outcome, Done)]
-        self.done += len(kept) - len(others)
-        self.failed += sum(isinstance(each.outcome, (Again, Dead)) for each in others)
+    def _note_written(self, batch: Sequence[Settlement]) -> None:
+        """Count what was written, and notify those for whom it is news."""
+        debug, again, enqueued = log.isEnabledFor(logging.DEBUG), False, False
+        counted = self._admission.counted
+        limited: list[str] = []
         left: list[tuple[str, str]] = []
-        for each in others:
-            if isinstance(each.outcome, Left):
-                left.append((each.lease.job.type, each.outcome.problem))
+        for each in batch:
+            outcome = each.outcome
+            if each.lease.job.type in counted:
+                limited.append(each.lease.job.type)
+            enqueued = enqueued or bool(each.enqueues)
+            # Nearly all are completions.
+            if isinstance(outcome, Done):
+                self.done += 1
+                if debug:
+                    _log_done(each)
+                continue
+            self.failed += isinstance(outcome, (Again, Dead))
+            again = again or isinstance(outcome, (Again, Released, Snoozed, Left))
+            if isinstance(outcome, Left):
+                left.append((each.lease.job.type, outcome.problem))
             else:
-                _tell(each)
+                _log(each)
         if left:
-            self.on_left(left)
-        if log.isEnabledFor(logging.DEBUG):
-            for each in kept:
-                if isinstance(each.outcome, Done):
-                    _tell_done(each)
-        self._settled((each.lease, each.outcome) for each in kept)
-        self._ledger.settled(kept)
-        again = any(isinstance(each.outcome, (Again, Released, Snoozed, Left)) for each in others)
-        types = Counter(each.lease.job.type for each in kept)
-        limited = {name: ended for name, ended in types.items() if self.limited(name)}
+            self._releases.note(left)
+        self._breaker_counts.note(batch)
+        self._ledger.settled(batch)
         if limited:
-            self.on_permit([*Counter(limited).elements()])
-        if again or any(map(self._shared, limited)) or any(each.enqueues for each in batch):
-            self._wakeup.notify()
+            self._triggers.permit(limited)
+        if again or enqueued or any(map(self._admission.shared, limited)):
+            self._triggers.notify()
 
     def note_completed(self, lease: Lease, result: Result, ran: timedelta | None = None) -> None:
         """A handler's own transaction completed its job; what came of the handler after it, if anything."""
         self.done += 1
-        self._settled([(lease, Done())])
-        self._ledger.settled([Settlement(lease, Done(), ran)])
-        self._wakeup.notify()
+        settled = [Settlement(lease, Done(), ran)]
+        self._breaker_counts.note(settled)
+        self._ledger.settled(settled)
+        self._triggers.notify()
         if not isinstance(result, Returned):
             self.failed_late += 1
             why = describe(result.exception) if isinstance(result, Raised) else None
@@ -240,24 +238,30 @@ class Settler:
             )
 
     def note_lost(self, lease: Lease) -> None:
-        """A lease turned out to belong to somebody else by now."""
+        """A lease turned out to belong to another worker by now."""
         self.late += 1
         self._ledger.late([lease])
         note = (
             "the store's file was replaced: this attempt is not in the new file"
-            if self.left_behind(lease.worker)
+            if self._left_behind(lease.worker)
             else "lease already reclaimed; discarding this result"
         )
         log.warning("lease.lost", extra=lease.fields | {"note": note})
 
+    def _left_behind(self, worker: str) -> bool:
+        """Whether a worker's id, as a lease has it, belongs to a file that was replaced since."""
+        with contextlib.suppress(StoreError):
+            return self._membership.left_behind(worker, self._store.generation)
+        return False
 
-def _tell_done(settlement: Settlement) -> None:
+
+def _log_done(settlement: Settlement) -> None:
     ran = settlement.ran
     fields = {} if ran is None else {"seconds": ran.total_seconds()}
     log.debug("job.completed", extra=settlement.lease.fields | fields)
 
 
-def _tell(settlement: Settlement) -> None:
+def _log(settlement: Settlement) -> None:
     outcome, ran = settlement.outcome, settlement.ran
     error = getattr(outcome, "error", None)
     log.log(

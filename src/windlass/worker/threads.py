@@ -1,31 +1,47 @@
-"""How do `def` handlers and commands run, and how is a thread told to stop?"""
+"""Threads for `def` handlers and commands, and how an exception is thrown into one to stop its job."""
 
 from __future__ import annotations
 
 import contextvars
 import ctypes
 import logging
+import sys
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
+from types import CodeType, FrameType
+from typing import NamedTuple
 
 from windlass.context import Stopping
 from windlass.outcome import Raised, Result, Unstarted
 from windlass.worker.run import Run
-from windlass.worker.runner import Runner
-from windlass.worker.strike import may_strike, standing
 
 log = logging.getLogger("windlass.threads")
+
+# Code that takes locks in steps: an exception between two of them would leave a lock taken for ever, and
+# with it everybody who logs, imports or waits. What such code calls in turn, it calls prepared for a failure.
+_LOCKING = frozenset({"logging", "threading", "queue", "concurrent", "asyncio"})
+# Code that must be left in peace whatever it calls.
+_SACRED = frozenset({"importlib", "_frozen_importlib", "_frozen_importlib_external", "windlass"})
+_WAIT = threading.Condition.wait.__code__
+# The terminal's log: a handler that logs in a loop is hardly ever seen elsewhere.
+_LOG = "windlass.cli.logs"
+_STEPS = 3
 
 
 class Threads:
     """Threads made on demand, at most one per slot. They never keep the process alive: one may be stuck."""
 
-    def __init__(self, runner: Runner, *, done: Callable[[Run, Result], None]) -> None:
-        self._runner = runner
+    def __init__(
+        self, call: Callable[[Run], Result], done: Callable[[Run, Result], None], *, caller: CodeType
+    ) -> None:
+        """`call` runs the handler, `done` is called when its work ended; `caller` is the code of `call`."""
+        self.call = call
         self._done = done
+        # The frame of ours that a handler is called from.
+        self.caller = caller
         # What the starter of the worker has set is seen by every job; what a job sets, by that job alone.
-        self._base = contextvars.copy_context()
+        self.base = contextvars.copy_context()
         self._lock = threading.Lock()
         self._hands: list[_Hand] = []
         self._open = 0
@@ -40,10 +56,6 @@ class Threads:
             self.inbox.put(run)
         else:
             self.end(run, Unstarted())
-
-    def call(self, run: Run) -> Result:
-        """On a thread: run the handler."""
-        return self._base.copy().run(self._runner.call, run)
 
     def end(self, run: Run, result: Result) -> None:
         """On a thread: the work has ended."""
@@ -97,12 +109,12 @@ class _Hand:
         with self._lock:
             if self._run is not run or run.handler.kind != "thread" or run.in_child:
                 return True
-            seen = standing(self._thread.ident)
-            if not may_strike(seen.frame, _CALLER):
+            seen = _position(self._thread.ident)
+            if not _may_throw(seen.frame, self._threads.caller):
                 return False
             self._run = None
             # While we looked at its frames, it may have gone on.
-            if standing(self._thread.ident) == seen:
+            if _position(self._thread.ident) == seen:
                 self._thrown = True
                 _throw(self._thread.ident)
                 return True
@@ -122,15 +134,16 @@ class _Hand:
             del run
 
     def _guarded(self, run: Run) -> Result:
-        """Run, and be sure on return that nothing more can strike.
+        """Run, and be sure on return that no exception can be thrown any more.
 
-        The exception strikes at the thread's next step, which may be one of ours: before the handler's first
+        It is raised at the thread's next step, which may be one of ours: before the handler's first
         line, or after its last. It is thrown at most once, so each place need survive it only once.
         """
         result: Result | None = None
         try:
-            self._let_in(run)
-            result = self._threads.call(run)
+            with self._lock:
+                self._run = run
+            result = self._threads.base.copy().run(self._threads.call, run)
         except Stopping:
             pass
         try:
@@ -139,28 +152,60 @@ class _Hand:
             self._keep_out()
         return result if result is not None else Raised(Stopping())
 
-    def _let_in(self, run: Run) -> None:
-        with self._lock:
-            self._run = run
-
     def _keep_out(self) -> None:
         with self._lock:
             self._run = None
             thrown, self._thrown = self._thrown, False
         if thrown:
-            # One that has not struck yet strikes here, at the latest when the loop jumps back. Taking it back
+            # One that is not raised yet comes here, at the latest when the loop jumps back. Taking it back
             # instead would leave the interpreter looking for it for ever: slow, and with a profiler, stuck.
             for _ in range(_STEPS):
                 pass
 
 
-# The frame of ours that a handler is called from.
-_CALLER = Runner.call.__code__
-
-
-_STEPS = 3
-
-
 def _throw(thread: int | None) -> None:
     """Let the thread raise `Stopping` at its next step."""
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread or 0), ctypes.py_object(Stopping))
+
+
+class _Position(NamedTuple):
+    """Where a thread is: its innermost frame, and how far that one has come."""
+
+    frame: FrameType | None
+    step: int
+
+
+def _position(thread: int | None) -> _Position:
+    frame = sys._current_frames().get(thread or 0)  # noqa: SLF001 - the only way to see another thread's stack
+    return _Position(frame, frame.f_lasti if frame is not None else -1)
+
+
+def _may_throw(top: FrameType | None, caller: CodeType) -> bool:
+    """Whether the thread is in a handler that `caller` has called, and not in code that takes locks."""
+    inner: list[FrameType] = []
+    frame = top
+    while frame is not None and frame.f_code is not caller:
+        inner.append(frame)
+        frame = frame.f_back
+    if frame is None or not inner:
+        return False
+    # The handler may be anybody's; but before and after it, steps of ours are in its place.
+    handler = inner.pop()
+    if _module(handler).startswith("windlass.worker"):
+        return False
+    if any(_root(each) in _SACRED and _module(each) != _LOG for each in inner):
+        return False
+    return not inner or _root(inner[0]) not in _LOCKING or _is_prepared(inner[0])
+
+
+def _is_prepared(frame: FrameType) -> bool:
+    """Whether code that takes locks is where it expects a failure: waiting, or writing a line of the log."""
+    return frame.f_code is _WAIT or (_root(frame) == "logging" and frame.f_code.co_name == "emit")
+
+
+def _root(frame: FrameType) -> str:
+    return _module(frame).partition(".")[0]
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))

@@ -95,7 +95,7 @@ class Verifier:
     def _check(self, check: Check) -> None:
         job = self._store.get(check.job_id, caller=None)
         if job is None or check.takes > _MOST_TAKES:
-            # Its record is gone, or it has taken so many workers with it.
+            # Its record is gone, or too many workers died of it.
             self._end(check, job, Verdict.UNKNOWN)
             return
         asked = _Asked(lambda: ask(self._handlers[check.type], job, self._ring, self._awaited))
@@ -175,7 +175,7 @@ def ask(
 ) -> bool:
     """Whether a completed job did what it should, as its type's check says; what else that raises goes on."""
     assert handler.verify is not None  # noqa: S101 - others have nothing to ask
-    arguments = {"job": job, "result": _result(job)} | handler.decode(handler.current(job, ring))
+    arguments = {"job": job, "result": _result(job)} | handler.signature.decode(handler.current(job, ring))
     try:
         answer = handler.verify.call(arguments)
         if inspect.iscoroutine(answer):

@@ -81,7 +81,7 @@ class Worker:
     @property
     def id(self) -> str:
         """The worker's name in the fleet; a new one if the fleet took it for dead."""
-        return self.parts.standing.id
+        return self.parts.membership.id
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -91,7 +91,7 @@ class Worker:
     @property
     def worn(self) -> str:
         """Why only a new process helps; empty if this one is well, or is leaving anyway."""
-        return "" if self.leaving else self.parts.wear.reason
+        return "" if self.leaving else self.parts.leaks.reason
 
     @property
     def leaving(self) -> bool:
@@ -115,23 +115,21 @@ class Worker:
                 raise RuntimeError("a Worker cannot be restarted; create a new one")
             self._phase = "working"
         readiness.check(parts.handlers.values(), self._store.types(), ring)
-        parts.publish()
+        parts.publisher.publish()
         if parts.needs_loop or hooks.need_the_loop((*registry.on_start, *registry.on_stop)):
-            parts.caller.coroutines.open()
+            parts.runner.coroutines.open()
         try:
-            hooks.call_all(registry.on_start, parts.caller.coroutines)
-            parts.terms.refresh()
+            hooks.call_all(registry.on_start, parts.runner.coroutines)
+            parts.live.refresh()
             parts.heartbeat.join()
         except BaseException:  # wall: no loop stays behind a worker that did not begin
-            parts.caller.coroutines.close(_LOOK_SECONDS)
+            parts.runner.coroutines.close(_LOOK_SECONDS)
             raise
         # Before anything is claimed: the very first job may hang.
         parts.presence.begin()
-        self._wakeup.subscribe(parts.claimer.hint)
-        loops = (*parts.loops, *parts.telling, parts.claimer.loop)
-        parts.ledger.follow_errors(loops)
-        for loop in loops:
-            loop.start()
+        self._wakeup.subscribe(parts.triggers.hint)
+        for loop in (*parts.loops, *parts.reporting, parts.claimer.loop):
+            loop.start(parts.ledger.store_error)
         self.begun = True
         log.info("worker.started", extra={"worker": self.id, "types": list(self.types)})
 
@@ -188,10 +186,10 @@ class Worker:
         if phase != "working":
             return
         self.stopping.set()
-        self._wakeup.unsubscribe(self.parts.claimer.hint)
+        self._wakeup.unsubscribe(self.parts.triggers.hint)
         self._ending.end(grace)
         self.parts.presence.end()
-        hooks.call_each(self._registry.on_stop, self.parts.caller.coroutines, self._ending.left)
+        hooks.call_each(self._registry.on_stop, self.parts.runner.coroutines, self._ending.left)
         self._ending.close()
         log.info("worker.stopped", extra={"worker": self.id})
 
@@ -221,7 +219,7 @@ class Worker:
             return True
         if not (self._drained or self._retired):
             return False
-        if self.parts.wear.loop_stuck:
+        if self.parts.leaks.loop_stuck:
             self._ending.give_up_loop()
         done = self.parts.idle() or self._clock.monotonic() >= self._leave_at
         return done and self.may_go()

@@ -267,7 +267,7 @@ def claim_within_limits(
     )
 
 
-def _look(tx: PostgresTx, want: Want) -> limits.Standing:
+def _look(tx: PostgresTx, want: Want) -> limits.LimitState:
     """How the limits stand, in one statement: most of those who ask find that nothing can start."""
     if not limits.can_start(want):
         return limits.NOTHING
@@ -285,7 +285,7 @@ def _look(tx: PostgresTx, want: Want) -> limits.Standing:
     tx.learn(found[0]["clock"])
     types = [row for row in found if row["running"] is None]
     stands = [row for row in found if row["running"] is not None]
-    return limits.Standing(
+    return limits.LimitState(
         due=frozenset(row["name"] for row in types if row["due"]),
         later={row["name"]: row["at"] for row in types if row["at"] is not None},
         running={row["name"]: row["running"] for row in stands},

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from windlass.outcome import Outcome
     from windlass.store.engine import Settlement, Tx
     from windlass.store.lanes import Candidate
-    from windlass.store.limits import Standing
+    from windlass.store.limits import LimitState
 
 
 # So few are written faster one by one; and so many at once, that nobody needs much memory for them.
@@ -177,10 +177,10 @@ def _run_at(tx: SqliteTx, new: NewJob) -> int:
 _PROMOTED_AT_ONCE = 1000
 
 
-def claim_once(tx: SqliteTx, want: Want, standing: Standing | None) -> Claimed:
+def claim_once(tx: SqliteTx, want: Want, limit_state: LimitState | None) -> Claimed:
     """Claim, once for each request, from the file that knows the worker and from no other.
 
-    `standing`: how the limits stood at the look before, where some of the types are restricted.
+    `limit_state`: how the limits stood at the look before, where some of the types are restricted.
     """
     if want.generation is not None and want.generation != tx.generation:
         raise StoreUnavailable(
@@ -189,7 +189,7 @@ def claim_once(tx: SqliteTx, want: Want, standing: Standing | None) -> Claimed:
         )
     if want.mark is not None and (claimed := running.claimed_before(tx, want)):
         return claimed
-    return claim(tx, want) if standing is None else claim_within_limits(tx, want, standing)
+    return claim(tx, want) if limit_state is None else claim_within_limits(tx, want, limit_state)
 
 
 def claim(tx: Tx, want: Want) -> Claimed:
@@ -216,13 +216,13 @@ def claim(tx: Tx, want: Want) -> Claimed:
     return Claimed(leases, next_due(tx, want.types))
 
 
-def claim_within_limits(tx: Tx, want: Want, standing: Standing) -> Claimed:
+def claim_within_limits(tx: Tx, want: Want, limit_state: LimitState) -> Claimed:
     """The same where some of the types are restricted; what was seen before only tells where to look."""
     if want.reader:
         _offer_unread(tx, want)
         # What was just offered was not due when somebody looked.
-        standing = limits.look(tx, want)
-    return limits.claim(tx, want, standing, promote=_promote, plain=claim)
+        limit_state = limits.look(tx, want)
+    return limits.claim(tx, want, limit_state, promote=_promote, plain=claim)
 
 
 def nothing_to_claim(tx: Tx, want: Want) -> Claimed | None:
@@ -232,15 +232,15 @@ def nothing_to_claim(tx: Tx, want: Want) -> Claimed | None:
     return None if want.reader or claimable(tx, want.types) else Claimed([], next_due(tx, want.types))
 
 
-def nothing_within_limits(tx: Tx, want: Want) -> Claimed | Standing:
+def nothing_within_limits(tx: Tx, want: Want) -> Claimed | LimitState:
     """The same where some of the types are restricted; how their limits stand, if it may find something."""
     if want.mark is not None and (claimed := running.claimed_before(tx, want)):
         return claimed
     free = {name: version for name, version in want.types.items() if name not in want.restricted}
-    standing = limits.look(tx, want)
-    outlook = limits.Outlook(want, standing, tx.now)
+    limit_state = limits.look(tx, want)
+    outlook = limits.Outlook(want, limit_state, tx.now)
     if want.reader or outlook.ready or claimable(tx, free):
-        return standing
+        return limit_state
     return Claimed([], next_due(tx, free), outlook.wait.time, held_back=outlook.held_back)
 
 
@@ -365,9 +365,9 @@ def _settle_one(tx: SqliteTx, settlement: Settlement) -> bool:
     """Write one outcome, fenced by the lease's token; False if the lease was lost."""
     lease, outcome = settlement.lease, settlement.outcome
     if not isinstance(outcome, Done):
-        standing = tx.row("standing_request", seq=lease.job.seq, token=lease.token)
-        if standing is not None and standing["request"] is not None:
-            outcome = carried_out(outcome, Request(standing["request"]))
+        asked = tx.row("standing_request", seq=lease.job.seq, token=lease.token)
+        if asked is not None and asked["request"] is not None:
+            outcome = carried_out(outcome, Request(asked["request"]))
     write = written(lease, outcome, settlement.ran, from_micros(tx.now), settlement.app)
     if _WRITES[write.kind](tx, lease, write):
         if settlement.enqueues or settlement.check_in is not None:

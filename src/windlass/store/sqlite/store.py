@@ -206,15 +206,15 @@ class SqliteStore(Store):
 
     def claim(self, want: Want) -> Claimed:
         # A look first: an idle fleet must not queue for the write lock to find nothing.
-        standing = None
+        limit_state = None
         if want.restricted or want.lowest:
             seen = self._read(hot.nothing_within_limits, want)
             if isinstance(seen, Claimed):
                 return seen
-            standing = seen
+            limit_state = seen
         elif self.path != MEMORY and (nothing := self._read(hot.nothing_to_claim, want)):
             return nothing
-        return self._writer.run(hot.claim_once, want, standing)
+        return self._writer.run(hot.claim_once, want, limit_state)
 
     def settle(self, settlements: Sequence[Settlement]) -> list[Lease]:
         return self._writer.run(hot.settle, settlements)

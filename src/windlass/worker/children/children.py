@@ -73,7 +73,7 @@ class Children:
     def work(self, run: Run) -> words.Work:
         """What to say to a child for this run."""
         job, handler = run.lease.job, run.handler
-        wanted = handler.wants_context is not None
+        wanted = handler.signature.context is not None
         return words.Work(
             id=job.id,
             type=job.type,

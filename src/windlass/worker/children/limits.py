@@ -13,7 +13,7 @@ _CPU_MARGIN_SECONDS = 2
 
 @contextlib.contextmanager
 def limited(memory: int | None, cpu_time: float | None) -> Iterator[None]:
-    """Let the process have so many bytes of memory, and so many seconds of CPU from now on."""
+    """Limit the process's memory in bytes, and its CPU time in seconds from now on."""
     if memory is None and cpu_time is None:
         yield
         return

@@ -26,7 +26,7 @@ from windlass.job import Job
 from windlass.observe import tracing
 from windlass.origin import Origin, find, load_main
 from windlass.outcome import Raised, failure
-from windlass.policy.rules import Rules
+from windlass.policy import Rules
 from windlass.registry import Handler, Options, make_handler
 from windlass.worker.children import words
 from windlass.worker.children.asking import Asking
@@ -157,9 +157,9 @@ class Program:
     def _result(self, work: words.Work) -> words.Finished | words.Broke:
         handler = self._handlers[work.type]
         try:
-            payload = handler.decode(work.payload)
-            if handler.wants_context is not None:
-                payload[handler.wants_context] = self._context(work, handler)
+            payload = handler.signature.decode(work.payload)
+            if handler.signature.context is not None:
+                payload[handler.signature.context] = self._context(work, handler)
             with limited(work.memory, work.cpu_time):
                 with tracing.under(work.traceparent):
                     value = self._call(handler, payload)

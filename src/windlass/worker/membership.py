@@ -1,4 +1,4 @@
-"""Who is this worker, and does the fleet still take it for alive?"""
+"""Membership: this worker's id in the fleet, and whether the fleet still counts it as alive."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from windlass.upkeep.watchman import WELL_WITHIN, Pulse
 SURE_WITHIN = 6.0
 
 
-class Standing:
-    """The worker's name and when it last heard that its beat was written.
+class Membership:
+    """The worker's id, and when its last confirmed beat was sent.
 
     Beats are timed by when they were *sent*, on a clock that counts a machine's sleep: an answer that came
     late, or a process that was frozen, proves nothing about now.
@@ -28,7 +28,7 @@ class Standing:
         self._joined = False
         # The file of the store in which the last beat was written. Claims from any other file are refused.
         self.generation = 0
-        # In which file of the store each of its names was entered.
+        # In which file of the store each of its ids was entered.
         self._files: dict[str, int] = {}
 
     @property
@@ -42,7 +42,7 @@ class Standing:
         return Pulse(self._sent, self._gaps)
 
     def sure(self) -> bool:
-        """Whether jobs may be claimed and started; read anew before each start."""
+        """Whether jobs may be claimed and started; asked before each start."""
         return self._joined and self._clock.uptime() - self._sent <= SURE_WITHIN
 
     def confirm(self, sent: float, generation: int) -> bool:
@@ -63,11 +63,11 @@ class Standing:
         self._files[self.id] = generation
 
     def left_behind(self, worker: str, generation: int) -> bool:
-        """Whether one of its names belongs to a file that was replaced since."""
+        """Whether one of its ids belongs to a file that was replaced since."""
         return self._files.get(worker, generation) != generation
 
     def take_new_id(self) -> str:
-        """The fleet took this worker for dead: go on under a new name. Answers the old one."""
+        """The fleet declared this worker dead: go on under a new id. Returns the old one."""
         old, self.id = self.id, _new_id(self.place)
         self._joined = False
         self._gaps += 1

@@ -1,4 +1,4 @@
-"""What came of this worker's runs lately, and what does the fleet make of it?"""
+"""Breaker counts: how this worker's runs ended lately, and which circuit breakers that opens."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 
 from windlass.clock import Clock, uuid7
-from windlass.job import Lease, Reason
+from windlass.job import Reason
 from windlass.outcome import Again, Dead, Done, Outcome
 from windlass.settings import Settings
+from windlass.store.engine import Settlement
 from windlass.store.flow import Breaker, Runs, Switches
 from windlass.store.store import Store
 
@@ -22,19 +23,21 @@ log = logging.getLogger("windlass.breaker")
 _FAILURES = frozenset({Reason.EXCEPTION, Reason.TIMEOUT, Reason.CHILD_CRASHED, Reason.MEMORY_LIMIT})
 _STRETCH_SECONDS = 5.0
 _MOST_NAMED = 100
-# So long after a failure its name is told of each second, until every worker has done so.
-_TOLD_AFTER = 10.0
+# For this long after a failure its breaker is reported each second, until every worker has done so.
+_REPORTED_FOR = 10.0
 
 
-class Tally:
-    """Counts runs by breaker and stretch of time. The store hears of those of which some run failed."""
+class BreakerCounts:
+    """Counts runs by breaker and stretch of time, and reports to the store the breakers with failures."""
 
     def __init__(self, store: Store, breaker_of: Callable[[str], str], *, clock: Clock) -> None:
         self._store = store
         self._breaker_of = breaker_of
         self._clock = clock
         self._lock = threading.Lock()
-        self._seen: dict[str, _Seen] = {}
+        # By the breaker's name, and the same by type.
+        self._counts: dict[str, _Counts] = {}
+        self._by_type: dict[str, _Counts] = {}
         # Its name among the others'; the worker's own may change.
         self._id = uuid7()
         self._forgot = 0
@@ -43,34 +46,36 @@ class Tally:
     def kept(self) -> int:
         """Of how many stretches something is kept."""
         with self._lock:
-            return sum(seen.kept for seen in self._seen.values())
+            return sum(counts.kept for counts in self._counts.values())
 
-    def note(self, outcomes: Iterable[tuple[Lease, Outcome]]) -> None:
+    def note(self, settlements: Iterable[Settlement]) -> None:
         """Count what was settled."""
         now = self._clock.monotonic()
         stretch = int(now / _STRETCH_SECONDS)
-        # Those of a batch are mostly of one type.
-        by_type: dict[str, _Seen] = {}
         with self._lock:
-            for lease, outcome in outcomes:
-                seen = by_type.get(lease.job.type)
-                if seen is None:
-                    seen = by_type[lease.job.type] = self._of(lease)
-                if isinstance(outcome, Done):
-                    seen.succeed(stretch, lease.token)
+            for each in settlements:
+                lease, outcome = each.lease, each.outcome
+                counts = self._by_type.get(lease.job.type) or self._of(lease.job.type)
+                if type(outcome) is Done:
+                    counts.succeed(stretch, lease.token)
                 elif _failed(outcome):
-                    seen.fail(stretch, lease.id, now)
+                    counts.fail(stretch, lease.id, now)
 
-    def tell(self, settings: Settings, switches: Switches) -> bool:
-        """Tell the store of names under which runs fail, here or elsewhere; whether a breaker changed."""
+    def forget_types(self) -> None:
+        """Types may have other breakers now."""
+        with self._lock:
+            self._by_type.clear()
+
+    def report(self, settings: Settings, switches: Switches) -> bool:
+        """Report to the store the breakers under which runs fail, here or elsewhere; whether one changed."""
         now = self._clock.monotonic()
         wanted = {*switches.failing, *(name for name, each in switches.breakers.items() if each.open)}
         with self._lock:
             self._forget(settings, int(now / _STRETCH_SECONDS))
-            names = [name for name, seen in self._seen.items() if seen.is_news(now, wanted=name in wanted)]
+            names = [name for name, each in self._counts.items() if each.is_news(now, wanted=name in wanted)]
             terms = {name: settings.breaker(name) for name in names}
             runs = [
-                self._seen[name].told(name, now, terms[name].window)
+                self._counts[name].report(name, now, terms[name].window)
                 for name in names
                 if terms[name].share is not None
             ]
@@ -78,13 +83,13 @@ class Tally:
             return False
         try:
             changed = self._store.note_runs(self._id, runs, terms)
-        except BaseException:  # wall: jobs and leases are named once: told to nobody, they are told again
+        except BaseException:  # wall: jobs and leases are named once: what did not arrive is reported again
             with self._lock:
                 for each in runs:
-                    self._seen[each.name].keep(each)
+                    self._counts[each.name].keep(each)
             raise
         for breaker in changed:
-            _tell(breaker)
+            _log(breaker)
         return bool(changed)
 
     def _forget(self, settings: Settings, stretch: int) -> None:
@@ -92,20 +97,18 @@ class Tally:
         if stretch == self._forgot:
             return
         self._forgot = stretch
-        for name, seen in self._seen.items():
+        for name, counts in self._counts.items():
             window = settings.breaker(name).window.total_seconds()
-            seen.forget_before(stretch - math.ceil(window / _STRETCH_SECONDS))
+            counts.forget_before(stretch - math.ceil(window / _STRETCH_SECONDS))
 
-    def _of(self, lease: Lease) -> _Seen:
-        name = self._breaker_of(lease.job.type)
-        seen = self._seen.get(name)
-        if seen is None:
-            seen = self._seen[name] = _Seen()
-        return seen
+    def _of(self, job_type: str) -> _Counts:
+        counts = self._counts.setdefault(self._breaker_of(job_type), _Counts())
+        self._by_type[job_type] = counts
+        return counts
 
 
-class _Seen:
-    """The runs under one name."""
+class _Counts:
+    """The runs behind one breaker."""
 
     def __init__(self) -> None:
         # (done, failed) by stretch; the newest are last.
@@ -114,8 +117,8 @@ class _Seen:
         # The last few: a probe that succeeds is the only one that runs.
         self._succeeded: deque[str] = deque(maxlen=_MOST_NAMED)
         self._failed_at = float("-inf")
-        # Stretches of which the store has not heard all.
-        self._untold: set[int] = set()
+        # Stretches that the store does not know in full.
+        self._unreported: set[int] = set()
 
     @property
     def kept(self) -> int:
@@ -124,38 +127,38 @@ class _Seen:
 
     def succeed(self, stretch: int, token: str) -> None:
         """A run succeeded; it may have been a probe."""
-        self._counts(stretch)[0] += 1
+        self._of(stretch)[0] += 1
         self._succeeded.append(token)
 
     def fail(self, stretch: int, job_id: str, now: float) -> None:
         """A run failed."""
-        self._counts(stretch)[1] += 1
+        self._of(stretch)[1] += 1
         self._failed_at = now
         if len(self._failed) < _MOST_NAMED:
             self._failed.add(job_id)
 
-    def _counts(self, stretch: int) -> list[int]:
-        self._untold.add(stretch)
+    def _of(self, stretch: int) -> list[int]:
+        self._unreported.add(stretch)
         counts = self._stretches.get(stretch)
         if counts is None:
             counts = self._stretches[stretch] = [0, 0]
         return counts
 
     def is_news(self, now: float, *, wanted: bool) -> bool:
-        """Whether the store should hear of it: runs failed here just now, or elsewhere and we saw some."""
-        failed = bool(self._failed) or now - self._failed_at <= _TOLD_AFTER
-        return failed or (wanted and bool(self._untold))
+        """Whether to report it: runs failed here just now, or elsewhere and we saw some."""
+        failed = bool(self._failed) or now - self._failed_at <= _REPORTED_FOR
+        return failed or (wanted and bool(self._unreported))
 
-    def told(self, name: str, now: float, window: timedelta) -> Runs:
-        """What is news in the window, each stretch as a whole: told twice, it counts once."""
+    def report(self, name: str, now: float, window: timedelta) -> Runs:
+        """What is news in the window, each stretch as a whole: reported twice, it counts once."""
         oldest = int((now - window.total_seconds()) / _STRETCH_SECONDS)
         runs = Runs(
             name=name,
-            stretches=tuple(self._whole(each, now) for each in sorted(self._untold) if each >= oldest),
+            stretches=tuple(self._whole(each, now) for each in sorted(self._unreported) if each >= oldest),
             failed=tuple(self._failed),
             succeeded=tuple(self._succeeded),
         )
-        self._untold.clear()
+        self._unreported.clear()
         self._failed.clear()
         self._succeeded.clear()
         return runs
@@ -165,16 +168,16 @@ class _Seen:
         return stretch, int((now - stretch * _STRETCH_SECONDS) * 1_000_000), done, failed
 
     def keep(self, runs: Runs) -> None:
-        """What was told did not arrive."""
+        """What was reported did not arrive."""
         self._failed.update(runs.failed[: _MOST_NAMED - len(self._failed)])
         self._succeeded = deque((*runs.succeeded, *self._succeeded), maxlen=_MOST_NAMED)
-        self._untold |= {stretch for stretch, *_ in runs.stretches} & self._stretches.keys()
+        self._unreported |= {stretch for stretch, *_ in runs.stretches} & self._stretches.keys()
 
     def forget_before(self, oldest: int) -> None:
         """Let go of what no breaker will look at; else each type would cost megabytes by the evening."""
         while self._stretches and (first := next(iter(self._stretches))) < oldest:
             del self._stretches[first]
-            self._untold.discard(first)
+            self._unreported.discard(first)
 
 
 def _failed(outcome: Outcome) -> bool:
@@ -183,7 +186,7 @@ def _failed(outcome: Outcome) -> bool:
     return isinstance(outcome, (Again, Dead)) and outcome.error.reason in _FAILURES
 
 
-def _tell(breaker: Breaker) -> None:
+def _log(breaker: Breaker) -> None:
     if breaker.open:
         note = "its jobs wait; one is tried from time to time, and lets the others go when it succeeds"
         log.warning("breaker.opened", extra={"breaker": breaker.name, "why": breaker.why, "note": note})

@@ -1,16 +1,14 @@
-"""Which types may be claimed now, and what stands in the way of the others?"""
+"""Admission: which types may be claimed now, and what limits, pauses and breakers block the others."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from datetime import timedelta
 from typing import Protocol
 
 from windlass.job import TypeInfo
-from windlass.policy.limit import UNLIMITED, Limit
+from windlass.policy import UNLIMITED, Limit
 from windlass.settings import ALL, KEY, Settings
-from windlass.store.engine import Want
 from windlass.store.flow import Restriction, Switches
 
 
@@ -26,8 +24,8 @@ class Limited(Protocol):
         """What it shares with others."""
 
 
-class Said(Protocol):
-    """What code says of limits: a worker's registry, or the catalogue where the handlers are elsewhere."""
+class Declared(Protocol):
+    """What code declares of limits: a worker's registry, or the catalogue where handlers are elsewhere."""
 
     @property
     def limits(self) -> Mapping[str, Limit]:
@@ -37,11 +35,11 @@ class Said(Protocol):
         """A type that is known."""
 
 
-class Gates:
-    """What code and operators hold back, as of the last look."""
+class Admission:
+    """What code and operators block, as of the last look."""
 
-    def __init__(self, said: Said, types: Mapping[str, int]) -> None:
-        self._said = said
+    def __init__(self, declared: Declared, types: Mapping[str, int]) -> None:
+        self._declared = declared
         self._types = types
         self.switches = Switches()
         self.restricted: dict[str, Restriction] = {}
@@ -51,12 +49,12 @@ class Gates:
         # Types that cannot start here now, because the event loop does not answer.
         self.blocked: frozenset[str] = frozenset()
         # Whose restriction counts what runs; a rate alone does not.
-        self._counted: frozenset[str] = frozenset()
+        self.counted: frozenset[str] = frozenset()
         # Those that share a counted limit with types that are served elsewhere.
         self._shared: frozenset[str] = frozenset()
 
     def serve(self, types: Mapping[str, int]) -> None:
-        """Hold back these types, from the next look on."""
+        """Admit these types, from the next look on."""
         self._types = types
 
     def apply(self, settings: Settings, switches: Switches) -> bool:
@@ -68,7 +66,7 @@ class Gates:
         self.restricted = {
             name: found for name in self._types if (found := self._restriction(name, settings)) is not None
         }
-        self._counted = frozenset(name for name, each in self.restricted.items() if each.counted)
+        self.counted = frozenset(name for name, each in self.restricted.items() if each.counted)
         return before != (self._shut, self.restricted)
 
     def open(self, types: Mapping[str, int]) -> Mapping[str, int]:
@@ -78,17 +76,19 @@ class Gates:
             return types
         return {name: version for name, version in types.items() if name not in shut}
 
-    def unrestricted(self, types: Mapping[str, int]) -> Mapping[str, int]:
-        """Those of the types that nothing stands in the way of."""
-        return {name: version for name, version in types.items() if name not in self.restricted}
-
-    def among(self, types: Mapping[str, int]) -> Mapping[str, int]:
-        """Those of the types that something stands in the way of."""
-        return {name: version for name, version in types.items() if name in self.restricted}
+    def choose(self, types: Mapping[str, int], *, limited: bool, others: bool) -> Mapping[str, int]:
+        """Those of the types that may be claimed and are asked for: restricted ones, the others, or both."""
+        chosen, restricted = self.open(types), self.restricted
+        if restricted and not limited:
+            chosen = {name: version for name, version in chosen.items() if name not in restricted}
+        if not others:
+            chosen = {name: version for name, version in chosen.items() if name in restricted}
+        return chosen
 
     def shut(self, job_type: str) -> bool:
         """Whether jobs of a type must not start now, but for what is claimed as a probe."""
-        return job_type in self._shut or self._breaks(job_type)
+        restriction = self.restricted.get(job_type)
+        return job_type in self._shut or (restriction is not None and restriction.breaker is not None)
 
     def hangs(self, job_type: str) -> bool:
         """Whether jobs of a type have lately kept workers from answering."""
@@ -96,24 +96,20 @@ class Gates:
 
     def breaker_of(self, job_type: str) -> str:
         """The name of the breaker before a type: its own, or of the key that it shares."""
-        handler = self._said.get(job_type)
+        handler = self._declared.get(job_type)
         key = None if handler is None else handler.limit_key
         return job_type if key is None else KEY + key
 
-    def _breaks(self, job_type: str) -> bool:
-        restriction = self.restricted.get(job_type)
-        return restriction is not None and restriction.breaker is not None
-
     def limited(self, job_type: str) -> bool:
         """Whether the end of a job of that type lets another one start."""
-        return job_type in self._counted
+        return job_type in self.counted
 
     def permits(self, types: Iterable[str]) -> Counter[str]:
         """What jobs of these types take until they end, each limit by its name."""
         # Read once: what holds may change at any moment.
         restricted = self.restricted
-        held = (restricted[name] for name in types if name in restricted)
-        return Counter(name for each in held for name in each.counted)
+        found = (restricted[name] for name in types if name in restricted)
+        return Counter(name for each in found for name in each.counted)
 
     def shared(self, job_type: str) -> bool:
         """Whether a job of a type that is not served here may be waiting for such an end."""
@@ -132,59 +128,32 @@ class Gates:
         names = {KEY + key for info in elsewhere if (key := info.options.get("limit_key")) is not None}
         names |= {ALL} if elsewhere else set()
         self._shared = frozenset(
-            name for name in self._counted if not names.isdisjoint(self.restricted[name].limits)
+            name for name in self.counted if not names.isdisjoint(self.restricted[name].limits)
         )
 
-    def want(  # noqa: PLR0913 - a field of `Want` each
-        self,
-        types: Mapping[str, int],
-        *,
-        worker: str,
-        limit: int,
-        slots: int,
-        lease: timedelta,
-        turns: Mapping[str, str],
-        lowest: int = 0,
-        reader: str = "",
-        generation: int | None = None,
-    ) -> Want:
-        """What a worker asks for, with all that stands in its way."""
-        return Want(
-            worker=worker,
-            types=types,
-            limit=limit,
-            lease=lease,
-            turns={name: turns[name] for name in types if name in turns},
-            restricted=self._among(types) if self.restricted else {},
-            slots=slots,
-            lowest=lowest,
-            reader=reader,
-            generation=generation,
-        )
-
-    def _among(self, types: Mapping[str, int]) -> Mapping[str, Restriction]:
+    def restrictions(self, types: Mapping[str, int]) -> Mapping[str, Restriction]:
+        """What restricts these types, for a claim of them."""
+        if not self.restricted:
+            return self.restricted
         return {name: self.restricted[name] for name in types if name in self.restricted}
 
     def _restriction(self, job_type: str, settings: Settings) -> Restriction | None:
-        handler = self._said.get(job_type)
+        handler = self._declared.get(job_type)
         limits = {
             job_type: settings.limit(job_type, UNLIMITED if handler is None else handler.limit),
             ALL: settings.limit(ALL),
         }
         key = None if handler is None else handler.limit_key
         if key is not None:
-            limits[KEY + key] = settings.limit(KEY + key, self._key_limit(key))
-        held = {name: limit for name, limit in limits.items() if limit.bounds}
+            limits[KEY + key] = settings.limit(KEY + key, self._declared.limits.get(key))
+        bounding = {name: limit for name, limit in limits.items() if limit.bounds}
         name = self.breaker_of(job_type)
         breaker = self.switches.breakers.get(name)
         opened = name if breaker is not None and breaker.open else None
-        if not held and opened is None:
+        if not bounding and opened is None:
             return None
-        return Restriction(limits=held, key=key or "", breaker=opened, probe=settings.breaker(name).probe)
+        return Restriction(limits=bounding, key=key or "", breaker=opened, probe=settings.breaker(name).probe)
 
     def _is_shut(self, job_type: str) -> bool:
         breaker = self.switches.breakers.get(self.breaker_of(job_type))
         return job_type in self.switches.pauses or (breaker is not None and breaker.open and breaker.by_hand)
-
-    def _key_limit(self, key: str) -> Limit | None:
-        return self._said.limits.get(key)

@@ -1,4 +1,4 @@
-"""Can another release of the application read a payload that this one cannot?"""
+"""Leave jobs whose payload only another release of the application can read to its workers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import msgspec
 from windlass.clock import Clock
 from windlass.errors import InvalidPayload, KeyMissing
 from windlass.job import Job, Reason, Shape
-from windlass.outcome import Dead, Left, Policy, clean
+from windlass.outcome import Dead, Left, clean
 from windlass.payload import Ring, problem_of, seal
 from windlass.registry import Handler
 from windlass.store.engine import Settlement
@@ -24,35 +24,36 @@ log = logging.getLogger("windlass.worker")
 
 _LONGEST = 200
 # One log line per type and minute, however many jobs are left.
-_TOLD_EVERY = 60.0
+_LOGGED_EVERY = 60.0
 
 
-class Elsewhere:
+class OtherReleases:
     """Jobs that another release made, and that only its workers can read, are left to them."""
 
     def __init__(
         self,
         store: Store,
         handlers: Mapping[str, Handler],
-        policy: Callable[[str], Policy],
         ring: Callable[[], Ring],
         *,
         clock: Clock,
     ) -> None:
         self._store = store
         self._handlers = handlers
-        self._policy = policy
         self._ring = ring
         self._clock = clock
         self.reader = reader_of(handlers)
         # By type: when the log last named it, and the jobs since then with the last one's problem.
-        self._told_at: dict[str, float] = {}
-        self._untold: dict[str, tuple[int, str]] = {}
-        self._telling = threading.Lock()
+        self._logged_at: dict[str, float] = {}
+        self._unlogged: dict[str, tuple[int, str]] = {}
+        self._lock = threading.Lock()
 
     def reconsider(self, settlements: Sequence[Settlement]) -> Sequence[Settlement]:
         """The same, but what was refused for its payload and fits another release goes back unharmed."""
-        if not any(_refused(each) for each in settlements):
+        for each in settlements:
+            if type(each.outcome) is Dead and _refused(each):
+                break
+        else:
             return settlements
         shapes: dict[str, list[Shape]] = {}
         for each in settlements:
@@ -86,36 +87,36 @@ class Elsewhere:
             return settlement
         # Another release may have encrypted what is no secret here.
         secret = {*handler.signature.secret, *_sealed(job)}
-        told = clean(problem.hiding(secret), _LONGEST)
+        shown = clean(problem.hiding(secret), _LONGEST)
         field = clean(_field(problem.path, secret), _LONGEST)
-        outcome = Left(self._ends_in(job), reader=self.reader, field=field, problem=told)
+        outcome = Left(self._ends_in(job), reader=self.reader, field=field, problem=shown)
         return msgspec.structs.replace(settlement, outcome=outcome)
 
     def note(self, jobs: Sequence[tuple[str, str]]) -> None:
         """Jobs were left, each by its type and problem: count them for the log."""
-        with self._telling:
+        with self._lock:
             for job_type, problem in jobs:
-                number, _ = self._untold.get(job_type, (0, ""))
-                self._untold[job_type] = (number + 1, problem)
-        self.tell()
+                number, _ = self._unlogged.get(job_type, (0, ""))
+                self._unlogged[job_type] = (number + 1, problem)
+        self.log()
 
-    def tell(self, *, last: bool = False) -> None:
+    def log(self, *, last: bool = False) -> None:
         """Log how many jobs were left, at most once a minute for each type; `last`: the worker stops."""
         now = self._clock.monotonic()
-        with self._telling:
+        with self._lock:
             due = {
-                name: self._untold.pop(name)
-                for name in sorted(self._untold)
-                if last or now - self._told_at.get(name, -_TOLD_EVERY) >= _TOLD_EVERY
+                name: self._unlogged.pop(name)
+                for name in sorted(self._unlogged)
+                if last or now - self._logged_at.get(name, -_LOGGED_EVERY) >= _LOGGED_EVERY
             }
-            self._told_at |= dict.fromkeys(due, now)
+            self._logged_at |= dict.fromkeys(due, now)
         for name, (number, problem) in due.items():
             extra = {"type": name, "jobs": number, "problem": problem, "reader": self.reader}
             log.info("job.left", extra=extra)
 
     def _ends_in(self, job: Job) -> timedelta | None:
         """When its age ends it: it is then offered to everybody, and the first who takes it says so."""
-        max_age = self._policy(job.type).max_age
+        max_age = self._handlers[job.type].policy.max_age
         if max_age is None:
             return None
         now = job.started_at or job.updated_at
