@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from windlass.errors import Refused, StoreUnavailable, must_be
-from windlass.store.http.store import HttpStore
+from windlass.store.remote import RemoteStore
 from windlass.store.running import Transacting
 from windlass.store.sqlite import guests, health
 from windlass.store.sqlite import schema as sqlite_schema
@@ -63,7 +63,7 @@ def open(
     if is_postgres(url):
         return _open_postgres(url, create=create, clock=clock, patience=patience, migrations=migrations)
     if is_http(url):
-        return Opened(cast(Store, HttpStore(url, patience=patience)), LocalWakeup(), served=True)
+        return Opened(RemoteStore(url, patience=patience), LocalWakeup(), served=True)
     path = sqlite_path(url)
     store = SqliteStore(path, clock=clock, create=create, patience=patience, migrations=migrations)
     version = store.watch()
@@ -73,9 +73,8 @@ def open(
 def open_alone(url: str, *, clock: Clock) -> Opened:
     """The same for tests: hints come from this process alone, on the thread of whoever enqueues."""
     store = open(url, clock=clock).store
-    if is_postgres(url):
-        # No commit tells by itself either: who enqueues would take it for told.
-        cast("Any", store).wake_with(lambda: None)
+    # No commit notifies by itself either: who enqueues would take it for notified.
+    store.wake_with(lambda: None)
     return Opened(store, LocalWakeup())
 
 

@@ -176,6 +176,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 X = TypeVar("X", bound=Tx)
+Y = TypeVar("Y")
 
 # Whether a write may run again after its answer was lost: always, never, or if the request has an id.
 Repeat = Literal["same", "never", "request_id"]
@@ -216,7 +217,7 @@ class Engine(ABC):
 class Bound(Generic[P, T]):
     """A verb as a method of a store; `run` names the method of `Engine` that runs it."""
 
-    def __init__(self, verb: Callable[Concatenate[X, P], T], run: str) -> None:
+    def __init__(self, verb: Callable[Concatenate[Y, P], T], run: str) -> None:
         self.verb = verb
         self.__doc__ = verb.__doc__
         self._run = run

@@ -379,10 +379,6 @@ class PostgresStore(Reach):
         first: Callable[[], bool] = lambda: False,
         here: Callable[[], None] = lambda: None,
     ) -> None:
-        """Say how whoever waits is told of jobs that the end of others has released.
-
-        `first` says whether a commit may tell other processes of what it makes; then `here` tells this one.
-        """
         self._wake, self._first, self._wake_here = notify, first, here
 
     def close(self) -> None:
