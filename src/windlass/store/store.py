@@ -190,7 +190,7 @@ class Store(Engine):
         tenant: str | None = None,
         wait: float = 0.0,  # noqa: ARG002 - a server waits
     ) -> Job | None:
-        """A job by id or key. A server answers when it has ended, or after `wait` seconds; a store at once."""
+        """A job by id or key. A server answers when it has ended or after `wait` seconds, a store at once."""
         return self.get(name, tenant=tenant)
 
     named = reads(keys.named)
