@@ -113,9 +113,6 @@ class Lanes:
                 found += self._of_priority(version, row["priority"], limit)
         return self._spared(found)
 
-    def _candidate(self, priority: int, seq: int, tenant: str) -> Candidate:
-        return Candidate(priority, seq, tenant, self._type)
-
     def _spared(self, found: list[Candidate]) -> list[Candidate]:
         """No more of a tenant than may start, whatever their versions and priorities."""
         if self._spare is None:
@@ -149,7 +146,7 @@ class Lanes:
         heads = self._heads(lane, limit)
         room = {tenant: self._most(tenant, limit) for tenant in heads}
         if len(heads) >= limit:
-            return [self._candidate(priority, seq, tenant) for tenant, seq in heads.items()]
+            return [Candidate(priority, seq, tenant, self._type) for tenant, seq in heads.items()]
         # The lanes that may hold more, with the last job taken from each.
         last = dict.fromkeys(room, 0)
         found: list[Candidate] = []
@@ -160,7 +157,7 @@ class Lanes:
                 rows = self._tx.rows(
                     "lane_jobs", **lane, tenant=tenant, after=seq, limit=most, now=self._tx.now
                 )
-                found += [self._candidate(priority, row["seq"], tenant) for row in rows]
+                found += [Candidate(priority, row["seq"], tenant, self._type) for row in rows]
                 room[tenant] -= len(rows)
                 if len(rows) < share or not room[tenant]:
                     del last[tenant]

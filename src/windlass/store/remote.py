@@ -215,6 +215,12 @@ def cancel(
 # --- the store ---
 
 
+class _calls(Bound[P, T]):  # noqa: N801 - as `reads` and `writes`
+    """Bind a verb over a connection to a server."""
+
+    run = "_call"
+
+
 class RemoteStore(Store):
     """A store behind a server. It binds the verbs that the API has for producers, and refuses all others.
 
@@ -224,16 +230,16 @@ class RemoteStore(Store):
     # The server looks after the file of its store.
     generation = 0
 
-    enqueue_batch = Bound(enqueue_batch, "_call")
-    batch = Bound(batch, "_call")
-    depths = Bound(depths, "_call")
-    types = Bound(types, "_call")
-    settings = Bound(settings, "_call")
-    get = Bound(get, "_call")
-    find = Bound(find, "_call")
-    failures = Bound(failures, "_call")
-    confirm = Bound(confirm, "_call")
-    cancel = Bound(cancel, "_call")
+    enqueue_batch = _calls(enqueue_batch)
+    batch = _calls(batch)
+    depths = _calls(depths)
+    types = _calls(types)
+    settings = _calls(settings)
+    get = _calls(get)
+    find = _calls(find)
+    failures = _calls(failures)
+    confirm = _calls(confirm)
+    cancel = _calls(cancel)
 
     def __init__(self, url: str, *, patience: float) -> None:
         self._wire = Wire(url, patience=patience)

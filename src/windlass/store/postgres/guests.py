@@ -298,7 +298,7 @@ class Guests:
     def _enqueue(self, driver: Driver, jobs: Sequence[NewJob]) -> list[Enqueued]:
         with transaction(driver, self._statements, self._clock) as tx:
             self._check_place(driver, tx)
-            done = hot.enqueue_jobs(tx, jobs) if jobs else []
+            done = hot.enqueue(tx, jobs) if jobs else []
             if self._address.notify and any(each.created for each in done):
                 # Told when the caller commits, and not at all otherwise.
                 tx.rows("notify", channel=CHANNEL)

@@ -115,7 +115,7 @@ def _enqueue_stretches(tx: PostgresTx, jobs: Sequence[NewJob]) -> None:
             tx.sent("enqueue_new", {"now": tx.given, **_UNTOLD, **_columns(jobs[start : start + _STRETCH])})
 
 
-def enqueue(tx: PostgresTx, jobs: Sequence[NewJob], *, repeated: bool) -> list[Enqueued]:
+def enqueue(tx: PostgresTx, jobs: Sequence[NewJob], *, repeated: bool = False) -> list[Enqueued]:
     """The same within a transaction, with a closer look at what is known already.
 
     `repeated`: the very same call may have been written before, so ids of our own may have ended, too.
@@ -144,11 +144,6 @@ def enqueue(tx: PostgresTx, jobs: Sequence[NewJob], *, repeated: bool) -> list[E
             if made and new.depends_on:
                 answers[id(new)] = chains.attach(tx, new)
     return _in_order(jobs, answers, {_name(new): new for new in fresh})
-
-
-def enqueue_jobs(tx: PostgresTx, jobs: Sequence[NewJob]) -> list[Enqueued]:
-    """As it is asked for within a transaction of another verb."""
-    return enqueue(tx, jobs, repeated=False)
 
 
 def _first_of_each(jobs: Sequence[NewJob], answered: Mapping[int, Enqueued]) -> list[NewJob]:

@@ -355,9 +355,9 @@ class PostgresTx:
         return self._run(self._statements[statement], values).rowcount
 
     def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        from windlass.store.postgres.hot import enqueue_jobs  # noqa: PLC0415 - it is written over this class
+        from windlass.store.postgres.hot import enqueue  # noqa: PLC0415 - it is written over this class
 
-        return enqueue_jobs(self, jobs)
+        return enqueue(self, jobs)
 
     def change_all(self, statements: Sequence[str], /, **values: object) -> None:
         # As one: mostly there is nothing to change, and an idle fleet shall ask little.

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_POOL = "pool"
 # A transaction that met another one in the wrong moment is run again so often.
 _TRIES = 8
 
@@ -91,22 +92,11 @@ class Reach(Store):
     def _hot(self, use: str, verb: Callable[..., T], *args: object, again: bool = True) -> T:
         """On the connection of this use; again if it broke."""
         self._check_open()
-        whole = self.address.pooler
+        return self._links[use].run(partial(self._try, use, verb, args), again=again)
 
-        def call(connection: Connection) -> T:
-            return self._try(connection, use, whole, verb, args)
-
-        return self._links[use].run(call, again=again)
-
-    def _try(
-        self,
-        connection: Connection,
-        use: str,
-        whole: bool,  # noqa: FBT001 - of `_hot` and `_write_until` alone
-        verb: Callable[..., T],
-        args: tuple[object, ...],
-    ) -> T:
+    def _try(self, use: str, verb: Callable[..., T], args: tuple[object, ...], connection: Connection) -> T:
         """Run again if a day is missing, or if it met another transaction in the wrong moment."""
+        whole = use == _POOL or self.address.pooler
         tried = 0
         while True:
             tried += 1
@@ -147,7 +137,7 @@ class Reach(Store):
     def _write_until(self, until: float | None, verb: Callable[..., T], *args: object) -> T:
         """In a transaction of its own."""
         self._check_open()
-        return self._pooled(lambda connection: self._try(connection, "pool", True, verb, args), until)  # noqa: FBT003
+        return self._pooled(partial(self._try, _POOL, verb, args), until)
 
     def _rewrite(
         self, verb: Callable[Concatenate[PostgresTx, P], T], /, *args: P.args, **kwargs: P.kwargs
@@ -164,7 +154,7 @@ class Reach(Store):
             connection.execute("begin isolation level repeatable read read only")
             try:
                 if self.address.pooler:
-                    localize(connection, "pool")
+                    localize(connection, _POOL)
                 return verb(PostgresTx(connection, self._statements, self._clock), *args, **kwargs)
             finally:
                 if not connection.closed:
@@ -227,6 +217,18 @@ _GATHER_SECONDS = 0.0002
 _CLOSE_SECONDS = 1.0
 # An enqueue whose answer was lost again and again is asked for so often, and once more.
 _REPEATS = 3
+
+
+class _beside_claims(Bound[P, T]):  # noqa: N801 - as `reads` and `writes`
+    """Bind a read that runs on the connection of claims."""
+
+    run = "_beside_claims"
+
+
+class _counts(Bound[P, T]):  # noqa: N801
+    """Bind a long count."""
+
+    run = "_count"
 
 
 class PostgresStore(Reach):
@@ -303,8 +305,8 @@ class PostgresStore(Reach):
     extend = beats(claim.extend)
     look = glances(claim.look)
     # On the connection of claims: what a worker holds may be much, and a beat must not wait for it.
-    held_by = Bound(running.held_by, "_beside_claims")
-    _count_live = Bound(samples.look, "_count")
+    held_by = _beside_claims(running.held_by)
+    _count_live = _counts(samples.look)
 
     def claim(self, want: Want) -> Claimed:
         # Within a transaction, which must not end because somebody's turn is waited for in vain.
@@ -362,6 +364,7 @@ class PostgresStore(Reach):
         return self._read(health.database, self.address, self._known)
 
     def backup(self, path: str) -> None:
+        self._check_open()
         health.backup(self.address, path)
 
     def check(self) -> list[str]:

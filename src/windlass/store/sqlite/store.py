@@ -69,6 +69,7 @@ class SqliteStore(Store):
         self._handlers = own.Handlers(self._for_handlers, self._statements, self.clock, patience=patience)
         self._opened_by = os.getpid()
         self._closed = False
+        self._make = partial(schema.make, self._file, self.clock, self._known, patience=patience)
         # False while a transaction of somebody else keeps us from adding our tables to a file.
         self._made = self.path == MEMORY or self._make_at_once(create=create)
         self._file.reopen_by(self._reopen)
@@ -87,9 +88,6 @@ class SqliteStore(Store):
         _open.add(self)
 
     # --- opening ---
-
-    def _make(self, *, create: bool, busy: float) -> None:
-        schema.make(self._file, self.clock, self._known, create=create, patience=self._patience, busy=busy)
 
     def _make_at_once(self, *, create: bool) -> bool:
         """False if the tables cannot be added just now. The lock may be held by the caller itself."""
@@ -217,7 +215,7 @@ class SqliteStore(Store):
         return self._writer.run(hot.claim_once, want, limit_state)
 
     def settle(self, settlements: Sequence[Settlement]) -> list[Lease]:
-        return self._writer.run(hot.settle, settlements)
+        return self._writer.run(hot.settle, settlements) if settlements else []
 
     # --- handlers ---
 
@@ -261,6 +259,8 @@ class SqliteStore(Store):
             return health.database(connection, self.path, self._known, read_only=self._file.read_only)
 
     def backup(self, path: str) -> None:
+        if self._closed or os.getpid() != self._opened_by:
+            raise StoreClosed(self.path)
         health.backup(self._file, path)
 
     def check(self) -> list[str]:

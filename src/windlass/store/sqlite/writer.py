@@ -96,13 +96,9 @@ class Checkpointer:
             self._make_room()
         size = self._size()
         # Also after that: what was taken back has the mark of this time round, and would look like much.
-        emptied = self._checkpoint(writer)
+        emptied = self.empty(writer)
         # A reader can keep the log from being emptied: then wait until as much again has been written.
         self._limit = max(_LARGE_LOG, int(min(size, LONGEST_LOG) * _USED)) if emptied else size + _LARGE_LOG
-
-    def empty(self, writer: sqlite3.Connection) -> bool:
-        """Move what the log holds into the file now; False if readers keep some of it there."""
-        return self._checkpoint(writer)
 
     def _make_room(self) -> None:
         """Make the log large, once: whoever cuts it back afterwards wants it short."""
@@ -123,8 +119,8 @@ class Checkpointer:
         finally:
             self._connection.rollback()
 
-    def _checkpoint(self, writer: sqlite3.Connection) -> bool:
-        """One passive checkpoint under the writer's lock; whether it emptied the log."""
+    def empty(self, writer: sqlite3.Connection) -> bool:
+        """Move what the log holds into the file, under the writer's lock; False if readers keep some."""
         writer.execute("begin immediate")
         try:
             busy, pages, moved = self._connection.execute("pragma wal_checkpoint(passive)").fetchone()
