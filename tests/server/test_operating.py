@@ -139,7 +139,7 @@ def test_a_type_is_paused_and_resumed(house: House, api: httpx2.Client) -> None:
         assert api.get(f"/jobs/{job['id']}?wait=60s").json()["state"] == "completed"
     assert the_type(api, "add")["paused"] is None
     assert api.post("/types/add/resume").json() == {"type": "add", "resumed": False}
-    assert api.post("/types/nix/pause").status_code == 400
+    assert api.post("/types/nix/pause").status_code == 404
 
 
 def test_a_breaker_is_opened_and_closed_by_hand(api: httpx2.Client) -> None:
@@ -350,7 +350,7 @@ def test_whoever_follows_and_hangs_up_is_forgotten(house: House, monkeypatch: py
     assert len(listening) == 3
 
 
-def test_a_slow_action_holds_up_nobody_and_ends_with_its_caller_or_the_server(store_url: str) -> None:
+def test_a_slow_action_holds_up_nobody_and_its_request_ends_with_the_server(store_url: str) -> None:
     with shop(store_url) as queue:
         # More than there are callers, each of whom cancels one before it rests.
         jobs = [queue.enqueue("add", {"a": n}) for n in range(40)]

@@ -18,11 +18,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from windlass.config import PATIENCE
 from windlass.errors import StoreBusy, StoreError, StoreUnavailable
 from windlass.job import Job, NewJob
 from windlass.queue import Queue
 from windlass.server import problems
-from windlass.server.health import PATIENCE
 from windlass.store.engine import Enqueued
 from windlass.store.group_commit import Call, Caller, GroupCommit, Withdrawn, fail, on_behalf_of
 from windlass.store.jobs import Filter
