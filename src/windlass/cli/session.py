@@ -21,7 +21,7 @@ from windlass.queue import Queue
 from windlass.registry import shell_handler
 from windlass.store.store import Store
 from windlass.url import without_password
-from windlass.wakeup.protocol import Wakeup
+from windlass.wakeup import Wakeup
 
 
 class AppError(click.ClickException):

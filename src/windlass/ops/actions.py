@@ -38,7 +38,7 @@ from windlass.errors import must_be
 from windlass.job import JobState
 from windlass.store.jobs import Counts
 from windlass.store.store import Store
-from windlass.wakeup.protocol import Wakeup
+from windlass.wakeup import Wakeup
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -1,6 +1,6 @@
 """What can an operator see and do where only a server can be reached? The same verbs, asked of its API.
 
-What jobs tell of themselves comes through the store (`store/http`), as for producers. Whatever is not here
+What jobs tell of themselves comes through the store (`store/remote.py`), as for producers. What is not here
 needs the store itself, and says so.
 """
 

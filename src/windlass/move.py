@@ -1,19 +1,66 @@
-"""The steps of a move. Each can be cut off anywhere; the next run goes on from what both stores remember."""
+"""Move the jobs of one store to another, each exactly once, whatever happens meanwhile."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
 from uuid import uuid4
 
 import msgspec
 
 from windlass.clock import SystemClock
 from windlass.errors import Refused, StoreError, StoreMoved
-from windlass.move import fleet as workers
-from windlass.move.fleet import Running
 from windlass.ops import Ops
 from windlass.ops.words import count
+from windlass.store.fleet import WorkerInfo
 from windlass.store.moving import TABLES, Batch, Mark, Place, Source, State, Sum, Target, add_up
+
+_BETWEEN_LOOKS = 0.2
+_MOST_NAMED = 3
+
+
+class Running(StrEnum):
+    """What to do while workers are alive."""
+
+    REFUSE = "refuse"
+    # Ask them to finish what runs and exit, and wait for that.
+    DRAIN = "drain"
+    # Do not wait. What they run they can no longer settle: it runs again in the target.
+    LEAVE = "leave"
+
+
+def check(fleet: Ops, running: Running) -> None:
+    """Refuse to go on while workers are alive, unless it was said what to do about them."""
+    alive = _alive(fleet)
+    if alive and running is Running.REFUSE:
+        named = ", ".join(f"{worker.host} pid {worker.pid}" for worker in alive[:_MOST_NAMED])
+        more = f" and {len(alive) - _MOST_NAMED} more" if len(alive) > _MOST_NAMED else ""
+        raise Refused(
+            f"workers are alive on this store ({named}{more}): stop them with `windlass worker stop`, or "
+            "--drain lets them finish what runs, or --force moves now and runs those jobs again"
+        )
+
+
+def wait(fleet: Ops, running: Running, say: Callable[[str], None]) -> None:
+    """Come back when no worker is alive, or at once if nobody should be waited for."""
+    check(fleet, running)
+    told = None
+    while running is Running.DRAIN and (alive := _alive(fleet)):
+        for worker in alive:
+            if not worker.drain:
+                fleet.store.drain(worker.id)
+        busy = sum(worker.busy for worker in alive)
+        words = f"waiting for workers: {len(alive)} alive, {count(busy, 'job')} running"
+        if words != told:
+            say(words)
+        told = words
+        threading.Event().wait(_BETWEEN_LOOKS)
+
+
+def _alive(fleet: Ops) -> list[WorkerInfo]:
+    return [worker.info for worker in fleet.workers() if worker.alive]
+
 
 _BATCH = 5_000
 
@@ -50,7 +97,7 @@ def move(
     """Move everything from a store to another, or go on with what was begun."""
     mark = _marked(source, target) or _begin(source, target, fleet, running)
     if mark.state is State.CLOSING:
-        workers.wait(fleet, running, lambda words: step(Step(words)))
+        wait(fleet, running, lambda words: step(Step(words)))
         source.change(mark.id, State.CLOSING, State.CLOSED)
     copied, tables = 0, {}
     if mark.state is not State.MOVED:
@@ -103,13 +150,13 @@ def _marked(source: Source, target: Target) -> Mark | None:
 
 def _begin(source: Source, target: Target, fleet: Ops, running: Running) -> Mark:
     """Seal both stores. The target first: if it cannot be filled, nobody was disturbed."""
-    workers.check(fleet, running)
+    check(fleet, running)
     mark = Mark(id=str(uuid4()), state=State.CLOSING, place=target.place, began_at=SystemClock().micros())
     _seal(source, target, mark)
     source.begin(mark)
     try:
         # Seen again behind the seal, where no worker can join any more.
-        workers.check(fleet, running)
+        check(fleet, running)
     except Refused:
         abort(source, target)
         raise

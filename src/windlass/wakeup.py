@@ -1,4 +1,7 @@
-"""How does a worker notice what other machines commit to a shared database?"""
+"""Hints that jobs may be there, within a process, from a file that changed, or from PostgreSQL.
+
+Never the truth: polling alone is always correct.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,127 @@ from typing import Protocol
 
 from windlass.errors import StoreError
 from windlass.loop import Loop
-from windlass.wakeup.local import LocalWakeup
+
+
+class Wakeup(Protocol):
+    """A hint, never the truth: a lost one costs latency, not a job."""
+
+    @property
+    def deaf(self) -> bool:
+        """Whether hints of other processes are known not to arrive."""
+
+    def notify(self) -> None:
+        """Tell whoever waits in this process; called after a commit that made jobs claimable."""
+
+    def subscribe(self, callback: Callable[[], None]) -> None:
+        """Call `callback` at each hint, on any thread; it must be quick, such as an event's `set`."""
+
+    def unsubscribe(self, callback: Callable[[], None]) -> None:
+        """Call it no more."""
+
+    def close(self) -> None:
+        """Stop listening."""
+
+
+class LocalWakeup:
+    """Calls whoever subscribed, on the thread of whoever notifies."""
+
+    deaf = False
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        # Replaced, never changed: notify reads it without the lock.
+        self._callbacks: tuple[Callable[[], None], ...] = ()
+
+    def notify(self) -> None:
+        """Tell whoever waits in this process."""
+        for callback in self._callbacks:
+            callback()
+
+    def subscribe(self, callback: Callable[[], None]) -> None:
+        """Call `callback` at each hint, on any thread; it must be quick, such as an event's `set`."""
+        with self._lock:
+            self._callbacks = (*self._callbacks, callback)
+
+    def unsubscribe(self, callback: Callable[[], None]) -> None:
+        """Call it no more."""
+        with self._lock:
+            self._callbacks = tuple(other for other in self._callbacks if other != callback)
+
+    def close(self) -> None:
+        """Forget everybody."""
+        with self._lock:
+            self._callbacks = ()
+
+
+_EVERY = timedelta(milliseconds=20)
+# Looking costs little, waking up for it costs more: after so many looks in vain every second one is left out.
+_PATIENCE = 10
+
+
+class Watch:
+    """Notifies when a version number moves; looks at it only while somebody has subscribed."""
+
+    deaf = False
+
+    def __init__(self, version: Callable[[], int], *, every: timedelta = _EVERY) -> None:
+        self._version = version
+        self._every = every
+        self._still = 0
+        self._local = LocalWakeup()
+        self._lock = threading.Lock()
+        self._subscribers = 0
+        self._seen: int | None = None
+        self._loop: Loop | None = None
+
+    def notify(self) -> None:
+        """Tell whoever waits in this process, without waiting for the next look."""
+        self._local.notify()
+
+    def subscribe(self, callback: Callable[[], None]) -> None:
+        """Call `callback` at each hint, on any thread; it must be quick, such as an event's `set`."""
+        with self._lock:
+            self._local.subscribe(callback)
+            self._subscribers += 1
+            if self._loop is None:
+                self._seen = None
+                self._loop = Loop("watch", self.tick, every=self._every)
+                self._loop.start()
+
+    def unsubscribe(self, callback: Callable[[], None]) -> None:
+        """Call it no more."""
+        with self._lock:
+            self._local.unsubscribe(callback)
+            self._subscribers -= 1
+            ended = self._let_go() if self._subscribers == 0 else None
+        if ended is not None:
+            ended.stop()
+
+    def close(self) -> None:
+        """Stop looking."""
+        with self._lock:
+            self._local.close()
+            self._subscribers = 0
+            ended = self._let_go()
+        if ended is not None:
+            ended.stop()
+
+    def tick(self) -> float:
+        """Look once; answers when to look again."""
+        version = self._version()
+        self._still += 1
+        if version != self._seen:
+            # The first look only learns where the number stands.
+            moved, self._seen = self._seen is not None, version
+            self._still = 0
+            if moved:
+                self._local.notify()
+        return self._every.total_seconds() * (1 if self._still < _PATIENCE else 2)
+
+    def _let_go(self) -> Loop | None:
+        loop, self._loop = self._loop, None
+        return loop
+
 
 log = logging.getLogger("windlass.listen")
 
