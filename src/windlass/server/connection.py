@@ -1,7 +1,7 @@
 """HTTP connections, with limits on what a caller may cost the server before and after it is known.
 
 Uvicorn reads and answers requests. It has no limit on the size of headers, on the time a request takes to
-arrive, or on answers that nobody reads, and it does not notice a caller that hangs up while its request
+arrive, or on answers that are not read, and it does not notice a caller that hangs up while its request
 waits. `Connection` adds these. It subclasses a class of uvicorn that is not public: see docs/decisions/018.
 """
 

@@ -1,4 +1,4 @@
-"""How does the dashboard reach a browser? As plain files; from there it speaks the API like anybody else."""
+"""The dashboard's files and its log-in. In the browser it uses the API like any other client."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KINDS = {
     ".js": b"text/javascript; charset=utf-8",
     ".svg": b"image/svg+xml",
 }
-# Nothing but our own files, no script or style within a page, nobody frames it, and no text becomes markup.
+# Nothing but our own files, no script or style within a page, no frames, and no text becomes markup.
 _POLICY = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     b"form-action 'none'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; "
@@ -34,7 +34,7 @@ _MOST_LOG_IN = 4 * 1024
 
 
 class LoginForm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The API key of somebody who wants to look."""
+    """The API key to log in with."""
 
     key: str
 
@@ -63,7 +63,7 @@ async def show_session(call: Call) -> Reply:
         SessionDocument(
             locked=locked,
             known=who is not None,
-            name=None if who is None else who.told,
+            name=None if who is None else who.shown,
             may=[] if who is None else [need for need in Need if who.may(need)],
             tenant=None if who is None else who.tenant,
             token=None if who is None or key is None else authentication.token_for(key),
@@ -102,7 +102,7 @@ def _files(folder: Traversable, path: str = "") -> Iterator[tuple[str, bytes]]:
 
 
 def _file(path: str, body: bytes) -> Route:
-    """A file of the dashboard, read once; a browser that has it is told so."""
+    """A file of the dashboard, read once; 304 for a browser that has it."""
     mark = b'"%s"' % hashlib.sha256(body).hexdigest()[:16].encode()
     headers = {b"cache-control": b"no-cache", b"etag": mark, b"content-security-policy": _POLICY}
     kind = _KINDS[path[path.rindex(".") :]]

@@ -1,4 +1,4 @@
-"""What is said of jobs: to put them in, to look at them, to change them?"""
+"""Jobs: to enqueue, to show, to change."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ class ConfirmedDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BatchDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A batch: how many of its jobs stand in which state."""
+    """A batch: how many of its jobs are in which state."""
 
     id: str
     name: str | None
