@@ -462,10 +462,6 @@ def parse_hang_limit(value: object, field: str = "") -> timedelta | None:
         raise must_be(field, value, HANG_LIMITS) from None
 
 
-def _size(value: object) -> object:
-    return parse_size(value)
-
-
 def _pools(value: object) -> object:
     parts = value.split() if isinstance(value, str) else value
     if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
@@ -537,9 +533,9 @@ OPTIONS: dict[str, _Option] = {
     "worker.coroutines": _Option(_whole, _STANDARD.coroutines),
     "worker.processes": _Option(_whole, _STANDARD.processes),
     "worker.child_jobs": _Option(_whole, _STANDARD.child_jobs),
-    "worker.child_growth": _Option(_size, _STANDARD.child_growth),
+    "worker.child_growth": _Option(parse_size, _STANDARD.child_growth),
     "worker.pools": _Option(_pools, _STANDARD.pools),
-    "worker.memory": _Option(_size, _STANDARD.memory),
+    "worker.memory": _Option(parse_size, _STANDARD.memory),
     # A process of its own can be started anew; a worker inside another program cannot.
     "worker.most_held": _Option(_whole, 3),
     "worker.concurrency": _Option(_whole, _STANDARD.concurrency),

@@ -14,6 +14,7 @@ from collections import ChainMap
 from collections.abc import Callable, Collection, Mapping, Sequence
 from decimal import Decimal
 from enum import Enum
+from functools import partial
 from types import NoneType
 from typing import Any, NoReturn, get_args, get_type_hints
 
@@ -26,6 +27,7 @@ from windlass.payload.schema import dumped, loaded, schema_of
 from windlass.payload.validate import refusal, refused
 
 Names = Mapping[str, Any]
+_STRUCT = partial(msgspec.defstruct, kw_only=True, forbid_unknown_fields=True)
 
 
 class Signature:
@@ -173,7 +175,7 @@ def _is_context(hint: Any) -> bool:
 
 
 def _check_can_be_sent(hint: Any, place: str) -> None:
-    _schema(_struct([("it", hint)]), place, hint)
+    _schema(_STRUCT("Payload", [("it", hint)]), place, hint)
 
 
 def _schema(payload: type[msgspec.Struct], place: str, shown: object) -> dict[str, Any]:
@@ -193,11 +195,7 @@ def _payload_type(signature: inspect.Signature) -> type[msgspec.Struct]:
             fields.append((name, hint))
         else:
             fields.append((name, hint, msgspec.field(default_factory=_left_out)))
-    return _struct(fields)
-
-
-def _struct(fields: list[Any]) -> type[msgspec.Struct]:
-    return msgspec.defstruct("Payload", fields, kw_only=True, forbid_unknown_fields=True)
+    return _STRUCT("Payload", fields)
 
 
 def _bare(signature: inspect.Signature, hints: Mapping[str, Any], context: str | None) -> inspect.Signature:
