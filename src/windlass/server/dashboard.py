@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from functools import partial
 from importlib import resources
 from importlib.metadata import version
 from importlib.resources.abc import Traversable
@@ -14,7 +15,7 @@ from windlass.server import authentication
 from windlass.server.call import Call
 from windlass.server.identity import Need, refusal
 from windlass.server.reply import Reply
-from windlass.server.routes import Answer, Route
+from windlass.server.routes import Route
 
 _KINDS = {
     ".html": b"text/html; charset=utf-8",
@@ -30,7 +31,7 @@ _POLICY = (
 )
 
 
-_MOST_LOG_IN = 4 * 1024
+_page = partial(Route, need=Need.NOTHING, body_limit=4 * 1024)
 
 
 class LoginForm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -114,19 +115,13 @@ def _file(path: str, body: bytes) -> Route:
         return Reply(200, body, headers=headers, media_type=kind)
 
     where = "/" if path == "index.html" else f"/static/{path}"
-    return _page("GET", where, show_file, "A file of the dashboard")
-
-
-def _page(method: str, path: str, answer: Answer, summary: str) -> Route:
-    return Route(
-        method=method, path=path, answer=answer, need=Need.NOTHING, summary=summary, body_limit=_MOST_LOG_IN
-    )
+    return _page(method="GET", path=where, answer=show_file, summary="A file of the dashboard")
 
 
 # Apart from the API's: they are no part of its contract.
 ROUTES = (
-    _page("GET", "/session", show_session, "Who looks"),
-    _page("POST", "/login", log_in, "Begin a session"),
-    _page("POST", "/logout", log_out, "End a session"),
+    _page(method="GET", path="/session", answer=show_session, summary="Who looks"),
+    _page(method="POST", path="/login", answer=log_in, summary="Begin a session"),
+    _page(method="POST", path="/logout", answer=log_out, summary="End a session"),
     *(_file(path, body) for path, body in _files(resources.files("windlass.dashboard"))),
 )

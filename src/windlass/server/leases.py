@@ -42,6 +42,7 @@ from windlass.outcome import (
 from windlass.payload.codec import parse_value
 from windlass.policy import check_in
 from windlass.registry import SHELL
+from windlass.server import problems
 from windlass.server.call import Call, HungUp, read_wait
 from windlass.server.identity import Need
 from windlass.server.limits import Doing
@@ -91,7 +92,8 @@ def settle(parts: Parts, lease: Lease, result_for: Callable[[Keep], Result], app
     if job.request is not None and not isinstance(result, Returned):
         # An operator's request holds: whatever ended the run, it is carried out.
         result = Stopped(job.request)
-    outcome = decide(job, result, policy_of(job.type, known, _held(parts)), now=now, chance=random.random)
+    policy = policy_of(job.type, known, settings.read(store.settings()))
+    outcome = decide(job, result, policy, now=now, chance=random.random)
     ran = None if job.started_at is None or isinstance(result, Unstarted) else now - job.started_at
     # Whichever worker ran it, one that knows the type checks what came of it.
     check = check_in(known.options, job.id) if known is not None and isinstance(outcome, Done) else None
@@ -101,16 +103,16 @@ def settle(parts: Parts, lease: Lease, result_for: Callable[[Keep], Result], app
         raise LeaseLost(job.id)
     if held:
         flow.settled(lease, outcome, app)
-    if not isinstance(outcome, Done) or flow.limited(job.type):
+    if not isinstance(outcome, Done) or flow.admission.limited(job.type):
         parts.queue.wakeup.notify()
     return outcome if held else None
 
 
 def end_leases(parts: Parts, leases: Sequence[Lease], result: Result) -> None:
     """Settle leases whose worker is gone."""
-    now = parts.store.now()
+    now, policy = parts.store.now(), _policies(parts)
     outcomes = [
-        decide(lease.job, result, policy(parts, lease.job), now=now, chance=random.random) for lease in leases
+        decide(lease.job, result, policy(lease.job), now=now, chance=random.random) for lease in leases
     ]
     unstarted = isinstance(result, (Unstarted, Overdue))
     parts.store.settle(
@@ -122,13 +124,10 @@ def end_leases(parts: Parts, leases: Sequence[Lease], result: Result) -> None:
     parts.queue.wakeup.notify()
 
 
-def policy(parts: Parts, job: Job) -> Policy:
-    """What the type's code has put into the catalogue, under what operators have set."""
-    return policy_of(job.type, parts.store.types().get(job.type), _held(parts))
-
-
-def _held(parts: Parts) -> settings.Settings:
-    return settings.read(parts.store.settings())
+def _policies(parts: Parts) -> Callable[[Job], Policy]:
+    """The policy of each job: what its type's code says in the catalogue, under what operators have set."""
+    types, held = parts.store.types(), settings.read(parts.store.settings())
+    return lambda job: policy_of(job.type, types.get(job.type), held)
 
 
 # A waiting worker is kept alive by its open request, and looks at least so often.
@@ -175,9 +174,11 @@ def _attend(call: Call, form: ClaimForm) -> tuple[str, int]:
 
 
 def _wanted(call: Call, form: ClaimForm, catalogue: dict[str, TypeInfo]) -> dict[str, int]:
+    known = catalogue.keys() - {SHELL}
+    unknown = [problems.of(UnknownType(name, known)) for name in form.types if name not in known]
+    if unknown:
+        raise problems.together(unknown)
     for name in form.types:
-        if name not in catalogue or name == SHELL:
-            raise UnknownType(name, (known for known in catalogue if known != SHELL))
         if not call.identity.takes(name):
             raise Problem(403, "not-allowed", f"{call.identity.shown} may not use jobs of type {name!r}")
     return {name: catalogue[name].schema_version for name in form.types}
@@ -224,7 +225,7 @@ def _bare(token: str) -> str:
 async def _wait_for_jobs(
     call: Call, worker: str, types: frozenset[str], want: _Wanting, end: float
 ) -> list[Lease]:
-    found = await _look(call, want)
+    found = await call.run(_claimed, call, want)
     if found.leases or monotonic() >= end:
         return found.leases
     async with call.parts.waiting_workers.place(types, worker) as place:
@@ -244,7 +245,7 @@ async def _look_again(
         place.woken.clear()
         if call.is_interrupted() or not place.first:
             continue
-        found = await _look(call, want)
+        found = await call.run(_claimed, call, want)
         if found.leases:
             if call.is_gone() and not found.repeated:
                 # The caller has hung up. What another server claimed was sent to the caller there.
@@ -254,10 +255,6 @@ async def _look_again(
     if call.is_gone():
         raise HungUp
     return []
-
-
-async def _look(call: Call, want: _Wanting) -> Claimed:
-    return await call.run(_claimed, call, want)
 
 
 def _claimed(call: Call, want: _Wanting) -> Claimed:
@@ -274,9 +271,11 @@ def _claimed(call: Call, want: _Wanting) -> Claimed:
     if not found.leases and store.has_unread(wanted.types, _READER):
         found = store.claim(msgspec.structs.replace(wanted, reader=_READER))
     flow.claimed(wanted, found.leases, monotonic() - began)
-    aging = [lease for lease in found.leases if flow.ages(lease.job.type)]
-    now = store.now() if aging else None
-    late = [lease for lease in aging if now and is_overdue(lease.job, policy(call.parts, lease.job), now)]
+    aging = [lease for lease in found.leases if flow.catalogue.ages(lease.job.type)]
+    if not aging:
+        return found
+    now, policy = store.now(), _policies(call.parts)
+    late = [lease for lease in aging if is_overdue(lease.job, policy(lease.job), now)]
     if not late:
         return found
     end_leases(call.parts, late, Overdue())

@@ -235,15 +235,15 @@ class Flow:
 
     def __init__(self, store: Store, clock: Clock, *, announced: bool) -> None:
         self._store = store
-        self._catalogue = _Catalogue()
-        self._admission = Admission(self._catalogue, self._catalogue.versions)
-        self._breaker_counts = BreakerCounts(store, self._admission.breaker_of, clock=clock)
+        self.catalogue = _Catalogue()
+        self.admission = Admission(self.catalogue, self.catalogue.versions)
+        self._breaker_counts = BreakerCounts(store, self.admission.breaker_of, clock=clock)
         self._clock = clock
         self.ledger = Ledger(store)
         self.live = LiveSettings(
             store,
             {},
-            self._admission,
+            self.admission,
             self._breaker_counts,
             on_read=[self.ledger.follow],
             announced=announced,
@@ -271,14 +271,14 @@ class Flow:
     def learn(self, types: Mapping[str, TypeInfo]) -> None:
         """Take what is registered now; what is news has its limits before its first job is claimed."""
         with self._lock:
-            if self._catalogue.learn(types):
-                self._admission.serve(self._catalogue.versions)
+            if self.catalogue.learn(types):
+                self.admission.serve(self.catalogue.versions)
                 self._breaker_counts.forget_types()
                 self.live.refresh()
 
     def want(self, types: Mapping[str, int], *, worker: str, limit: int, lease: timedelta) -> Want | None:
         """What a worker may ask for now; None if all of it is held back."""
-        open_types = self._admission.open(types)
+        open_types = self.admission.open(types)
         if not open_types:
             return None
         return Want(
@@ -288,7 +288,7 @@ class Flow:
             slots=limit,
             lease=lease,
             turns={name: self._turns[name] for name in open_types if name in self._turns},
-            restricted=self._admission.restrictions(open_types),
+            restricted=self.admission.restrictions(open_types),
             lowest=max(0, min(int(self._owed), limit)),
         )
 
@@ -300,11 +300,7 @@ class Flow:
         for lease in leases:
             self._turns[lease.job.type] = lease.job.tenant
         with self._lock:
-            self._owed += self._admission.low_share * len(leases) - min(want.lowest, len(leases))
-
-    def ages(self, job_type: str) -> bool:
-        """Whether jobs of that type can become too old to run."""
-        return self._catalogue.ages(job_type)
+            self._owed += self.admission.low_share * len(leases) - min(want.lowest, len(leases))
 
     def settled(self, lease: Lease, outcome: Outcome, app: str = "") -> None:
         """Count what came of a run, of a program of that release."""
@@ -315,13 +311,9 @@ class Flow:
         self._breaker_counts.note(settled)
         self.ledger.settled(settled, app)
 
-    def limited(self, job_type: str) -> bool:
-        """Whether the end of a job of that type lets another one start."""
-        return self._admission.limited(job_type)
-
     def tokens(self, job_type: str) -> tuple[tuple[str, int], ...]:
         """What the start of a job of that type takes of rates; it comes back if the job never started."""
-        restriction = self._admission.restricted.get(job_type)
+        restriction = self.admission.restricted.get(job_type)
         return () if restriction is None else restriction.tokens
 
 

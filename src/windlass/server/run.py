@@ -63,7 +63,22 @@ class Server:
         parts = Parts(self._queue, self._config)
         try:
             await asyncio.to_thread(parts.open)
-            self._uvicorn = _Uvicorn(self._uvicorn_config(App(parts)), parts)
+            config = uvicorn.Config(
+                App(parts),
+                http=Connection,
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                backlog=BACKLOG,
+                timeout_keep_alive=_IDLE_SECONDS,
+                timeout_graceful_shutdown=_GRACE_SECONDS,
+                ssl_certfile=self._config.tls_cert,
+                ssl_keyfile=self._config.tls_key,
+            )
+            self._uvicorn = _Uvicorn(config, parts)
             # Asked while the store was waited for.
             self._uvicorn.should_exit |= self._asked
             self.begun = True
@@ -74,23 +89,6 @@ class Server:
             await looking
         finally:
             await parts.close()
-
-    def _uvicorn_config(self, app: App) -> uvicorn.Config:
-        return uvicorn.Config(
-            app,
-            http=Connection,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            backlog=BACKLOG,
-            timeout_keep_alive=_IDLE_SECONDS,
-            timeout_graceful_shutdown=_GRACE_SECONDS,
-            ssl_certfile=self._config.tls_cert,
-            ssl_keyfile=self._config.tls_key,
-        )
 
 
 class _Uvicorn(uvicorn.Server):

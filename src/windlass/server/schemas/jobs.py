@@ -19,7 +19,7 @@ from windlass.job import (
     JobState,
     Reason,
     Request,
-    Shape,
+    TypeInfo,
     View,
 )
 from windlass.queue.jobs import MOST_PARENTS
@@ -196,21 +196,11 @@ class JobPage(msgspec.Struct, frozen=True, kw_only=True):
     next: str | None
 
 
-class CatalogueType(msgspec.Struct, frozen=True, kw_only=True):
-    """A type as the catalogue knows it: enough to check a payload without the handler."""
-
-    name: str
-    schema_version: int
-    schema: dict[str, Any]
-    options: dict[str, Any]
-    # What the other live releases of the application take, the newest first. A payload need fit only one.
-    others: list[Shape]
-
-
 class CatalogueDocument(msgspec.Struct, frozen=True, kw_only=True):
     """What a producer must know: types with their schemas, and what operators have set."""
 
-    types: list[CatalogueType]
+    # A payload need fit only one of a type's live releases.
+    types: list[TypeInfo]
     settings: dict[str, str]
 
 
