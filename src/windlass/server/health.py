@@ -138,7 +138,7 @@ async def health(call: Call) -> Reply:
 
 
 async def ready(call: Call) -> Reply:
-    """The same, for load balancers that ask whether to send requests here."""
+    """200 if requests can be served: the store answers, and the server is not stopping."""
     return await health(call)
 
 
