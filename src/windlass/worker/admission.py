@@ -133,8 +133,6 @@ class Admission:
 
     def restrictions(self, types: Mapping[str, int]) -> Mapping[str, Restriction]:
         """What restricts these types, for a claim of them."""
-        if not self.restricted:
-            return self.restricted
         return {name: self.restricted[name] for name in types if name in self.restricted}
 
     def _restriction(self, job_type: str, settings: Settings) -> Restriction | None:

@@ -57,7 +57,9 @@ class BreakerCounts:
                 lease, outcome = each.lease, each.outcome
                 counts = self._by_type.get(lease.job.type) or self._of(lease.job.type)
                 if type(outcome) is Done:
-                    counts.succeed(stretch, lease.token)
+                    # It may have been a probe.
+                    counts.of(stretch)[0] += 1
+                    counts.succeeded.append(lease.token)
                 elif _failed(outcome):
                     counts.fail(stretch, lease.id, now)
 
@@ -115,7 +117,7 @@ class _Counts:
         self._stretches: dict[int, list[int]] = {}
         self._failed: set[str] = set()
         # The last few: a probe that succeeds is the only one that runs.
-        self._succeeded: deque[str] = deque(maxlen=_MOST_NAMED)
+        self.succeeded: deque[str] = deque(maxlen=_MOST_NAMED)
         self._failed_at = float("-inf")
         # Stretches that the store does not know in full.
         self._unreported: set[int] = set()
@@ -125,19 +127,15 @@ class _Counts:
         """How many stretches are kept."""
         return len(self._stretches)
 
-    def succeed(self, stretch: int, token: str) -> None:
-        """A run succeeded; it may have been a probe."""
-        self._of(stretch)[0] += 1
-        self._succeeded.append(token)
-
     def fail(self, stretch: int, job_id: str, now: float) -> None:
         """A run failed."""
-        self._of(stretch)[1] += 1
+        self.of(stretch)[1] += 1
         self._failed_at = now
         if len(self._failed) < _MOST_NAMED:
             self._failed.add(job_id)
 
-    def _of(self, stretch: int) -> list[int]:
+    def of(self, stretch: int) -> list[int]:
+        """Successes and failures of a stretch, to add to."""
         self._unreported.add(stretch)
         counts = self._stretches.get(stretch)
         if counts is None:
@@ -156,11 +154,11 @@ class _Counts:
             name=name,
             stretches=tuple(self._whole(each, now) for each in sorted(self._unreported) if each >= oldest),
             failed=tuple(self._failed),
-            succeeded=tuple(self._succeeded),
+            succeeded=tuple(self.succeeded),
         )
         self._unreported.clear()
         self._failed.clear()
-        self._succeeded.clear()
+        self.succeeded.clear()
         return runs
 
     def _whole(self, stretch: int, now: float) -> tuple[int, int, int, int]:
@@ -170,7 +168,7 @@ class _Counts:
     def keep(self, runs: Runs) -> None:
         """What was reported did not arrive."""
         self._failed.update(runs.failed[: _MOST_NAMED - len(self._failed)])
-        self._succeeded = deque((*runs.succeeded, *self._succeeded), maxlen=_MOST_NAMED)
+        self.succeeded = deque((*runs.succeeded, *self.succeeded), maxlen=_MOST_NAMED)
         self._unreported |= {stretch for stretch, *_ in runs.stretches} & self._stretches.keys()
 
     def forget_before(self, oldest: int) -> None:

@@ -239,7 +239,7 @@ class Run:
 
 def settlement(run: Run, outcome: Outcome, now: float, app: str, *, held: bool = False) -> Settlement:
     """An outcome with what is written beside it: a completion brings jobs along, and may be checked later."""
-    ran = run.ran(now)
+    ran = None if run.started is None else timedelta(seconds=now - run.started)
     if not isinstance(outcome, Done):
         return Settlement(run.lease, outcome, ran, app=app, held=held)
     verify = run.handler.verify
