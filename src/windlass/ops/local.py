@@ -14,7 +14,7 @@ from windlass.clock import Clock
 from windlass.errors import Refused
 from windlass.ops.overview import WorkerHealth
 from windlass.store.fleet import WorkerInfo
-from windlass.upkeep.place import Place, here, is_gone
+from windlass.upkeep.membership import Place, here, is_gone
 
 
 class Stop(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,11 +16,10 @@ from windlass.observe import names
 from windlass.outcome import Policy, Unstarted, decide
 from windlass.store.engine import Claimed, Settlement, Want
 from windlass.store.fleet import Look
+from windlass.upkeep.membership import Membership
 from windlass.worker.admission import Admission
-from windlass.worker.membership import Membership
 from windlass.worker.memory import MemoryReservation
-from windlass.worker.poll_triggers import PollTriggers, PoolTriggers, Trigger
-from windlass.worker.pool import Pool
+from windlass.worker.pool import PollTriggers, Pool, PoolTriggers, Trigger
 from windlass.worker.run import Env
 from windlass.worker.runner import Runner
 from windlass.worker.settler import Settler

@@ -28,11 +28,10 @@ from windlass.outcome import (
     describe,
 )
 from windlass.store.engine import Settlement
-from windlass.worker.admission import Admission
-from windlass.worker.breaker_counts import BreakerCounts
-from windlass.worker.membership import Membership
+from windlass.upkeep.membership import Membership
+from windlass.worker.admission import Admission, BreakerCounts
 from windlass.worker.other_releases import OtherReleases
-from windlass.worker.poll_triggers import PollTriggers
+from windlass.worker.pool import PollTriggers
 from windlass.worker.run import Env, Runs
 
 log = logging.getLogger("windlass.settler")

@@ -1,17 +1,20 @@
-"""How does a worker stop within its time, losing nothing?"""
+"""Stop a worker within its time, losing nothing; and what is left to do."""
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable, Mapping
 from datetime import timedelta
+
+import msgspec
 
 from windlass.clock import Clock
 from windlass.config import WorkerConfig
-from windlass.errors import WindlassError
+from windlass.errors import StoreError, WindlassError
+from windlass.job import JobState, View
 from windlass.outcome import Interrupted
 from windlass.store.store import Store
-from windlass.worker.bounded import within
 from windlass.worker.parts import Parts
 
 log = logging.getLogger("windlass.worker")
@@ -119,3 +122,74 @@ class Ending:
 
 
 _LEAST_WAIT = 0.1
+
+
+class Remaining(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs of the served types that are not waited for, by why they do not run now."""
+
+    scheduled: int
+    retrying: int
+    # For other jobs to end.
+    waiting: int = 0
+    # No live worker can read their payload.
+    unreadable: int = 0
+    # Due, but of a type that is held back.
+    paused: int = 0
+
+
+class Leftovers:
+    """Looks for the end of a run that lasts until nothing is left."""
+
+    def __init__(self, store: Store, parts: Parts) -> None:
+        self._store = store
+        self._parts = parts
+
+    def done(self) -> bool:
+        """Whether results are written, nothing of these types runs anywhere, and nothing is claimable."""
+        if not self._parts.idle() or not self._parts.settler.empty:
+            return False
+        try:
+            # In this order: what is claimed between the two looks is seen as running by the second.
+            return not self._claimable() and not self._running()
+        except StoreError:
+            # Not knowing is not the end; the worker's own loops tell what is wrong with the store.
+            return False
+
+    def remaining(self) -> Remaining:
+        """What stays behind."""
+        counts = self._counts()
+        shut = self._parts.types.keys() - self._open().keys()
+        pending = {view: counts.get((JobState.PENDING, view), 0) for view in View}
+        return Remaining(
+            scheduled=pending[View.SCHEDULED],
+            retrying=pending[View.RETRYING],
+            waiting=pending[View.WAITING],
+            unreadable=pending[View.UNREADABLE],
+            paused=pending[View.DUE] if shut else 0,
+        )
+
+    def _running(self) -> bool:
+        return any(state is JobState.PROCESSING for state, _ in self._counts())
+
+    def _counts(self) -> dict[tuple[JobState, str | None], int]:
+        found: dict[tuple[JobState, str | None], int] = {}
+        for each in self._store.counts().counts:
+            if each.type in self._parts.types and each.count:
+                key = (each.state, each.view)
+                found[key] = found.get(key, 0) + each.count
+        return found
+
+    def _claimable(self) -> bool:
+        look = self._store.look(self._parts.membership.id, self._open(), self._parts.releases.reader)
+        return look.claimable or look.unread
+
+    def _open(self) -> Mapping[str, int]:
+        return self._parts.admission.open(self._parts.types)
+
+
+def within(seconds: float, do: Callable[[], object], name: str) -> bool:
+    """Do it on a daemon thread; False if it has not ended within these seconds, and goes on."""
+    thread = threading.Thread(target=do, name=f"windlass-{name}", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return not thread.is_alive()
