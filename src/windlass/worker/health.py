@@ -161,8 +161,6 @@ class Arrival:
             log.warning("worker.waits_for_store", extra={"error": why})
 
 
-probe_log = logging.getLogger("windlass.probe")
-
 _PATHS = frozenset({"/", "/health", "/health/live", "/health/ready"})
 _METRICS = "/metrics"
 _LOOPBACK = "127.0.0.1"
@@ -201,6 +199,7 @@ class HealthAddress:
 
 
 class _Server(ThreadingHTTPServer):
+    log = logging.getLogger("windlass.probe")
     daemon_threads = True
 
     def __init__(self, address: tuple[str, int], answer: Answer, exposed: Callable[[], str]) -> None:
@@ -213,7 +212,7 @@ class _Server(ThreadingHTTPServer):
         """Whoever asked did not wait for the answer; a traceback in the log would help nobody."""
         error = sys.exception()
         if not isinstance(error, OSError):
-            probe_log.error("probe.failed", exc_info=error)
+            self.log.error("probe.failed", exc_info=error)
 
 
 class _Asked(BaseHTTPRequestHandler):

@@ -28,7 +28,6 @@ from windlass.worker.run import Run
 from windlass.worker.watch import Box, Hang, Job, new_box, note_signals
 
 log = logging.getLogger("windlass.worker")
-guard_log = logging.getLogger("windlass.guard")
 
 # What the process runs, and what it runs itself when the worker does not answer.
 _PROGRAM = watch.__file__
@@ -42,6 +41,8 @@ class Guard:
     Whoever left a group is found by its mark, see `children/tree.py`. In a child made by fork it does
     nothing: the groups are the parent's.
     """
+
+    log = logging.getLogger("windlass.guard")
 
     def __init__(self) -> None:
         self._owner = os.getpid()
@@ -120,7 +121,7 @@ class Guard:
         try:
             os.write(self._pipe, line.encode())
         except OSError as error:
-            guard_log.warning("guard.lost", extra={"pid": self._process.pid, "error": str(error)})
+            self.log.warning("guard.lost", extra={"pid": self._process.pid, "error": str(error)})
             os.close(self._pipe)
             self._process.wait()
             self._start()
