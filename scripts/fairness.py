@@ -19,7 +19,7 @@ from windlass import connect
 from windlass.clock import uuid7
 from windlass.job import JobState, NewJob
 from windlass.outcome import Done
-from windlass.policy.limit import Limit
+from windlass.policy import Limit
 from windlass.store.engine import Settlement, Want
 from windlass.store.flow import Restriction
 from windlass.store.store import Store

@@ -35,7 +35,7 @@ from windlass.errors import (
     WrongState,
 )
 from windlass.job import Job, JobState
-from windlass.policy.retry import Retry
+from windlass.policy import Retry
 from windlass.queue import Client, ContextJobType, JobHandle, JobType, Queue
 
 __all__ = [

@@ -11,7 +11,7 @@ from typing import Any
 from windlass.context import Context
 from windlass.errors import FatalError, RetryableError
 from windlass.loop import Loop
-from windlass.policy.retry import Retry
+from windlass.policy import Retry
 from windlass.queue import Queue
 from windlass.registry import SHELL, shell_handler
 

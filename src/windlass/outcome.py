@@ -12,9 +12,7 @@ import msgspec
 from windlass.errors import Cancel, FatalError, RetryableError, Snooze
 from windlass.job import FREE_INTERRUPTIONS, HUNG, MAX_SNOOZES, Error, Job, Output, Reason, Request, named
 from windlass.origin import told_class
-from windlass.policy import rules as ruling
-from windlass.policy.retry import Retry
-from windlass.policy.rules import Rule, Rules
+from windlass.policy import Retry, Rule, Rules, ask_rules, usual_rule
 from windlass.spans import LONGEST_DELAY
 
 if TYPE_CHECKING:
@@ -261,8 +259,8 @@ def failure(
     """
     verdict = _verdict(exception)
     if verdict is None and callable(rules):
-        verdict = ruling.ask(rules, exception, fields)
-    default, at_least = ruling.usual(exception)
+        verdict = ask_rules(rules, exception, fields)
+    default, at_least = usual_rule(exception)
     return Failed(
         describe(exception),
         verdict,

@@ -40,10 +40,17 @@ from windlass.origin import Origin, origin_of
 from windlass.outcome import Policy
 from windlass.payload import Ring, Signature, Upgrades, encode
 from windlass.payload.seal import has_seal
-from windlass.policy.limit import UNLIMITED, Limit, limit_options, make_limit
-from windlass.policy.retry import Retry
-from windlass.policy.rules import RULES, Rules
-from windlass.policy.verify import Verify, make_verify
+from windlass.policy import (
+    RULES,
+    UNLIMITED,
+    Limit,
+    Retry,
+    Rules,
+    Verify,
+    limit_options,
+    make_limit,
+    make_verify,
+)
 from windlass.schedule import NewSchedule
 from windlass.size import Size, parse_size
 

@@ -19,7 +19,7 @@ from windlass import Context, FatalError, Queue, Retry
 from windlass.clock import to_micros
 from windlass.observe import names
 from windlass.ops import Ops, ScheduleWish
-from windlass.schedule.timing import TimingOptions
+from windlass.schedule import TimingOptions
 
 SCRIPT = "<script>document.title = 'stolen'</script><img src=x onerror=\"document.title='stolen'\">"
 

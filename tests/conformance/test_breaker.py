@@ -23,7 +23,7 @@ from tests.conformance.scene import (
 )
 from windlass.clock import ManualClock, uuid7
 from windlass.job import Lease
-from windlass.policy.breaker import BreakerTerms
+from windlass.policy import BreakerTerms
 from windlass.store.engine import Want
 from windlass.store.flow import Breaker, BreakerState, Restriction, Runs
 from windlass.store.store import Store

@@ -32,8 +32,7 @@ from windlass.job import Error, JobState, Lease, NewJob, Reason, TypeInfo
 from windlass.ops import Ops
 from windlass.ops.explanation import Cause, Explanation, Link
 from windlass.outcome import Dead
-from windlass.policy.breaker import BreakerTerms
-from windlass.policy.limit import Limit, Rate
+from windlass.policy import BreakerTerms, Limit, Rate
 from windlass.store.engine import Want
 from windlass.store.fleet import Vitals
 from windlass.store.flow import BreakerState, Restriction, Runs

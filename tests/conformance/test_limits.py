@@ -32,7 +32,7 @@ from tests.conformance.scene import (
 from windlass.clock import ManualClock
 from windlass.job import Lease
 from windlass.outcome import Outcome
-from windlass.policy.limit import Limit, Rate
+from windlass.policy import Limit, Rate
 from windlass.store.engine import Claimed, Settlement, Want
 from windlass.store.flow import Restriction
 from windlass.store.store import Store

@@ -43,7 +43,7 @@ from windlass.outcome import (
     Unstarted,
     decide,
 )
-from windlass.policy.retry import Retry
+from windlass.policy import Retry
 from windlass.store.engine import Settlement, Want
 from windlass.store.fleet import Vitals
 from windlass.store.jobs import Edit, Filter

@@ -38,7 +38,7 @@ from tests.waiting import PATIENCE, WHOLE_RUN, until
 from windlass import connect
 from windlass.errors import InvalidValue, StoreMismatch, StoreUnavailable
 from windlass.job import JobState
-from windlass.policy.limit import Limit
+from windlass.policy import Limit
 from windlass.store import migration
 from windlass.store.engine import Want
 from windlass.store.fleet import Vitals

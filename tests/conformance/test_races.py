@@ -46,7 +46,7 @@ from windlass import connect
 from windlass.clock import ManualClock
 from windlass.errors import WrongState
 from windlass.job import JobState
-from windlass.policy.limit import Limit
+from windlass.policy import Limit
 from windlass.store.engine import Acted, Want
 from windlass.store.fleet import Vitals
 from windlass.store.flow import Restriction

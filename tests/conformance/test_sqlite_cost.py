@@ -23,7 +23,7 @@ from tests.conformance.scene import (
     take,
 )
 from tests.conformance.watching import Watched, path, store, watched
-from windlass.policy.limit import Limit
+from windlass.policy import Limit
 from windlass.store import statements
 from windlass.store.engine import Want
 from windlass.store.fleet import Vitals

@@ -6,31 +6,31 @@ from datetime import timedelta
 from pathlib import Path
 
 from tests.observe.scene import MAIL, REPORT, Stage, staged
-from windlass.observe.autoscale import Load, Terms, after_cooldown, desired
+from windlass.observe.fleet import Load, ScaleTargets, after_cooldown, desired
 from windlass.store.flow import BreakerState
 
-TERMS = Terms(target=timedelta(seconds=60), least=3, most=200)
+TARGETS = ScaleTargets(target=timedelta(seconds=60), least=3, most=200)
 
 
 def test_ten_workers_of_load_ask_for_thirteen() -> None:
     """30 % of room to spare."""
     load = Load(type=MAIL, arrivals=100.0, service=1.0)
-    assert desired([load], slots=10, terms=TERMS) == 13
+    assert desired([load], slots=10, targets=TARGETS) == 13
 
 
 def test_without_load_the_least_stay_and_with_too_much_the_most() -> None:
-    assert desired([], slots=10, terms=TERMS) == 3
-    assert desired([Load(type=MAIL, arrivals=1e6, service=1.0)], slots=10, terms=TERMS) == 200
+    assert desired([], slots=10, targets=TARGETS) == 3
+    assert desired([Load(type=MAIL, arrivals=1e6, service=1.0)], slots=10, targets=TARGETS) == 200
 
 
 def test_what_waits_shall_have_started_within_the_target() -> None:
     # 6,000 jobs of a second each within a minute are 100 slots.
-    assert desired([Load(type=MAIL, waiting=6_000, service=1.0)], slots=10, terms=TERMS) == 13
+    assert desired([Load(type=MAIL, waiting=6_000, service=1.0)], slots=10, targets=TARGETS) == 13
 
 
 def test_a_limit_bounds_what_more_workers_could_do() -> None:
     load = Load(type=MAIL, waiting=6_000, service=1.0, limit=5)
-    assert desired([load], slots=1, terms=TERMS) == 7
+    assert desired([load], slots=1, targets=TARGETS) == 7
 
 
 def test_more_at_once_and_fewer_only_after_the_cool_down() -> None:

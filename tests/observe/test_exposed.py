@@ -21,9 +21,9 @@ from windlass.cli.metrics import alerts
 from windlass.errors import InvalidValue, StoreBusy, StoreUnavailable
 from windlass.job import Error, Reason
 from windlass.loop import Loop
-from windlass.observe import counted, names
+from windlass.observe import exposition, names
 from windlass.observe.alerts import ALERTS, RUNBOOK
-from windlass.observe.expose import family, render
+from windlass.observe.exposition import family, render
 from windlass.observe.gather import swings
 from windlass.observe.metrics import METRICS, OWN, SERVICES, TENANTS, Kind, Metric
 from windlass.ops.keys import KeyWish
@@ -107,11 +107,11 @@ def test_two_servers_say_the_same_and_a_restart_changes_nothing(tmp_path: Path) 
 
 def test_types_beyond_the_bound_are_counted_together(tmp_path: Path) -> None:
     # Two are registered already.
-    many = counted.MOST_TYPES + 3
+    many = exposition.MOST_TYPES + 3
     with staged(tmp_path) as stage:
         stage.store.add_history({(f"t{number:04}", names.COMPLETED): 2 for number in range(many)})
         completed = parsed(stage.ops.scrape())["windlass_jobs_completed_total"]
-    assert len(completed) == counted.MOST_TYPES + 1
+    assert len(completed) == exposition.MOST_TYPES + 1
     assert completed[-1] == ({"type": "other"}, 10.0)
     assert sum(value for _, value in completed) == 2 * many
 
@@ -132,7 +132,7 @@ def test_pools_beyond_the_bound_are_counted_together(tmp_path: Path) -> None:
 def test_services_are_labels_for_those_with_a_key_to_produce_the_first_ones_alone(tmp_path: Path) -> None:
     with staged(tmp_path) as stage:
         assert not {metric.name for metric in SERVICES} & set(parsed(stage.ops.scrape()))
-        for number in range(counted.MOST_SERVICES + 2):
+        for number in range(exposition.MOST_SERVICES + 2):
             stage.clock.advance(1)
             stage.ops.create_key(KeyWish(name=f"s{number:02}", roles=("producer",)))
         # Who has two keys is one service, and who does not produce is none.
@@ -143,7 +143,7 @@ def test_services_are_labels_for_those_with_a_key_to_produce_the_first_ones_alon
         found = parsed(stage.ops.scrape())
         report = stage.ops.metrics()
     enqueued = {labels["service"]: value for labels, value in found["windlass_service_enqueued_total"]}
-    assert [*enqueued] == [*(f"s{number:02}" for number in range(counted.MOST_SERVICES)), "other"]
+    assert [*enqueued] == [*(f"s{number:02}" for number in range(exposition.MOST_SERVICES)), "other"]
     assert {name for name, value in enqueued.items() if value} == {"s00"}
     requests = {tuple(each.values()): value for each, value in found["windlass_service_requests_total"]}
     assert {of: value for of, value in requests.items() if value} == {("other", "refused"): 2.0}

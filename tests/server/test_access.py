@@ -268,7 +268,9 @@ def test_every_action_stands_in_the_audit_log(locked: House) -> None:
     ann.post(f"/jobs/{ids[1]}/bury")
     ann.post(f"/jobs/{ids[1]}/replay")
     ann.patch(f"/jobs/{ids[1]}", json={"priority": 9})
-    ann.post("/jobs/actions", json={"action": "bury", "filter": {"ids": [ids[2]]}})
+    operation = ann.post("/jobs/actions", json={"action": "bury", "filter": {"ids": [ids[2]]}}).json()[
+        "operation"
+    ]
     ann.post(f"/jobs/{ids[2]}/discard")
     ann.put("/settings", json={"settings": {"timeout": "10m"}, "why": "slow disks"})
     ann.put("/types/add", json={"settings": {"max_attempts": "7"}})
@@ -279,7 +281,9 @@ def test_every_action_stands_in_the_audit_log(locked: House) -> None:
         ("bury", ids[1]),
         ("replay", ids[1]),
         ("edit", ids[1]),
+        ("start", operation),
         ("bury", ids[2]),
+        ("end", operation),
         ("discard", ids[2]),
         ("set", "timeout"),
         ("set", "add.max_attempts"),

@@ -231,7 +231,7 @@ def test_what_an_operator_asks_for_is_done_once_though_every_first_answer_is_los
         assert ops.discard(jobs[1]).state is JobState.DISCARDED
         assert client.cancel(jobs[2]).state is JobState.CANCELLED
         assert (server.seen, server.mishaps) == (12, ["lost", ""])
-        # The verbs for many jobs send one request for each.
+        # Many jobs are one operation, however often it is asked for.
         done = ops.bulk("bury", Filter(ids=(jobs[3],), states=(JobState.PENDING,)))
         assert (done.done, done.refused) == (1, 0)
         # Another request is another: it is refused, as by the store itself.

@@ -350,7 +350,7 @@ def test_whoever_follows_and_hangs_up_is_forgotten(house: House, monkeypatch: py
     assert len(listening) == 3
 
 
-def test_a_slow_action_holds_up_nobody_and_ends_with_its_caller_or_the_server(store_url: str) -> None:
+def test_a_slow_action_holds_up_nobody_and_its_request_ends_with_the_server(store_url: str) -> None:
     with shop(store_url) as queue:
         # More than there are callers, each of whom cancels one before it rests.
         jobs = [queue.enqueue("add", {"a": n}) for n in range(40)]

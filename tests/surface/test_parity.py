@@ -12,6 +12,7 @@ import pytest
 
 from windlass.cli.main import cli
 from windlass.ops import Ops, Schedules
+from windlass.ops.bulk import Operations
 from windlass.server.table import ROUTES
 
 ROOT = Path(__file__).parents[2]
@@ -21,6 +22,7 @@ METHODS = {
     "get": "GET",
     "maybe": "GET",
     "post": "POST",
+    "postAsync": "POST",
     "sendText": "POST",
     "put": "PUT",
     "change": "PATCH",
@@ -139,6 +141,15 @@ WAYS: dict[str, Way] = {
     "check": Way("db check", None, "it reads everything"),
     "retention": Way("config get", "GET /api/v1/settings"),
     "now": Way(None, None, HELPER),
+    # operations
+    "operations.list": Way("operation list", "GET /api/v1/operations"),
+    "operations.show": Way("operation show", "GET /api/v1/operations/{id}"),
+    "operations.count": Way("replay", "POST /api/v1/jobs/actions"),
+    "operations.start": Way("replay", "POST /api/v1/jobs/actions"),
+    "operations.pause": Way("operation pause", "POST /api/v1/operations/{id}/pause"),
+    "operations.resume": Way("operation resume", "POST /api/v1/operations/{id}/resume"),
+    "operations.stop": Way("operation stop", "POST /api/v1/operations/{id}/stop"),
+    "operations.follow": Way("operation show", None, "the dashboard asks again and again"),
     # schedules
     "schedules.list": Way("schedule list", "GET /api/v1/schedules"),
     "schedules.show": Way("schedule show", "GET /api/v1/schedules/{name}"),
@@ -154,9 +165,10 @@ WAYS: dict[str, Way] = {
 def verbs() -> set[str]:
     own = {name for name in dir(Ops) if not name.startswith("_") and callable(getattr(Ops, name))}
     return own | {
-        f"schedules.{name}"
-        for name in dir(Schedules)
-        if not name.startswith("_") and callable(getattr(Schedules, name))
+        f"{prefix}.{name}"
+        for prefix, owner in (("schedules", Schedules), ("operations", Operations))
+        for name in dir(owner)
+        if not name.startswith("_") and callable(getattr(owner, name))
     }
 
 

@@ -7,6 +7,7 @@ import shlex
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -16,7 +17,9 @@ from tests.surface.conftest import Terminal
 from tests.surface.test_parity import WAYS
 from windlass import Queue
 from windlass.ops import Ops, Schedules, ScheduleWish
+from windlass.ops.bulk import Operations
 from windlass.ops.keys import KeyWish
+from windlass.store.jobs import Filter
 
 URL = "sqlite:///windlass.db"
 
@@ -40,7 +43,7 @@ TYPED = {
     "reschedule": "reschedule --now",
     "priority": "edit 3",
     "check_payload": "check_payload --file payload.json --yes",
-    "bulk": "--key bulk --yes",
+    "bulk": "--type add --limit 1 --yes",
     "pause": "add",
     "resume": "mail.send",
     "set_breaker": "add open",
@@ -53,6 +56,13 @@ TYPED = {
     "create_key": "me --role viewer",
     "revoke_key": "KEY",
     "backup": "copy.db",
+    "operations.show": "OPERATION",
+    "operations.count": "--type add --dry-run",
+    "operations.start": "--type add --limit 1 --yes",
+    "operations.follow": "OPERATION --follow",
+    "operations.pause": "OPERATION",
+    "operations.resume": "OPERATION",
+    "operations.stop": "OPERATION",
     "schedules.show": "nightly",
     "schedules.add": "hourly add '{\"a\": 1}' --every 1h",
     "schedules.history": "nightly",
@@ -67,6 +77,8 @@ SENT: dict[str, dict[str, Any]] = {
     "reschedule": {"delay": 0},
     "priority": {"priority": 3},
     "bulk": {"action": "replay", "filter": {"type": ["add"]}},
+    "operations.count": {"action": "replay", "filter": {"type": ["add"]}, "dry_run": True},
+    "operations.start": {"action": "replay", "filter": {"type": ["add"]}},
     "set_breaker": {"state": "open"},
     "set_limit": {"settings": {"concurrency": 2}},
     "reset_limit": {"settings": {"concurrency": None}},
@@ -86,15 +98,21 @@ NAMED = {
     "resume": "mail.send",
     "drain": "WORKER",
     "revoke_key": "KEY",
+    "operations.show": "OPERATION",
+    "operations.pause": "OPERATION",
+    "operations.resume": "OPERATION",
+    "operations.stop": "OPERATION",
     "schedules.remove": "weekly",
 }
 # A surface that reaches a verb by another one: what it calls, and why that is the same.
 BY_COMMAND = {
+    "bulk": "operations.start: and it is followed",
     "limit": "set_limit: with nothing to set, it only tells",
     "set_settings": "set_setting: one at a time",
     "retention": "settings: they have it",
 }
 BY_ROUTE = {
+    "bulk": "operations.start: the server carries it",
     "show": "ties: the job itself is looked up by who may see it",
     "limit": "types: each with its limit",
     "breaker": "types: each with its breaker",
@@ -137,7 +155,7 @@ class Watch:
 def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
     """Every verb, watched."""
     watch = Watch()
-    for owner, prefix in ((Ops, ""), (Schedules, "schedules.")):
+    for owner, prefix in ((Ops, ""), (Schedules, "schedules."), (Operations, "operations.")):
         for name in [each for each in dir(owner) if f"{prefix}{each}" in WAYS]:
             monkeypatch.setattr(owner, name, watch.over(prefix + name, getattr(owner, name)))
     return watch
@@ -148,10 +166,10 @@ def seeded(queue: Queue) -> Iterator[dict[str, str]]:
     """A store in which there is something for each verb; answers what is not known before."""
     queue.publish()
     ops = Ops(queue.store)
-    names = ("show", "cancel", "bury", "edit", "discard", "replay", "check_payload", "bulk", "rerun")
+    names = ("show", "cancel", "bury", "edit", "discard", "replay", "check_payload", "bulk", "start", "rerun")
     known = {name: queue.enqueue("add", {"a": 1}, key=name).id for name in names}
     known["reschedule"] = queue.enqueue("add", {"a": 1}, key="reschedule", delay=3600).id
-    for key in ("discard", "replay", "check_payload", "bulk"):
+    for key in ("discard", "replay", "check_payload", "bulk", "start"):
         ops.bury(key)
     ops.cancel("rerun")
     with queue.batch("some") as batch:
@@ -160,10 +178,15 @@ def seeded(queue: Queue) -> Iterator[dict[str, str]]:
     for name in ("nightly", "weekly"):
         wish = ScheduleWish(name=name, type="add", payload={"a": 1}, timing={"cron": "0 3 * * *"})
         ops.schedules.add(wish)
+    # Slow, so that it does not end by itself.
+    operation = ops.operations.start(
+        "reschedule", Filter(key="reschedule"), rate=0.01, delay=timedelta(hours=9)
+    )
+    ops.operations.pause(operation.id)
     other, _ = ops.create_key(KeyWish(name="other", roles=("viewer",)))
     with queue.worker(types=("mail.send",), shell=False):
         [worker] = [each.info.id for each in ops.workers() if each.alive]
-        yield known | {"WORKER": worker, "KEY": other.id, "BATCH": batch.id}
+        yield known | {"WORKER": worker, "KEY": other.id, "BATCH": batch.id, "OPERATION": operation.id}
 
 
 def test_every_command_calls_its_verb(windlass: Terminal, watch: Watch) -> None:

@@ -39,7 +39,7 @@ from windlass.outcome import (
     describe,
     is_overdue,
 )
-from windlass.policy.retry import Retry
+from windlass.policy import Retry
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 AT_ONCE = timedelta(0)

@@ -8,7 +8,7 @@ import pytest
 from windlass.context import Context
 from windlass.errors import FatalError, InvalidPayload, InvalidValue
 from windlass.outcome import Policy
-from windlass.policy.retry import Retry
+from windlass.policy import Retry
 from windlass.registry import Handler, Options, Registry, make_handler, shell_handler
 
 

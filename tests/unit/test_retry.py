@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from windlass.errors import InvalidValue
-from windlass.policy.retry import Kind, Retry
+from windlass.policy import Kind, Retry
 
 MONTH = 30 * 86_400
 

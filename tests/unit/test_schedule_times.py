@@ -16,10 +16,7 @@ from hypothesis import strategies as st
 from tests.unit.cron_oracle import fire_times, utc
 from windlass.clock import from_micros, to_micros
 from windlass.errors import InvalidValue
-from windlass.schedule import Timing, plan, read_timing, run_at
-from windlass.schedule.plan import GRACE
-from windlass.schedule.timing import check_name
-from windlass.schedule.zones import zone_of
+from windlass.schedule import GRACE, Timing, check_name, plan, read_timing, run_at, zone_of
 
 BERLIN, NEW_YORK, LORD_HOWE = "Europe/Berlin", "America/New_York", "Australia/Lord_Howe"
 HOUR = timedelta(hours=1)

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from windlass.errors import InvalidValue
-from windlass.policy.retry import Retry
+from windlass.policy import Retry
 from windlass.settings import check_changes, parse, read, split
 
 

@@ -13,8 +13,7 @@ from windlass.job import Attempt, Error, Job, JobState, Reason
 from windlass.ops.finding import Cause, in_a_line
 from windlass.ops.overview import COLUMNS, FleetSummary, TooNew, TypeStatus
 from windlass.ops.verdict import Failures, Verdict, outage, verdict, worth_a_sample
-from windlass.policy.limit import Limit, Rate
-from windlass.policy.retry import Retry
+from windlass.policy import Limit, Rate, Retry
 from windlass.settings import Effective
 from windlass.store.flow import Breaker, Pause
 

@@ -27,7 +27,7 @@ from tests.worker.stores import on_both
 from windlass.errors import InvalidValue
 from windlass.job import Job, JobState, Reason
 from windlass.outcome import Lost, Policy, Result, decide, hung
-from windlass.policy.retry import Retry
+from windlass.policy import Retry
 from windlass.queue import Queue
 from windlass.store.engine import Settlement, Want
 from windlass.worker.children import messages

@@ -20,7 +20,7 @@ from tests.waiting import PATIENCE, until
 from tests.worker.scene import Still, claim_ahead
 from windlass import Context, connect
 from windlass.job import JobState, Reason
-from windlass.policy.retry import Retry
+from windlass.policy import Retry
 from windlass.queue import Queue
 from windlass.store.engine import Want
 from windlass.store.jobs import Edit

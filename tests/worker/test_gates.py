@@ -11,9 +11,7 @@ from tests.worker.scene import Still, claim_ahead
 from windlass.errors import FatalError, StoreUnavailable
 from windlass.job import JobState
 from windlass.ops import Ops
-from windlass.policy.breaker import BreakerTerms
-from windlass.policy.limit import Limit
-from windlass.policy.retry import Retry
+from windlass.policy import BreakerTerms, Limit, Retry
 from windlass.store.engine import Claimed, Want
 from windlass.store.flow import Breaker, Runs, Switches
 

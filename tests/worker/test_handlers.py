@@ -19,7 +19,7 @@ from windlass.clock import uuid7
 from windlass.context import Context
 from windlass.errors import Cancel, FatalError, RetryableError, Snooze
 from windlass.job import Job, JobState, NewJob, Reason
-from windlass.policy.retry import Retry
+from windlass.policy import Retry
 from windlass.queue import Queue
 
 BOTH = pytest.mark.parametrize("kind", ["def", "async def"])

@@ -11,7 +11,7 @@ import pytest
 
 from tests.worker.scene import LEASE, Still, another_worker
 from windlass.job import Job, JobState, Reason
-from windlass.policy.retry import Retry
+from windlass.policy import Retry
 from windlass.registry import Options, make_handler
 from windlass.store.engine import Want
 from windlass.upkeep import membership as place

@@ -16,7 +16,7 @@ from tests.worker.scene import Still
 from windlass.config import ring
 from windlass.errors import InvalidValue
 from windlass.job import Job
-from windlass.policy.verify import make_verify
+from windlass.policy import make_verify
 from windlass.store.oncall import Verdicts
 from windlass.worker.verifier import Verifier
 

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from windlass import payload as payloads
+from windlass.cli.called import as_typed
 from windlass.cli.commands import Command
 from windlass.cli.options import filter_options, moment, names_any, rate, read_filter, span
 from windlass.cli.progress import progress
@@ -18,9 +19,11 @@ from windlass.cli.session import session
 from windlass.errors import Refused
 from windlass.ops import Bulk, Ops
 from windlass.ops.actions import ACTIONS, Action, Parameter
+from windlass.ops.bulk import summed_up
 from windlass.ops.document import encode
 from windlass.store.engine import Acted
 from windlass.store.jobs import Filter
+from windlass.store.operations import Operation, State
 
 # --- what is typed ---
 
@@ -181,7 +184,7 @@ def _on_names(declared: Action, names: Sequence[str], arguments: dict[str, Any])
 def _on_matches(declared: Action, where: Filter, arguments: dict[str, Any], options: dict[str, Any]) -> None:
     here, name = session(), declared.name
     ops = here.ops()
-    count = ops.bulk(name, where, limit=options["limit"], dry_run=True)
+    count = ops.operations.count(name, where, limit=options["limit"])
     many = f"at least {so_many(count.matched)}" if count.at_least else so_many(count.matched)
     if options["dry_run"] or not (count.matched or count.at_least):
         said = f"would {name} {many}" if options["dry_run"] else "no jobs match"
@@ -189,18 +192,46 @@ def _on_matches(declared: Action, where: Filter, arguments: dict[str, Any], opti
         return
     if not options["yes"]:
         click.confirm(f"{name} {many}?", abort=True, err=True)
-    with progress(name, count.matched) as advance:
-        result = ops.bulk(
-            name, where, limit=options["limit"], rate=options["rate"], progress=advance, **arguments
-        )
-    click.echo(encode(result) if here.json else _summary(result, declared.told(arguments)))
-    for refusal in result.refusals:
-        click.echo(f"windlass: {refusal}", err=True)
-    if result.refused:
-        click.get_current_context().exit(1)
+    begun = ops.operations.start(
+        name, where, limit=options["limit"], rate=options["rate"], counted=count, **arguments
+    )
+    show_end(declared, follow(ops, begun))
 
 
 # --- what is told ---
+
+
+def show_end(declared: Action, operation: Operation) -> None:
+    """What became of the jobs; the exit code is 1 if not all of them were reached."""
+    result = summed_up(operation)
+    click.echo(encode(result) if session().json else _summary(result, declared.told(operation.arguments)))
+    for refusal in result.refusals:
+        click.echo(f"windlass: {refusal}", err=True)
+    if result.state != State.DONE:
+        click.echo(f"windlass: operation {operation.id} is {result.state} {result.error}".rstrip(), err=True)
+    if result.refused or result.state != State.DONE:
+        click.get_current_context().exit(1)
+
+
+def follow(ops: Ops, operation: Operation) -> Operation:
+    """Show how far an operation comes, until its end. Ctrl-C leaves it running."""
+    shown = operation.state
+    with progress(operation.action, operation.expected) as advance:
+
+        def show(found: Operation) -> None:
+            nonlocal shown
+            advance(found.reached.matched)
+            if found.state is State.PAUSED and shown is not State.PAUSED:
+                resume = as_typed(f"windlass operation resume {found.id}")
+                click.echo(f"windlass: the operation is paused; {resume} lets it go on", err=True)
+            shown = found.state
+
+        try:
+            return ops.operations.follow(operation.id, show)
+        except KeyboardInterrupt:
+            ways = as_typed(f"windlass operation show {operation.id}, windlass operation stop {operation.id}")
+            click.echo(f"\nwindlass: the operation goes on in a server or worker: {ways}", err=True)
+            raise
 
 
 def _summary(result: Bulk, past: str) -> str:
@@ -233,4 +264,11 @@ _OWN_WORDS: dict[str, Callable[[Ops, Any, dict[str, Any]], str]] = {
     "reschedule": _rescheduled,
     "rerun": lambda ops, acted, _: f"a new run of {ops.show(acted.id).rerun_of}",
 }
-COMMANDS = tuple(command_of(each) for each in ACTIONS.values())
+
+
+def commands_of(group: str) -> list[Command]:
+    """The commands of the actions within a group, such as `operation`; of those within none."""
+    return [command_of(each) for each in ACTIONS.values() if each.command.rpartition(" ")[0] == group]
+
+
+COMMANDS = tuple(commands_of(""))

@@ -8,7 +8,7 @@ from windlass.cli.commands import Command
 from windlass.cli.screen import one_line
 from windlass.cli.session import session
 from windlass.ops.document import encode
-from windlass.policy.limit import told
+from windlass.policy import limit_text
 from windlass.settings import ALL, KEY
 from windlass.store.flow import Breaker, BreakerState
 
@@ -85,7 +85,7 @@ def limit(
     ops = here.ops()
     found = ops.reset_limit(name, why=why) if reset else ops.set_limit(name, given, why=why)
     click.echo(
-        encode({"name": name, "limit": found}) if here.json else f"{name}: {told(found) or 'no limit'}"
+        encode({"name": name, "limit": found}) if here.json else f"{name}: {limit_text(found) or 'no limit'}"
     )
 
 

@@ -20,8 +20,7 @@ from windlass.ops.document import batch_document, encode, page_document, told_do
 from windlass.ops.overview import ScheduleSummary
 from windlass.ops.search import read_query
 from windlass.ops.words import count
-from windlass.policy.limit import told as told_limit
-from windlass.policy.retry import Retry
+from windlass.policy import Retry, limit_text
 from windlass.store.jobs import Filter, Page
 
 
@@ -282,7 +281,7 @@ def _schema(each: TypeStatus) -> str:
 
 
 def _limit(each: TypeStatus) -> str:
-    parts = [told_limit(each.limit), each.limit_key and f"shares {each.limit_key}", each.paused and "paused"]
+    parts = [limit_text(each.limit), each.limit_key and f"shares {each.limit_key}", each.paused and "paused"]
     parts.append("breaker open" if each.breaker and each.breaker.open else None)
     return ", ".join(part for part in parts if part)
 

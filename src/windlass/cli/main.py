@@ -25,6 +25,7 @@ from windlass.cli import (
     flow,
     jobs,
     metrics,
+    operations,
     produce,
     schedules,
     serve,
@@ -53,7 +54,7 @@ INTERNAL = 70
 
 # In the order of use, which is the order of the help.
 MODULES = (
-    *(up, serve, work, produce, jobs, top, tail, actions, dlq, flow, schedules),
+    *(up, serve, work, produce, jobs, top, tail, actions, operations, dlq, flow, schedules),
     *(settings, access, store, metrics, doctor, signals, capacity, bench, completion),
 )
 

@@ -23,6 +23,7 @@ from windlass.cli.garbage import collect_rarely
 from windlass.cli.logs import STDERR, log_to_stderr, write
 from windlass.cli.session import Session
 from windlass.config import WorkerConfig
+from windlass.ops.carrier import carrying
 from windlass.queue import Queue
 from windlass.registry import SHELL
 from windlass.store.store import Store
@@ -81,16 +82,17 @@ def work_here(
     if until_empty:
         started(worker)
         return worker.run_until_empty()
-    if succession is None or not here.own_process:
+    with carrying(store, queue.wakeup):
+        if succession is None or not here.own_process:
+            started(worker)
+            worker.run()
+            return None
+        successor = succession(worker)
+        health.of = successor.health
+        _signals.serve(successor)
         started(worker)
-        worker.run()
-        return None
-    successor = succession(worker)
-    health.of = successor.health
-    _signals.serve(successor)
-    started(worker)
-    worker.run(successor.look)
-    successor.end()
+        worker.run(successor.look)
+        successor.end()
     return None
 
 

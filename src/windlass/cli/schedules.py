@@ -26,7 +26,7 @@ from windlass.ops.document import encode
 from windlass.ops.schedules import fire_document, schedule_document
 from windlass.payload import parse
 from windlass.registry import SHELL
-from windlass.schedule.timing import CATCH_UPS, OVERLAPS
+from windlass.schedule import CATCH_UPS, OVERLAPS
 from windlass.store.schedules import Fire, FireOutcome
 from windlass.upkeep.maintenance import Ticks
 from windlass.upkeep.scheduler import Declarer, Scheduler

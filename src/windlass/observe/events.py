@@ -162,6 +162,7 @@ EVENTS = (
         "warning",
         "A write-ahead log of the file that was at the path before is kept as `kept`",
     ),
+    Event("operation.failed", "error", "An action on many jobs has ended because of a bug; the others go on"),
     Event("store.pruned", "info", "So many records were past their retention"),
     Event(
         "store.clock_jumped",

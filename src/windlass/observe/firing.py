@@ -15,8 +15,7 @@ import msgspec
 
 from windlass.observe import metrics, names
 from windlass.observe.alerts import ALERTS, BY_NAME, RUNBOOK, Alert, span
-from windlass.observe.counted import Shown, counted
-from windlass.observe.expose import Family
+from windlass.observe.exposition import Family, Shown, counted
 from windlass.observe.gather import Facts, away, families, shown
 from windlass.observe.measures import Measures, Series
 from windlass.store.history import Noticed

@@ -11,12 +11,19 @@ import msgspec
 from windlass import settings
 from windlass.job import JobState, TypeInfo, View
 from windlass.observe import metrics, names
-from windlass.observe.autoscale import Load, Terms, after_cooldown, desired
-from windlass.observe.counted import MOST_RELEASES, MOST_TYPES, Counts, Shown, counted, shown_services
-from windlass.observe.expose import Family, family
-from windlass.observe.fleet import seen
+from windlass.observe.exposition import (
+    MOST_RELEASES,
+    MOST_TYPES,
+    Counts,
+    Family,
+    Shown,
+    counted,
+    family,
+    shown_services,
+)
+from windlass.observe.fleet import Load, ScaleTargets, after_cooldown, desired, seen
 from windlass.observe.metrics import Metric
-from windlass.policy.limit import limit_from
+from windlass.policy import limit_from
 from windlass.settings import KEY, Settings
 from windlass.store.fleet import WorkerInfo
 from windlass.store.flow import Switches
@@ -63,7 +70,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 def read_facts(store: Store) -> Facts:
     """Ask the store."""
     now, held = store.now(), settings.read(store.settings())
-    cooldown = autoscale_terms(held).cooldown
+    cooldown = scale_targets(held).cooldown
     # A day of minutes would make every scrape slow.
     step = Step.MINUTE if cooldown <= LENGTH[Step.HOUR] else Step.HOUR
     return Facts(
@@ -327,9 +334,9 @@ def _signals(facts: Facts, types: Shown) -> list[Family]:
 # --- how many workers it takes ------------------------------------------------------------------
 
 
-def autoscale_terms(held: Settings) -> Terms:
+def scale_targets(held: Settings) -> ScaleTargets:
     """What operators want of the number of workers."""
-    return Terms(
+    return ScaleTargets(
         target=held.value("autoscale.target"),
         least=held.value("autoscale.least"),
         most=held.value("autoscale.most"),
@@ -339,9 +346,9 @@ def autoscale_terms(held: Settings) -> Terms:
 
 def desired_workers(facts: Facts) -> int:
     """With the cool-down: the most that any of the last minutes asked for."""
-    terms, slots = autoscale_terms(facts.settings), slots_of(facts)
-    before = [desired(loads, slots, terms) for loads in _loads_before(facts)]
-    return after_cooldown(desired(loads_now(facts), slots, terms), before)
+    targets, slots = scale_targets(facts.settings), slots_of(facts)
+    before = [desired(loads, slots, targets) for loads in _loads_before(facts)]
+    return after_cooldown(desired(loads_now(facts), slots, targets), before)
 
 
 def slots_of(facts: Facts) -> int:

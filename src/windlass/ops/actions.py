@@ -34,6 +34,7 @@ from typing import (
 import msgspec
 
 from windlass.clock import Clock, SystemClock
+from windlass.errors import must_be
 from windlass.job import JobState
 from windlass.store.jobs import Counts
 from windlass.store.store import Store
@@ -298,6 +299,14 @@ class Verbs:
 def bulk_actions() -> dict[str, Action]:
     """The actions that can be done to many jobs, by name."""
     return {each.name: each for each in ACTIONS.values() if each.bulk}
+
+
+def bulk_action(name: str) -> Action:
+    """The action of that name, if it can be done to many jobs."""
+    known = bulk_actions()
+    if name not in known:
+        raise must_be("action", name, "one of " + ", ".join(known))
+    return known[name]
 
 
 def _system_user() -> str:

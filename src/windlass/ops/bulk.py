@@ -1,24 +1,30 @@
-"""Do one action to every job that a filter chooses."""
+"""Do one action to every job that a filter chooses: start operations, follow and steer them."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from itertools import islice
-from typing import Any
+import threading
+from collections.abc import Callable
+from typing import Annotated, Any
+from uuid import UUID, uuid5
 
 import msgspec
 
-from windlass.errors import JobNotFound, Refused, WrongState, must_be
-from windlass.ops.actions import Action, bulk_actions
+from windlass.clock import uuid7
+from windlass.errors import must_be
+from windlass.ops.actions import Action, Need, Option, Verbs, Why, bulk_action
+from windlass.ops.carrier import Carrier
 from windlass.ops.jobs import JobVerbs
 from windlass.ops.search import WITHIN, count_within
 from windlass.pace import Pace
-from windlass.store.engine import Acted
 from windlass.store.jobs import Filter
-from windlass.store.store import Store
+from windlass.store.operations import NewOperation, Operation, State
+
+MOST_COUNTED = 1_000_000
+# Where the ids of operations come from that a request with an id asked for.
+_REQUESTS = UUID("5b7d6f3e-94f6-4b0e-8d7a-0e7c1b1f5d22")
+_LOOK_SECONDS = 0.5
+
+OperationName = Annotated[str, Option("", "ID")]
 
 
 class Bulk(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,10 +45,121 @@ class Bulk(msgspec.Struct, frozen=True, kw_only=True):
     # The rules said no; `refusals` quotes the first few.
     refused: int = 0
     refusals: tuple[str, ...] = ()
+    # The id of the operation that did it, and what that was at the end; empty for a dry run.
+    operation: str = ""
+    state: str = ""
+    error: str = ""
+
+
+class Operations(Verbs):
+    """Actions on many jobs that go on by themselves."""
+
+    def list(self, *, limit: int = 50) -> list[Operation]:
+        """The newest operations."""
+        return self.store.operations(limit=limit)
+
+    def show(self, operation_id: str) -> Operation:
+        """One operation and how far it has come."""
+        return self.store.operation(operation_id)
+
+    def count(self, action: str, where: Filter, *, limit: int | None = None) -> Bulk:
+        """Count the jobs that an action would reach, for at most two seconds."""
+        where = narrowed(action, where, limit)
+        matched, all_of_them = count_within(
+            self.store, where, limit=limit or MOST_COUNTED, within=WITHIN, clock=self._clock
+        )
+        # A limit that is reached is no lower bound.
+        more = not all_of_them and matched != limit
+        return Bulk(verb=action, dry_run=True, matched=matched, at_least=more)
+
+    def start(
+        self,
+        action: str,
+        where: Filter,
+        *,
+        limit: int | None = None,
+        rate: float | None = None,
+        why: str = "",
+        counted: Bulk | None = None,
+        **arguments: Any,
+    ) -> Operation:
+        """Begin to do an action to every job that matches: to the oldest `limit`, at most `rate` per second.
+
+        `arguments` are the action's own, such as `confirm` for a replay. Any process that carries operations
+        does the work: servers, workers started by `windlass worker start`, and `follow`.
+        """
+        Pace(rate)
+        where = narrowed(action, where, limit)
+        counted = counted or self.count(action, where, limit=limit)
+        new = NewOperation(
+            id=str(uuid5(_REQUESTS, self._request_id)) if self._request_id else uuid7(),
+            action=action,
+            where=where,
+            arguments=arguments,
+            rate=rate,
+            limit=limit,
+            expected=counted.matched,
+            at_least=counted.at_least,
+            why=why,
+        )
+        return self.store.start_operation(new, by=self._who(None))
+
+    def follow(self, operation_id: str, progress: Callable[[Operation], None] = lambda _: None) -> Operation:
+        """Come back when an operation has ended; carry it here while no other process does."""
+        carrier = Carrier(self.store, self._wakeup, only=operation_id, clock=self._clock)
+        rest: float | None = None
+        never = threading.Event()
+        try:
+            while True:
+                if self.remote is None:
+                    rest = carrier.tick()
+                found = self.show(operation_id)
+                progress(found)
+                if found.state.ended:
+                    return found
+                never.wait(_LOOK_SECONDS if rest is None else rest)
+        finally:
+            carrier.let_go()
+
+    @Action(
+        "POST operations/{id}/pause",
+        need=Need.OPERATE,
+        past="paused",
+        within="operations",
+        examples='windlass operation pause ID --why "the mail server is slow"',
+    )
+    def pause(self, operation_id: OperationName, *, by: str | None = None, why: Why = "") -> Operation:
+        """Hold an operation where it is."""
+        return self.store.steer_operation(operation_id, State.PAUSED, by=self._who(by), why=why)
+
+    @Action(
+        "POST operations/{id}/resume",
+        need=Need.OPERATE,
+        past="resumed",
+        within="operations",
+        examples="windlass operation resume ID",
+    )
+    def resume(self, operation_id: OperationName, *, by: str | None = None, why: Why = "") -> Operation:
+        """Let a paused operation go on from its place."""
+        return self.store.steer_operation(operation_id, State.RUNNING, by=self._who(by), why=why)
+
+    @Action(
+        "POST operations/{id}/stop",
+        need=Need.OPERATE,
+        danger=True,
+        past="stopped",
+        within="operations",
+        examples='windlass operation stop ID --why "wrong filter"',
+    )
+    def stop(self, operation_id: OperationName, *, by: str | None = None, why: Why = "") -> Operation:
+        """End an operation for good. What it has done stays done."""
+        return self.store.steer_operation(operation_id, State.STOPPED, by=self._who(by), why=why)
 
 
 class BulkVerbs(JobVerbs):
-    """One action for many jobs."""
+    """One action for many jobs, and its answer when it is through."""
+
+    operations: Operations
 
     def bulk(
         self,
@@ -51,129 +168,43 @@ class BulkVerbs(JobVerbs):
         *,
         limit: int | None = None,
         dry_run: bool = False,
-        rate: float | Pace | None = None,
+        rate: float | None = None,
         progress: Callable[[int], None] = lambda _: None,
         why: str = "",
         **arguments: Any,
     ) -> Bulk:
-        """Do an action to every job that matches, to the oldest `limit` of them, at most `rate` per second.
+        """Start an operation and wait for its end; a dry run only counts, for at most two seconds.
 
-        `arguments` are the action's own, such as `confirm` for a replay. A dry run only counts, for at most
-        two seconds. `progress` gets the number of jobs done so far. A Pace that is stopped ends it early.
+        `progress` gets the number of jobs reached so far.
         """
-        if limit is not None and limit < 1:
-            raise must_be("limit", limit, "at least 1")
-        declared = bulk_action(verb)
-        where = narrowed(declared, where)
         if dry_run:
-            matched, all_of_them = self._matching(where, limit or MOST_COUNTED)
-            # Asked for so many, one gets so many, however many more there are.
-            more = not all_of_them and matched != limit
-            return Bulk(verb=verb, dry_run=True, matched=matched, at_least=more)
-        act = partial(declared.of(self), why=why, **arguments)
-        pace = rate if isinstance(rate, Pace) else Pace(rate, clock=self._clock)
-        reached = act_on_all(act, matching(self.store, where, limit), pace, progress)
-        return Bulk(
-            verb=verb,
-            dry_run=False,
-            matched=reached.matched,
-            done=reached.done,
-            asked=reached.asked,
-            moved_on=reached.moved_on,
-            refused=len(reached.refusals),
-            refusals=tuple(reached.refusals[:_QUOTED]),
-        )
-
-    def _matching(self, where: Filter, limit: int) -> tuple[int, bool]:
-        return count_within(self.store, where, limit=limit, within=WITHIN, clock=self._clock)
+            return self.operations.count(verb, where, limit=limit)
+        begun = self.operations.start(verb, where, limit=limit, rate=rate, why=why, **arguments)
+        ended = self.operations.follow(begun.id, lambda found: progress(found.reached.matched))
+        return summed_up(ended)
 
 
-def bulk_action(name: str) -> Action:
-    """The action of that name, if it can be done to many jobs."""
-    known = bulk_actions()
-    if name not in known:
-        raise must_be("action", name, "one of " + ", ".join(known))
-    return known[name]
+def summed_up(operation: Operation) -> Bulk:
+    """What became of the jobs of an operation."""
+    reached = msgspec.structs.asdict(operation.reached)
+    return Bulk(
+        verb=operation.action,
+        dry_run=False,
+        operation=operation.id,
+        state=operation.state,
+        error=operation.error,
+        **reached,
+    )
 
 
-def narrowed(declared: Action, where: Filter) -> Filter:
+def narrowed(action: str, where: Filter, limit: int | None) -> Filter:
     """The filter, held to the states that the action is for; one that asks for others is refused."""
+    declared = bulk_action(action)
+    if limit is not None and limit < 1:
+        raise must_be("limit", limit, "at least 1")
     states = where.states or declared.states
     if not set(states) <= set(declared.states):
         wrong = ", ".join(state for state in states if state not in declared.states)
         allowed = " or ".join(declared.states)
         raise must_be("state", wrong, f"{allowed}: others cannot be {declared.participle}")
     return msgspec.structs.replace(where, states=states)
-
-
-def matching(store: Store, where: Filter, limit: int | None) -> Iterator[str]:
-    """The ids of matching jobs; with a limit, the oldest ones."""
-    found = _all(store, where)
-    return found if limit is None else reversed(deque(found, maxlen=limit))
-
-
-class Reached(msgspec.Struct):
-    """What became of the jobs so far; each refusal in words."""
-
-    done: int = 0
-    asked: int = 0
-    moved_on: int = 0
-    refusals: list[str] = []
-
-    @property
-    def matched(self) -> int:
-        """How many jobs were reached."""
-        return self.done + self.asked + self.moved_on + len(self.refusals)
-
-    def add(self, answer: Acted | Refused) -> None:
-        """Count one more job."""
-        if isinstance(answer, WrongState | JobNotFound):
-            self.moved_on += 1
-        elif isinstance(answer, Refused):
-            self.refusals.append(str(answer))
-        elif answer.done:
-            self.done += 1
-        else:
-            self.asked += 1
-
-
-def act_on_all(
-    act: Callable[[str], Acted], ids: Iterator[str], pace: Pace, progress: Callable[[int], None]
-) -> Reached:
-    """Do it to each job.
-
-    The store commits what waits together, so several threads are many times faster than one.
-    """
-    reached = Reached()
-    with ThreadPoolExecutor(_THREADS, thread_name_prefix="bulk") as threads:
-        while not pace.stopped and (chunk := list(islice(ids, min(pace.step or _CHUNK, _CHUNK)))):
-            for answer in threads.map(lambda job_id: _outcome(act, job_id), chunk):
-                reached.add(answer)
-            progress(reached.matched)
-            pace.passed(len(chunk))
-    return reached
-
-
-def _all(store: Store, where: Filter) -> Iterator[str]:
-    """Newest first by number, which no verb changes: a job met once is not met again."""
-    cursor: str | None = None
-    while True:
-        page = store.find(where, limit=_PAGE, cursor=cursor)
-        yield from (job.id for job in page.jobs)
-        cursor = page.next
-        if cursor is None:
-            return
-
-
-def _outcome(act: Callable[[str], Acted], job_id: str) -> Acted | Refused:
-    try:
-        return act(job_id)
-    except Refused as error:
-        return error
-
-
-MOST_COUNTED = 1_000_000
-_QUOTED = 5
-_PAGE = 500
-_CHUNK = 200
-_THREADS = 16

@@ -9,7 +9,7 @@ from windlass import settings
 from windlass.checks import check_limit_key, check_type
 from windlass.errors import Refused, UnknownType, must_be
 from windlass.ops.tuning import TuningVerbs
-from windlass.policy.limit import Limit, key_limits, limit_from
+from windlass.policy import Limit, key_limits, limit_from
 from windlass.registry import SHELL
 from windlass.settings import ALL, KEY
 

@@ -11,11 +11,11 @@ import msgspec
 
 from windlass.errors import StoreError, must_be
 from windlass.job import DEFAULT_PRIORITY, LIVE, View
-from windlass.observe import expose, gather, names
+from windlass.observe import exposition, gather, names
 from windlass.observe.alerts import RUNBOOK
-from windlass.observe.autoscale import desired, slots_for
-from windlass.observe.counted import MOST_RELEASES, Counts, shown_services
+from windlass.observe.exposition import MOST_RELEASES, Counts, shown_services
 from windlass.observe.firing import Firing, StoreMeasures, first_noticed, holding, judge
+from windlass.observe.fleet import desired, slots_for
 from windlass.observe.history import Chart, average_ms, bounds, chart, most_types
 from windlass.ops.actions import Verbs
 from windlass.store.history import LOOKED, OTHER, Release, Step, counted_of_release
@@ -147,9 +147,9 @@ class ObservingVerbs(Verbs):
     def scrape(self) -> str:
         """All metrics as Prometheus reads them; also while the store is away, which is what they say then."""
         try:
-            return expose.render(gather.families(gather.read_facts(self.store)))
+            return exposition.render(gather.families(gather.read_facts(self.store)))
         except StoreError:
-            return expose.render(gather.away())
+            return exposition.render(gather.away())
 
     def metrics(self) -> MetricsReport:
         """What has happened, by type, and the last events."""
@@ -242,7 +242,7 @@ class ObservingVerbs(Verbs):
     def autoscale(self) -> Scale:
         """How many workers the load asks for."""
         facts = gather.read_facts(self.store)
-        terms, slots = gather.autoscale_terms(facts.settings), gather.slots_of(facts)
+        terms, slots = gather.scale_targets(facts.settings), gather.slots_of(facts)
         loads = gather.loads_now(facts)
         return Scale(
             desired=gather.desired_workers(facts),

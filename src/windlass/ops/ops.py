@@ -11,7 +11,7 @@ from windlass.errors import WorkerNotFound
 from windlass.observe.names import PRUNED
 from windlass.ops.access import AccessVerbs
 from windlass.ops.actions import Options
-from windlass.ops.bulk import BulkVerbs
+from windlass.ops.bulk import BulkVerbs, Operations
 from windlass.ops.evidence import judged
 from windlass.ops.flow import FlowVerbs
 from windlass.ops.local import Stop, local_workers, stop, with_the_gone_dead
@@ -36,6 +36,7 @@ class Ops(BulkVerbs, OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
 
     def __init__(self, store: Store, **options: Unpack[Options]) -> None:
         super().__init__(store, **options)
+        self.operations = Operations(store, **options)
         self.schedules = Schedules(store, self.workers, **options)
 
     # --- looking --------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from msgspec import structs
 from windlass.job import JobState, TypeInfo, View
 from windlass.observe.fleet import missing
 from windlass.ops.verdict import Verdict
-from windlass.policy.limit import UNLIMITED, Limit, limit_from
+from windlass.policy import UNLIMITED, Limit, limit_from
 from windlass.settings import KEY, Effective, Settings
 from windlass.store.fleet import ALIVE_WITHIN, WorkerInfo
 from windlass.store.flow import Breaker, Pause, Switches

@@ -14,9 +14,9 @@ import msgspec
 
 from windlass.clock import uuid7
 from windlass.errors import Refused, StoreMismatch
-from windlass.job import Job, JobState
+from windlass.job import Job
 from windlass.ops.actions import Action
-from windlass.ops.bulk import Bulk
+from windlass.ops.bulk import Bulk, Operations, narrowed
 from windlass.ops.document import plain
 from windlass.ops.explanation import Explanation
 from windlass.ops.jobs import Ties
@@ -28,6 +28,7 @@ from windlass.store.fleet import WorkerInfo
 from windlass.store.flow import Pause
 from windlass.store.jobs import Filter
 from windlass.store.oncall import DatabaseHealth, DeadGroups
+from windlass.store.operations import Operation
 from windlass.store.store import Store
 
 T = TypeVar("T")
@@ -43,6 +44,7 @@ class Server(Protocol):
         query: Mapping[str, str | list[str]] | None = None,
         body: object = None,
         request_id: str | None = None,
+        prefer: str | None = None,
     ) -> Any:
         """What the API says, as plain values. What has the id of a request is done once to a job."""
 
@@ -63,13 +65,18 @@ class _Drained(msgspec.Struct):
     worker: str
 
 
+class _Operations(msgspec.Struct):
+    operations: list[Operation]
+
+
 class RemoteOps(Ops):
     """Ops over HTTP. In the records stands whose API key it was, whatever `by` says."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         self._server = cast(Server, store)
-        self.remote = self.schedules.remote = self
+        self.operations = RemoteOperations(store)
+        self.remote = self.schedules.remote = self.operations.remote = self
 
     # --- looking --------------------------------------------------------------------------------
 
@@ -144,11 +151,55 @@ class RemoteOps(Ops):
             "worker stop needs the store itself, and this is a server: drain takes its workers' ids"
         )
 
-    def _matching(self, where: Filter, limit: int) -> tuple[int, bool]:
-        verb = "replay" if JobState.DEAD in where.states else "cancel"
-        body = {"action": verb, "filter": _form(where), "limit": limit, "dry_run": True}
-        found = _read(self._server.ask("POST", "jobs", "actions", body=body), Bulk)
-        return found.matched, found.matched < limit and not found.at_least
+
+class RemoteOperations(Operations):
+    """Operations of a server, which carries them."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self._server = cast(Server, store)
+
+    def list(self, *, limit: int = 50) -> list[Operation]:
+        """The newest operations."""
+        return _read(
+            self._server.ask("GET", "operations", query={"limit": str(limit)}), _Operations
+        ).operations
+
+    def show(self, operation_id: str) -> Operation:
+        """One operation and how far it has come."""
+        return _read(self._server.ask("GET", "operations", operation_id), Operation)
+
+    def count(self, action: str, where: Filter, *, limit: int | None = None) -> Bulk:
+        """Count the jobs that an action would reach, for at most two seconds."""
+        body = _asked(action, where, limit=limit, dry_run=True)
+        return _read(self._server.ask("POST", "jobs", "actions", body=body), Bulk)
+
+    def start(
+        self,
+        action: str,
+        where: Filter,
+        *,
+        limit: int | None = None,
+        rate: float | None = None,
+        why: str = "",
+        counted: Bulk | None = None,  # noqa: ARG002 - the server counts by itself
+        **arguments: Any,
+    ) -> Operation:
+        """Begin to do an action to every job that matches."""
+        body = _asked(action, where, limit=limit, rate=rate, why=why, **arguments)
+        answer = self._server.ask(
+            "POST", "jobs", "actions", body=body, request_id=uuid7(), prefer="respond-async"
+        )
+        # Where something on the way drops the preference, the operation has ended by now.
+        ended = answer.get("operation") if isinstance(answer, dict) else None
+        return self.show(ended) if isinstance(ended, str) else _read(answer, Operation)
+
+
+def _asked(action: str, where: Filter, **given: Any) -> dict[str, Any]:
+    """The body of a request for many jobs."""
+    where = narrowed(action, where, given["limit"])
+    said = {name: value for name, value in given.items() if value is not None}
+    return {"action": action, "filter": _form(where), **plain(said)}
 
 
 def _of(tenant: str | None) -> dict[str, str] | None:

@@ -17,8 +17,7 @@ from windlass.ops.overview import Overview, ScheduleSummary, WorkerHealth, serve
 from windlass.ops.words import count, start_worker
 from windlass.payload import pack, validate_for
 from windlass.registry import SENT_SHELL, SHELL
-from windlass.schedule import NewSchedule, TimingOptions, read_timing
-from windlass.schedule.timing import check_name
+from windlass.schedule import NewSchedule, TimingOptions, check_name, read_timing
 from windlass.store.schedules import Fire, Origin, ScheduleInfo
 from windlass.store.store import Store
 

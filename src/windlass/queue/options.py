@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from windlass.config import PoolConfig, WorkerConfig, parse_hang_limit, parse_pool
 from windlass.duration import Duration, parse_duration
 from windlass.errors import InvalidPayload, InvalidValue, UnknownType, must_be
-from windlass.policy.rules import Rules
+from windlass.policy import Rules
 from windlass.queue.jobs import choose
 from windlass.registry import SHELL, Executor, Handler, Options, Registry, WhenUnsure
-from windlass.schedule import NewSchedule, TimingOptions, read_timing
-from windlass.schedule.timing import check_name
+from windlass.schedule import NewSchedule, TimingOptions, check_name, read_timing
 from windlass.size import Size, parse_size
 
 if TYPE_CHECKING:
     from windlass.job import Keep
-    from windlass.policy.retry import Retry
+    from windlass.policy import Retry
     from windlass.queue.jobs import Enqueueable
 
 _TIMING = frozenset(TimingOptions.__annotations__)

@@ -24,7 +24,7 @@ from windlass.checks import check_app_version, check_limit_key
 from windlass.context import Context
 from windlass.duration import Duration, parse_duration
 from windlass.errors import JobNotFound
-from windlass.policy.limit import make_limit
+from windlass.policy import make_limit
 from windlass.queue.backend import Opening
 from windlass.queue.jobs import ContextJobType, JobHandle, JobType
 from windlass.queue.options import (

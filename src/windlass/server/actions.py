@@ -13,10 +13,9 @@ from windlass.checks import read_moment
 from windlass.duration import parse_duration
 from windlass.errors import must_be
 from windlass.job import LATEST, JobState
-from windlass.ops.actions import ACTIONS, Action, Parameter, bulk_actions
-from windlass.ops.bulk import bulk_action
+from windlass.ops.actions import ACTIONS, Action, Parameter, bulk_action, bulk_actions
 from windlass.server.call import Call
-from windlass.server.identity import Need, sent_payload
+from windlass.server.identity import Need, check_own_operation, sent_payload
 from windlass.server.reply import Reply
 from windlass.server.routes import NAMED, Route, look, verb
 from windlass.server.schemas import NOTHING, Form, Moment, Object, Span, WhyForm
@@ -32,12 +31,15 @@ def action_routes() -> tuple[Route, ...]:
 
 
 def _route(declared: Action) -> Route:
-    form = form_of(declared)
+    form, on_operation = form_of(declared), declared.path.startswith("operations/")
 
     async def answer(call: Call) -> Reply:
         said = await call.body(form)
-        job = await call.job()
         arguments = read_arguments(declared, said)
+        if on_operation:
+            await call.run(check_own_operation, call)
+            return Reply(200, await call.run(declared.of(call.ops(said)), call.path["id"], **arguments))
+        job = await call.job()
         if "payload" in arguments:
             arguments["payload"] = sent_payload(call, job.type, arguments["payload"])
         return Reply(200, await call.run(declared.of(call.ops(said)), job.id, **arguments))
@@ -52,7 +54,7 @@ def _route(declared: Action) -> Route:
         method=declared.method,
         need=declared.need,
         query=NAMED if declared.takes_tenant else {},
-        whole=not declared.on_job,
+        whole=not (declared.on_job or on_operation),
     )
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from windlass.errors import JobNotFound
 from windlass.job import Job
-from windlass.observe.counted import shown_services
+from windlass.observe.exposition import shown_services
 from windlass.ops import keys
 from windlass.ops.actions import Need
 from windlass.ops.keys import Role
@@ -24,6 +24,7 @@ from windlass.server.schemas import NOTHING
 from windlass.store.access import ApiKey
 from windlass.store.history import OTHER
 from windlass.store.jobs import Filter
+from windlass.store.operations import Operation
 
 if TYPE_CHECKING:
     from windlass.server.call import Call
@@ -213,6 +214,19 @@ def check_own_batch(call: Call, batch_id: str) -> None:
         return
     if not call.parts.store.count(own(call, Filter(batch=batch_id)), limit=1):
         raise JobNotFound(batch_id, "batch")
+
+
+def check_own_operation(call: Call) -> Operation:
+    """The operation that the path names; one on the jobs of another tenant is not there."""
+    found = call.parts.ops().operations.show(call.path["id"])
+    if not is_own(call, found):
+        raise JobNotFound(found.id, "operation")
+    return found
+
+
+def is_own(call: Call, operation: Operation) -> bool:
+    """Whether an operation may be shown: one on all jobs is not for a key that belongs to a tenant."""
+    return call.identity.tenant in (None, operation.filter.get("tenant"))
 
 
 def _not_allowed(who: str, job_type: str, index: int | None) -> Problem:

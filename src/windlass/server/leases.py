@@ -40,7 +40,7 @@ from windlass.outcome import (
     is_overdue,
 )
 from windlass.payload.codec import parse_value
-from windlass.policy.verify import check_in
+from windlass.policy import check_in
 from windlass.registry import SHELL
 from windlass.server.call import Call, HungUp, read_wait
 from windlass.server.identity import Need

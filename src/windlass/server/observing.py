@@ -7,7 +7,7 @@ from http import HTTPStatus
 
 from windlass.errors import must_be
 from windlass.observe import names
-from windlass.observe.expose import MEDIA_TYPE
+from windlass.observe.exposition import MEDIA_TYPE
 from windlass.observe.ledger import Ledger
 from windlass.ops.document import plain
 from windlass.ops.observing import alerts_document

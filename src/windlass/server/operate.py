@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,18 +13,19 @@ from windlass.checks import check_limit_key, check_type
 from windlass.duration import parse_duration
 from windlass.errors import InvalidValue, must_be
 from windlass.ops import Bulk, Overview
+from windlass.ops.bulk import summed_up
 from windlass.ops.document import audit_document, plain, worker_document
 from windlass.ops.filters import read_filter
-from windlass.pace import Pace
 from windlass.server.actions import BulkActionForm, bulk_arguments
-from windlass.server.call import Call
-from windlass.server.identity import Need, own
+from windlass.server.call import Call, HungUp
+from windlass.server.identity import Need, check_own_operation, is_own, own
+from windlass.server.limits import Doing
 from windlass.server.problems import Problem
 from windlass.server.reply import Reply
 from windlass.server.routes import NAMED, PAGE, look, verb
 from windlass.server.schemas import WhyForm
 from windlass.server.schemas.access import AuditDocument
-from windlass.server.schemas.actions import FilterForm
+from windlass.server.schemas.actions import FilterForm, OperationsDocument
 from windlass.server.schemas.stats import DrainedDocument, WorkersDocument
 from windlass.server.schemas.types import (
     BreakerForm,
@@ -36,50 +36,69 @@ from windlass.server.schemas.types import (
     TypeForm,
     TypesDocument,
 )
-from windlass.server.wire import exchange
+from windlass.server.waiting import happens
 from windlass.settings import ALL, KEY, SECRET
 from windlass.store.flow import Breaker, Pause
 from windlass.store.jobs import Filter
+from windlass.store.operations import Operation, State
 
 # --- jobs ---------------------------------------------------------------------------------------
 
 
 async def act_on_jobs(call: Call) -> Reply:
-    """One verb for every job that a filter chooses, while the caller stays; a dry run only counts them."""
+    """Start an operation: one action for every job that a filter chooses. A dry run only counts them.
+
+    The answer comes when the operation has ended, or with `Prefer: respond-async` at once. It goes on though
+    the caller hangs up or the server stops.
+    """
     form = await call.body(BulkActionForm)
     arguments = bulk_arguments(form)
     where = _filter(call, form.filter)
-    stop = threading.Event()
-    watching = asyncio.create_task(_stop_in_time(call, stop))
-    try:
-        done = await call.parts.run_long(
-            call.ops(form).bulk,
-            form.action,
-            where,
-            limit=form.limit,
-            dry_run=form.dry_run,
-            rate=Pace(form.rate, stop=stop),
-            why=form.why,
-            **arguments,
-        )
-    finally:
-        watching.cancel()
-    if stop.is_set():
-        detail = f"the server stops: {done.matched} jobs are through, ask again for the others"
+    operations = call.ops(form).operations
+    if form.dry_run:
+        return Reply(200, await call.run(operations.count, form.action, where, limit=form.limit))
+    begun = await call.run(
+        operations.start, form.action, where, limit=form.limit, rate=form.rate, why=form.why, **arguments
+    )
+    call.parts.carrier.loop.wake()
+    if _ASYNC.search(call.header(b"prefer") or ""):
+        place = f"/api/v1/operations/{begun.id}".encode()
+        return Reply(202, begun, headers={b"location": place, b"preference-applied": b"respond-async"})
+    ended = await _until_ended(call, begun)
+    if ended.state is State.FAILED:
+        raise Problem(500, "internal", f"operation {ended.id} failed: {ended.error}")
+    if not ended.state.ended:
+        detail = f"the server stops: operation {ended.id} goes on in another process, or when it is back"
         raise Problem(503, "stopping", detail, headers={b"retry-after": b"1"})
-    return Reply(200, done)
+    return Reply(200, summed_up(ended))
 
 
-async def _stop_in_time(call: Call, stop: threading.Event) -> None:
-    """Set `stop` when the caller hangs up, or the server is told to stop."""
+async def _until_ended(call: Call, begun: Operation) -> Operation:
+    """The operation when it has ended, or as it is when the server stops."""
+    found, pause, over = begun, _FIRST_LOOK, asyncio.Event()
 
     def look() -> None:
         if call.is_gone():
-            stop.set()
+            over.set()
 
-    with exchange(call.scope).watched(look):
-        await call.parts.stopped()
-        stop.set()
+    with call.waiting(Doing.WAITING, look):
+        while not found.state.ended and not call.parts.stopping.is_set():
+            if await happens(over, pause):
+                raise HungUp
+            pause = min(2 * pause, _LAST_LOOK)
+            found = await call.run(call.parts.store.operation, begun.id)
+    return found
+
+
+async def list_operations(call: Call) -> Reply:
+    """The newest operations; a key that belongs to a tenant sees those on that tenant's jobs."""
+    found = await call.run(call.parts.ops().operations.list, limit=call.whole("limit", 50, 1, 1000))
+    return Reply(200, OperationsDocument(operations=[each for each in found if is_own(call, each)]))
+
+
+async def show_operation(call: Call) -> Reply:
+    """One operation and how far it has come."""
+    return Reply(200, await call.run(check_own_operation, call))
 
 
 def _filter(call: Call, form: FilterForm) -> Filter:
@@ -212,6 +231,11 @@ async def show_audit(call: Call) -> Reply:
     return Reply(200, audit_document(page))
 
 
+_ASYNC = re.compile(r"(^|,)\s*respond-async\s*(,|;|$)", re.IGNORECASE)
+# Seconds between two looks at an operation that a caller waits for.
+_FIRST_LOOK = 0.02
+_LAST_LOOK = 0.5
+_LIMIT = {"limit": "How many, 1 to 1000."}
 # In place of what is not shown.
 HIDDEN = "(hidden)"
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -222,9 +246,11 @@ ROUTES = (
         act_on_jobs,
         "Act on every job that a filter chooses",
         BulkActionForm,
-        {200: Bulk},
+        {200: Bulk, 202: Operation},
         whole=False,
     ),
+    look("operations", list_operations, "List operations", OperationsDocument, whole=False, query=_LIMIT),
+    look("operations/{id}", show_operation, "Show an operation", Operation, whole=False, refuses=(404,)),
     look("stats", show_stats, "How things stand", Overview),
     look("types", list_types, "List types", TypesDocument),
     verb(

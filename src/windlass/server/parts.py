@@ -15,6 +15,7 @@ from windlass.clock import SystemClock
 from windlass.config import ServerConfig
 from windlass.errors import Refused, StoreError, StoreUnavailable
 from windlass.ops import Ops
+from windlass.ops.carrier import Carrier
 from windlass.ops.counting import Counting
 from windlass.queue import Queue
 from windlass.server.alarm import Alarm
@@ -38,7 +39,8 @@ T = TypeVar("T")
 # Fewer than the connections of a store: what all callers read together leaves some to those who enqueue.
 _THREADS = 8
 _THREADS_PER_KEY = 4
-_LONG_THREADS = 4
+# One chunk of an operation may take so long; its lease ends by itself otherwise.
+_CARRIER_SECONDS = 2.0
 _LOOK_SECONDS = 2.0
 
 
@@ -81,11 +83,10 @@ class Parts:
         # What the requests under way have sent so far.
         self.body_bytes = 0
         self._flow: Flow | None = None
+        self._carrier: Carrier | None = None
         self._upkeep: Upkeep | None = None
         self._alarm: Alarm | None = None
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="windlass-server")
-        # For what may take hours, such as many jobs at a slow pace: it must not keep the others waiting.
-        self._long = ThreadPoolExecutor(_LONG_THREADS, thread_name_prefix="windlass-long")
         # For /health and the look whether the store is back, which must not wait behind requests.
         self._well = ThreadPoolExecutor(2, thread_name_prefix="windlass-health")
 
@@ -100,6 +101,13 @@ class Parts:
         if self._flow is None:
             raise StoreUnavailable("the server is not open yet")
         return self._flow
+
+    @property
+    def carrier(self) -> Carrier:
+        """What carries operations here."""
+        if self._carrier is None:
+            raise StoreUnavailable("the server is not open yet")
+        return self._carrier
 
     def _count(self) -> Counts:
         return self.store.counts()
@@ -128,6 +136,8 @@ class Parts:
             log.warning("server.exposed", extra={"note": warning})
         self._flow = Flow(self.store, SystemClock(), told=self.config.upkeep)
         self._flow.start()
+        self._carrier = Carrier(self.store, self.queue.wakeup)
+        self._carrier.loop.start()
         self._alarm = Alarm(self.store)
         self._alarm.loop.start()
         if self.config.upkeep:
@@ -177,11 +187,6 @@ class Parts:
             if users > 1:
                 self._turns[key] = turns, users - 1
 
-    async def run_long(self, verb: Callable[..., T], /, *args: Any, **options: Any) -> T:
-        """Call something that may take as long as it likes, a few at a time."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._long, partial(verb, *args, **options))
-
     async def stopped(self) -> None:
         """Come back when the server is told to stop."""
         await self.stopping.wait()
@@ -212,8 +217,10 @@ class Parts:
         await asyncio.to_thread(self.intake.close)
         with contextlib.suppress(StoreError):
             await asyncio.to_thread(partial(self.denials.flush, last=True))
+        if self._carrier is not None:
+            await asyncio.to_thread(self._carrier.stop, _CARRIER_SECONDS)
         for part in (self._alarm, self._upkeep, self._flow):
             if part is not None:
                 await asyncio.to_thread(part.stop)
-        for threads in (self._threads, self._long, self._well):
+        for threads in (self._threads, self._well):
             threads.shutdown(wait=False, cancel_futures=True)

@@ -25,7 +25,7 @@ from windlass.loop import Loop
 from windlass.observe import names
 from windlass.observe.ledger import Ledger
 from windlass.outcome import Outcome, Released
-from windlass.policy.limit import Limit, key_limits, limit_from
+from windlass.policy import Limit, key_limits, limit_from
 from windlass.server.identity import Identity
 from windlass.store.engine import Settlement, Want
 from windlass.store.fleet import Vitals, WorkerInfo

@@ -10,7 +10,7 @@ import msgspec
 from windlass import settings
 from windlass.clock import from_micros, span, to_micros
 from windlass.job import Job, JobState, View
-from windlass.policy.limit import Limit, key_limits, limit_from
+from windlass.policy import Limit, key_limits, limit_from
 from windlass.settings import ALL, KEY
 from windlass.store import catalogue, fleet, flow, keys, limits, rows, running, upkeep
 from windlass.store.fleet import ALIVE_WITHIN, NEWEST_VERSION

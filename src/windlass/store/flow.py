@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from windlass.clock import from_micros, span, to_micros
-from windlass.policy.breaker import MOST_JOBS
-from windlass.policy.limit import Limit
+from windlass.policy import MOST_JOBS, Limit
 from windlass.store import access
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from windlass.job import Job
-    from windlass.policy.breaker import BreakerTerms
+    from windlass.policy import BreakerTerms
     from windlass.store.engine import Row, Tx
 
 

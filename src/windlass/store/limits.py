@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from windlass.clock import span
-from windlass.policy.limit import LOOKED_AGO
+from windlass.policy import LOOKED_AGO
 from windlass.settings import ALL, KEY
 from windlass.store import rows
 from windlass.store.engine import Claimed, Want
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from windlass.job import Lease
-    from windlass.policy.limit import Limit
+    from windlass.policy import Limit
     from windlass.store.engine import Tx
     from windlass.store.flow import Restriction
     from windlass.store.lanes import Spare

@@ -13,7 +13,7 @@ from typing import Protocol
 from windlass.clock import Clock, uuid7
 from windlass.job import Reason, TypeInfo
 from windlass.outcome import Again, Dead, Done, Outcome
-from windlass.policy.limit import UNLIMITED, Limit
+from windlass.policy import UNLIMITED, Limit
 from windlass.settings import ALL, KEY, Settings
 from windlass.store.engine import Settlement
 from windlass.store.flow import Breaker, Restriction, Runs, Switches

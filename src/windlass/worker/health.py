@@ -17,7 +17,7 @@ from windlass.clock import Clock
 from windlass.errors import StoreUnavailable, must_be
 from windlass.loop import pause_after
 from windlass.observe import metrics
-from windlass.observe.expose import MEDIA_TYPE, family, render
+from windlass.observe.exposition import MEDIA_TYPE, family, render
 from windlass.worker.children.process_tree import resident
 from windlass.worker.parts import Parts
 

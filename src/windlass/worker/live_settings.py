@@ -10,7 +10,7 @@ from windlass import settings
 from windlass.job import TypeInfo
 from windlass.loop import Loop
 from windlass.outcome import Policy
-from windlass.policy.rules import Rules
+from windlass.policy import Rules
 from windlass.registry import Handler
 from windlass.settings import Settings
 from windlass.store.store import Store

@@ -3,6 +3,7 @@
 import * as api from "./api.js";
 import { el } from "./dom.js";
 import { number, plural, span } from "./format.js";
+import { runOperation } from "./operations.js";
 import { ask, WHY } from "./ui.js";
 
 export const VERBS = {
@@ -37,7 +38,7 @@ export function actOn(job, verb, then) {
   });
 }
 
-// One verb for all jobs of a filter. A rate makes it slow enough to watch, and to stop.
+// One verb for all jobs of a filter: an operation, which goes on though the page is closed.
 export function actOnMany({ verb, filter, title, limit = null, rate = "", then }) {
   const form = ({ limit: most, rate: pace, why, confirm }) => ({
     action: verb,
@@ -64,23 +65,11 @@ export function actOnMany({ verb, filter, title, limit = null, rate = "", then }
       const takes = values.rate && found.matched ? `, in ${found.at_least ? "more than" : "about"} ${span(found.matched / Number(values.rate))}` : "";
       return [el.b({ "data-count": found.matched }, many(found)), ` will be ${VERBS[verb].done}${takes}`];
     },
+    leave: "Close, and let it go on",
     async run(values, { signal, progress }) {
-      const before = await count(values);
-      // One count after the other, however long each takes.
-      let watch = null;
-      const watchOn = async () => {
-        const left = await count({ ...values, limit: "" }).catch(() => null);
-        if (watch === null) return;
-        if (left !== null) progress(`${many(left)} still to go; closing this stops it`);
-        watch = setTimeout(watchOn, 1500);
-      };
-      watch = setTimeout(watchOn, 1500);
       try {
-        progress(`${many(before)} to go; closing this stops it`);
-        return told(await api.post("/jobs/actions", form(values), signal), verb);
+        return told((await runOperation(form(values), signal, progress)).reached, verb);
       } finally {
-        clearTimeout(watch);
-        watch = null;
         then?.();
       }
     },

@@ -26,6 +26,8 @@ export function onLocked(handler) {
 
 export const get = (path, query, signal) => call("GET", BASE + path + asQuery(query), undefined, inTime(signal));
 export const post = (path, body = {}, signal) => call("POST", BASE + path, write(body), signal);
+// The answer comes at once; what is asked for goes on.
+export const postAsync = (path, body, signal) => call("POST", BASE + path, write(body), signal, { Prefer: "respond-async" });
 export const put = (path, body) => call("PUT", BASE + path, write(body));
 export const change = (path, text) => call("PATCH", BASE + path, text);
 export const sendText = (path, text) => call("POST", BASE + path, text);
@@ -53,8 +55,7 @@ function asQuery(query = {}) {
   return pairs.length ? `?${new URLSearchParams(pairs)}` : "";
 }
 
-async function call(method, url, body, signal) {
-  const headers = {};
+async function call(method, url, body, signal, headers = {}) {
   if (body !== undefined) headers["Content-Type"] = "application/json";
   if (session.token && method !== "GET") headers["X-Windlass-Token"] = session.token;
   let answer;

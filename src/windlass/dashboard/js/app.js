@@ -6,6 +6,7 @@ import { serverSays } from "./format.js";
 import { icon } from "./icons.js";
 import { shortcuts } from "./keys.js";
 import { connect, disconnect, forget, live, on, WORDS } from "./live.js";
+import { lookAtOperations } from "./operations.js";
 import audit from "./pages/audit.js";
 import database from "./pages/database.js";
 import dead from "./pages/dead.js";
@@ -213,6 +214,7 @@ async function begin() {
     return;
   }
   if (api.session.known && api.may("see")) connect();
+  lookAtOperations();
   show();
 }
 

@@ -132,8 +132,9 @@ const TYPED = 300;
 // Ask before something is done, do it, and tell what became of it.
 //   fields   [{name, label, type, value, hint, options, required}]
 //   preview  async values => content, shown before and whenever a field changes
+//   leave    what closing it means while it works
 //   run      async (values, {signal, progress}) => what to say; a refusal is shown and the dialog stays
-export function ask({ title, text, fields = [], preview, run, yes = "Do it", danger = false, wide = false }) {
+export function ask({ title, text, fields = [], preview, run, yes = "Do it", leave = "Stop", danger = false, wide = false }) {
   const before = document.activeElement;
   const abort = new AbortController();
   const state = { busy: false, error: null, shown: null, progress: null };
@@ -154,7 +155,7 @@ export function ask({ title, text, fields = [], preview, run, yes = "Do it", dan
         state.error && el.p({ class: "error", role: "alert" }, state.error),
         el.div(
           { class: "dialog-end" },
-          button(state.busy ? "Stop" : "Cancel", () => dialog.close(), { kind: "quiet" }),
+          button(state.busy ? leave : "Cancel", () => dialog.close(), { kind: "quiet" }),
           el.button({ type: "submit", class: danger ? "danger" : "primary", disabled: state.busy }, state.busy ? "Working…" : yes),
         ),
       ),

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from windlass.server.schemas import Form, Span, WhyForm
+from windlass.store.operations import Operation
 
 # A state, or a closer look at one.
 State = Literal[
@@ -50,3 +51,9 @@ class ActionForm(WhyForm, frozen=True, kw_only=True):
     dry_run: bool = False
     limit: Annotated[int, Meta(ge=1, le=1_000_000_000)] | None = None
     rate: Annotated[float, Meta(ge=0.01, le=1_000_000, description="Jobs per second.")] | None = None
+
+
+class OperationsDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """Operations, the newest first."""
+
+    operations: list[Operation]

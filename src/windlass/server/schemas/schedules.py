@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from windlass.job import HIGHEST_PRIORITY, MAX_ATTEMPTS, MAX_TENANT, MAX_TYPE, JobState
-from windlass.schedule.timing import MAX_NAME
+from windlass.schedule import MAX_NAME
 from windlass.server.schemas import EMPTY, NAME, Object, Span, WhyForm
 from windlass.store.schedules import FireOutcome, Origin
 

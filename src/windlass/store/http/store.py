@@ -290,9 +290,10 @@ class HttpStore:
         query: Query | None = None,
         body: object = None,
         request_id: str | None = None,
+        prefer: str | None = None,
     ) -> Any:
         """What the server says to a question of the API, as plain values."""
-        answer = self._wire.ask(method, *path, query=query, body=body, request_id=request_id)
+        answer = self._wire.ask(method, *path, query=query, body=body, request_id=request_id, prefer=prefer)
         return self._read(answer, Any)
 
     def close(self) -> None:

@@ -76,6 +76,7 @@ class Wire:
         lines: Sequence[object] | None = None,
         wait: float = 0.0,
         request_id: str | None = None,
+        prefer: str | None = None,
     ) -> bytes:
         """Send a request, again and again while the server is away or asks to be left alone for a moment.
 
@@ -87,6 +88,7 @@ class Wire:
         if lines is not None:
             data = msgspec.json.Encoder().encode_lines(lines)
         headers = self._headers if request_id is None else self._headers | {"Idempotency-Key": request_id}
+        headers = headers if prefer is None else headers | {"Prefer": prefer}
         headers = headers if lines is None else headers | {"Content-Type": "application/x-ndjson"}
         end = monotonic() + self._patience
         pause = _FIRST_PAUSE

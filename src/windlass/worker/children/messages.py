@@ -14,7 +14,7 @@ import msgspec
 
 from windlass.job import Error, Keep, NewJob
 from windlass.origin import Main, Origin
-from windlass.policy.rules import Rule
+from windlass.policy import Rule
 
 _LENGTH = struct.Struct("!I")
 _CHUNK = 65_536

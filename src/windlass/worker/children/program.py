@@ -30,7 +30,7 @@ from windlass.job import Job, Keep, Lease, NewJob
 from windlass.observe import tracing
 from windlass.origin import Origin, find, load_main
 from windlass.outcome import Done, Raised, failure
-from windlass.policy.rules import Rules
+from windlass.policy import Rules
 from windlass.registry import Handler, Options, make_handler
 from windlass.store.engine import Settlement
 from windlass.store.running import Transacting

@@ -1,1 +1,0 @@
-"""Values that answer one question each, without I/O."""

@@ -1,0 +1,482 @@
+"""Settings that operators change at run time: their names, values, and what they come to for one type.
+
+A plain name (`timeout`) is the default for types whose code says nothing; a name with a type in front
+(`report.build.timeout`) is an operator's override, which wins over the code until it is reset. Limits are
+also set for what shares a key (`key:crm.concurrency`) and for all jobs together (`*.rate`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+
+from windlass.duration import parse_duration
+from windlass.errors import InvalidValue, must_be
+from windlass.job import (
+    DEFAULT_MAX_ATTEMPTS,
+    DEFAULT_PRIORITY,
+    DEFAULT_TIMEOUT,
+    HIGHEST_PRIORITY,
+    LONGEST_TIMEOUT,
+    MAX_ATTEMPTS,
+    MAX_TENANT,
+    MAX_TYPE,
+    SHORTEST_TIMEOUT,
+)
+from windlass.policy import KINDS, MOST_AT_ONCE, MOST_JOBS, BreakerTerms, Limit, Rate, Retry, parse_rate
+
+# Whose limits hold for all jobs together, and for those that share a key.
+ALL = "*"
+KEY = "key:"
+# Whose jobs are counted apart in metrics.
+TENANTS = "metrics.tenants"
+
+_STANDARD = Retry()
+_BREAKER = BreakerTerms()
+
+DEFAULTS: dict[str, Any] = {
+    "max_attempts": DEFAULT_MAX_ATTEMPTS,
+    "timeout": DEFAULT_TIMEOUT,
+    "retry.kind": _STANDARD.kind,
+    "retry.base": _STANDARD.base,
+    "retry.cap": _STANDARD.cap,
+    "retry.jitter": _STANDARD.jitter,
+    "retry.delays": _STANDARD.delays,
+    "concurrency": None,
+    "tenant_concurrency": None,
+    "rate": None,
+    "burst": None,
+    "soft_depth": 100_000,
+    "hard_depth": 500_000,
+    "max_priority": HIGHEST_PRIORITY,
+    "breaker.share": _BREAKER.share,
+    "breaker.jobs": _BREAKER.jobs,
+    "breaker.window": _BREAKER.window,
+    "breaker.probe": _BREAKER.probe,
+    "low_share": 0.0,
+    "keep_ended": timedelta(days=7),
+    "keep_dead": timedelta(days=30),
+    "keep_schemas": timedelta(minutes=10),
+    "schedules.orphan_after": timedelta(minutes=10),
+    "alerts.webhook": None,
+    "autoscale.target": timedelta(minutes=1),
+    "autoscale.least": 1,
+    "autoscale.most": 100,
+    "autoscale.cooldown": timedelta(minutes=5),
+    TENANTS: None,
+}
+# Whoever knows such an address can write to it: only who may set it is shown it.
+SECRET = frozenset({"alerts.webhook"})
+_ABOUT_ALL = ("keep_", "low_share", "schedules.", "alerts.", "autoscale.", "metrics.")
+PER_TYPE = tuple(name for name in DEFAULTS if not name.startswith(_ABOUT_ALL))
+_TOGETHER = ("concurrency", "rate", "burst")
+
+
+def split(name: str) -> tuple[str | None, str]:
+    """The type (None: all types) and the setting that a name speaks of."""
+    if name in DEFAULTS:
+        return None, name
+    for setting in PER_TYPE:
+        job_type = name.removesuffix(f".{setting}")
+        if job_type != name and 0 < len(job_type) <= MAX_TYPE:
+            settable = _settable(job_type)
+            if setting not in settable:
+                allowed = "one of " + ", ".join(f"{job_type}.{each}" for each in settable)
+                raise must_be("setting", name, allowed)
+            return job_type, setting
+    raise must_be(
+        "setting",
+        name,
+        f"one of {', '.join(DEFAULTS)}, or for one type TYPE.max_attempts, TYPE.timeout, TYPE.rate and so on",
+    )
+
+
+def _settable(owner: str) -> tuple[str, ...]:
+    """What can be set for a type, a key or all jobs together: anything else would hold for nobody."""
+    if owner == ALL:
+        return (*_TOGETHER, "soft_depth", "hard_depth")
+    if owner.startswith(KEY):
+        return (*_TOGETHER, *(name for name in PER_TYPE if name.startswith("breaker.")))
+    return PER_TYPE
+
+
+# --- values --------------------------------------------------------------------------------------
+
+T = TypeVar("T")
+_LONGEST_KEEP = timedelta(days=3650)
+_NONE = "none"
+_MOST_DIGITS = 18
+_LARGEST_LOW_SHARE = 0.5
+_DEEPEST = 10**12
+_MOST_WORKERS = 10_000
+_MOST_TENANTS = 50
+# What all tenants that are not named are called there.
+_OTHERS = "other"
+
+
+def parse(name: str, text: str) -> Any:
+    """A setting's value from its text; InvalidValue names the setting and what is allowed."""
+    _, setting = split(name)
+    try:
+        return _READERS[setting](text.strip())
+    except InvalidValue as error:
+        raise must_be(name, text, error.allowed) from None
+
+
+def _whole(least: int, most: int) -> Callable[[str], int]:
+    def read_whole(text: str) -> int:
+        # So many digits at most: reading thousands of them is refused in other words.
+        if text.isdecimal() and len(text) <= _MOST_DIGITS and least <= int(text) <= most:
+            return int(text)
+        raise must_be("", text, f"a whole number between {least} and {most}")
+
+    return read_whole
+
+
+def _or_none(reader: Callable[[str], T]) -> Callable[[str], T | None]:
+    def read_or_none(text: str) -> T | None:
+        try:
+            return None if text == _NONE else reader(text)
+        except InvalidValue as error:
+            raise must_be("", text, f"{error.allowed}, or {_NONE}") from None
+
+    return read_or_none
+
+
+def _share(text: str) -> float:
+    share = _number(text)
+    if 0 < share < 1:
+        return share
+    raise must_be("", text, "a share between 0 and 1 such as 0.8")
+
+
+def _low_share(text: str) -> float:
+    share = _number(text)
+    if 0 <= share <= _LARGEST_LOW_SHARE:
+        return share
+    raise must_be("", text, f"a share between 0 and {_LARGEST_LOW_SHARE} such as 0.1")
+
+
+def _number(text: str) -> float:
+    """NaN, which is between no bounds, for what is no number."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def _moments(text: str) -> timedelta:
+    return _between(text, timedelta(seconds=1), timedelta(days=1), "a duration between 1s and 1d")
+
+
+def _timeout(text: str) -> timedelta:
+    return _between(text, SHORTEST_TIMEOUT, LONGEST_TIMEOUT, "a duration such as 30s or 10m, up to 7d")
+
+
+def _keep(text: str) -> timedelta:
+    return _between(text, timedelta(0), _LONGEST_KEEP, "a duration such as 7d, up to 3650d")
+
+
+def _keep_schemas(text: str) -> timedelta:
+    # Processes say each minute that they are there.
+    return _between(text, timedelta(minutes=3), timedelta(days=7), "a duration between 3m and 7d")
+
+
+def _webhook(text: str) -> str:
+    with contextlib.suppress(ValueError):
+        parts = urlsplit(text)
+        # Asking for the port refuses one that is no number.
+        reachable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        # A password in it would stand in logs and in the audit; what is sent is signed instead.
+        if (
+            reachable
+            and "@" not in parts.netloc
+            and text.isascii()
+            and text.isprintable()
+            and " " not in text
+        ):
+            return text
+    raise must_be("", text, "a URL that begins with http:// or https://, without a user")
+
+
+def _tenants(text: str) -> tuple[str, ...]:
+    """Named one by one: a label for each of ten thousand tenants would be the end of any Prometheus."""
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    if len(names) <= _MOST_TENANTS and all(_is_tenant(name) for name in names):
+        return names
+    raise must_be(
+        "", text, f"the names of up to {_MOST_TENANTS} tenants (not {_OTHERS!r}) such as acme, globex"
+    )
+
+
+def _is_tenant(name: str) -> bool:
+    return 0 < len(name) <= MAX_TENANT and name.isprintable() and name != _OTHERS
+
+
+def _kind(text: str) -> str:
+    if text in KINDS:
+        return text
+    raise must_be("", text, "one of " + ", ".join(KINDS))
+
+
+def _seconds(text: str) -> float:
+    return _between(
+        text, timedelta(0), timedelta(days=30), "a duration such as 30s or 5m, up to 30d"
+    ).total_seconds()
+
+
+def _delays(text: str) -> tuple[float, ...]:
+    return tuple(_seconds(part.strip()) for part in text.split(","))
+
+
+def _between(text: str, least: timedelta, most: timedelta, allowed: str) -> timedelta:
+    try:
+        duration = parse_duration(text)
+    except InvalidValue:
+        raise must_be("", text, allowed) from None
+    if not least <= duration <= most:
+        raise must_be("", text, allowed)
+    return duration
+
+
+_READERS: dict[str, Callable[[str], Any]] = {
+    "max_attempts": _whole(1, MAX_ATTEMPTS),
+    "timeout": _timeout,
+    "retry.kind": _kind,
+    "retry.base": _seconds,
+    "retry.cap": _seconds,
+    "retry.jitter": _seconds,
+    "retry.delays": _delays,
+    "concurrency": _or_none(_whole(1, MOST_AT_ONCE)),
+    "tenant_concurrency": _or_none(_whole(1, MOST_AT_ONCE)),
+    "rate": _or_none(parse_rate),
+    "burst": _or_none(_whole(1, MOST_AT_ONCE)),
+    "soft_depth": _whole(1, _DEEPEST),
+    "hard_depth": _whole(1, _DEEPEST),
+    "max_priority": _whole(0, HIGHEST_PRIORITY),
+    "breaker.share": _or_none(_share),
+    "breaker.jobs": _whole(1, MOST_JOBS),
+    "breaker.window": _moments,
+    "breaker.probe": _moments,
+    "low_share": _low_share,
+    "keep_ended": _keep,
+    "keep_dead": _keep,
+    "keep_schemas": _keep_schemas,
+    "schedules.orphan_after": _or_none(_keep),
+    "alerts.webhook": _or_none(_webhook),
+    "autoscale.target": _moments,
+    "autoscale.least": _whole(0, _MOST_WORKERS),
+    "autoscale.most": _whole(1, _MOST_WORKERS),
+    "autoscale.cooldown": _moments,
+    TENANTS: _or_none(_tenants),
+}
+
+
+# --- settings ------------------------------------------------------------------------------------
+
+_RETRY = "retry."
+
+
+class Effective(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds for the jobs of one type, all layers considered."""
+
+    max_attempts: int
+    timeout: timedelta
+    retry: Retry
+
+
+class TypePolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that holds for a type's jobs from enqueue to end: operator over code over default."""
+
+    run: Effective
+    priority: int
+    max_priority: int
+    max_age: timedelta | None
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What operators have set, read and checked; `problems` names what could not be read and is not used."""
+
+    values: dict[str, Any]
+    problems: tuple[str, ...] = ()
+
+    @property
+    def keep_ended(self) -> timedelta:
+        """How long completed, cancelled and discarded jobs are kept."""
+        keep: timedelta = self.value("keep_ended")
+        return keep
+
+    @property
+    def keep_dead(self) -> timedelta:
+        """How long dead jobs are kept."""
+        keep: timedelta = self.value("keep_dead")
+        return keep
+
+    @property
+    def keep_schemas(self) -> timedelta:
+        """How long a release's schemas stay in the catalogue after the last of its processes was seen."""
+        keep: timedelta = self.value("keep_schemas")
+        return keep
+
+    @property
+    def orphan_after(self) -> timedelta | None:
+        """How long no worker must have had a schedule's function, or declared it, before it fires no more.
+
+        None: a schedule whose function is gone goes on; what code declares no more ends with `keep_schemas`.
+        """
+        after: timedelta | None = self.value("schedules.orphan_after")
+        return after
+
+    def effective(
+        self,
+        job_type: str,
+        *,
+        max_attempts: int | None = None,
+        timeout: timedelta | None = None,
+        retry: Retry | None = None,
+    ) -> Effective:
+        """What holds for a type whose code says this much; None: the code says nothing."""
+        return Effective(
+            max_attempts=self._choose(job_type, "max_attempts", max_attempts),
+            timeout=self._choose(job_type, "timeout", timeout),
+            retry=self._retry(job_type, retry),
+        )
+
+    def of_type(self, job_type: str, options: Mapping[str, Any]) -> TypePolicy:
+        """Which policy holds for a type whose code says these options, as the catalogue has them.
+
+        Workers, servers, producers, schedules and what operators are shown all ask here.
+        """
+        said = options.get("said", ())
+        run = self.effective(
+            job_type,
+            max_attempts=options["max_attempts"] if "max_attempts" in said else None,
+            timeout=timedelta(seconds=options["timeout"]) if "timeout" in said else None,
+            retry=msgspec.convert(options["retry"], Retry) if "retry" in said else None,
+        )
+        max_age = options.get("max_age")
+        return TypePolicy(
+            run=run,
+            priority=options.get("priority", DEFAULT_PRIORITY),
+            max_priority=self._choose(job_type, "max_priority", options.get("max_priority")),
+            max_age=None if max_age is None else timedelta(seconds=max_age),
+        )
+
+    def limit(self, name: str, code: Limit | None = None) -> Limit:
+        """What limits a type, a key (`key:crm`) or all jobs (`*`) whose code says this much."""
+        said = code or Limit()
+        # What holds for types in general is not meant for keys, nor for all jobs together.
+        general = name != ALL and not name.startswith(KEY)
+        rate: Rate | None = self._bound(name, "rate", said.rate, general=general)
+        burst: int | None = self._bound(name, "burst", None, general=general)
+        if rate is not None and burst is not None:
+            rate = msgspec.structs.replace(rate, burst=burst)
+        return Limit(
+            concurrency=self._bound(name, "concurrency", said.concurrency, general=general),
+            rate=rate,
+            per_tenant=self._bound(name, "tenant_concurrency", said.per_tenant, general=general),
+        )
+
+    @property
+    def low_share(self) -> float:
+        """Which share of the jobs that a worker starts are of the lowest priority that waits."""
+        share: float = self.value("low_share")
+        return share
+
+    def soft_depth(self, job_type: str) -> int:
+        """How many jobs of a type, or of all (`*`), may wait before it is worth a warning."""
+        depth: int = self._choose(job_type, "soft_depth", None)
+        return depth
+
+    def hard_depth(self, job_type: str) -> int:
+        """How many jobs of a type, or of all (`*`), may wait at all."""
+        depth: int = self._choose(job_type, "hard_depth", None)
+        return depth
+
+    def breaker(self, name: str) -> BreakerTerms:
+        """When the breaker of a type, or of a key (`key:crm`), opens."""
+        parts = ("share", "jobs", "window", "probe")
+        return BreakerTerms(
+            **{
+                part: self.values[override]
+                if (override := f"{name}.breaker.{part}") in self.values
+                else self.value(f"breaker.{part}")
+                for part in parts
+            }
+        )
+
+    def _bound(self, name: str, setting: str, code: Any, *, general: bool) -> Any:
+        """One bound; an operator may also have set that there is none."""
+        override = f"{name}.{setting}"
+        if override in self.values:
+            return self.values[override]
+        return self.value(setting) if code is None and general else code
+
+    def _choose(self, job_type: str, name: str, code: Any) -> Any:
+        override = self.values.get(f"{job_type}.{name}")
+        if override is not None:
+            return override
+        return self.value(name) if code is None else code
+
+    def value(self, name: str) -> Any:
+        """What holds for a setting that is not about types."""
+        return self.values.get(name, DEFAULTS[name])
+
+    def _retry(self, job_type: str, code: Retry | None) -> Retry:
+        """The parts of a policy are set one by one, over the code's policy or over the default one."""
+        base = code or msgspec.structs.replace(Retry(), **self._retry_parts(_RETRY))
+        return msgspec.structs.replace(base, **self._retry_parts(f"{job_type}.{_RETRY}"))
+
+    def _retry_parts(self, prefix: str) -> dict[str, Any]:
+        parts = ("kind", "base", "cap", "jitter", "delays")
+        return {part: self.values[prefix + part] for part in parts if prefix + part in self.values}
+
+
+def read(stored: Mapping[str, str]) -> Settings:
+    """The settings that a store holds. Never raises: one bad setting must not stop a worker."""
+    values: dict[str, Any] = {}
+    problems: list[str] = []
+    for name, text in sorted(stored.items()):
+        try:
+            values[name] = parse(name, text)
+        except InvalidValue as error:
+            problems.append(str(error))
+    for name in _lists_without_delays(values):
+        del values[name]
+        problems.append(f"{name} is list, but {_delays_of(name)} is not set")
+    return Settings(values, tuple(problems))
+
+
+def check_changes(stored: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str | None]:
+    """The changes as they are stored (None: a reset); refuses those that would leave the settings wrong."""
+    values = dict(read(stored).values)
+    for name, text in changes.items():
+        if text is not None:
+            values[name] = parse(name, text)
+        elif name not in stored:
+            split(name)
+        else:
+            values.pop(name, None)
+    for kind in _lists_without_delays(values):
+        if kind in changes:
+            raise must_be(kind, changes[kind], f"set after {_delays_of(kind)}")
+        raise must_be(_delays_of(kind), None, f"kept while {kind} is list")
+    return {name: None if text is None else text.strip() for name, text in changes.items()}
+
+
+def _lists_without_delays(values: Mapping[str, Any]) -> list[str]:
+    return [
+        name
+        for name, value in values.items()
+        if value == "list" and name.endswith("retry.kind") and _delays_of(name) not in values
+    ]
+
+
+def _delays_of(kind_name: str) -> str:
+    return kind_name.removesuffix("kind") + "delays"
