@@ -30,16 +30,12 @@ from windlass.server.identity import Identity
 from windlass.store.engine import Settlement, Want
 from windlass.store.fleet import Vitals, WorkerInfo
 from windlass.store.store import Store
-from windlass.upkeep import place
-from windlass.upkeep.pruner import Pruner
+from windlass.upkeep.maintenance import Pruner, Ticks
+from windlass.upkeep.membership import Membership, Watchman, here, is_gone
 from windlass.upkeep.reaper import Reaper
-from windlass.upkeep.ticks import Ticks
-from windlass.upkeep.watchman import Watchman
 from windlass.wakeup import Wakeup
-from windlass.worker.admission import Admission
-from windlass.worker.breaker_counts import BreakerCounts
+from windlass.worker.admission import Admission, BreakerCounts
 from windlass.worker.live_settings import LiveSettings
-from windlass.worker.membership import Membership
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -336,9 +332,9 @@ class Upkeep:
         clock = SystemClock()
         self._store = store
         self._clock = clock
-        self._membership = Membership(place.here(), clock)
+        self._membership = Membership(here(), clock)
         self._live = flow.live
-        watchman = Watchman(gone=partial(place.is_gone, seen_from=self._membership.place))
+        watchman = Watchman(gone=partial(is_gone, seen_from=self._membership.place))
         ticks = Ticks(store, lambda: self._membership.id, clock=clock)
         self._reaper = Reaper(
             store,
