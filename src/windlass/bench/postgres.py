@@ -10,7 +10,7 @@ import itertools
 import os
 import re
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -23,9 +23,9 @@ from psycopg import sql
 from psycopg.pq.abc import PGconn
 
 from windlass import connect
-from windlass.bench.raw import PAYLOAD
-from windlass.clock import span, uuid7
-from windlass.store import statements
+from windlass.bench.raw import noop
+from windlass.clock import span
+from windlass.store import rows, statements
 
 _BATCH = 500
 # Where the claim's answer has them.
@@ -89,6 +89,11 @@ def _array(values: Iterable[str]) -> str:
     return "{" + ",".join(values) + "}"
 
 
+def _column(values: Sequence[object]) -> str:
+    """Values of one column; an empty array means only nulls."""
+    return "{}" if values[0] is None else _array(_quoted(str(each)) for each in values)
+
+
 def _quoted(value: str) -> str:
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
@@ -105,21 +110,13 @@ class _Raw:
         self._texts = {name: statements.numbered(text) for name, text in statements.load("postgres").items()}
 
     def insert(self, count: int) -> None:
-        columns: dict[str, Any] = {
-            "ids": _array(uuid7() for _ in range(count)),
-            "types": _array(["noop"] * count),
-            "payloads": _array([_quoted(PAYLOAD)] * count),
-            "priorities": _array(["5"] * count),
-            "tenants": _array(['""'] * count),
-            "versions": _array(["1"] * count),
-            "callers": _array(['""'] * count),
-            "max_attempts": _array(["5"] * count),
-        }
-        empty = dict.fromkeys(("keys", "traceparents", "delays", "ats"), "{}")
+        values = zip(*(rows.new_values(noop()) for _ in range(count)), strict=True)
+        columns = {name: _column(each) for name, each in zip(rows.NEW, values, strict=True)}
+        empty = dict.fromkeys(("delay", "at"), "{}")
         self._run("enqueue_new", columns | empty)
 
     def claim(self, limit: int = _BATCH) -> list[tuple[int, str]]:
-        rows = self._run(
+        found = self._run(
             "claim_batch",
             {
                 "types": ["noop"],
@@ -135,7 +132,7 @@ class _Raw:
                 "lease": _LEASE,
             },
         )
-        return [(row[_SEQ], str(row[_TOKEN])) for row in rows if row[_SEQ] is not None]
+        return [(row[_SEQ], str(row[_TOKEN])) for row in found if row[_SEQ] is not None]
 
     def complete(self, claimed: list[tuple[int, str]]) -> None:
         count = len(claimed)
