@@ -26,13 +26,12 @@ from windlass.observe.alerts import ALERTS, RUNBOOK
 from windlass.observe.exposition import family, render
 from windlass.observe.gather import swings
 from windlass.observe.metrics import METRICS, OWN, SERVICES, TENANTS, Kind, Metric
-from windlass.ops.keys import KeyWish
+from windlass.ops.access import KeyWish
 from windlass.outcome import Again
 from windlass.store.fleet import PoolInfo
 from windlass.store.upkeep import Retention
-from windlass.upkeep.pruner import Pruner
-from windlass.worker.exposing import expose
-from windlass.worker.health import Health
+from windlass.upkeep.maintenance import Pruner
+from windlass.worker.health import Health, expose
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "deploy" / "prometheus" / "windlass.rules.yml"

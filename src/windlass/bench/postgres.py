@@ -10,7 +10,7 @@ import itertools
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -23,13 +23,13 @@ from psycopg import sql
 from psycopg.pq.abc import PGconn
 
 from windlass import connect
-from windlass.bench.raw import noop
-from windlass.clock import span
+from windlass.bench.raw import PAYLOAD
+from windlass.clock import span, uuid7
 from windlass.store import rows, statements
 
 _BATCH = 500
 # Where the claim's answer has them.
-_SEQ, _TOKEN = 7, 32
+_SEQ, _TOKEN = 6, 31
 _LEASE = span(timedelta(seconds=60))
 _HISTORY = (
     '[{"number":1,"claim":1,"worker":"raw","started_at":"2026-01-01T00:00:00.000001Z",'
@@ -89,11 +89,6 @@ def _array(values: Iterable[str]) -> str:
     return "{" + ",".join(values) + "}"
 
 
-def _column(values: Sequence[object]) -> str:
-    """Values of one column; an empty array means only nulls."""
-    return "{}" if values[0] is None else _array(_quoted(str(each)) for each in values)
-
-
 def _quoted(value: str) -> str:
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
@@ -110,10 +105,19 @@ class _Raw:
         self._texts = {name: statements.numbered(text) for name, text in statements.load("postgres").items()}
 
     def insert(self, count: int) -> None:
-        values = zip(*(rows.new_values(noop()) for _ in range(count)), strict=True)
-        columns = {name: _column(each) for name, each in zip(rows.NEW, values, strict=True)}
-        empty = dict.fromkeys(("delay", "at"), "{}")
-        self._run("enqueue_new", columns | empty)
+        columns: dict[str, Any] = {
+            "id": _array(uuid7() for _ in range(count)),
+            "type": _array(["noop"] * count),
+            "payload": _array([_quoted(PAYLOAD)] * count),
+            "priority": _array(["5"] * count),
+            "tenant": _array(['""'] * count),
+            "schema_version": _array(["1"] * count),
+            "caller": _array(['""'] * count),
+            "max_attempts": _array(["5"] * count),
+        }
+        # Arrays that are too short are filled up with nulls.
+        empty = dict.fromkeys((*rows.NEW, "delay", "at"), "{}")
+        self._run("enqueue_new", empty | columns)
 
     def claim(self, limit: int = _BATCH) -> list[tuple[int, str]]:
         found = self._run(

@@ -69,11 +69,6 @@ def whole_cycles(place: Folder, count: int) -> float:
     return raw.rate(count, begun)
 
 
-def noop() -> NewJob:
-    """A job of 200 bytes."""
-    return NewJob(id=uuid7(), type="noop", payload=PAYLOAD.encode())
-
-
 class _Raw:
     """A connection with SQLite's own defaults, but durable, and the statements of the store."""
 
@@ -89,12 +84,12 @@ class _Raw:
 
     def insert_alone(self) -> None:
         now = time_ns() // 1000
-        self.execute(self._alone, (now, now, now, 1, now, *rows.new_values(noop())))
+        self.execute(self._alone, (now, now, now, 1, now, *rows.new_values(_new())))
 
     def insert(self) -> None:
         now = time_ns() // 1000
-        job = dict(zip(rows.NEW, rows.new_values(noop()), strict=True))
-        self.execute(self._texts["enqueue"], job | {"due": 1, "now": now, "run_at": now}).fetchall()
+        values = dict(zip(rows.NEW, rows.new_values(_new()), strict=True))
+        self.execute(self._texts["enqueue"], values | {"due": 1, "now": now, "run_at": now}).fetchall()
 
     def claim(self) -> list[tuple[int, str]]:
         now = time_ns() // 1000
@@ -132,3 +127,7 @@ class _Raw:
         took = perf_counter() - begun
         self._connection.close()
         return count / took
+
+
+def _new() -> NewJob:
+    return NewJob(id=uuid7(), type="noop", payload=PAYLOAD.encode())
