@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
@@ -126,11 +126,11 @@ def _problems_inside(kind: Any, data: bytes, path: str) -> Iterator[InvalidValue
         if isinstance(each, type) and issubclass(each, msgspec.Struct):
             members = _read(data, dict[str, msgspec.Raw])
             yield from () if members is None else _problems_of_members(each, members, path)
-        elif get_origin(each) in (tuple, list):
+        elif get_origin(each) in (tuple, list, Sequence):
             values = _read(data, list[msgspec.Raw])
             for index, value in enumerate(values or ()):
                 yield from _problems(get_args(each)[0], bytes(value), f"{path}[{index}]")
-        elif get_origin(each) is dict:
+        elif get_origin(each) in (dict, Mapping):
             for name, value in (_read(data, dict[str, msgspec.Raw]) or {}).items():
                 yield from _problems(get_args(each)[1], bytes(value), f"{path}.{name}")
 
