@@ -10,7 +10,7 @@ import msgspec
 
 from windlass.errors import FatalError
 from windlass.job import MAX_RESULT, Keep
-from windlass.outcome import Raised, Returned, clean
+from windlass.outcome import Raised, Returned, clean, describe
 from windlass.payload.schema import dumped
 
 _LONGEST_REASON = 500
@@ -38,8 +38,9 @@ def returned(value: Any, keep: Keep) -> Returned | Raised:
             _check_storable(msgspec.to_builtins(value, enc_hook=dumped), "result")
     except ResultNotKept as error:
         return _not_kept(error, keep)
-    except Exception as error:  # noqa: BLE001 # wall: encoding runs the returned object's own code
-        return _not_kept(ResultNotKept(f"{type(error).__name__}: {error}"), keep)
+    except BaseException as error:  # noqa: BLE001 # wall: encoding runs the returned object's own code
+        told = describe(error)
+        return _not_kept(ResultNotKept(f"{told.kind}: {told.message}"), keep)
     if len(data) > MAX_RESULT:
         size = f"it has {len(data)} bytes as JSON, {MAX_RESULT} are allowed"
         return _not_kept(ResultNotKept(f"{size}; keep large data elsewhere and return its name"), keep)

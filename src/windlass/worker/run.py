@@ -164,6 +164,11 @@ class Run:
         """Whether nothing has been settled or given up yet."""
         return not self._closed
 
+    @property
+    def asked_to_stop(self) -> bool:
+        """Whether how it ends is known, whatever the work does."""
+        return self._closed or self._end is not None
+
     def extend(self, ends: float) -> bool:
         """Give the work until then; False if it was asked to stop before."""
         with self._lock:

@@ -82,7 +82,8 @@ class Program:
         try:
             self._import(hello)
         except BaseException as error:  # noqa: BLE001 # wall: the application's own code runs at import
-            self._say(words.Unfit(failure(error).error.traceback or repr(error)))
+            told = failure(error).error
+            self._say(words.Unfit(told.traceback or f"{told.kind}: {told.message}"))
             return
         self._say(words.Ready())
         for work in self._works(messages):
@@ -179,7 +180,7 @@ class Program:
             delay=told.delay,
             default=told.default,
             at_least=told.at_least,
-            no_memory=work.memory is not None and isinstance(error, MemoryError),
+            no_memory=work.memory is not None and issubclass(type(error), MemoryError),
         )
 
     def _call(self, handler: Handler, payload: dict[str, Any]) -> Any:
