@@ -103,6 +103,11 @@ class Worker:
         """Whether it leaves because only a new process helps, and no signal has asked for the end."""
         return self._retired and not self._asked
 
+    @property
+    def here(self) -> bool:
+        """Whether it is of this process, and not only of its memory: a child made by fork has no part of it."""
+        return self._process == os.getpid()
+
     def health(self) -> Health:
         """Whether it is well; asks nobody."""
         return examine(self.parts, self._clock, begun=self.begun)
