@@ -224,7 +224,7 @@ class ObservingVerbs(Verbs):
 
         Nothing is written: how long nobody has looked is one of the things to be told.
         """
-        poison = [each for each in facts.sample.standing if each.view == POISON]
+        poison = [each for each in self.store.sample_with_poison().standing if each.view == POISON]
         live = [
             Standing(
                 type=each.type,

@@ -18,7 +18,7 @@ from windlass.ops import findings
 from windlass.ops.finding import Finding
 from windlass.ops.overview import SILENT_AFTER, Band, Overview, TypeStatus, WorkerHealth, serves
 from windlass.store.oncall import Sighting, Stalled, Verdicts
-from windlass.store.samples import PENDING, Sample, Standing
+from windlass.store.samples import PENDING, POISON, Sample, Standing
 from windlass.store.store import Store
 from windlass.upkeep import ticks
 
@@ -123,7 +123,7 @@ def gather(store: Store, seen: Overview, fleet: Sequence[WorkerHealth], *, anew:
     """One look; what costs much is looked at by one process for all.
 
     Not `anew`: nothing is written, so that it can be asked of a store that is sealed, and only what findings
-    need is read. Where jobs stand is then left out unless somebody has looked lately.
+    need is read. Where jobs stand is then left out unless somebody has looked lately; poison is counted now.
     """
     sighting = store.sight(TAKEN_WITHIN)
     if anew:
@@ -134,9 +134,10 @@ def gather(store: Store, seen: Overview, fleet: Sequence[WorkerHealth], *, anew:
             # Who may only read the store is shown what was last counted.
             sample = store.sample()
         return judge(sample, sighting, store.increases([WINDOW])[WINDOW], seen, fleet)
-    sample = store.sample()
-    lately = sample.age is not None and sample.age <= STALE
-    return judge(sample if lately else Sample(), sighting, {}, seen, fleet)
+    sample = store.sample_with_poison()
+    if sample.age is None or sample.age > STALE:
+        sample = Sample(standing=tuple(each for each in sample.standing if each.view == POISON))
+    return judge(sample, sighting, {}, seen, fleet)
 
 
 def judge(

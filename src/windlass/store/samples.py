@@ -115,6 +115,14 @@ def sample(tx: Tx) -> Sample:
     return _sample(tx.rows("samples"), last["sampled_at"], last["took"], tx.now)
 
 
+def with_poison(tx: Tx) -> Sample:
+    """The last look, with the poison of now: without a worker or server that stays, nobody looks."""
+    last = sample(tx)
+    counted = _sample(tx.rows("count_poison", replays=POISON_REPLAYS), tx.now, 0, tx.now).standing
+    others = (each for each in last.standing if each.view != POISON)
+    return msgspec.structs.replace(last, standing=(*others, *counted))
+
+
 def depths(tx: Tx) -> Depths:
     """How many jobs waited at the last look."""
     found = tx.rows("depths")
