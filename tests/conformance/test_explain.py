@@ -436,7 +436,7 @@ def pending() -> Filter:
     return Filter(states=(JobState.PENDING,))
 
 
-def test_a_job_that_dies_again_after_three_replays_is_seen_though_nobody_samples(
+def test_a_job_that_dies_again_after_three_replays_is_seen_without_a_sample(
     store: Store, clock: ManualClock
 ) -> None:
     # As the short run of a worker does it: it samples when it starts, and is gone before anything dies.

@@ -601,7 +601,7 @@ def exiting() -> BaseException:
 
 
 @pytest.mark.parametrize("rules", [{}, {ValueError: "fatal"}, str, sys.exit])
-def test_an_exception_whose_words_end_the_program_is_still_told(rules: Any) -> None:
+def test_an_exception_whose_words_end_the_program_is_recorded(rules: Any) -> None:
     try:
         raise exiting()  # noqa: TRY301 - as a handler does
     except Exception as error:  # noqa: BLE001 - its class is not one that can be named
@@ -612,7 +612,7 @@ def test_an_exception_whose_words_end_the_program_is_still_told(rules: Any) -> N
     assert "raise exiting()" in (outcome.error.traceback or "")
 
 
-def test_a_class_without_a_module_is_told_by_its_name() -> None:
+def test_a_class_without_a_module_is_recorded_by_its_name() -> None:
     lost = type("Lost", (ValueError,), {"__module__": None})
     outcome = decided(Raised(raised(lost("gone"))), Policy(rules={ValueError: "fatal"}))
     assert isinstance(outcome, Dead)

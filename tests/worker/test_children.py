@@ -178,7 +178,7 @@ def test_an_exception_is_told_with_its_traceback(queue: Queue) -> None:
     assert "in odd" in (told.traceback or "")
 
 
-def test_an_exception_whose_words_end_the_program_is_told_by_its_own_class(queue: Queue) -> None:
+def test_an_exception_whose_words_end_the_program_is_recorded_by_its_own_class(queue: Queue) -> None:
     job = run(queue, childjobs.raise_exits, max_attempts=1)
     assert job.error is not None
     assert job.error.kind == f"{childjobs.__name__}.Exits"

@@ -9,8 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from windlass import settings
-from windlass import connect
+from windlass import connect, settings
 from windlass.cli.logs import log_to_stderr
 from windlass.cli.process import command_line, obey
 from windlass.cli.session import Session

@@ -20,7 +20,7 @@ from windlass.observe.history import Chart, average_ms, bounds, chart, most_type
 from windlass.ops.actions import Verbs
 from windlass.store.history import LOOKED, OTHER, Release, Step, counted_of_release
 from windlass.store.jobs import Filter
-from windlass.store.samples import POISON, Standing
+from windlass.store.samples import Standing
 
 if TYPE_CHECKING:
     from windlass.job import Job
@@ -224,7 +224,6 @@ class ObservingVerbs(Verbs):
 
         Nothing is written: how long nobody has looked is one of the things to be told.
         """
-        poison = [each for each in self.store.sample_with_poison().standing if each.view == POISON]
         live = [
             Standing(
                 type=each.type,
@@ -236,8 +235,8 @@ class ObservingVerbs(Verbs):
             for each in self._counts().counts
             if each.state in LIVE
         ]
-        sample = msgspec.structs.replace(facts.sample, standing=(*live, *poison))
-        return msgspec.structs.replace(facts, sample=sample)
+        sample = msgspec.structs.replace(facts.sample, standing=tuple(live))
+        return msgspec.structs.replace(facts, sample=sample.with_poison(self.store.poison()))
 
     def autoscale(self) -> Scale:
         """How many workers the load asks for."""

@@ -18,7 +18,7 @@ from windlass.ops import findings
 from windlass.ops.finding import Finding
 from windlass.ops.overview import SILENT_AFTER, Band, Overview, TypeStatus, WorkerHealth, serves
 from windlass.store.oncall import Sighting, Stalled, Verdicts
-from windlass.store.samples import PENDING, POISON, Sample, Standing
+from windlass.store.samples import PENDING, Sample, Standing
 from windlass.store.store import Store
 from windlass.upkeep import ticks
 
@@ -134,10 +134,9 @@ def gather(store: Store, seen: Overview, fleet: Sequence[WorkerHealth], *, anew:
             # Who may only read the store is shown what was last counted.
             sample = store.sample()
         return judge(sample, sighting, store.increases([WINDOW])[WINDOW], seen, fleet)
-    sample = store.sample_with_poison()
-    if sample.age is None or sample.age > STALE:
-        sample = Sample(standing=tuple(each for each in sample.standing if each.view == POISON))
-    return judge(sample, sighting, {}, seen, fleet)
+    sample = store.sample()
+    lately = sample.age is not None and sample.age <= STALE
+    return judge((sample if lately else Sample()).with_poison(store.poison()), sighting, {}, seen, fleet)
 
 
 def judge(

@@ -43,7 +43,7 @@ class Engine:
         return self._parts.types
 
     def prepare(self) -> None:
-        """Be a worker in good standing that knows today's handlers and settings."""
+        """Be a worker that the fleet knows, with today's handlers and settings."""
         if self._revision != self._queue.registry.revision:
             self._build()
         self._parts.live.refresh()

@@ -105,7 +105,7 @@ class Worker:
 
     @property
     def here(self) -> bool:
-        """Whether it is of this process, and not only of its memory: a child made by fork has no part of it."""
+        """Whether it runs in this process: a child made by fork has only its memory."""
         return self._process == os.getpid()
 
     def health(self) -> Health:
