@@ -139,6 +139,15 @@ def is_http(url: str) -> bool:
     return url.startswith(HTTP)
 
 
+def check_direct(url: str, who: str) -> None:
+    """Refuse the address of a server to those who need the store itself."""
+    if is_http(url):
+        raise Refused(
+            f"{who} needs the store itself, and {without_password(url)} is a server: give it the store's own "
+            "address, or let a program of yours claim over HTTP (POST /api/v1/leases)"
+        )
+
+
 def shown(url: str) -> str:
     """A URL without its password."""
     if not is_postgres(url):

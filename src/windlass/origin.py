@@ -67,7 +67,34 @@ def find(origin: Origin) -> Any:
     return found
 
 
+# A class may have a metaclass of its own, whose properties are code that fails or hangs: read past it.
+_NAME, _QUALNAME, _MODULE, _MRO = (
+    type.__dict__[name].__get__ for name in ("__name__", "__qualname__", "__module__", "__mro__")
+)
+
+
 def told_class(kind: type) -> str:
-    """A class by its full name, the same in every process."""
-    module = MAIN if kind.__module__ == _MAIN_ELSEWHERE else kind.__module__
-    return f"{module}.{kind.__qualname__}"
+    """A class by its full name, the same in every process; without a module if it has none."""
+    module, qualname = module_of(kind), str.__str__(_QUALNAME(kind))
+    module = MAIN if module == _MAIN_ELSEWHERE else module
+    return f"{module}.{qualname}" if module else qualname
+
+
+def module_of(kind: type) -> str:
+    """The name of a class's module; empty if the class says nonsense."""
+    try:
+        module: object = _MODULE(kind)
+    except AttributeError:
+        module = None
+    return module if type(module) is str else ""
+
+
+def short_name(kind: type) -> str:
+    """The class's own name, without where it is defined."""
+    return str.__str__(_NAME(kind))
+
+
+def classes_of(value: object) -> tuple[type, ...]:
+    """The class of a value and all that it inherits from, nearest first."""
+    found: tuple[type, ...] = _MRO(type(value))
+    return found

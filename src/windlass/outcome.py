@@ -11,7 +11,7 @@ import msgspec
 
 from windlass.errors import Cancel, FatalError, RetryableError, Snooze
 from windlass.job import FREE_INTERRUPTIONS, HUNG, MAX_SNOOZES, Error, Job, Output, Reason, Request, named
-from windlass.origin import told_class
+from windlass.origin import classes_of, module_of, short_name, told_class
 from windlass.policy import Retry, Rule, Rules, ask_rules, usual_rule
 from windlass.spans import LONGEST_DELAY
 
@@ -40,6 +40,8 @@ class Raised(msgspec.Struct, frozen=True):
 
     exception: BaseException
     output: Output | None = None
+    # What the exception says, if it was read already: that may run code of the application.
+    failed: Failed | None = None
 
 
 class Failed(msgspec.Struct, frozen=True):
@@ -244,6 +246,8 @@ def _error_of(result: TimedOut | Crashed) -> Error:
 def _told(job: Job, result: Raised | Failed, policy: Policy) -> Failed:
     if isinstance(result, Failed):
         return result
+    if result.failed is not None:
+        return result.failed
     return failure(result.exception, policy.rules, named(job), result.output)
 
 
@@ -255,7 +259,9 @@ def failure(
 ) -> Failed:
     """What an exception says, in words that another process understands.
 
-    Rules that are a function are asked here, where the exception is; `fields` name the job in the log.
+    Rules that are a function are asked here, where the exception is; `fields` name the job in the log. All of
+    this may run code of the application, which may raise anything or never return: call it while the
+    attempt's time runs.
     """
     verdict = _verdict(exception)
     if verdict is None and callable(rules):
@@ -264,8 +270,8 @@ def failure(
     return Failed(
         describe(exception),
         verdict,
-        tuple(told_class(kind) for kind in type(exception).__mro__),
-        getattr(exception, "delay", None) if isinstance(exception, Snooze | RetryableError) else None,
+        tuple(told_class(kind) for kind in classes_of(exception)),
+        _delay(exception) if issubclass(type(exception), (Snooze, RetryableError)) else None,
         output,
         default,
         at_least,
@@ -274,17 +280,22 @@ def failure(
 
 def _verdict(exception: BaseException) -> Rule | Literal["snooze"] | None:
     """The handler's own words."""
-    match exception:
-        case Snooze():
-            return "snooze"
-        case Cancel():
-            return "cancel"
-        case FatalError():
-            return "fatal"
-        case RetryableError():
-            return "retry"
-        case _:
-            return None
+    said: dict[type, Rule | Literal["snooze"]] = {
+        Snooze: "snooze",
+        Cancel: "cancel",
+        FatalError: "fatal",
+        RetryableError: "retry",
+    }
+    # By its real classes: isinstance() would ask its `__class__`, which may be code of the application.
+    return next((verdict for kind, verdict in said.items() if issubclass(type(exception), kind)), None)
+
+
+def _delay(exception: BaseException) -> timedelta | None:
+    try:
+        delay: timedelta | None = getattr(exception, "delay", None)
+    except BaseException:  # noqa: BLE001 # wall: user code in a property must not end the worker
+        return None
+    return delay
 
 
 def _raised(job: Job, failed: Failed, policy: Policy, now: datetime, chance: Callable[[], float]) -> Outcome:
@@ -413,34 +424,43 @@ def describe(exception: BaseException) -> Error:
     """An exception as a record that every store can keep."""
     kind = type(exception)
     # Where the worker's own exceptions are defined is nobody's business but ours.
-    short = kind.__module__ == "builtins" or kind.__module__.startswith("windlass.worker.")
-    name = kind.__qualname__ if short else told_class(kind)
+    module, name = module_of(kind), told_class(kind)
+    if module == "builtins" or module.startswith("windlass.worker."):
+        name = name.removeprefix(f"{module}.")
     try:
         message = str(exception)
-    except Exception as broken:  # noqa: BLE001 # wall: user code in __str__ must not end the worker
-        message = f"<its message could not be read: {type(broken).__name__}>"
-    try:
-        lines = "".join(traceback.format_exception(exception))
-    except Exception:  # noqa: BLE001 # wall: user code in __str__ must not end the worker
-        lines = "".join(traceback.format_tb(exception.__traceback__))
+    except BaseException as broken:  # noqa: BLE001 # wall: user code in __str__ must not end the worker
+        message = f"<its message could not be read: {short_name(type(broken))}>"
     return Error(
         Reason.EXCEPTION,
         clean(name, _LONGEST_MESSAGE),
         clean(message, _LONGEST_MESSAGE),
-        clean_end(lines, _LONGEST_TRACEBACK),
+        clean_end(_traceback(exception), _LONGEST_TRACEBACK),
         outside=_comes_from_outside(exception),
     )
 
 
+def _traceback(exception: BaseException) -> str:
+    """Its traceback with those of its causes; if that cannot be had, the lines where it was raised."""
+    try:
+        return "".join(traceback.format_exception(exception))
+    except BaseException:  # noqa: BLE001 # wall: user code in __str__ must not end the worker
+        where: Any = BaseException.__dict__["__traceback__"]
+    try:
+        return "".join(traceback.format_tb(where.__get__(exception)))
+    except BaseException:  # noqa: BLE001 # wall: a module's loader is user code, too
+        return ""
+
+
 def _comes_from_outside(exception: BaseException) -> bool:
     """Whether its class says that something else did not answer, or failed: never by its message."""
-    if any(OUTSIDE_CLASS.search(kind.__name__) for kind in type(exception).__mro__):
+    if any(OUTSIDE_CLASS.search(short_name(kind)) for kind in classes_of(exception)):
         return True
     try:
         response = getattr(exception, "response", None)
         status = getattr(response, "status_code", None) or getattr(exception, "code", None)
         status = status or getattr(exception, "status", None)
-    except Exception:  # noqa: BLE001 # wall: user code in a property must not end the worker
+    except BaseException:  # noqa: BLE001 # wall: user code in a property must not end the worker
         return False
     return type(status) is int and status in _SERVER_ERRORS
 
@@ -458,4 +478,5 @@ def clean_end(text: str, limit: int) -> str:
 
 
 def _storable(text: str) -> str:
-    return text.replace("\0", "\N{SYMBOL FOR NULL}").encode("utf-8", "replace").decode("utf-8")
+    # Past the methods of a subclass of str, which may be user code.
+    return str.replace(text, "\0", "\N{SYMBOL FOR NULL}").encode("utf-8", "replace").decode("utf-8")

@@ -17,6 +17,7 @@ from windlass.checks import check_whole
 from windlass.duration import Duration, parse_duration
 from windlass.errors import must_be
 from windlass.job import TypeInfo
+from windlass.origin import short_name
 
 Kind = Literal["exponential", "power", "linear", "fixed", "list", "never"]
 KINDS: tuple[Kind, ...] = ("exponential", "power", "linear", "fixed", "list", "never")
@@ -107,18 +108,24 @@ _LONGEST_RETRY_AFTER = 3600
 
 def ask_rules(rules: RuleFunction, exception: BaseException, fields: Mapping[str, Any]) -> Rule | None:
     """What a type's function says about an exception; None if it does not say, or fails itself."""
+    extra = {**fields, "exception": short_name(type(exception))}
     try:
         rule: object = rules(exception)
-    except BaseException:  # wall: a mistake in the function must not lose the job
-        log.exception("rules.failed", extra={**fields, "exception": type(exception).__qualname__})
+        for known in RULES:
+            if rule == known:
+                return known
+        returned = None if rule is None else repr(rule)[:200]
+    except BaseException:  # noqa: BLE001 # wall: a mistake in the function must not lose the job
+        try:
+            log.exception("rules.failed", extra=extra)
+        except BaseException:  # noqa: BLE001 # wall: the traceback shows the exception: user code
+            log.error("rules.failed", extra=extra)  # noqa: TRY400 - it is the traceback that failed
         return None
-    for known in RULES:
-        if rule == known:
-            return known
-    if rule is not None:
+    if returned is not None:
         allowed = "rules= must return one of retry, fatal, cancel or None"
-        extra = {**fields, "exception": type(exception).__qualname__, "returned": repr(rule)[:200]}
-        log.error("rules.wrong", extra={**extra, "note": f"{allowed}; the defaults hold"})
+        log.error(
+            "rules.wrong", extra={**extra, "returned": returned, "note": f"{allowed}; the defaults hold"}
+        )
     return None
 
 
@@ -127,7 +134,7 @@ def usual_rule(exception: BaseException) -> tuple[Rule, timedelta | None]:
 
     HTTP errors say by their status whether another attempt can help; permission errors say that none can.
     """
-    if isinstance(exception, PermissionError):
+    if issubclass(type(exception), PermissionError):
         return "fatal", None
     try:
         status, headers = _http(exception)
@@ -136,7 +143,7 @@ def usual_rule(exception: BaseException) -> tuple[Rule, timedelta | None]:
         if status in _CLIENT_ERRORS and status not in _PASSING:
             return "fatal", None
         return "retry", _retry_after(headers) if status in _SAYS_WHEN else None
-    except Exception:  # noqa: BLE001 # wall: an exception's attributes may be code of its own
+    except BaseException:  # noqa: BLE001 # wall: an exception's attributes may be code of its own
         return "retry", None
 
 

@@ -434,3 +434,25 @@ def test_the_database_says_how_it_is(store: Store) -> None:
 
 def pending() -> Filter:
     return Filter(states=(JobState.PENDING,))
+
+
+def test_a_job_that_dies_again_after_three_replays_is_seen_without_a_sample(
+    store: Store, clock: ManualClock
+) -> None:
+    # As the short run of a worker does it: it samples when it starts, and is gone before anything dies.
+    store.take_sample(timedelta(0))
+    put_one(store)
+    for _ in range(3):
+        settle(store, take_one(store), DEAD)
+        [job] = store.find(Filter(states=(JobState.DEAD,))).jobs
+        assert "WindlassReplaysFail" not in alerts_of(store)
+        assert not any("replays" in each for each in Ops(store).status().warnings)
+        store.replay(job.id)
+    settle(store, take_one(store), DEAD)
+    clock.advance(3600)
+    assert "WindlassReplaysFail" in alerts_of(store)
+    assert any("3 or more replays" in each for each in Ops(store).status().warnings)
+
+
+def alerts_of(store: Store) -> set[str]:
+    return {each.alert.name for each in Ops(store).alerts().alerts}

@@ -211,3 +211,14 @@ def test_an_empty_idempotency_key_is_refused(house: House) -> None:
     assert api.post("/jobs/batch", json={"jobs": [JOB]}, headers=empty).status_code == 400
     assert api.post("/jobs", json=JOB, headers=empty).status_code == 400
     assert stored(house) == 0
+
+
+def test_two_idempotency_keys_are_refused_unless_they_are_the_same(house: House) -> None:
+    api = house.caller()
+    for path, sent in (("/jobs/batch", {"jobs": [JOB]}), ("/jobs", JOB)):
+        two = [("Idempotency-Key", "a"), ("Idempotency-Key", "b")]
+        refused = api.post(path, json=sent, headers=two)
+        assert refused.status_code == 400
+        assert "Idempotency-Key must be one value" in refused.json()["detail"]
+    assert stored(house) == 0
+    assert api.post("/jobs", json=JOB, headers=[("Idempotency-Key", "a")] * 2).status_code == 201

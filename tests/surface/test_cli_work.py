@@ -142,6 +142,13 @@ def test_until_empty_that_an_operator_drains_says_so_and_what_is_due(windlass: T
     assert out == "stopped by an operator; 1 due, 0 processing, 0 scheduled, 0 retrying\n"
 
 
+@pytest.mark.parametrize("more", [[], ["--count", "2"]])
+def test_a_worker_that_is_given_a_server_says_what_it_needs(windlass: Terminal, more: list[str]) -> None:
+    answer = windlass("worker", "start", "--shell", "--db", "http://127.0.0.1:1", *more)
+    assert answer.code == 1
+    assert "a worker needs the store itself, and http://127.0.0.1:1 is a server" in answer.err
+
+
 def test_a_closed_terminal_hangs_up_more_than_once_and_is_a_gentle_stop(windlass: Terminal) -> None:
     with _worker(windlass) as process:
         windlass.ok("run", "--", "sh", "-c", "touch began; while [ ! -e go ]; do sleep 0.02; done")

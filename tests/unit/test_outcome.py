@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime, timedelta
 from email.message import Message
 from typing import Any
@@ -580,6 +581,42 @@ def test_an_exception_that_cannot_be_printed_is_still_told(exception: Exception)
     assert error.message
     assert error.traceback
     assert "in raised" in error.traceback
+
+
+def exiting() -> BaseException:
+    """An exception of which all that is read ends the program; not where pytest would look at its class."""
+
+    class Nameless(type):
+        def __getattribute__(cls, name: str) -> Any:
+            raise SystemExit
+
+    class Exits(Exception, metaclass=Nameless):
+        def __str__(self) -> str:
+            raise SystemExit
+
+        def __getattribute__(self, name: str) -> Any:
+            raise KeyboardInterrupt
+
+    return Exits()
+
+
+@pytest.mark.parametrize("rules", [{}, {ValueError: "fatal"}, str, sys.exit])
+def test_an_exception_whose_words_end_the_program_is_recorded(rules: Any) -> None:
+    try:
+        raise exiting()  # noqa: TRY301 - as a handler does
+    except Exception as error:  # noqa: BLE001 - its class is not one that can be named
+        outcome = decided(Raised(error), Policy(rules=rules))
+    assert isinstance(outcome, Again)
+    assert outcome.error.kind == f"{__name__}.exiting.<locals>.Exits"
+    assert outcome.error.message == "<its message could not be read: SystemExit>"
+    assert "raise exiting()" in (outcome.error.traceback or "")
+
+
+def test_a_class_without_a_module_is_recorded_by_its_name() -> None:
+    lost = type("Lost", (ValueError,), {"__module__": None})
+    outcome = decided(Raised(raised(lost("gone"))), Policy(rules={ValueError: "fatal"}))
+    assert isinstance(outcome, Dead)
+    assert (outcome.error.kind, outcome.error.message) == ("Lost", "gone")
 
 
 @given(st.text(st.characters(), max_size=400), st.integers(1, 300))

@@ -207,3 +207,14 @@ async def use_once_async(ctx: Context) -> list[str]:
 
 def versioned(to: str) -> str:
     return to
+
+
+class Exits(Exception):
+    """Reading it ends the program."""
+
+    def __str__(self) -> str:
+        raise SystemExit(1)
+
+
+def raise_exits() -> None:
+    raise Exits

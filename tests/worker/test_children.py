@@ -177,6 +177,13 @@ def test_an_exception_is_told_with_its_traceback(queue: Queue) -> None:
     assert "in odd" in (told.traceback or "")
 
 
+def test_an_exception_whose_words_end_the_program_is_recorded_by_its_own_class(queue: Queue) -> None:
+    job = run(queue, childjobs.raise_exits, max_attempts=1)
+    assert job.error is not None
+    assert job.error.kind == f"{childjobs.__name__}.Exits"
+    assert "could not be read: SystemExit" in job.error.message
+
+
 def test_the_rules_of_a_type_hold_for_exceptions_in_children(queue: Queue) -> None:
     job = run(queue, childjobs.odd, rules={childjobs.Odd: "fatal"}, max_attempts=5)
     assert (job.state, job.attempts) == (JobState.DEAD, 1)

@@ -284,6 +284,70 @@ def test_an_exception_that_cannot_be_printed_is_kept_all_the_same(queue: Queue) 
     assert "could not be read" in job.error.message
 
 
+class Exits(Exception):
+    """Reading it ends the program."""
+
+    def __str__(self) -> str:
+        raise SystemExit(1)
+
+    @property
+    def response(self) -> Any:
+        raise KeyboardInterrupt
+
+
+@BOTH
+def test_an_exception_whose_words_end_the_program_fails_the_attempt_and_nothing_else(
+    queue: Queue, kind: str
+) -> None:
+    def body() -> None:
+        raise Exits
+
+    register(queue, kind, body)
+    job = run(queue, max_attempts=1)
+    assert (job.state, job.error and job.error.reason) == (JobState.DEAD, Reason.EXCEPTION)
+    assert job.error is not None
+    assert job.error.kind == f"{__name__}.Exits"
+    assert "could not be read: SystemExit" in job.error.message
+
+
+class Endless(Exception):
+    """To read it takes until the test lets go."""
+
+    go: threading.Event
+
+    def __str__(self) -> str:
+        self.go.wait(PATIENCE)
+        return "at last"
+
+
+@BOTH
+@pytest.mark.parametrize("place", ["words", "rules"])
+def test_an_exception_that_takes_for_ever_to_read_ends_by_the_timeout(
+    queue: Queue, kind: str, place: str
+) -> None:
+    go = threading.Event()
+
+    def body() -> None:
+        error = Endless() if place == "words" else ValueError()
+        error.go = go  # type: ignore[union-attr]
+        raise error
+
+    def rules(_: BaseException) -> None:
+        go.wait(PATIENCE)
+
+    register(queue, kind, body, timeout=0.3, rules=rules if place == "rules" else None)
+    handle = queue.enqueue("work", {}, max_attempts=1)
+    with queue.worker() as worker:
+        try:
+            job = handle.wait(PATIENCE)
+            assert (job.state, job.error and job.error.reason) == (JobState.DEAD, Reason.TIMEOUT)
+            # Like any work that goes on: its slot stays taken until it ends.
+            assert sum(pool.held for pool in worker.parts.pools) == 1
+        finally:
+            go.set()
+        until(lambda: sum(pool.held for pool in worker.parts.pools) == 0, "the slot comes free")
+
+
 @BOTH
 def test_a_job_whose_result_cannot_be_kept_completes_and_says_why(queue: Queue, kind: str) -> None:
     register(queue, kind, lambda: {"rate": float("nan")})

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from windlass import settings
+from windlass import connect, settings
 from windlass.cli.logs import log_to_stderr
 from windlass.cli.process import command_line, obey
 from windlass.cli.session import Session
@@ -49,6 +49,7 @@ def supervise_here(
     adopted: Adopted | None = None,
 ) -> int:
     """Keep so many workers running, each by the command line of this process; the exit code."""
+    connect.check_direct(here.queue.url, "a worker")
     log_to_stderr(as_json=log_json or here.json, verbose=verbose)
     supervisor = make_supervisor(
         here,

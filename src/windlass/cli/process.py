@@ -72,6 +72,7 @@ def work_here(
 
     `succession` makes what starts a new process when only that helps; a supervisor does so by itself.
     """
+    connect.check_direct(queue.url, "a worker")
     config = msgspec.structs.replace(chosen(here), mark=supervised.mark if supervised else None)
     log_to_stderr(as_json=log_json or here.json, verbose=verbose)
     arrival = Arrival()

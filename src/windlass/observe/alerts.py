@@ -305,7 +305,7 @@ ALERTS: tuple[Alert, ...] = (
         expression="increase(windlass_jobs_dead_total[10m]) > 10",
         holds=lambda m: m.increase("windlass_jobs_dead_total", 10 * _MINUTE).above(10),
         severity=Severity.PAGE,
-        summary="{type}: more than ten jobs died within ten minutes",
+        summary="{type}: more than ten deaths of jobs within ten minutes",
         anchor="there-are-dead-letters",
     ),
     Alert(

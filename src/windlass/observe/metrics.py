@@ -52,7 +52,7 @@ COUNTED: tuple[Metric, ...] = (
     _of_type("windlass_jobs_completed_total", names.COMPLETED, "Jobs that completed"),
     _of_type("windlass_jobs_failed_total", names.FAILED, "Attempts that failed"),
     _of_type("windlass_jobs_retried_total", names.RETRIED, "Failed attempts that another one follows"),
-    _of_type("windlass_jobs_dead_total", names.DEAD, "Jobs that went to the dead letters"),
+    _of_type("windlass_jobs_dead_total", names.DEAD, "How often jobs went to the dead letters"),
     _of_type("windlass_jobs_cancelled_total", names.CANCELLED, "Jobs that were cancelled"),
     _of_type("windlass_jobs_discarded_total", names.DISCARDED, "Dead jobs that were closed for good"),
     _of_type("windlass_jobs_replayed_total", names.REPLAYED, "Dead jobs that were sent back"),

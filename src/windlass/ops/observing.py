@@ -20,7 +20,7 @@ from windlass.observe.history import Chart, average_ms, bounds, chart, most_type
 from windlass.ops.actions import Action, Need, Option, Verbs
 from windlass.store.history import LOOKED, OTHER, Release, Step, counted_of_release
 from windlass.store.jobs import Filter
-from windlass.store.samples import POISON, Standing
+from windlass.store.samples import Standing
 
 if TYPE_CHECKING:
     from windlass.job import Job
@@ -250,7 +250,6 @@ class ObservingVerbs(Verbs):
 
         Nothing is written: how long nobody has looked is one of the things to be told.
         """
-        poison = [each for each in facts.sample.standing if each.view == POISON]
         live = [
             Standing(
                 type=each.type,
@@ -262,8 +261,8 @@ class ObservingVerbs(Verbs):
             for each in self._counts().counts
             if each.state in LIVE
         ]
-        sample = msgspec.structs.replace(facts.sample, standing=(*live, *poison))
-        return msgspec.structs.replace(facts, sample=sample)
+        sample = msgspec.structs.replace(facts.sample, standing=tuple(live))
+        return msgspec.structs.replace(facts, sample=sample.with_poison(self.store.poison()))
 
     @Action("GET autoscale", need=Need.SEE, operation="autoscale")
     def autoscale(self) -> Scale:

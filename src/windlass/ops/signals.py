@@ -114,7 +114,7 @@ def gather(store: Store, seen: Overview, fleet: Sequence[WorkerHealth], *, anew:
     """One look; what costs much is looked at by one process for all.
 
     Not `anew`: nothing is written, so that it can be asked of a store that is sealed, and only what findings
-    need is read. Where jobs stand is then left out unless somebody has looked lately.
+    need is read. Where jobs stand is then left out unless somebody has looked lately; poison is counted now.
     """
     sighting = store.sight(TAKEN_WITHIN)
     if anew:
@@ -127,7 +127,7 @@ def gather(store: Store, seen: Overview, fleet: Sequence[WorkerHealth], *, anew:
         return judge(sample, sighting, store.increases([WINDOW])[WINDOW], seen, fleet)
     sample = store.sample()
     lately = sample.age is not None and sample.age <= STALE
-    return judge(sample if lately else Sample(), sighting, {}, seen, fleet)
+    return judge((sample if lately else Sample()).with_poison(store.poison()), sighting, {}, seen, fleet)
 
 
 def judge(

@@ -20,10 +20,11 @@ from typing import (
     overload,
 )
 
+from windlass import connect
 from windlass.checks import check_app_version, check_limit_key
 from windlass.context import Context
 from windlass.duration import Duration, parse_duration
-from windlass.errors import JobNotFound
+from windlass.errors import JobNotFound, Refused
 from windlass.policy import make_limit
 from windlass.queue.backend import Opening
 from windlass.queue.jobs import ContextJobType, JobHandle, JobType
@@ -88,6 +89,8 @@ class Queue(Producer):
         super().__init__(Opening(url, clock, wait), Registry())
         self.registry.app_version = check_app_version(version)
         # Named by the store: for a queue that was made before its URL was known, and for tests.
+        # Those that run in this process.
+        self._workers: set[Worker] = set()
         self.stand_at, self.instead = self._opening.stand_at, self._opening.instead
         self._shell = shell
         if shell:
@@ -195,16 +198,21 @@ class Queue(Producer):
     @contextlib.contextmanager
     def worker(self, **options: Unpack[WorkerOptions]) -> Iterator[Worker]:
         """Run a worker in this process for as long as the block lasts."""
+        connect.check_direct(self.url, "a worker")
         config = worker_config({"shell": self._shell, **options})
         if config.shell:
             self.registry.add(shell_handler())
         worker = Worker(self.store, self.wakeup, self.registry, config, clock=self._opening.clock)
         worker.start()
+        self._workers.add(worker)
         try:
             self.publish()
             yield worker
         finally:
-            worker.stop()
+            try:
+                worker.stop()
+            finally:
+                self._workers.discard(worker)
 
     # --- the store behind it ---
 
@@ -232,7 +240,9 @@ class Queue(Producer):
         return self
 
     def close(self) -> None:
-        """Let go of the store; the next use opens it again."""
+        """Let go of the store; the next use opens it again. Refused while a worker of this queue runs."""
+        if any(worker.here for worker in self._workers):
+            raise Refused("a worker of this queue is running: leave its `with queue.worker()` block first")
         self._opening.close()
 
     def __enter__(self) -> Self:

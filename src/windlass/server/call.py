@@ -317,13 +317,21 @@ class Call:
         """The operator's verbs in the caller's name; one job meets the same request once."""
         return self.parts.ops(self.identity, self._request_id(form))
 
+    def request_key(self) -> str | None:
+        """The request's Idempotency-Key, if it has one; two different ones are refused."""
+        sent = {value for name, value in self.scope["headers"] if name == b"idempotency-key"}
+        if len(sent) > 1:
+            raise must_be("Idempotency-Key", f"{len(sent)} different values", "one value")
+        key = self.header(b"idempotency-key")
+        if key == "":
+            raise must_be("Idempotency-Key", key, "at least one character")
+        return key
+
     def _request_id(self, form: msgspec.Struct) -> str:
         """An id of this request: made of the caller, the action and its Idempotency-Key."""
-        key = self.header(b"idempotency-key")
+        key = self.request_key()
         if key is None:
             return ""
-        if not key:
-            raise must_be("Idempotency-Key", key, "at least one character")
         request = msgspec.json.encode([self.identity.name, self.route.name, key, form])
         return sha256(request).hexdigest()[:_REQUEST_ID]
 

@@ -156,7 +156,7 @@ def _batch_id(call: Call, form: BatchForm) -> str:
     """The batch's own id, or one made of the keys: the same keys again mean the same batch."""
     if form.batch_id is not None:
         return form.batch_id
-    header = _request_key(call)
+    header = call.request_key()
     keys = [job.key for job in form.jobs]
     if header is None and None in keys:
         return uuid7()
@@ -166,14 +166,6 @@ def _batch_id(call: Call, form: BatchForm) -> str:
     if tenants != [""]:
         scope.append(tenants)
     return str(uuid5(_BATCHES, msgspec.json.encode(scope).decode()))
-
-
-def _request_key(call: Call) -> str | None:
-    """The request's Idempotency-Key, if it has one."""
-    header = call.header(b"idempotency-key")
-    if header == "":
-        raise must_be("Idempotency-Key", header, "at least one character")
-    return header
 
 
 def _span(call: Call, forms: Sequence[JobForm]) -> AbstractContextManager[str | None]:
@@ -193,7 +185,7 @@ def _over_rate(call: Call, forms: Sequence[JobForm]) -> Problem | None:
     try:
         call.parts.rates.spend(call.identity, len(forms))
     except Problem as refusal:
-        if _request_key(call) is None and any(form.key is None and form.id is None for form in forms):
+        if call.request_key() is None and any(form.key is None and form.id is None for form in forms):
             raise
         return refusal
     return None
@@ -320,7 +312,7 @@ def _in_words(said: dict[str, Any]) -> dict[str, Any]:
 
 def _key(call: Call, form: JobForm, index: int | None) -> str | None:
     """The job's key: its own, or the request's, with the job's place in a batch behind it."""
-    header = _request_key(call)
+    header = call.request_key()
     if header is None:
         return form.key
     if index is not None:

@@ -271,6 +271,11 @@ select json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(va
        json_extract(value, '$[4]'), json_extract(value, '$[5]')
   from json_each(:rows);
 
+-- name: count_poison
+-- Dead letters that died again after so many replays. Only dead letters are read, by their index.
+select type, priority, 'poison' as view, '' as tenant, count(*) as count, min(finished_at) as since
+  from windlass.jobs where state = 'dead' and replay_count >= :replays group by type, priority;
+
 -- name: sample_standing
 -- Where every live job stands, by type and priority, and since when the first of them has; what is due but has not been
 -- promoted yet is due all the same. One statement: an idle fleet must not ask much.

@@ -61,6 +61,11 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     # The same by tenant, of those that operators name and of all others together.
     tenants: tuple[TenantStanding, ...] = ()
 
+    def with_poison(self, counted: Sample) -> Sample:
+        """The same with poison as it was counted then."""
+        found = counted.standing + tuple(each for each in self.standing if each.view != POISON)
+        return msgspec.structs.replace(self, standing=found)
+
     def depths(self) -> Depths:
         """How many waited, by type."""
         pending: Counter[str] = Counter()
@@ -113,6 +118,11 @@ def sample(tx: Tx) -> Sample:
     if last is None or not last["sampled_at"]:
         return Sample()
     return _sample(tx.rows("samples"), last["sampled_at"], last["took"], tx.now)
+
+
+def poison(tx: Tx) -> Sample:
+    """The poison of now, and nothing else: where no worker or server stays, no process takes samples."""
+    return _sample(tx.rows("count_poison", replays=POISON_REPLAYS), tx.now, 0, tx.now)
 
 
 def depths(tx: Tx) -> Depths:

@@ -261,6 +261,7 @@ class Store(Engine):
     gauge_at = reads(history.gauge_at)
     gauges = reads(history.gauges)
     sample = reads(samples.sample)
+    poison = reads(samples.poison)
     watch_clock = writes(upkeep.watch_clock, repeat="never")
     oldest_dead = reads(upkeep.oldest_dead)
     oldest_record = reads(upkeep.oldest_record)

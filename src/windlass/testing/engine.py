@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from windlass.config import WorkerConfig, ring
 from windlass.job import Lease, Reason
+from windlass.origin import classes_of, told_class
 from windlass.outcome import Lost, Raised, Result, decide
 from windlass.registry import SHELL
 from windlass.store.engine import Settlement, Want
@@ -42,7 +43,7 @@ class Engine:
         return self._parts.types
 
     def prepare(self) -> None:
-        """Be a worker in good standing that knows today's handlers and settings."""
+        """Be a worker that the fleet knows, with today's handlers and settings."""
         if self._revision != self._queue.registry.revision:
             self._build()
         self._parts.live.refresh()
@@ -152,7 +153,7 @@ def _belongs_to_the_test(error: BaseException) -> bool:
     """Ctrl-C and a test runner's own exceptions; a worker takes them for a failure of the job."""
     runners = ("_pytest.", "unittest.")
     return isinstance(error, KeyboardInterrupt) or any(
-        kind.__module__.startswith(runners) for kind in type(error).__mro__
+        told_class(kind).startswith(runners) for kind in classes_of(error)
     )
 
 

@@ -14,7 +14,18 @@ import msgspec
 from windlass.context import Notice
 from windlass.errors import FatalError
 from windlass.job import MAX_RESULT, SUSPECT_AFTER, Keep, Lease, NewJob, Output
-from windlass.outcome import Done, Interrupted, Outcome, Raised, Result, Returned, Stopped, TimedOut, clean
+from windlass.outcome import (
+    Done,
+    Interrupted,
+    Outcome,
+    Raised,
+    Result,
+    Returned,
+    Stopped,
+    TimedOut,
+    clean,
+    describe,
+)
 from windlass.payload.schema import dumped
 from windlass.store.engine import Settlement
 from windlass.store.running import Said
@@ -166,6 +177,11 @@ class Run:
         """Whether nothing has been settled or given up yet."""
         return not self._closed
 
+    @property
+    def asked_to_stop(self) -> bool:
+        """Whether how it ends is known, whatever the work does."""
+        return self._closed or self._end is not None
+
     def extend(self, ends: float) -> bool:
         """Give the work until then; False if it was asked to stop before."""
         with self._lock:
@@ -316,8 +332,9 @@ def returned(value: Any, keep: Keep) -> Returned | Raised:
             _check_storable(msgspec.to_builtins(value, enc_hook=dumped), "result")
     except ResultNotKept as error:
         return _not_kept(error, keep)
-    except Exception as error:  # noqa: BLE001 # wall: encoding runs the returned object's own code
-        return _not_kept(ResultNotKept(f"{type(error).__name__}: {error}"), keep)
+    except BaseException as error:  # noqa: BLE001 # wall: encoding runs the returned object's own code
+        described = describe(error)
+        return _not_kept(ResultNotKept(f"{described.kind}: {described.message}"), keep)
     if len(data) > MAX_RESULT:
         size = f"it has {len(data)} bytes as JSON, {MAX_RESULT} are allowed"
         return _not_kept(ResultNotKept(f"{size}; keep large data elsewhere and return its name"), keep)

@@ -23,9 +23,20 @@ from typing import Any, NamedTuple
 from windlass.config import ring
 from windlass.context import Context
 from windlass.errors import InvalidPayload
-from windlass.job import Lease, Reason
+from windlass.job import Lease, Reason, named
 from windlass.observe import tracing
-from windlass.outcome import Crashed, Done, Overdue, Raised, Rejected, Result, Unstarted, decide, is_overdue
+from windlass.outcome import (
+    Crashed,
+    Done,
+    Overdue,
+    Raised,
+    Rejected,
+    Result,
+    Unstarted,
+    decide,
+    failure,
+    is_overdue,
+)
 from windlass.store.flow import Restriction
 from windlass.upkeep.membership import Membership
 from windlass.worker.attendant import Attendant
@@ -191,9 +202,10 @@ class Runner:
                     _forks.end()
                 if slot != _UNWATCHED:
                     self._presence.leave(slot)
-            return value if run.handler.kind == "shell" else returned(value, run.handler.result)
+            result: Result = value if run.handler.kind == "shell" else returned(value, run.handler.result)
+            return self._read(run, result) if isinstance(result, Raised) else result
         except BaseException as error:  # noqa: BLE001 # wall: nothing that a handler raises may end its thread
-            return Raised(error)
+            return self._read(run, Raised(error))
 
     async def call_async(self, run: Run) -> Result:
         """Run an `async def` handler on this loop."""
@@ -212,9 +224,22 @@ class Runner:
                     _forks.end()
                 if slot != _UNWATCHED:
                     self._presence.leave(slot)
-            return returned(value, run.handler.result)
+            result = returned(value, run.handler.result)
+            return self._read(run, result) if isinstance(result, Raised) else result
         except BaseException as error:  # noqa: BLE001 # wall: nothing that a handler raises may end the loop
-            return Raised(error)
+            return self._read(run, Raised(error))
+
+    def _read(self, run: Run, raised: Raised) -> Raised:
+        """What an exception says, read while the attempt's time runs: that may run the application's code.
+
+        If that never returns, the run ends by its timeout as if the handler had not returned. Of a run that
+        was asked to stop nothing is read: why it ends is known.
+        """
+        if run.asked_to_stop:
+            return raised
+        rules = self._live.held[run.lease.job.type].policy.rules
+        read = failure(raised.exception, rules, named(run.lease.job), raised.output)
+        return Raised(raised.exception, raised.output, read)
 
     def _call_in_child(self, run: Run) -> Result:
         """Have a child run the handler, and wait for it on this thread."""
@@ -259,7 +284,7 @@ class Runner:
         policy, at = self._live.held[job.type].policy, run.store_time(now)
         try:
             outcome = decide(job, ended, policy, now=at, chance=self._env.chance)
-        except Exception as error:  # noqa: BLE001 # wall: a delay out of all bounds is the handler's failure
+        except BaseException as error:  # noqa: BLE001 # wall: a delay out of all bounds is the handler's failure
             outcome = decide(job, Raised(error), policy, now=at, chance=self._env.chance)
         if isinstance(outcome, Done) and outcome.missing is not None:
             log.warning("job.result_not_kept", extra=run.lease.fields | {"why": outcome.missing})

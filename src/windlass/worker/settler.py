@@ -25,7 +25,6 @@ from windlass.outcome import (
     Result,
     Returned,
     Snoozed,
-    describe,
 )
 from windlass.store.engine import Settlement
 from windlass.upkeep.membership import Membership
@@ -231,7 +230,7 @@ class Settler:
         self._triggers.notify()
         if not isinstance(result, Returned):
             self.failed_late += 1
-            why = describe(result.exception) if isinstance(result, Raised) else None
+            why = result.failed.error if isinstance(result, Raised) and result.failed else None
             log.warning(
                 "job.failed_after_completion",
                 extra=lease.fields

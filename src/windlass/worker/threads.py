@@ -127,7 +127,7 @@ class _Hand:
                 self.carried = run
                 run.carrier = self
                 self._threads.end(run, self._guarded(run))
-            except Exception:  # wall: a slot outlives any job
+            except BaseException:  # wall: a slot outlives any job
                 log.exception("thread.failed", extra=run.lease.fields)
             # An idle thread must not keep the last job's payload alive.
             self.carried = None

@@ -86,7 +86,8 @@ class Program:
         try:
             self._import(hello)
         except BaseException as error:  # noqa: BLE001 # wall: the application's own code runs at import
-            self._say(messages.Unfit(failure(error).error.traceback or repr(error)))
+            described = failure(error).error
+            self._say(messages.Unfit(described.traceback or f"{described.kind}: {described.message}"))
             return
         self._say(messages.Ready())
         for work in self._works(incoming):
@@ -183,7 +184,7 @@ class Program:
             delay=told.delay,
             default=told.default,
             at_least=told.at_least,
-            no_memory=work.memory is not None and isinstance(error, MemoryError),
+            no_memory=work.memory is not None and issubclass(type(error), MemoryError),
         )
 
     def _call(self, handler: Handler, payload: dict[str, Any]) -> Any:
