@@ -86,7 +86,7 @@ COVERAGE = (
     "--cov-fail-under=90",
 )
 # Interrupts a thread between two instructions, which a tracer moves.
-UNTRACED = "tests/unit/test_gather.py"
+UNTRACED = "tests/unit/test_group_commit.py"
 BAN_EVERYWHERE = 'lint.flake8-tidy-imports.banned-api."asyncio.wait_for".msg="use asyncio.timeout"'
 CHECKS = (
     ("ruff", "check"),

@@ -172,17 +172,17 @@ def _lane(each: Standing) -> Standing:
 
 
 def _untaken(
-    standing: Sequence[Standing],
+    depths: Sequence[Standing],
     sighting: Sighting,
     types: Sequence[TypeStatus],
     fleet: Sequence[WorkerHealth],
 ) -> Iterator[Untaken]:
     """Types of which jobs are due for long and none runs; one that is merely behind has some that run."""
-    running = {each.type for each in standing if each.view in (JobState.PROCESSING, View.STUCK)}
+    running = {each.type for each in depths if each.view in (JobState.PROCESSING, View.STUCK)}
     known = {each.name: each for each in types}
     stalled = {each.type: each for each in sighting.stalled}
     waiting: dict[str, Untaken] = {}
-    for each in standing:
+    for each in depths:
         oldest = each.oldest or timedelta(0)
         if each.view == View.DUE and oldest >= TAKEN_WITHIN and each.type not in running:
             why = _why(each.type, known.get(each.type), stalled, fleet)
