@@ -15,7 +15,7 @@ from windlass.config import ServerConfig
 from windlass.errors import Refused, StoreError, StoreUnavailable
 from windlass.ops import Ops
 from windlass.ops.carrier import Carrier
-from windlass.ops.counting import Counting
+from windlass.ops.overview import Counting
 from windlass.queue import Queue
 from windlass.server.alarm import Alarm
 from windlass.server.authentication import Authentication, Proxies

@@ -358,10 +358,10 @@ def adopt(tx: Tx, restricted: Mapping[str, Restriction]) -> None:
         tx.change("adopt", type=name, limit_key=restriction.key)
 
 
-def hold(tx: Tx, leases: Iterable[Lease]) -> None:
-    """Let work that outlives its attempt keep its permits, before the attempt is settled."""
-    for lease in leases:
-        tx.change("hold_permits", seq=lease.job.seq, token=lease.token)
+def return_tokens(tx: Tx, tokens: Iterable[tuple[str, int]]) -> None:
+    """Jobs that were claimed under rates never started. In one order, so that no two wait for each other."""
+    for name, interval in sorted(tokens):
+        tx.change("return_token", name=name, interval=interval)
 
 
 def let_go(tx: Tx, tokens: Sequence[str]) -> None:

@@ -49,7 +49,7 @@ class FireOutcome(StrEnum):
     MISSED = "missed"
 
 
-class Fire(msgspec.Struct, frozen=True, kw_only=True):
+class Fire(msgspec.Struct, frozen=True, kw_only=True, rename={"job_id": "job", "made_by": "by"}):
     """A fire time and what became of it. `made_by`: somebody had it run by hand."""
 
     at: datetime

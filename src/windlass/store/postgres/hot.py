@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from datetime import UTC, datetime
 from operator import attrgetter
@@ -13,7 +14,7 @@ from windlass.checks import check_moment
 from windlass.clock import END_OF_TIME, SystemClock, from_micros, span, to_micros
 from windlass.errors import KeyConflict, Refused, StoreBusy, must_be
 from windlass.job import JobState, Request
-from windlass.store import chains, keys, oncall, rows
+from windlass.store import chains, keys, limits, oncall, rows
 from windlass.store.engine import Enqueued, Unstorable
 from windlass.store.keys import existing, found, of_batch
 from windlass.store.postgres.connections import CHANNEL
@@ -345,6 +346,8 @@ class _Open(msgspec.Struct):
     app: str = ""
     # Somebody waits for the job, or it belongs to a batch: it ends in one transaction with what follows.
     marked: bool = False
+    # What comes back of the rates that it was claimed under.
+    tokens: tuple[tuple[str, int], ...] = ()
 
 
 def settle(tx: PostgresTx, settlements: Sequence[Settlement]) -> list[Lease]:
@@ -361,7 +364,7 @@ def settle(tx: PostgresTx, settlements: Sequence[Settlement]) -> list[Lease]:
         if each.enqueues or each.check_in is not None:
             _settle_with_more(tx, each, gone)
         else:
-            pending.append(_Open(each.lease, each.outcome, each.ran, each.app))
+            pending.append(_Open(each.lease, each.outcome, each.ran, each.app, tokens=each.tokens))
     pending = _round(tx, pending, gone)
     if pending:
         _settle_left(tx, pending, gone)
@@ -433,7 +436,9 @@ def _round(tx: PostgresTx, pending: Sequence[_Open], gone: set[str]) -> list[_Op
     if not pending:
         return []
     try:
-        answered = _write(tx, pending)
+        # A token comes back with its job or not at all: an answer that is lost between the two is repeated.
+        with tx.part() if any(map(attrgetter("tokens"), pending)) else contextlib.nullcontext():
+            answered = _write(tx, pending)
     except _UNSTORABLE:
         answered = {}
         for each in pending:
@@ -488,6 +493,9 @@ def _write(tx: PostgresTx, pending: Sequence[_Open]) -> dict[str, str | None]:
                 ended.append(chains.Ended(job_id, JobState(state or JobState.DEAD), row))
     if ended:
         chains.all_ended(tx, ended, tx.enqueue)
+    back = [each for each in pending if each.tokens and found.get(each.lease.token, "") is None]
+    if back:
+        limits.return_tokens(tx, (token for each in back for token in each.tokens))
     return found
 
 

@@ -372,6 +372,8 @@ def _settle_one(tx: SqliteTx, settlement: Settlement) -> bool:
     if _WRITES[write.kind](tx, lease, write):
         if settlement.enqueues or settlement.check_in is not None:
             _write_beside(tx, settlement)
+        if settlement.tokens:
+            limits.return_tokens(tx, settlement.tokens)
         return True
     return tx.row("settled_before", seq=lease.job.seq, token=lease.token) is not None
 
