@@ -299,6 +299,7 @@ class StoreFile:
         self._main: Identity | None = None
         # The names of the log and its index, which files they are, and the file that they belong to.
         self._beside: tuple[tuple[str, Identity, Identity | None], ...] = ()
+        self._folder = beside.Folder()
         # The size of the file when it was last looked at.
         self._size = 0
         # Why no request is accepted until this process is restarted.
@@ -422,17 +423,24 @@ class StoreFile:
     def check_kept(self, connection: Connection | None = None) -> None:
         """The same for the log, too: before a commit is acknowledged, and before a connection is opened.
 
-        What is in a log that was removed is not lost while we have it open: it still goes into the file.
+        What is in a log that was removed is not lost while we have it open: it still goes into the file. As
+        long as no name in the folder has changed the log is there: one cheap look instead of two.
         """
         self.check(connection)
+        folder = self._folder
+        changed = folder.changed()
+        if changed == folder.known:
+            return
         main = self._main if connection is None else connection.main
         for name, identity, of in self._beside:
             if _identity(name) != identity and of == main:
                 self._unusable = self._words_of_log()
                 raise self._lose(self._unusable, main)
+        folder.note(changed)
 
     def note_beside(self, turn: Turn) -> None:
         """Remember which log belongs to the opened file, for this process and for those that come later."""
+        self._folder = beside.Folder(os.path.dirname(self.path))  # noqa: PTH120
         found = {suffix: _identity(self.path + suffix) for suffix in _BESIDE}
         self._beside = tuple((self.path + suffix, each, self._main) for suffix, each in found.items() if each)
         if self._main is not None:
@@ -441,6 +449,7 @@ class StoreFile:
     def release_beside(self) -> None:
         """Before our connections are closed: with the last one of all processes SQLite removes the log."""
         self._beside = ()
+        self._folder.close()
 
     def forget_beside(self, turn: Turn) -> None:
         """After the last connection was closed: another file may get the number of its log."""
