@@ -20,7 +20,7 @@ from windlass.ops.verdict import Finding
 from windlass.store.oncall import Sighting, Stalled, Verdicts
 from windlass.store.samples import PENDING, Sample, Standing
 from windlass.store.store import Store
-from windlass.upkeep import ticks
+from windlass.upkeep import maintenance
 
 # Where jobs stand is looked at by one process every few seconds; older than this is looked at anew.
 LOOKED = timedelta(seconds=15)
@@ -31,10 +31,10 @@ TAKEN_WITHIN = timedelta(seconds=60)
 # So often should each of these succeed, where anybody is there to do it.
 WITHIN: dict[str, timedelta] = {
     "beat": SILENT_AFTER,
-    ticks.REAP: timedelta(seconds=90),
-    ticks.PROMOTE: timedelta(seconds=90),
-    ticks.SCHEDULE: timedelta(seconds=90),
-    ticks.PRUNE: timedelta(hours=1),
+    maintenance.REAP: timedelta(seconds=90),
+    maintenance.PROMOTE: timedelta(seconds=90),
+    maintenance.SCHEDULE: timedelta(seconds=90),
+    maintenance.PRUNE: timedelta(hours=1),
 }
 
 

@@ -20,7 +20,7 @@ from windlass.server.schemas import CHECK, END
 S = TypeVar("S", bound=msgspec.Struct)
 _MEMBER = re.compile(rb'"([a-z_]+)"\s*:')
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")
-# So many problems of one request are reported.
+# How many problems of one request are reported.
 MOST_PROBLEMS = 100
 
 
@@ -72,11 +72,11 @@ def _not_json(data: bytes, error: Exception) -> InvalidValue:
 
 
 class _Members(list[tuple[str, Any]]):
-    """An object as it was sent: its members in their order, also those that stand twice."""
+    """An object as it was sent: its members in their order, also those that come twice."""
 
 
 def _twin(value: Any, path: str = "") -> str | None:
-    """The path of a member that stands twice, but in payloads, which are looked at when they are read."""
+    """The path of a member that comes twice, but in payloads, which are looked at when they are read."""
     names: set[str | int] = set()
     for name, each in value if isinstance(value, _Members) else enumerate(value):
         here = f"{path}[{name}]" if isinstance(name, int) else f"{path}.{name}".removeprefix(".")
@@ -103,7 +103,7 @@ def _first_problems(kind: type[msgspec.Struct], data: bytes) -> list[InvalidValu
 
 
 def _problems(kind: Any, data: bytes, path: str) -> Iterator[InvalidValue]:
-    """What is wrong with a part of a body that stands at a path such as jobs[3].priority."""
+    """What is wrong with a part of a body, at a path such as jobs[3].priority."""
     inside = _problems_inside(kind, data, path)
     first = next(inside, None)
     try:
