@@ -369,6 +369,8 @@ def _read_file(path: Path) -> dict[str, object]:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
+        if path.is_symlink():
+            raise must_be(FILE_NAME, str(path), "a file that can be read (the link leads nowhere)") from None
         return {}
     except (UnicodeDecodeError, OSError) as error:
         raise must_be(FILE_NAME, str(path), f"a file that can be read ({error})") from None

@@ -12,11 +12,12 @@ from windlass.store.remote import RemoteStore
 from windlass.store.running import Transacting
 from windlass.store.sqlite import guests, health
 from windlass.store.sqlite import schema as sqlite_schema
+from windlass.store.sqlite.beside import size_of
 from windlass.store.sqlite.connection import MEMORY
 from windlass.store.sqlite.source import SqliteSource
 from windlass.store.sqlite.store import SqliteStore
 from windlass.store.store import Store
-from windlass.url import ALLOWED, HTTP, POSTGRES, without_password
+from windlass.url import ALLOWED, HTTP, POSTGRES, FileName, without_password
 from windlass.url import check as check_url
 from windlass.wakeup import Listen, LocalWakeup, Wakeup, Watch
 
@@ -122,11 +123,11 @@ def target(url: str) -> Target:
 
 
 def handlers(url: str) -> Transacting:
-    """For a child process: handlers' transactions in the store behind a URL, and nothing else of it."""
+    """For a child process: handlers' transactions in the store at a `shared_address`, and nothing else."""
     if is_postgres(url):
         found: Transacting = _postgres().guests.open_handlers(url, patience=PATIENCE)
         return found
-    return guests.open_handlers(sqlite_path(url), patience=PATIENCE)
+    return guests.open_handlers(url, patience=PATIENCE)
 
 
 def is_postgres(url: str) -> bool:
@@ -172,7 +173,7 @@ def sqlite_path(url: str) -> str:
     if not path or (path.startswith(":") and path != MEMORY):
         raise must_be("database URL", url, ALLOWED)
     before, mark, parameters = path.partition("?")
-    if mark and "=" in parameters:
+    if mark and "=" in parameters and not isinstance(url, FileName):
         raise must_be(
             "database URL", f"{before}?{parameters.partition('=')[0]}=...", "without parameters for a file"
         )
@@ -186,7 +187,7 @@ def is_memory(url: str) -> bool:
 
 def is_new_file(url: str) -> bool:
     """Whether a URL names a file that is yet to be made."""
-    return not is_postgres(url) and not is_http(url) and not Path(sqlite_path(url)).exists()
+    return not is_postgres(url) and not is_http(url) and not size_of(sqlite_path(url))
 
 
 def check(url: str) -> None:

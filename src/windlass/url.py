@@ -38,6 +38,12 @@ _LOGIN = re.compile(r"[^/\s]*:[^/]*@|[^/.][^/]*@")
 _API_KEY = re.compile(r"wl_\w+_")
 
 
+class FileName(str):
+    """The name of a file as a `Path` gives it: a question mark in it begins no parameters."""
+
+    __slots__ = ()
+
+
 class Parts(NamedTuple):
     """scheme://login@place?query; the place has the path with it."""
 

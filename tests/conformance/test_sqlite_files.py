@@ -102,6 +102,14 @@ def test_a_queue_takes_the_path_of_a_file(path: Path) -> None:
         put_one(queue.store)
 
 
+@pytest.mark.parametrize("name", ["q?x=1.db", "q?mode=ro", "100%.db", "q%3Fx=1.db"])
+def test_the_path_of_a_queue_is_the_name_of_its_file_as_it_is(tmp_path: Path, name: str) -> None:
+    with Queue(tmp_path / name) as queue:
+        put_one(queue.store)
+        connect.handlers(queue.store.shared_address()).close()
+    assert [each.name for each in tmp_path.glob("*") if not each.name.endswith(("-turn", "-door"))] == [name]
+
+
 def test_a_queue_takes_nothing_else_for_a_url() -> None:
     with pytest.raises(InvalidValue, match="database URL must be a path"):
         Queue(5)  # type: ignore[arg-type]

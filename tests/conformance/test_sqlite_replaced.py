@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ from tests.conformance.scene import DONE, a_job, put_one, settle, take
 from tests.conformance.watching import Watched, watched
 from windlass import connect
 from windlass.errors import StoreMismatch, StoreUnavailable
+from windlass.store.engine import Settlement
 from windlass.store.jobs import Filter
-from windlass.store.sqlite import storefile
+from windlass.store.sqlite import beside, storefile
 from windlass.store.store import Store
 
 __all__ = ["watched"]
@@ -279,10 +281,7 @@ def test_a_callers_connection_to_the_old_file_is_refused(store: Store, path: Pat
 
 
 @pytest.mark.parametrize("suffix", ["-wal", "-shm"])
-def test_a_log_removed_under_an_open_store_is_noticed_and_nothing_is_lost(
-    path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("windlass.store.sqlite.storefile._LOOK_SECONDS", 0.0)
+def test_a_log_removed_under_an_open_store_is_noticed_and_nothing_is_lost(path: Path, suffix: str) -> None:
     with opened(path) as store:
         accepted = [put_one(store).id for _ in range(20)]
         path.with_name(path.name + suffix).unlink()
@@ -293,6 +292,49 @@ def test_a_log_removed_under_an_open_store_is_noticed_and_nothing_is_lost(
     found, problems = in_new_process(path)
     assert found[:20] == accepted
     assert problems == []
+
+
+def test_a_log_is_missed_also_in_a_folder_that_was_quiet(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its names are known not to have changed; then one does."""
+    monkeypatch.setattr(beside, "_SETTLE_SECONDS", 0.0)
+    looked: list[str] = []
+    look = storefile._identity  # noqa: SLF001
+
+    def noted(name: str) -> storefile.Identity | None:
+        looked.append(name)
+        return look(name)
+
+    monkeypatch.setattr(storefile, "_identity", noted)
+    with opened(path) as store:
+        for _ in range(3):
+            put_one(store)
+        looked.clear()
+        put_one(store)
+        assert looked == [], "the time of the folder is enough"
+        path.with_name("jobs.db-wal").unlink()
+        with pytest.raises(StoreUnavailable, match="stop every process"):
+            put_one(store)
+
+
+@pytest.mark.parametrize("suffix", ["-wal", "-shm"])
+def test_a_handlers_transaction_is_refused_without_the_log(path: Path, suffix: str) -> None:
+    with opened(path) as store:
+        put_one(store)
+        [lease] = take(store)
+        path.with_name(path.name + suffix).unlink()
+        within = store.transaction(lambda: Settlement(lease, DONE, timedelta(0)), within=timedelta(seconds=5))
+        with pytest.raises(StoreUnavailable, match="stop every process"), within:
+            raise AssertionError("the handler must not get a connection")
+
+
+@pytest.mark.parametrize("suffix", ["-wal", "-shm"])
+def test_a_callers_connection_is_refused_without_the_log(path: Path, suffix: str) -> None:
+    with opened(path) as store:
+        put_one(store)
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as caller:
+            path.with_name(path.name + suffix).unlink()
+            with pytest.raises(StoreUnavailable, match="stop every process"):
+                store.enqueue_on(caller, [a_job()])
 
 
 def test_a_link_that_leads_to_another_file_is_a_replaced_file(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sqlite3
+from contextlib import closing
 from datetime import timedelta
 
 import pytest
@@ -270,6 +272,42 @@ def test_a_missing_store_is_told_and_not_made(windlass: Terminal, command: list[
     assert (answer.code, answer.out, answer.err.count("\n")) == (3, "", 1)
     assert "there is no store at " in answer.err
     assert list(windlass.folder.iterdir()) == []
+
+
+_LOOKS = [["list"], ["status"], ["doctor"], ["db", "check"], ["db", "status"], ["config", "validate"]]
+
+
+@pytest.mark.parametrize("command", _LOOKS)
+def test_looking_at_an_empty_file_beside_a_log_changes_nothing(
+    windlass: Terminal, command: list[str]
+) -> None:
+    files = {"jobs.db": "", "jobs.db-wal": "accepted jobs"}
+    for name, text in files.items():
+        windlass.write(name, text)
+    answer = windlass(*command, "--db", "jobs.db")
+    assert answer.code != 0
+    assert "jobs.db is damaged: it is empty" in answer.err + answer.out
+    assert "db migrate" not in answer.err + answer.out
+    assert {each.name: each.read_text() for each in windlass.folder.iterdir()} == files
+
+
+@pytest.mark.parametrize("command", _LOOKS)
+def test_looking_does_not_make_a_store_of_an_empty_file(windlass: Terminal, command: list[str]) -> None:
+    windlass.write("jobs.db", "")
+    answer = windlass(*command, "--db", "jobs.db")
+    assert "there is no store at " in answer.err + answer.out
+    assert {each.name: each.read_text() for each in windlass.folder.iterdir()} == {"jobs.db": ""}
+
+
+@pytest.mark.parametrize("command", _LOOKS)
+def test_looking_leaves_nothing_beside_another_database(windlass: Terminal, command: list[str]) -> None:
+    with closing(sqlite3.connect(windlass.folder / "other.db")) as other:
+        other.execute("create table precious (a)")
+    before = (windlass.folder / "other.db").read_bytes()
+    answer = windlass(*command, "--db", "other.db")
+    assert answer.code != 0
+    assert "without Windlass tables" in answer.err + answer.out
+    assert {each.name: each.read_bytes() for each in windlass.folder.iterdir()} == {"other.db": before}
 
 
 @pytest.mark.parametrize("command", [["status"], ["list"], ["doctor"], ["cancel", "x"]])

@@ -55,6 +55,12 @@ def test_flag_over_environment_over_file_over_default(
     assert config.worker().threads == expected
 
 
+def test_a_link_to_a_missing_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "windlass.toml").symlink_to("missing.toml")
+    with pytest.raises(InvalidValue, match=r"must be a file that can be read \(the link leads nowhere"):
+        _load(tmp_path)
+
+
 def test_an_empty_variable_counts_as_not_set(tmp_path: Path) -> None:
     config = _load(tmp_path, environ={"WINDLASS_DATABASE_URL": ""})
     assert config.values["database_url"].source is Source.DEFAULT

@@ -69,7 +69,9 @@ def _examined(here: Session) -> tuple[list[Diagnosis], int]:
 
 
 def _unusable(error: StoreMismatch) -> Diagnosis:
-    return Diagnosis(name="schema", level=Level.BAD, sentence=str(error), mend="windlass db migrate")
+    # A damaged file has another remedy, which its message names.
+    fix = "windlass db migrate" if "db migrate" in str(error) else None
+    return Diagnosis(name="schema", level=Level.BAD, sentence=str(error), mend=fix)
 
 
 def _tell(here: Session, each: Diagnosis) -> None:

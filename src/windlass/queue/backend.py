@@ -24,7 +24,7 @@ from windlass.job import HIGHEST_PRIORITY, NewJob, TypeInfo
 from windlass.settings import ALL, Settings
 from windlass.store.engine import StoreClosed
 from windlass.store.flow import Depths
-from windlass.url import ALLOWED
+from windlass.url import ALLOWED, FileName
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -167,6 +167,7 @@ def _checked(url: str | os.PathLike[str] | None) -> str | None:
     text = os.fspath(url) if isinstance(url, os.PathLike) else url
     if not isinstance(text, str):
         raise must_be("database URL", type(url).__name__, ALLOWED)
+    text = text if text is url else FileName(text)
     connect.check(text)
     return text
 

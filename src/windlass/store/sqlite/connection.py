@@ -16,7 +16,7 @@ from urllib.parse import quote
 from windlass.errors import StoreBusy, StoreError, StoreMismatch, StoreUnavailable
 from windlass.store import statements as texts
 from windlass.store.engine import Unstorable
-from windlass.store.sqlite import seal
+from windlass.store.sqlite import beside, seal
 from windlass.store.sqlite.library import sqlite3
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Connection(sqlite3.Connection):
     __slots__ = ("__weakref__", "generation", "main")
 
     # Which file it has open, and which one that was at its path, counted from the opening of the store; see
-    # identity.py.
+    # storefile.py.
     main: tuple[int, int] | None
     generation: int
 
@@ -58,8 +58,9 @@ def open_connection(
     path: str, kind: type[Connection] = Connection, *, cached: int = 256, mode: str = "rw"
 ) -> Connection:
     """A connection with our settings: durable commits, no checkpoints of its own, explicit transactions."""
+    beside.refuse_emptied(path)
     target = MEMORY if path == MEMORY else f"file:{quote(path)}?mode={mode}"
-    if mode == "ro" and not _has_log(path):
+    if mode == "ro" and not beside.size_of(path + "-wal"):
         # Without a log nobody writes; SQLite would want to make one beside a file that cannot be written.
         target += "&immutable=1"
     with translated(path):
@@ -129,11 +130,6 @@ def explain(error: sqlite3.Error, path: str) -> StoreError:
     return StoreError(f"{path}: {error}")
 
 
-def _has_log(path: str) -> bool:
-    log = Path(path + "-wal")
-    return log.exists() and log.stat().st_size > 0
-
-
 def _why_not(path: str) -> str:
     place = Path(path)
     try:
@@ -147,6 +143,9 @@ def _why_not(path: str) -> str:
             return "there is no such file"
     except OSError as error:
         return str(error.strerror)
+    for name in (f"{path}-wal", f"{path}-shm"):
+        if os.path.islink(name):  # noqa: PTH114 - a plain name
+            return f"{name} is a symbolic link, which SQLite does not follow: remove it"
     if not os.access(place, os.R_OK):
         return "this user may not read it"
     return "this user may not write it or its directory"

@@ -243,7 +243,7 @@ def handler_transaction(
                 hot.complete(tx, completion())
                 file.check(connection)
                 connection.execute("commit")
-                file.check(connection)
+                file.check_kept(connection)
         finally:
             connection.close()
     except sqlite3.OperationalError as error:

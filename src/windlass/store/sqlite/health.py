@@ -16,7 +16,7 @@ from windlass.clock import span
 from windlass.errors import StoreBusy, StoreMismatch, StoreUnavailable, must_be
 from windlass.store import chains, migration, rows, upkeep
 from windlass.store.oncall import DatabaseHealth, DatabaseSetting, TableHealth
-from windlass.store.sqlite import schema, seal, storefile
+from windlass.store.sqlite import beside, schema, seal, storefile
 from windlass.store.sqlite.connection import MEMORY, open_connection, translated
 from windlass.store.sqlite.library import has_wal_reset_bug, sqlite3, version_text
 from windlass.store.sqlite.storefile import real_path
@@ -122,7 +122,7 @@ def backup(source: StoreFile, path: str) -> None:
             with translated(path):
                 # SQLite takes an empty file for a new one: it has its permissions before its contents.
                 os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-                storefile.same_mode(path, source.path)
+                beside.same_mode(path, source.path)
                 connection.execute("vacuum into ?", (path,))
         except BaseException:  # wall: nothing half-made stays; the error goes on
             # A half of a copy would stand in the way of the next one.
@@ -237,7 +237,7 @@ def restore(store: str, backup: str, *, patience: float) -> Restored:
         like = path if os.path.exists(path) else None  # noqa: PTH110 - plain names throughout
         os.chmod(copy, _PRIVATE)  # noqa: PTH101
         if like is not None:
-            storefile.same_mode(copy, like)
+            beside.same_mode(copy, like)
         with closing(storefile.our_turn(path, patience)) as turn, _nobody_else(path):
             kept = _swap(copy, path)
             if isinstance(turn, storefile.Turn):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from windlass.clock import SystemClock
 from windlass.errors import StoreMismatch, StoreUnavailable
 from windlass.store import migration, statements
+from windlass.store.sqlite import beside
 from windlass.store.sqlite.connection import MEMORY, SqliteTx, translated
 from windlass.store.sqlite.library import sqlite3
 from windlass.store.sqlite.storefile import StoreFile, our_turn
@@ -34,18 +35,12 @@ def is_there(connection: sqlite3.Connection) -> bool:
     return _says(connection, "has_schema")
 
 
-def prepare(
-    connection: sqlite3.Connection, path: str, clock: Clock, known: Sequence[Migration], *, create: bool
-) -> None:
+def prepare(connection: sqlite3.Connection, path: str, clock: Clock, known: Sequence[Migration]) -> None:
     """Bring a new file up to the newest schema; refuse one that this code must not touch."""
     if is_there(connection):
         migration.check(look(connection, known), path)
-    elif create or _says(connection, "is_empty"):
-        bring_up(connection, path, clock, known)
     else:
-        raise StoreMismatch(
-            f"{path} is a database without Windlass tables; `windlass db migrate` adds them to it",
-        )
+        bring_up(connection, path, clock, known)
 
 
 def add_within(connection: sqlite3.Connection, clock: Clock, known: Sequence[Migration]) -> None:
@@ -174,19 +169,36 @@ def make(
     if os.path.isdir(path):  # noqa: PTH112 - also for names that are too long to exist
         raise StoreUnavailable(f"cannot open {path}: it is a directory, not a file")
     # In a folder that is missing nothing could make one; opening it says so.
-    if not create and not os.path.exists(path) and os.path.isdir(os.path.dirname(path)):  # noqa: PTH110, PTH112, PTH120 - likewise
-        raise StoreUnavailable(
-            f"there is no store at {path}; `windlass enqueue` or `windlass worker start` makes one"
-        )
+    if not create and os.path.isdir(os.path.dirname(path)):  # noqa: PTH112, PTH120 - likewise
+        beside.refuse_emptied(path)
+        if not beside.size_of(path):
+            raise _no_store(path)
     with closing(file.open_first(create=create, patience=patience)) as connection, translated(path):
         connection.execute(f"pragma busy_timeout = {round(busy * 1000)}")
         if is_there(connection):
             migration.check(look(connection, known), path)
             if not file.read_only:
+                file.follow_mode()
                 write_ahead(connection, path)
             return
+        if not create:
+            # Without our turn: no lock files are left beside a file that is not ours. One that is still
+            # empty may be a store that another process makes just now.
+            raise (
+                _no_store(path)
+                if _says(connection, "is_empty")
+                else StoreMismatch(
+                    f"{path} is a database without Windlass tables; `windlass db migrate` adds them to it"
+                )
+            )
         with closing(our_turn(path, patience)):
-            prepare(connection, path, clock, known, create=create)
+            prepare(connection, path, clock, known)
+
+
+def _no_store(path: str) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"there is no store at {path}; `windlass enqueue` or `windlass worker start` makes one"
+    )
 
 
 def migrate(path: str, folder: Path | None, say: Callable[[str], None], *, patience: float) -> list[str]:

@@ -131,7 +131,7 @@ class SqliteStore(Store):
     def _blank(self) -> Connection:
         """A new store in memory."""
         connection = open_connection(MEMORY)
-        schema.prepare(connection, MEMORY, self.clock, self._known, create=True)
+        schema.prepare(connection, MEMORY, self.clock, self._known)
         return connection
 
     def _for_handlers(self) -> StoreFile:
@@ -163,7 +163,7 @@ class SqliteStore(Store):
         # The caller's connection runs no checkpoints, so ours must not wait for a write of our own.
         self._writer.checkpoint_soon()
         self._file.ensure()
-        self._file.check()
+        self._file.check_kept()
         with guests.guest_transaction(
             connection, self.path, self._statements, self.clock, prepare=self._prepare_guest
         ) as tx:
@@ -184,7 +184,7 @@ class SqliteStore(Store):
 
         A connection goes on with the file that it opened, also when another one is at the path by now.
         """
-        self._file.check()
+        self._file.check_kept()
         here = self._readers.is_locked()
         # Others may hold the lock of the new file; so after a replacement the kernel is asked who does.
         if here and self._file.generation > 1 and storefile.can_tell():

@@ -2,7 +2,8 @@
 
 SQLite goes on with the file that it has open, whatever happens to its name: after `rm` or `mv` it would
 accept jobs that no other process can ever find. So every write compares the device and inode of the path with
-those of the opened file, before it begins and again before its commit is acknowledged.
+those of the opened file, before it begins and again before its commit is acknowledged. The same look finds
+a file that was truncated; a second one, before the acknowledgement, finds a log that was removed.
 """
 
 from __future__ import annotations
@@ -12,19 +13,18 @@ import errno
 import logging
 import os
 import re
-import stat
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from time import monotonic
 from typing import ClassVar
 
 import msgspec
 
 from windlass.errors import StoreBusy, StoreUnavailable, must_be
+from windlass.store.sqlite import beside
 from windlass.store.sqlite.connection import MEMORY, Connection, open_connection
 
 if sys.platform == "win32":
@@ -38,8 +38,6 @@ _WRITE_LOCK_BYTE = 120
 _RESERVED_BYTE = 0x40000001
 _STEP_SECONDS = 0.01
 _LONGEST_NOTE = 4096
-# What of a store's mode the files beside it take over: who may read and write.
-_SHARED_BITS = 0o666
 
 
 class Turn:
@@ -54,9 +52,9 @@ class Turn:
     """
 
     def __init__(self, path: str) -> None:
-        self._door = _opened(path, "-door")
+        self._door = beside.open_lock(path, "-door")
         try:
-            self._turn = _opened(path, "-turn")
+            self._turn = beside.open_lock(path, "-turn")
         except BaseException:  # wall: nothing stays open behind a failed opening; the error goes on
             os.close(self._door)
             raise
@@ -145,7 +143,7 @@ class OnlyProcess(AlwaysMine):
 
     @staticmethod
     def _locked(path: str, lock: Callable[[int], None]) -> int:
-        file = _opened(path, "-turn")
+        file = beside.open_lock(path, "-turn")
         try:
             lock(file)
         except OSError as error:
@@ -185,33 +183,6 @@ def our_turn(path: str, patience: float) -> Turn | AlwaysMine:
             f"{describe(holder(path))} has held the write lock of {path} for {patience:g} s; try again"
         )
     return turn
-
-
-def same_mode(path: str, like: str) -> None:
-    """Give a file the permissions and the group of another one, as far as this user may."""
-    with contextlib.suppress(OSError):
-        wanted, found = os.stat(like), os.stat(path)  # noqa: PTH116 - plain numbers
-        mode = stat.S_IMODE(wanted.st_mode) & _SHARED_BITS
-        if found.st_gid != wanted.st_gid:
-            os.chown(path, -1, wanted.st_gid)
-        if stat.S_IMODE(found.st_mode) != mode:
-            os.chmod(path, mode)  # noqa: PTH101 - as above
-
-
-def _opened(store: str, suffix: str) -> int:
-    """Open a lock file. A user who may not use the store must not be able to hold its locks."""
-    path = store + suffix
-    try:
-        try:
-            return os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
-            opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            same_mode(path, store)
-            return opened
-    except OSError as error:
-        raise StoreUnavailable(
-            f"cannot write {path}: {error.strerror}; a store needs its folder writable"
-        ) from error
 
 
 def holder(path: str) -> int | None:
@@ -282,7 +253,6 @@ Identity = tuple[int, int]
 _BESIDE = ("-wal", "-shm")
 _ALL_BESIDE = (*_BESIDE, "-turn", "-door")
 _TRIES = 10
-_LOOK_SECONDS = 0.2
 _PRIVATE = 0o600
 _EXPLAINED_LATER = (errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS)
 
@@ -322,12 +292,18 @@ class StoreFile:
         self.read_only = False
         # True from the moment when the file was found missing or replaced until another one is opened.
         self.lost = False
+        # Whether what is lost is the end of the file, or all of it, and the log must not go into the rest.
+        self.truncated = False
         # Rises with every file that is opened at this path; connections of an older one are not used again.
         self.generation = 0
         self._main: Identity | None = None
-        self._beside: tuple[tuple[str, Identity], ...] = ()
-        self._next_look = 0.0
-        self._log_lost = False
+        # The names of the log and its index, which files they are, and the file that they belong to.
+        self._beside: tuple[tuple[str, Identity, Identity | None], ...] = ()
+        self._folder = beside.Folder()
+        # The size of the file when it was last looked at.
+        self._size = 0
+        # Why no request is accepted until this process is restarted.
+        self._unusable = ""
         # Files that were at the path before.
         self._left: set[Identity] = set()
         self._lock = threading.Lock()
@@ -352,16 +328,19 @@ class StoreFile:
             if before is not None and before == _identity(self.name):
                 self._take(before)
                 connection.main = before
-                if not self.read_only:
-                    _follow_mode(self.path)
                 return connection
             connection.close()
         raise StoreUnavailable(f"{self.path} is being replaced again and again; try again later")
 
+    def follow_mode(self) -> None:
+        """A user who may not write the store must not hold its locks or read its log."""
+        for suffix in _ALL_BESIDE:
+            beside.same_mode(self.path + suffix, self.path)
+
     def _take(self, main: Identity) -> None:
         if self._main not in (None, main):
             self.generation += 1
-        self._main = main
+        self._main, self._size = main, 0
 
     def adopt(self) -> None:
         """Take the file at the path as it is, for a process that only writes under a lease."""
@@ -371,7 +350,7 @@ class StoreFile:
     def connect(self, kind: type[Connection] = Connection, *, cached: int = 256) -> Connection:
         """Open a connection to the store's file, and to no other."""
         self.ensure()
-        self.check()
+        self.check_kept()
         main, generation = self._main, self.generation
         mode = "ro" if self.read_only else "rw"
         connection = open_connection(self.path, kind, cached=cached, mode=mode)
@@ -392,8 +371,8 @@ class StoreFile:
                 self._go_on()
 
     def _go_on(self) -> None:
-        if self._log_lost:
-            raise StoreUnavailable(self._words_of_log())
+        if self._unusable:
+            raise StoreUnavailable(self._unusable)
         found = _identity(self.name)
         if found is None:
             raise StoreUnavailable(self._words(None))
@@ -426,42 +405,63 @@ class StoreFile:
         if found.st_ino != main[1] or found.st_dev != main[0]:
             self._left.add(main)
             raise self._lose(self._words(found), main)
+        if found.st_size != self._size and main == self._main:
+            self._resized(found.st_size, main, connection)
 
-    def check_kept(self, connection: Connection) -> None:
-        """The same after a commit, now and then for the log too.
+    def _resized(self, size: int, main: Identity, connection: Connection | None) -> None:
+        """A checkpoint makes the file longer, or shorter after a vacuum. Anything else has truncated it."""
+        if size < self._size:
+            if size and connection is None:
+                # Left to the next look of a connection, which knows how long the file must be.
+                return
+            if not size or (connection is not None and not beside.is_whole(self.path, connection)):
+                self.truncated = True
+                self._unusable = self._words_of_truncation(size)
+                raise self._lose(self._unusable, main)
+        self._size = size
 
-        What is in a log that was removed is not lost while we have it open: it still goes into the file.
+    def check_kept(self, connection: Connection | None = None) -> None:
+        """The same for the log, too: before a commit is acknowledged, and before a connection is opened.
+
+        What is in a log that was removed is not lost while we have it open: it still goes into the file. As
+        long as no name in the folder has changed the log is there: one cheap look instead of two.
         """
         self.check(connection)
-        now = monotonic()
-        if now < self._next_look:
+        folder = self._folder
+        changed = folder.changed()
+        if changed == folder.known:
             return
-        self._next_look = now + _LOOK_SECONDS
-        for name, identity in self._beside:
-            if _identity(name) != identity:
-                self._log_lost = True
-                raise self._lose(self._words_of_log(), self._main)
+        main = self._main if connection is None else connection.main
+        for name, identity, of in self._beside:
+            if _identity(name) != identity and of == main:
+                self._unusable = self._words_of_log()
+                raise self._lose(self._unusable, main)
+        folder.note(changed)
 
     def note_beside(self, turn: Turn) -> None:
         """Remember which log belongs to the opened file, for this process and for those that come later."""
+        self._folder = beside.Folder(os.path.dirname(self.path))  # noqa: PTH120
         found = {suffix: _identity(self.path + suffix) for suffix in _BESIDE}
-        self._beside = tuple((self.path + suffix, each) for suffix, each in found.items() if each)
+        self._beside = tuple((self.path + suffix, each, self._main) for suffix, each in found.items() if each)
         if self._main is not None:
             turn.write(msgspec.json.encode(Note(self._main, found["-wal"], found["-shm"])))
 
+    def release_beside(self) -> None:
+        """Before our connections are closed: with the last one of all processes SQLite removes the log."""
+        self._beside = ()
+        self._folder.close()
+
     def forget_beside(self, turn: Turn) -> None:
         """After the last connection was closed: another file may get the number of its log."""
-        self._beside = ()
         if _identity(self.path + "-wal") is None:
             turn.write(b"")
 
     def remove_beside(self) -> None:
         """Remove a log that has gone into its file, which is elsewhere: to the next file it means nothing."""
-        for name, identity in self._beside:
+        for name, identity, _ in self._beside:
             if _identity(name) == identity:
                 with contextlib.suppress(OSError):
                     os.unlink(name)  # noqa: PTH108
-        self._beside = ()
 
     def _lose(self, words: str, main: Identity | None) -> StoreUnavailable:
         # A connection to an earlier file says nothing about the one that the store has gone on to.
@@ -481,17 +481,18 @@ class StoreFile:
             "send it again, to the new file"
         )
 
+    def _words_of_truncation(self, size: int) -> str:
+        return (
+            f"{self.path} was truncated to {size} bytes while it was open; this request was not accepted: "
+            f"stop every process that uses the store, keep {self.path}-wal, and restore a backup with "
+            "`windlass db restore`"
+        )
+
     def _words_of_log(self) -> str:
         return (
             f"{self.path}-wal or {self.path}-shm was removed while the store was open; this request was not "
             "accepted: stop every process that uses the store, then start them again"
         )
-
-
-def _follow_mode(path: str) -> None:
-    """A user who may not write the store must not hold its locks or read its log."""
-    for suffix in _ALL_BESIDE:
-        same_mode(path + suffix, path)
 
 
 def _create(path: str) -> None:
@@ -577,7 +578,9 @@ def _names(path: str) -> Iterator[str]:
 
 def _read_note(path: str) -> Note | None:
     try:
-        with open(path + "-turn", "rb") as file:  # noqa: PTH123
+        # Neither through a link nor waiting for the other end of a pipe: see `open_lock`.
+        number = os.open(path + "-turn", os.O_RDONLY | beside.NO_LINK | getattr(os, "O_NONBLOCK", 0))
+        with open(number, "rb") as file:  # noqa: PTH123
             return msgspec.json.decode(file.read(), type=Note)
     except (OSError, msgspec.DecodeError):
         return None

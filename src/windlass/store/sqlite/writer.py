@@ -19,7 +19,7 @@ from windlass.errors import StoreBusy, StoreError, StoreUnavailable, WindlassErr
 from windlass.store import group_commit
 from windlass.store.engine import StoreClosed
 from windlass.store.group_commit import Call, GroupCommit, fail, share
-from windlass.store.sqlite import storefile
+from windlass.store.sqlite import beside, storefile
 from windlass.store.sqlite.connection import LONGEST_LOG, MEMORY, SqliteTx, explain
 from windlass.store.sqlite.library import sqlite3
 
@@ -40,9 +40,6 @@ _USED = 3 / 4
 _GROWING = 256 * 1024
 # A look at the file costs a single enqueue more than its own statement does.
 _LOOK_SECONDS = 0.005
-# The header has a page's size and what marks the frames of this time round; each frame has that mark, too.
-_HEADER, _FRAME_HEADER = 32, 24
-_PAGE_SIZE, _HEADER_MARK, _FRAME_MARK, _MARK_SIZE = 8, 16, 8, 8
 
 
 class Checkpointer:
@@ -139,14 +136,14 @@ class Checkpointer:
         Once it is empty its file is used again from the beginning, and what stands behind is of the time
         before: the file's size does not tell.
         """
-        header = os.pread(self._log, _HEADER, 0)
-        if len(header) < _HEADER:
+        header = os.pread(self._log, beside.HEADER, 0)
+        if len(header) < beside.HEADER:
             return False
-        [page_size] = struct.unpack_from(">I", header, _PAGE_SIZE)
-        whole = _FRAME_HEADER + page_size
-        frame = os.pread(self._log, _FRAME_HEADER, _HEADER + place // whole * whole)
-        mark = header[_HEADER_MARK : _HEADER_MARK + _MARK_SIZE]
-        return frame[_FRAME_MARK : _FRAME_MARK + _MARK_SIZE] == mark
+        [page_size] = struct.unpack_from(">I", header, beside.PAGE_SIZE)
+        whole = beside.FRAME_HEADER + page_size
+        frame = os.pread(self._log, beside.FRAME_HEADER, beside.HEADER + place // whole * whole)
+        mark = header[beside.HEADER_MARK : beside.HEADER_MARK + beside.MARK_SIZE]
+        return frame[beside.FRAME_MARK : beside.FRAME_MARK + beside.MARK_SIZE] == mark
 
     def _size(self) -> int:
         return os.fstat(self._log).st_size
@@ -347,8 +344,11 @@ class Writer:
             return
         with contextlib.suppress(StoreUnavailable):
             self._file.check(self._connection)
-        if self._file.lost or self._generation != self._file.generation:
+        if self._file.truncated:
+            beside.keep_log(self._path)
+        elif self._file.lost or self._generation != self._file.generation:
             self._empty_log(self._connection)
+        self._file.release_beside()
         connection, self._connection = self._connection, None
         checkpointer, self._checkpointer = self._checkpointer, None
         connection.close()
@@ -509,7 +509,10 @@ class Writer:
             self._turn.take()
             # Who waits for this must not learn that it waits for its own transaction.
             self._writing = True
+            # Not into what is left of a truncated file; and afterwards, how long it is by now.
+            self._file.check(self._connection)
             self._checkpointer.run(self._connection)
+            self._file.check(self._connection)
         except Exception as error:  # noqa: BLE001 # wall: the writer outlives a checkpoint that fails
             log.warning("store.checkpoint_failed", extra={"store": self._path, "error": str(error)})
         finally:
