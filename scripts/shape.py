@@ -210,7 +210,7 @@ def main() -> int:
 
 # The most that each may be now, and the aim. A bound is lowered when more is reached, and never raised
 # without a reason in the commit that does so.
-LINES = (59_400, 50_000)
+LINES = (59_100, 50_000)
 FILES = (425, 330)
 PASSING_ON = (112, 25)
 TWINS = (18, 0)

@@ -95,7 +95,7 @@ def diagnoses(found: Checkup) -> list[Diagnosis]:
     """Every thing that was looked at, in the order in which a person should read them."""
     store = (_settings, _schema, _clock, _room, _retention, _database, _transaction)
     who = (_fleet, _upkeep, _leases, _listening)
-    parts = (*store, *who, _jobs, _untaken, _versions, _unread, _starved, _verified)
+    parts = (*store, *who, _jobs, _operations, _untaken, _versions, _unread, _starved, _verified)
     return [each for part in parts for each in part(found)]
 
 
@@ -350,6 +350,12 @@ def _versions(found: Checkup) -> Iterator[Diagnosis]:
     for each in found.seen.verdict.findings if found.seen.verdict is not None else ():
         if each.cause is Cause.VERSION:
             yield _bad("versions", lasting(each, found.signals.now), "start workers of the newer release")
+
+
+def _operations(found: Checkup) -> Iterator[Diagnosis]:
+    for each in found.seen.verdict.findings if found.seen.verdict is not None else ():
+        if each.cause is Cause.OPERATION:
+            yield _warn("operations", lasting(each, found.signals.now), each.mend)
 
 
 def _unread(found: Checkup) -> Iterator[Diagnosis]:

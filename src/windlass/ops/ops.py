@@ -11,7 +11,7 @@ from windlass.errors import WorkerNotFound
 from windlass.observe.names import PRUNED
 from windlass.ops.access import AccessVerbs
 from windlass.ops.actions import Options
-from windlass.ops.bulk import BulkVerbs, Operations
+from windlass.ops.bulk import BulkVerbs, Operations, operation_findings
 from windlass.ops.evidence import judged
 from windlass.ops.flow import FlowVerbs
 from windlass.ops.local import Stop, local_workers, stop, with_the_gone_dead
@@ -46,7 +46,8 @@ class Ops(BulkVerbs, OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
         seen, fleet = self._seen()
         signalled = gather(self.store, seen, fleet, anew=False).findings
         schedules = self.schedules.list()
-        told = judged(seen, self.store, (*signalled, *schedule_findings(seen, schedules)))
+        stalled = operation_findings(self.operations.list(), seen.now)
+        told = judged(seen, self.store, (*signalled, *schedule_findings(seen, schedules), *stalled))
         return with_schedules(told, schedules)
 
     def signals(self) -> Signals:
