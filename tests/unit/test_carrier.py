@@ -65,7 +65,7 @@ def cancels(ops: Ops) -> Counter[str]:
 
 
 def breaking_after(count: int, verb: Callable[..., Any]) -> Callable[..., Any]:
-    """The verb, which does its work and dies after so many calls, like the process that is killed."""
+    """The verb, which does its work and fails after `count` calls, as if the process was killed."""
     lock, left = threading.Lock(), [count]
 
     def broken(*args: Any, **kwargs: Any) -> Any:
@@ -130,7 +130,7 @@ def test_a_rate_holds_and_a_slow_operation_does_not_hold_up_a_fast_one(ops: Ops,
     assert ops.operations.show(fast.id).reached.done == 40
     assert ops.operations.show(slow.id).reached.done == 5
     assert max(rests) == 1.0
-    # While it rests nobody else takes it.
+    # While it rests no other process takes it.
     assert carrier(ops, clock).tick() is None
 
 
@@ -193,7 +193,7 @@ def test_the_arguments_of_an_action_come_back_as_they_were(ops: Ops, clock: Manu
     assert ops.show(job).state is JobState.PENDING
 
 
-def test_status_and_doctor_name_an_operation_that_nobody_carries(ops: Ops, clock: ManualClock) -> None:
+def test_status_and_doctor_name_an_operation_that_no_process_carries(ops: Ops, clock: ManualClock) -> None:
     begun = ops.operations.start("cancel", ALL)
     clock.advance(timedelta(minutes=10))
     assert ops.status().warnings == []

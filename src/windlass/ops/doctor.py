@@ -1,4 +1,4 @@
-"""Is anything wrong that a person should mend, and how? Diagnoses from facts; pure but for the gathering."""
+"""Is anything wrong that a person should fix, and how? Diagnoses from facts; pure but for the gathering."""
 
 from __future__ import annotations
 
@@ -342,8 +342,8 @@ def _untaken(found: Checkup) -> Iterator[Diagnosis]:
         if each.why in _UNTAKEN:
             jobs, since = count(each.count, "job"), span(each.oldest)
             told = f"{jobs} of {each.type} due for {since} and none runs: {_UNTAKEN[each.why]}"
-            mend = f"windlass list --type {each.type} --state due --limit 1, then windlass explain ID"
-            yield _bad("untaken", told, mend)
+            fix = f"windlass list --type {each.type} --state due --limit 1, then windlass explain ID"
+            yield _bad("untaken", told, fix)
 
 
 def _versions(found: Checkup) -> Iterator[Diagnosis]:
