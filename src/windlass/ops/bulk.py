@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 from uuid import UUID, uuid5
@@ -14,9 +14,9 @@ from windlass.clock import uuid7
 from windlass.errors import must_be
 from windlass.ops.actions import Action, Need, Option, Verbs, Why, bulk_action
 from windlass.ops.carrier import Carrier
-from windlass.ops.finding import Cause, Finding
 from windlass.ops.jobs import JobVerbs
 from windlass.ops.search import WITHIN, count_within
+from windlass.ops.verdict import Cause, Finding
 from windlass.pace import Pace
 from windlass.store.jobs import Filter
 from windlass.store.operations import NewOperation, Operation, State
@@ -57,11 +57,20 @@ class Bulk(msgspec.Struct, frozen=True, kw_only=True):
 class Operations(Verbs):
     """Actions on many jobs that go on by themselves."""
 
-    def list(self, *, limit: int = 50) -> list[Operation]:
+    @Action(
+        "GET operations",
+        need=Need.SEE,
+        within="operations",
+        operation="list_operations",
+        answers=("operations",),
+        own_route=True,
+    )
+    def list(self, *, limit: int = 50) -> Sequence[Operation]:
         """The newest operations."""
         return self.store.operations(limit=limit)
 
-    def show(self, operation_id: str) -> Operation:
+    @Action("GET operations/{id}", need=Need.SEE, within="operations")
+    def show(self, operation_id: OperationName) -> Operation:
         """One operation and how far it has come."""
         return self.store.operation(operation_id)
 

@@ -35,7 +35,7 @@ from windlass.upkeep.pruner import Pruner
 from windlass.upkeep.reaper import Reaper
 from windlass.upkeep.ticks import Ticks
 from windlass.upkeep.watchman import Watchman
-from windlass.wakeup.protocol import Wakeup
+from windlass.wakeup import Wakeup
 from windlass.worker.admission import Admission
 from windlass.worker.breaker_counts import BreakerCounts
 from windlass.worker.live_settings import LiveSettings

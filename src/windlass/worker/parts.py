@@ -24,7 +24,7 @@ from windlass.upkeep.reaper import Reaper
 from windlass.upkeep.scheduler import Declarer, Scheduler
 from windlass.upkeep.ticks import PROMOTE, Ticks
 from windlass.upkeep.watchman import Watchman
-from windlass.wakeup.protocol import Wakeup
+from windlass.wakeup import Wakeup
 from windlass.worker.admission import Admission
 from windlass.worker.breaker_counts import BreakerCounts
 from windlass.worker.children.children import Children

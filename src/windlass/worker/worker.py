@@ -18,7 +18,7 @@ from windlass.config import WorkerConfig, ring
 from windlass.errors import WindlassError
 from windlass.registry import Registry
 from windlass.store.store import Store
-from windlass.wakeup.protocol import Wakeup
+from windlass.wakeup import Wakeup
 from windlass.worker import hooks, readiness
 from windlass.worker.ending import Ending
 from windlass.worker.health import Health, examine
