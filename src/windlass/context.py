@@ -29,17 +29,15 @@ class Stopping(BaseException):
 
 
 class Notice:
-    """What the worker tells a running job; the worker writes it, the handler's Context reads it."""
+    """Whether a running job shall stop; the worker writes it, the handler's Context reads it."""
 
-    __slots__ = ("_event", "lease_lost", "stop")
-
-    def __init__(self) -> None:
-        self.stop = False
-        self.lease_lost = False
-        self._event: threading.Event | None = None
+    # On the class: nearly every job is never stopped, and needs none of its own.
+    stop = False
+    lease_lost = False
+    _event: threading.Event | None = None
 
     def give(self) -> None:
-        """Tell the job to stop."""
+        """Ask the job to stop."""
         self.stop = True
         with _making_events:
             event = self._event
@@ -47,7 +45,7 @@ class Notice:
             event.set()
 
     def lose(self) -> None:
-        """Tell the job that its lease is gone: whatever it does now, its result is dropped."""
+        """The job's lease is gone: whatever it does now, its result is dropped."""
         self.lease_lost = True
         self.give()
 

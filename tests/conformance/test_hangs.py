@@ -11,8 +11,8 @@ from windlass.observe.ledger import Ledger
 from windlass.outcome import Policy, hung
 from windlass.store.flow import ISOLATED
 from windlass.store.store import Store
+from windlass.upkeep.membership import Watchman
 from windlass.upkeep.reaper import Reaper
-from windlass.upkeep.watchman import Watchman
 from windlass.wakeup import LocalWakeup
 
 STACKS = 'Current thread 0x1 (most recent call first):\n  File "app.py", line 9 in parse'

@@ -11,7 +11,7 @@ from tests.crash.app import hold, work, work_async
 from tests.crash.processes import Site, freeze, thaw
 from tests.waiting import PATIENCE, until
 from windlass.job import JobState, Reason
-from windlass.upkeep.watchman import DEAD_AFTER
+from windlass.upkeep.membership import DEAD_AFTER
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 

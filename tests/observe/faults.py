@@ -22,10 +22,10 @@ from windlass.registry import Options, make_handler
 from windlass.server.observing import note_enqueue
 from windlass.store.flow import BreakerState
 from windlass.store.jobs import Filter
-from windlass.upkeep.pruner import Pruner
+from windlass.upkeep.maintenance import Pruner
+from windlass.worker.children.process_tree import OomWatch
 from windlass.worker.coroutines import Coroutines
 from windlass.worker.health import Health
-from windlass.worker.oom import OomWatch
 from windlass.worker.supervisor import Death
 from windlass.worker.verifier import Verifier
 

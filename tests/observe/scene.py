@@ -22,10 +22,9 @@ from windlass.store.engine import Settlement, Want
 from windlass.store.fleet import PoolInfo, Vitals, WorkerInfo
 from windlass.store.jobs import Filter
 from windlass.store.store import Store
+from windlass.upkeep.membership import Watchman
 from windlass.upkeep.reaper import Reaper
-from windlass.upkeep.watchman import Watchman
-from windlass.worker.exposing import expose
-from windlass.worker.health import Health
+from windlass.worker.health import Health, expose
 
 Scrape = dict[str, list[tuple[Mapping[str, str], float]]]
 NOW = timedelta(0)

@@ -30,9 +30,8 @@ from windlass.ops.access import KeyWish
 from windlass.outcome import Again
 from windlass.store.fleet import PoolInfo
 from windlass.store.upkeep import Retention
-from windlass.upkeep.pruner import Pruner
-from windlass.worker.exposing import expose
-from windlass.worker.health import Health
+from windlass.upkeep.maintenance import Pruner
+from windlass.worker.health import Health, expose
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "deploy" / "prometheus" / "windlass.rules.yml"

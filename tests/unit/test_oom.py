@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windlass.worker.oom import OomWatch, kills
+from windlass.worker.children.process_tree import OomWatch, kills
 
 
 def test_each_kill_that_the_kernel_counts_explains_one_death() -> None:

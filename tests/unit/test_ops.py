@@ -25,7 +25,7 @@ from windlass.store.engine import Settlement, Want
 from windlass.store.fleet import Vitals, WorkerInfo
 from windlass.store.jobs import Filter
 from windlass.store.operations import Carried
-from windlass.upkeep.place import here
+from windlass.upkeep.membership import here
 
 # Longer than the schema of a release stays after its last process was seen.
 RELEASE_GONE = 660.0

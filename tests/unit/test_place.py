@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from windlass.store.fleet import WorkerInfo
-from windlass.upkeep import place
+from windlass.upkeep import membership as place
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the system tells this on Linux only")
 

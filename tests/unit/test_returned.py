@@ -11,7 +11,7 @@ import pytest
 from windlass.errors import FatalError
 from windlass.job import MAX_RESULT, Keep
 from windlass.outcome import Raised, Returned
-from windlass.worker.returned import returned
+from windlass.worker.run import returned
 
 
 @dataclass

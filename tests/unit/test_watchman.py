@@ -10,7 +10,7 @@ import pytest
 from tests.unit.scene import THEN, running
 from windlass.job import Lease
 from windlass.store.fleet import WorkerInfo
-from windlass.upkeep.watchman import Losses, Pulse, Watchman
+from windlass.upkeep.membership import Losses, Pulse, Watchman
 
 ME = "me"
 

@@ -15,8 +15,8 @@ from windlass.job import Job, JobState, Reason
 from windlass.queue import Queue
 from windlass.worker.claimer import GIVEN_BACK_AFTER
 from windlass.worker.coroutines import BLOCKED_SECONDS, STALLED_SECONDS
-from windlass.worker.ending import Ending
 from windlass.worker.health import examine
+from windlass.worker.shutdown import Ending
 from windlass.worker.timeouts import ENDLESS_SECONDS
 
 

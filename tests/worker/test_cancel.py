@@ -14,8 +14,8 @@ from tests.worker import canceljobs
 from tests.worker.stores import on_both
 from windlass.job import JobState
 from windlass.queue import Queue
-from windlass.worker import command, timeouts
-from windlass.worker.children import errand
+from windlass.worker import shell, timeouts
+from windlass.worker.children import child
 from windlass.worker.heartbeat import LOOK_EVERY
 
 url = on_both
@@ -41,7 +41,7 @@ COMMANDS = {
 
 def test_what_we_wait_for_ourselves_is_within_two_seconds() -> None:
     """A look tells of the request; then one who can see it has a moment, and one who is deaf is killed."""
-    for moment in (timeouts._TIME_TO_LOOK, errand.LOOK_SECONDS, command.TERM_SECONDS):  # noqa: SLF001
+    for moment in (timeouts._TIME_TO_LOOK, child.LOOK_SECONDS, shell.TERM_SECONDS):  # noqa: SLF001
         assert LOOK_EVERY.total_seconds() + moment < WITHIN_SECONDS
 
 

@@ -30,10 +30,9 @@ from windlass.outcome import Lost, Policy, Result, decide, hung
 from windlass.policy import Retry
 from windlass.queue import Queue
 from windlass.store.engine import Settlement, Want
-from windlass.worker.children import words
-from windlass.worker.children.child import Child
-from windlass.worker.children.errand import Errand
-from windlass.worker.children.tree import descendants
+from windlass.worker.children import messages
+from windlass.worker.children.child import Child, Errand
+from windlass.worker.children.process_tree import descendants
 
 url = on_both
 AT_ONCE = Retry(kind="fixed", base=0, jitter=0)
@@ -385,7 +384,7 @@ def test_who_is_told_to_stop_after_its_end_does_not_stop_the_next_job_of_its_chi
     late: list[Callable[[], object]] = []
     carry = Errand.carry
 
-    def noting(errand: Errand, work: words.Work) -> Result:
+    def noting(errand: Errand, work: messages.Work) -> Result:
         [run] = [each for each in worker.parts.runs.all() if each.carrier is errand]
         late.append(lambda: errand.halt(run))
         return carry(errand, work)
@@ -487,7 +486,7 @@ def test_a_cancelled_job_may_tidy_up(
     queue: Queue, tmp_path: Path, function: Callable[..., Any], word: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Less than a second is enough for that on a machine that has nothing else to do.
-    for name in ("children.errand.LOOK_SECONDS", "children.errand.TERM_SECONDS", "timeouts.COMMAND_PATIENCE"):
+    for name in ("children.child.LOOK_SECONDS", "children.child.TERM_SECONDS", "timeouts.COMMAND_PATIENCE"):
         monkeypatch.setattr(f"windlass.worker.{name}", PATIENCE)
     job_type = queue.job(executor="process")(function)
     note = tmp_path / "note"

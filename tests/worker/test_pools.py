@@ -23,8 +23,7 @@ from windlass.observe import names
 from windlass.queue import Queue
 from windlass.store.fleet import PoolInfo
 from windlass.store.jobs import Filter
-from windlass.worker.address import HealthAddress, parse_address
-from windlass.worker.health import SILENT_SECONDS, examine
+from windlass.worker.health import SILENT_SECONDS, HealthAddress, examine, parse_address
 from windlass.worker.memory import MemoryBudget, machine_memory
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.worker.scene import Still
 from windlass.job import Job
-from windlass.upkeep.pruner import Pruner
+from windlass.upkeep.maintenance import Pruner
 
 
 def completed(still: Still, count: int = 1) -> list[Job]:

@@ -14,7 +14,7 @@ from windlass.job import Job, JobState, Reason
 from windlass.policy import Retry
 from windlass.registry import Options, make_handler
 from windlass.store.engine import Want
-from windlass.upkeep import place
+from windlass.upkeep import membership as place
 
 
 def taken_by(still: Still, worker: str, count: int = 1, **fields: Any) -> list[Job]:

@@ -17,10 +17,8 @@ from tests.worker.scene import let_time_be_over
 from windlass.job import MAX_RESULT, Job, JobState, Output, Reason
 from windlass.outcome import Raised, Returned
 from windlass.queue import Queue
-from windlass.worker.command import told_end
-from windlass.worker.guard import Guard
-from windlass.worker.shell import CommandFailed, _result
-from windlass.worker.tail import KEPT
+from windlass.worker.shell import KEPT, CommandFailed, _result, told_end
+from windlass.worker.watchdog import Guard
 
 
 def run(queue: Queue, command: str | list[str], **fields: Any) -> Job:

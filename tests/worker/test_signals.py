@@ -19,7 +19,7 @@ from windlass.ops.verdict import Cause, Finding
 from windlass.outcome import Again
 from windlass.store.engine import Settlement, Want
 from windlass.store.fleet import Vitals
-from windlass.upkeep.pruner import Pruner
+from windlass.upkeep.maintenance import Pruner
 
 
 @pytest.fixture

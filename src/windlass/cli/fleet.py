@@ -19,19 +19,18 @@ from windlass.errors import StoreError, WorkerNotFound
 from windlass.observe import names
 from windlass.observe.ledger import Ledger
 from windlass.queue import Queue
-from windlass.upkeep.place import here as this_place
-from windlass.upkeep.place import is_gone
+from windlass.upkeep.membership import Watchman, is_gone
+from windlass.upkeep.membership import here as this_place
 from windlass.upkeep.reaper import Reaper
-from windlass.upkeep.watchman import Watchman
-from windlass.worker.address import HealthAddress
-from windlass.worker.bounded import within
 from windlass.worker.changes import Changes
-from windlass.worker.hanging import Notes
+from windlass.worker.children.process_tree import OomWatch
+from windlass.worker.health import HealthAddress
 from windlass.worker.live_settings import policy_of
 from windlass.worker.memory import SHARE_OF_MACHINE, machine_memory
-from windlass.worker.oom import OomWatch
+from windlass.worker.shutdown import within
 from windlass.worker.supervisor import Adopted, Death, Supervisor
 from windlass.worker.watch import Hang
+from windlass.worker.watchdog import Notes
 
 log = logging.getLogger("windlass.supervisor")
 

@@ -27,14 +27,10 @@ from windlass.ops.carrier import carrying
 from windlass.queue import Queue
 from windlass.registry import SHELL
 from windlass.store.store import Store
-from windlass.worker.address import HealthAddress
-from windlass.worker.arrival import Arrival
-from windlass.worker.bounded import within
-from windlass.worker.exposing import expose
-from windlass.worker.health import Health
-from windlass.worker.leftovers import Remaining
-from windlass.worker.presence import Watched
-from windlass.worker.supervised import Supervised
+from windlass.worker.health import Arrival, Health, HealthAddress, expose
+from windlass.worker.shutdown import Remaining, within
+from windlass.worker.supervisor import Supervised
+from windlass.worker.watchdog import Watched
 from windlass.worker.worker import Worker
 
 # As Python has it: this is loaded before the application. And as we have it: jobs come and go with a dozen

@@ -28,8 +28,8 @@ from windlass.payload import parse
 from windlass.registry import SHELL
 from windlass.schedule import CATCH_UPS, OVERLAPS
 from windlass.store.schedules import Fire, FireOutcome
+from windlass.upkeep.maintenance import Ticks
 from windlass.upkeep.scheduler import Declarer, Scheduler
-from windlass.upkeep.ticks import Ticks
 
 log = logging.getLogger("windlass.scheduler")
 _why = click.option("--why", default="", metavar="TEXT", help="For the records.")

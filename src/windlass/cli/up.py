@@ -23,7 +23,7 @@ from windlass.errors import InvalidValue, Refused, StoreError
 from windlass.loop import Loop
 from windlass.ops import Ops
 from windlass.queue import Queue
-from windlass.worker.bounded import within
+from windlass.worker.shutdown import within
 from windlass.worker.worker import Worker
 
 log = logging.getLogger("windlass.up")

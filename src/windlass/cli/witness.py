@@ -14,8 +14,8 @@ from windlass import connect
 from windlass.cli.logs import log_to_stderr
 from windlass.clock import SystemClock
 from windlass.store.store import Store
-from windlass.worker.hanging import Notes, tell_hang
 from windlass.worker.watch import Hang, Job
+from windlass.worker.watchdog import Notes, tell_hang
 
 _FLUSH_SECONDS = 30.0
 

@@ -16,9 +16,9 @@ from windlass.cli.session import session
 from windlass.cli.succession import Handover, take_adopted
 from windlass.ops import WorkerHealth
 from windlass.ops.document import encode, worker_document
-from windlass.worker.address import parse_address
-from windlass.worker.leftovers import Remaining
-from windlass.worker.supervised import take_up
+from windlass.worker.health import parse_address
+from windlass.worker.shutdown import Remaining
+from windlass.worker.supervisor import take_up
 
 
 def worker_options(command: F) -> F:

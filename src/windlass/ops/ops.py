@@ -33,7 +33,7 @@ from windlass.ops.words import span
 from windlass.store.fleet import WorkerInfo
 from windlass.store.store import Store
 from windlass.store.upkeep import Retention
-from windlass.upkeep import ticks
+from windlass.upkeep import maintenance
 
 
 class Ops(BulkVerbs, OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
@@ -141,7 +141,7 @@ class Ops(BulkVerbs, OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
         while pruned := self.store.prune(keep, by=who):
             total += pruned
             progress(total)
-        self.store.note_ticks({ticks.PRUNE: timedelta(0)}, who)
+        self.store.note_ticks({maintenance.PRUNE: timedelta(0)}, who)
         kept = {"ended": span(keep.ended), "dead": span(keep.dead)}
         self.store.note_action("prune", "store", "records", by=who, after={"jobs": total, "kept": kept})
         if total:

@@ -23,7 +23,7 @@ from windlass.settings import KEY, Effective, Settings
 from windlass.store.fleet import ALIVE_WITHIN, WorkerInfo
 from windlass.store.flow import Breaker, Pause, Switches
 from windlass.store.jobs import Count, Counts
-from windlass.upkeep.place import Place, here, is_gone
+from windlass.upkeep.membership import Place, here, is_gone
 
 # A count that takes no longer is made for everybody who asks.
 _CHEAP_SECONDS = 0.03

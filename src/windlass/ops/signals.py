@@ -20,7 +20,7 @@ from windlass.ops.verdict import Finding
 from windlass.store.oncall import Sighting, Stalled, Verdicts
 from windlass.store.samples import PENDING, Sample, Standing
 from windlass.store.store import Store
-from windlass.upkeep import ticks
+from windlass.upkeep import maintenance
 
 # Where jobs stand is looked at by one process every few seconds; older than this is looked at anew.
 LOOKED = timedelta(seconds=15)
@@ -31,22 +31,11 @@ TAKEN_WITHIN = timedelta(seconds=60)
 # So often should each of these succeed, where anybody is there to do it.
 WITHIN: dict[str, timedelta] = {
     "beat": SILENT_AFTER,
-    ticks.REAP: timedelta(seconds=90),
-    ticks.PROMOTE: timedelta(seconds=90),
-    ticks.SCHEDULE: timedelta(seconds=90),
-    ticks.PRUNE: timedelta(hours=1),
+    maintenance.REAP: timedelta(seconds=90),
+    maintenance.PROMOTE: timedelta(seconds=90),
+    maintenance.SCHEDULE: timedelta(seconds=90),
+    maintenance.PRUNE: timedelta(hours=1),
 }
-
-
-class Lane(msgspec.Struct, frozen=True, kw_only=True):
-    """The waiting jobs of one type and priority under one view, such as due or scheduled."""
-
-    type: str
-    priority: int
-    view: str
-    count: int
-    # How long the first of them has been due; None for those whose time has not come.
-    oldest: timedelta | None = None
 
 
 class Untaken(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +98,9 @@ class Signals(msgspec.Struct, frozen=True, kw_only=True):
     now: datetime
     # How old the count of lanes is.
     counted: timedelta
-    lanes: tuple[Lane, ...]
+    # The waiting jobs of one type and priority under one view, such as due or scheduled. `oldest` is how
+    # long the first of them has been due; None for those whose time has not come.
+    lanes: tuple[Standing, ...]
     bands: tuple[Band, ...]
     untaken: tuple[Untaken, ...]
     window: timedelta
@@ -175,23 +166,23 @@ def judge(
 # --- what waits ---------------------------------------------------------------------------------
 
 
-def _lane(each: Standing) -> Lane:
+def _lane(each: Standing) -> Standing:
     oldest = each.oldest if each.view == View.DUE else None
-    return Lane(type=each.type, priority=each.priority, view=each.view, count=each.count, oldest=oldest)
+    return msgspec.structs.replace(each, oldest=oldest)
 
 
 def _untaken(
-    standing: Sequence[Standing],
+    depths: Sequence[Standing],
     sighting: Sighting,
     types: Sequence[TypeStatus],
     fleet: Sequence[WorkerHealth],
 ) -> Iterator[Untaken]:
     """Types of which jobs are due for long and none runs; one that is merely behind has some that run."""
-    running = {each.type for each in standing if each.view in (JobState.PROCESSING, View.STUCK)}
+    running = {each.type for each in depths if each.view in (JobState.PROCESSING, View.STUCK)}
     known = {each.name: each for each in types}
     stalled = {each.type: each for each in sighting.stalled}
     waiting: dict[str, Untaken] = {}
-    for each in standing:
+    for each in depths:
         oldest = each.oldest or timedelta(0)
         if each.view == View.DUE and oldest >= TAKEN_WITHIN and each.type not in running:
             why = _why(each.type, known.get(each.type), stalled, fleet)

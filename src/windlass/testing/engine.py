@@ -12,9 +12,9 @@ from windlass.job import Lease, Reason
 from windlass.outcome import Lost, Raised, Result, decide
 from windlass.registry import SHELL
 from windlass.store.engine import Settlement, Want
-from windlass.worker import hooks, readiness
 from windlass.worker.parts import Parts
 from windlass.worker.run import Run
+from windlass.worker.worker import call_hooks, call_hooks_safely, check_ready, hooks_need_loop
 
 if TYPE_CHECKING:
     from windlass.clock import Clock
@@ -109,7 +109,7 @@ class Engine:
         if self._begun:
             self._begun = False
             registry = self._queue.registry
-            hooks.call_each(registry.on_stop, self._parts.runner.coroutines, lambda: _LAST_WORDS_SECONDS)
+            call_hooks_safely(registry.on_stop, self._parts.runner.coroutines, lambda: _LAST_WORDS_SECONDS)
             self._take_down()
 
     def _build(self) -> None:
@@ -123,14 +123,14 @@ class Engine:
             store, wakeup, registry, config, clock=self._clock, asked_to_drain=_ignore, chance=_none
         )
         self._revision = registry.revision
-        readiness.check(self._parts.handlers.values(), store.types(), ring)
+        check_ready(self._parts.handlers.values(), store.types(), ring)
         self._parts.publisher.publish()
-        if self._parts.needs_loop or hooks.need_the_loop((*registry.on_start, *registry.on_stop)):
+        if self._parts.needs_loop or hooks_need_loop((*registry.on_start, *registry.on_stop)):
             self._parts.runner.coroutines.open()
         self._parts.heartbeat.join()
         if not self._begun:
             self._begun = True
-            hooks.call_all(registry.on_start, self._parts.runner.coroutines)
+            call_hooks(registry.on_start, self._parts.runner.coroutines)
 
     def _take_down(self) -> None:
         self._parts.runner.coroutines.close(_LAST_WORDS_SECONDS)

@@ -17,8 +17,8 @@ from windlass.outcome import Lost, Policy, decide
 from windlass.store.engine import Settlement
 from windlass.store.fleet import Look, WorkerInfo
 from windlass.store.store import Store
-from windlass.upkeep import ticks
-from windlass.upkeep.watchman import Pulse, Watchman
+from windlass.upkeep import maintenance
+from windlass.upkeep.membership import Pulse, Watchman
 from windlass.wakeup import Wakeup
 
 log = logging.getLogger("windlass.reaper")
@@ -40,7 +40,7 @@ class Reaper:
         clock: Clock,
         ledger: Ledger,
         chance: Callable[[], float] = random.random,
-        ticked: Callable[[str], None] = ticks.ignore,
+        ticked: Callable[[str], None] = maintenance.ignore,
     ) -> None:
         self._ticked = ticked
         self._store = store
@@ -74,7 +74,7 @@ class Reaper:
         if died or look.orphaned:
             reaped += self._reap_orphans(look.now)
         self._tell(reaped)
-        self._ticked(ticks.REAP)
+        self._ticked(maintenance.REAP)
 
     def take_over(self, dead: Sequence[WorkerInfo]) -> None:
         """Hand back what these workers held, of whom somebody knows that they are gone."""

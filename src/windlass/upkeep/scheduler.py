@@ -1,4 +1,4 @@
-"""Who makes the jobs of schedules when their time has come? Whoever looks: any number may."""
+"""Fire schedules when their time has come, and declare those of the code. Any number of workers may."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from windlass.loop import Loop
 from windlass.registry import SHELL, Registry
 from windlass.schedule import NewSchedule
 from windlass.store.store import Store
-from windlass.upkeep import ticks
+from windlass.upkeep import maintenance
 from windlass.wakeup import Wakeup
 
 log = logging.getLogger("windlass.scheduler")
@@ -33,7 +33,7 @@ class Scheduler:
         self,
         store: Store,
         wakeup: Wakeup,
-        ticked: Callable[[str], None] = ticks.ignore,
+        ticked: Callable[[str], None] = maintenance.ignore,
         *,
         told: bool = False,
     ) -> None:
@@ -51,7 +51,7 @@ class Scheduler:
     def tick(self) -> float | None:
         """Deal with the fire times that have come; the seconds until the next look."""
         fired = self._store.fire()
-        self._ticked(ticks.SCHEDULE)
+        self._ticked(maintenance.SCHEDULE)
         if fired.jobs:
             self._wakeup.notify()
             log.info("schedule.fired", extra={"jobs": len(fired.jobs)})

@@ -1,15 +1,23 @@
-"""Admission: which types may be claimed now, and what limits, pauses and breakers block the others."""
+"""Admission: which types may be claimed now, and how runs ended, by which circuit breakers open."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+import logging
+import math
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
 from typing import Protocol
 
-from windlass.job import TypeInfo
+from windlass.clock import Clock, uuid7
+from windlass.job import Reason, TypeInfo
+from windlass.outcome import Again, Dead, Done, Outcome
 from windlass.policy import UNLIMITED, Limit
 from windlass.settings import ALL, KEY, Settings
-from windlass.store.flow import Restriction, Switches
+from windlass.store.engine import Settlement
+from windlass.store.flow import Breaker, Restriction, Runs, Switches
+from windlass.store.store import Store
 
 
 class Limited(Protocol):
@@ -133,8 +141,6 @@ class Admission:
 
     def restrictions(self, types: Mapping[str, int]) -> Mapping[str, Restriction]:
         """What restricts these types, for a claim of them."""
-        if not self.restricted:
-            return self.restricted
         return {name: self.restricted[name] for name in types if name in self.restricted}
 
     def _restriction(self, job_type: str, settings: Settings) -> Restriction | None:
@@ -157,3 +163,178 @@ class Admission:
     def _is_shut(self, job_type: str) -> bool:
         breaker = self.switches.breakers.get(self.breaker_of(job_type))
         return job_type in self.switches.pauses or (breaker is not None and breaker.open and breaker.by_hand)
+
+
+log = logging.getLogger("windlass.breaker")
+
+# What says something about a dependency; a lost worker or an operator's word does not.
+_FAILURES = frozenset({Reason.EXCEPTION, Reason.TIMEOUT, Reason.CHILD_CRASHED, Reason.MEMORY_LIMIT})
+_STRETCH_SECONDS = 5.0
+_MOST_NAMED = 100
+# For this long after a failure its breaker is reported each second, until every worker has done so.
+_REPORTED_FOR = 10.0
+
+
+class BreakerCounts:
+    """Counts runs by breaker and stretch of time, and reports to the store the breakers with failures."""
+
+    def __init__(self, store: Store, breaker_of: Callable[[str], str], *, clock: Clock) -> None:
+        self._store = store
+        self._breaker_of = breaker_of
+        self._clock = clock
+        self._lock = threading.Lock()
+        # By the breaker's name, and the same by type.
+        self._counts: dict[str, _Counts] = {}
+        self._by_type: dict[str, _Counts] = {}
+        # Its name among the others'; the worker's own may change.
+        self._id = uuid7()
+        self._forgot = 0
+
+    @property
+    def kept(self) -> int:
+        """Of how many stretches something is kept."""
+        with self._lock:
+            return sum(counts.kept for counts in self._counts.values())
+
+    def note(self, settlements: Iterable[Settlement]) -> None:
+        """Count what was settled."""
+        now = self._clock.monotonic()
+        stretch = int(now / _STRETCH_SECONDS)
+        with self._lock:
+            for each in settlements:
+                lease, outcome = each.lease, each.outcome
+                counts = self._by_type.get(lease.job.type) or self._of(lease.job.type)
+                if type(outcome) is Done:
+                    # It may have been a probe.
+                    counts.of(stretch)[0] += 1
+                    counts.succeeded.append(lease.token)
+                elif _failed(outcome):
+                    counts.fail(stretch, lease.id, now)
+
+    def forget_types(self) -> None:
+        """Types may have other breakers now."""
+        with self._lock:
+            self._by_type.clear()
+
+    def report(self, settings: Settings, switches: Switches) -> bool:
+        """Report to the store the breakers under which runs fail, here or elsewhere; whether one changed."""
+        now = self._clock.monotonic()
+        wanted = {*switches.failing, *(name for name, each in switches.breakers.items() if each.open)}
+        with self._lock:
+            self._forget(settings, int(now / _STRETCH_SECONDS))
+            names = [name for name, each in self._counts.items() if each.is_news(now, wanted=name in wanted)]
+            terms = {name: settings.breaker(name) for name in names}
+            runs = [
+                self._counts[name].report(name, now, terms[name].window)
+                for name in names
+                if terms[name].share is not None
+            ]
+        if not runs:
+            return False
+        try:
+            changed = self._store.note_runs(self._id, runs, terms)
+        except BaseException:  # wall: jobs and leases are named once: what did not arrive is reported again
+            with self._lock:
+                for each in runs:
+                    self._counts[each.name].keep(each)
+            raise
+        for breaker in changed:
+            _log(breaker)
+        return bool(changed)
+
+    def _forget(self, settings: Settings, stretch: int) -> None:
+        """Once a stretch: of each name nothing is kept that lies before its window."""
+        if stretch == self._forgot:
+            return
+        self._forgot = stretch
+        for name, counts in self._counts.items():
+            window = settings.breaker(name).window.total_seconds()
+            counts.forget_before(stretch - math.ceil(window / _STRETCH_SECONDS))
+
+    def _of(self, job_type: str) -> _Counts:
+        counts = self._counts.setdefault(self._breaker_of(job_type), _Counts())
+        self._by_type[job_type] = counts
+        return counts
+
+
+class _Counts:
+    """The runs behind one breaker."""
+
+    def __init__(self) -> None:
+        # (done, failed) by stretch; the newest are last.
+        self._stretches: dict[int, list[int]] = {}
+        self._failed: set[str] = set()
+        # The last few: a probe that succeeds is the only one that runs.
+        self.succeeded: deque[str] = deque(maxlen=_MOST_NAMED)
+        self._failed_at = float("-inf")
+        # Stretches that the store does not know in full.
+        self._unreported: set[int] = set()
+
+    @property
+    def kept(self) -> int:
+        """How many stretches are kept."""
+        return len(self._stretches)
+
+    def fail(self, stretch: int, job_id: str, now: float) -> None:
+        """A run failed."""
+        self.of(stretch)[1] += 1
+        self._failed_at = now
+        if len(self._failed) < _MOST_NAMED:
+            self._failed.add(job_id)
+
+    def of(self, stretch: int) -> list[int]:
+        """Successes and failures of a stretch, to add to."""
+        self._unreported.add(stretch)
+        counts = self._stretches.get(stretch)
+        if counts is None:
+            counts = self._stretches[stretch] = [0, 0]
+        return counts
+
+    def is_news(self, now: float, *, wanted: bool) -> bool:
+        """Whether to report it: runs failed here just now, or elsewhere and we saw some."""
+        failed = bool(self._failed) or now - self._failed_at <= _REPORTED_FOR
+        return failed or (wanted and bool(self._unreported))
+
+    def report(self, name: str, now: float, window: timedelta) -> Runs:
+        """What is news in the window, each stretch as a whole: reported twice, it counts once."""
+        oldest = int((now - window.total_seconds()) / _STRETCH_SECONDS)
+        runs = Runs(
+            name=name,
+            stretches=tuple(self._whole(each, now) for each in sorted(self._unreported) if each >= oldest),
+            failed=tuple(self._failed),
+            succeeded=tuple(self.succeeded),
+        )
+        self._unreported.clear()
+        self._failed.clear()
+        self.succeeded.clear()
+        return runs
+
+    def _whole(self, stretch: int, now: float) -> tuple[int, int, int, int]:
+        done, failed = self._stretches[stretch]
+        return stretch, int((now - stretch * _STRETCH_SECONDS) * 1_000_000), done, failed
+
+    def keep(self, runs: Runs) -> None:
+        """What was reported did not arrive."""
+        self._failed.update(runs.failed[: _MOST_NAMED - len(self._failed)])
+        self.succeeded = deque((*runs.succeeded, *self.succeeded), maxlen=_MOST_NAMED)
+        self._unreported |= {stretch for stretch, *_ in runs.stretches} & self._stretches.keys()
+
+    def forget_before(self, oldest: int) -> None:
+        """Let go of what no breaker will look at; else each type would cost megabytes by the evening."""
+        while self._stretches and (first := next(iter(self._stretches))) < oldest:
+            del self._stretches[first]
+            self._unreported.discard(first)
+
+
+def _failed(outcome: Outcome) -> bool:
+    if isinstance(outcome, Dead) and outcome.fatal:
+        return False
+    return isinstance(outcome, (Again, Dead)) and outcome.error.reason in _FAILURES
+
+
+def _log(breaker: Breaker) -> None:
+    if breaker.open:
+        note = "its jobs wait; one is tried from time to time, and lets the others go when it succeeds"
+        log.warning("breaker.opened", extra={"breaker": breaker.name, "why": breaker.why, "note": note})
+    else:
+        log.warning("breaker.closed", extra={"breaker": breaker.name, "why": breaker.why})

@@ -16,8 +16,7 @@ from windlass.outcome import Done, clean
 from windlass.store.engine import Settlement
 from windlass.store.running import Said
 from windlass.store.store import Store
-from windlass.worker.returned import kept
-from windlass.worker.run import Run, settlement
+from windlass.worker.run import Run, kept, settlement
 
 
 class Attendant:

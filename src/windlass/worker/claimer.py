@@ -17,11 +17,10 @@ from windlass.outcome import Policy, Unstarted, decide
 from windlass.store.engine import Claimed, Settlement, Want
 from windlass.store.fleet import Look
 from windlass.store.flow import Restriction
+from windlass.upkeep.membership import Membership
 from windlass.worker.admission import Admission
-from windlass.worker.membership import Membership
 from windlass.worker.memory import MemoryReservation
-from windlass.worker.poll_triggers import PollTriggers, PoolTriggers, Trigger
-from windlass.worker.pool import Pool
+from windlass.worker.pool import PollTriggers, Pool, PoolTriggers, Trigger
 from windlass.worker.run import Env
 from windlass.worker.runner import Runner
 from windlass.worker.settler import Settler
@@ -146,7 +145,7 @@ class Claimer:
             return self._unasked
         if now >= self._doubt.next_look:
             self._release_unknown()
-        if self._reservation.look(self._admission.shut):
+        if self._reservation.active and self._reservation.look(self._admission.shut):
             triggers.memory_freed()
         unasked = now - self._looked >= self._unasked
         for pool, each in triggers.pools.items():
@@ -201,18 +200,20 @@ class Claimer:
         try:
             want = self._want(triggers, asked, types, limit)
             claimed = self._store.claim(want)
-            self._ledger.count(_result(claimed))
             if claimed.leases:
+                self._ledger.count(names.CLAIM_TAKEN)
                 self._ledger.measure(names.CLAIM, len(claimed.leases))
                 self._ledger.measure(names.RECEIVE, self._clock.monotonic() - received)
                 self._take(triggers.pool, want, claimed.leases, received)
+            else:
+                self._ledger.count(names.CLAIM_CONTENDED if claimed.contended else names.CLAIM_EMPTY)
         except BaseException:  # wall: whatever lost the answer, leases may have been made
             for each in asked:
                 each.fired = True
             self._doubt.begin()
             self._ledger.count(names.CLAIM_FAILED)
             raise
-        if self._reservation.asked(types, claimed.leases):
+        if self._reservation.active and self._reservation.asked(types, claimed.leases):
             self._triggers.memory_freed()
         if want.restricted:
             self._see_limits(triggers, want, claimed, received, news)
@@ -253,7 +254,6 @@ class Claimer:
         pool = triggers.pool
         # Where only some of the types are asked for, the lowest of all is not known.
         whole = self._owed >= 1.0 and triggers.others in asked and pool.low
-        turns = self._turns
         return Want(
             types=types,
             # Before the id: a worker that joins a new file takes its new id first.
@@ -262,14 +262,15 @@ class Claimer:
             limit=limit,
             slots=min(limit, pool.vacant),
             lease=self._lease,
-            turns={name: turns[name] for name in types if name in turns},
-            restricted=self._admission.restrictions(types),
+            turns=self._turns,
+            restricted=self._admission.restrictions(types) if self._admission.restricted else {},
             lowest=min(int(self._owed), limit) if whole else 0,
             reader=self._reader if self._unread else "",
         )
 
     def _take(self, pool: Pool, want: Want, leases: Sequence[Lease], received: float) -> None:
-        self._reservation.took(leases)
+        if self._reservation.active:
+            self._reservation.took(leases)
         for lease in leases:
             self._turns[lease.job.type] = lease.job.tenant
         self._runner.take(pool, leases, received, want.restricted)
@@ -325,12 +326,6 @@ class _Doubt:
             self._until = now + _DOUBT_SECONDS
         self.next_look = now + self._gap if now < self._until else math.inf
         self._gap = min(2 * self._gap, _DOUBT_EVERY)
-
-
-def _result(claimed: Claimed) -> str:
-    if claimed.leases:
-        return names.CLAIM_TAKEN
-    return names.CLAIM_CONTENDED if claimed.contended else names.CLAIM_EMPTY
 
 
 def _unstarted(lease: Lease, restriction: Restriction | None) -> Settlement:

@@ -1,11 +1,24 @@
-"""Is this worker well? Alive is not enough: it must be claiming, and the store must answer."""
+"""A worker's health, its metrics, and the address where both are served."""
 
 from __future__ import annotations
+
+import logging
+import socket
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.metadata import version
+from typing import Any, TypeVar
 
 import msgspec
 
 from windlass.clock import Clock
-from windlass.worker.children.tree import resident
+from windlass.errors import StoreUnavailable, must_be
+from windlass.loop import pause_after
+from windlass.observe import metrics
+from windlass.observe.exposition import MEDIA_TYPE, family, render
+from windlass.worker.children.process_tree import resident
 from windlass.worker.parts import Parts
 
 # So long may the store stay away, or a claim take, before somebody should know.
@@ -81,3 +94,160 @@ def _trouble(parts: Parts, clock: Clock) -> str:
     if any(pool.held >= pool.slots for pool in parts.pools):
         return "not claiming: every slot of a pool is held by work that does not end"
     return ""
+
+
+def expose(workers: Sequence[Health]) -> str:
+    """The metrics of one worker, or of all that a supervisor has."""
+    known = [each for each in workers if each.worker]
+    slots = [
+        ((each.worker, state), count)
+        for each in known
+        for state, count in (("all", each.slots), ("busy", each.busy), ("held", each.held))
+    ]
+    ours = version("windlass")
+    resident = [((each.worker,), each.resident_bytes) for each in known if each.resident_bytes is not None]
+    trouble = [((each.worker, part), count) for each in known for part, count in each.ticks_failed.items()]
+    return render(
+        [
+            family(metrics.OWN_SLOTS, slots),
+            family(metrics.OWN_HEALTH, [((each.worker,), int(each.ok)) for each in known]),
+            family(metrics.OWN_UNSETTLED, [((each.worker,), each.unsettled) for each in known]),
+            family(metrics.OWN_BEAT, [((each.worker,), each.beat_age) for each in known]),
+            family(metrics.OWN_DONE, [((each.worker,), each.done) for each in known]),
+            family(metrics.OWN_FAILED, [((each.worker,), each.failed) for each in known]),
+            family(metrics.OWN_LATE, [((each.worker,), each.late) for each in known]),
+            family(metrics.OWN_RESIDENT, resident),
+            family(metrics.OWN_TROUBLE, trouble),
+            family(metrics.OWN_INFO, [((each.worker, each.app or ours), 1) for each in known]),
+        ]
+    )
+
+
+log = logging.getLogger("windlass.worker")
+
+T = TypeVar("T")
+_LONGEST_PAUSE = 10.0
+
+
+class Arrival:
+    """Opens a store that may not be there yet; whoever asks meanwhile hears what is waited for."""
+
+    def __init__(self) -> None:
+        self._why = ""
+
+    def await_store(self, opened: Callable[[], T], pause: Callable[[float], object] | None = None) -> T:
+        """Try until it opens. One line in the log for each new reason; other errors are not waited out."""
+        wait = pause or threading.Event().wait
+        failures = 0
+        while True:
+            try:
+                found = opened()
+            except StoreUnavailable as error:
+                failures += 1
+                self._note(str(error))
+                wait(pause_after(failures, _LONGEST_PAUSE))
+            else:
+                if failures:
+                    log.info("worker.store_is_there", extra={"tries": failures + 1})
+                return found
+
+    def health(self) -> Health:
+        """Never well: nothing is claimed."""
+        return Health(ok=False, why=f"waits for the store: {self._why}" if self._why else "starting")
+
+    def _note(self, why: str) -> None:
+        if why != self._why:
+            self._why = why
+            log.warning("worker.waits_for_store", extra={"error": why})
+
+
+_PATHS = frozenset({"/", "/health", "/health/live", "/health/ready"})
+_METRICS = "/metrics"
+_LOOPBACK = "127.0.0.1"
+_MOST_PORTS = 65_535
+
+Answer = Callable[[], tuple[bool, Any]]
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """HOST:PORT, or a port on the loopback alone."""
+    host, _, port = text.rpartition(":")
+    if port.isdecimal() and int(port) <= _MOST_PORTS:
+        return host.strip("[]") or _LOOPBACK, int(port)
+    raise must_be("--probe", text, "PORT or HOST:PORT, such as 127.0.0.1:8081")
+
+
+class HealthAddress:
+    """A small server on a thread of its own; it says what `answer` says, and `exposed` at /metrics."""
+
+    def __init__(self, address: tuple[str, int], answer: Answer, exposed: Callable[[], str]) -> None:
+        try:
+            self._server = _Server(address, answer, exposed)
+        except OSError as error:
+            shown = f"{address[0]}:{address[1]}"
+            raise must_be("--probe", shown, f"an address that is free ({error.strerror})") from None
+        self.port: int = self._server.server_address[1]
+
+    def start(self) -> None:
+        """Begin to answer."""
+        threading.Thread(target=self._server.serve_forever, name="windlass-health", daemon=True).start()
+
+    def close(self) -> None:
+        """Answer nobody any more."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    log = logging.getLogger("windlass.probe")
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], answer: Answer, exposed: Callable[[], str]) -> None:
+        self.answer = answer
+        self.exposed = exposed
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        super().__init__(address, _Asked)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - as the base class has it
+        """Whoever asked did not wait for the answer; a traceback in the log would help nobody."""
+        error = sys.exception()
+        if not isinstance(error, OSError):
+            self.log.error("probe.failed", exc_info=error)
+
+
+class _Asked(BaseHTTPRequestHandler):
+    server: _Server
+    # A caller that says nothing is not waited for.
+    timeout = 5
+    server_version = "windlass"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        """Say how it is."""
+        self._say(body=True)
+
+    def do_HEAD(self) -> None:
+        """Say it by the status alone."""
+        self._say(body=False)
+
+    def log_message(self, *_: object) -> None:
+        """Somebody asks every few seconds; nobody wants to read of it."""
+
+    def _say(self, *, body: bool) -> None:
+        path = self.path.partition("?")[0]
+        if path == _METRICS:
+            self._send(200, MEDIA_TYPE, self.server.exposed().encode(), body=body)
+            return
+        known = path in _PATHS
+        ok, document = self.server.answer() if known else (False, {"error": "not found"})
+        data = msgspec.json.encode(document)
+        self._send(200 if ok else 503 if known else 404, "application/json", data, body=body)
+
+    def _send(self, status: int, media_type: str, data: bytes, *, body: bool) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", media_type)
+        self.send_header("Content-Length", str(len(data)))
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        if body:
+            self.wfile.write(data)

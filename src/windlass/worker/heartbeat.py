@@ -13,7 +13,7 @@ from windlass.observe import names
 from windlass.outcome import Stopped
 from windlass.store.fleet import Look, Vitals, WorkerInfo
 from windlass.store.running import Said
-from windlass.worker.membership import Membership
+from windlass.upkeep.membership import Membership
 from windlass.worker.run import Env, Run
 from windlass.worker.runner import Runner
 from windlass.worker.timeouts import Deadlines

@@ -14,8 +14,7 @@ from windlass.policy import Rules
 from windlass.registry import Handler
 from windlass.settings import Settings
 from windlass.store.store import Store
-from windlass.worker.admission import Admission
-from windlass.worker.breaker_counts import BreakerCounts
+from windlass.worker.admission import Admission, BreakerCounts
 
 _TICK = timedelta(seconds=1)
 # Refreshed at least this often, also without a new revision; in ticks.

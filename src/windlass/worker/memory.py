@@ -93,6 +93,8 @@ class MemoryReservation:
         self._clock = clock
         sharing = [pool for pool in pools if pool.shares_memory]
         self._budget = sharing[0].budget if sharing else None
+        # Whether any type declares what it needs.
+        self.active = self._budget is not None
         self._needs = {name: need for pool in sharing for name, need in pool.memory.items()}
         # The lowest priority of what took memory since the last look.
         self._lowest = math.inf

@@ -50,10 +50,7 @@ class OtherReleases:
 
     def reconsider(self, settlements: Sequence[Settlement]) -> Sequence[Settlement]:
         """The same, but what was refused for its payload and fits another release goes back unharmed."""
-        for each in settlements:
-            if type(each.outcome) is Dead and _refused(each):
-                break
-        else:
+        if not any(_refused(each) for each in settlements):
             return settlements
         shapes: dict[str, list[Shape]] = {}
         for each in settlements:

@@ -18,33 +18,27 @@ from windlass.size import told_size
 from windlass.store.declarations import digest_of
 from windlass.store.fleet import Look, PoolInfo, Vitals, WorkerInfo
 from windlass.store.store import Store
-from windlass.upkeep import place
-from windlass.upkeep.pruner import Pruner
+from windlass.upkeep.maintenance import PROMOTE, Pruner, Ticks
+from windlass.upkeep.membership import Membership, Watchman, here, is_gone
 from windlass.upkeep.reaper import Reaper
 from windlass.upkeep.scheduler import Declarer, Scheduler
-from windlass.upkeep.ticks import PROMOTE, Ticks
-from windlass.upkeep.watchman import Watchman
 from windlass.wakeup import Wakeup
-from windlass.worker.admission import Admission
-from windlass.worker.breaker_counts import BreakerCounts
+from windlass.worker.admission import Admission, BreakerCounts
 from windlass.worker.children.children import Children
-from windlass.worker.children.tree import Marks, resident
+from windlass.worker.children.process_tree import Marks, resident
 from windlass.worker.claimer import ClaimConfig, Claimer
-from windlass.worker.guard import Guard
 from windlass.worker.heartbeat import LOOK_EVERY, About, Heartbeat
 from windlass.worker.live_settings import LiveSettings
-from windlass.worker.membership import Membership
 from windlass.worker.memory import SHARE_OF_MACHINE, MemoryBudget, MemoryReservation, machine_memory
 from windlass.worker.other_releases import OtherReleases
-from windlass.worker.poll_triggers import PollTriggers
-from windlass.worker.pool import Pool
-from windlass.worker.presence import EMBEDDED, Presence, Watched
+from windlass.worker.pool import PollTriggers, Pool
 from windlass.worker.run import Env, Runs
 from windlass.worker.runner import Processes, Runner
 from windlass.worker.settler import Settler
 from windlass.worker.shell import Shell
 from windlass.worker.timeouts import Deadlines, Leaks, Timeouts
 from windlass.worker.verifier import Verifier
+from windlass.worker.watchdog import EMBEDDED, Guard, Presence, Watched
 
 
 class Parts:
@@ -73,7 +67,7 @@ class Parts:
         self.env = env = Env(store, clock, self.ledger, self.app, chance)
         self.publisher = Publisher(store, registry, self.handlers, self.app)
         self.runs = Runs()
-        self.membership = Membership(place.here(), clock)
+        self.membership = Membership(here(), clock)
         self.admission = Admission(registry, self.types)
         self.breaker_counts = BreakerCounts(store, self.admission.breaker_of, clock=clock)
         self.releases = OtherReleases(store, self.handlers, ring, clock=clock)
@@ -163,7 +157,7 @@ class Parts:
         return self.verifier.needs_loop or any(each.kind == "loop" for each in self.handlers.values())
 
     def _make_reaper(self) -> Reaper:
-        watchman = Watchman(gone=partial(place.is_gone, seen_from=self.membership.place))
+        watchman = Watchman(gone=partial(is_gone, seen_from=self.membership.place))
         return Reaper(
             self.env.store,
             self._wakeup,

@@ -27,22 +27,19 @@ from windlass.job import Lease, Reason
 from windlass.observe import tracing
 from windlass.outcome import Crashed, Done, Overdue, Raised, Rejected, Result, Unstarted, decide, is_overdue
 from windlass.store.flow import Restriction
+from windlass.upkeep.membership import Membership
 from windlass.worker.attendant import Attendant
-from windlass.worker.children.child import ChildFailed
+from windlass.worker.children.child import ChildFailed, Errand
 from windlass.worker.children.children import Children
-from windlass.worker.children.errand import Errand
 from windlass.worker.coroutines import Coroutines
 from windlass.worker.live_settings import LiveSettings
-from windlass.worker.membership import Membership
-from windlass.worker.poll_triggers import PollTriggers
-from windlass.worker.pool import Pool
-from windlass.worker.presence import Presence
-from windlass.worker.returned import returned
-from windlass.worker.run import Env, Run, Runs, settlement
+from windlass.worker.pool import PollTriggers, Pool
+from windlass.worker.run import Env, Run, Runs, returned, settlement
 from windlass.worker.settler import Settler
 from windlass.worker.shell import Shell
 from windlass.worker.threads import Threads
 from windlass.worker.timeouts import Deadlines
+from windlass.worker.watchdog import Presence
 
 log = logging.getLogger("windlass.runner")
 

@@ -28,11 +28,10 @@ from windlass.outcome import (
     describe,
 )
 from windlass.store.engine import Settlement
-from windlass.worker.admission import Admission
-from windlass.worker.breaker_counts import BreakerCounts
-from windlass.worker.membership import Membership
+from windlass.upkeep.membership import Membership
+from windlass.worker.admission import Admission, BreakerCounts
 from windlass.worker.other_releases import OtherReleases
-from windlass.worker.poll_triggers import PollTriggers
+from windlass.worker.pool import PollTriggers
 from windlass.worker.run import Env, Runs
 
 log = logging.getLogger("windlass.settler")
@@ -73,7 +72,8 @@ class Settler:
         self._writing = False
         self._hurry = threading.Event()
         self._written = threading.Condition()
-        self.loop = Loop("settler", self.tick, every=_IDLE)
+        self._woken = threading.Event()
+        self.loop = Loop("settler", self.tick, every=_IDLE, woken=self._woken)
         self.done = 0
         self.failed = 0
         self.late = 0
@@ -98,7 +98,9 @@ class Settler:
     def submit(self, settlement: Settlement) -> None:
         """Hand in an outcome; from any thread, never waits."""
         self._queue.append(settlement)
-        self.loop.wake()
+        # Reading is cheaper than setting, and a busy worker comes here thousands of times a second.
+        if not self._woken.is_set():
+            self._woken.set()
 
     def let_go(self, token: str) -> None:
         """Work that was settled before has ended: its permits are free. From any thread, never waits."""
@@ -128,10 +130,13 @@ class Settler:
             self._hurry.wait(_GATHER_SECONDS)
         self._writing = True
         batch: list[Settlement] = []
+        dead = False
         while self._queue and len(batch) < _BATCH:
             batch.append(self._queue.popleft())
+            dead = dead or isinstance(batch[-1].outcome, Dead)
         try:
-            self._write(self._releases.reconsider(batch))
+            # One that is dead for its payload may fit another release.
+            self._write(self._releases.reconsider(batch) if dead else batch)
         except BaseException:  # wall: whatever kept them from being written, outcomes are kept
             self._queue.extendleft(reversed(batch))
             raise

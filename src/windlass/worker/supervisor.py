@@ -1,4 +1,4 @@
-"""Who keeps N workers running? A process that starts them, and starts again what dies."""
+"""The supervisor: starts workers, and replaces those that die, hang or ask for it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import secrets
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
@@ -17,14 +18,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from windlass.clock import Clock
-from windlass.loop import pause_after
-from windlass.worker.children import tree
-from windlass.worker.command import told_end
-from windlass.worker.exposing import expose
-from windlass.worker.hanging import tell_hang
-from windlass.worker.health import Health
-from windlass.worker.supervised import VARIABLE, Supervised
+from windlass.loop import Loop, pause_after
+from windlass.worker.children import process_tree
+from windlass.worker.children.process_tree import die_with_parent
+from windlass.worker.health import Health, expose
+from windlass.worker.shell import told_end
 from windlass.worker.watch import Box, Hang, Watch, kill, new_box
+from windlass.worker.watchdog import tell_hang
 
 log = logging.getLogger("windlass.supervisor")
 
@@ -267,7 +267,7 @@ class Supervisor:
         worked = True
         if code != 0:
             # What it left running ends first: then its jobs may run elsewhere.
-            tree.end_marked(place.mark)
+            process_tree.end_marked(place.mark)
             worked = self._died(Death(pid, place.number, code, killed_here=place.killed))
         if self._leaving.get(place.number) is place:
             del self._leaving[place.number]
@@ -474,3 +474,53 @@ def _ended(only: Sequence[int | None] | None) -> Iterator[tuple[int, int]]:
 
 
 _ANY = -1
+
+
+# The supervisor's process, the mark that it ends this worker's processes by, and where reports go.
+VARIABLE = "WINDLASS_SUPERVISED"
+EVERY = timedelta(seconds=1)
+
+
+class Supervised(msgspec.Struct, frozen=True):
+    """What a supervisor has given this process."""
+
+    supervisor: int
+    mark: str
+    reports: int
+    # What it watches this process by, if it does; see watch.py.
+    box: int | None = None
+
+    def told(self) -> str:
+        """As the environment carries it."""
+        box = "" if self.box is None else f":{self.box}"
+        return f"{self.supervisor}:{self.mark}:{self.reports}{box}"
+
+    def report(self, health: Callable[[], Health]) -> Loop:
+        """A loop that tells the supervisor how this worker is."""
+
+        def tick() -> None:
+            try:
+                os.write(self.reports, msgspec.json.encode(health()) + b"\n")
+            except BlockingIOError:
+                return
+            except OSError:
+                # Where the system does not end us with our supervisor, this is how we learn of it.
+                os._exit(1)
+
+        return Loop("report", tick, every=EVERY)
+
+
+def take_up() -> Supervised | None:
+    """Whether this process has a supervisor; from now on it dies with it. Jobs do not inherit that."""
+    told = os.environ.pop(VARIABLE, None)
+    if told is None:
+        return None
+    # A supervisor that was started by an older release gives no box.
+    supervisor, mark, reports, *box = told.split(":")
+    found = Supervised(int(supervisor), mark, int(reports), int(box[0]) if box else None)
+    if found.box is not None:
+        os.set_inheritable(found.box, False)  # noqa: FBT003 - it takes no keyword
+    die_with_parent(found.supervisor)
+    os.set_inheritable(found.reports, False)  # noqa: FBT003 - it takes no keyword
+    os.set_blocking(found.reports, False)
+    return found

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from windlass.clock import Clock
 from windlass.loop import Loop
 from windlass.outcome import Interrupted, TimedOut
+from windlass.upkeep.membership import Membership
 from windlass.worker.coroutines import BLOCKED_SECONDS
-from windlass.worker.membership import Membership
 from windlass.worker.run import End, Run, Runs
 
 if TYPE_CHECKING:

@@ -1,13 +1,14 @@
-"""What is a worker's life: start, run, drain, stop?"""
+"""A worker's life: start, run, drain, stop."""
 
 from __future__ import annotations
 
 import contextlib
+import inspect
 import logging
 import math
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from queue import Empty, SimpleQueue
 from types import TracebackType
@@ -15,16 +16,17 @@ from typing import Literal, Self
 
 from windlass.clock import Clock, SystemClock
 from windlass.config import WorkerConfig, ring
-from windlass.errors import WindlassError
-from windlass.registry import Registry
+from windlass.errors import WindlassError, must_be
+from windlass.job import TypeInfo
+from windlass.payload import Ring
+from windlass.registry import Handler, Registry
 from windlass.store.store import Store
 from windlass.wakeup import Wakeup
-from windlass.worker import hooks, readiness
-from windlass.worker.ending import Ending
+from windlass.worker.coroutines import Coroutines
 from windlass.worker.health import Health, examine
-from windlass.worker.leftovers import Leftovers, Remaining
 from windlass.worker.parts import Parts
-from windlass.worker.presence import EMBEDDED, Watched
+from windlass.worker.shutdown import Ending, Leftovers, Remaining
+from windlass.worker.watchdog import EMBEDDED, Watched
 
 log = logging.getLogger("windlass.worker")
 
@@ -114,12 +116,12 @@ class Worker:
             if self._phase != "new":
                 raise RuntimeError("a Worker cannot be restarted; create a new one")
             self._phase = "working"
-        readiness.check(parts.handlers.values(), self._store.types(), ring)
+        check_ready(parts.handlers.values(), self._store.types(), ring)
         parts.publisher.publish()
-        if parts.needs_loop or hooks.need_the_loop((*registry.on_start, *registry.on_stop)):
+        if parts.needs_loop or hooks_need_loop((*registry.on_start, *registry.on_stop)):
             parts.runner.coroutines.open()
         try:
-            hooks.call_all(registry.on_start, parts.runner.coroutines)
+            call_hooks(registry.on_start, parts.runner.coroutines)
             parts.live.refresh()
             parts.heartbeat.join()
         except BaseException:  # wall: no loop stays behind a worker that did not begin
@@ -192,7 +194,7 @@ class Worker:
         self._wakeup.unsubscribe(self.parts.triggers.hint)
         self._ending.end(grace)
         self.parts.presence.end()
-        hooks.call_each(self._registry.on_stop, self.parts.runner.coroutines, self._ending.left)
+        call_hooks_safely(self._registry.on_stop, self.parts.runner.coroutines, self._ending.left)
         self._ending.close()
         log.info("worker.stopped", extra={"worker": self.id})
 
@@ -231,3 +233,68 @@ class Worker:
         """An operator asked this worker to drain: finish what runs, however long that takes, then exit."""
         self._drained = True
         self._ending.drain()
+
+
+Hooks = Iterable[Callable[[], object]]
+
+
+def call_hooks(hooks: Hooks, coroutines: Coroutines, timeout: float | None = None) -> None:
+    """Call each, one after the other; `async def` hooks on the loop that the jobs will share."""
+    for hook in hooks:
+        answer = hook()
+        if inspect.iscoroutine(answer):
+            coroutines.wait(answer, timeout)
+
+
+def call_hooks_safely(hooks: Hooks, coroutines: Coroutines, left: Callable[[], float]) -> None:
+    """Call each, whatever the others do: at a stop, one that fails must not keep the rest from tidying up.
+
+    `left` tells the seconds that there are yet: the loop may be blocked by a job for ever.
+    """
+    for hook in hooks:
+        try:
+            call_hooks([hook], coroutines, left())
+        except Exception:  # wall: the worker stops in any case
+            log.exception("worker.stop_hook_failed", extra={"hook": repr(hook)})
+
+
+def hooks_need_loop(hooks: Hooks) -> bool:
+    """Whether any of them is `async def`."""
+    return any(inspect.iscoroutinefunction(hook) for hook in hooks)
+
+
+def check_ready(handlers: Iterable[Handler], known: Mapping[str, TypeInfo], ring: Callable[[], Ring]) -> None:
+    """Refuse to start without a key or a step of an upgrade; warn of payloads that nobody upgrades."""
+    for handler in handlers:
+        _check_steps(handler)
+        _check_key(handler, ring)
+        _warn_of_older(handler, known.get(handler.name))
+
+
+def _check_steps(handler: Handler) -> None:
+    missing = handler.upgrades.missing()
+    if missing:
+        steps = ", ".join(f"upgrade(from_version={version})" for version in missing)
+        allowed = f"without a gap up to version {handler.version}: {steps} is missing"
+        raise must_be(f"the upgrades of {handler.name}", "a gap", allowed)
+
+
+def _check_key(handler: Handler, ring: Callable[[], Ring]) -> None:
+    if handler.encrypt and not ring():
+        allowed = f"given: the type {handler.name} encrypts {', '.join(handler.encrypt)}"
+        raise must_be("encryption_keys (WINDLASS_ENCRYPTION_KEYS)", "none", allowed)
+
+
+def _warn_of_older(handler: Handler, known: TypeInfo | None) -> None:
+    """The store has seen an older version, of which jobs may wait or lie among the dead letters."""
+    if known is None or handler.upgrades.covers(known.schema_version):
+        return
+    log.warning(
+        "type.upgrade_missing",
+        extra={
+            "type": handler.name,
+            "from_version": known.schema_version,
+            "version": handler.version,
+            "note": "older payloads run only if they fit as they are",
+        },
+    )

@@ -1,4 +1,4 @@
-"""What is a child, seen from its worker? A process that is begun, spoken with, measured, and surely ended."""
+"""A child process, seen from the worker: it is started, given a job, watched, answered and ended."""
 
 from __future__ import annotations
 
@@ -12,13 +12,23 @@ import subprocess
 import sys
 import threading
 from collections import deque
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+
+import msgspec
 
 from windlass.clock import Clock
-from windlass.job import Output
-from windlass.worker.children import tree, words
-from windlass.worker.children.records import retell
-from windlass.worker.guard import Guard
-from windlass.worker.tail import Tail
+from windlass.job import Output, Reason
+from windlass.outcome import Crashed, Done, Failed, Interrupted, Result, Returned, TimedOut
+from windlass.size import told_size
+from windlass.store.engine import Settlement
+from windlass.worker.attendant import Attendant
+from windlass.worker.children import messages, process_tree
+from windlass.worker.children.messages import Answered, Asked, Completion, Verb, retell
+from windlass.worker.children.process_tree import OomWatch
+from windlass.worker.run import Run
+from windlass.worker.shell import TERM_SECONDS, Tail, told_end
+from windlass.worker.watchdog import Guard
 
 # The child has the worker's own view of where modules are found, before it imports any.
 _BEGIN = (
@@ -46,7 +56,7 @@ class Child:
         self._opened = contextlib.ExitStack()
         self._selector = self._opened.enter_context(selectors.DefaultSelector())
         self._pid_fd = -1
-        self._heard: deque[words.FromChild] = deque()
+        self._heard: deque[messages.FromChild] = deque()
         self._first_size = 0
         self._measured = 0.0
         # Once it has ended, its number may belong to others.
@@ -77,7 +87,7 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env={**os.environ, tree.MARK: self._mark},
+                env={**os.environ, process_tree.MARK: self._mark},
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
             )
@@ -87,12 +97,12 @@ class Child:
             self._guard.add(self.pid, self._mark)
             self._attend(ours)
         except BaseException:  # wall: a process that nobody could hear must not stay
-            tree.end(self.pid, self._mark)
+            process_tree.end(self.pid, self._mark)
             self._reap()
             self._guard.remove(self.pid)
             raise
 
-    def meet(self, hello: words.Hello) -> None:
+    def meet(self, hello: messages.Hello) -> None:
         """Wait until it has imported the application; ChildFailed if it cannot."""
         until = self._clock.monotonic() + START_SECONDS
         with contextlib.suppress(OSError):
@@ -100,12 +110,12 @@ class Child:
         answer = None
         while answer is None and not self.has_ended() and self._clock.monotonic() < until:
             answer = self.hear(until - self._clock.monotonic())
-        if isinstance(answer, words.Ready):
-            self._first_size = tree.usage(self.pid).resident
+        if isinstance(answer, messages.Ready):
+            self._first_size = process_tree.usage(self.pid).resident
             return
         gone = self.has_ended()
         self.end()
-        if isinstance(answer, words.Unfit):
+        if isinstance(answer, messages.Unfit):
             raise ChildFailed(answer.why)
         said = self.output().stderr.strip()
         raise ChildFailed(said or "it died" if gone else f"it took longer than {START_SECONDS:g} s")
@@ -129,7 +139,7 @@ class Child:
         with self._lock:
             if self.ended:
                 return
-            tree.end(self.pid, self._mark)
+            process_tree.end(self.pid, self._mark)
             self._reap()
             self.ended = True
         self._guard.remove(self.pid)
@@ -161,11 +171,11 @@ class Child:
 
     # --- speaking with it ---
 
-    def say(self, message: words.FromWorker) -> None:
+    def say(self, message: messages.FromWorker) -> None:
         """Send it a message; OSError if it is gone."""
         self._mouth.say(message)
 
-    def hear(self, seconds: float | None) -> words.FromChild | None:
+    def hear(self, seconds: float | None) -> messages.FromChild | None:
         """Its next message; None if the time is over, the bell rang, or it ended. What it logs is logged."""
         if not self._heard:
             events = self._selector.select(seconds)
@@ -202,13 +212,13 @@ class Child:
 
     # --- measuring it ---
 
-    def usage(self) -> tree.Usage:
+    def usage(self) -> process_tree.Usage:
         """What it and its descendants take."""
-        return tree.usage(self.pid)
+        return process_tree.usage(self.pid)
 
     def shared_out(self) -> int:
         """Bytes of memory of it and its descendants; what they share counts once."""
-        return tree.shared_out(self.pid)
+        return process_tree.shared_out(self.pid)
 
     def grown(self) -> int:
         """By how many bytes it has grown since it imported the application; looked up once a second."""
@@ -222,7 +232,7 @@ class Child:
 
     def _attend(self, link: socket.socket) -> None:
         self._link = link
-        self._mouth, self._ear = words.Mouth(link), words.Ear(link)
+        self._mouth, self._ear = messages.Mouth(link), messages.Ear(link)
         self._bell = socket.socketpair()
         for end in self._bell:
             self._opened.enter_context(end)
@@ -253,8 +263,8 @@ class Child:
     def _listen(self) -> None:
         try:
             for body in self._ear.listen():
-                message = words.from_child.decode(body)
-                if isinstance(message, words.Said):
+                message = messages.from_child.decode(body)
+                if isinstance(message, messages.Said):
                     retell(message)
                 else:
                     self._heard.append(message)
@@ -280,3 +290,217 @@ class Child:
 
 
 _BELLS = 64
+
+
+# How long a job that shall stop has to see it for itself, before it is broken off and then killed.
+LOOK_SECONDS = 0.4
+_MEASURE_SECONDS = 0.1
+_NEXT_LOOK = 0.05
+_SELDOM = 5.0
+
+
+class Errand:
+    """One run in one child. `carry` follows it; `halt` may come from any thread."""
+
+    def __init__(self, child: Child, attendant: Attendant, clock: Clock, oom: OomWatch) -> None:
+        self._child = child
+        self._oom = oom
+        self._attendant = attendant
+        self._clock = clock
+        self._halted: float | None = None
+        self._broken_off = False
+        self._used = process_tree.Usage()
+        # Once it is over, the child may have the next job: whoever still tells this one to stop is too late.
+        self._lock = threading.Lock()
+        self._is_over = False
+        # Whether the child may run another job: nothing was broken off in it.
+        self.clean = True
+
+    def carry(self, work: messages.Work) -> Result:
+        """Run the job to its end."""
+        child = self._child
+        child.jobs += 1
+        child.begin_output()
+        limited = work.memory is not None or work.cpu_time is not None
+        before = child.usage().cpu if limited else 0.0
+        try:
+            child.say(work)
+            return self._follow(work, before, limited=limited) or self._crashed(work)
+        except OSError:
+            return self._crashed(work)
+        finally:
+            with self._lock:
+                self._is_over = True
+
+    def halt(self, run: Run) -> bool:
+        """Tell the job to stop; if it does not, it is broken off, then killed."""
+        with self._lock:
+            if self._halted is None and not self._is_over:
+                self._halted = self._clock.monotonic()
+                self.clean = False
+                with contextlib.suppress(OSError):
+                    self._child.say(messages.Told(run.notice.lease_lost))
+                self._child.ring()
+        return True
+
+    def _follow(self, work: messages.Work, before: float, *, limited: bool) -> Result | None:
+        """What came of the job; None if the child died over it."""
+        while True:
+            answer = self._child.hear(self._next_look(limited=limited))
+            if isinstance(answer, messages.Finished):
+                return Returned(answer.value, self._said(), answer.missing)
+            if isinstance(answer, messages.Broke):
+                return self._broke(answer, work)
+            if isinstance(answer, messages.Asked):
+                self._child.say(carry_out(answer, self._attendant))
+            if self._child.has_ended():
+                return None
+            if self._halted is not None and self._escalate(self._halted, work):
+                return Interrupted(self._said())
+            if limited and (result := self._over(work, before)) is not None:
+                return result
+
+    def _next_look(self, *, limited: bool) -> float:
+        if self._halted is not None:
+            return _NEXT_LOOK
+        return _MEASURE_SECONDS if limited or not self._child.tells_its_end else _SELDOM
+
+    def _escalate(self, halted: float, work: messages.Work) -> bool:
+        """Break off, then kill; True when it is killed."""
+        waited = self._clock.monotonic() - halted
+        if waited >= TERM_SECONDS:
+            self._end()
+            return True
+        # A handler that can look for itself is given the time to end in its own way.
+        if not self._broken_off and waited >= (LOOK_SECONDS if work.job is not None else 0.0):
+            self._broken_off = True
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._child.pid, signal.SIGTERM)
+        return False
+
+    def _over(self, work: messages.Work, before: float) -> Result | None:
+        """Whether the job took more than it may; then its child is ended."""
+        self._used = used = self._child.usage()
+        if work.memory is not None and used.resident > work.memory:
+            # What forked processes share was counted for each of them.
+            resident = self._child.shared_out() or used.resident
+            if resident > work.memory:
+                return self._no_memory(work.memory, f"with its processes it took {told_size(resident)}")
+        if work.cpu_time is not None and used.cpu - before > work.cpu_time:
+            return self._no_time(work.cpu_time)
+        return None
+
+    def _end(self) -> None:
+        self.clean = False
+        self._child.end()
+
+    # --- the story ---
+
+    def _said(self) -> Output | None:
+        return None if self._child.silent else self._child.output()
+
+    def _broke(self, answer: messages.Broke, work: messages.Work) -> Result:
+        if answer.no_memory and work.memory is not None:
+            # What was half built when the memory ran out is not used again.
+            return self._no_memory(
+                work.memory, f"it asked for more ({answer.error.message or 'MemoryError'})"
+            )
+        return Failed(
+            answer.error,
+            answer.verdict,
+            answer.kinds,
+            answer.delay,
+            self._said(),
+            answer.default,
+            answer.at_least,
+        )
+
+    def _no_memory(self, limit: int, told: str) -> Crashed:
+        self._end()
+        message = f"over its memory limit of {told_size(limit)}: {told}"
+        return Crashed(Reason.MEMORY_LIMIT, message, self._said())
+
+    def _no_time(self, limit: float) -> TimedOut:
+        self._end()
+        message = f"stopped after its cpu_time of {limit:g} s"
+        return TimedOut(timedelta(seconds=limit), self._said(), message)
+
+    def _crashed(self, work: messages.Work) -> Result:
+        self._end()
+        code = self._child.exit_code
+        if code == -signal.SIGXCPU and work.cpu_time is not None:
+            return self._no_time(work.cpu_time)
+        ending = "it is gone" if code is None else told_end(code)
+        size = self._used.resident or self._child.peak
+        message = f"its process ended: {ending}; resident size at last {told_size(size)}"
+        if code == -signal.SIGKILL:
+            if self._oom.explains():
+                message += "; the kernel killed it because memory ran out"
+                return Crashed(Reason.MEMORY_LIMIT, message, self._child.output())
+            message += "; not killed by this worker: perhaps the machine ran out of memory"
+        return Crashed(Reason.CHILD_CRASHED, message, self._child.output())
+
+
+def carry_out(asked: Asked, attendant: Attendant) -> Answered:
+    """Do what it asks for; what went wrong is told as well."""
+    try:
+        return _VERBS[asked.verb](asked, attendant)
+    except Exception as error:  # noqa: BLE001 # wall: the job is told, and decides
+        return Answered(number=asked.number, error=type(error).__name__, message=str(error))
+
+
+def _done(do: Callable[[Asked, Attendant], None]) -> Callable[[Asked, Attendant], Answered]:
+    """For what has no answer but that it is done."""
+
+    def answered(asked: Asked, attendant: Attendant) -> Answered:
+        do(asked, attendant)
+        return Answered(number=asked.number)
+
+    return answered
+
+
+def _extend(asked: Asked, attendant: Attendant) -> Answered:
+    ends, deadline = attendant.extend(asked.seconds) or (0.0, None)
+    return Answered(number=asked.number, ends=ends, deadline=deadline)
+
+
+def _begin_once(asked: Asked, attendant: Attendant) -> Answered:
+    return Answered(number=asked.number, word=attendant.begin_once(asked.key))
+
+
+def _transaction(asked: Asked, attendant: Attendant) -> Answered:
+    address, within = attendant.lend()
+    return Answered(number=asked.number, address=address, within=within)
+
+
+def _completion(asked: Asked, attendant: Attendant) -> Answered:
+    return Answered(number=asked.number, completion=_told(attendant.completion()))
+
+
+def _told(completion: Settlement) -> Completion:
+    done = completion.outcome if isinstance(completion.outcome, Done) else Done()
+    lease = msgspec.json.encode(completion.lease)
+    return Completion(
+        lease=lease,
+        value=done.value,
+        missing=done.missing,
+        ran=completion.ran,
+        drafts=completion.enqueues,
+        check_in=completion.check_in,
+        app=completion.app,
+    )
+
+
+_VERBS: Mapping[Verb, Callable[[Asked, Attendant], Answered]] = {
+    "enqueue": _done(lambda asked, attendant: attendant.enqueue(asked.drafts)),
+    "progress": _done(lambda asked, attendant: attendant.progress(asked.done, asked.total, asked.message)),
+    "extend": _extend,
+    "begin_once": _begin_once,
+    "end_once": _done(lambda asked, attendant: attendant.end_once(asked.key)),
+    "undo_once": _done(lambda asked, attendant: attendant.undo_once(asked.key)),
+    "keep_result": _done(lambda asked, attendant: attendant.keep(asked.value, asked.missing)),
+    "transaction": _transaction,
+    "completion": _completion,
+    "completed": _done(lambda _, attendant: attendant.completed()),
+    "undone": _done(lambda _, attendant: attendant.undone()),
+}

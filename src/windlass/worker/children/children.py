@@ -16,13 +16,12 @@ from windlass.clock import Clock
 from windlass.config import WorkerConfig
 from windlass.origin import MAIN, main_here, origin_of
 from windlass.registry import Handler
-from windlass.worker.children import words
+from windlass.worker.children import messages
 from windlass.worker.children.child import Child, ChildFailed
-from windlass.worker.children.records import levels
-from windlass.worker.children.tree import Marks
-from windlass.worker.guard import Guard
-from windlass.worker.oom import OomWatch
+from windlass.worker.children.messages import levels
+from windlass.worker.children.process_tree import Marks, OomWatch
 from windlass.worker.run import Run
+from windlass.worker.watchdog import Guard
 
 log = logging.getLogger("windlass.children")
 
@@ -70,11 +69,11 @@ class Children:
                 raise
             self._give_back(child, suspect=run.suspect)
 
-    def work(self, run: Run) -> words.Work:
+    def work(self, run: Run) -> messages.Work:
         """What to say to a child for this run."""
         job, handler = run.lease.job, run.handler
         wanted = handler.signature.context is not None
-        return words.Work(
+        return messages.Work(
             id=job.id,
             type=job.type,
             attempt=job.attempts,
@@ -158,7 +157,7 @@ class Children:
         log.info("child.started", extra={"pid": child.pid})
         return child
 
-    def _hello(self) -> words.Hello:
+    def _hello(self) -> messages.Hello:
         origins = {name: handler.origin for name, handler in self._handlers.items() if handler.origin}
         in_main = any(origin.module == MAIN for origin in origins.values())
         asked = {
@@ -166,7 +165,7 @@ class Children:
             for name, handler in self._handlers.items()
             if callable(handler.policy.rules)
         }
-        return words.Hello(origins, main_here() if in_main else None, levels(), asked)
+        return messages.Hello(origins, main_here() if in_main else None, levels(), asked)
 
     def _give_back(self, child: Child, *, suspect: bool) -> None:
         used_up = child.jobs >= self._most_jobs or child.grown() > self._most_grown

@@ -1,4 +1,4 @@
-"""What does a child process do? It imports the application once, then runs one job after the other."""
+"""The program of a child process: it runs one handler after the other for a worker."""
 
 from __future__ import annotations
 
@@ -7,33 +7,37 @@ import contextlib
 import contextvars
 import faulthandler
 import inspect
+import itertools
 import logging
 import os
 import signal
 import socket
 import sys
 import threading
-from collections.abc import Coroutine, Iterator
-from queue import SimpleQueue
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from datetime import datetime, timedelta
+from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any
 
 import msgspec
 
+from windlass import connect, errors
 from windlass.clock import SystemClock
 from windlass.context import Context, Notice, Stopping
-from windlass.job import Job
+from windlass.job import Job, Keep, Lease, NewJob
 from windlass.observe import tracing
 from windlass.origin import Origin, find, load_main
-from windlass.outcome import Raised, failure
+from windlass.outcome import Done, Raised, failure
 from windlass.policy import Rules
 from windlass.registry import Handler, Options, make_handler
-from windlass.worker.children import words
-from windlass.worker.children.asking import Asking
-from windlass.worker.children.limits import limited
-from windlass.worker.children.records import Forward
-from windlass.worker.children.system import adopt_orphans, die_with_parent
-from windlass.worker.returned import returned
+from windlass.store.engine import Settlement
+from windlass.store.running import Transacting
+from windlass.worker.children import messages
+from windlass.worker.children.messages import Forward
+from windlass.worker.children.process_tree import adopt_orphans, die_with_parent, limited
+from windlass.worker.run import kept, returned
 
 log = logging.getLogger("windlass.child")
 
@@ -56,12 +60,12 @@ class Program:
     """Runs jobs on the main thread; if they have contexts, another one listens to the worker meanwhile."""
 
     def __init__(self, link: socket.socket) -> None:
-        self._mouth = words.Mouth(link)
-        self._ear = words.Ear(link)
+        self._mouth = messages.Mouth(link)
+        self._ear = messages.Ear(link)
         self._process = os.getpid()
         self._main = threading.main_thread()
         self._clock = SystemClock()
-        self._inbox: SimpleQueue[words.Work | None] = SimpleQueue()
+        self._inbox: SimpleQueue[messages.Work | None] = SimpleQueue()
         self._asking = Asking(self._say)
         self._notice = Notice()
         self._handlers: dict[str, Handler] = {}
@@ -76,36 +80,36 @@ class Program:
 
     def run(self) -> None:
         """Import, then work until the worker says no more."""
-        messages = self._messages()
-        hello = next(messages)
-        assert isinstance(hello, words.Hello)  # noqa: S101 - always the first word
+        incoming = self._messages()
+        hello = next(incoming)
+        assert isinstance(hello, messages.Hello)  # noqa: S101 - always the first word
         try:
             self._import(hello)
         except BaseException as error:  # noqa: BLE001 # wall: the application's own code runs at import
-            self._say(words.Unfit(failure(error).error.traceback or repr(error)))
+            self._say(messages.Unfit(failure(error).error.traceback or repr(error)))
             return
-        self._say(words.Ready())
-        for work in self._works(messages):
+        self._say(messages.Ready())
+        for work in self._works(incoming):
             self._do(work)
         self._asking.close()
         self._runner.close()
 
     # --- on the main thread ---
 
-    def _works(self, messages: Iterator[words.FromWorker]) -> Iterator[words.Work]:
+    def _works(self, incoming: Iterator[messages.FromWorker]) -> Iterator[messages.Work]:
         """Job after job, until the worker says no more.
 
         A handler without a context hears nothing while it runs: it is stopped by a signal, and ends with its
         worker by the system and the guard. So the main thread listens by itself, which spares each job a hop
         between threads, until the first job comes that has one.
         """
-        for message in messages:
-            if not isinstance(message, words.Work):
+        for message in incoming:
+            if not isinstance(message, messages.Work):
                 continue
             if message.job is not None:
                 self._receive(message)
                 threading.Thread(
-                    target=self._listen, args=(messages,), name="windlass-listen", daemon=True
+                    target=self._listen, args=(incoming,), name="windlass-listen", daemon=True
                 ).start()
                 break
             yield message
@@ -114,7 +118,7 @@ class Program:
         while (work := self._inbox.get()) is not None:
             yield work
 
-    def _import(self, hello: words.Hello) -> None:
+    def _import(self, hello: messages.Hello) -> None:
         self.forward.install(hello.levels)
         if hello.main is not None:
             load_main(hello.main)
@@ -139,7 +143,7 @@ class Program:
             )
         return rules
 
-    def _do(self, work: words.Work) -> None:
+    def _do(self, work: messages.Work) -> None:
         self.forward.fields = work.fields
         if signal.getsignal(signal.SIGTERM) != self._strike:
             signal.signal(signal.SIGTERM, self._strike)
@@ -154,7 +158,7 @@ class Program:
                 stream.flush()
         self._say(message)
 
-    def _result(self, work: words.Work) -> words.Finished | words.Broke:
+    def _result(self, work: messages.Work) -> messages.Finished | messages.Broke:
         handler = self._handlers[work.type]
         try:
             payload = handler.signature.decode(work.payload)
@@ -168,11 +172,11 @@ class Program:
             return self._broke(error, work)
         if isinstance(kept, Raised):
             return self._broke(kept.exception, work)
-        return words.Finished(kept.value, kept.missing)
+        return messages.Finished(kept.value, kept.missing)
 
-    def _broke(self, error: BaseException, work: words.Work) -> words.Broke:
+    def _broke(self, error: BaseException, work: messages.Work) -> messages.Broke:
         told = failure(error, self._rules.get(work.type), work.fields)
-        return words.Broke(
+        return messages.Broke(
             error=told.error,
             verdict=told.verdict,
             kinds=told.kinds,
@@ -202,7 +206,7 @@ class Program:
         self._task = asyncio.current_task()
         return await coroutine
 
-    def _context(self, work: words.Work, handler: Handler) -> Context:
+    def _context(self, work: messages.Work, handler: Handler) -> Context:
         job = _job.decode(work.job or b"")
         self._asking.keep = work.keep
         ends = self._clock.monotonic() + work.seconds
@@ -228,7 +232,7 @@ class Program:
             self._open = False
             raise Stopping
 
-    def _say(self, message: words.FromChild) -> None:
+    def _say(self, message: messages.FromChild) -> None:
         """Send a message whole: one that a signal tore in two would make everything after it unreadable."""
         on_main = threading.current_thread() is self._main
         self._undisturbed += on_main
@@ -244,28 +248,28 @@ class Program:
 
     # --- on the listening thread ---
 
-    def _listen(self, messages: Iterator[words.FromWorker]) -> None:
-        for message in messages:
-            if isinstance(message, words.Work):
+    def _listen(self, incoming: Iterator[messages.FromWorker]) -> None:
+        for message in incoming:
+            if isinstance(message, messages.Work):
                 self._receive(message)
-            elif isinstance(message, words.Told):
+            elif isinstance(message, messages.Told):
                 notice = self._notice
                 notice.lose() if message.lease_lost else notice.give()
-            elif isinstance(message, words.Answered):
+            elif isinstance(message, messages.Answered):
                 self._asking.hear(message)
         self._inbox.put(None)
         if self._open:
             self._end()
 
-    def _receive(self, work: words.Work) -> None:
+    def _receive(self, work: messages.Work) -> None:
         self._notice = Notice()
         self._inbox.put(work)
 
-    def _messages(self) -> Iterator[words.FromWorker]:
+    def _messages(self) -> Iterator[messages.FromWorker]:
         with contextlib.suppress(EOFError, OSError):
             while True:
                 for body in self._ear.listen():
-                    yield words.from_worker.decode(body)
+                    yield messages.from_worker.decode(body)
 
     def _end(self) -> None:
         """The worker is gone: nothing that was begun for it goes on."""
@@ -285,3 +289,125 @@ def handler_at(origin: Origin, name: str) -> Handler:
             return handler
         each = getattr(each, "__wrapped__", None)
     return make_handler(inspect.unwrap(found), Options(name=name))
+
+
+_lease = msgspec.json.Decoder(Lease)
+
+# A transaction holds locks while its worker is asked what to write; one that is frozen never answers.
+_MOST_SECONDS = 5.0
+
+
+class Asking:
+    """In the child: what its context asks for, one question a call. Each waits for its answer."""
+
+    def __init__(self, say: Callable[[messages.FromChild], None]) -> None:
+        self._say = say
+        self._numbers = itertools.count(1)
+        self._open: dict[int, SimpleQueue[messages.Answered]] = {}
+        self._handlers: dict[str, Transacting] = {}
+        # Whether the present job's result is kept.
+        self.keep: Keep = True
+
+    def hear(self, answer: messages.Answered) -> None:
+        """An answer came; from the thread that listens."""
+        waiting = self._open.get(answer.number)
+        if waiting is not None:
+            waiting.put(answer)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Any]:
+        """On a connection of this process; the worker says what completes the job, and hears that it is."""
+        store, within = self._lent()
+        with self._settling(), store.transaction(self._completion, within=within) as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def transaction_async(self) -> AsyncIterator[Any]:
+        """The same on the running event loop."""
+        store, within = await self.on_thread(self._lent)
+        with self._settling():
+            async with store.transaction_async(self._completion, within=within) as connection:
+                yield connection
+
+    def keep_result(self, value: Any) -> None:
+        """What is kept as the job's result."""
+        found = kept(value, self.keep)
+        self._ask("keep_result", value=found.value, missing=found.missing)
+
+    def enqueue(self, drafts: tuple[NewJob, ...]) -> None:
+        """To be stored with the completion."""
+        self._ask("enqueue", drafts=drafts)
+
+    def progress(self, done: int | None, total: int | None, message: str | None) -> None:
+        """How far the job has come."""
+        self._ask("progress", done=done, total=total, message=message)
+
+    def extend(self, seconds: float) -> tuple[float, datetime] | None:
+        """The new end, by the clock that all processes of a machine share, and by the store's."""
+        answer = self._ask("extend", seconds=seconds)
+        return None if answer.deadline is None else (answer.ends, answer.deadline)
+
+    def begin_once(self, key: str) -> str:
+        """Begin a side effect, or say what became of it."""
+        return self._ask("begin_once", key=key).word
+
+    def end_once(self, key: str) -> None:
+        """It is done."""
+        self._ask("end_once", key=key)
+
+    def undo_once(self, key: str) -> None:
+        """It surely did not happen."""
+        self._ask("undo_once", key=key)
+
+    async def on_thread(self, call: Callable[..., Any], *args: Any) -> Any:
+        """For async handlers: the worker may take its time, the loop must not."""
+        return await asyncio.to_thread(call, *args)
+
+    def close(self) -> None:
+        """Let go of the connections; no job runs any more."""
+        for store in self._handlers.values():
+            store.close()
+
+    def _lent(self) -> tuple[Transacting, timedelta]:
+        lent = self._ask("transaction")
+        if lent.address not in self._handlers:
+            self._handlers[lent.address] = connect.handlers(lent.address)
+        return self._handlers[lent.address], lent.within or timedelta(0)
+
+    def _completion(self) -> Settlement:
+        told = self._ask("completion", most=_MOST_SECONDS).completion
+        assert told is not None  # noqa: S101 - the answer to this question
+        done = Done(told.value, missing=told.missing)
+        return Settlement(_lease.decode(told.lease), done, told.ran, told.drafts, told.check_in, told.app)
+
+    @contextmanager
+    def _settling(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:  # wall: whatever undid the transaction goes on
+            self._ask("undone")
+            raise
+        self._ask("completed")
+
+    def _ask(self, verb: messages.Verb, *, most: float | None = None, **given: Any) -> messages.Answered:
+        number = next(self._numbers)
+        waiting: SimpleQueue[messages.Answered] = SimpleQueue()
+        self._open[number] = waiting
+        try:
+            self._say(messages.Asked(number=number, verb=verb, **given))
+            answer = waiting.get(timeout=most)
+        except Empty:
+            raise errors.StoreUnavailable(f"the worker has not answered for {most} s; try again") from None
+        finally:
+            del self._open[number]
+        if answer.error:
+            raise _error(answer)
+        return answer
+
+
+def _error(answer: messages.Answered) -> Exception:
+    """What the worker met, as its own context would have raised it."""
+    kind = getattr(errors, answer.error, errors.Refused)
+    error: Exception = kind.__new__(kind)
+    Exception.__init__(error, answer.message)
+    return error

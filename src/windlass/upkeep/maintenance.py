@@ -1,4 +1,4 @@
-"""When do the records of ended jobs go?"""
+"""Delete records past their retention; note when each kind of upkeep last succeeded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from windlass.observe import names
 from windlass.observe.ledger import Ledger
 from windlass.store.store import Store
 from windlass.store.upkeep import Retention
-from windlass.upkeep import place, ticks
+from windlass.upkeep.membership import here
 
 log = logging.getLogger("windlass.pruner")
 
@@ -33,6 +33,40 @@ _NOT_NOW = timedelta(days=365 * 50)
 _BY = "retention"
 # A worker that runs until there is nothing left to do prunes in its end, but not for ever.
 _MOST_BATCHES = 100
+REAP = "reap"
+PROMOTE = "promote"
+SCHEDULE = "schedule"
+PRUNE = "prune"
+EVERY = timedelta(seconds=30)
+_FIRST = timedelta(seconds=2)
+
+
+class Ticks:
+    """What one process has to tell."""
+
+    def __init__(self, store: Store, who: Callable[[], str], *, clock: Clock) -> None:
+        self._store = store
+        self._who = who
+        self._clock = clock
+        self._at: dict[str, float] = {}
+        self._told: dict[str, float] = {}
+        self.loop = Loop("ticks", self.tell, every=EVERY, first=_FIRST, jitter=_JITTER)
+
+    def note(self, name: str) -> None:
+        """A pass has come to its end; any thread may say so, as often as it likes."""
+        self._at[name] = self._clock.monotonic()
+
+    def tell(self) -> None:
+        """Tell the store what is news."""
+        now, noted = self._clock.monotonic(), dict(self._at)
+        news = {name: timedelta(seconds=now - at) for name, at in noted.items() if self._told.get(name) != at}
+        if news:
+            self._store.note_ticks(news, self._who())
+            self._told = noted
+
+
+def ignore(_: str) -> None:
+    """Nobody asks."""
 
 
 class Pruner:
@@ -41,7 +75,7 @@ class Pruner:
     def __init__(
         self,
         store: Store,
-        ticked: Callable[[str], None] = ticks.ignore,
+        ticked: Callable[[str], None] = ignore,
         *,
         clock: Clock | None = None,
         chance: Callable[[], float] = random.random,
@@ -51,7 +85,7 @@ class Pruner:
         self._ledger = ledger
         self._ticked = ticked
         self._clock = clock or SystemClock()
-        self._boot = place.here().boot
+        self._boot = here().boot
         self._pruned = 0
         # Workers that start together do not prune together.
         self.loop = Loop("pruner", self.tick, every=_EVERY, first=_EVERY * chance(), jitter=_JITTER)
@@ -69,7 +103,7 @@ class Pruner:
         if self._pruned:
             log.info("store.pruned", extra={"jobs": self._pruned})
             self._pruned = 0
-        self._ticked(ticks.PRUNE)
+        self._ticked(PRUNE)
         return None
 
     def catch_up(self, stopped: Callable[[], bool]) -> None:
@@ -77,14 +111,14 @@ class Pruner:
 
         A large backlog is left to the next one.
         """
-        last = self._store.sight(_EVERY).ticks.get(ticks.PRUNE)
+        last = self._store.sight(_EVERY).ticks.get(PRUNE)
         if last is not None and self._store.now() - last < _EVERY:
             return
         for _ in range(_MOST_BATCHES):
             if stopped():
                 return
             if self.tick() is None:
-                self._store.note_ticks({ticks.PRUNE: timedelta(0)}, _BY)
+                self._store.note_ticks({PRUNE: timedelta(0)}, _BY)
                 return
 
     def _is_steady(self) -> bool:

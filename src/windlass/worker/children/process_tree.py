@@ -1,4 +1,4 @@
-"""Which processes belong to a child, what do they take, and how do all of them end?
+"""Processes below a child: what they take, their limits, and how all of them are ended.
 
 A child adopts its orphans, so as long as it lives every descendant is found below it, whatever sessions it
 made. Of a child that died, descendants are known by their process group and by a mark that they inherited in
@@ -8,12 +8,15 @@ their environment. Read from /proc; where there is none, the process group is al
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import itertools
 import os
+import resource
 import secrets
 import signal
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -162,3 +165,132 @@ def _read(pid: int, name: str) -> str:
 def _signal(pid: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
+
+
+_SET_DEATH_SIGNAL = 1
+_SET_SUBREAPER = 36
+ENFORCED = sys.platform == "linux"
+
+
+def die_with_parent(parent: int) -> None:
+    """Be killed when the parent ends; at once if it has ended already."""
+    _prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of descendants whose own parents ended: none can leave this process's tree."""
+    _prctl(_SET_SUBREAPER, 1)
+
+
+def _prctl(option: int, value: int) -> None:
+    if ENFORCED:
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+# Above what the worker measures and stops by; this one is for when the worker does not come to it.
+_CPU_MARGIN_SECONDS = 2
+
+
+@contextlib.contextmanager
+def limited(memory: int | None, cpu_time: float | None) -> Iterator[None]:
+    """Limit the process's memory in bytes, and its CPU time in seconds from now on."""
+    if memory is None and cpu_time is None:
+        yield
+        return
+    with contextlib.ExitStack() as stack:
+        if memory is not None:
+            stack.enter_context(_soft(resource.RLIMIT_DATA, memory + _reserved()))
+        if cpu_time is not None:
+            used = resource.getrusage(resource.RUSAGE_SELF)
+            seconds = used.ru_utime + used.ru_stime + cpu_time
+            stack.enter_context(_soft(resource.RLIMIT_CPU, int(seconds) + _CPU_MARGIN_SECONDS))
+        yield
+
+
+@contextlib.contextmanager
+def _soft(which: int, value: int) -> Iterator[None]:
+    """A soft limit for a while; never above the hard one, nor above what stood before."""
+    soft, hard = resource.getrlimit(which)
+    bounds = [bound for bound in (soft, hard, value) if bound != resource.RLIM_INFINITY]
+    resource.setrlimit(which, (min(bounds), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(which, (soft, hard))
+
+
+def _reserved() -> int:
+    """Bytes that are reserved and not in use, such as the stacks of threads: those do not count."""
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return 0
+    sizes = {line.partition(":")[0]: line.split()[1:2] for line in lines}
+    data, used = (int((sizes.get(name) or ["0"])[0]) * 1024 for name in ("VmData", "RssAnon"))
+    return max(0, data - used)
+
+
+_CGROUPS = Path("/sys/fs/cgroup")
+_WORD = "oom_kill"
+
+
+def kills() -> int | None:
+    """How many processes the kernel has killed for lack of memory, in this control group or on this machine.
+
+    None where the system does not tell, such as on macOS.
+    """
+    return next((found for path in _sources() if (found := _value(path)) is not None), None)
+
+
+class OomWatch:
+    """Each kill that the kernel counts explains one death, and no more."""
+
+    def __init__(self, read: Callable[[], int | None] = kills) -> None:
+        self._read = read
+        self._lock = threading.Lock()
+        self._known = read()
+
+    def explains(self) -> bool:
+        """Whether the kernel has killed somebody since the last death that it explained."""
+        now = self._read()
+        with self._lock:
+            if now is None or self._known is None or now <= self._known:
+                return False
+            self._known += 1
+            return True
+
+
+def _sources() -> list[Path]:
+    """The nearest first: the counters of a control group say more than those of the machine."""
+    found: list[Path] = []
+    for line in _lines(Path("/proc/self/cgroup")):
+        _, controllers, group = [*line.split(":", 2), "", ""][:3]
+        below = group.lstrip("/")
+        if not controllers:
+            found.append(_CGROUPS / below / "memory.events")
+        elif "memory" in controllers.split(","):
+            found.append(_CGROUPS / "memory" / below / "memory.oom_control")
+    # In a container the group's own path may not be visible under its name.
+    return [
+        *found,
+        _CGROUPS / "memory.events",
+        _CGROUPS / "memory" / "memory.oom_control",
+        Path("/proc/vmstat"),
+    ]
+
+
+def _value(path: Path) -> int | None:
+    for line in _lines(path):
+        name, _, value = line.partition(" ")
+        if name == _WORD and value.strip().isdigit():
+            return int(value)
+    return None
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return []
