@@ -11,33 +11,26 @@ from windlass.errors import must_be
 class Pace:
     """Holds its caller back so that at most `rate` things happen per second; None: as fast as it goes."""
 
-    def __init__(
-        self, rate: float | None, *, clock: Clock | None = None, stop: threading.Event | None = None
-    ) -> None:
+    def __init__(self, rate: float | None, *, clock: Clock | None = None) -> None:
         if rate is not None and not rate > 0:
             raise must_be("rate", rate, "more than 0 per second")
         self._rate = rate
         self._clock = clock or SystemClock()
         self._began = self._clock.monotonic()
         self._count = 0
-        self._stop = stop or threading.Event()
+        self._never = threading.Event()
 
     @property
     def step(self) -> int | None:
         """How many to do between two waits, so that the pace looks even; None: any number."""
         return None if self._rate is None else max(1, int(self._rate / _WAITS_PER_SECOND))
 
-    @property
-    def stopped(self) -> bool:
-        """Whether nothing more shall happen: `stop` was set."""
-        return self._stop.is_set()
-
     def passed(self, count: int) -> None:
-        """Say that `count` more have happened; returns when the next may, or when it is stopped."""
+        """Say that `count` more have happened; returns when the next may."""
         self.count(count)
         ahead = self.ahead()
         if ahead > 0:
-            self._stop.wait(ahead)
+            self._never.wait(ahead)
 
     def count(self, count: int) -> None:
         """The same for those who wait in their own way."""

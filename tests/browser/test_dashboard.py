@@ -150,6 +150,32 @@ def test_chosen_jobs_are_acted_on_after_a_count(look: Watched, shop: Shop) -> No
     assert {shop.ops.show(job_id).state for job_id in ids} == {"cancelled"}
 
 
+def test_an_operation_goes_on_after_a_reload_and_can_be_paused_and_stopped(look: Watched, shop: Shop) -> None:
+    for number in range(50):
+        shop.enqueue("cart.remind", {"cart": number}, delay=7200, tenant="slow")
+    page = look.open("#/jobs?q=tenant:slow")
+    page.get_by_label("Choose all on this page").check()
+    page.get_by_role("toolbar").get_by_role("button", name="Cancel").click()
+    expect(page.locator("[data-count]")).to_have_attribute("data-count", "50")
+    page.get_by_label("Jobs per second").fill("1")
+    page.get_by_role("button", name="Cancel the job").click()
+    expect(page.locator("dialog progress")).to_be_visible()
+    page.get_by_role("button", name="Close, and let it go on").click()
+    expect(page.locator("dialog")).to_have_count(0)
+    shown = page.locator(".operation")
+    expect(shown).to_contain_text("of 50 jobs")
+    page.reload()
+    expect(shown).to_contain_text("running")
+    shown.get_by_role("button", name="Pause").click()
+    expect(shown).to_contain_text("paused")
+    shown.get_by_role("button", name="Resume").click()
+    expect(shown).to_contain_text("running")
+    shown.get_by_role("button", name="Stop").click()
+    expect(shown).to_have_count(0)
+    [stopped] = [each for each in shop.ops.operations.list() if each.expected == 50]
+    assert (stopped.state, stopped.reached.matched < 50) == ("stopped", True)
+
+
 def test_who_types_a_reason_has_nothing_counted_and_a_rate_counts_once(look: Watched, shop: Shop) -> None:
     shop.enqueue("cart.remind", {"cart": 1}, delay=7200, tenant="typed")
     look.page.clock.install()

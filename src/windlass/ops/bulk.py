@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
 from typing import Annotated, Any
 from uuid import UUID, uuid5
 
@@ -15,6 +16,7 @@ from windlass.ops.actions import Action, Need, Option, Verbs, Why, bulk_action
 from windlass.ops.carrier import Carrier
 from windlass.ops.jobs import JobVerbs
 from windlass.ops.search import WITHIN, count_within
+from windlass.ops.verdict import Cause, Finding
 from windlass.pace import Pace
 from windlass.store.jobs import Filter
 from windlass.store.operations import NewOperation, Operation, State
@@ -23,6 +25,7 @@ MOST_COUNTED = 1_000_000
 # Where the ids of operations come from that a request with an id asked for.
 _REQUESTS = UUID("5b7d6f3e-94f6-4b0e-8d7a-0e7c1b1f5d22")
 _LOOK_SECONDS = 0.5
+_STALLED = timedelta(minutes=10)
 
 OperationName = Annotated[str, Option("", "ID")]
 
@@ -191,6 +194,21 @@ class BulkVerbs(JobVerbs):
         begun = self.operations.start(verb, where, limit=limit, rate=rate, why=why, **arguments)
         ended = self.operations.follow(begun.id, lambda found: progress(found.reached.matched))
         return summed_up(ended)
+
+
+def operation_findings(found: Iterable[Operation], now: datetime) -> list[Finding]:
+    """Operations that run and have not moved for ten minutes: no process carries them."""
+    return [
+        Finding(
+            cause=Cause.OPERATION,
+            grave=False,
+            sentence=f"Operation {each.id} ({each.action}) makes no progress",
+            since=each.updated_at,
+            mend=f"windlass operation show {each.id} --follow",
+        )
+        for each in found
+        if each.state is State.RUNNING and now - each.updated_at > _STALLED
+    ]
 
 
 def summed_up(operation: Operation) -> Bulk:

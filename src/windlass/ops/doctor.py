@@ -1,4 +1,4 @@
-"""Is anything wrong that a person should mend, and how? Diagnoses from facts; pure but for the gathering."""
+"""Is anything wrong that a person should fix, and how? Diagnoses from facts; pure but for the gathering."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def diagnoses(found: Checkup) -> list[Diagnosis]:
     """Every thing that was looked at, in the order in which a person should read them."""
     store = (_settings, _schema, _clock, _room, _retention, _database, _transaction)
     who = (_fleet, _upkeep, _leases, _listening)
-    parts = (*store, *who, _jobs, _untaken, _versions, _unread, _starved, _verified)
+    parts = (*store, *who, _jobs, _operations, _untaken, _versions, _unread, _starved, _verified)
     return [each for part in parts for each in part(found)]
 
 
@@ -342,14 +342,20 @@ def _untaken(found: Checkup) -> Iterator[Diagnosis]:
         if each.why in _UNTAKEN:
             jobs, since = count(each.count, "job"), span(each.oldest)
             told = f"{jobs} of {each.type} due for {since} and none runs: {_UNTAKEN[each.why]}"
-            mend = f"windlass list --type {each.type} --state due --limit 1, then windlass explain ID"
-            yield _bad("untaken", told, mend)
+            fix = f"windlass list --type {each.type} --state due --limit 1, then windlass explain ID"
+            yield _bad("untaken", told, fix)
 
 
 def _versions(found: Checkup) -> Iterator[Diagnosis]:
     for each in found.seen.verdict.findings if found.seen.verdict is not None else ():
         if each.cause is Cause.VERSION:
             yield _bad("versions", lasting(each, found.signals.now), "start workers of the newer release")
+
+
+def _operations(found: Checkup) -> Iterator[Diagnosis]:
+    for each in found.seen.verdict.findings if found.seen.verdict is not None else ():
+        if each.cause is Cause.OPERATION:
+            yield _warn("operations", lasting(each, found.signals.now), each.mend)
 
 
 def _unread(found: Checkup) -> Iterator[Diagnosis]:

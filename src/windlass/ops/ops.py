@@ -11,7 +11,7 @@ from windlass.errors import WorkerNotFound
 from windlass.observe.names import PRUNED
 from windlass.ops.access import AccessVerbs
 from windlass.ops.actions import Action, Need, Option, Options, Why
-from windlass.ops.bulk import BulkVerbs, Operations
+from windlass.ops.bulk import BulkVerbs, Operations, operation_findings
 from windlass.ops.explain import OncallVerbs
 from windlass.ops.findings import judged
 from windlass.ops.flow import FlowVerbs
@@ -56,7 +56,8 @@ class Ops(BulkVerbs, OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
         seen, fleet = self._seen()
         signalled = gather(self.store, seen, fleet, anew=False).findings
         schedules = self.schedules.list()
-        told = judged(seen, self.store, (*signalled, *schedule_findings(seen, schedules)))
+        stalled = operation_findings(self.operations.list(), seen.now)
+        told = judged(seen, self.store, (*signalled, *schedule_findings(seen, schedules), *stalled))
         return with_schedules(told, schedules)
 
     @Action("GET signals", need=Need.SEE, operation="show_signals")

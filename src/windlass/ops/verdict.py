@@ -43,6 +43,8 @@ class Cause(StrEnum):
     STARVED = "starved"
     UNVERIFIED = "unverified"
     SCHEDULE = "schedule"
+    # An operation that has not moved for long.
+    OPERATION = "operation"
     SILENT = "silent"
     MISSING = "missing"
     DEAF = "deaf"

@@ -80,7 +80,8 @@ export function actOnMany({ verb, filter, title, limit = null, rate = "", then }
     leave: "Close, and let it go on",
     async run(values, { signal, progress }) {
       try {
-        return told((await runOperation(form(values), signal, progress)).reached, verb);
+        const { state, reached } = await runOperation(form(values), signal, progress);
+        return `${state === "stopped" ? "Stopped: " : ""}${told(reached, verb)}`;
       } finally {
         then?.();
       }

@@ -65,7 +65,7 @@ const CAUSES = {
   no_worker: "no worker", unserved: "not served", dependency: "dependency down", poison: "failing jobs", paused: "paused", held: "limit",
   stopped: "stopped", not_promoted: "not let in", mismatch: "not done", unverified: "not verified", starved: "starved",
   too_few_workers: "too few workers", idle: "workers idle", stuck: "stuck", backlog: "backlog", silent: "worker silent", missing: "worker missing", deaf: "not notified",
-  schedule: "schedule", dead: "dead letters", unreadable: "unreadable", version: "newer version", replayed: "replayed in vain",
+  schedule: "schedule", operation: "operation", dead: "dead letters", unreadable: "unreadable", version: "newer version", replayed: "replayed in vain",
 };
 
 function verdict({ verdict: told, types }, look) {
