@@ -120,7 +120,7 @@ class Walk:
     """Which files and functions of ours the threads that carry a job pass through."""
 
     # What goes on beside every job.
-    BESIDE = ("beat", "settings", "reaper", "pruner", "scheduler", "ticks", "ledger", "presence", "verifier")
+    BESIDE = ("beat", "settings", "reaper", "pruner", "scheduler", "ticks", "ledger", "liveness", "verifier")
 
     def __init__(self) -> None:
         self.functions: set[tuple[str, str]] = set()
