@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TypeGuard, TypeVar
 
 from windlass.duration import parse_duration
@@ -55,21 +56,6 @@ def check_limit_key(key: object) -> str:
         raise must_be("limit_key", key, error.allowed) from None
 
 
-def check_priority(value: object) -> int:
-    """A priority, or InvalidValue."""
-    return check_whole("priority", value, 0, HIGHEST_PRIORITY)
-
-
-def check_max_priority(value: object) -> int:
-    """The highest priority of a type's jobs, or InvalidValue."""
-    return check_whole("max_priority", value, 0, HIGHEST_PRIORITY)
-
-
-def check_max_attempts(value: object) -> int:
-    """A bound for attempts, or InvalidValue."""
-    return check_whole("max_attempts", value, 1, MAX_ATTEMPTS)
-
-
 def check_timeout(value: object) -> timedelta:
     """How long a run may take, or InvalidValue."""
     timeout = parse_duration(value, "timeout")
@@ -110,6 +96,11 @@ def check_whole(field: str, value: object, least: int, most: int) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
         return value
     raise must_be(field, value, f"a whole number between {least} and {most}")
+
+
+check_priority = partial(check_whole, "priority", least=0, most=HIGHEST_PRIORITY)
+check_max_priority = partial(check_whole, "max_priority", least=0, most=HIGHEST_PRIORITY)
+check_max_attempts = partial(check_whole, "max_attempts", least=1, most=MAX_ATTEMPTS)
 
 
 def one_of(field: str, value: _Choice, allowed: tuple[_Choice, ...]) -> _Choice:

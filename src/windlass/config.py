@@ -36,6 +36,8 @@ _LONGEST_POLL = timedelta(seconds=60)
 _MOST_PORTS = 65_535
 _LEAST_BOUND = 10
 _MOST_BOUND = 100_000
+# Seconds that a request waits for a store that does not answer, unless the server is configured otherwise.
+PATIENCE = 5.0
 _LEAST_PATIENCE = 1.0
 _MOST_PATIENCE = 60.0
 
@@ -139,7 +141,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     tls_cert: str | None = None
     tls_key: str | None = None
     # How many seconds a request waits for a store that does not answer.
-    patience: float = 5.0
+    patience: float = PATIENCE
     # Whether jobs of the type `shell` are taken.
     shell: bool = False
     # Nobody needs a key, wherever they come from.
@@ -460,10 +462,6 @@ def parse_hang_limit(value: object, field: str = "") -> timedelta | None:
         raise must_be(field, value, HANG_LIMITS) from None
 
 
-def _size(value: object) -> object:
-    return parse_size(value)
-
-
 def _pools(value: object) -> object:
     parts = value.split() if isinstance(value, str) else value
     if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
@@ -535,9 +533,9 @@ OPTIONS: dict[str, _Option] = {
     "worker.coroutines": _Option(_whole, _STANDARD.coroutines),
     "worker.processes": _Option(_whole, _STANDARD.processes),
     "worker.child_jobs": _Option(_whole, _STANDARD.child_jobs),
-    "worker.child_growth": _Option(_size, _STANDARD.child_growth),
+    "worker.child_growth": _Option(parse_size, _STANDARD.child_growth),
     "worker.pools": _Option(_pools, _STANDARD.pools),
-    "worker.memory": _Option(_size, _STANDARD.memory),
+    "worker.memory": _Option(parse_size, _STANDARD.memory),
     # A process of its own can be started anew; a worker inside another program cannot.
     "worker.most_held": _Option(_whole, 3),
     "worker.concurrency": _Option(_whole, _STANDARD.concurrency),

@@ -110,6 +110,10 @@ class UnknownType(Refused):
 class InvalidPayload(Refused):
     """The payload does not fit the schema of its type, cannot be stored, or is too large."""
 
+    # Every value in it that is not allowed, where single ones are to blame.
+    problems: tuple[InvalidValue, ...] = ()
+    too_large: bool = False
+
 
 class KeyMissing(Refused):
     """A field is encrypted, or shall be, and this process does not have the key."""

@@ -173,8 +173,8 @@ def test_what_is_shown_and_what_is_acted_on_are_the_same_to_the_last_digit(look:
     page = look.open("#/jobs")
     told = page.evaluate(
         """async () => {
-            const query = await import("/static/js/query.js");
-            const exact = await import("/static/js/exact.js");
+            const query = await import("/static/js/search.js");
+            const exact = await import("/static/js/api.js");
             return exact.write(query.asForm(query.read("state:dead payload.id:12345678901234567891").filter));
         }"""
     )

@@ -113,8 +113,9 @@ def test_no_other_site_acts_by_a_cookie(house: House) -> None:
     with visitor(house.url) as proxied:
         secure = {"Origin": house.url, "X-Forwarded-Proto": "https"}
         said = proxied.post("/login", json={"key": key}, headers=secure).headers["set-cookie"]
-        assert said.startswith("__Host-windlass")
-        assert said.endswith("; Secure")
+        # Anybody may send the header: only a trusted proxy is believed (tests/server/test_proxies.py).
+        assert said.startswith("windlass")
+        assert "Secure" not in said
 
 
 def test_files_are_served_under_a_strict_policy(house: House) -> None:

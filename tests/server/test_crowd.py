@@ -16,7 +16,8 @@ from tests.server.conftest import House, serving, shop, visitor
 from tests.server.messages import everything, one_message
 from tests.server.test_hostile import a_post, connect
 from tests.waiting import until
-from windlass.server import wire
+from windlass.server import connection
+from windlass.server.connection import Connection, Connections
 
 JOB = {"type": "add", "payload": {"a": 1}, "delay": "1d"}
 FEW = 10
@@ -132,7 +133,7 @@ def test_of_connections_that_show_no_key_the_oldest_makes_room(
     key = small.key("root", "admin")
     known = small.caller(key)
     assert known.get("/keys").status_code == 200
-    monkeypatch.setattr(wire.Connections, "opened", few_strangers(wire.Connections.opened))
+    monkeypatch.setattr(Connections, "opened", few_strangers(Connections.opened))
     with contextlib.ExitStack() as closing:
         strangers = [closing.enter_context(connect(small)) for _ in range(FEW)]
         assert [line.recv(1) for line in strangers[: FEW // 2]] == [b""] * (FEW // 2)
@@ -142,8 +143,8 @@ def test_of_connections_that_show_no_key_the_oldest_makes_room(
         assert status(strangers[-1])[0] == 200
 
 
-def few_strangers(opened: Callable[[wire.Connections, wire.Wire], None]) -> Callable[..., None]:
-    def instead(self: wire.Connections, line: wire.Wire) -> None:
+def few_strangers(opened: Callable[[Connections, Connection], None]) -> Callable[..., None]:
+    def instead(self: Connections, line: Connection) -> None:
         self.most_strangers = FEW // 2
         opened(self, line)
 
@@ -151,7 +152,7 @@ def few_strangers(opened: Callable[[wire.Connections, wire.Wire], None]) -> Call
 
 
 def test_who_does_not_read_the_answers_is_cut_off(small: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "READ_SECONDS", 0.1)
+    monkeypatch.setattr(connection, "READ_SECONDS", 0.1)
     with connect(small) as line:
         line.sendall(100 * b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n")
         until(lambda: open_lines(small) == 0, "it was cut off")

@@ -22,7 +22,7 @@ from tests.conformance.conftest import NEW
 from tests.server.conftest import House, serving, shop, visitor
 from tests.server.messages import everything, one_message
 from tests.waiting import PATIENCE, until
-from windlass.server import call, limits, run, wire
+from windlass.server import call, connection, limits, run
 from windlass.server.problems import Problem
 
 
@@ -117,7 +117,7 @@ def test_slow_callers_are_sent_away_and_do_not_hold_up_others(
     house: House, api: httpx2.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Enough for whoever is not slow, also on a busy machine.
-    monkeypatch.setattr(wire, "HEADER_SECONDS", 2.0)
+    monkeypatch.setattr(connection, "HEADER_SECONDS", 2.0)
     monkeypatch.setattr(call, "_BODY_SECONDS", 0.3)
     silent = [connect(house) for _ in range(200)]
     slow = connect(house)
@@ -137,7 +137,7 @@ def test_slow_callers_are_sent_away_and_do_not_hold_up_others(
 
 
 def test_a_body_that_nobody_reads_ends_its_connection(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "BODY_SECONDS", 0.3)
+    monkeypatch.setattr(connection, "BODY_SECONDS", 0.3)
     for path in (b"/health/live", b"/api/v1/nowhere"):
         with connect(house) as line:
             line.sendall(b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nx")
@@ -178,7 +178,7 @@ def too_busy(*_: object) -> None:
 def test_whether_it_is_well_is_answered_however_much_there_is_to_do(
     house: House, api: httpx2.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits.Crowd, "enter", too_busy)
+    monkeypatch.setattr(limits.RequestLimits, "enter", too_busy)
     assert api.get("/jobs").status_code == 503
     for path in ("/health", "/health/live", "/health/ready"):
         with visitor(house.url) as probe:

@@ -52,7 +52,10 @@ def test_a_refusal_names_the_field_and_what_is_allowed(house: House, body: str, 
         ('"delay": -1', "delay must be between 0s and 3650d, got -1.0"),
         ('"delay": "-1s"', "delay must be between 0s and 3650d, got '-1s'"),
         ('"delay": "1000000d"', "delay must be between 0s and 3650d, got '1000000d'"),
-        ('"run_at": 5', "run_at must be a time in ISO 8601; without a zone it is UTC, got 5"),
+        (
+            '"run_at": 5',
+            "run_at must be a time in ISO 8601, such as 2030-01-31T09:00:00Z; without a zone .*, got 5",
+        ),
         ('"key": ""', "key must be a string of 1 to 256 characters, got ''"),
         ('"depends_on": "x"', "depends_on must be a list of 0 to 1000 values, got 'x'"),
     ],
@@ -78,7 +81,7 @@ def test_a_value_of_a_form_is_told_with_its_field_and_what_is_allowed(
             "POST",
             "/jobs/actions",
             '{"action": "x"}',
-            "action must be one of cancel, replay, discard, bury, priority, reschedule, got",
+            "action must be one of bury, cancel, discard, priority, replay, reschedule, got",
         ),
         (
             "POST",
@@ -92,7 +95,7 @@ def test_a_value_of_a_form_is_told_with_its_field_and_what_is_allowed(
             '{"name": "x", "roles": ["x"]}',
             "roles[0] must be one of producer, worker, viewer",
         ),
-        ("PUT", "/settings", '{"settings": {"a": []}}', "settings[...] must be a string or a whole number"),
+        ("PUT", "/settings", '{"settings": {"a": []}}', "settings.a must be a string or a whole number"),
     ],
 )
 def test_a_value_within_a_form_is_told_by_its_path(
@@ -157,3 +160,82 @@ def test_a_job_that_was_failed_or_given_back_cannot_be_completed_any_more(house:
     completed = api.post(f"/leases/{lease}/complete", json={"result": 1})
     assert (completed.status_code, "was failed or given back" in completed.json()["detail"]) == (409, True)
     assert job.get().state is JobState.PENDING
+
+
+# --- every problem at once ------------------------------------------------------------------------
+
+
+def listed(house: House, path: str, body: str, status: int = 400) -> dict[str, str | None]:
+    """The fields in `errors`, with the values that were sent there."""
+    answer = house.caller().post(path, content=body, headers=JSON)
+    assert answer.status_code == status, answer.text
+    errors = answer.json()["errors"]
+    assert all(each["allowed"] for each in errors)
+    assert len({each["field"] for each in errors}) == len(errors)
+    return {each["field"]: each.get("value") for each in errors}
+
+
+def test_every_problem_of_a_form_is_listed(house: House) -> None:
+    body = (
+        '{"priority": 11, "max_attempts": null, "delay": [], "run_at": "soon", "on_dead": true, '
+        '"color": "red", "key": 1e400}'
+    )
+    assert listed(house, "/jobs", body) == {
+        "type": None,
+        "priority": "11",
+        "delay": "[]",
+        "run_at": "soon",
+        "key": "1e400",
+        "on_dead": "true",
+        "color": "red",
+    }
+    detail = house.caller().post("/jobs", content=body, headers=JSON).json()["detail"]
+    assert detail == "type is missing; it must be given; and 6 more: `errors` lists all"
+
+
+def test_every_problem_of_every_job_of_a_batch_is_listed(house: House) -> None:
+    body = '{"jobs": [{"type": "add"}, {"type": "A", "priority": -1}, {"type": "add", "id": 5}], "batch": 1}'
+    assert listed(house, "/jobs/batch", body) == {
+        "jobs[1].type": "A",
+        "jobs[1].priority": "-1",
+        "jobs[2].id": "5",
+        "batch": "1",
+    }
+
+
+def test_every_problem_of_the_options_and_the_payload_is_listed(house: House) -> None:
+    job = '{"type": "add", "payload": {"a": "x", "c": 1}, "delay": "soon", "id": "me"}'
+    assert listed(house, "/jobs", job) == {
+        "payload.a": '"x"',
+        "payload.c": "1",
+        "delay": "soon",
+        "id": "me",
+    }
+    batch = f'{{"jobs": [{{"type": "add", "payload": {{"a": 1}}}}, {job}, {{"type": "none"}}]}}'
+    assert listed(house, "/jobs/batch", batch) == {
+        "jobs[1].payload.a": '"x"',
+        "jobs[1].payload.c": "1",
+        "jobs[1].delay": "soon",
+        "jobs[1].id": "me",
+        "jobs[2].type": "none",
+    }
+    lines = f'{{"type": "add", "payload": {{"a": 1}}}}\n{job}\n{{"type": "none"}}'
+    answer = house.caller().post(
+        "/jobs/bulk", content=lines, headers={"Content-Type": "application/x-ndjson"}
+    )
+    assert answer.json()["index"] == 1
+    assert [each["field"] for each in answer.json()["errors"]][-1] == "jobs[2].type"
+    wrong = answer.request.content.decode().replace('"type": "add", "payload": {"a": 1}', '"type": 5')
+    answer = house.caller().post(
+        "/jobs/bulk", content=wrong + '\n{"jobs": []}', headers={"Content-Type": "application/x-ndjson"}
+    )
+    assert [each["field"] for each in answer.json()["errors"]] == [
+        *("jobs[0].type", "jobs[3].type", "jobs[3].jobs"),
+    ]
+    assert not any(house.ops.status().counts.values())
+
+
+def test_the_number_of_problems_that_are_listed_has_a_bound(house: House) -> None:
+    jobs = ", ".join(['{"type": "add", "priority": 11, "delay": []}'] * 100)
+    answer = house.caller().post("/jobs/batch", content=f'{{"jobs": [{jobs}]}}', headers=JSON)
+    assert len(answer.json()["errors"]) == 100

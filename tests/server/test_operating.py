@@ -139,7 +139,7 @@ def test_a_type_is_paused_and_resumed(house: House, api: httpx2.Client) -> None:
         assert api.get(f"/jobs/{job['id']}?wait=60s").json()["state"] == "completed"
     assert the_type(api, "add")["paused"] is None
     assert api.post("/types/add/resume").json() == {"type": "add", "resumed": False}
-    assert api.post("/types/nix/pause").status_code == 400
+    assert api.post("/types/nix/pause").status_code == 404
 
 
 def test_a_breaker_is_opened_and_closed_by_hand(api: httpx2.Client) -> None:

@@ -170,7 +170,7 @@ def test_sixty_four_kilobytes_are_the_limit(api: httpx2.Client) -> None:
     fits = post(api, type="mail.send", payload={"to": "a", "body": "x" * (65_536 - envelope)})
     assert fits.status_code == 201
     over = post(api, type="mail.send", payload={"to": "a", "body": "x" * (65_537 - envelope)})
-    assert (over.status_code, "65536 bytes" in over.json()["detail"]) == (400, True)
+    assert (over.status_code, "65536 bytes" in over.json()["detail"]) == (413, True)
     huge = post(api, type="mail.send", payload={"to": "a", "body": "x" * 2_000_000})
     assert huge.status_code == 413
     assert stored(api) == 1

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.server.conftest import House, serving, shop
+from tests.conformance.conftest import NEW
+from tests.server.conftest import House, serving, shop, visitor
 from tests.waiting import until
 from windlass.server.authentication import FORWARDED, Proxies
 
@@ -34,6 +35,18 @@ def test_a_proxy_that_is_trusted_may_forward(store_url: str) -> None:
         assert (
             house.caller().post("/jobs", headers={"X-Forwarded-For": "203.0.113.9"}, **JOB).status_code == 403
         )
+
+
+@pytest.mark.parametrize(("trusted", "secure"), [("127.0.0.1", True), ("10.0.0.1", False)])
+def test_only_a_trusted_proxy_says_that_the_browser_speaks_https(trusted: str, *, secure: bool) -> None:
+    with NEW["sqlite"]() as url, shop(url) as queue, serving(queue, trusted_proxies=(trusted,)) as house:
+        key = house.key("root", "admin")
+        assert house.caller(key).get("/keys").status_code == 200
+        headers = {"Origin": house.url, "X-Forwarded-Proto": "https"}
+        with visitor(house.url) as browser:
+            cookie = browser.post("/login", json={"key": key}, headers=headers).headers["set-cookie"]
+    assert cookie.startswith("__Host-windlass" if secure else "windlass")
+    assert cookie.endswith("; Secure") is secure
 
 
 def test_with_keys_a_forwarded_request_is_as_good_as_its_key(locked: House) -> None:

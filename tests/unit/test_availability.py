@@ -38,9 +38,8 @@ def test_a_store_that_refuses_for_as_long_as_the_patience_is_away_until_it_answe
     async def story() -> None:
         store = Store()
         store.error = StoreUnavailable("no connection")
-        availability = Availability(store.probe, patience=0.3)
         told: list[None] = []
-        availability.on_away = lambda: told.append(None)
+        availability = Availability(store.probe, patience=0.3, on_away=lambda: told.append(None))
         availability.check()
         availability.doubt()
         await until_away(availability)

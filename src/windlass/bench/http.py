@@ -336,12 +336,12 @@ _BATCH_OF = request("/api/v1/jobs/batch", b'{"jobs":[' + b",".join([_JOB] * _BAT
 
 def make(url: str) -> Starlette:
     """The application."""
-    intake = Intake(Queue(url))
+    commits = Intake(Queue(url))
 
     async def post(request: Request) -> JSONResponse:
         sent = await request.json()
         new = NewJob(id=uuid7(), type=sent["type"], payload=json.dumps(sent["payload"]).encode())
-        [done] = (await intake.accept(lambda: [new])).done
+        [done] = (await commits.accept(lambda: [new])).done
         return JSONResponse({"id": done.id}, status_code=201)
 
     return Starlette(routes=[Route("/api/v1/jobs", post, methods=["POST"])])

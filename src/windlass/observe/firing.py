@@ -34,7 +34,7 @@ class StoreMeasures(Measures):
 
     def now(self, name: str) -> Series:
         """The newest values."""
-        return self._now.get(name, _NOTHING)
+        return self._now.get(name) or _NOTHING
 
     def increase(self, name: str, within: timedelta) -> Series:
         """By how much they rose; nothing was counted while the store is away."""
@@ -142,6 +142,8 @@ def rules() -> str:
 
 
 def _rule(alert: Alert) -> str:
+    # Labels in the way that Prometheus fills them in.
+    summary = re.sub(r"\{(\w+)\}", r"{{ $labels.\1 }}", alert.summary)
     # JSON strings are YAML strings, too.
     lines = [
         f"      - alert: {alert.name}",
@@ -150,12 +152,7 @@ def _rule(alert: Alert) -> str:
         "        labels:",
         f"          severity: {alert.severity}",
         "        annotations:",
-        f"          summary: {json.dumps(_template(alert.summary))}",
+        f"          summary: {json.dumps(summary)}",
         f"          runbook_url: {json.dumps(f'{RUNBOOK}#{alert.anchor}')}",
     ]
     return "\n".join([*lines, ""])
-
-
-def _template(summary: str) -> str:
-    """Labels in the way that Prometheus fills them in."""
-    return re.sub(r"\{(\w+)\}", r"{{ $labels.\1 }}", summary)

@@ -14,6 +14,7 @@ from collections import ChainMap
 from collections.abc import Callable, Collection, Mapping, Sequence
 from decimal import Decimal
 from enum import Enum
+from functools import partial
 from types import NoneType
 from typing import Any, NoReturn, get_args, get_type_hints
 
@@ -23,9 +24,10 @@ from windlass.context import Context
 from windlass.errors import InvalidPayload, InvalidValue, must_be
 from windlass.job import MAX_PAYLOAD
 from windlass.payload.schema import dumped, loaded, schema_of
-from windlass.payload.validate import first_problem, refused
+from windlass.payload.validate import refusal, refused
 
 Names = Mapping[str, Any]
+_STRUCT = partial(msgspec.defstruct, kw_only=True, forbid_unknown_fields=True)
 
 
 class Signature:
@@ -125,13 +127,13 @@ class Signature:
 
     def _refusal(self, payload: bytes | msgspec.Raw, error: Exception) -> InvalidPayload:
         try:
-            problem = first_problem(self.schema, msgspec.json.decode(payload))
+            known = refusal(self.schema, msgspec.json.decode(payload), self._job_type, self.secret)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return refused(self._job_type, f"payload must be valid JSON ({error})")
-        if problem is None:
-            hidden = type(error).__name__ if self.secret else error
-            return refused(self._job_type, "payload does not fit: " + " ".join(str(hidden).split()))
-        return refused(self._job_type, problem.hiding(self.secret))
+        if known is not None:
+            return known
+        hidden = type(error).__name__ if self.secret else error
+        return refused(self._job_type, "payload does not fit: " + " ".join(str(hidden).split()))
 
 
 def _hint(function: Callable[..., Any], parameter: inspect.Parameter, job_type: str, names: Names) -> Any:
@@ -173,7 +175,7 @@ def _is_context(hint: Any) -> bool:
 
 
 def _check_can_be_sent(hint: Any, place: str) -> None:
-    _schema(_struct([("it", hint)]), place, hint)
+    _schema(_STRUCT("Payload", [("it", hint)]), place, hint)
 
 
 def _schema(payload: type[msgspec.Struct], place: str, shown: object) -> dict[str, Any]:
@@ -193,11 +195,7 @@ def _payload_type(signature: inspect.Signature) -> type[msgspec.Struct]:
             fields.append((name, hint))
         else:
             fields.append((name, hint, msgspec.field(default_factory=_left_out)))
-    return _struct(fields)
-
-
-def _struct(fields: list[Any]) -> type[msgspec.Struct]:
-    return msgspec.defstruct("Payload", fields, kw_only=True, forbid_unknown_fields=True)
+    return _STRUCT("Payload", fields)
 
 
 def _bare(signature: inspect.Signature, hints: Mapping[str, Any], context: str | None) -> inspect.Signature:
@@ -302,7 +300,9 @@ def check_size(data: bytes, job_type: str) -> bytes:
 
 def _too_large(data: bytes, job_type: str) -> InvalidPayload:
     size = f"payload must be at most {MAX_PAYLOAD} bytes as JSON, got {len(data)} bytes"
-    return refused(job_type, f"{size}; keep large data elsewhere and send its name")
+    error = refused(job_type, f"{size}; keep large data elsewhere and send its name")
+    error.too_large = True
+    return error
 
 
 def _encode_closely(payload: Mapping[str, Any], job_type: str) -> bytes:

@@ -5,6 +5,7 @@ Reads the part of JSON Schema that `windlass.payload.schema` writes, and judges 
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -15,7 +16,7 @@ from uuid import UUID
 
 import msgspec
 
-from windlass.errors import InvalidPayload
+from windlass.errors import InvalidPayload, InvalidValue
 from windlass.job import REFERENCE, TypeInfo
 from windlass.payload.seal import is_sealed
 
@@ -30,9 +31,9 @@ def refused(job_type: str, problem: object) -> InvalidPayload:
 
 def validate(schema: Schema, payload: bytes, job_type: str) -> None:
     """Refuse a payload that does not fit; InvalidPayload names the field, its value and what is allowed."""
-    found = problem_of(schema, payload, job_type)
-    if found is not None:
-        raise refused(job_type, found.text)
+    error = refusal(*_read(schema, payload, job_type), job_type)
+    if error is not None:
+        raise error
 
 
 def validate_for(info: TypeInfo, payload: bytes) -> TypeInfo:
@@ -52,11 +53,15 @@ def validate_for(info: TypeInfo, payload: bytes) -> TypeInfo:
 
 def problem_of(schema: Schema, payload: bytes, job_type: str) -> Problem | None:
     """The first thing in a payload that a schema does not allow."""
+    return next(_problems(*_read(schema, payload, job_type)), None)
+
+
+def _read(schema: Schema, payload: bytes, job_type: str) -> tuple[Schema, Any]:
     try:
         value = msgspec.json.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise refused(job_type, f"payload must be valid JSON ({error})") from None
-    return first_problem(*_open_part(schema, value, job_type))
+    return _open_part(schema, value, job_type)
 
 
 def _open_part(schema: Schema, value: Any, job_type: str) -> tuple[Schema, Any]:
@@ -73,9 +78,20 @@ def _open_part(schema: Schema, value: Any, job_type: str) -> tuple[Schema, Any]:
     return {**schema, "required": required}, rest
 
 
-def first_problem(schema: Schema, payload: Any) -> Problem | None:
-    """What is wrong with a payload, if anything."""
-    return next(judge_of(schema).problems(schema, payload, "payload"), None)
+def refusal(
+    schema: Schema, payload: Any, job_type: str, secret: Collection[str] = ()
+) -> InvalidPayload | None:
+    """Everything that is wrong with a payload, if anything; the values of secret fields are not shown."""
+    found = list(itertools.islice(_problems(schema, payload), _MOST_PROBLEMS))
+    if not found:
+        return None
+    error = refused(job_type, found[0].hiding(secret))
+    error.problems = tuple(each.error(secret) for each in found)
+    return error
+
+
+def _problems(schema: Schema, payload: Any) -> Iterator[Problem]:
+    return judge_of(schema).problems(schema, payload, "payload")
 
 
 def judge_of(schema: Schema) -> Judge:
@@ -88,6 +104,15 @@ class Problem(msgspec.Struct, frozen=True):
 
     path: str
     text: str
+    # What would be right, and what was given.
+    allowed: str
+    value: str | None = None
+
+    def error(self, secret: Collection[str]) -> InvalidValue:
+        """The same as an error, without the value of a secret field."""
+        text = self.hiding(secret)
+        value = self.value if text == self.text else None
+        return InvalidValue(text, field=self.path, value=value, allowed=self.allowed)
 
     def hiding(self, fields: Collection[str]) -> str:
         """What is wrong, without the value of a field that is nobody's business."""
@@ -155,7 +180,8 @@ class Judge:
                 f"{path}.{name}", value[name], "one of " + ", ".join(_shown(known) for known in mapping)
             )
         else:
-            yield Problem(f"{path}.{name}", f"{path}.{name} is missing; it says which kind of object this is")
+            text = f"{path}.{name} is missing; it says which kind of object this is"
+            yield Problem(f"{path}.{name}", text, "one of " + ", ".join(_shown(known) for known in mapping))
 
     def _array_problems(self, node: Schema, value: list[Any], path: str) -> Iterator[Problem]:
         yield from _size_problems(node, len(value), path, "Items", "items")
@@ -173,7 +199,7 @@ class Judge:
         for name in node.get("required", ()):
             if name not in value:
                 wanted = self.describe(known[name])
-                yield Problem(f"{path}.{name}", f"{path}.{name} is missing; it must be {wanted}")
+                yield Problem(f"{path}.{name}", f"{path}.{name} is missing; it must be {wanted}", wanted)
         others = node.get("additionalProperties", True)
         for name, item in value.items():
             below = f"{path}.{name}"
@@ -183,7 +209,8 @@ class Judge:
                 yield from self.problems(known[name], item, below)
             elif others is False:
                 fields = ", ".join(known) or "none"
-                yield Problem(below, f"{below} is unknown; the fields of {path} are: {fields}")
+                text = f"{below} is unknown; the fields of {path} are: {fields}"
+                yield Problem(below, text, f"left out: the fields are {fields}", _shown(item))
             elif others is not True:
                 yield from self.problems(others, item, below)
 
@@ -223,7 +250,8 @@ def _size_problems(node: Schema, size: int, path: str, keyword: str, words: str)
     least, most = node.get(f"min{keyword}", 0), node.get(f"max{keyword}", math.inf)
     if not least <= size <= most:
         allowed = f"at least {least}" if size < least else f"at most {most}"
-        yield Problem(path, f"{path} must have {allowed} {words}, got {size}")
+        text = f"{path} must have {allowed} {words}, got {size}"
+        yield Problem(path, text, f"{allowed} {words}", f"{size} {words}")
 
 
 def _reads_as(kind: Any, text: str) -> bool:
@@ -235,7 +263,7 @@ def _reads_as(kind: Any, text: str) -> bool:
 
 
 def _wrong(path: str, value: Any, allowed: str) -> Problem:
-    return Problem(path, f"{path} must be {allowed}, got {_shown(value)}")
+    return Problem(path, f"{path} must be {allowed}, got {_shown(value)}", allowed, _shown(value))
 
 
 def _shown(value: Any) -> str:
@@ -254,6 +282,7 @@ def _is(name: str, value: Any) -> bool:
 
 
 _LONGEST_SHOWN = 80
+_MOST_PROBLEMS = 100
 _TYPES: dict[str, Any] = {
     "null": type(None),
     "boolean": bool,

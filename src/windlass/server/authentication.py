@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from windlass.server.identity import Keyring
     from windlass.server.routes import Route
 
+_BETWEEN_LOOKS = 0.1
+_LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 NOWHERE = "unknown"
 # What proxies add. A program of this machine that speaks with the server itself sends none of them.
 FORWARDED = frozenset(
@@ -116,33 +118,56 @@ TOKEN = b"x-windlass-token"
 CLAIMED = "windlass.claimed"
 
 
-def key_of(scope: Scope) -> str | None:
-    """The API key in a request's cookie, if there is one and the request may act by it."""
-    key = cookie(scope)
-    if key is not None and scope["method"] not in _SAFE:
-        _check_ours(scope, key)
-    return key
+class Sessions:
+    """The dashboard's sessions: a cookie that holds the API key."""
+
+    def __init__(self, proxies: Proxies) -> None:
+        self._proxies = proxies
+
+    def key_of(self, scope: Scope) -> str | None:
+        """The API key in a request's cookie, if there is one and the request may act by it."""
+        key = self.cookie(scope)
+        if key is not None and scope["method"] not in _SAFE:
+            _check_ours(scope, key)
+        return key
+
+    def begin(self, scope: Scope, key: str) -> bytes:
+        """The cookie that begins a session."""
+        more = "; Secure" if self._is_secure(scope) else ""
+        return f"{self._name(scope)}={key}; Path=/; HttpOnly; SameSite=Strict{more}".encode()
+
+    def end(self, scope: Scope) -> bytes:
+        """The cookie that ends it."""
+        return self.begin(scope, "") + b"; Max-Age=0"
+
+    def cookie(self, scope: Scope) -> str | None:
+        """The API key in a request's cookie, if there is one."""
+        text = _header(scope, b"cookie")
+        if text is None:
+            return None
+        try:
+            found = SimpleCookie(text)
+        except CookieError:
+            return None
+        held = found.get(self._name(scope))
+        return held.value if held is not None and held.value else None
+
+    def _is_secure(self, scope: Scope) -> bool:
+        """Whether the browser speaks HTTPS, with us or with a proxy that we trust."""
+        if scope["scheme"] == "https":
+            return True
+        return _header(scope, b"x-forwarded-proto") == "https" and self._proxies.trusts(scope)
+
+    def _name(self, scope: Scope) -> str:
+        """The cookie's name. Browsers send cookies to every port of a host, and each may be a server."""
+        port = (_header(scope, b"host") or "").rpartition(":")[2]
+        name = _SECURE_NAME if self._is_secure(scope) else _NAME
+        return f"{name}-{port}" if port.isdecimal() else name
 
 
 def token_for(key: str) -> str:
-    """What the page sends with whatever changes something; it tells nothing about the key."""
+    """What the page sends with whatever changes something; it reveals nothing about the key."""
     return hmac.new(key.encode(), b"windlass dashboard", hashlib.sha256).hexdigest()
-
-
-def begin(scope: Scope, key: str) -> bytes:
-    """The cookie that begins a session."""
-    more = "; Secure" if is_secure(scope) else ""
-    return f"{_name(scope)}={key}; Path=/; HttpOnly; SameSite=Strict{more}".encode()
-
-
-def end(scope: Scope) -> bytes:
-    """The cookie that ends it."""
-    return begin(scope, "") + b"; Max-Age=0"
-
-
-def is_secure(scope: Scope) -> bool:
-    """Whether the browser speaks HTTPS, with us or with a proxy before us."""
-    return scope["scheme"] == "https" or _header(scope, b"x-forwarded-proto") == "https"
 
 
 def check_origin(scope: Scope) -> None:
@@ -156,28 +181,8 @@ def _check_ours(scope: Scope, key: str) -> None:
     check_origin(scope)
     # In bytes: a text that is not ASCII cannot be compared so.
     if not hmac.compare_digest((_header(scope, TOKEN) or "").encode(), token_for(key).encode()):
-        detail = f"a request by cookie must carry the header {TOKEN.decode()}; load the page anew"
+        detail = f"a request by cookie must carry the header {TOKEN.decode()}; reload the page"
         raise Problem(403, "not-our-page", detail)
-
-
-def cookie(scope: Scope) -> str | None:
-    """The API key in a request's cookie, if there is one."""
-    text = _header(scope, b"cookie")
-    if text is None:
-        return None
-    try:
-        found = SimpleCookie(text)
-    except CookieError:
-        return None
-    held = found.get(_name(scope))
-    return held.value if held is not None and held.value else None
-
-
-def _name(scope: Scope) -> str:
-    """What the cookie is called. Cookies do not part ports, and two servers may be two ports of one host."""
-    port = (_header(scope, b"host") or "").rpartition(":")[2]
-    name = _SECURE_NAME if is_secure(scope) else _NAME
-    return f"{name}-{port}" if port.isdecimal() else name
 
 
 def _header(scope: Scope, name: bytes) -> str | None:
@@ -185,11 +190,7 @@ def _header(scope: Scope, name: bytes) -> str | None:
     return found[0].decode("latin-1") if found else None
 
 
-_BETWEEN_LOOKS = 0.1
-_LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
-
-
-class Door:
+class Authentication:
     """Looks at each request before anything else does."""
 
     def __init__(
@@ -204,6 +205,7 @@ class Door:
         """`loopback`: only this machine may ask without a key; else anybody may, by whichever address."""
         self._keyring = keyring
         self._proxies = proxies
+        self.sessions = Sessions(proxies)
         self._read = look
         self._looked = 0.0
         self._next_look: asyncio.Future[None] | None = None
@@ -267,12 +269,13 @@ class Door:
     def _sent(self, scope: Scope) -> str | None:
         """The key that came with a request: in its header or, where keys are needed, in a cookie."""
         header = _bearer(scope)
-        return key_of(scope) if header is None and self._keyring.needed else header
+        return self.sessions.key_of(scope) if header is None and self._keyring.needed else header
 
     def source(self, scope: Scope, status: int) -> Source:
         """Where a request that was refused came from, and with which key."""
         address = self._proxies.address(scope)
-        sent = scope.get(CLAIMED) or _sent_by(scope)
+        header = _bearer(scope)
+        sent = scope.get(CLAIMED) or (self.sessions.cookie(scope) if header is None else header)
         known = self._keyring.known(sent) if sent else None
         if known is not None:
             return Source(status, address, known.recorded)
@@ -321,12 +324,6 @@ def _check_rights(identity: Identity, route: Route) -> None:
     if route.whole and identity.tenant is not None:
         detail = f"this is about all tenants, and the key is bound to {identity.tenant!r}"
         raise Problem(403, "not-allowed", detail)
-
-
-def _sent_by(scope: Scope) -> str | None:
-    """The key that came with a request, whether or not the request may act by it."""
-    header = _bearer(scope)
-    return cookie(scope) if header is None else header
 
 
 def _bearer(scope: Scope) -> str | None:

@@ -1,10 +1,8 @@
-"""What does a handler see of a request?"""
+"""A request, as its handler sees it."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from hashlib import sha256
@@ -17,10 +15,11 @@ from windlass.duration import parse_duration
 from windlass.errors import AmbiguousKey, InvalidValue, JobNotFound, must_be
 from windlass.job import Job
 from windlass.server import problems
+from windlass.server.connection import connection_of
+from windlass.server.forms import MOST_PROBLEMS, decode
 from windlass.server.identity import Need
 from windlass.server.limits import Doing
 from windlass.server.problems import Problem
-from windlass.server.wire import exchange
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope
@@ -35,16 +34,14 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 _JSON = "application/json"
 NDJSON = "application/x-ndjson"
-# A body that comes slower than this, or than so many bytes a second, is nobody's work.
+# A body must come within this time, or at this many bytes a second.
 _BODY_SECONDS = 20.0
-# Of who has not shown a key.
+# The same for a caller that has shown no key.
 _STRANGERS_BODY_SECONDS = 5.0
 _BODY_RATE = 2**20
 _LONGEST_WAIT = 60.0
 _REQUEST_ID = 32
 _CLOSE = {b"connection": b"close"}
-_MEMBER = re.compile(rb'"([a-z_]+)"\s*:')
-_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 # The bodies of all requests together, before they are answered.
 MOST_BODY_BYTES = 256 * 2**20
 
@@ -58,6 +55,7 @@ class Call:
         "_held",
         "_query",
         "_receive",
+        "connection",
         "identity",
         "parts",
         "path",
@@ -79,6 +77,7 @@ class Call:
         self.path = path
         self.identity = identity
         self.parts = parts
+        self.connection = connection_of(scope)
         self._receive = receive
         self._held = 0
         self._doing: Doing | None = None
@@ -102,85 +101,86 @@ class Call:
 
     async def body(self, kind: type[S]) -> S:
         """The body, decoded strictly; an empty one stands for `{}`."""
-        data = self._whole()
-        if data is None:
-            self.begin(Doing.SENDING)
-            data = await self._read()
-        self.begin(Doing.WORKING)
-        return self._decoded(kind, data)
-
-    def body_here(self, kind: type[S]) -> S:
-        """The same of a request that is here as a whole."""
-        self.begin(Doing.WORKING)
-        return self._decoded(kind, self._whole() or b"")
+        data = await self._read()
+        if data:
+            self._check_content(_JSON)
+        return decode(kind, data or b"{}")
 
     async def lines(self, kind: type[S], *, most: int, longest: int) -> list[S]:
         """The body as documents, one a line; each is decoded as it comes. A refusal names the line."""
         self._check_content(NDJSON)
-        self.begin(Doing.SENDING)
-        async with self._in_time():
-            found = await self._read_lines(kind, most, longest)
-        self.begin(Doing.WORKING)
-        return found
+        async with self._receiving():
+            return await self._read_lines(kind, most, longest)
 
     async def _read_lines(self, kind: type[S], most: int, longest: int) -> list[S]:
         found: list[S] = []
-        rest = b""
-        async for piece in self._pieces():
-            *whole, rest = (rest + piece).split(b"\n")
-            for line in whole:
-                found.append(_line(kind, line, len(found), longest))
-            if len(found) + bool(rest.strip()) > most:
+        refused: list[Problem] = []
+        rest, more = b"", True
+        while more and len(refused) < MOST_PROBLEMS:
+            piece, more = await self._piece()
+            *lines, rest = (rest + piece).split(b"\n")
+            if not more and rest.strip():
+                lines.append(rest)
+            for line in lines:
+                index = len(found) + len(refused)
+                if len(line) > longest:
+                    raise _line_too_long(index, longest)
+                try:
+                    found.append(decode(kind, line))
+                except InvalidValue as error:
+                    refused.append(problems.of(error, index=index, line=True))
+            if len(found) + len(refused) + bool(more and rest.strip()) > most:
                 raise Problem(413, "too-large", f"the body must be at most {most} lines", headers=_CLOSE)
             if len(rest) > longest:
-                raise _line_too_long(len(found), longest)
-        if rest.strip():
-            found.append(_line(kind, rest, len(found), longest))
+                raise _line_too_long(len(found) + len(refused), longest)
+        if refused:
+            raise problems.together(refused)
         if not found:
             raise must_be("body", "nothing", f"1 to {most} lines, a job each")
         return found
 
-    async def _pieces(self) -> AsyncIterator[bytes]:
-        whole = self._whole()
-        if whole is not None:
-            yield whole
-            return
-        more = True
-        while more:
-            piece, more = await self._piece(self.route.body_limit)
-            yield piece
-
-    def _decoded(self, kind: type[S], data: bytes) -> S:
-        if data:
-            self._check_content(_JSON)
-        return decode(kind, data or b"{}")
+    async def _piece(self) -> tuple[bytes, bool]:
+        """The next piece of the body, and whether more of it comes."""
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            raise HungUp
+        piece: bytes = message.get("body", b"")
+        self._hold(len(piece))
+        return piece, message.get("more_body", False)
 
     def _check_content(self, kind: str) -> None:
         content = self.header(b"content-type") or ""
         if content != kind and content.partition(";")[0].strip().lower() != kind:
             raise Problem(415, "not-json", f"Content-Type must be {kind}, got {content or 'none'!r}")
 
-    def _whole(self) -> bytes | None:
-        """The body if all of it is here, and not more than the route takes."""
-        most = self.route.body_limit
-        length = self.header(b"content-length")
-        if length is not None and length.isdecimal() and int(length) > most:
-            raise _too_large(most)
-        whole = exchange(self.scope).body()
-        if whole is None:
-            return None
-        if not whole and self.header(b"upgrade") is not None:
-            self._check_nothing_skipped(length)
-        self._hold(len(whole), most)
-        return whole
-
     async def _read(self) -> bytes:
-        """At most as much as the route takes, within a time: who sends more, or too slowly, is cut off."""
-        async with self._in_time():
-            return await self._piece_by_piece(self.route.body_limit)
+        """The whole body."""
+        if self.connection.complete:
+            self._check_length()
+            data, _ = await self._piece()
+            self.begin(Doing.WORKING)
+        else:
+            async with self._receiving():
+                data, more = await self._piece()
+                pieces = [data]
+                while more:
+                    piece, more = await self._piece()
+                    pieces.append(piece)
+                data = b"".join(pieces)
+        if not data and self.header(b"upgrade") is not None:
+            self._check_nothing_skipped()
+        return data
+
+    def _check_length(self) -> None:
+        length = self.header(b"content-length")
+        if length is not None and length.isdecimal() and int(length) > self.route.body_limit:
+            raise _too_large(self.route.body_limit)
 
     @asynccontextmanager
-    async def _in_time(self) -> AsyncIterator[None]:
+    async def _receiving(self) -> AsyncIterator[None]:
+        """Within the block the body is read, within a time: a caller that sends too slowly is cut off."""
+        self._check_length()
+        self.begin(Doing.SENDING)
         usual = _STRANGERS_BODY_SECONDS if self.route.need is Need.NOTHING else _BODY_SECONDS
         seconds = max(usual, self.route.body_limit / _BODY_RATE)
         try:
@@ -189,34 +189,18 @@ class Call:
         except TimeoutError:
             detail = f"the body was not complete within {seconds:g} s"
             raise Problem(408, "too-slow", detail, headers=_CLOSE) from None
+        self.begin(Doing.WORKING)
 
-    def _check_nothing_skipped(self, length: str | None) -> None:
+    def _check_nothing_skipped(self) -> None:
         """The body of a request that asks for another protocol never comes: it must not seem to be empty."""
-        if length not in (None, "0") or self.header(b"transfer-encoding") is not None:
+        if self.header(b"content-length") not in (None, "0") or self.header(b"transfer-encoding") is not None:
             detail = "there is no other protocol than HTTP/1.1 here: send a body without Upgrade"
-            raise Problem(400, "no-upgrade", detail, headers={b"connection": b"close"})
+            raise Problem(400, "no-upgrade", detail, headers=_CLOSE)
 
-    async def _piece_by_piece(self, most: int) -> bytes:
-        chunks: list[bytes] = []
-        while True:
-            chunk, more = await self._piece(most)
-            chunks.append(chunk)
-            if not more:
-                return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-
-    async def _piece(self, most: int) -> tuple[bytes, bool]:
-        """The next piece of the body, and whether more of it comes."""
-        message = await self._receive()
-        if message["type"] == "http.disconnect":
-            raise HungUp
-        piece: bytes = message.get("body", b"")
-        self._hold(len(piece), most)
-        return piece, message.get("more_body", False)
-
-    def _hold(self, size: int, most: int) -> None:
+    def _hold(self, size: int) -> None:
         """Count a piece of the body: too much of this one, or of those of all requests, is refused."""
-        if self._held + size > most:
-            raise _too_large(most)
+        if self._held + size > self.route.body_limit:
+            raise _too_large(self.route.body_limit)
         self._held += size
         self.parts.body_bytes += size
         if self.parts.body_bytes > MOST_BODY_BYTES:
@@ -233,20 +217,20 @@ class Call:
         self.parts.body_bytes -= self._held
         self._held = 0
         if self._doing is not None:
-            self.parts.crowd.leave(self._doing, self.identity.key_id)
+            self.parts.requests.leave(self._doing, self.identity.key_id)
             self._doing = None
 
     # --- what it does, and whether its caller is still there ---
 
     def begin(self, doing: Doing) -> None:
         """Count it as that from now on, or refuse it. What needs no key is counted by itself."""
-        before, crowd, key = self._doing, self.parts.crowd, self.identity.key_id
+        before, requests, key = self._doing, self.parts.requests, self.identity.key_id
         if doing is before or before is Doing.OPEN:
             return
-        crowd.enter(doing, key)
+        requests.enter(doing, key)
         self._doing = doing
         if before is not None:
-            crowd.leave(before, key)
+            requests.leave(before, key)
 
     @contextmanager
     def waiting(self, doing: Doing, wake: Callable[[], None]) -> Iterator[None]:
@@ -256,21 +240,20 @@ class Call:
         """
         self.begin(doing)
         try:
-            with exchange(self.scope).watched(wake):
+            with self.connection.watched(wake):
                 yield
         finally:
-            self.parts.crowd.leave(doing, self.identity.key_id)
-            self.parts.crowd.add(Doing.WORKING, self.identity.key_id)
+            self.parts.requests.leave(doing, self.identity.key_id)
+            self.parts.requests.add(Doing.WORKING, self.identity.key_id)
             self._doing = Doing.WORKING
 
     def is_gone(self) -> bool:
         """Whether the caller has hung up, as far as that is known. May be asked on any thread."""
-        return exchange(self.scope).broken_off
+        return self.connection.closed
 
     def is_interrupted(self) -> bool:
         """Whether the caller has hung up, or has sent its next request already."""
-        here = exchange(self.scope)
-        return here.broken_off or here.followed
+        return self.connection.closed or self.connection.followed
 
     # --- the query ---
 
@@ -327,7 +310,7 @@ class Call:
 
     async def run(self, verb: Callable[..., T], /, *args: Any, **options: Any) -> T:
         """Call something that waits for the store, on a thread."""
-        async with self.parts.turn(self.identity.key_id):
+        async with self.parts.turns.turn(self.identity.key_id):
             return await self.parts.run_for(self.is_gone, verb, *args, **options)
 
     def ops(self, form: msgspec.Struct) -> Ops:
@@ -366,51 +349,7 @@ def _text(value: bytes) -> str:
 
 
 class HungUp(Exception):
-    """The caller is gone; nobody is there to be answered."""
-
-
-def decode(kind: type[S], data: bytes) -> S:
-    """A document of that form; InvalidValue names what is wrong with it."""
-    try:
-        found = msgspec.json.decode(data, type=kind)
-    except msgspec.ValidationError as error:
-        raise problems.invalid(error, data, kind) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        why = "half a character, such as \\ud800" if _HALF.search(data) else str(error)
-        raise must_be("body", data.decode(errors="replace"), f"valid JSON ({why})") from None
-    names = _MEMBER.findall(data)
-    if len(set(names)) < len(names):
-        # Most often one of them is in the payload, or in another job.
-        twin = _twin(json.loads(data, object_pairs_hook=_Members))
-        if twin is not None:
-            raise problems.Twice(twin)
-    return found
-
-
-class _Members(list[tuple[str, Any]]):
-    """An object as it was sent: its members in their order, also those that stand twice."""
-
-
-def _twin(value: Any, path: str = "") -> str | None:
-    """The path of a member that stands twice, but in payloads, which are looked at when they are read."""
-    names: set[str | int] = set()
-    for name, each in value if isinstance(value, _Members) else enumerate(value):
-        here = f"{path}[{name}]" if isinstance(name, int) else f"{path}.{name}".removeprefix(".")
-        if name in names:
-            return here
-        names.add(name)
-        if name != "payload" and isinstance(each, list) and (twin := _twin(each, here)) is not None:
-            return twin
-    return None
-
-
-def _line(kind: type[S], line: bytes, index: int, longest: int) -> S:
-    if len(line) > longest:
-        raise _line_too_long(index, longest)
-    try:
-        return decode(kind, line)
-    except InvalidValue as error:
-        raise problems.of(error, index=index, line=True) from None
+    """The caller has hung up: no answer can be sent."""
 
 
 def _line_too_long(index: int, longest: int) -> Problem:
@@ -428,7 +367,7 @@ def read_wait(value: str | float) -> float:
 
 def _too_large(most: int) -> Problem:
     detail = f"the body must be at most {most} bytes"
-    return Problem(413, "too-large", detail, headers={b"connection": b"close"})
+    return Problem(413, "too-large", detail, headers=_CLOSE)
 
 
 def _one_of(names: Mapping[str, str]) -> str:

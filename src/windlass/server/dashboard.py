@@ -55,9 +55,9 @@ class SessionDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 async def show_session(call: Call) -> Reply:
     """Who looks, and what they may do."""
-    who = await call.parts.door.who(call.scope)
+    who = await call.parts.authentication.who(call.scope)
     locked = call.parts.keyring.needed
-    key = authentication.key_of(call.scope) if locked else None
+    key = call.parts.authentication.sessions.key_of(call.scope) if locked else None
     return Reply(
         200,
         SessionDocument(
@@ -78,17 +78,19 @@ async def log_in(call: Call) -> Reply:
     log_ins, address = call.parts.log_ins, call.address
     log_ins.spend(address)
     key = (await call.body(LoginForm)).key.strip()
-    if not key.isascii() or not await call.parts.door.opens(key):
+    if not key.isascii() or not await call.parts.authentication.opens(key):
         call.scope[authentication.CLAIMED] = key
         raise refusal(key)
     log_ins.give_back(address)
-    return Reply(200, {"ok": True}, headers={b"set-cookie": authentication.begin(call.scope, key)})
+    cookie = call.parts.authentication.sessions.begin(call.scope, key)
+    return Reply(200, {"ok": True}, headers={b"set-cookie": cookie})
 
 
 async def log_out(call: Call) -> Reply:
     """End the session of this browser."""
     authentication.check_origin(call.scope)
-    return Reply(200, {"ok": True}, headers={b"set-cookie": authentication.end(call.scope)})
+    cookie = call.parts.authentication.sessions.end(call.scope)
+    return Reply(200, {"ok": True}, headers={b"set-cookie": cookie})
 
 
 def _files(folder: Traversable, path: str = "") -> Iterator[tuple[str, bytes]]:

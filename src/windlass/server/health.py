@@ -16,14 +16,12 @@ from windlass.server import problems
 from windlass.server.call import Call
 from windlass.server.identity import Need
 from windlass.server.reply import Reply
-from windlass.server.routes import Route
+from windlass.server.routes import Answer, Route
 from windlass.server.schemas.stats import HealthDocument
 
 log = logging.getLogger("windlass.server")
 
 T = TypeVar("T")
-# Seconds that a request waits for a store that does not answer, unless the server is told otherwise.
-PATIENCE = 5.0
 _PAUSE_SECONDS = 0.25
 # Silence for this share of the patience is reason to doubt.
 _DOUBT = 0.5
@@ -32,15 +30,22 @@ _DOUBT = 0.5
 class Availability:
     """Whether the store takes writes, as far as that is known. Lives on the event loop."""
 
-    def __init__(self, probe: Callable[[], Awaitable[object]], patience: float) -> None:
-        """`probe` asks the store's writer for something, and raises StoreError if it cannot get it."""
+    def __init__(
+        self,
+        probe: Callable[[], Awaitable[object]],
+        patience: float,
+        on_away: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`probe` asks the store's writer for something, and raises StoreError if it cannot get it.
+
+        `on_away` is called when the store becomes known to be away.
+        """
         self._probe = probe
         self._patience = patience
+        self._on_away = on_away
         self._watching: asyncio.Task[None] | None = None
         # Done when the store is known to be away; another one takes its place when the store is back.
         self._gone: asyncio.Future[None] | None = None
-        # Called when the store becomes known to be away.
-        self.on_away: Callable[[], None] = lambda: None
 
     @property
     def away(self) -> bool:
@@ -110,28 +115,14 @@ class Availability:
         if not self.away:
             log.warning("server.store_away", extra={"error": why})
             self._until_away().set_result(None)
-            self.on_away()
+            self._on_away()
 
 
 _PATIENCE_SECONDS = 2.0
 
 
 async def health(call: Call) -> Reply:
-    """200 if the store answers, else 503."""
-    return await _told(call)
-
-
-async def ready(call: Call) -> Reply:
-    """200 if requests can be served: the store answers, and the server is not stopping."""
-    return await _told(call)
-
-
-async def live(_: Call) -> Reply:
-    """200 as long as the process answers at all."""
-    return Reply(200, HealthDocument(ok=True, store="not asked"))
-
-
-async def _told(call: Call) -> Reply:
+    """200 if the store answers and the server is not stopping, else 503."""
     if call.parts.stopping.is_set():
         return Reply(503, HealthDocument(ok=False, store="not asked: the server is stopping"))
     if call.parts.availability.away:
@@ -146,20 +137,29 @@ async def _told(call: Call) -> Reply:
     return Reply(200, HealthDocument(ok=True, store="answers"))
 
 
-def _route(path: str, answer: object, summary: str, *, fails: bool = True) -> Route:
-    gives = {200: HealthDocument, 503: HealthDocument} if fails else {200: HealthDocument}
+async def ready(call: Call) -> Reply:
+    """The same, for load balancers that ask whether to send requests here."""
+    return await health(call)
+
+
+async def live(_: Call) -> Reply:
+    """200 as long as the process answers at all."""
+    return Reply(200, HealthDocument(ok=True, store="not asked"))
+
+
+def _route(path: str, answer: Answer, summary: str, *statuses: int) -> Route:
     return Route(
         method="GET",
         path=path,
-        answer=answer,  # type: ignore[arg-type]
+        answer=answer,
         need=Need.NOTHING,
         summary=summary,
-        gives=gives,
+        gives=dict.fromkeys(statuses, HealthDocument),
     )
 
 
 ROUTES = (
-    _route("/health", health, "Whether the store can be reached"),
-    _route("/health/live", live, "Whether the server answers at all", fails=False),
-    _route("/health/ready", ready, "Whether requests can be served"),
+    _route("/health", health, "Whether the store can be reached", 200, 503),
+    _route("/health/live", live, "Whether the server answers at all", 200),
+    _route("/health/ready", ready, "Whether requests can be served", 200, 503),
 )

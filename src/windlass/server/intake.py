@@ -20,11 +20,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
+from windlass.config import PATIENCE
 from windlass.errors import StoreBusy, StoreError, StoreUnavailable
 from windlass.job import Job, NewJob
 from windlass.queue import Queue
 from windlass.server import problems
-from windlass.server.health import PATIENCE
 from windlass.store.caller import Caller, Withdrawn, on_behalf_of
 from windlass.store.engine import Enqueued
 from windlass.store.jobs import Filter

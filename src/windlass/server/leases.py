@@ -66,7 +66,7 @@ from windlass.server.schemas.leases import (
     split_lease,
     worker_name,
 )
-from windlass.server.waiting import Place, happens
+from windlass.server.waiting import WaitingWorker, happens
 from windlass.spans import LONGEST_DELAY
 from windlass.store.engine import Claimed, Settlement, Want
 from windlass.worker.live_settings import policy_of
@@ -220,12 +220,14 @@ async def _wait_for_jobs(
     found = await _look(call, want)
     if found.leases or monotonic() >= end:
         return found.leases
-    async with call.parts.lines.place(types, worker) as place:
+    async with call.parts.waiting_workers.place(types, worker) as place:
         with call.waiting(Doing.CLAIMING, place.woken.set):
             return await _look_again(call, want, end, place, found)
 
 
-async def _look_again(call: Call, want: _Wanting, end: float, place: Place, found: Claimed) -> list[Lease]:
+async def _look_again(
+    call: Call, want: _Wanting, end: float, place: WaitingWorker, found: Claimed
+) -> list[Lease]:
     """Look whenever it is our turn, until there are jobs, the time is over, or the caller interrupts."""
     while not (call.is_interrupted() or place.lost or call.parts.stopping.is_set()):
         if (left := end - monotonic()) <= 0:

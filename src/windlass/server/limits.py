@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import logging
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from enum import StrEnum
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,6 +23,23 @@ from windlass.server.problems import Problem
 if TYPE_CHECKING:
     from windlass.config import ServerConfig
     from windlass.store.store import Store
+
+
+log = logging.getLogger("windlass.server")
+# Without a valid key, from another site, or for another host.
+DENIED = frozenset({401, 403, 421})
+# Lines of the log and of the audit log: so many at once, then one in so many seconds.
+_BURST = 20
+_SECONDS_PER_LINE = 60.0
+# Sources that are told apart at a time; the others are counted together.
+_MOST_SOURCES = 1_000
+OTHERS = "others"
+UNKNOWN = "unknown"
+# So much of a second's rate may come at once.
+_BURST_SECONDS = 1.0
+_MOST_BUCKETS = 10_000
+# A caller with one address of IPv6 has as many as this leaves free.
+_NETWORK_BITS = 64
 
 
 class Doing(StrEnum):
@@ -60,7 +79,7 @@ def bounds(config: ServerConfig) -> dict[Doing, Bound]:
     }
 
 
-class Crowd:
+class RequestLimits:
     """Counts requests by what they do. Lives on the event loop."""
 
     def __init__(self, bounds: dict[Doing, Bound]) -> None:
@@ -94,16 +113,51 @@ class Crowd:
             if not self._of_key[doing, key]:
                 del self._of_key[doing, key]
 
-    def count(self, doing: Doing) -> int:
-        """How many there are."""
-        return self._all[doing]
+
+class Turns:
+    """Lets each API key do so many things at once; whatever else it asks for waits for its turn."""
+
+    def __init__(self, without_key: int, per_key: int) -> None:
+        self._without_key = without_key
+        self._per_key = per_key
+        # By key, as long as it asks for something, and for how many things.
+        self._turns: dict[str | None, tuple[asyncio.Semaphore, int]] = {}
+
+    @asynccontextmanager
+    async def turn(self, key: str | None) -> AsyncIterator[None]:
+        """Within the block it is the key's turn."""
+        most = self._without_key if key is None else self._per_key
+        turns, users = self._turns.get(key) or (asyncio.Semaphore(most), 0)
+        self._turns[key] = turns, users + 1
+        try:
+            async with turns:
+                yield
+        finally:
+            turns, users = self._turns.pop(key)
+            if users > 1:
+                self._turns[key] = turns, users - 1
 
 
-# So much of a second's rate may come at once.
-_BURST_SECONDS = 1.0
-_MOST_ADDRESSES = 10_000
-# Whoever has one address of IPv6 has as many as this leaves free.
-_NETWORK_BITS = 64
+class _Buckets:
+    """Token buckets by name. The ones that were not used for longest are forgotten."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        # What is left in each, and when that was so; the last used last.
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def left(self, name: str, most: float, per_second: float) -> float:
+        """How many tokens there are now."""
+        now = self._clock()
+        left, since = self._left.get(name, (most, now))
+        return min(most, left + (now - since) * per_second)
+
+    def keep(self, name: str, left: float) -> None:
+        """Note how many tokens are left now."""
+        self._left[name] = left, self._clock()
+        self._left.move_to_end(name)
+        if len(self._left) > _MOST_BUCKETS:
+            self._left.popitem(last=False)
 
 
 class Rates:
@@ -114,26 +168,21 @@ class Rates:
     """
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        self._clock = clock
-        # By service: what is left of its burst, and when that was so.
-        self._left: dict[str, tuple[float, float]] = {}
+        self._buckets = _Buckets(clock)
 
     def spend(self, who: Identity, count: int) -> None:
-        """Count so many jobs of somebody's, or refuse all of them."""
+        """Count so many jobs of a caller, or refuse all of them."""
         if who.key_id is None or who.rate is None:
             return
         name, rate = who.name, who.rate
-        now = self._clock()
         most = max(rate * _BURST_SECONDS, 1.0)
-        left, since = self._left.get(name, (most, now))
-        left = min(most, left + (now - since) * rate)
+        left = self._buckets.left(name, most, rate)
         # A batch larger than the burst goes when the burst is whole, and is paid for afterwards.
-        if left < min(count, most):
-            self._left[name] = (left, now)
-            raise problems.too_many(
-                f"{name} may enqueue {rate:g} jobs a second", (min(count, most) - left) / rate, "rate-limited"
-            )
-        self._left[name] = (left - count, now)
+        missing = min(count, most) - left
+        self._buckets.keep(name, left if missing > 0 else left - count)
+        if missing > 0:
+            detail = f"{name} may enqueue {rate:g} jobs a second"
+            raise problems.too_many(detail, missing / rate, "rate-limited")
 
 
 class Addresses:
@@ -143,35 +192,24 @@ class Addresses:
         self._what = what
         self._most = most
         self._seconds = seconds
-        self._clock = clock
-        # By address, the last used last: what it has left, and when that was so.
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._buckets = _Buckets(clock)
 
     def spend(self, address: str) -> None:
         """Count one, or refuse it and close the connection: what else was sent on it is not read."""
-        left = self._now(address)
+        left = self._left(address)
         if left < 1:
             detail = f"too many {self._what} from this address"
             refused = problems.too_many(detail, (1 - left) * self._seconds, "rate-limited")
             refused.headers[b"connection"] = b"close"
             raise refused
-        self._keep(address, left - 1)
+        self._buckets.keep(_network(address), left - 1)
 
     def give_back(self, address: str) -> None:
         """It does not count after all."""
-        self._keep(address, self._now(address) + 1)
+        self._buckets.keep(_network(address), self._left(address) + 1)
 
-    def _now(self, address: str) -> float:
-        now = self._clock()
-        left, since = self._left.get(_network(address), (float(self._most), now))
-        return min(self._most, left + (now - since) / self._seconds)
-
-    def _keep(self, address: str, left: float) -> None:
-        name = _network(address)
-        self._left[name] = left, self._clock()
-        self._left.move_to_end(name)
-        if len(self._left) > _MOST_ADDRESSES:
-            self._left.popitem(last=False)
+    def _left(self, address: str) -> float:
+        return self._buckets.left(_network(address), self._most, 1 / self._seconds)
 
 
 def _network(address: str) -> str:
@@ -182,19 +220,6 @@ def _network(address: str) -> str:
     if found.version == 4:  # noqa: PLR2004 - as it is called
         return address
     return str(ipaddress.ip_network((int(found), _NETWORK_BITS), strict=False))
-
-
-log = logging.getLogger("windlass.server")
-
-# Without a valid key, from another site, or for another host.
-DENIED = frozenset({401, 403, 421})
-# Lines of the log and of the audit log: so many at once, then one in so many seconds.
-_BURST = 20
-_SECONDS_PER_LINE = 60.0
-# Sources that are told apart at a time; the others are counted together.
-_MOST_SOURCES = 1_000
-OTHERS = "others"
-UNKNOWN = "unknown"
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -224,8 +249,7 @@ class Denials:
         self._now = now
         self._lock = threading.Lock()
         self._seen: dict[Source, _Seen] = {}
-        self._lines = float(_BURST)
-        self._filled = now()
+        self._lines = _Buckets(now)
 
     def note(self, source: Source, route: str, why: str) -> None:
         """A request was refused."""
@@ -265,8 +289,7 @@ class Denials:
     def _due(self, *, last: bool) -> list[tuple[Source, _Seen]]:
         with self._lock:
             now = self._now()
-            self._lines = min(_BURST, self._lines + (now - self._filled) / _SECONDS_PER_LINE)
-            self._filled = now
+            lines = self._lines.left("", _BURST, 1 / _SECONDS_PER_LINE)
             waiting = [
                 (source, seen)
                 for source, seen in self._seen.items()
@@ -274,8 +297,8 @@ class Denials:
             ]
             # Those who try most come first, if not all can be told of.
             waiting.sort(key=lambda each: -each[1].count)
-            due = waiting[: int(self._lines)]
-            self._lines -= len(due)
+            due = waiting[: int(lines)]
+            self._lines.keep("", lines - len(due))
             told = [(source, msgspec.structs.replace(seen)) for source, seen in due]
             for _, seen in due:
                 seen.count, seen.told = 0, now

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -19,15 +18,15 @@ from windlass.ops.carrier import Carrier
 from windlass.ops.counting import Counting
 from windlass.queue import Queue
 from windlass.server.alarm import Alarm
-from windlass.server.authentication import Door, Proxies
+from windlass.server.authentication import Authentication, Proxies
+from windlass.server.connection import Connections
 from windlass.server.health import Availability
 from windlass.server.identity import LOCAL, Identity, Keyring
 from windlass.server.intake import Intake
-from windlass.server.limits import Addresses, Crowd, Denials, Rates, bounds
+from windlass.server.limits import Addresses, Denials, Rates, RequestLimits, Turns, bounds
 from windlass.server.remote import Flow, Remote, Upkeep
 from windlass.server.stream import Stream
-from windlass.server.waiting import Endings, Lines, happens
-from windlass.server.wire import Connections
+from windlass.server.waiting import Endings, WaitingWorkers, happens
 from windlass.store.caller import Caller, on_behalf_of
 from windlass.store.fleet import Vitals
 from windlass.store.jobs import Counts
@@ -51,9 +50,8 @@ class Parts:
         self.queue = queue
         self.config = config
         self.stopping = asyncio.Event()
-        self.availability = Availability(self._probe, config.patience)
-        self.intake = Intake(queue, patience=config.patience, doubt=self.availability.doubt)
-        self.availability.on_away = self.intake.refuse_all
+        self.availability = Availability(self._probe, config.patience, on_away=self._refuse_all)
+        self.commits = Intake(queue, patience=config.patience, doubt=self.availability.doubt)
         self.rates = Rates()
         self.proxies = Proxies(config.trusted_proxies)
         self.denials = Denials(lambda: queue.store)
@@ -62,7 +60,7 @@ class Parts:
         self.keyring = Keyring(
             lambda: queue.store, always=not config.loopback and not config.insecure, never=config.insecure
         )
-        self.door = Door(
+        self.authentication = Authentication(
             self.keyring,
             partial(self.run, self.keyring.look),
             self.proxies,
@@ -76,10 +74,10 @@ class Parts:
         self.contract: dict[str, Any] = {}
         # The same as it is sent, by media type.
         self.contract_sent: dict[bytes, bytes] = {}
-        self.crowd = Crowd(bounds(config))
+        self.requests = RequestLimits(bounds(config))
         self.connections = Connections()
-        self.lines = Lines(self)
-        self._turns: dict[str | None, tuple[asyncio.Semaphore, int]] = {}
+        self.waiting_workers = WaitingWorkers(self)
+        self.turns = Turns(_THREADS, _THREADS_PER_KEY)
         # What the requests under way have sent so far.
         self.body_bytes = 0
         self._flow: Flow | None = None
@@ -101,6 +99,9 @@ class Parts:
         if self._flow is None:
             raise StoreUnavailable("the server is not open yet")
         return self._flow
+
+    def _refuse_all(self) -> None:
+        self.commits.refuse_all()
 
     @property
     def carrier(self) -> Carrier:
@@ -171,26 +172,6 @@ class Parts:
         finally:
             given_up = True
 
-    @asynccontextmanager
-    async def turn(self, key: str | None) -> AsyncIterator[None]:
-        """Of the requests of one API key so many use the store at once; the others wait for their turn."""
-        turns, users = self._turns.get(key) or (
-            asyncio.Semaphore(_THREADS if key is None else _THREADS_PER_KEY),
-            0,
-        )
-        self._turns[key] = turns, users + 1
-        try:
-            async with turns:
-                yield
-        finally:
-            turns, users = self._turns.pop(key)
-            if users > 1:
-                self._turns[key] = turns, users - 1
-
-    async def stopped(self) -> None:
-        """Come back when the server is told to stop."""
-        await self.stopping.wait()
-
     async def ping(self) -> None:
         """Whether the store answers."""
         await asyncio.get_running_loop().run_in_executor(self._well, self.store.settings)
@@ -214,7 +195,7 @@ class Parts:
         """Finish what is being written, and let go."""
         self.stopping.set()
         self.availability.close()
-        await asyncio.to_thread(self.intake.close)
+        await asyncio.to_thread(self.commits.close)
         with contextlib.suppress(StoreError):
             await asyncio.to_thread(partial(self.denials.flush, last=True))
         if self._carrier is not None:

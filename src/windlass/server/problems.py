@@ -1,18 +1,16 @@
-"""How is a refusal told? As a problem (RFC 9457): what is wrong, where, and what is allowed."""
+"""Refusals as problems (RFC 9457): what is wrong, where, and what is allowed."""
 
 from __future__ import annotations
 
-import json
 import math
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from windlass import errors
-from windlass.server.forms import allowed
+from windlass.server.forms import MOST_PROBLEMS, InvalidForm
 from windlass.server.reply import Reply
 
 MEDIA_TYPE = b"application/problem+json"
@@ -45,55 +43,25 @@ class ProblemDocument(msgspec.Struct, frozen=True, omit_defaults=True):
     jobs: tuple[str, ...] = ()
 
 
-class Missing(errors.InvalidValue):
-    """A field that must be there and is not; it has no value to show."""
-
-    def __init__(self, field: str) -> None:
-        super().__init__(f"{field} is missing; it must be given", field=field, value=None, allowed="given")
-
-
-class Twice(errors.InvalidValue):
-    """A member that an object has twice: which one is meant?"""
-
-    def __init__(self, field: str) -> None:
-        message = f"{field} is given twice; it must be given once"
-        super().__init__(message, field=field, value=None, allowed="given once")
-
-
-class _Sent(str):
-    """A number in the digits that it was sent in."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return str(self)
-
-
 class Problem(Exception):
-    """A refusal on its way to the caller."""
+    """A refusal on its way to the caller; `facts` are further members of its document."""
 
-    def __init__(  # noqa: PLR0913 - the members of a problem
+    def __init__(
         self,
         status: int,
         name: str,
         detail: str,
         *,
-        fields: tuple[FieldError, ...] = (),
-        index: int | None = None,
-        twin: int | None = None,
-        job: str | None = None,
-        jobs: tuple[str, ...] = (),
         headers: Mapping[bytes, bytes] | None = None,
+        **facts: Any,
     ) -> None:
         super().__init__(detail)
         title = name.replace("-", " ").capitalize()
-        self.document = ProblemDocument(
-            f"urn:windlass:problem:{name}", title, status, detail, fields, index, twin, job, jobs
-        )
+        self.document = ProblemDocument(f"urn:windlass:problem:{name}", title, status, detail, **facts)
         self.headers = dict(headers or {})
 
     def reply(self) -> Reply:
-        """The answer that tells of it."""
+        """The answer that carries it."""
         return Reply(self.document.status, self.document, headers=self.headers, media_type=MEDIA_TYPE)
 
 
@@ -102,24 +70,51 @@ def of(error: errors.WindlassError, *, index: int | None = None, line: bool = Fa
     if isinstance(error, errors.StoreError):
         return of_store(error, writes=True)
     status, name = next(_KNOWN[kind] for kind in type(error).__mro__ if kind in _KNOWN)
+    if isinstance(error, errors.InvalidPayload) and error.too_large:
+        status = 413
     detail = str(error).replace(_PYTHON, "")
     if isinstance(error, errors.Refused) and error.index is not None:
         # It names the job of a batch by itself.
         index, detail = error.index, str(error.args[0])
-    fields: tuple[FieldError, ...] = ()
-    if isinstance(error, errors.InvalidValue):
-        value = None if isinstance(error, Missing | Twice) else _shown(error.value)
-        fields = (FieldError(error.field, error.allowed.replace(_PYTHON, ""), value),)
+    fields = _fields(error)
     if index is not None:
-        place = f"line {index + 1}" if line else f"jobs[{index}]"
-        detail = f"{place}: {detail}"
-        fields = tuple(msgspec.structs.replace(each, field=f"jobs[{index}].{each.field}") for each in fields)
+        detail = f"{f'line {index + 1}' if line else f'jobs[{index}]'}: {detail}"
+        fields = [msgspec.structs.replace(each, field=f"jobs[{index}].{each.field}") for each in fields]
     facts: dict[str, Any] = {
         "twin": getattr(error, "twin", None),
         "job": getattr(error, "job_id", None),
         "jobs": getattr(error, "jobs", ()),
     }
-    return Problem(status, name, detail, fields=fields, index=index, **facts, headers=_later(error))
+    detail = _counted(detail, len(fields))
+    return Problem(status, name, detail, errors=tuple(fields), index=index, **facts, headers=_later(error))
+
+
+def together(found: Sequence[Problem]) -> Problem:
+    """Several refusals of one request as one: the first, with the errors of all."""
+    first = found[0]
+    fields = tuple(each for problem in found for each in problem.document.errors)[:MOST_PROBLEMS]
+    detail = _counted(first.document.detail.partition(_MORE)[0], len(fields))
+    first.document = msgspec.structs.replace(first.document, detail=detail, errors=fields)
+    return first
+
+
+def _counted(detail: str, count: int) -> str:
+    return detail if count < 2 else f"{detail}{_MORE}{count - 1} more: `errors` lists all"  # noqa: PLR2004 - one more
+
+
+def _fields(error: errors.WindlassError) -> list[FieldError]:
+    """The values that are to blame."""
+    if isinstance(error, InvalidForm):
+        return [field for each in error.problems for field in _fields(each)]
+    if isinstance(error, errors.InvalidValue):
+        value = None if error.value is None else _shown(error.value)
+        return [FieldError(error.field, (error.allowed or str(error)).replace(_PYTHON, ""), value)]
+    if isinstance(error, errors.UnknownType):
+        return [FieldError("type", "a registered type", error.job_type)]
+    if isinstance(error, errors.InvalidPayload):
+        whole = FieldError("payload", "an object that fits the type's schema, at most 64 KB as JSON")
+        return [field for each in error.problems for field in _fields(each)] or [whole]
+    return []
 
 
 def store_away(*, maybe_stored: bool = False, writes: bool = True) -> Problem:
@@ -164,39 +159,6 @@ def _after(seconds: float) -> dict[bytes, bytes]:
     return {b"retry-after": str(max(1, math.ceil(seconds))).encode()}
 
 
-def invalid(error: msgspec.ValidationError, body: bytes, kind: type[msgspec.Struct]) -> errors.InvalidValue:
-    """A body that does not have the form that is asked for: the field, its value and what is allowed."""
-    text, _, place = str(error).partition(" - at ")
-    field = place.strip("`").removeprefix("$").removeprefix(".")
-    named = _FIELD.search(text)
-    if "missing required" in text and named is not None:
-        return Missing(_joined(field, named[1]))
-    if "unknown field" in text and named is not None:
-        unknown = _joined(field, named[1])
-        return errors.must_be(unknown, _value_at(body, unknown), "left out: there is no such field")
-    return errors.must_be(field or "body", _value_at(body, field), allowed(kind, field))
-
-
-def _joined(field: str, name: str) -> str:
-    return f"{field}.{name}" if field else name
-
-
-def _value_at(body: bytes, field: str) -> Any:
-    """The value that stands at a path such as jobs[3].priority."""
-    try:
-        # A number that is too large for us is shown as it was sent.
-        value: Any = json.loads(body, parse_float=_Sent)
-    except (ValueError, RecursionError):
-        # What comes behind the wrong value is wrong as well.
-        return "something else"
-    for name, index in re.findall(r"([^.\[\]]+)|\[(\d+)\]", field):
-        try:
-            value = value[int(index)] if index else value[name]
-        except (LookupError, TypeError):
-            return "something else"
-    return value
-
-
 def _shown(value: object) -> str:
     if isinstance(value, datetime):
         value = value.isoformat()
@@ -207,8 +169,8 @@ def _shown(value: object) -> str:
 
 # Allowed as a duration, but not possible in JSON.
 _PYTHON = "a timedelta, "
-_FIELD = re.compile(r"field `([^`]*)`")
 _LONGEST_SHOWN = 200
+_MORE = "; and "
 # By class, the nearest wins.
 _KNOWN: dict[type, tuple[int, str]] = {
     errors.InvalidValue: (400, "invalid-value"),

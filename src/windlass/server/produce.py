@@ -1,4 +1,4 @@
-"""How are jobs put in? The answer leaves after the durable commit."""
+"""Enqueue jobs. The answer leaves after the durable commit."""
 
 from __future__ import annotations
 
@@ -13,19 +13,28 @@ import msgspec
 
 from windlass.checks import check_text, read_moment
 from windlass.clock import uuid7
-from windlass.errors import InvalidValue, JobNotFound, Refused, StoreError, WindlassError, must_be
+from windlass.errors import (
+    InvalidPayload,
+    InvalidValue,
+    JobNotFound,
+    Refused,
+    StoreError,
+    WindlassError,
+    must_be,
+)
 from windlass.job import MAX_BATCH_NAME, JobState, NewJob
 from windlass.observe import tracing
 from windlass.queue.producer import NotAtHand
 from windlass.registry import SENT_SHELL, SHELL
 from windlass.server import problems
 from windlass.server.call import NDJSON, Call
+from windlass.server.forms import MOST_PROBLEMS
 from windlass.server.identity import Need, check_own_batch, check_type_allowed
 from windlass.server.intake import Make, Stored, standing
 from windlass.server.observing import note_jobs
 from windlass.server.problems import Problem
 from windlass.server.reply import Reply
-from windlass.server.routes import BATCH_LIMIT, BODY_LIMIT, BULK_LIMIT, Told, verb
+from windlass.server.routes import BATCH_LIMIT, BODY_LIMIT, BULK_LIMIT, verb
 from windlass.server.schemas.jobs import MOST_BULK, Accepted, AcceptedBatch, BatchForm, JobForm
 from windlass.store.chains import NewBatch
 from windlass.store.engine import Enqueued
@@ -41,26 +50,7 @@ async def enqueue(call: Call) -> Reply:
     refusal = _over_rate(call, [form])
     with _span(call, [form]) as trace:
         make = _maker(call, [form], refusal, trace=trace)
-        stored = await call.parts.intake.accept(make, call.is_gone)
-    return _accepted(call, form, stored)
-
-
-def enqueue_at_once(call: Call, told: Told) -> None:
-    """The same for a request that is here as a whole, as most are: no task has to wait for its commit."""
-    form = call.body_here(JobForm)
-    refusal = _over_rate(call, [form])
-
-    def heard(stored: Stored | Exception) -> None:
-        try:
-            answer = stored if isinstance(stored, Exception) else _accepted(call, form, stored)
-        except Exception as error:  # noqa: BLE001 # wall: a mistake of ours is answered, too
-            answer = error
-        told(answer)
-
-    call.parts.intake.put(_maker(call, [form], refusal), heard, call.is_gone)
-
-
-def _accepted(call: Call, form: JobForm, stored: Stored) -> Reply:
+        stored = await call.parts.commits.accept(make, call.is_gone)
     note_jobs(call, stored)
     [told] = _told([form], stored)
     headers = {b"location": f"/api/v1/jobs/{told.id}".encode()}
@@ -77,8 +67,10 @@ async def enqueue_batch(call: Call) -> Reply:
     with _span(call, form.jobs) as trace:
         make = _maker(call, form.jobs, refusal, batch=True, trace=trace)
         if form.batch is None:
-            return _all_accepted(call, form, None, await call.parts.intake.accept(make, call.is_gone, count))
-        batch = NewBatch(id=_batch_id(call, form), name=_batch_name(form.batch))
+            return _all_accepted(call, form, None, await call.parts.commits.accept(make, call.is_gone, count))
+        batch = NewBatch(
+            id=_batch_id(call, form), name=check_text("batch", form.batch, MAX_BATCH_NAME, least=0)
+        )
         return _all_accepted(call, form, batch.id, await call.run(_store_batch, call, batch, make))
 
 
@@ -98,8 +90,12 @@ async def enqueue_bulk(call: Call) -> Reply:
         make = _maker(call, forms, refusal, batch=True, trace=trace)
         if name is None and batch_id is None:
             return _all_accepted(call, form, None, await call.run(_store_bulk, call, make))
-        batch = NewBatch(id=_batch_id(call, form), name=_batch_name(name or ""), extends=True)
-        stored = await call.run(_store_into, call, batch, make, is_new=name is not None)
+        batch = NewBatch(
+            id=_batch_id(call, form),
+            name=check_text("batch", name or "", MAX_BATCH_NAME, least=0),
+            extends=True,
+        )
+        stored = await call.run(_store_batch, call, batch, make, is_new=name is not None)
         return _all_accepted(call, form, batch.id, stored)
 
 
@@ -119,57 +115,41 @@ def _store_bulk(call: Call, make: Make) -> Stored:
     return Stored(done, standing(call.parts.store, done))
 
 
-def _store_into(call: Call, batch: NewBatch, make: Make, *, is_new: bool) -> Stored:
-    """Store jobs as a new batch, or into one of the caller's that has not ended."""
+def _store_batch(call: Call, batch: NewBatch, make: Make, *, is_new: bool = True) -> Stored:
+    """Store jobs as a new batch, or together with those of a batch that is there."""
     store, drafts = call.parts.store, make()
-    if store.batch(batch.id) is not None:
-        check_own_batch(call, batch.id)
-    elif not is_new:
-        raise JobNotFound(batch.id, "batch")
-    try:
-        done = store.enqueue_batch(batch, drafts)
-    except Exception:  # wall: sent again while the first one was under way, perhaps to another server
-        if not is_new or store.batch(batch.id) is None:
-            raise
-        check_own_batch(call, batch.id)
-        done = store.enqueue_batch(batch, drafts)
+    done: Sequence[Enqueued] | None = None
+    if store.batch(batch.id) is None:
+        if not is_new:
+            raise JobNotFound(batch.id, "batch")
+        try:
+            done = store.enqueue_batch(batch, drafts)
+        except Exception:  # wall: sent again while the first one was under way, perhaps to another server
+            if store.batch(batch.id) is None:
+                raise
+    if done is None:
+        done = _store_into_known(call, batch, drafts)
     call.parts.queue.wakeup.notify()
     return Stored(done, standing(store, done))
+
+
+def _store_into_known(call: Call, batch: NewBatch, drafts: Sequence[NewJob]) -> Sequence[Enqueued]:
+    """Add jobs to a batch of the caller; if it takes no more, the same jobs again are found by id or key."""
+    store = call.parts.store
+    if batch.extends:
+        check_own_batch(call, batch.id)
+        return store.enqueue_batch(batch, drafts)
+    # A unique name may have been answered with another job.
+    if not store.accepted([draft for draft in drafts if draft.unique is None]):
+        detail = f"batch {batch.id} is there already, without these jobs; a new one needs another id"
+        raise Problem(409, "id-conflict", detail)
+    return store.enqueue(drafts)
 
 
 def _all_accepted(call: Call, form: BatchForm, batch_id: str | None, stored: Stored) -> Reply:
     note_jobs(call, stored)
     status = 201 if any(each.created for each in stored.done) else 200
     return Reply(status, AcceptedBatch(jobs=_told(form.jobs, stored), batch=batch_id))
-
-
-def _store_batch(call: Call, batch: NewBatch, make: Make) -> Stored:
-    done = _stored_as_batch(call, batch, make())
-    return Stored(done, standing(call.parts.store, done))
-
-
-def _stored_as_batch(call: Call, batch: NewBatch, drafts: Sequence[NewJob]) -> list[Enqueued]:
-    store = call.parts.store
-    if store.batch(batch.id) is not None:
-        return _sent_again(call, batch, drafts)
-    try:
-        done = store.enqueue_batch(batch, drafts)
-    except Exception:  # wall: sent again while the first one was under way, perhaps to another server
-        if store.batch(batch.id) is None:
-            raise
-        return _sent_again(call, batch, drafts)
-    call.parts.queue.wakeup.notify()
-    return done
-
-
-def _sent_again(call: Call, batch: NewBatch, drafts: Sequence[NewJob]) -> list[Enqueued]:
-    """The jobs of a batch that is known, by their ids or keys; a batch takes no others later on."""
-    store = call.parts.store
-    # A unique name may have been answered with another job.
-    if not store.accepted([draft for draft in drafts if draft.unique is None]):
-        detail = f"batch {batch.id} is there already, without these jobs; a new one needs another id"
-        raise Problem(409, "id-conflict", detail)
-    return store.enqueue(drafts)
 
 
 def _batch_id(call: Call, form: BatchForm) -> str:
@@ -194,10 +174,6 @@ def _request_key(call: Call) -> str | None:
     if header == "":
         raise must_be("Idempotency-Key", header, "at least one character")
     return header
-
-
-def _batch_name(name: str) -> str:
-    return check_text("batch", name, MAX_BATCH_NAME, least=0)
 
 
 def _span(call: Call, forms: Sequence[JobForm]) -> AbstractContextManager[str | None]:
@@ -237,12 +213,16 @@ def _maker(
     them, and only the queue's depth is left to be looked at. With a `refusal` nothing is made: jobs that were
     accepted before are answered with, and others are refused.
     """
-    drafts = partial(_drafts, call, forms, batch=batch, trace=trace)
     queue = call.parts.queue
     if call.size <= _SMALL and not any(form.depends_on for form in forms):
-        with suppress(NotAtHand):
-            return partial(_admitted, call, drafts(queue.draft_at_hand), refusal)
-    return lambda: _admitted(call, drafts(queue.draft_sent), refusal)
+        # What is refused here is looked at once more below, where everything that is wrong is found.
+        with suppress(NotAtHand, WindlassError):
+            drafts = [
+                _draft(call, form, queue.draft_at_hand, index if batch else None, trace)
+                for index, form in enumerate(forms)
+            ]
+            return partial(_admitted, call, drafts, refusal)
+    return lambda: _admitted(call, _drafts(call, forms, batch=batch, trace=trace), refusal)
 
 
 def _admitted(call: Call, drafts: Sequence[NewJob], refusal: Problem | None) -> Sequence[NewJob]:
@@ -253,11 +233,11 @@ def _admitted(call: Call, drafts: Sequence[NewJob], refusal: Problem | None) -> 
     return drafts
 
 
-def _drafts(
-    call: Call, forms: Sequence[JobForm], draft: Draft, *, batch: bool, trace: str | None
-) -> Sequence[NewJob]:
-    """The jobs as they will be stored."""
+def _drafts(call: Call, forms: Sequence[JobForm], *, batch: bool, trace: str | None) -> Sequence[NewJob]:
+    """The jobs as they will be stored, or a refusal that lists what is wrong with any of them."""
+    draft = call.parts.queue.draft_sent
     drafts: list[NewJob] = []
+    refusals: list[Problem] = []
     for index, form in enumerate(forms):
         place = index if batch else None
         try:
@@ -266,21 +246,46 @@ def _drafts(
             # About the store, and not about this job.
             raise
         except WindlassError as error:
-            raise problems.of(_as_sent(error), index=place, line=call.route.accepts == NDJSON) from error
+            found = _problems(form, draft, error)
+            line = call.route.accepts == NDJSON
+            refusals += [problems.of(_as_sent(each), index=place, line=line) for each in found]
+            if len(refusals) >= MOST_PROBLEMS:
+                break
+    if refusals:
+        raise problems.together(refusals)
     return drafts
+
+
+def _problems(form: JobForm, draft: Draft, first: WindlassError) -> list[WindlassError]:
+    """What is wrong with a job: each of its options is tried alone, and so is its payload."""
+    if not isinstance(first, InvalidValue | InvalidPayload):
+        return [first]
+    found: list[WindlassError] = [first]
+    said = [{name: value} for name, value in _said(form).items() if name not in ("depends_on", "unique")]
+    for options in ({}, *said):
+        try:
+            draft(form.type, bytes(form.payload), _in_words(options))
+        except (InvalidValue, InvalidPayload) as error:
+            if str(error) not in map(str, found):
+                found.append(error)
+        except WindlassError:
+            # Of another kind, which the first one is not.
+            continue
+    return found
 
 
 def _as_sent(error: WindlassError) -> WindlassError:
     """The error in the words of the form, where those of the library are others."""
     if isinstance(error, InvalidValue) and error.field == "at":
-        return must_be("run_at", error.value, error.allowed)
+        message = str(error).replace("at= and delay=", "at and delay").replace("at", "run_at", 1)
+        return InvalidValue(message, field="run_at", value=error.value, allowed=error.allowed)
     return error
 
 
 def _draft(call: Call, form: JobForm, draft: Draft, index: int | None, trace: str | None) -> NewJob:
     who = call.identity
     check_type_allowed(call, form.type, index)
-    options = _options(form)
+    options = _in_words(_said(form))
     key, tenant = _key(call, form, index), _tenant(call, form, index)
     trace = form.traceparent or trace or _traceparent(call)
     if key is not None:
@@ -297,16 +302,20 @@ def _draft(call: Call, form: JobForm, draft: Draft, index: int | None, trace: st
     return msgspec.structs.replace(made, caller=who.name) if who.name else made
 
 
-def _options(form: JobForm) -> dict[str, Any]:
-    """What a form says, in the words of the library. Most say nothing, and that is seen in one look."""
+def _said(form: JobForm) -> dict[str, Any]:
+    """What a form says of its job. Most say nothing, and that is seen in one look."""
     said = msgspec.structs.astuple(form)[_OPTIONS]
     if said == _UNSAID:
         return {}
     names = zip(JobForm.__struct_fields__[_OPTIONS], said, _UNSAID, strict=True)
-    options = {name: value for name, value, unsaid in names if value != unsaid}
-    if "run_at" in options:
-        options["at"] = read_moment(options.pop("run_at"), "run_at")
-    return options
+    return {name: value for name, value, unsaid in names if value != unsaid}
+
+
+def _in_words(said: dict[str, Any]) -> dict[str, Any]:
+    """The same in the words of the library."""
+    if "run_at" in said:
+        said["at"] = read_moment(said.pop("run_at"), "run_at")
+    return said
 
 
 def _key(call: Call, form: JobForm, index: int | None) -> str | None:
@@ -376,7 +385,6 @@ ROUTES = (
         "Enqueue a job",
         JobForm,
         {201: Accepted, 200: Accepted},
-        at_once=enqueue_at_once,
         need=Need.PRODUCE,
         refuses=_REFUSES,
         whole=False,

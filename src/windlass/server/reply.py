@@ -1,4 +1,4 @@
-"""What goes back to the caller?"""
+"""The answer to a request."""
 
 from __future__ import annotations
 

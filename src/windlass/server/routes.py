@@ -15,9 +15,6 @@ from windlass.server.schemas import WhyForm
 from windlass.server.schemas.jobs import MOST_JOBS
 
 Answer = Callable[[Call], Awaitable[Reply]]
-# The same for what hears of the answer, or of the refusal.
-Told = Callable[[Reply | Exception], None]
-AtOnce = Callable[[Call, Told], None]
 
 # What one request takes at most as it is sent: a payload, and as much again for the words around it.
 BODY_LIMIT = 2 * MAX_PAYLOAD
@@ -38,8 +35,6 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     method: str
     path: str
     answer: Answer
-    # The same without a task that waits, for a request that is here as a whole.
-    at_once: AtOnce | None = None
     need: Need
     # What it does, in a line.
     summary: str

@@ -13,9 +13,9 @@ import uvicorn
 from windlass.config import ServerConfig
 from windlass.queue import Queue
 from windlass.server.app import App
+from windlass.server.connection import Connection, open_more_files
 from windlass.server.listener import BACKLOG, bound, shown_address
 from windlass.server.parts import Parts
-from windlass.server.wire import Wire, open_more_files
 
 __all__ = ["Server", "open_more_files"]
 log = logging.getLogger("windlass.server")
@@ -78,7 +78,7 @@ class Server:
     def _uvicorn_config(self, app: App) -> uvicorn.Config:
         return uvicorn.Config(
             app,
-            http=Wire,
+            http=Connection,
             ws="none",
             lifespan="off",
             log_config=None,

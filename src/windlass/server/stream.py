@@ -67,7 +67,7 @@ class Stream:
                     except TimeoutError:
                         event = _event("beat", {})
                     # Who came with a key that was revoked since, or before there was one, is told no more.
-                    if event is None or not self._parts.door.knows(call.scope):
+                    if event is None or not self._parts.authentication.knows(call.scope):
                         return
                     yield event
         finally:

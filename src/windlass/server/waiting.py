@@ -54,10 +54,10 @@ async def happens(event: asyncio.Event, seconds: float) -> bool:
 _BEAT_SECONDS = 2.0
 # Between two rounds of hints: what many producers enqueue at one moment is looked for once.
 _BETWEEN_HINTS = 0.01
-_Line = dict["Place", None]
+_Line = dict["WaitingWorker", None]
 
 
-class Place:
+class WaitingWorker:
     """Where one worker stands in a line."""
 
     def __init__(self, line: _Line, worker: str) -> None:
@@ -73,7 +73,7 @@ class Place:
         return next(iter(self._line)) is self
 
 
-class Lines:
+class WaitingWorkers:
     """Who waits for jobs of which types. Listens for hints, and beats, only while somebody waits."""
 
     def __init__(self, parts: Parts) -> None:
@@ -82,10 +82,10 @@ class Lines:
         self._tasks: tuple[asyncio.Task[None], ...] = ()
 
     @contextlib.asynccontextmanager
-    async def place(self, types: frozenset[str], worker: str) -> AsyncIterator[Place]:
+    async def place(self, types: frozenset[str], worker: str) -> AsyncIterator[WaitingWorker]:
         """A place at the end of the line for these types; whoever leaves it lets the next one look."""
         line = self._lines.setdefault(types, {})
-        mine = Place(line, worker)
+        mine = WaitingWorker(line, worker)
         line[mine] = None
         if not self._tasks:
             self._tasks = asyncio.create_task(self._hear()), asyncio.create_task(self._beat())

@@ -1,9 +1,7 @@
-// How does the page speak with the server? By the same API as everybody else; a refusal is an error with its reason.
-
-import { parse, write } from "./exact.js";
+// Calls of the HTTP API, the same that other clients use; a refusal is an error with its reason.
 
 const BASE = "/api/v1";
-// Whoever only looks is answered sooner than this, or not at all.
+// A read is answered sooner than this, or given up.
 const PATIENCE = 20_000;
 
 // Who looks, and what they may do.
@@ -75,4 +73,35 @@ async function call(method, url, body, signal, headers = {}) {
   if (answer.ok) return told;
   if (answer.status === 401 && url !== "/login") whenLocked();
   throw new Refused(answer.status, told);
+}
+
+// --- JSON without loss: numbers that JavaScript would round are kept as they were written ---
+
+export class Exact {
+  constructor(source) {
+    this.source = source;
+  }
+}
+
+const MARK = "\u0000exact";
+// A text, which is left alone, or a number with more digits than JavaScript keeps.
+const LONG = /"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]{15,}/g;
+
+export function parse(text) {
+  const marked = text.replace(LONG, (found) => (found.startsWith('"') ? found : JSON.stringify({ [MARK]: found })));
+  return JSON.parse(marked, (_, value) => (value !== null && typeof value === "object" && MARK in value ? new Exact(value[MARK]) : value));
+}
+
+export function write(value, indent = "") {
+  const deeper = indent + "  ";
+  if (value instanceof Exact) return value.source;
+  if (Array.isArray(value)) {
+    if (!value.length) return "[]";
+    return `[\n${value.map((each) => deeper + write(each, deeper)).join(",\n")}\n${indent}]`;
+  }
+  if (value !== null && typeof value === "object") {
+    const fields = Object.entries(value).filter(([, each]) => each !== undefined).map(([name, each]) => `${deeper}${JSON.stringify(name)}: ${write(each, deeper)}`);
+    return fields.length ? `{\n${fields.join(",\n")}\n${indent}}` : "{}";
+  }
+  return JSON.stringify(value);
 }

@@ -1,10 +1,8 @@
 // The frame: who looks, where they are, and whether what they see is live.
 
 import * as api from "./api.js";
-import { el, patch } from "./dom.js";
+import { el, icon, patch } from "./dom.js";
 import { serverSays } from "./format.js";
-import { icon } from "./icons.js";
-import { shortcuts } from "./keys.js";
 import { connect, disconnect, forget, live, on, WORDS } from "./live.js";
 import { lookAtOperations } from "./operations.js";
 import audit from "./pages/audit.js";
@@ -18,7 +16,7 @@ import schedules from "./pages/schedules.js";
 import settings from "./pages/settings.js";
 import types from "./pages/types.js";
 import workers from "./pages/workers.js";
-import { button, explainError, loading } from "./ui.js";
+import { ask, button, explainError, loading } from "./ui.js";
 
 // What the way there is called, which page it is, which key goes there after g, and what one needs to see it.
 const PAGES = [
@@ -234,3 +232,40 @@ window.addEventListener("hashchange", () => {
   if (location.hash !== "#main") document.getElementById("main").focus({ preventScroll: true });
 });
 begin();
+
+// Keyboard shortcuts, listed by "?". Returns the function that shows the list.
+function shortcuts({ pages, go }) {
+  let before = null;
+
+  function help() {
+    const rows = [["/", "Search jobs"], ...pages().map((each) => [`g ${each.key}`, each.name]), ["Esc", "Close, or leave a field"], ["?", "This list"]];
+    const dialog = ask({
+      title: "Keys",
+      text: el.table({ class: "keys" }, el.tbody(rows.map(([key, what]) => el.tr(el.td(key.split(" ").map((each) => el.kbd(each))), el.td(what))))),
+      yes: "Close",
+      run: async () => null,
+    });
+    dialog.querySelector(".dialog-end .quiet")?.remove();
+  }
+
+  document.addEventListener("keydown", (event) => {
+    const inField = event.target.closest?.("input, textarea, select, dialog");
+    if (event.key === "Escape" && inField && !event.target.closest("dialog")) event.target.blur();
+    if (inField || event.ctrlKey || event.metaKey || event.altKey) return;
+    const first = before;
+    before = event.key === "g" ? "g" : null;
+    if (first === "g") {
+      const found = pages().find((each) => each.key === event.key);
+      if (found) go(`#/${found.path}`);
+      return;
+    }
+    if (event.key === "?") help();
+    else if (event.key === "/") {
+      event.preventDefault();
+      const box = document.getElementById("search");
+      if (box) box.focus();
+      else go("#/jobs?focus=1");
+    }
+  });
+  return help;
+}

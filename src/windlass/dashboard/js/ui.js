@@ -1,7 +1,7 @@
 // What are pages made of? Badges, tables, trees, dialogs and notes.
 
 import { el, patch } from "./dom.js";
-import { Exact } from "./exact.js";
+import { Exact } from "./api.js";
 import { ago, ageOf, moment, number } from "./format.js";
 
 // --- small parts --------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ import * as api from "../api.js";
 import { sparkline } from "../chart.js";
 import { el } from "../dom.js";
 import { number, plural } from "../format.js";
-import { quoted } from "../query.js";
+import { quoted } from "../search.js";
 import { button, empty, explainError, jobLink, note, table, time, typeLink } from "../ui.js";
 
 const A_FEW = 5;

@@ -3,7 +3,7 @@
 import { actOn, TITLES } from "../actions.js";
 import * as api from "../api.js";
 import { el } from "../dom.js";
-import { parse, write } from "../exact.js";
+import { parse, write } from "../api.js";
 import { ago, ageOf, moment, number, plural, span, titled } from "../format.js";
 import { ask, badge, button, code, facts, jobLink, panel, stateOf, time, tree, typeLink, WHY } from "../ui.js";
 

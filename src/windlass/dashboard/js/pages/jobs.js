@@ -4,7 +4,7 @@ import { actOnMany, TITLES, VERBS } from "../actions.js";
 import * as api from "../api.js";
 import { el } from "../dom.js";
 import { number, plural } from "../format.js";
-import * as query from "../query.js";
+import * as query from "../search.js";
 import { searchBox } from "../search.js";
 import { button, empty, jobLink, stateOf, table, time, typeLink } from "../ui.js";
 

@@ -2,10 +2,9 @@
 
 import * as api from "../api.js";
 import { gauge, lineChart, sparkline, trend } from "../chart.js";
-import { el } from "../dom.js";
+import { el, icon } from "../dom.js";
 import { pauseButton, setBreaker, setLimits, stateOfType } from "../flow.js";
 import { ageOf, bytes, number, percent, serverSays, short, span } from "../format.js";
-import { icon } from "../icons.js";
 import { live } from "../live.js";
 import { badge, button, command, count, empty, jobLink, oldest, panel, table, time, typeLink } from "../ui.js";
 

@@ -2,7 +2,7 @@
 
 import * as api from "../api.js";
 import { el } from "../dom.js";
-import { Exact } from "../exact.js";
+import { Exact } from "../api.js";
 import { moment, number, span } from "../format.js";
 import { ask, badge, button, command, empty, panel, table, time, WHY } from "../ui.js";
 
