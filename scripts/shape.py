@@ -120,7 +120,18 @@ class Walk:
     """Which files and functions of ours the threads that carry a job pass through."""
 
     # What goes on beside every job.
-    BESIDE = ("beat", "settings", "reaper", "pruner", "scheduler", "ticks", "ledger", "liveness", "verifier")
+    BESIDE = (
+        "beat",
+        "settings",
+        "timeouts",
+        "reaper",
+        "pruner",
+        "scheduler",
+        "ticks",
+        "ledger",
+        "liveness",
+        "verifier",
+    )
 
     def __init__(self) -> None:
         self.functions: set[tuple[str, str]] = set()

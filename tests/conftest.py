@@ -25,7 +25,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "home")
 # A shell lets what it starts in the background ignore Ctrl-C; whatever a test starts would ignore it, too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-OBEYED = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+OBEYED = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
 
 
 # What a test starts keeps nothing that Python compiles: of a file that is written twice within a second the

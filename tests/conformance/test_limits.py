@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import uuid
 from collections import Counter
 from collections.abc import Mapping
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from tests.conformance.conftest import Place
@@ -31,7 +33,7 @@ from tests.conformance.scene import (
 )
 from windlass.clock import ManualClock
 from windlass.job import Lease
-from windlass.outcome import Outcome
+from windlass.outcome import Left, Outcome
 from windlass.policy import Limit, Rate
 from windlass.store.engine import Claimed, Settlement, Want
 from windlass.store.flow import Restriction
@@ -292,6 +294,34 @@ def test_a_failed_run_costs_a_token_and_no_more(store: Store, clock: ManualClock
     assert claim(store, under(rate=Rate(1, 1))) == []
     clock.advance(1)
     assert len(claim(store, under(rate=Rate(1, 1)))) == 1
+
+
+@pytest.mark.parametrize(
+    "outcome", [GIVEN_BACK, Left(None, reader="old", field="payload.b", problem="?"), DEAD]
+)
+def test_a_job_that_never_started_gives_its_token_back_once(store: Store, outcome: Outcome) -> None:
+    put(store, *(a_job() for _ in range(5)))
+    slow = under(rate=Rate(3, 3600))
+    [restriction] = slow.values()
+    for _ in range(3):
+        [lease] = claim(store, slow)
+        assert claim(store, slow) == []
+        unstarted = Settlement(lease, outcome, tokens=restriction.tokens)
+        assert store.settle([unstarted]) == []
+        # A repeat, after an answer that was lost, returns nothing more.
+        assert store.settle([unstarted]) == []
+    assert len(claim(store, slow)) == 1
+    assert claim(store, slow) == []
+
+
+def test_a_lease_that_was_lost_gives_no_token_back(store: Store) -> None:
+    put(store, *(a_job() for _ in range(2)))
+    slow = under(rate=Rate(3, 3600))
+    [lease] = claim(store, slow)
+    settle(store, lease, DEAD)
+    stale = msgspec.structs.replace(lease, token=str(uuid.uuid4()))
+    assert store.settle([Settlement(stale, GIVEN_BACK, tokens=slow[MAIL].tokens)]) == [stale]
+    assert claim(store, slow) == []
 
 
 def test_tokens_are_not_spent_when_nothing_is_there(store: Store) -> None:

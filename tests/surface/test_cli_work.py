@@ -10,12 +10,13 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import httpx2
 import pytest
 
 from tests.surface.conftest import Terminal
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 from windlass import Queue
 from windlass.cli import serve
 from windlass.config import ServerConfig
@@ -71,7 +72,7 @@ def test_a_worker_that_was_killed_is_seen_to_be_dead_at_once(windlass: Terminal)
     assert windlass.ok("status", "--json").json["fleet"]["alive"] == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_lets_running_jobs_finish(windlass: Terminal, number: signal.Signals) -> None:
     with _worker(windlass) as process:
         windlass.ok(
@@ -108,7 +109,79 @@ def test_until_empty_ends_when_nothing_is_left_and_counts_what_waits(windlass: T
     assert windlass.ok("show", "sum", "--json").json["result"] == 3
     assert windlass.ok("status", "--json").json["counts"]["dead"] == 1
     answer = windlass.apart("worker", "start", shop, "--until-empty", "--json")
-    assert answer.json == {"scheduled": 1, "retrying": 0, "waiting": 0, "unreadable": 0, "paused": 0}
+    kinds = ("due", "processing", "scheduled", "retrying", "waiting", "unreadable", "paused")
+    assert answer.json == {"ended": "empty", **dict.fromkeys(kinds, 0), "scheduled": 1}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_until_empty_that_a_signal_ends_says_so_and_what_is_due(
+    windlass: Terminal, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WINDLASS_WORKER_GRACE", "200ms")
+    for _ in range(6):
+        windlass.ok("run", "--", "sh", "-c", "touch began; sleep 1000")
+    with windlass.start("worker", "start", "--until-empty", "--concurrency", "1") as process:
+        until((windlass.folder / "began").exists, "the first job begins")
+        process.send_signal(number)
+        out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 128 + number, err
+    assert out == "stopped by a signal; 6 due, 0 processing, 0 scheduled, 0 retrying\n"
+
+
+def test_until_empty_that_an_operator_drains_says_so_and_what_is_due(windlass: Terminal) -> None:
+    for _ in range(2):
+        windlass.ok("run", "--", "sh", "-c", "touch began; while [ ! -e go ]; do sleep 0.02; done")
+    with windlass.start("worker", "start", "--until-empty", "--concurrency", "1") as process:
+        until((windlass.folder / "began").exists, "the first job begins")
+        [worker] = windlass.ok("worker", "health", "--json").json["workers"]
+        windlass.ok("worker", "drain", worker["id"])
+        _read_until(process, "worker.draining")
+        windlass.write("go", "")
+        out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 1, err
+    assert out == "stopped by an operator; 1 due, 0 processing, 0 scheduled, 0 retrying\n"
+
+
+def test_a_closed_terminal_hangs_up_more_than_once_and_is_a_gentle_stop(windlass: Terminal) -> None:
+    with _worker(windlass) as process:
+        windlass.ok("run", "--", "sh", "-c", "touch began; while [ ! -e go ]; do sleep 0.02; done")
+        until((windlass.folder / "began").exists, "the job begins")
+        process.send_signal(signal.SIGHUP)
+        _read_until(process, "worker.draining")
+        # The shell, the kernel, and then the manager of the session.
+        for number in (signal.SIGHUP, signal.SIGHUP, signal.SIGTERM):
+            process.send_signal(number)
+        windlass.write("go", "")
+        assert process.wait(PATIENCE) == 0
+    [job] = windlass.jobs()
+    assert (job["state"], job["attempts"]) == ("completed", 1)
+
+
+@pytest.mark.parametrize(
+    "command", [["worker", "start", "--count", "2"], ["up", "--no-server"], ["serve", "--port", "0"]]
+)
+def test_a_hangup_ends_what_is_started_and_one_that_was_ignored_does_not(
+    windlass: Terminal, command: list[str]
+) -> None:
+    words = {"worker": "worker.started", "up": "worker.started", "serve": "serves "}[command[0]]
+    with windlass.start(*command) as process:
+        try:
+            _read_until(process, words)
+            process.send_signal(signal.SIGHUP)
+            assert process.wait(PATIENCE) == 0
+        finally:
+            process.kill()
+    ignore = partial(signal.signal, signal.SIGHUP, signal.SIG_IGN)
+    with windlass.start(*command, preexec_fn=ignore) as process:
+        try:
+            _read_until(process, words)
+            process.send_signal(signal.SIGHUP)
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(1)
+            process.terminate()
+            assert process.wait(PATIENCE) == 0
+        finally:
+            process.kill()
 
 
 def test_a_worker_serves_only_the_types_that_it_is_told(windlass: Terminal, shop: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from windlass.store.flow import Restriction
 from windlass.worker.memory import MemoryBudget
 from windlass.worker.pool import ENOUGH_RUNS, FORGOTTEN_AFTER, MOST_AHEAD, Pool, Prefetch
 from windlass.worker.run import Run
@@ -139,7 +140,7 @@ def a_run(name: str = "t", *, priority: int = 5, limited: bool = False) -> Run:
     lease: Any = SimpleNamespace(token="token", job=SimpleNamespace(priority=priority, losses=0))
     handler: Any = SimpleNamespace(name=name, kind="thread")
     pool: Any = None
-    return Run(lease, handler, pool, 0.0, limited=limited)
+    return Run(lease, handler, pool, 0.0, Restriction(limits={}) if limited else None)
 
 
 def quick_pool(slots: int) -> Pool:

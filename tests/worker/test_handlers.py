@@ -395,6 +395,24 @@ def test_jobs_that_are_left_take_one_line_of_the_log_together(
     assert settled == []
 
 
+def test_jobs_that_are_left_take_nothing_of_their_types_rate(queue: Queue) -> None:
+    @queue.job(name="work", rate="3/h")
+    def new(a: int, b: int = 0) -> None:
+        """What the producer had."""
+
+    handles = [new.enqueue(number, b=1) for number in range(4)]
+    with Queue(queue.store.status().url) as older:
+
+        @older.job(name="work", rate="3/h")
+        def old(a: int) -> None:
+            """It does not know b."""
+
+        with older.worker(threads=2):
+            until(lambda: unread_of(queue) == 4, "the worker leaves all of them")
+    with queue.worker():
+        assert handles[0].wait(PATIENCE).state is JobState.COMPLETED
+
+
 def unread_of(queue: Queue) -> int:
     return sum(each.count for each in queue.store.sight(timedelta(minutes=1)).unread)
 

@@ -77,7 +77,7 @@ def work_here(
     _signals.serve(worker)
     here.works = True
     if here.own_process:
-        _be_gone_in_time(worker, config.exit_after.total_seconds())
+        _be_gone_in_time(worker, config.exit_after.total_seconds(), signalled if until_empty else lambda: 0)
         collect_rarely()
     if until_empty:
         started(worker)
@@ -164,14 +164,20 @@ class Succession(Obedient, Protocol):
         """The worker has ended: start the new process, or see it off if a signal ended both."""
 
 
-def obey_signals(*, supervised: bool = False, adopts: bool = False) -> None:
+def obey_signals(*, supervised: bool = False, adopts: bool = False, ends_by_itself: bool = False) -> None:
     """From now on a signal ends this process as it ends a worker; call it before anything that may wait.
 
+    Where a process `ends_by_itself`, a signal before its work has begun shows in the exit code.
     One that has a supervisor is never forced by a second signal: a stop may reach it twice, such as a reload
     and then Ctrl-C, and the supervisor kills whom it wants gone at once. One that adopts a worker from its
     former image would take it along: there, signals wait until they can be passed on.
     """
-    _signals.obey(patient=supervised, at_once=not adopts)
+    _signals.obey(patient=supervised, at_once=not adopts, ends_by_itself=ends_by_itself)
+
+
+def signalled() -> int:
+    """The exit code for the signal that began the end, as shells have it; 0 if none came."""
+    return _SIGNALLED + _signals.first if _signals.first else 0
 
 
 def leave(here: Session, code: int = 0) -> None:
@@ -191,14 +197,14 @@ def _farewell() -> None:
         sys.stdout.flush()
 
 
-def _be_gone_in_time(worker: Worker, seconds: float) -> None:
+def _be_gone_in_time(worker: Worker, seconds: float, code: Callable[[], int]) -> None:
     """Whatever holds up the ending, such as a hook for the stop, the process is gone by its time."""
 
     def wait_and_go() -> None:
         worker.stopping.wait()
         threading.Event().wait(seconds)
         worker.abandon()
-        os._exit(0)
+        os._exit(code())
 
     threading.Thread(target=wait_and_go, name="windlass-last-resort", daemon=True).start()
 
@@ -230,6 +236,8 @@ def chosen(here: Session) -> WorkerConfig:
 class _Signals:
     """The first signal begins the shutdown, a second one ends the process at once.
 
+    A hangup only ever begins it: when a terminal is closed, the kernel and the shell both send one, and
+    a session's manager may send SIGTERM as well.
     As long as the worker has not begun there is nothing to shut down: then the first one is the end.
     """
 
@@ -237,16 +245,24 @@ class _Signals:
         self._process: int | None = None
         self._worker: Obedient | None = None
         self.asked = False
+        # The signal that came first; and whether the next one ends the process at once.
+        self.first = 0
+        self._warned = False
         self._patient = False
+        self._ends_by_itself = False
         self._masks = threading.local()
 
-    def obey(self, *, patient: bool, at_once: bool) -> None:
+    def obey(self, *, patient: bool, at_once: bool, ends_by_itself: bool) -> None:
         self._process = os.getpid()
         self._worker = None
-        self.asked = False
+        self.asked = self._warned = False
+        self.first = 0
         self._patient = patient
+        self._ends_by_itself = ends_by_itself
         for number in _NUMBERS:
-            signal.signal(number, self._came)
+            # nohup: a process that was started to outlive its terminal does.
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, self._came)
         # `restart_process` keeps them back for the new process.
         if at_once:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _NUMBERS)
@@ -270,6 +286,8 @@ class _Signals:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGINT, signal.default_int_handler)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+                signal.signal(signal.SIGHUP, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, self._masks.before)
 
     def _came(self, number: int, _: FrameType | None) -> None:
@@ -278,8 +296,8 @@ class _Signals:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         elif self._worker is None or not self._worker.begun:
-            os._exit(0)
-        elif self.asked:
+            os._exit(_SIGNALLED + number if self._ends_by_itself else 0)
+        elif self._warned and number != signal.SIGHUP:
             if self._patient:
                 return
             self._worker.abandon()
@@ -287,12 +305,14 @@ class _Signals:
             os._exit(_SIGNALLED + number)
         else:
             self.asked = True
+            self.first = self.first or number
+            self._warned = self._warned or number != signal.SIGHUP
             if number == signal.SIGINT:
                 write(STDERR, b"\n", 0.0)
             self._worker.request_stop()
 
 
-_NUMBERS = (signal.SIGINT, signal.SIGTERM)
+_NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _signals = _Signals()
 os.register_at_fork(
     before=_signals.before_fork,

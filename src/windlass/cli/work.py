@@ -11,7 +11,7 @@ from windlass.cli.called import as_typed
 from windlass.cli.commands import Group
 from windlass.cli.fleet import supervise_here
 from windlass.cli.options import F, span
-from windlass.cli.process import leave, obey_signals, work_here
+from windlass.cli.process import leave, obey_signals, signalled, work_here
 from windlass.cli.screen import Cell, age, one_line, size
 from windlass.cli.session import session
 from windlass.cli.succession import Handover, take_adopted
@@ -109,12 +109,13 @@ def start(
 ) -> None:
     """Run jobs until stopped. APP is the application's queue as module:queue.
 
-    Ctrl-C or SIGTERM: nothing more is claimed, what runs may finish for 25 seconds, the rest is given back. A
-    second one: at once. With --until-empty, jobs that are scheduled or wait for a retry are counted on the
-    last line, not waited for.
+    Ctrl-C, SIGTERM or SIGHUP: nothing more is claimed, what runs may finish for 25 seconds, the rest is given
+    back. A second Ctrl-C or SIGTERM: at once. With --until-empty, jobs that are scheduled or wait for a retry
+    are counted on the last line, not waited for; a signal ends it with 130, 143 or 129, a drain with 1.
     """
     supervised, adopted = take_up(), take_adopted()
-    obey_signals(supervised=supervised is not None, adopts=adopted is not None)
+    once = until_empty and supervised is None
+    obey_signals(supervised=supervised is not None, adopts=adopted is not None, ends_by_itself=once)
     here = session()
     here.flags |= worker_flags(app, concurrency, types, shell=shell, hang_limit=hang_limit)
     here.flags |= {"worker.pools": pool or None, "worker.memory": memory}
@@ -123,6 +124,7 @@ def start(
         code = supervise_here(
             here, count, log_json=log_json, verbose=verbose, address=address, watch=watch, adopted=adopted
         )
+        code = code or (signalled() if once else 0)
         leave(here, code)
         click.get_current_context().exit(code)
     remaining = work_here(
@@ -136,9 +138,12 @@ def start(
         succession=None if supervised else partial(Handover, here, queue=here.queue),
     )
     if remaining is not None:
-        told = _told(remaining)
-        click.echo(encode(remaining) if here.json else told)
-    leave(here)
+        click.echo(encode(remaining) if here.json else _told(remaining))
+    code = 0
+    if remaining is not None and once:
+        code = {"empty": 0, "drained": 1, "signal": signalled()}[remaining.ended]
+    leave(here, code)
+    click.get_current_context().exit(code)
 
 
 @worker.command(
@@ -242,11 +247,17 @@ def _row(each: WorkerHealth) -> list[Cell | str | int]:
 
 
 def _told(remaining: Remaining) -> str:
+    now = {"due": remaining.due, "processing": remaining.processing}
+    why = {"signal": "stopped by a signal", "drained": "stopped by an operator"}.get(remaining.ended)
+    if why is None:
+        # Others may have enqueued or claimed some after the last look.
+        why = "ended" if any(now.values()) else "nothing left to run"
+        now = {what: number for what, number in now.items() if number}
     others = {
         "waiting for other jobs": remaining.waiting,
         "paused": remaining.paused,
         "unreadable by this release (windlass list --state unreadable)": remaining.unreadable,
     }
     more = "".join(f", {number} {what}" for what, number in others.items() if number)
-    told = f"nothing left to run; {remaining.scheduled} scheduled, {remaining.retrying} retrying{more}"
-    return as_typed(told)
+    busy = "".join(f"{number} {what}, " for what, number in now.items())
+    return as_typed(f"{why}; {busy}{remaining.scheduled} scheduled, {remaining.retrying} retrying{more}")

@@ -95,9 +95,10 @@ def settle(parts: Parts, lease: Lease, result_for: Callable[[Keep], Result], app
     ran = None if job.started_at is None or isinstance(result, Unstarted) else now - job.started_at
     # Whoever ran it, a worker that knows the type checks what came of it.
     check = check_in(known.options, job.id) if known is not None and isinstance(outcome, Done) else None
-    if store.settle([Settlement(lease, outcome, ran, check_in=check, app=app)]):
-        raise LeaseLost(job.id)
     flow = parts.flow
+    tokens = flow.tokens(job.type) if isinstance(result, Unstarted) else ()
+    if store.settle([Settlement(lease, outcome, ran, check_in=check, app=app, tokens=tokens)]):
+        raise LeaseLost(job.id)
     if held:
         flow.settled(lease, outcome, app)
     if not isinstance(outcome, Done) or flow.limited(job.type):
@@ -111,7 +112,13 @@ def end_leases(parts: Parts, leases: Sequence[Lease], result: Result) -> None:
     outcomes = [
         decide(lease.job, result, policy(parts, lease.job), now=now, chance=random.random) for lease in leases
     ]
-    parts.store.settle([Settlement(lease, outcome) for lease, outcome in zip(leases, outcomes, strict=True)])
+    unstarted = isinstance(result, (Unstarted, Overdue))
+    parts.store.settle(
+        [
+            Settlement(lease, outcome, tokens=parts.flow.tokens(lease.job.type) if unstarted else ())
+            for lease, outcome in zip(leases, outcomes, strict=True)
+        ]
+    )
     parts.queue.wakeup.notify()
 
 

@@ -315,6 +315,11 @@ class Flow:
         """Whether the end of a job of that type lets another one start."""
         return self._admission.limited(job_type)
 
+    def tokens(self, job_type: str) -> tuple[tuple[str, int], ...]:
+        """What the start of a job of that type takes of rates; it comes back if the job never started."""
+        restriction = self._admission.restricted.get(job_type)
+        return () if restriction is None else restriction.tokens
+
 
 _EVERY = timedelta(seconds=1)
 _BEAT_SECONDS = 1.75

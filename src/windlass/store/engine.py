@@ -92,6 +92,8 @@ class Settlement(msgspec.Struct, frozen=True):
     app: str = ""
     # The handler is still running; its permits stay taken until let_go().
     held: bool = False
+    # The handler never started: what its claim took of these rates comes back (limit, microseconds).
+    tokens: tuple[tuple[str, int], ...] = ()
 
     @property
     def plain(self) -> bool:

@@ -109,6 +109,13 @@ class Restriction(msgspec.Struct, frozen=True, kw_only=True):
         )
         return (*names, *(() if self.breaker is None else (f"breaker {self.breaker}",)))
 
+    @property
+    def tokens(self) -> tuple[tuple[str, int], ...]:
+        """What one start takes of each rate: the limit's name, and the microseconds of one token."""
+        return tuple(
+            (name, limit.rate.interval) for name, limit in self.limits.items() if limit.rate is not None
+        )
+
 
 def switches(tx: Tx) -> Switches:
     """What is held back now; of names that are failing every worker tells what it sees."""

@@ -365,6 +365,12 @@ def hold(tx: Tx, leases: Iterable[Lease]) -> None:
         tx.change("hold_permits", seq=lease.job.seq, token=lease.token)
 
 
+def return_tokens(tx: Tx, tokens: Iterable[tuple[str, int]]) -> None:
+    """Jobs that were claimed under rates never started. In one order, so that no two wait for each other."""
+    for name, interval in sorted(tokens):
+        tx.change("return_token", name=name, interval=interval)
+
+
 def let_go(tx: Tx, tokens: Sequence[str]) -> None:
     """Work that went on after it was settled has ended: others may have its permits."""
     for token in sorted(tokens):

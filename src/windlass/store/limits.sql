@@ -194,6 +194,10 @@ select count(*) as count
 -- Jobs start under a rate: when may the next one?
 update windlass.limits set next_at = :next_at where name = :name;
 
+-- name: return_token
+-- A job was claimed under a rate and never started: the next one may start earlier by as much.
+update windlass.limits set next_at = next_at - :interval where name = :name;
+
 -- name: begin_probe
 -- One job is let through an open breaker; the next one not before the given time, nor before this one has ended.
 update windlass.breakers

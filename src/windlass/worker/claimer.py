@@ -16,6 +16,7 @@ from windlass.observe import names
 from windlass.outcome import Policy, Unstarted, decide
 from windlass.store.engine import Claimed, Settlement, Want
 from windlass.store.fleet import Look
+from windlass.store.flow import Restriction
 from windlass.upkeep.membership import Membership
 from windlass.worker.admission import Admission
 from windlass.worker.memory import MemoryReservation
@@ -296,7 +297,8 @@ class Claimer:
         mine = self._store.held_by(self._membership.id)
         unknown = [lease for lease in mine if self._runner.runs.get(lease.token) is None]
         if unknown:
-            self._store.settle([_unstarted(lease) for lease in unknown])
+            restricted = self._admission.restricted
+            self._store.settle([_unstarted(lease, restricted.get(lease.job.type)) for lease in unknown])
             log.warning("claim.released_unknown", extra={"jobs": [lease.id for lease in unknown]})
             self._triggers.hint()
         self._doubt.looked()
@@ -326,7 +328,7 @@ class _Doubt:
         self._gap = min(2 * self._gap, _DOUBT_EVERY)
 
 
-def _unstarted(lease: Lease) -> Settlement:
+def _unstarted(lease: Lease, restriction: Restriction | None) -> Settlement:
     """What a claim whose answer was lost amounts to: nothing ran."""
     outcome = decide(lease.job, Unstarted(), Policy(), now=lease.until, chance=random.random)
-    return Settlement(lease, outcome, None)
+    return Settlement(lease, outcome, tokens=() if restriction is None else restriction.tokens)

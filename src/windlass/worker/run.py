@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from windlass.observe.ledger import Ledger
     from windlass.observe.tracing import Trace
     from windlass.registry import Handler
+    from windlass.store.flow import Restriction
     from windlass.store.store import Store
     from windlass.worker.pool import Pool
 
@@ -86,11 +87,17 @@ class Run:
         "started",
         "timeout",
         "token",
+        "tokens",
         "trace",
     )
 
     def __init__(
-        self, lease: Lease, handler: Handler, pool: Pool, received: float, *, limited: bool = False
+        self,
+        lease: Lease,
+        handler: Handler,
+        pool: Pool,
+        received: float,
+        restriction: Restriction | None = None,
     ) -> None:
         self.lease = lease
         # The fence.
@@ -99,9 +106,11 @@ class Run:
         self.pool = pool
         self.received = received
         # Claimed under a restriction: it has a permit from its claim on.
-        self.limited = limited
+        self.limited = restriction is not None
+        # What its claim took of rates, and comes back if it does not start.
+        self.tokens = () if restriction is None else restriction.tokens
         # It takes something from its claim on that others wait for: a permit or memory. The pool knows.
-        self.scarce = limited
+        self.scarce = self.limited
         # Jobs of its type keep workers from answering.
         self.isolated = False
         # It runs in a process of its own.
@@ -243,7 +252,8 @@ def settlement(run: Run, outcome: Outcome, now: float, app: str, *, held: bool =
     """An outcome with what is written beside it: a completion brings jobs along, and may be checked later."""
     ran = None if run.started is None else timedelta(seconds=now - run.started)
     if not isinstance(outcome, Done):
-        return Settlement(run.lease, outcome, ran, app=app, held=held)
+        tokens = run.tokens if ran is None else ()
+        return Settlement(run.lease, outcome, ran, app=app, held=held, tokens=tokens)
     verify = run.handler.verify
     check_in = verify.after if verify is not None and verify.samples(run.lease.id) else None
     return Settlement(run.lease, outcome, ran, run.enqueues, check_in, app, held)

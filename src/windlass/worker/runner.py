@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Container, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -26,6 +26,7 @@ from windlass.errors import InvalidPayload
 from windlass.job import Lease, Reason
 from windlass.observe import tracing
 from windlass.outcome import Crashed, Done, Overdue, Raised, Rejected, Result, Unstarted, decide, is_overdue
+from windlass.store.flow import Restriction
 from windlass.upkeep.membership import Membership
 from windlass.worker.children.child import ChildFailed, ChildRun
 from windlass.worker.children.children import Children
@@ -93,14 +94,14 @@ class Runner:
     # --- claimed ---
 
     def take(
-        self, pool: Pool, leases: Sequence[Lease], received: float, limited: Container[str] = ()
+        self, pool: Pool, leases: Sequence[Lease], received: float, restricted: Mapping[str, Restriction]
     ) -> None:
-        """Leases were claimed: they wait for a slot, or start now. Those of `limited` types have permits."""
+        """Leases were claimed: they wait for a slot, or start now. Those of restricted types have permits."""
         runs = []
         for lease in leases:
             job_type = lease.job.type
             handler = self._live.handlers[job_type]
-            runs.append(Run(lease, handler, pool, received, limited=job_type in limited))
+            runs.append(Run(lease, handler, pool, received, restricted.get(job_type)))
         if tracing.on():
             waited = self._clock.monotonic() - received
             for run in runs:

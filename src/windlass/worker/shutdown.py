@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from typing import Literal
 
 import msgspec
 
@@ -14,6 +15,7 @@ from windlass.config import WorkerConfig
 from windlass.errors import StoreError, WindlassError
 from windlass.job import JobState, View
 from windlass.outcome import Interrupted
+from windlass.store.jobs import Count
 from windlass.store.store import Store
 from windlass.worker.parts import Parts
 
@@ -125,8 +127,12 @@ _LEAST_WAIT = 0.1
 
 
 class Remaining(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs of the served types that are not waited for, by why they do not run now."""
+    """Jobs of the served types that are left, by why they do not run now; and what ended the run."""
 
+    ended: Literal["empty", "signal", "drained"] = "empty"
+    # Could run now, and runs now.
+    due: int = 0
+    processing: int = 0
     scheduled: int
     retrying: int
     # For other jobs to end.
@@ -155,29 +161,35 @@ class Leftovers:
             # Not knowing is not the end; the worker's own loops tell what is wrong with the store.
             return False
 
-    def remaining(self) -> Remaining:
+    def remaining(self, ended: Literal["empty", "signal", "drained"]) -> Remaining:
         """What stays behind."""
-        counts = self._counts()
-        shut = self._parts.types.keys() - self._open().keys()
-        pending = {view: counts.get((JobState.PENDING, view), 0) for view in View}
+        types, open_types = self._parts.types, self._open()
+        pending = dict.fromkeys(View, 0)
+        processing = paused = 0
+        for each in self._counts():
+            if each.state is JobState.PROCESSING:
+                processing += each.count
+            elif each.state is JobState.PENDING and each.view is not None:
+                due = each.view == View.DUE
+                beyond = due and each.schema_version > types[each.type]
+                pending[View.UNREADABLE if beyond else View(each.view)] += each.count
+                paused += each.count if due and not beyond and each.type not in open_types else 0
         return Remaining(
+            ended=ended,
+            due=pending[View.DUE] - paused,
+            processing=processing,
             scheduled=pending[View.SCHEDULED],
             retrying=pending[View.RETRYING],
             waiting=pending[View.WAITING],
             unreadable=pending[View.UNREADABLE],
-            paused=pending[View.DUE] if shut else 0,
+            paused=paused,
         )
 
     def _running(self) -> bool:
-        return any(state is JobState.PROCESSING for state, _ in self._counts())
+        return any(each.state is JobState.PROCESSING for each in self._counts())
 
-    def _counts(self) -> dict[tuple[JobState, str | None], int]:
-        found: dict[tuple[JobState, str | None], int] = {}
-        for each in self._store.counts().counts:
-            if each.type in self._parts.types and each.count:
-                key = (each.state, each.view)
-                found[key] = found.get(key, 0) + each.count
-        return found
+    def _counts(self) -> list[Count]:
+        return [each for each in self._store.counts().counts if each.type in self._parts.types and each.count]
 
     def _claimable(self) -> bool:
         look = self._store.look(self._parts.membership.id, self._open(), self._parts.releases.reader)

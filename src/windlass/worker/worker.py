@@ -154,11 +154,14 @@ class Worker:
         """
         self.start()
         leftovers = Leftovers(self._store, self.parts)
-        while not self._over() and not leftovers.done():
+        ended: Literal["empty", "signal", "drained"] = "empty"
+        while not (over := self._over()) and not leftovers.done():
             self._pause(_LOOK_SECONDS)
+        if over:
+            ended = "signal" if self._asked else "drained"
         self._prune()
         self.stop()
-        return leftovers.remaining()
+        return leftovers.remaining(ended)
 
     def request_stop(self) -> None:
         """Ask `run` to come to its end; may be called within a signal's handler."""

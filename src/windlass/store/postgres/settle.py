@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,8 @@ class _Open(msgspec.Struct):
     app: str = ""
     # Somebody waits for the job, or it belongs to a batch: it ends in one transaction with what follows.
     marked: bool = False
+    # What comes back of the rates that it was claimed under.
+    tokens: tuple[tuple[str, int], ...] = ()
 
 
 def settle(tx: PostgresTx, settlements: Sequence[Settlement]) -> list[Lease]:
@@ -50,7 +53,11 @@ def settle(tx: PostgresTx, settlements: Sequence[Settlement]) -> list[Lease]:
     for each in settlements:
         if not each.plain:
             _settle_with_more(tx, each, gone)
-    pending = [_Open(each.lease, each.outcome, each.ran, each.app) for each in settlements if each.plain]
+    pending = [
+        _Open(each.lease, each.outcome, each.ran, each.app, tokens=each.tokens)
+        for each in settlements
+        if each.plain
+    ]
     pause = threading.Event()
     for tried in range(_TRIES):
         marked = [each for each in pending if each.marked]
@@ -114,7 +121,9 @@ def _round(tx: PostgresTx, pending: Sequence[_Open], gone: set[str]) -> list[_Op
     if not pending:
         return []
     try:
-        answered = _write(tx, pending)
+        # A token comes back with its job or not at all: an answer that is lost between the two is repeated.
+        with tx.part() if any(each.tokens for each in pending) else contextlib.nullcontext():
+            answered = _write(tx, pending)
     except _UNSTORABLE:
         answered = {}
         for each in pending:
@@ -158,6 +167,8 @@ def _write(tx: PostgresTx, pending: Sequence[_Open]) -> dict[str, str | None]:
             ended += (chains.Ended(of[row["token"]][0], JobState(of[row["token"]][1]), row) for row in rows)
     if ended:
         chains.all_ended(tx, ended, tx.enqueue)
+    back = [each for each in pending if each.tokens and found.get(each.lease.token, "") is None]
+    limits.return_tokens(tx, (token for each in back for token in each.tokens))
     return found
 
 

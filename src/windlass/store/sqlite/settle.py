@@ -123,6 +123,7 @@ def _settle_one(tx: SqliteTx, settlement: Settlement) -> bool:
             outcome = carried_out(outcome, Request(standing["request"]))
     if _write(tx, lease, _written(tx, settlement, outcome)):
         _write_beside(tx, settlement)
+        limits.return_tokens(tx, settlement.tokens)
         return True
     return tx.row("settled_before", seq=lease.job.seq, token=lease.token) is not None
 
