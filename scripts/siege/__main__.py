@@ -54,7 +54,7 @@ SETUP = """
 import json, sys
 from windlass import Queue
 from windlass.ops import Ops
-from windlass.ops.keys import KeyWish
+from windlass.ops.access import KeyWish
 
 queue = Queue(sys.argv[1])
 
@@ -67,10 +67,10 @@ def idle() -> None: ...
 queue.publish()
 ops = Ops(queue.store, by="siege")
 keys = {
-    role: [ops.create_key(KeyWish(name=role, roles=(role,), rate=10_000.0))[1] for n in range(5)]
+    role: [ops.create_key(KeyWish(name=role, roles=(role,), rate=10_000.0)).key for n in range(5)]
     for role in ("producer", "viewer", "worker")
 }
-keys["good"] = [ops.create_key(KeyWish(name="good", roles=("producer",), rate=10_000.0))[1]]
+keys["good"] = [ops.create_key(KeyWish(name="good", roles=("producer",), rate=10_000.0)).key]
 queue.enqueue_many(queue.draft("add", {"a": n}, delay="1d") for n in range(int(sys.argv[3])))
 with open(sys.argv[2], "w") as file:
     json.dump(keys, file)

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from windlass.errors import Refused, StoreUnavailable, must_be
-from windlass.store.http.store import HttpStore
+from windlass.store.remote import RemoteStore
 from windlass.store.running import Transacting
-from windlass.store.sqlite import files, restoring
-from windlass.store.sqlite import handling as sqlite_handling
+from windlass.store.sqlite import guests, health
+from windlass.store.sqlite import schema as sqlite_schema
 from windlass.store.sqlite.connection import MEMORY
 from windlass.store.sqlite.source import SqliteSource
 from windlass.store.sqlite.store import SqliteStore
 from windlass.store.store import Store
 from windlass.url import ALLOWED, HTTP, POSTGRES, without_password
 from windlass.url import check as check_url
-from windlass.wakeup.listen import Listen
-from windlass.wakeup.local import LocalWakeup
-from windlass.wakeup.protocol import Wakeup
-from windlass.wakeup.watch import Watch
+from windlass.wakeup import Listen, LocalWakeup, Wakeup, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +63,7 @@ def open(
     if is_postgres(url):
         return _open_postgres(url, create=create, clock=clock, patience=patience, migrations=migrations)
     if is_http(url):
-        return Opened(cast(Store, HttpStore(url, patience=patience)), LocalWakeup(), served=True)
+        return Opened(RemoteStore(url, patience=patience), LocalWakeup(), served=True)
     path = sqlite_path(url)
     store = SqliteStore(path, clock=clock, create=create, patience=patience, migrations=migrations)
     version = store.watch()
@@ -76,9 +73,8 @@ def open(
 def open_alone(url: str, *, clock: Clock) -> Opened:
     """The same for tests: hints come from this process alone, on the thread of whoever enqueues."""
     store = open(url, clock=clock).store
-    if is_postgres(url):
-        # No commit tells by itself either: who enqueues would take it for told.
-        cast("Any", store).wake_with(lambda: None)
+    # No commit notifies by itself either: who enqueues would take it for notified.
+    store.wake_with(lambda: None)
     return Opened(store, LocalWakeup())
 
 
@@ -89,7 +85,7 @@ def migrate(
     if is_postgres(url):
         applied: list[str] = _postgres().schema.migrate(url, migrations, say)
         return applied
-    return files.migrate(sqlite_path(url), migrations, say, patience=PATIENCE)
+    return sqlite_schema.migrate(sqlite_path(url), migrations, say, patience=PATIENCE)
 
 
 def schema(url: str, *, migrations: Path | None = None) -> Schema:
@@ -97,7 +93,7 @@ def schema(url: str, *, migrations: Path | None = None) -> Schema:
     if is_postgres(url):
         found: Schema = _postgres().schema.look_at(url, migrations)
         return found
-    return files.look(sqlite_path(url), migrations)
+    return sqlite_schema.look_at(sqlite_path(url), migrations)
 
 
 def restore(url: str, backup: str) -> Restored:
@@ -107,7 +103,7 @@ def restore(url: str, backup: str) -> Restored:
             "db restore is for a SQLite file: restore a PostgreSQL store with pg_restore, while no worker, "
             "server or producer uses it"
         )
-    return restoring.restore(sqlite_path(url), backup, patience=PATIENCE)
+    return health.restore(sqlite_path(url), backup, patience=PATIENCE)
 
 
 def source(url: str) -> Source:
@@ -128,9 +124,9 @@ def target(url: str) -> Target:
 def handlers(url: str) -> Transacting:
     """For a child process: handlers' transactions in the store behind a URL, and nothing else of it."""
     if is_postgres(url):
-        found: Transacting = _postgres().handling.open_handlers(url, patience=PATIENCE)
+        found: Transacting = _postgres().guests.open_handlers(url, patience=PATIENCE)
         return found
-    return sqlite_handling.open_handlers(sqlite_path(url), patience=PATIENCE)
+    return guests.open_handlers(sqlite_path(url), patience=PATIENCE)
 
 
 def is_postgres(url: str) -> bool:
@@ -207,7 +203,7 @@ class _Postgres(NamedTuple):
     """The parts of the store that are asked for by name here."""
 
     address: ModuleType
-    handling: ModuleType
+    guests: ModuleType
     schema: ModuleType
     store: ModuleType
     target: ModuleType
@@ -216,11 +212,11 @@ class _Postgres(NamedTuple):
 def _postgres() -> _Postgres:
     """The driver is an extra, imported only by who needs it."""
     try:
-        from windlass.store.postgres import address, handling, schema, store, target  # noqa: PLC0415 - see above
+        from windlass.store.postgres import address, guests, schema, store, target  # noqa: PLC0415 - see above
     except ImportError as error:
         if error.name is None or not error.name.startswith("psycopg"):
             raise
         raise StoreUnavailable(
             "PostgreSQL needs its driver, which is not installed: pip install 'windlass[postgres]'"
         ) from None
-    return _Postgres(address, handling, schema, store, target)
+    return _Postgres(address, guests, schema, store, target)

@@ -132,7 +132,7 @@ def test_a_group_of_dead_letters_is_replayed_at_a_rate(look: Watched, shop: Shop
     expect(page.locator("[data-count]")).to_have_attribute("data-count", str(dead))
     page.get_by_label("Jobs per second").fill("100")
     page.get_by_role("button", name="Replay", exact=True).click()
-    expect(page.locator("#notes")).to_contain_text(f"{dead} jobs replayed")
+    expect(page.locator("#notes")).to_contain_text(f"{dead} jobs sent back to be run")
     expect(page.locator("tr", has_text="image.resize")).to_have_count(0)
     work_off(shop)
     expect(page.locator("tr", has_text="image.resize")).to_be_visible()

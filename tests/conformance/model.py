@@ -120,10 +120,9 @@ class Model:
         job.run_at = now if isinstance(outcome, Released) else now + outcome.delay
 
     def replay(self, job: Expected, now: datetime) -> None:
-        if job.state is JobState.DEAD:
-            job.state, job.finished_at = JobState.PENDING, None
-            job.attempts = job.snoozes = job.interruptions = job.losses = 0
-            job.replays += 1
+        job.state, job.finished_at = JobState.PENDING, None
+        job.attempts = job.snoozes = job.interruptions = job.losses = 0
+        job.replays += 1
         job.run_at = now
 
     def prune(self, keep: Retention, now: datetime) -> None:
@@ -158,7 +157,7 @@ def allowed(verb: str, state: JobState) -> bool:
         in {
             "cancel": {JobState.PENDING, JobState.PROCESSING},
             "bury": {JobState.PENDING, JobState.PROCESSING},
-            "replay": {JobState.PENDING, JobState.DEAD},
+            "replay": {JobState.DEAD},
             "discard": {JobState.DEAD},
             "edit": {JobState.PENDING},
         }[verb]

@@ -187,7 +187,7 @@ def test_a_replayed_parent_releases_those_that_waited(store: Store) -> None:
 def test_a_person_may_send_a_waiting_job_on_its_way(store: Store) -> None:
     parent = take_new(store)
     child = child_of(store, parent)
-    store.replay(child.id)
+    store.edit(child.id, Edit(run_at=store.now()))
     lease = take_one(store)
     assert lease.id == child.id
     assert store.waits_for(child.id) == []

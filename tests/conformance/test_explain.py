@@ -30,7 +30,7 @@ from tests.servers import postgres
 from windlass.clock import ManualClock
 from windlass.job import Error, JobState, Lease, NewJob, Reason, TypeInfo
 from windlass.ops import Ops
-from windlass.ops.explanation import Cause, Explanation, Link
+from windlass.ops.explain import Cause, Explanation, Link
 from windlass.outcome import Dead
 from windlass.policy import BreakerTerms, Limit, Rate
 from windlass.store.engine import Want

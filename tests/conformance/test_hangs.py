@@ -13,7 +13,7 @@ from windlass.store.flow import ISOLATED
 from windlass.store.store import Store
 from windlass.upkeep.membership import Watchman
 from windlass.upkeep.reaper import Reaper
-from windlass.wakeup.local import LocalWakeup
+from windlass.wakeup import LocalWakeup
 
 STACKS = 'Current thread 0x1 (most recent call first):\n  File "app.py", line 9 in parse'
 HANG = hung(5.0, STACKS)

@@ -17,7 +17,7 @@ from windlass.errors import StoreBusy
 from windlass.job import JobState
 from windlass.store import statements
 from windlass.store.jobs import Filter
-from windlass.store.postgres import retention
+from windlass.store.postgres import health
 from windlass.store.upkeep import Retention
 
 __all__ = ["store", "url"]
@@ -48,7 +48,7 @@ def test_days_are_made_a_week_ahead_and_when_one_is_missing(url: str) -> None:
 
 
 def test_a_large_day_goes_whole_with_its_keys_first(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "_LARGE_DAY", 0)
+    monkeypatch.setattr(health, "_LARGE_DAY", 0)
     clock = ManualClock()
     opened = connect.open(url, clock=clock)
     with closing(opened):
@@ -160,7 +160,7 @@ def forty_days_of_jobs(url: str, clock: ManualClock) -> None:
 def test_prunes_at_the_same_time_never_fail_and_leave_nothing(
     url: str, monkeypatch: pytest.MonkeyPatch, large: int
 ) -> None:
-    monkeypatch.setattr(retention, "_LARGE_DAY", large)
+    monkeypatch.setattr(health, "_LARGE_DAY", large)
     clock = ManualClock()
     forty_days_of_jobs(url, clock)
     clock.advance(timedelta(days=60))

@@ -13,6 +13,7 @@ from tests.conformance.server import run, store, url
 from windlass import connect
 from windlass.job import Job, JobState, Lease, View
 from windlass.store.engine import Row
+from windlass.store.jobs import Edit
 from windlass.store.postgres.session import PostgresTx
 from windlass.store.postgres.store import PostgresStore
 from windlass.store.store import Store
@@ -94,7 +95,7 @@ def test_a_child_that_was_sent_on_its_way_meanwhile_is_not_cancelled(
     parent = take_new(store)
     child = child_of(store, parent, on_dead="cancel")
     vanish(url, parent)
-    meanwhile("dependents_of", lambda: other.replay(child.id))
+    meanwhile("dependents_of", lambda: other.edit(child.id, Edit(run_at=other.now())))
     store.prune(NEVER)
     assert look_up(store, child.id).state is JobState.PENDING
 

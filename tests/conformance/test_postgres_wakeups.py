@@ -18,14 +18,13 @@ from tests.waiting import PATIENCE, until
 from windlass import Queue, connect
 from windlass.errors import StoreBusy, StoreUnavailable
 from windlass.store.jobs import Filter
-from windlass.store.postgres import address, enqueue
-from windlass.store.postgres.guard import Guard
-from windlass.store.postgres.listener import Listener
+from windlass.store.postgres import address, hot
+from windlass.store.postgres.connections import Guard, Listener
 from windlass.store.postgres.session import PostgresTx, Statement, load
 from windlass.store.postgres.store import PostgresStore
 from windlass.store.store import Store
 from windlass.testing import override
-from windlass.wakeup.listen import Listen
+from windlass.wakeup import Listen
 
 __all__ = ["store", "url"]
 ACCEPTED = "query like '-- Accept jobs that%'"
@@ -163,7 +162,7 @@ def test_a_first_job_whose_connection_breaks_before_it_is_durable_is_stored_once
 def test_a_first_job_whose_wait_for_the_disk_is_cancelled_is_stored_once_and_answered(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flush = enqueue.flush
+    flush = hot.flush
     cancelled: list[PostgresTx] = []
 
     def cancel(tx: PostgresTx) -> None:
@@ -172,7 +171,7 @@ def test_a_first_job_whose_wait_for_the_disk_is_cancelled_is_stored_once_and_ans
             tx.search(["cancel"], "", {"limit": 1})
         flush(tx)
 
-    monkeypatch.setattr(enqueue, "flush", cancel)
+    monkeypatch.setattr(hot, "flush", cancel)
     with closing(PostgresStore(url)) as store:
         text = "select pg_cancel_backend(pg_backend_pid()), pg_sleep(60), 1 as seq"
         monkeypatch.setitem(store._statements, "cancel", Statement.of(text))  # noqa: SLF001
@@ -257,8 +256,8 @@ def test_a_job_within_the_callers_transaction_is_told_of_at_its_commit(url: str,
 
 @pytest.fixture
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("windlass.wakeup.listen._ASK_SECONDS", 0.2)
-    monkeypatch.setattr("windlass.wakeup.listen._ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr("windlass.wakeup._ASK_SECONDS", 0.2)
+    monkeypatch.setattr("windlass.wakeup._ANSWER_SECONDS", 1.0)
 
 
 @pytest.mark.usefixtures("_impatient")

@@ -210,7 +210,8 @@ def test_a_replay_and_a_discard_of_one_dead_job(store: Store, other: Store) -> N
 def test_two_replays_of_one_dead_job_replay_it_once(store: Store, other: Store) -> None:
     for _ in range(ROUNDS):
         job = in_state(store, JobState.DEAD)
-        at_once(*(partial(opening.replay, job.id) for opening in (store, other)))
+        answers = at_once(*(partial(opening.replay, job.id) for opening in (store, other)))
+        assert sorted(type(each).__name__ for each in answers) == ["Acted", "WrongState"]
         after = look_up(store, job.id)
         assert (after.state, after.replay_count) == (JobState.PENDING, 1)
         store.cancel(job.id)

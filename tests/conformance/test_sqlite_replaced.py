@@ -21,7 +21,7 @@ from tests.conformance.watching import Watched, watched
 from windlass import connect
 from windlass.errors import StoreMismatch, StoreUnavailable
 from windlass.store.jobs import Filter
-from windlass.store.sqlite import identity, locks
+from windlass.store.sqlite import storefile
 from windlass.store.store import Store
 
 __all__ = ["watched"]
@@ -147,7 +147,7 @@ def test_a_log_that_its_writer_removes_meanwhile_does_not_fail_the_opening(
 ) -> None:
     put_one(store)
     backed_up(store, path).rename(path)
-    found, looks = identity._orphans, iter((False, True))  # noqa: SLF001
+    found, looks = storefile._orphans, iter((False, True))  # noqa: SLF001
 
     def removed_meanwhile(*args: Any) -> list[str]:
         """It is looked for twice, the second time under the lock."""
@@ -156,7 +156,7 @@ def test_a_log_that_its_writer_removes_meanwhile_does_not_fail_the_opening(
             path.with_name(path.name + suffix).unlink()
         return names
 
-    monkeypatch.setattr(identity, "_orphans", removed_meanwhile)
+    monkeypatch.setattr(storefile, "_orphans", removed_meanwhile)
     with opened(path, create=False) as other:
         assert len(ids(other)) == 1
 
@@ -282,7 +282,7 @@ def test_a_callers_connection_to_the_old_file_is_refused(store: Store, path: Pat
 def test_a_log_removed_under_an_open_store_is_noticed_and_nothing_is_lost(
     path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("windlass.store.sqlite.identity._LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("windlass.store.sqlite.storefile._LOOK_SECONDS", 0.0)
     with opened(path) as store:
         accepted = [put_one(store).id for _ in range(20)]
         path.with_name(path.name + suffix).unlink()
@@ -392,7 +392,7 @@ def test_the_status_warns_of_a_store_that_every_user_can_read(path: Path, mode: 
 
 SECOND = """
 import fcntl, sys
-from windlass.store.sqlite.locks import OnlyProcess
+from windlass.store.sqlite.storefile import OnlyProcess
 try:
     OnlyProcess(sys.argv[1], lambda file: fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB))
     print("taken")
@@ -410,7 +410,7 @@ def test_without_locks_between_processes_a_second_process_is_refused(path: Path)
 
     path.touch()
     first, again = (
-        locks.OnlyProcess(str(path), lambda file: fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB))
+        storefile.OnlyProcess(str(path), lambda file: fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB))
         for _ in range(2)
     )
     assert first.take_if_free()

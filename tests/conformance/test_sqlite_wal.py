@@ -22,8 +22,8 @@ from tests.waiting import PATIENCE
 from windlass import connect
 from windlass.errors import StoreUnavailable, WindlassError
 from windlass.store.sqlite import writer
-from windlass.store.sqlite.checkpoint import Checkpointer
-from windlass.store.sqlite.identity import StoreFile
+from windlass.store.sqlite.storefile import StoreFile
+from windlass.store.sqlite.writer import Checkpointer
 from windlass.store.store import Store
 
 __all__ = ["path", "store", "watched"]

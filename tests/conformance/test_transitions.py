@@ -55,7 +55,6 @@ ALLOWED = {
     ("cancel", JobState.PENDING): Acted("", JobState.CANCELLED, done=True),
     ("bury", JobState.PENDING): Acted("", JobState.DEAD, done=True),
     ("edit", JobState.PENDING): Acted("", JobState.PENDING, done=True),
-    ("replay", JobState.PENDING): Acted("", JobState.PENDING, done=True),
     ("cancel", JobState.PROCESSING): Acted("", JobState.PROCESSING, done=False),
     ("bury", JobState.PROCESSING): Acted("", JobState.PROCESSING, done=False),
     ("replay", JobState.DEAD): Acted("", JobState.PENDING, done=True),
@@ -66,9 +65,7 @@ PAIRS = [(verb, state) for verb in VERBS for state in JobState]
 
 @pytest.mark.parametrize(("verb", "state"), [pair for pair in PAIRS if pair in ALLOWED])
 def test_a_verb_on_a_state_that_allows_it(store: Store, other: Store, verb: str, state: JobState) -> None:
-    job = in_state(
-        store, state, delay=timedelta(hours=1) if (verb, state) == ("replay", JobState.PENDING) else None
-    )
+    job = in_state(store, state)
     acted = VERBS[verb](store, job.id)
     expected = ALLOWED[verb, state]
     assert (acted.id, acted.state, acted.done) == (job.id, expected.state, expected.done)
@@ -306,11 +303,13 @@ def test_a_replay_with_an_edit_keeps_the_payload_before(store: Store) -> None:
     assert take(store, types={"mail.send": 2}) == []
 
 
-def test_a_replay_makes_a_waiting_job_due_at_once(store: Store) -> None:
+def test_a_replay_of_a_waiting_job_names_the_verb_that_makes_it_due(store: Store) -> None:
     lease = take_new(store)
     assert settle(store, lease, LATER)
+    with pytest.raises(WrongState, match="replay is for dead jobs; to run it now, use reschedule --now"):
+        store.replay(lease.id)
     assert take(store) == []
-    store.replay(lease.id)
+    store.edit(lease.id, Edit(run_at=store.now()))
     job = look_up(store, lease.id)
     assert (job.attempts, job.replay_count) == (1, 0)
     assert ids(take(store)) == [lease.id]

@@ -24,7 +24,7 @@ from windlass.store.jobs import Filter
 from windlass.store.schedules import REMEMBERED, FireOutcome
 from windlass.store.store import Store
 from windlass.upkeep.scheduler import Scheduler
-from windlass.wakeup.local import LocalWakeup
+from windlass.wakeup import LocalWakeup
 
 ROOT = Path(__file__).parents[2]
 AROUND = timedelta(hours=20)

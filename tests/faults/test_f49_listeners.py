@@ -45,8 +45,8 @@ def test_f49_a_listener_that_hears_nothing_is_noticed_and_costs_latency_only(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A half-open LISTEN connection: no error, no notification, for ever."""
-    monkeypatch.setattr("windlass.wakeup.listen._ASK_SECONDS", 1.0)
-    monkeypatch.setattr("windlass.wakeup.listen._ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr("windlass.wakeup._ASK_SECONDS", 1.0)
+    monkeypatch.setattr("windlass.wakeup._ANSWER_SECONDS", 1.0)
     producer = make_yard(postgres.shared(15).url(database))
     producer.put(1)
     with yard.queue.worker():

@@ -16,7 +16,7 @@ from windlass import Queue
 from windlass.cli.fleet import HandBack
 from windlass.job import JobState, Reason
 from windlass.observe import names
-from windlass.ops.keys import KeyWish
+from windlass.ops.access import KeyWish
 from windlass.payload import Ring
 from windlass.registry import Options, make_handler
 from windlass.server.observing import note_enqueue

@@ -26,7 +26,7 @@ from windlass.observe.alerts import ALERTS, RUNBOOK
 from windlass.observe.exposition import family, render
 from windlass.observe.gather import swings
 from windlass.observe.metrics import METRICS, OWN, SERVICES, TENANTS, Kind, Metric
-from windlass.ops.keys import KeyWish
+from windlass.ops.access import KeyWish
 from windlass.outcome import Again
 from windlass.store.fleet import PoolInfo
 from windlass.store.upkeep import Retention

@@ -17,7 +17,7 @@ from tests.waiting import PATIENCE
 from windlass import FatalError, Queue
 from windlass.config import ServerConfig
 from windlass.ops import Ops
-from windlass.ops.keys import KeyWish
+from windlass.ops.access import KeyWish
 from windlass.server.run import Server
 
 
@@ -64,7 +64,9 @@ class House:
 
     def key(self, name: str, *roles: str, **wish: Any) -> str:
         """A new API key."""
-        return self.ops.create_key(KeyWish(name=name, roles=roles, **wish))[1]
+        made = self.ops.create_key(KeyWish(name=name, roles=roles, **wish)).key
+        assert made is not None
+        return made
 
     def close(self) -> None:
         """Nobody calls any more."""
@@ -93,7 +95,7 @@ def serving(queue: Queue, **options: Any) -> Iterator[House]:
     with pytest.MonkeyPatch.context() as patch:
         # However long a count takes while the machine is busy, nobody is told the last one instead; and
         # however long the store takes to answer, it is not called silent.
-        patch.setattr("windlass.ops.counting._CHEAP_SECONDS", math.inf)
+        patch.setattr("windlass.ops.overview._CHEAP_SECONDS", math.inf)
         patch.setattr("windlass.server.health._PATIENCE_SECONDS", PATIENCE)
         thread.start()
         try:

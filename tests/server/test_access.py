@@ -15,7 +15,7 @@ from windlass.config import ServerConfig
 from windlass.errors import InvalidValue, Refused
 from windlass.job import NewJob
 from windlass.ops import Ops
-from windlass.ops.keys import KeyWish, Role
+from windlass.ops.access import KeyWish, Role
 from windlass.registry import shell_handler
 from windlass.server.identity import Identity, Keyring, Need
 from windlass.server.limits import Rates
@@ -424,17 +424,17 @@ def test_a_bound_that_would_hold_nobody_back_is_refused(
 def test_keys_end_by_the_clock_of_the_store(store_url: str) -> None:
     with shop(store_url) as queue:
         ops = Ops(queue.store, by="test")
-        key, secret = ops.create_key(KeyWish(name="a", roles=("admin",)))
+        key = ops.create_key(KeyWish(name="a", roles=("admin",)))
         ahead = _Ahead(queue.store)
         ring = Keyring(lambda: cast("Any", ahead))
         ring.look()
-        assert ring.known(secret) is not None
+        assert ring.known(key.key) is not None
         ops.revoke_key(key.id, after=timedelta(minutes=1))
         ring.look()
-        assert ring.known(secret) is not None
+        assert ring.known(key.key) is not None
         ahead.by = timedelta(minutes=2)
         ring.look()
-        assert ring.known(secret) is None
+        assert ring.known(key.key) is None
 
 
 class _Ahead:

@@ -93,7 +93,7 @@ def test_a_value_of_a_form_is_told_with_its_field_and_what_is_allowed(
             "POST",
             "/keys",
             '{"name": "x", "roles": ["x"]}',
-            "roles[0] must be one of producer, worker, viewer",
+            "roles must be one or more of producer, worker, viewer",
         ),
         ("PUT", "/settings", '{"settings": {"a": []}}', "settings.a must be a string or a whole number"),
     ],

@@ -9,7 +9,7 @@ from tests.conformance.conftest import NEW
 from windlass import connect
 from windlass.move import move
 from windlass.ops import Ops
-from windlass.ops.keys import KeyWish
+from windlass.ops.access import KeyWish
 
 ENGINE = next(name for name in NEW if name != "sqlite")
 

@@ -137,10 +137,15 @@ def test_an_empty_word_chooses_no_jobs_rather_than_all(
 
 
 def test_what_only_the_store_can_do_says_so_in_a_line(typed: Callable[..., str]) -> None:
-    for words in (("doctor",), ("worker", "stop"), ("db", "prune"), ("limit", "add", "--concurrency", "2")):
+    for words in (("doctor",), ("worker", "stop"), ("db", "prune")):
         told = typed(*words, code=1)
         assert "needs the store itself" in told
         assert told.count("\n") == 1
+
+
+def test_a_limit_is_set_where_only_a_server_can_be_reached(house: House, typed: Callable[..., str]) -> None:
+    assert typed("limit", "add", "--concurrency", "2") == "add: 2 at once\n"
+    assert house.ops.limit("add").concurrency == 2
 
 
 def test_a_type_that_the_server_does_not_know_comes_from_a_worker_and_not_from_a_flag(

@@ -17,10 +17,9 @@ import pytest
 from tests.server.conftest import House, serving, shop
 from tests.waiting import PATIENCE, until
 from windlass import JobState
-from windlass.ops.schedules import schedule_document
+from windlass.ops.schedules import ScheduleHistory
 from windlass.registry import shell_handler
 from windlass.server import stream
-from windlass.server.schemas.schedules import ScheduleDocument
 
 
 def dead(house: House, count: int = 1) -> list[str]:
@@ -85,6 +84,19 @@ def test_a_request_that_has_a_key_is_carried_out_once(house: House, api: httpx2.
     assert (empty.status_code, "Idempotency-Key" in empty.json()["detail"]) == (400, True)
 
 
+def test_a_request_for_an_api_key_that_is_sent_twice_makes_one(house: House, api: httpx2.Client) -> None:
+    before = len(house.ops.keys())
+    sent: dict[str, Any] = {
+        "json": {"name": "billing", "roles": ["producer"]},
+        "headers": {"Idempotency-Key": "k1"},
+    }
+    first, again = api.post("/keys", **sent), api.post("/keys", **sent)
+    assert (first.status_code, again.status_code) == (201, 201)
+    assert first.json()["key"].startswith(f"wl_{first.json()['id']}_")
+    assert again.json() == first.json() | {"key": None}
+    assert len(house.ops.keys()) == before + 1
+
+
 def test_what_is_asked_of_many_jobs_reaches_each_once(house: House, api: httpx2.Client) -> None:
     [one, two] = dead(house, 2)
     sent: dict[str, Any] = {
@@ -139,7 +151,10 @@ def test_a_type_is_paused_and_resumed(house: House, api: httpx2.Client) -> None:
         assert api.get(f"/jobs/{job['id']}?wait=60s").json()["state"] == "completed"
     assert the_type(api, "add")["paused"] is None
     assert api.post("/types/add/resume").json() == {"type": "add", "resumed": False}
-    assert api.post("/types/nix/pause").status_code == 404
+    for verb in ("pause", "resume", "breaker"):
+        unknown = api.post(f"/types/nix/{verb}", json={"state": "open"} if verb == "breaker" else {})
+        assert (unknown.status_code, unknown.json()["title"]) == (404, "Unknown type")
+    assert api.put("/types/nix", json={"settings": {"concurrency": 1}}).status_code == 404
 
 
 def test_a_breaker_is_opened_and_closed_by_hand(api: httpx2.Client) -> None:
@@ -236,8 +251,8 @@ def test_nobody_slips_a_shell_command_into_a_job_that_is_there(house: House, api
 
 def test_documents_are_what_the_contract_says(house: House, api: httpx2.Client) -> None:
     api.post("/schedules", json={"name": "tick", "type": "add", "payload": {"a": 1}, "every": "1h"})
-    told = schedule_document(house.ops.schedules.show("tick"))
-    assert set(told) == {field.encode_name for field in msgspec.structs.fields(ScheduleDocument)}
+    told = api.get("/schedules/tick").json()
+    assert set(told) == {field.encode_name for field in msgspec.structs.fields(ScheduleHistory)}
 
 
 def events(answer: httpx2.Response) -> Iterator[tuple[str, Any]]:

@@ -52,7 +52,7 @@ def test_a_waiting_job_is_given_another_payload(windlass: Terminal) -> None:
     assert "edit is for pending jobs" in windlass("edit", "a", "--payload", payload).err
 
 
-@pytest.mark.parametrize(("verb", "states"), [("replay", "dead and waiting"), ("discard", "dead")])
+@pytest.mark.parametrize(("verb", "states"), [("replay", "dead"), ("discard", "dead")])
 def test_a_verb_against_the_rules_is_refused_and_the_others_are_done(
     windlass: Terminal, verb: str, states: str
 ) -> None:

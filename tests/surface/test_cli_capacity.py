@@ -51,7 +51,7 @@ APP = """
 def shop(windlass: Terminal) -> Queue:
     """An application's queue, with its handlers in a module of the folder."""
     windlass.write("smokeshop.py", textwrap.dedent(APP))
-    from windlass.cli.app import load_queue  # noqa: PLC0415 - from the folder that the terminal sits in
+    from windlass.cli.session import load_queue  # noqa: PLC0415 - from the folder that the terminal sits in
 
     return load_queue("smokeshop:queue")
 

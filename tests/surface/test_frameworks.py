@@ -145,7 +145,7 @@ def test_django_has_a_worker_and_an_admin_page(project: Project) -> None:
     record = project.get(f"/admin/windlass/job/{job}/")
     assert "order 17 confirmed, one of 1 users" in record
     refused = project.submit(f"/admin/windlass/job/{job}/", verb="replay")
-    assert "it is completed; replay is for dead and waiting jobs" in refused
+    assert "it is completed; replay is for dead jobs" in refused
 
     project.post("/orders/18/")
     page = project.submit("/admin/windlass/job/order:18/", verb="cancel")

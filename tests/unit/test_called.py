@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from windlass.cli import called
+from windlass.cli import screen
 
 
 @pytest.fixture
@@ -29,24 +29,24 @@ def a_program(path: Path) -> Path:
 
 def test_on_the_path_it_is_called_by_its_name(nowhere: Path) -> None:
     a_program(nowhere / "windlass")
-    assert called.found(nowhere / "elsewhere/python") == "windlass"
+    assert screen.program_name(nowhere / "elsewhere/python") == "windlass"
 
 
 def test_elsewhere_it_is_called_by_its_path_or_as_a_module(nowhere: Path) -> None:
     python = nowhere / "my shop/.venv/bin/python"
-    assert called.found(python) == "'my shop/.venv/bin/python' -m windlass"
+    assert screen.program_name(python) == "'my shop/.venv/bin/python' -m windlass"
     a_program(python.with_name("windlass"))
-    assert called.found(python) == "'my shop/.venv/bin/windlass'"
-    assert called.found(Path("/opt/python")) == "/opt/python -m windlass"
+    assert screen.program_name(python) == "'my shop/.venv/bin/windlass'"
+    assert screen.program_name(Path("/opt/python")) == "/opt/python -m windlass"
 
 
 def test_only_commands_are_named_differently(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(called._NAME, "typed", ".venv/bin/windlass")  # noqa: SLF001
-    assert called.as_typed("`windlass db migrate`, or windlass --db x status") == (
+    monkeypatch.setattr(screen._NAME, "typed", ".venv/bin/windlass")  # noqa: SLF001
+    assert screen.as_typed("`windlass db migrate`, or windlass --db x status") == (
         "`.venv/bin/windlass db migrate`, or .venv/bin/windlass --db x status"
     )
     for same in ("pip install 'windlass[sqlite]'", "windlass: no", "bin/windlass up", "Windlass does not"):
-        assert called.as_typed(same) == same
+        assert screen.as_typed(same) == same
 
 
 def test_an_error_of_the_program_names_what_can_be_typed(nowhere: Path) -> None:
@@ -59,5 +59,5 @@ def test_an_error_of_the_program_names_what_can_be_typed(nowhere: Path) -> None:
         check=False,
     )
     assert told.returncode == 3
-    assert f"`{called.found(Path(sys.executable))} enqueue`" in told.stderr
+    assert f"`{screen.program_name(Path(sys.executable))} enqueue`" in told.stderr
     assert "`windlass " not in told.stderr

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from tests.waiting import until
 from windlass.job import JobState, View
-from windlass.ops.counting import Counting
+from windlass.ops.overview import Counting
 from windlass.store.jobs import Count, Counts
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from windlass.cli.garbage import collect_rarely
+from windlass.cli.process import collect_rarely
 
 
 @pytest.fixture(autouse=True)

@@ -13,8 +13,8 @@ from windlass.errors import StoreUnavailable
 from windlass.job import NewJob
 from windlass.queue import Queue
 from windlass.server.intake import Intake, Stored
-from windlass.store.caller import Withdrawn
 from windlass.store.engine import Enqueued
+from windlass.store.group_commit import Withdrawn
 
 
 class Failing:

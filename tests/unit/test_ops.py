@@ -17,10 +17,9 @@ from windlass.connect import Opened
 from windlass.errors import InvalidPayload, InvalidValue, JobNotFound, WorkerNotFound, WrongState
 from windlass.job import Error, JobState, NewJob, Reason, TypeInfo
 from windlass.ops import Ops
-from windlass.ops.evidence import judged
-from windlass.ops.finding import Cause
-from windlass.ops.local import local_workers
-from windlass.ops.overview import Overview
+from windlass.ops.findings import judged
+from windlass.ops.overview import Overview, local_workers
+from windlass.ops.verdict import Cause
 from windlass.outcome import Again, Dead
 from windlass.store.engine import Settlement, Want
 from windlass.store.fleet import Vitals, WorkerInfo
@@ -291,6 +290,15 @@ def test_a_worker_is_drained_by_any_unmistakable_start_of_its_id(ops: Ops) -> No
         ops.drain("host-1-a")
     with pytest.raises(WorkerNotFound):
         ops.drain("host-2")
+
+
+def test_a_worker_that_has_gone_after_a_drain_may_be_drained_again(ops: Ops) -> None:
+    ops.store.join(_worker_row("host-7-aa"))
+    assert ops.drain("host-7-aa") == "host-7-aa"
+    ops.store.leave("host-7-aa")
+    assert ops.drain("host-7-aa") == "host-7-aa"
+    with pytest.raises(WorkerNotFound):
+        ops.drain("host-7")
 
 
 def test_only_processes_that_surely_run_here_are_local(ops: Ops) -> None:

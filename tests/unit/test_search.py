@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from windlass.clock import ManualClock, uuid7
 from windlass.errors import InvalidValue
 from windlass.job import JobState
-from windlass.ops.search import count_within, find_within, read_query
+from windlass.ops.search import count_within, find_within, read_filter, read_query
 from windlass.store.jobs import Counted, Filter, Page
 
 
@@ -27,6 +27,25 @@ texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]
 names = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True)
 plain = st.one_of(st.none(), st.booleans(), st.integers(-(2**53), 2**53), texts)
 paths = st.lists(names, min_size=1, max_size=3).map(tuple)
+
+
+@pytest.mark.parametrize(
+    "line", ["payload.size>100", "payload.size<=1", "payload.size=100", "payload.a.b!=1"]
+)
+def test_a_comparison_that_is_no_equality_is_refused_and_not_taken_for_a_key(line: str) -> None:
+    with pytest.raises(InvalidValue, match=r"an equality such as payload\.size:100"):
+        read_query(line)
+
+
+@pytest.mark.parametrize("condition", ["payload.size>100", "payload.size>=100", "payload.size!=1"])
+def test_a_condition_that_is_no_equality_is_refused(condition: str) -> None:
+    with pytest.raises(InvalidValue, match=r"an equality such as payload\.size=100: there are no ranges"):
+        read_filter(where=[condition])
+
+
+def test_states_are_read_in_any_case() -> None:
+    assert read_filter(states=["DEAD", "Pending"]).states == (JobState.DEAD, JobState.PENDING)
+    assert read_query("state:Scheduled").view == "scheduled"
 
 
 @given(

@@ -8,7 +8,7 @@ from tests.unit.scene import THEN, running
 from windlass.job import Attempt, Error, Lease, Reason
 from windlass.outcome import Done
 from windlass.store.engine import Settlement
-from windlass.store.sqlite.settle import _stretches
+from windlass.store.sqlite.hot import _stretches
 
 
 def completions(count: int, failures: int) -> list[Settlement]:

@@ -10,9 +10,8 @@ import pytest
 
 from windlass.clock import uuid7
 from windlass.job import Attempt, Error, Job, JobState, Reason
-from windlass.ops.finding import Cause, in_a_line
 from windlass.ops.overview import COLUMNS, FleetSummary, TooNew, TypeStatus
-from windlass.ops.verdict import Failures, Verdict, outage, verdict, worth_a_sample
+from windlass.ops.verdict import Cause, Failures, Verdict, in_a_line, outage, verdict, worth_a_sample
 from windlass.policy import Limit, Rate, Retry
 from windlass.settings import Effective
 from windlass.store.flow import Breaker, Pause

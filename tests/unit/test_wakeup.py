@@ -10,9 +10,7 @@ import pytest
 from tests.waiting import PATIENCE
 from windlass.errors import StoreUnavailable
 from windlass.loop import Loop
-from windlass.wakeup.listen import Listen
-from windlass.wakeup.local import LocalWakeup
-from windlass.wakeup.watch import Watch
+from windlass.wakeup import Listen, LocalWakeup, Watch
 
 OFTEN = timedelta(milliseconds=1)
 # Nothing in a test takes so long that what follows were not within the span.
@@ -148,7 +146,7 @@ def at_rest(channel: Channel) -> Listen:
 
 
 def test_a_flood_of_hints_is_told_at_once_and_then_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("windlass.wakeup.listen._SPAN", LONG_SPAN)
+    monkeypatch.setattr("windlass.wakeup._SPAN", LONG_SPAN)
     channel = Channel()
     listen = at_rest(channel)
     heard: list[int] = []
@@ -166,7 +164,7 @@ def test_a_flood_of_hints_is_told_at_once_and_then_rarely(monkeypatch: pytest.Mo
 def test_the_first_hint_is_sent_by_whoever_notifies_and_those_that_follow_closely_are_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("windlass.wakeup.listen._SPAN", LONG_SPAN)
+    monkeypatch.setattr("windlass.wakeup._SPAN", LONG_SPAN)
     channel = Channel()
     channel.free = True
     listen = at_rest(channel)
@@ -216,7 +214,7 @@ def test_what_follows_closely_is_told_at_the_end_of_the_span_without_another_hin
 
 
 def test_only_after_a_pause_a_commit_may_tell_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("windlass.wakeup.listen._SPAN", LONG_SPAN)
+    monkeypatch.setattr("windlass.wakeup._SPAN", LONG_SPAN)
     channel = Channel()
     listen = at_rest(channel)
     assert listen.first()
@@ -258,7 +256,7 @@ def test_what_is_heard_is_passed_on_and_a_broken_channel_is_known() -> None:
 def test_a_channel_that_lets_us_in_and_cuts_us_off_is_tried_ever_more_rarely(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("windlass.wakeup.listen._STEADY", timedelta(seconds=LONG_SPAN))
+    monkeypatch.setattr("windlass.wakeup._STEADY", timedelta(seconds=LONG_SPAN))
     heard = threading.Semaphore(0)
 
     class Cutting(Channel):
@@ -283,7 +281,7 @@ def test_a_channel_that_lets_us_in_and_cuts_us_off_is_tried_ever_more_rarely(
 def test_a_channel_that_takes_everything_in_and_gives_nothing_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("windlass.wakeup.listen._ANSWER_SECONDS", -1.0)
+    monkeypatch.setattr("windlass.wakeup._ANSWER_SECONDS", -1.0)
     channel = Channel()
     channel.sound = False
     listen = Listen(channel)

@@ -118,7 +118,7 @@ def test_a_scheduled_job_that_comes_due_while_every_slot_is_taken_gets_the_next_
 def test_what_came_due_beyond_what_one_claim_promotes_is_asked_for_at_once(
     still: Still, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("windlass.store.sqlite.claim._PROMOTED_AT_ONCE", 1)
+    monkeypatch.setattr("windlass.store.sqlite.hot._PROMOTED_AT_ONCE", 1)
     still.build(threads=3)
     still.put(2, delay=timedelta(seconds=1))
     still.clock.advance(1)

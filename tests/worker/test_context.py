@@ -26,7 +26,7 @@ from windlass.outcome import Again, Done
 from windlass.store.engine import Settlement, Want
 from windlass.store.jobs import Filter
 from windlass.store.running import Said
-from windlass.store.sqlite import handling
+from windlass.store.sqlite import guests
 from windlass.store.sqlite.store import SqliteStore
 from windlass.store.upkeep import Retention
 
@@ -230,7 +230,7 @@ def test_on_sqlite_the_only_writer_is_not_held_for_long(queue: Queue, url: str, 
     over = threading.Event()
     with (  # noqa: PT012 - what is refused is what comes after the time is over
         pytest.raises(TransactionTooLong, match="undone"),
-        handling.transaction(
+        guests.handler_transaction(
             store._file,  # noqa: SLF001 - the limit is not the protocol's
             store._statements,  # noqa: SLF001
             store.clock,

@@ -14,8 +14,8 @@ from windlass.clock import uuid7
 from windlass.job import Error, NewJob, Reason
 from windlass.ops import Ops
 from windlass.ops.doctor import Diagnosis, Level, checkup, diagnoses
-from windlass.ops.finding import Cause, Finding
 from windlass.ops.signals import Signals
+from windlass.ops.verdict import Cause, Finding
 from windlass.outcome import Again
 from windlass.store.engine import Settlement, Want
 from windlass.store.fleet import Vitals

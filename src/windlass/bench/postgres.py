@@ -25,11 +25,11 @@ from psycopg.pq.abc import PGconn
 from windlass import connect
 from windlass.bench.raw import PAYLOAD
 from windlass.clock import span, uuid7
-from windlass.store import statements
+from windlass.store import rows, statements
 
 _BATCH = 500
 # Where the claim's answer has them.
-_SEQ, _TOKEN = 7, 32
+_SEQ, _TOKEN = 6, 31
 _LEASE = span(timedelta(seconds=60))
 _HISTORY = (
     '[{"number":1,"claim":1,"worker":"raw","started_at":"2026-01-01T00:00:00.000001Z",'
@@ -106,20 +106,21 @@ class _Raw:
 
     def insert(self, count: int) -> None:
         columns: dict[str, Any] = {
-            "ids": _array(uuid7() for _ in range(count)),
-            "types": _array(["noop"] * count),
-            "payloads": _array([_quoted(PAYLOAD)] * count),
-            "priorities": _array(["5"] * count),
-            "tenants": _array(['""'] * count),
-            "versions": _array(["1"] * count),
-            "callers": _array(['""'] * count),
+            "id": _array(uuid7() for _ in range(count)),
+            "type": _array(["noop"] * count),
+            "payload": _array([_quoted(PAYLOAD)] * count),
+            "priority": _array(["5"] * count),
+            "tenant": _array(['""'] * count),
+            "schema_version": _array(["1"] * count),
+            "caller": _array(['""'] * count),
             "max_attempts": _array(["5"] * count),
         }
-        empty = dict.fromkeys(("keys", "traceparents", "delays", "ats"), "{}")
-        self._run("enqueue_new", columns | empty)
+        # Arrays that are too short are filled up with nulls.
+        empty = dict.fromkeys((*rows.NEW, "delay", "at"), "{}")
+        self._run("enqueue_new", empty | columns)
 
     def claim(self, limit: int = _BATCH) -> list[tuple[int, str]]:
-        rows = self._run(
+        found = self._run(
             "claim_batch",
             {
                 "types": ["noop"],
@@ -135,7 +136,7 @@ class _Raw:
                 "lease": _LEASE,
             },
         )
-        return [(row[_SEQ], str(row[_TOKEN])) for row in rows if row[_SEQ] is not None]
+        return [(row[_SEQ], str(row[_TOKEN])) for row in found if row[_SEQ] is not None]
 
     def complete(self, claimed: list[tuple[int, str]]) -> None:
         count = len(claimed)

@@ -9,7 +9,8 @@ from time import perf_counter, time_ns
 from typing import Protocol
 
 from windlass.clock import uuid7
-from windlass.store import migration, statements
+from windlass.job import NewJob
+from windlass.store import migration, rows, statements
 
 PAYLOAD = '{"body":"' + "x" * 188 + '"}'
 _BATCH = 100
@@ -83,27 +84,12 @@ class _Raw:
 
     def insert_alone(self) -> None:
         now = time_ns() // 1000
-        job = (uuid7(), "noop", 5, 1, "", PAYLOAD, 1, "", None, 5, now)
-        self.execute(self._alone, (now, now, now, *job))
+        self.execute(self._alone, (now, now, now, 1, now, *rows.new_values(_new())))
 
     def insert(self) -> None:
         now = time_ns() // 1000
-        values = {
-            "id": uuid7(),
-            "type": "noop",
-            "priority": 5,
-            "due": 1,
-            "tenant": "",
-            "payload": PAYLOAD,
-            "schema_version": 1,
-            "key": None,
-            "caller": "",
-            "traceparent": None,
-            "max_attempts": 5,
-            "now": now,
-            "run_at": now,
-        }
-        self.execute(self._texts["enqueue"], values).fetchall()
+        values = dict(zip(rows.NEW, rows.new_values(_new()), strict=True))
+        self.execute(self._texts["enqueue"], values | {"due": 1, "now": now, "run_at": now}).fetchall()
 
     def claim(self) -> list[tuple[int, str]]:
         now = time_ns() // 1000
@@ -117,7 +103,7 @@ class _Raw:
             "now": now,
         }
         picked = ",".join(str(row[0]) for row in self.execute(self._texts["lane_jobs"], lane))
-        values = {"picked": f"[{picked}]", "worker": "raw", "mark": None, "until": now, "now": now}
+        values = {"picked": f"[{picked}]", "worker": "raw", "mark": None, "lease": 0, "now": now}
         self.execute(self._texts["claim"], values)
         [[taken]] = self.execute(self._texts["claimed"], {"picked": values["picked"]})
         return [(each[0], each[-1]) for each in json.loads(taken)]
@@ -141,3 +127,7 @@ class _Raw:
         took = perf_counter() - begun
         self._connection.close()
         return count / took
+
+
+def _new() -> NewJob:
+    return NewJob(id=uuid7(), type="noop", payload=PAYLOAD.encode())

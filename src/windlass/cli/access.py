@@ -6,13 +6,14 @@ from datetime import timedelta
 
 import click
 
-from windlass.cli.commands import Command, Group
-from windlass.cli.options import rate, span, tenant_option
+from windlass.cli.actions import commands
+from windlass.cli.commands import Command, Group, rate, span, tenant_option
 from windlass.cli.screen import Cell, age, one_line
 from windlass.cli.session import session
-from windlass.ops.document import api_key_document, audit_document, encode
-from windlass.ops.keys import KeyWish, Role
-from windlass.store.access import ApiKey, Entry
+from windlass.errors import Refused
+from windlass.ops.access import KeyWish, Role
+from windlass.ops.document import encode
+from windlass.store.access import Entry, KeyInfo
 
 
 @click.group(
@@ -49,6 +50,7 @@ def keys() -> None:
     "--rate", type=rate, metavar="RATE", help="How many jobs it may enqueue, such as 100/s [1000/s]."
 )
 @click.option("--expires", type=span, metavar="DURATION", help="How long it lasts; else until it is revoked.")
+@click.option("--why", default="", metavar="TEXT", help="For the records.")
 def create(
     name: str,
     role: tuple[str, ...],
@@ -56,6 +58,7 @@ def create(
     tenant: str | None,
     rate: float | None,
     expires: timedelta | None,
+    why: str,
 ) -> None:
     """Make a key for the service NAME. It is shown once: the store keeps only its digest.
 
@@ -64,11 +67,13 @@ def create(
     here = session()
     wish = KeyWish(name=name, roles=role, types=types, tenant=tenant, rate=rate, lasts=expires)
     ops = here.ops(create=True)
-    key, secret = ops.create_key(wish)
+    key = ops.create_key(wish, why=why)
     if here.json:
-        click.echo(encode(api_key_document(key) | {"key": secret}))
+        click.echo(encode(key))
     else:
-        click.echo(secret)
+        if key.key is None:
+            raise Refused(f"key {key.id} was made, but the answer with it was lost: revoke it, make another")
+        click.echo(key.key)
         click.echo(f"key {key.id} of {key.name}; it is not shown again", err=True)
         if len(ops.keys()) == 1:
             click.echo("it is the first: servers ask for a key from now on, wherever they are", err=True)
@@ -88,7 +93,7 @@ def list_keys() -> None:
     ops = here.ops()
     found = ops.keys()
     if here.json:
-        click.echo(encode({"keys": [api_key_document(key) for key in found]}))
+        click.echo(encode({"keys": found}))
     elif found:
         now = ops.now()
         head = ("ID", "NAME", "STATE", "ROLES", "RATE", "TENANT", "USED", "TYPES")
@@ -110,29 +115,15 @@ def list_keys() -> None:
         click.echo("there are no API keys")
 
 
-def _state(key: ApiKey, *, valid: bool) -> Cell:
+def _state(key: KeyInfo, *, valid: bool) -> Cell:
     if valid:
         ends = min((end for end in (key.expires_at, key.revoked_at) if end is not None), default=None)
         return Cell("valid" if ends is None else f"until {ends:%Y-%m-%d %H:%M}", "green")
     return Cell("revoked" if key.revoked_at is not None else "expired", "bright_black")
 
 
-@keys.command(
-    "revoke",
-    examples="""
-        windlass keys revoke 3f9a1c22b70d
-        windlass keys revoke 3f9a1c22b70d --after 1d
-    """,
-)
-@click.argument("key_id", metavar="ID")
-@click.option("--after", type=span, default="0s", metavar="DURATION", help="Let it be valid so long yet.")
-@click.option("--why", default="", metavar="TEXT", help="For the records.")
-def revoke(key_id: str, after: timedelta, why: str) -> None:
-    """End a key; servers follow within seconds."""
-    here = session()
-    key = here.ops().revoke_key(key_id, after=after, why=why)
-    told = f"{key.id}: valid until {key.revoked_at:%Y-%m-%d %H:%M:%S} UTC" if after else f"{key.id}: revoked"
-    click.echo(encode(api_key_document(key)) if here.json else told)
+for _command in commands("keys/"):
+    keys.add_command(_command)
 
 
 @click.command(
@@ -156,7 +147,7 @@ def audit(target: str, tenant: str | None, who: str, verb: str, limit: int, curs
     here = session()
     page = here.ops().audit(target=target, tenant=tenant, who=who, verb=verb, limit=limit, cursor=cursor)
     if here.json:
-        click.echo(encode(audit_document(page)))
+        click.echo(encode(page))
         return
     if not page.entries:
         click.echo("nothing was done")

@@ -5,15 +5,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import click
+import msgspec
 
 from windlass import payload as payloads
-from windlass.cli.called import as_typed
-from windlass.cli.commands import Command
-from windlass.cli.options import filter_options, moment, names_any, rate, read_filter, span
-from windlass.cli.progress import progress
+from windlass.cli.commands import Command, filter_options, moment, names_any, rate, read_filter, span
+from windlass.cli.screen import as_typed, progress
 from windlass.cli.screen import jobs as so_many
 from windlass.cli.session import session
 from windlass.errors import Refused
@@ -25,20 +25,32 @@ from windlass.store.engine import Acted
 from windlass.store.jobs import Filter
 from windlass.store.operations import Operation, State
 
+# Shows an answer to a person, with what was given.
+Tell = Callable[[Ops, Any, dict[str, Any]], None]
+
 # --- what is typed ---
 
 
-def command_of(declared: Action) -> Command:
+def commands(path: str, **tell: Tell) -> tuple[Command, ...]:
+    """The commands of the actions below a path; `tell` shows the answers of some to a person, by name."""
+    chosen = [each for each in ACTIONS.values() if each.path.startswith(path) and not each.own_command]
+    return tuple(command_of(each, tell.get(each.name)) for each in chosen)
+
+
+def command_of(declared: Action, tell: Tell | None = None) -> Command:
     """The command of an action."""
     params = [_argument(declared), *(_required(each) for each in declared.parameters if each.required)]
     own = [option for each in declared.parameters if not each.required for option in _options(each)]
     tenant = [_tenant(declared)] if declared.takes_tenant and not declared.bulk else []
-    # Why stands last.
+    # --why comes last.
     options = [*tenant, *own[:-1], *(_bulk_options() if declared.bulk else []), own[-1]]
 
     def run(**given: Any) -> None:
         _take_short(declared, given)
-        (_on_jobs if declared.bulk else _on_one)(declared, given)
+        if declared.bulk:
+            _on_jobs(declared, given)
+        else:
+            _on_one(declared, given, tell or partial(_tell, declared))
 
     return Command(
         declared.command.split()[-1],
@@ -68,7 +80,7 @@ def _options(each: Parameter) -> list[click.Parameter]:
     kind = _TYPES.get(each.base, str)
     made: list[click.Parameter] = [
         click.Option(
-            [flag, each.name], type=kind, default=each.default, metavar=option.metavar, help=option.help
+            [flag, each.name], type=kind, default=_default(each), metavar=option.metavar, help=option.help
         )
     ]
     if option.short is not None:
@@ -76,6 +88,11 @@ def _options(each: Parameter) -> list[click.Parameter]:
         short = click.Option([word, _SHORT + each.name], flag_value=value, type=kind, help=meaning)
         made.insert(0, short)
     return made
+
+
+def _default(each: Parameter) -> Any:
+    """As it would be typed."""
+    return f"{each.default.total_seconds():g}s" if isinstance(each.default, timedelta) else each.default
 
 
 def _take_short(declared: Action, given: dict[str, Any]) -> None:
@@ -120,11 +137,19 @@ _BULK = ("everything", "limit", "rate", "dry_run", "yes")
 # --- one ---
 
 
-def _on_one(declared: Action, given: dict[str, Any]) -> None:
+def _on_one(declared: Action, given: dict[str, Any], tell: Tell) -> None:
     here = session()
-    ops = here.ops()
-    answer = declared.of(ops)(given.pop("name"), **given)
-    click.echo(encode(answer) if here.json else f"{answer.id}: {_told(ops, declared, answer, given)}")
+    ops, name = here.ops(), given.pop("name")
+    answer = declared.of(ops)(name, **given)
+    if here.json:
+        click.echo(encode(declared.document(name, answer)))
+    else:
+        tell(ops, answer, {**given, "name": name})
+
+
+def _tell(declared: Action, ops: Ops, answer: Any, given: dict[str, Any]) -> None:
+    name = answer if isinstance(answer, str) else getattr(answer, "id", given["name"])
+    click.echo(f"{name}: {_told(ops, declared, answer, given)}")
 
 
 # --- jobs by name, or by a filter ---
@@ -247,7 +272,8 @@ def _summary(result: Bulk, past: str) -> str:
 
 def _told(ops: Ops, declared: Action, answer: Any, arguments: dict[str, Any]) -> str:
     own = _OWN_WORDS.get(declared.command)
-    return declared.told(arguments) if own is None else own(ops, answer, arguments)
+    facts = msgspec.structs.asdict(answer) if isinstance(answer, msgspec.Struct) else {}
+    return declared.told(arguments | facts) if own is None else own(ops, answer, arguments)
 
 
 def _rescheduled(ops: Ops, acted: Acted, given: dict[str, Any]) -> str:
@@ -263,12 +289,9 @@ _OWN_WORDS: dict[str, Callable[[Ops, Any, dict[str, Any]], str]] = {
     "edit": lambda _, __, given: "has its new payload" if given["payload"] is not None else "changed",
     "reschedule": _rescheduled,
     "rerun": lambda ops, acted, _: f"a new run of {ops.show(acted.id).rerun_of}",
+    "resume": lambda _, resumed, __: "runs again" if resumed else "was not paused",
+    "keys revoke": lambda _, key, given: (
+        f"valid until {key.revoked_at:%Y-%m-%d %H:%M:%S} UTC" if given["after"] else "revoked"
+    ),
 }
-
-
-def commands_of(group: str) -> list[Command]:
-    """The commands of the actions within a group, such as `operation`; of those within none."""
-    return [command_of(each) for each in ACTIONS.values() if each.command.rpartition(" ")[0] == group]
-
-
-COMMANDS = tuple(commands_of(""))
+COMMANDS = commands("jobs/")

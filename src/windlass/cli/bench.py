@@ -12,8 +12,7 @@ import msgspec
 from windlass import connect
 from windlass.bench.run import Figure, http_steps, measure_files, measure_http, measure_server, steps
 from windlass.cli.commands import Command
-from windlass.cli.progress import progress
-from windlass.cli.screen import Cell
+from windlass.cli.screen import Cell, progress
 from windlass.cli.session import session
 from windlass.ops.document import encode
 

@@ -14,9 +14,15 @@ from typing import Any
 import click
 
 from windlass.cli.actions import command_of
-from windlass.cli.commands import Command, Group
+from windlass.cli.commands import (
+    Command,
+    Group,
+    filter_options_without_state,
+    names_any,
+    read_filter,
+    tenant_option,
+)
 from windlass.cli.jobs import show, show_page
-from windlass.cli.options import filter_options_without_state, names_any, read_filter, tenant_option
 from windlass.cli.screen import Cell, ago, number, one_line
 from windlass.cli.session import Session, session
 from windlass.errors import InvalidPayload, InvalidValue, WindlassError, WrongState

@@ -7,10 +7,8 @@ from typing import Any
 
 import click
 
-from windlass.cli.called import as_typed
-from windlass.cli.commands import Command
-from windlass.cli.options import filter_options, names_any, read_filter, tenant_option
-from windlass.cli.screen import Cell, Screen, age, ago, duration, number, one_line
+from windlass.cli.commands import Command, filter_options, names_any, read_filter, tenant_option
+from windlass.cli.screen import Cell, Screen, age, ago, as_typed, duration, number, one_line
 from windlass.cli.session import session
 from windlass.cli.story import COLOURS, JOB_COLUMNS, job_row, tell, tell_batch
 from windlass.errors import Refused

@@ -1,4 +1,4 @@
-"""Where does the command line begin, and how does it end?"""
+"""Where the command line begins and ends."""
 
 from __future__ import annotations
 
@@ -11,18 +11,15 @@ from importlib.metadata import version
 from typing import NoReturn
 
 import click
+from click.shell_completion import get_completion_class
 
 from windlass.checks import storable
 from windlass.cli import (
     access,
     actions,
     bench,
-    called,
-    capacity,
-    completion,
     dlq,
     doctor,
-    flow,
     jobs,
     metrics,
     operations,
@@ -30,18 +27,50 @@ from windlass.cli import (
     schedules,
     serve,
     settings,
-    signals,
     store,
     tail,
     top,
     up,
     work,
 )
-from windlass.cli.commands import Group
+from windlass.cli.commands import Command, Group
 from windlass.cli.process import leave
-from windlass.cli.session import Session
+from windlass.cli.screen import as_typed, find_program_name
+from windlass.cli.session import Session, session
 from windlass.errors import InvalidValue, StoreError, WindlassError, must_be
+from windlass.ops.document import encode
 from windlass.store.engine import Unstorable
+
+_SHELLS = ("bash", "zsh", "fish")
+
+
+@click.command(
+    cls=Command,
+    examples="""
+        windlass completion bash
+        windlass completion zsh
+        windlass completion fish
+    """,
+)
+@click.argument("shell", type=click.Choice(_SHELLS), metavar="SHELL")
+def completion(shell: str) -> None:
+    """A script that completes commands and options in bash, zsh or fish.
+
+    Write it to ~/.local/share/bash-completion/completions/windlass, to _windlass in a folder of zsh's
+    fpath, or to ~/.config/fish/completions/windlass.fish.
+    """
+    kind = get_completion_class(shell)
+    assert kind is not None  # noqa: S101 - the library knows all three
+    root = click.get_current_context().find_root().command
+    script = kind(root, {}, "windlass", VARIABLE).source().replace(_LOADED, _CALLED)
+    click.echo(encode({"shell": shell, "script": script}) if session().json else script)
+
+
+# A file of zsh's fpath is run at each call, and loaded at the first alone: only that one would be answered.
+_LOADED, _CALLED = "$zsh_eval_context[-1] == loadautofunc", "$funcstack[1] == _windlass"
+# Where the script puts what it asks; the program then answers with words and does nothing else.
+VARIABLE = "_WINDLASS_COMPLETE"
+
 
 REFUSED = 1
 WRONG_COMMAND_LINE = 2
@@ -50,13 +79,6 @@ NO_STORE = 3
 INTERRUPTED = 130
 # A mistake of ours; the number is the one that sysexits.h has for it.
 INTERNAL = 70
-
-
-# In the order of use, which is the order of the help.
-MODULES = (
-    *(up, serve, work, produce, jobs, top, tail, actions, operations, dlq, flow, schedules),
-    *(settings, access, store, metrics, doctor, signals, capacity, bench, completion),
-)
 
 
 @click.group(
@@ -79,14 +101,26 @@ def cli(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-for module in MODULES:
-    for command in module.COMMANDS:
-        cli.add_command(command)
+# In the order of use, which is the order of the help.
+for command in (
+    *(*up.COMMANDS, *serve.COMMANDS, *work.COMMANDS, *produce.COMMANDS, *jobs.COMMANDS, *top.COMMANDS),
+    *(
+        *tail.COMMANDS,
+        *actions.COMMANDS,
+        *operations.COMMANDS,
+        *dlq.COMMANDS,
+        *settings.FLOW,
+        *schedules.COMMANDS,
+    ),
+    *(*settings.COMMANDS, *access.COMMANDS, *store.COMMANDS, *metrics.COMMANDS, *doctor.COMMANDS),
+    *(*doctor.SIGNALS, *metrics.PLANNING, *bench.COMMANDS, completion),
+):
+    cli.add_command(command)
 
 
 def main() -> NoReturn:
     """The program `windlass`."""
-    called.look()
+    find_program_name()
     here = Session(own_process=True)
     code = run(sys.argv[1:], here)
     leave(here, code)
@@ -150,7 +184,7 @@ def _failed(error: click.ClickException | WindlassError) -> int:
 
 
 def _say(message: str) -> None:
-    click.echo(f"windlass: {called.as_typed(' '.join(message.split()))}", err=True)
+    click.echo(f"windlass: {as_typed(' '.join(message.split()))}", err=True)
 
 
 def _silence_stdout() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from windlass.cli.actions import commands_of, follow, show_end
+from windlass.cli.actions import commands, follow, show_end
 from windlass.cli.commands import Group
 from windlass.cli.screen import Cell, ago, number, one_line
 from windlass.cli.session import session
@@ -73,7 +73,7 @@ def show(name: str, follows: bool) -> None:
         click.echo("\n".join(_lines(found)))
 
 
-for _command in commands_of("operation"):
+for _command in commands("operations/"):
     operation.add_command(_command)
 
 COMMANDS = (operation,)

@@ -1,9 +1,10 @@
-"""How does this process become a worker, and how does it end when told to?"""
+"""The process of a command that stays: signals, exit, restart."""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -19,7 +20,6 @@ import click
 import msgspec
 
 from windlass import connect
-from windlass.cli.garbage import collect_rarely
 from windlass.cli.logs import STDERR, log_to_stderr, write
 from windlass.cli.session import Session
 from windlass.config import WorkerConfig
@@ -32,6 +32,23 @@ from windlass.worker.shutdown import Remaining, within
 from windlass.worker.supervisor import Supervised
 from windlass.worker.watchdog import Watched
 from windlass.worker.worker import Worker
+
+# As Python has it: this is loaded before the application. And as we have it: jobs come and go with a dozen
+# objects each.
+_USUAL = gc.get_threshold()
+_RARELY = 5_000
+
+
+def collect_rarely() -> None:
+    """Keep what is loaded by now out of every later search, and search less often; a tenth of a no-op job.
+
+    Whoever has set or switched anything about it knows better.
+    """
+    if gc.isenabled() and gc.get_threshold() == _USUAL:
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(_RARELY)
+
 
 log = logging.getLogger("windlass.worker")
 

@@ -5,25 +5,25 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from queue import SimpleQueue
 from typing import Any
 
 import click
 
-from windlass.cli.called import as_typed
+from windlass.cli.actions import commands
 from windlass.cli.commands import Command, Group
 from windlass.cli.logs import log_to_stderr
 from windlass.cli.process import leave, obey, obey_signals
-from windlass.cli.screen import Cell, Screen, ago, block, duration, one_line
+from windlass.cli.screen import Cell, Screen, ago, as_typed, block, duration, one_line
 from windlass.cli.session import session
 from windlass.cli.story import COLOURS
 from windlass.clock import SystemClock
 from windlass.loop import Loop
-from windlass.ops import Ops, Schedules, ScheduleStatus, ScheduleWish
+from windlass.ops import Ops, ScheduleStatus, ScheduleWish
 from windlass.ops.document import encode
-from windlass.ops.schedules import fire_document, schedule_document
+from windlass.ops.schedules import ScheduleHistory
 from windlass.payload import parse
 from windlass.registry import SHELL
 from windlass.schedule import CATCH_UPS, OVERLAPS
@@ -51,15 +51,6 @@ def schedule() -> None:
     """
 
 
-def _on_one(examples: str) -> Callable[[Callable[[str, str], None]], click.Command]:
-    """A command that does something to one schedule, and keeps why."""
-
-    def made(function: Callable[[str, str], None]) -> click.Command:
-        return schedule.command(examples=examples)(click.argument("name")(_why(function)))
-
-    return made
-
-
 @schedule.command(
     "list",
     examples="""
@@ -73,14 +64,14 @@ def list_schedules() -> None:
     ops = here.ops()
     found, now = ops.schedules.list(), ops.now()
     if here.json:
-        click.echo(encode({"schedules": [schedule_document(each) for each in found]}))
+        click.echo(encode({"schedules": found}))
     elif not found:
         click.echo('No schedules yet: @queue.job(cron="0 3 * * *") in code, or windlass schedule add.')
     else:
         click.echo("\n".join(here.screen.table(_COLUMNS, [_row(each, now) for each in found])))
         for each in found:
             for note in each.notes:
-                click.echo(here.screen.paint(f"! {each.info.name}: {one_line(note)}", "yellow"))
+                click.echo(here.screen.paint(f"! {each.name}: {one_line(note)}", "yellow"))
 
 
 @schedule.command(
@@ -90,17 +81,13 @@ def list_schedules() -> None:
     """,
 )
 @click.argument("name")
-@click.option("--limit", default=20, show_default=True, metavar="N", help="So many fire times, up to 100.")
+@click.option("--limit", default=20, show_default=True, metavar="N", help="How many fire times, up to 100.")
 def show(name: str, limit: int) -> None:
     """One schedule, and what became of its last fire times."""
     here = session()
     ops = here.ops()
-    status, fires, now = ops.schedules.show(name), ops.schedules.history(name, limit=limit), ops.now()
-    if here.json:
-        history = {"history": [fire_document(fire) for fire in fires]}
-        click.echo(encode(schedule_document(status) | history))
-    else:
-        click.echo("\n".join(_tell(status, list(fires), now, here.screen)))
+    status = ops.schedules.show(name, fires=limit)
+    click.echo(encode(status) if here.json else "\n".join(_tell(status, ops.now(), here.screen)))
 
 
 @schedule.command(
@@ -163,50 +150,10 @@ def add(
         tenant=tenant,
     )
     status = Ops(queue.store, wakeup=queue.wakeup).schedules.add(wish, replace=replace, why=why)
-    _told(status, "added")
-
-
-@_on_one(
-    """
-        windlass schedule pause nightly
-    """
-)
-def pause(name: str, why: str) -> None:
-    """Let a schedule fire no more until it is resumed; also the code cannot change that."""
-    _told(_verbs().pause(name, why=why), "paused")
-
-
-@_on_one(
-    """
-        windlass schedule resume nightly
-    """
-)
-def resume(name: str, why: str) -> None:
-    """Let a schedule fire again; what passed meanwhile is not caught up with."""
-    _told(_verbs().resume(name, why=why), "resumed")
-
-
-@_on_one(
-    """
-        windlass schedule run nightly
-        windlass schedule run nightly --json
-    """
-)
-def run(name: str, why: str) -> None:
-    """Make a schedule's job now, whatever its times are and whatever runs."""
-    job_id = _verbs().run(name, why=why)
-    click.echo(encode({"name": name, "job": job_id}) if session().json else f"{job_id}  enqueued by {name}")
-
-
-@_on_one(
-    """
-        windlass schedule remove backup
-    """
-)
-def remove(name: str, why: str) -> None:
-    """Remove a schedule; its jobs stay. One that a live worker declares is taken out of the code instead."""
-    _verbs().remove(name, why=why)
-    click.echo(encode({"name": name, "removed": True}) if session().json else f"{name}: removed")
+    if here.json:
+        click.echo(encode(status))
+    else:
+        _told(status, "added")
 
 
 @click.command(
@@ -248,6 +195,13 @@ def scheduler(app: str | None, log_json: bool) -> None:
     leave(here)
 
 
+for _command in commands(
+    "schedules/",
+    pause=lambda _, status, __: _told(status, "paused"),
+    resume=lambda _, status, __: _told(status, "resumed"),
+    run=lambda _, job_id, given: click.echo(f"{job_id}  enqueued by {given['name']}"),
+):
+    schedule.add_command(_command)
 COMMANDS = (schedule, scheduler)
 
 
@@ -282,10 +236,6 @@ class _Alone:
         """What it does is one transaction at a time: nothing is left half done."""
 
 
-def _verbs() -> Schedules:
-    return session().ops().schedules
-
-
 def _asked(job_type: str | None, payload: str | None, command: str | None) -> tuple[str, dict[str, Any]]:
     if (job_type is None) == (command is None):
         raise click.UsageError("say either a TYPE or --command")
@@ -295,59 +245,51 @@ def _asked(job_type: str | None, payload: str | None, command: str | None) -> tu
 
 
 def _told(status: ScheduleStatus, what: str) -> None:
-    here = session()
-    if here.json:
-        click.echo(encode(schedule_document(status)))
-        return
-    info = status.info
-    when = f", next {_clock(info.next_at)}" if status.state == "active" and info.next_at else ""
-    click.echo(f"{info.name}: {what}{when}")
+    when = f", next {_clock(status.next_at)}" if status.next_at else ""
+    click.echo(f"{status.name}: {what}{when}")
     for note in status.notes:
         click.echo(f"windlass: {as_typed(one_line(note))}", err=True)
 
 
-def _row(status: ScheduleStatus, now: datetime) -> list[Cell | str | int]:
-    info = status.info
+def _row(each: ScheduleStatus, now: datetime) -> list[Cell | str | int]:
     return [
-        info.name,
-        one_line(info.new.type),
-        _times(status),
-        Cell(status.state, _STATES[status.state]),
-        ago(info.next_at, now) if status.state == "active" and info.next_at else "-",
-        "-" if info.last is None else f"{_outcome(info.last)}, {ago(info.last.at, now)}",
+        each.name,
+        one_line(each.type),
+        _times(each),
+        Cell(each.state, _STATES[each.state]),
+        ago(each.next_at, now) if each.next_at else "-",
+        "-" if each.last is None else f"{_outcome(each.last)}, {ago(each.last.at, now)}",
     ]
 
 
-def _tell(status: ScheduleStatus, fires: list[Fire], now: datetime, screen: Screen) -> Iterator[str]:
-    info, new = status.info, status.info.new
-    yield f"{screen.strong(new.name)}  {screen.paint(status.state, _STATES[status.state])}"
+def _tell(found: ScheduleHistory, now: datetime, screen: Screen) -> Iterator[str]:
+    yield f"{screen.strong(found.name)}  {screen.paint(found.state, _STATES[found.state])}"
     yield ""
     facts = [
-        ("type", one_line(new.type)),
-        ("payload", block(new.payload.decode())[0]),
-        ("times", _times(status)),
-        ("catch-up", new.timing.catch_up),
-        ("overlap", new.timing.overlap),
-        ("jitter", duration(new.timing.jitter) if new.timing.jitter else "none"),
-        ("made by", "the code" if info.origin == "code" else "an operator"),
+        ("type", one_line(found.type)),
+        ("payload", block(bytes(found.payload).decode())[0]),
+        ("times", _times(found)),
+        ("catch-up", found.catch_up),
+        ("overlap", found.overlap),
+        ("jitter", duration(found.jitter) if found.jitter else "none"),
+        ("made by", "the code" if found.origin == "code" else "an operator"),
     ]
-    if info.paused and info.paused_at is not None:
-        facts.append(("paused", f"by {one_line(info.paused_by or 'unknown')} {ago(info.paused_at, now)}"))
-    if status.state == "active" and info.next_at is not None:
-        facts.append(("next", f"{_clock(info.next_at)}  ({ago(info.next_at, now)})"))
+    if found.state == "paused" and found.paused_at is not None:
+        facts.append(("paused", f"by {one_line(found.paused_by or 'unknown')} {ago(found.paused_at, now)}"))
+    if found.next_at is not None:
+        facts.append(("next", f"{_clock(found.next_at)}  ({ago(found.next_at, now)})"))
     for name, value in facts:
         yield f"  {name:<12}{value}"
-    for note in status.notes:
+    for note in found.notes:
         yield screen.paint(f"! {as_typed(one_line(note))}", "yellow")
-    if fires:
+    if found.history:
         yield ""
         yield screen.strong("Fire times")
-        yield from (f"  {_clock(fire.at)}  {_fate(fire)}" for fire in fires)
+        yield from (f"  {_clock(fire.at)}  {_fate(fire)}" for fire in found.history)
 
 
 def _times(status: ScheduleStatus) -> str:
-    timing = status.info.new.timing
-    return f"every {duration(timing.every)}" if timing.every else f"{timing.cron} {timing.tz}"
+    return f"every {duration(status.every)}" if status.every else f"{status.cron} {status.tz}"
 
 
 def _outcome(fire: Fire) -> str:

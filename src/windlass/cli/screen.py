@@ -1,18 +1,66 @@
-"""How wide is the screen, may it have colours, and how does text fit on it?"""
+"""What a person sees in a terminal: tables, colours, progress."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import shlex
 import shutil
 import sys
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from windlass.ops import words
+from windlass.ops.words import count
+
+if TYPE_CHECKING:
+    from windlass.move import Step
+
+USUAL = "windlass"
+# A command in a sentence: the program's name and a word behind it.
+_COMMAND = re.compile(r"(?<![\w/.-])windlass (?=(?:--[a-z]|[a-z]+\b))")
+
+
+class _Name:
+    """What a person types for `windlass`; only the program itself has a reason to look."""
+
+    def __init__(self) -> None:
+        self.typed = USUAL
+
+
+_NAME = _Name()
+
+
+def find_program_name() -> None:
+    """Find out how this program can be called from where it was called."""
+    _NAME.typed = program_name(Path(sys.executable))
+
+
+def program_name(python: Path) -> str:
+    """The shortest name that a shell finds: on the PATH, beside Python, or as a module of it."""
+    if shutil.which(USUAL) is not None:
+        return USUAL
+    beside = python.with_name(USUAL)
+    if beside.exists():
+        return shlex.quote(_short(beside))
+    return f"{shlex.quote(_short(python))} -m {USUAL}"
+
+
+def as_typed(text: str) -> str:
+    """A sentence of ours, with every command in it as it can be typed here."""
+    return text if _NAME.typed == USUAL else _COMMAND.sub(lambda _: f"{_NAME.typed} ", text)
+
+
+def _short(path: Path) -> str:
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 class Cell(NamedTuple):
@@ -178,3 +226,75 @@ _GAP = 2
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"))
 _MINUTE = 60
 _STEP = 1024
+
+
+@contextmanager
+def progress(label: str, length: int | None) -> Iterator[Callable[[int], None]]:
+    """Gives what is to be told how much is done by now; without a length there is nothing to show."""
+    if length is None or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    with click.progressbar(length=length, label=label, file=sys.stderr) as bar:
+        yield lambda done: bar.update(done - bar.pos)
+
+
+_BETWEEN_LINES = 1.0
+
+
+@contextmanager
+def steps(*, as_json: bool) -> Iterator[Callable[[Step], None]]:
+    """Gives what is to be told of each step; all of it goes to standard error."""
+    showing = _Steps(as_json=as_json)
+    try:
+        yield showing.tell
+    finally:
+        if showing.shown:
+            click.echo(err=True)
+
+
+class _Steps:
+    """One line that changes on a terminal; a line a second elsewhere."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._json = as_json
+        self._live = not as_json and sys.stderr.isatty()
+        self._name = ""
+        self._first = 0
+        self._begun = self._told = 0.0
+        self.shown = False
+
+    def tell(self, step: Step) -> None:
+        now = monotonic()
+        if step.name != self._name:
+            self._name, self._begun, self._first, self._told = step.name, now, step.done, 0.0
+        over = step.done == step.total
+        if not (self._live or over) and now - self._told < _BETWEEN_LINES:
+            return
+        self._told = now
+        rate = (step.done - self._first) / max(now - self._begun, 1e-3)
+        left = (step.total - step.done) / rate if rate else None
+        if self._json:
+            facts = {"step": step.name, "rows": step.done, "total": step.total}
+            click.echo(json.dumps({**facts, "rate": round(rate), "eta": left and round(left, 1)}), err=True)
+        else:
+            self._show(_words(step, rate, left))
+
+    def _show(self, words: str) -> None:
+        self.shown = self._live
+        click.echo(f"\r{words}\x1b[K" if self._live else words, err=True, nl=not self._live)
+
+
+def _words(step: Step, rate: float, left: float | None) -> str:
+    if not step.total:
+        return step.name
+    share = step.done / step.total
+    bar = "#" * round(share * _WIDTH)
+    words = (
+        f"{step.name:<9} [{bar:-<{_WIDTH}}] {share:4.0%}  {number(step.done)} of {count(step.total, 'row')}"
+    )
+    if rate:
+        words += f"  {number(round(rate))}/s"
+    return words if not left else f"{words}  {left:.0f}s left"
+
+
+_WIDTH = 30

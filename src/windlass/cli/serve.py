@@ -11,9 +11,8 @@ import click
 import msgspec
 
 from windlass.cli.commands import Command
-from windlass.cli.garbage import collect_rarely
 from windlass.cli.logs import log_to_stderr
-from windlass.cli.process import leave, obey, obey_signals
+from windlass.cli.process import collect_rarely, leave, obey, obey_signals
 from windlass.cli.session import session
 from windlass.config import ServerConfig
 from windlass.errors import InvalidValue, Refused

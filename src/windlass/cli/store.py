@@ -11,11 +11,9 @@ from msgspec import to_builtins
 
 from windlass import connect
 from windlass import move as moving
-from windlass.cli.commands import Group
-from windlass.cli.options import span
-from windlass.cli.screen import jobs, number, size
+from windlass.cli.commands import Group, span
+from windlass.cli.screen import jobs, number, size, steps
 from windlass.cli.session import Session, session
-from windlass.cli.steps import steps
 from windlass.errors import StoreMismatch, StoreUnavailable
 from windlass.move import Running
 from windlass.ops import Ops
@@ -47,7 +45,7 @@ def status() -> None:
     """Size, versions and warnings; of a store that this version cannot use, what it would take."""
     here = session()
     try:
-        found = here.ops().db_status()
+        found = here.ops().store.status()
     except StoreMismatch as error:
         _show_unusable(here, error)
         return
@@ -163,7 +161,7 @@ def backup(path: str) -> None:
     Of a PostgreSQL store pg_dump writes it, and pg_restore reads it.
     """
     here = session()
-    here.ops().backup(path)
+    here.ops().store.backup(path)
     click.echo(encode({"path": path}) if here.json else f"copied to {path}")
 
 
@@ -209,7 +207,7 @@ def restore(backup: str) -> None:
 def check() -> None:
     """Look for damage in the stored data; exit 1 if there is any."""
     here = session()
-    problems = here.ops().check()
+    problems = here.ops().store.check()
     if here.json:
         click.echo(encode({"problems": problems}))
     else:

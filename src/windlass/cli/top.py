@@ -1,18 +1,23 @@
-"""How do things stand, second by second, on one screen?"""
+"""A live screen of what runs."""
 
 from __future__ import annotations
 
+import os
+import select
 import shutil
 import sys
+import termios
+import threading
+import tty
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import NamedTuple
 
 import click
 
 from windlass.cli.commands import Command
-from windlass.cli.keys import keys
 from windlass.cli.screen import Cell, Screen, age, ago, cut, number, one_line, size
 from windlass.cli.session import Session, session
 from windlass.cli.story import COLOURS, error_line
@@ -20,6 +25,33 @@ from windlass.job import Job, JobState, View
 from windlass.ops import Ops, Overview, TypeStatus, WorkerHealth
 from windlass.ops.document import encode, job_document, worker_document
 from windlass.ops.words import count, start_worker
+
+
+@contextmanager
+def keys() -> Iterator[Callable[[float], str]]:
+    """Gives what waits so many seconds for a key; an empty text: none was pressed."""
+    if not sys.stdin.isatty():
+        pause = threading.Event()
+
+        def wait(seconds: float) -> str:
+            pause.wait(seconds)
+            return ""
+
+        yield wait
+        return
+    terminal = sys.stdin.fileno()
+    before = termios.tcgetattr(terminal)
+
+    def key(seconds: float) -> str:
+        ready, _, _ = select.select([terminal], [], [], seconds)
+        return os.read(terminal, 32).decode(errors="replace")[:1] if ready else ""
+
+    try:
+        tty.setcbreak(terminal)
+        yield key
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+
 
 _EVERY = 1.0
 _RATED_SECONDS = 6.0
@@ -49,7 +81,7 @@ class Rates(NamedTuple):
 
 def look(ops: Ops) -> Sight:
     """See how things stand."""
-    return Sight(ops.status(), ops.workers(), ops.failures(limit=_HEIGHT))
+    return Sight(ops.status(), ops.workers(), ops.store.failures(limit=_HEIGHT))
 
 
 def rates(before: Sight | None, after: Sight) -> Rates | None:

@@ -10,9 +10,9 @@ from importlib.metadata import version
 
 import click
 
-from windlass.cli.called import as_typed
 from windlass.cli.commands import Command
 from windlass.cli.process import leave, obey_signals, work_here
+from windlass.cli.screen import as_typed
 from windlass.cli.serve import PORT, Beside, patience_option, serve_beside
 from windlass.cli.session import Session, session
 from windlass.cli.succession import Restart

@@ -7,12 +7,11 @@ from functools import partial
 
 import click
 
-from windlass.cli.called import as_typed
-from windlass.cli.commands import Group
+from windlass.cli.actions import commands
+from windlass.cli.commands import F, Group, span
 from windlass.cli.fleet import supervise_here
-from windlass.cli.options import F, span
 from windlass.cli.process import leave, obey_signals, signalled, work_here
-from windlass.cli.screen import Cell, age, one_line, size
+from windlass.cli.screen import Cell, age, as_typed, one_line, size
 from windlass.cli.session import session
 from windlass.cli.succession import Handover, take_adopted
 from windlass.ops import WorkerHealth
@@ -194,23 +193,8 @@ def health(everything: bool) -> None:
         click.get_current_context().exit(1)
 
 
-@worker.command(
-    examples="""
-        windlass worker health
-        windlass worker drain web1-4711-9f86d081
-    """,
-)
-@click.argument("name", metavar="ID")
-def drain(name: str) -> None:
-    """Ask one worker, wherever it runs, to finish what runs and exit. ID may be cut short.
-
-    A dead worker that shall not come back is drained, too: then nobody misses it, and its alert ends.
-    """
-    here = session()
-    drained = here.ops().drain(name)
-    click.echo(encode({"worker": drained}) if here.json else f"{drained}: asked to finish what runs and exit")
-
-
+for _command in commands("workers/"):
+    worker.add_command(_command)
 COMMANDS = (worker,)
 
 

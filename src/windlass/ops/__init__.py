@@ -1,11 +1,11 @@
 """What can an operator do? Every verb once; the command line and all other surfaces translate it."""
 
 from windlass.ops.bulk import Bulk
+from windlass.ops.flow import SettingValue
 from windlass.ops.jobs import Ties
 from windlass.ops.ops import Ops
 from windlass.ops.overview import FleetSummary, Overview, TypeStatus, WorkerHealth
 from windlass.ops.schedules import Schedules, ScheduleStatus, ScheduleWish
-from windlass.ops.tuning import SettingValue
 from windlass.pace import Pace
 
 __all__ = [

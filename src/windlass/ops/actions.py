@@ -38,7 +38,7 @@ from windlass.errors import must_be
 from windlass.job import JobState
 from windlass.store.jobs import Counts
 from windlass.store.store import Store
-from windlass.wakeup.protocol import Wakeup
+from windlass.wakeup import Wakeup
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -73,11 +73,20 @@ class Option(msgspec.Struct, frozen=True):
     metavar: str | None = None
     # Else the parameter's name.
     flag: str = ""
+    # Its name over HTTP, if that is another one.
+    field: str = ""
     # A second flag that stands for a fixed value of the same parameter: (flag, value, help).
     short: tuple[str, str, str] | None = None
 
 
 Why = Annotated[str, msgspec.Meta(max_length=1000), Option("For the records.", "TEXT")]
+Limit = Annotated[
+    int,
+    msgspec.Meta(ge=1, le=1000),
+    Option("How many, 1 to 1000; fewer come, with a `next`, if they are large or not found in time."),
+]
+Cursor = Annotated[str | None, Option("The `next` of the page before.")]
+TypeName = Annotated[str, Option("", "TYPE")]
 
 
 class Parameter(NamedTuple):
@@ -89,6 +98,11 @@ class Parameter(NamedTuple):
     optional: bool
     notes: tuple[Any, ...]
     default: Any
+
+    @property
+    def field(self) -> str:
+        """Its name over HTTP."""
+        return self.option.field or self.name
 
     @property
     def required(self) -> bool:
@@ -138,6 +152,12 @@ class Action:
         within: str = "",
         command: str | None = None,
         examples: str = "",
+        answers: Sequence[str] = (),
+        status: int = 200,
+        location: str = "",
+        operation: str = "",
+        own_route: bool = False,
+        own_command: bool | None = None,
     ) -> None:
         self.method, self.path = route.split(" ")
         self.need = need
@@ -148,13 +168,22 @@ class Action:
         # What has become of the job or thing: "cancelled"; may name parameters in braces.
         self.past = past
         self.examples = examples
+        # Names for an answer that is no object: the last one is the answer's, one before it the target's.
+        self.answers = tuple(answers)
+        self.status = status
+        # Where what it made is found, with fields of the answer in braces.
+        self.location = location
+        # Its route or its command is written by hand.
+        self.own_route = own_route
+        self.own_command = self.method == "GET" if own_command is None else own_command
+        self._operation = operation
         self._within = within
         self._command = command
 
     def __call__(self, function: Callable[Concatenate[V, P], R]) -> Callable[Concatenate[V, P], R]:
         """The method, done elsewhere if its verbs are remote."""
         self.function = function
-        ACTIONS[self.command] = self
+        ACTIONS[self.command or self.name] = self
 
         @wraps(function)
         def run(verbs: V, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -172,14 +201,16 @@ class Action:
 
     @property
     def command(self) -> str:
-        """The words of its command."""
-        return self._command or f"{self._within.removesuffix('s')} {self.name}".strip()
+        """The words of its command; empty: it has none."""
+        if self._command is not None:
+            return self._command
+        return f"{self._within.removesuffix('s')} {self.name}".strip()
 
     @property
     def operation(self) -> str:
         """What the HTTP contract calls it: pause_type, pause_schedule."""
         noun = self.path.partition("/")[0].removesuffix("s")
-        return self.name if "_" in self.name else f"{self.name}_{noun}"
+        return self._operation or (self.name if "_" in self.name else f"{self.name}_{noun}")
 
     @cached_property
     def description(self) -> str:
@@ -230,6 +261,12 @@ class Action:
         """All its parameters."""
         found = list(inspect.signature(self.function).parameters.values())[1:]
         return [Parameter.of(each.name, self._hints[each.name], each.default) for each in found]
+
+    def document(self, target: str | None, answer: Any) -> Any:
+        """The answer as an object."""
+        if not self.answers:
+            return answer
+        return dict(zip(self.answers, (target, answer)[-len(self.answers) :], strict=True))
 
     def bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Arguments by name."""
@@ -294,6 +331,11 @@ class Verbs:
     def _wake(self) -> None:
         if self._wakeup is not None:
             self._wakeup.notify()
+
+
+def changes() -> list[Action]:
+    """The actions that change something."""
+    return [each for each in ACTIONS.values() if each.method != "GET"]
 
 
 def bulk_actions() -> dict[str, Action]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 from uuid import UUID, uuid5
 
@@ -54,11 +54,20 @@ class Bulk(msgspec.Struct, frozen=True, kw_only=True):
 class Operations(Verbs):
     """Actions on many jobs that go on by themselves."""
 
-    def list(self, *, limit: int = 50) -> list[Operation]:
+    @Action(
+        "GET operations",
+        need=Need.SEE,
+        within="operations",
+        operation="list_operations",
+        answers=("operations",),
+        own_route=True,
+    )
+    def list(self, *, limit: int = 50) -> Sequence[Operation]:
         """The newest operations."""
         return self.store.operations(limit=limit)
 
-    def show(self, operation_id: str) -> Operation:
+    @Action("GET operations/{id}", need=Need.SEE, within="operations")
+    def show(self, operation_id: OperationName) -> Operation:
         """One operation and how far it has come."""
         return self.store.operation(operation_id)
 

@@ -22,7 +22,7 @@ from windlass.pace import Pace
 from windlass.store.engine import Acted
 from windlass.store.operations import QUOTED, Carried, Operation, Reached, State
 from windlass.store.store import Store
-from windlass.wakeup.protocol import Wakeup
+from windlass.wakeup import Wakeup
 
 log = logging.getLogger("windlass.operations")
 

@@ -12,8 +12,8 @@ import msgspec
 from windlass.clock import Clock, from_micros
 from windlass.job import JobState, Reason, View
 from windlass.ops import signals
-from windlass.ops.finding import Cause, lasting
 from windlass.ops.overview import Overview, WorkerHealth
+from windlass.ops.verdict import Cause, lasting
 from windlass.ops.words import count, serve_type, span, start_worker
 from windlass.settings import ALL, Settings, read
 from windlass.store.oncall import DatabaseHealth
@@ -78,7 +78,7 @@ def checkup(ops: Ops, clock: Clock) -> Checkup:
     return Checkup(
         seen=seen,
         workers=workers,
-        status=ops.db_status(),
+        status=ops.store.status(),
         database=ops.database(),
         settings=read(ops.store.settings()),
         oldest=ops.store.oldest_record(),

@@ -1,60 +1,144 @@
-"""What does a job look like in JSON, on every surface?"""
+"""What jobs, batches and workers look like in JSON, on every surface."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
-from msgspec import structs
+from msgspec import Meta, structs
 
-from windlass.job import Attempt, Change, Error, Job
+from windlass.job import Attempt, Change, Error, Job, JobState, Reason, Request, View
 from windlass.ops.overview import WorkerHealth
 from windlass.payload import seal
-from windlass.store.access import ApiKey, AuditPage
 from windlass.store.chains import BatchInfo
+from windlass.store.fleet import PoolInfo
 from windlass.store.jobs import Page
+from windlass.store.running import Progress
 
 if TYPE_CHECKING:
     from windlass.ops.jobs import Ties
 
 
-def job_document(job: Job, now: datetime) -> dict[str, Any]:
-    """A job as plain values: times are datetimes in UTC, the payload is its own JSON."""
-    return {
-        "id": job.id,
-        "seq": job.seq,
-        "type": job.type,
-        "state": job.state,
+Object = Annotated[msgspec.Raw, Meta(extra_json_schema={"type": "object", "additionalProperties": True})]
+Anything = Annotated[msgspec.Raw, Meta(extra_json_schema={"description": "Any JSON value."})]
+
+
+class ErrorDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """Why an attempt failed."""
+
+    reason: Reason
+    kind: str | None = msgspec.field(name="class")
+    message: str
+
+
+class JobDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A job with its whole story."""
+
+    id: str
+    seq: int
+    type: str
+    state: JobState
+    view: View | None
+    priority: int
+    payload: Object
+    key: str | None
+    tenant: str | None
+    attempts: int
+    max_attempts: int
+    created_at: datetime
+    run_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    worker: str | None
+    error: ErrorDocument | None
+    result: Anything | None
+    result_missing: Annotated[str, Meta(description="Why the result could not be kept.")] | None
+    request: Request | None
+    lease_until: datetime | None
+    claims: int
+    snoozes: int
+    interruptions: int
+    losses: int
+    replay_count: int
+    enqueued_at: datetime
+    updated_at: datetime
+    schema_version: int
+    caller: str | None
+    traceparent: str | None
+    payload_ref: str | None
+    rerun_of: Annotated[str, Meta(description="The ended job that this one runs again.")] | None
+    history: list[dict[str, Any]]
+    # Of a change, fields that say nothing are left out.
+    changes: list[dict[str, Any]]
+
+
+class ToldJob(JobDocument, frozen=True, kw_only=True):
+    """A job with what ties it to others."""
+
+    progress: Progress | None
+    batch: str | None
+    waits_for: list[str]
+
+
+class JobPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs, newest first, and the cursor of the next page."""
+
+    jobs: list[JobDocument]
+    next: str | None
+
+
+class BatchDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A batch: how many of its jobs stand in which state."""
+
+    id: str
+    name: str | None
+    total: int
+    ended: int
+    states: dict[str, int]
+    then: str | None
+    created_at: datetime
+    finished_at: datetime | None
+
+
+class WorkerDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker and how it is."""
+
+    id: str
+    state: str
+    alive: bool
+    beat_at: datetime | None
+    started_at: datetime | None
+    host: str
+    pid: int
+    version: str
+    app: str
+    types: tuple[str, ...]
+    slots: int
+    busy: int
+    held: int
+    done: int
+    failed: int
+    late: int
+    deaf: bool
+    # Of its process and those below it; null where it does not tell.
+    resident_bytes: int | None
+    # By name; empty where it does not tell.
+    pools: dict[str, PoolInfo]
+
+
+def job_document(job: Job, now: datetime) -> JobDocument:
+    """A job as people may see it: times in UTC, the payload as its own JSON, secrets hidden."""
+    return JobDocument(**_fields(job, now))
+
+
+def _fields(job: Job, now: datetime) -> dict[str, Any]:
+    return {name: getattr(job, name) for name in _SAME} | {
         "view": job.view(now),
-        "priority": job.priority,
         "payload": payload_shown(job),
-        "key": job.key,
         "tenant": job.tenant or None,
-        "attempts": job.attempts,
-        "max_attempts": job.max_attempts,
-        "created_at": job.created_at,
-        "run_at": job.run_at,
-        "started_at": job.started_at,
-        "finished_at": job.finished_at,
-        "worker": job.worker,
-        "error": _error(job.error),
-        "result": job.result,
-        "result_missing": job.result_missing,
-        "request": job.request,
-        "lease_until": job.lease_until,
-        "claims": job.claims,
-        "snoozes": job.snoozes,
-        "interruptions": job.interruptions,
-        "losses": job.losses,
-        "replay_count": job.replay_count,
-        "enqueued_at": job.enqueued_at,
-        "updated_at": job.updated_at,
-        "schema_version": job.schema_version,
         "caller": job.caller or None,
-        "traceparent": job.traceparent,
-        "payload_ref": job.payload_ref,
-        "rerun_of": job.rerun_of,
+        "error": _error(job.error),
         "history": [_attempt(attempt) for attempt in job.history],
         "changes": [change_shown(change) for change in job.changes],
     }
@@ -72,70 +156,35 @@ def change_shown(change: Change) -> Change:
     return change if change.before is None else structs.replace(change, before=seal.shown(change.before))
 
 
-def told_document(job: Job, ties: Ties, now: datetime) -> dict[str, Any]:
+def told_document(job: Job, ties: Ties, now: datetime) -> ToldJob:
     """A job with what ties it to others."""
-    return job_document(job, now) | {
-        "progress": ties.progress,
-        "batch": ties.batch,
-        "waits_for": list(ties.waits_for),
-    }
+    return ToldJob(
+        **_fields(job, now), progress=ties.progress, batch=ties.batch, waits_for=list(ties.waits_for)
+    )
 
 
-def batch_document(batch: BatchInfo) -> dict[str, Any]:
+def batch_document(batch: BatchInfo) -> BatchDocument:
     """A batch: how many of its jobs stand in which state."""
-    return {
-        "id": batch.id,
-        "name": batch.name or None,
-        "total": batch.total,
-        "ended": batch.ended,
-        "states": {state.value: count for state, count in sorted(batch.counts.items())},
-        "then": batch.then_id,
-        "created_at": batch.created_at,
-        "finished_at": batch.finished_at,
-    }
+    return BatchDocument(
+        id=batch.id,
+        name=batch.name or None,
+        total=batch.total,
+        ended=batch.ended,
+        states={state.value: count for state, count in sorted(batch.counts.items())},
+        then=batch.then_id,
+        created_at=batch.created_at,
+        finished_at=batch.finished_at,
+    )
 
 
-def worker_document(each: WorkerHealth) -> dict[str, Any]:
+def worker_document(each: WorkerHealth) -> WorkerDocument:
     """A worker and how it is."""
-    info = each.info
-    return {
-        "id": info.id,
-        "state": info.state,
-        "alive": each.alive,
-        "beat_at": info.beat_at,
-        "started_at": info.started_at,
-        "host": info.host,
-        "pid": info.pid,
-        "version": info.version,
-        "app": info.app,
-        "types": info.types,
-        "slots": info.slots,
-        "busy": info.busy,
-        "held": info.held,
-        "done": info.done,
-        "failed": info.failed,
-        "late": info.late,
-        "deaf": info.deaf,
-        "resident_bytes": info.resident_bytes,
-        "pools": {name: structs.asdict(pool) for name, pool in info.pools.items()},
-    }
+    return msgspec.convert(structs.asdict(each.info) | {"alive": each.alive}, WorkerDocument)
 
 
-def api_key_document(key: ApiKey) -> dict[str, Any]:
-    """An API key, without what would let anybody use it."""
-    shown = structs.asdict(key)
-    del shown["digest"]
-    return shown
-
-
-def audit_document(page: AuditPage) -> dict[str, Any]:
-    """A page of the audit log and the cursor of the next one."""
-    return {"entries": [structs.asdict(entry) for entry in page.entries], "next": page.next}
-
-
-def page_document(page: Page, now: datetime) -> dict[str, Any]:
+def page_document(page: Page, now: datetime) -> JobPage:
     """A page of jobs and the cursor of the next one."""
-    return {"jobs": [job_document(job, now) for job in page.jobs], "next": page.next}
+    return JobPage(jobs=[job_document(job, now) for job in page.jobs], next=page.next)
 
 
 def encode(document: object) -> str:
@@ -165,14 +214,22 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
         "started_at": attempt.started_at,
         "finished_at": attempt.finished_at,
         "outcome": attempt.outcome,
-        "error": _error(attempt.error, traceback=True),
+        "error": None
+        if attempt.error is None
+        else plain(_error(attempt.error)) | {"traceback": attempt.error.traceback},
         "output": attempt.output,
         "result_missing": attempt.result_missing,
     }
 
 
-def _error(error: Error | None, *, traceback: bool = False) -> dict[str, Any] | None:
-    if error is None:
-        return None
-    told: dict[str, Any] = {"reason": error.reason, "class": error.kind, "message": error.message}
-    return {**told, "traceback": error.traceback} if traceback else told
+def _error(error: Error | None) -> ErrorDocument | None:
+    return (
+        None if error is None else ErrorDocument(reason=error.reason, kind=error.kind, message=error.message)
+    )
+
+
+_SAME = tuple(
+    field.name
+    for field in structs.fields(JobDocument)
+    if field.name not in ("view", "payload", "tenant", "caller", "error", "history", "changes")
+)

@@ -1,17 +1,400 @@
-"""Why does this job not run, and what would let it? One sentence from the facts; pure."""
+"""Search jobs, group failures, and explain why a job does not run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import datetime
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Annotated, Literal
 
 import msgspec
 
-from windlass.job import Job, JobState, View
-from windlass.ops.explanation import Cause, Explanation, Link
-from windlass.ops.waiting import fleet, pending
-from windlass.ops.words import ago, clock, count, span, start_worker, told_error
-from windlass.store.explain import Facts
+from windlass.errors import JobNotFound, must_be
+from windlass.job import WAITING_AT, Job, JobState, View
+from windlass.ops.actions import Action, Need, Option, Verbs
+from windlass.ops.overview import WorkerHealth, health_of, with_the_gone_dead
+from windlass.ops.search import WITHIN, find_within
+from windlass.ops.words import ago, at, clock, count, serve_type, span, start_worker, told_error
+from windlass.registry import SHELL
+from windlass.settings import ALL, KEY
+from windlass.store.explain import MOST_AHEAD, Ahead, Facts, Held
+from windlass.store.fleet import WorkerInfo
+from windlass.store.flow import Breaker, Pause
+from windlass.store.jobs import Filter, Page
+from windlass.store.oncall import DatabaseHealth, DeadGroups
+from windlass.store.running import Unread
+
+
+class Cause(StrEnum):
+    """What it is, for programs."""
+
+    ENDED = "ended"
+    DEAD = "dead"
+    RUNNING = "running"
+    STUCK = "stuck"
+    STOPPING = "stopping"
+    DEPENDENCY = "dependency"
+    SCHEDULED = "scheduled"
+    RETRY = "retry"
+    PAUSED = "paused"
+    BREAKER = "breaker"
+    NO_WORKER = "no_worker"
+    VERSION = "version"
+    UNREADABLE = "unreadable"
+    LIMIT = "limit"
+    RATE = "rate"
+    TENANT_LIMIT = "tenant_limit"
+    TENANT_TURN = "tenant_turn"
+    BEHIND = "behind"
+    BUSY = "busy"
+    # Nothing stands in its way.
+    NEXT = "next"
+
+
+class Link(msgspec.Struct, frozen=True):
+    """Where the cause can be looked at."""
+
+    kind: Literal["type", "job", "worker", "limit", "breaker"]
+    name: str
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer: one sentence, and where to look. `also`: what would stand in its way next."""
+
+    sentence: str
+    cause: Cause
+    link: Link | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    # Jobs that it waits for.
+    blockers: tuple[str, ...] = ()
+    # What to type, if anything mends it.
+    mend: str | None = None
+    also: tuple[str, ...] = ()
+
+
+def pending(facts: Facts) -> Iterator[Explanation]:
+    """What a job that waits waits for."""
+    view = facts.job.view(facts.now)
+    if facts.unread is not None:
+        yield _unread(facts, facts.unread)
+        return
+    if view is View.WAITING:
+        yield _waiting(facts)
+        return
+    if view is not View.DUE:
+        yield _later(facts, retrying=view is View.RETRYING)
+    blocked = list(_shut(facts))
+    yield from blocked
+    serving = [each for each in fleet(facts) if each.takes(facts.job.type)]
+    able = [each for each in serving if each.info.knows(facts.job.type) >= facts.job.schema_version]
+    if not serving:
+        yield _no_worker(facts)
+    elif not able:
+        yield _too_new(facts, serving)
+    if view is not View.DUE:
+        return
+    limits = list(_limits(facts))
+    yield from limits
+    if able:
+        yield from _in_line(facts, able, blocked=bool(blocked or limits))
+
+
+def _waiting(facts: Facts) -> Explanation:
+    parents = facts.parents
+    if not parents:
+        words = "waits for other jobs, all of which have ended by now: it is let go within a minute"
+        return Explanation(sentence=words, cause=Cause.DEPENDENCY)
+    stood = [each for each in parents if each.state is JobState.DEAD]
+    first = (stood or list(parents))[0]
+    state = "gone" if first.state is None else first.state.value
+    more = f" and {count(len(parents) - 1, 'other job')}" if len(parents) > 1 else ""
+    words = f"waits for job {first.id} ({state}){more} to complete"
+    if stood:
+        words += "; a dead one must be replayed first"
+    return Explanation(
+        sentence=words,
+        cause=Cause.DEPENDENCY,
+        link=Link("job", first.id),
+        since=facts.job.enqueued_at,
+        blockers=tuple(each.id for each in parents),
+        mend=f"windlass replay {first.id}" if stood else None,
+    )
+
+
+def _later(facts: Facts, *, retrying: bool) -> Explanation:
+    job = facts.job
+    when = f"{clock(job.run_at)} (in {span(job.run_at - facts.now)})"
+    if not retrying:
+        words = f"scheduled for {when}"
+        cause, since = Cause.SCHEDULED, job.enqueued_at
+    else:
+        failed = f"after {told_error(job.error)}" if job.error else "after it was put off"
+        words = f"attempt {job.attempts + 1} of {job.max_attempts} comes at {when}, {failed}"
+        cause, since = Cause.RETRY, job.updated_at
+    return Explanation(
+        sentence=words,
+        cause=cause,
+        link=Link("job", job.id),
+        since=since,
+        until=job.run_at,
+        mend=f"windlass replay {job.id}",
+    )
+
+
+def _shut(facts: Facts) -> Iterator[Explanation]:
+    if facts.pause is not None:
+        yield _paused(facts.pause)
+    if facts.breaker is not None and facts.breaker.open:
+        yield _broken(facts, facts.breaker)
+
+
+def _paused(pause: Pause) -> Explanation:
+    why = f" ({pause.why})" if pause.why else ""
+    return Explanation(
+        sentence=f"{pause.type} is paused by {pause.by} since {clock(pause.at)}{why}",
+        cause=Cause.PAUSED,
+        link=Link("type", pause.type),
+        since=pause.at,
+        mend=f"windlass resume {pause.type}",
+    )
+
+
+def _broken(facts: Facts, breaker: Breaker) -> Explanation:
+    why = f" ({breaker.why})" if breaker.why else ""
+    who = f" by {breaker.by}" if breaker.by else ""
+    words = f"the circuit breaker of {breaker.name} is open since {clock(breaker.at)}{who}{why}"
+    until: datetime | None = None
+    blockers: tuple[str, ...] = ()
+    if breaker.by_hand:
+        words += "; nothing is tried until somebody closes it"
+    elif facts.probing is not None and facts.probing != facts.job.id:
+        words += f"; job {facts.probing} runs as the probe"
+        blockers = (facts.probing,)
+    else:
+        until = max(breaker.probe_at or facts.now, facts.now)
+        # Further ahead is what was set before, or the time of a clock that was set back.
+        until = min(until, facts.now + facts.probe) if facts.probe else until
+        words += f"; the next probe may start {at(until, facts.now)}"
+    return Explanation(
+        sentence=words,
+        cause=Cause.BREAKER,
+        link=Link("breaker", breaker.name),
+        since=breaker.at,
+        until=until,
+        blockers=blockers,
+        mend=f"windlass breaker {facts.job.type} {'auto' if breaker.by_hand else 'close'}",
+    )
+
+
+# How a shell job that no worker takes is told of.
+START_SHELL = "start a worker with --shell"
+
+
+def _no_worker(facts: Facts) -> Explanation:
+    job = facts.job
+    shell = job.type == SHELL
+    last = _last_seen([each for each in facts.workers if each.serves(job.type)])
+    if last is None or last.beat_at is None:
+        seen, link = "none has been seen lately", Link("type", job.type)
+    else:
+        drains = last.state == "draining" and health_of(last, facts.now).alive
+        how = (
+            "finishes what it runs and takes no more"
+            if drains
+            else f"was seen {ago(last.beat_at, facts.now)}"
+        )
+        seen, link = f"the last one, {last.id}, {how}", Link("worker", last.id)
+    return Explanation(
+        sentence=f"no running worker serves {job.type}; {seen}" + (f": {START_SHELL}" if shell else ""),
+        cause=Cause.NO_WORKER,
+        link=link,
+        since=None if last is None else last.beat_at,
+        mend=serve_type(job.type),
+    )
+
+
+def _too_new(facts: Facts, serving: Sequence[WorkerHealth]) -> Explanation:
+    job = facts.job
+    known = max(each.info.knows(job.type) for each in serving)
+    words = (
+        f"its payload is of version {job.schema_version}, and the running workers of {job.type} know "
+        f"versions up to {known}: it waits for a worker with newer code"
+    )
+    mend = None
+    if job.type == SHELL:
+        words = (
+            f"it came over HTTP, and the running workers take commands of this machine alone: {START_SHELL}"
+        )
+        mend = serve_type(job.type)
+    newest = max(serving, key=lambda each: each.info.knows(job.type))
+    return Explanation(
+        sentence=words,
+        cause=Cause.VERSION,
+        link=Link("worker", newest.info.id),
+        since=job.enqueued_at,
+        mend=mend,
+    )
+
+
+def _unread(facts: Facts, unread: Unread) -> Explanation:
+    job = facts.job
+    serving = [each.info for each in fleet(facts) if each.takes(job.type)]
+    able = [each for each in serving if unread.is_for(each)]
+    words = f"another release of the application made it, and a worker could not read it: {unread.problem}"
+    if able:
+        words += f"; a worker that has not tried takes it within seconds ({able[0].id})"
+        return Explanation(
+            sentence=words, cause=Cause.UNREADABLE, link=Link("worker", able[0].id), since=unread.since
+        )
+    words += (
+        "; no running worker can read it: deploy a release that can, edit its payload "
+        f"(windlass edit {job.id} --payload JSON), or bury it"
+    )
+    return Explanation(
+        sentence=words,
+        cause=Cause.UNREADABLE,
+        link=Link("type", job.type),
+        since=unread.since,
+        until=None if job.run_at >= WAITING_AT else job.run_at,
+        mend=f"windlass bury {job.id}",
+    )
+
+
+def _limits(facts: Facts) -> Iterator[Explanation]:
+    for held in facts.held:
+        most = held.limit.concurrency
+        if most is not None and held.running >= most:
+            yield _full(held, most)
+        if held.token_at is not None:
+            rate = held.limit.rate
+            yield Explanation(
+                sentence=f"{_named(held.name)} may start {rate}, and the next token comes "
+                f"{at(held.token_at, facts.now)}",
+                cause=Cause.RATE,
+                link=Link("limit", held.name),
+                until=held.token_at,
+                mend=f"{_limit_command(held.name)} --rate none",
+            )
+    tenant = facts.tenant
+    most = None if tenant is None else tenant.limit.per_tenant
+    if tenant is not None and most is not None and tenant.running >= most:
+        who = f"tenant {facts.job.tenant}" if facts.job.tenant else "jobs without a tenant"
+        yield Explanation(
+            sentence=f"{count(tenant.running, 'job')} of {facts.job.type} may run at once for {who}, and "
+            f"{_held_by(tenant)}",
+            cause=Cause.TENANT_LIMIT,
+            link=Link("limit", tenant.name),
+            blockers=tenant.jobs,
+            mend=f"{_limit_command(tenant.name)} --tenant-concurrency none",
+        )
+
+
+def _full(held: Held, most: int) -> Explanation:
+    return Explanation(
+        sentence=f"{_named(held.name)} may have {count(most, 'job')} running at once, and {_held_by(held)}",
+        cause=Cause.LIMIT,
+        link=Link("limit", held.name),
+        blockers=held.jobs,
+        mend=f"{_limit_command(held.name)} --concurrency none",
+    )
+
+
+def _held_by(held: Held) -> str:
+    if not held.jobs:
+        return "so many are"
+    more = held.running - len(held.jobs)
+    rest = f" and {more} more" if more > 0 else ""
+    return f"{'it is' if held.running == 1 else 'they are'} {', '.join(held.jobs)}{rest}"
+
+
+def _in_line(facts: Facts, able: Sequence[WorkerHealth], *, blocked: bool) -> Iterator[Explanation]:
+    """Where it stands in the queue. Of a job that something blocks, nobody can say when it starts."""
+    ahead = facts.ahead
+    slots = sum(each.info.slots for each in able)
+    busy = sum(each.info.busy + each.info.held for each in able)
+    waited = f"due for {span(facts.now - facts.job.run_at)}"
+    link = Link("type", facts.job.type)
+    if not ahead.count:
+        if busy < slots:
+            if not blocked:
+                words = f"{waited}; nothing blocks it: a worker claims it within a second"
+                yield Explanation(sentence=words, cause=Cause.NEXT, link=link, since=facts.job.run_at)
+            return
+        full = "the only slot is" if slots == 1 else f"all {slots} slots of {count(len(able), 'worker')} are"
+        words = f"{waited} and next in line: {full} busy"
+        yield Explanation(
+            sentence=words,
+            cause=Cause.BUSY,
+            link=Link("worker", able[0].info.id),
+            since=facts.job.run_at,
+            mend=serve_type(facts.job.type),
+        )
+        return
+    only_turns = ahead.others and not (ahead.higher or ahead.earlier or ahead.rivals)
+    until = None if blocked else _expected(facts)
+    when = "" if blocked else _in_about(facts, until)
+    if only_turns:
+        who = f"tenant {facts.job.tenant}" if facts.job.tenant else "jobs without a tenant"
+        words = (
+            f"{waited}; it is the first of {who}, whose turn comes after {count(ahead.others, 'job')} of "
+            f"{count(ahead.tenants, 'other tenant')}{when}"
+        )
+        yield Explanation(
+            sentence=words, cause=Cause.TENANT_TURN, link=link, since=facts.job.run_at, until=until
+        )
+        return
+    words = f"{waited}, behind {_many(ahead)}{when}"
+    yield Explanation(sentence=words, cause=Cause.BEHIND, link=link, since=facts.job.run_at, until=until)
+
+
+def _many(ahead: Ahead) -> str:
+    line = f"over {MOST_AHEAD:,} jobs" if ahead.count >= MOST_AHEAD else count(ahead.count, "job")
+    return line + (f", {ahead.higher:,} of them of a higher priority" if ahead.higher else "")
+
+
+def _expected(facts: Facts) -> datetime | None:
+    """When its turn comes if all goes on so; not known of a line that is not counted to its end."""
+    if not facts.pace.ended or facts.ahead.count >= MOST_AHEAD:
+        return None
+    return facts.now + timedelta(seconds=facts.ahead.count / facts.pace.per_second)
+
+
+def _in_about(facts: Facts, until: datetime | None) -> str:
+    if not facts.pace.ended:
+        return "; none of those has ended in the last minute"
+    rate = facts.pace.per_second
+    told = f"{rate:,.0f}/s" if rate >= 1 else f"{rate * 60:,.1f}/m"
+    if until is None:
+        least = timedelta(seconds=facts.ahead.count / rate)
+        return f"; at the present rate ({told}) more than {span(least)}"
+    return f"; at the present rate ({told}) about {span(until - facts.now)}"
+
+
+def fleet(facts: Facts) -> list[WorkerHealth]:
+    """The workers, and whether they are alive."""
+    return [health_of(each, facts.now) for each in facts.workers]
+
+
+def _last_seen(workers: Sequence[WorkerInfo]) -> WorkerInfo | None:
+    seen = [each for each in workers if each.beat_at is not None]
+    return max(seen, key=lambda each: each.beat_at or _NEVER, default=None)
+
+
+def _named(name: str) -> str:
+    if name == ALL:
+        return "all types together"
+    return f"what shares {name.removeprefix(KEY)}" if name.startswith(KEY) else name
+
+
+def _limit_command(name: str) -> str:
+    if name == ALL:
+        return "windlass limit --all"
+    key = name.removeprefix(KEY)
+    return f"windlass limit --key {key}" if name.startswith(KEY) else f"windlass limit {name}"
+
+
+_NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 def explain(facts: Facts) -> Explanation:
@@ -85,3 +468,47 @@ def _running(facts: Facts) -> Explanation:
     since = "" if job.started_at is None else f" for {span(facts.now - job.started_at)}"
     words = f"running{since}: {job.worker} holds its lease until {clock(until)}"
     return Explanation(sentence=words, cause=Cause.RUNNING, link=worker, since=job.started_at, until=until)
+
+
+Types = Annotated[Sequence[str], Option("Types; may be repeated.", field="type")]
+
+
+class OncallVerbs(Verbs):
+    """The verbs that only look. None of them costs more when more jobs wait, or it ends early and says so."""
+
+    def find(
+        self, where: Filter, *, limit: int = 50, cursor: str | None = None, within: timedelta = WITHIN
+    ) -> Page:
+        """Jobs, newest first. A search that is not over in time ends early: its `next` goes on with it."""
+        if not 1 <= limit <= LONGEST_PAGE:
+            raise must_be("limit", limit, f"between 1 and {LONGEST_PAGE}")
+        return find_within(self.store, where, limit=limit, cursor=cursor, within=within, clock=self._clock)
+
+    @Action("GET dlq/groups", need=Need.SEE, command="dlq list", operation="list_dead_groups")
+    def dead_groups(self, types: Types = ()) -> DeadGroups:
+        """The dead letters by type and error, the largest group first."""
+        return self.store.dead_groups(types)
+
+    @Action("GET database", need=Need.SEE, command="doctor", operation="show_database")
+    def database(self) -> DatabaseHealth:
+        """How the database is: sizes, dead rows, who keeps them, settings, room."""
+        return self.store.database()
+
+    @Action("GET jobs/{id}/explain", need=Need.LOOK, own_route=True)
+    def explain(self, name: str, *, tenant: str | None = None) -> Explanation:
+        """Why a job does not run, or what became of it, in one sentence."""
+        return explain(self._facts(name, tenant))
+
+    def explain_own(self, name: str) -> Explanation:
+        """The same for a caller who may see only some jobs: names none that may belong to others."""
+        return explain(self._facts(name, None).without_others())
+
+    def _facts(self, name: str, tenant: str | None) -> Facts:
+        job = self.store.get(name, caller=None, tenant=tenant)
+        facts = None if job is None else self.store.facts(job.id)
+        if facts is None:
+            raise JobNotFound(name)
+        return msgspec.structs.replace(facts, workers=tuple(with_the_gone_dead(facts.workers)))
+
+
+LONGEST_PAGE = 1000

@@ -1,33 +1,74 @@
-"""How does an operator hold jobs back, and let them go?"""
+"""Pause, limit and tune job types at run time."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
-from windlass import settings
-from windlass.checks import check_limit_key, check_type
+import msgspec
+from msgspec import Meta
+
+from windlass.checks import TEXT, check_limit_key, check_type, storable
 from windlass.errors import Refused, UnknownType, must_be
-from windlass.ops.tuning import TuningVerbs
+from windlass.ops.actions import Action, Need, Option, TypeName, Verbs, Why
 from windlass.policy import Limit, key_limits, limit_from
 from windlass.registry import SHELL
-from windlass.settings import ALL, KEY
+from windlass.settings import ALL, DEFAULTS, KEY, PER_TYPE, check_changes, read, split
+from windlass.store.flow import Breaker, BreakerState, Pause
 
 if TYPE_CHECKING:
     from windlass.job import TypeInfo
-    from windlass.store.flow import Breaker, BreakerState, Pause
+
+# A setting's value: text as on the command line; a number may go without quotes.
+SettingText = str | Annotated[int, Meta(ge=0, le=1_000_000_000)]
+SettingTexts = Annotated[Mapping[str, SettingText | None], Option("By name; null forgets what was set.")]
+StoreSettings = Annotated[SettingTexts, Meta(examples=[{"keep_ended": "14d"}])]
+TypeSettings = Annotated[
+    SettingTexts,
+    Meta(examples=[{"concurrency": 2, "rate": "100/m", "timeout": "10m", "retry.base": None}]),
+]
+_DEFAULTS = tuple(DEFAULTS.items())
 
 
-class FlowVerbs(TuningVerbs):
-    """The verbs about types rather than jobs. Workers follow within a second."""
+class SettingValue(msgspec.Struct, frozen=True):
+    """A run-time setting: its effective value, and whether an operator stored it."""
 
-    def pause(self, job_type: str, *, by: str | None = None, why: str = "") -> Pause:
-        """Start no more jobs of a type; they are still accepted, and those that run go on."""
+    name: str
+    value: Any
+    stored: bool
+
+
+class FlowVerbs(Verbs):
+    """The verbs about types and settings. Workers follow within a second."""
+
+    @Action(
+        "POST types/{type}/pause",
+        need=Need.OPERATE,
+        past="paused at {at:%Y-%m-%d %H:%M:%S} UTC by {by}",
+        examples="""
+            windlass pause sync_crm
+            windlass pause sync_crm --why "the CRM is being moved"
+        """,
+    )
+    def pause(self, job_type: TypeName, *, by: str | None = None, why: Why = "") -> Pause:
+        """Start no more jobs of a type. They are still accepted; those that run go on."""
         return self.store.pause(self._known_type(job_type), by=self._who(by), why=why)
 
-    def resume(self, job_type: str, *, by: str | None = None, why: str = "") -> bool:
-        """Start them again; False if the type was not paused."""
-        resumed = self.store.resume(check_type(job_type), by=self._who(by), why=why)
+    @Action(
+        "POST types/{type}/resume",
+        need=Need.OPERATE,
+        answers=("type", "resumed"),
+        past="runs again",
+        examples="""
+            windlass resume sync_crm
+        """,
+    )
+    def resume(self, job_type: TypeName, *, by: str | None = None, why: Why = "") -> bool:
+        """Start jobs of a paused type again."""
+        if job_type not in self.store.switches().pauses:
+            # One that was paused can be resumed, also if nobody registers it any more.
+            self._known_type(job_type)
+        resumed = self.store.resume(job_type, by=self._who(by), why=why)
         self._wake()
         return resumed
 
@@ -35,8 +76,18 @@ class FlowVerbs(TuningVerbs):
         """The breaker before a type, or of a key (`key:crm`); None if it was never anything but closed."""
         return self.store.switches().breakers.get(self._broken(name))
 
-    def set_breaker(self, name: str, state: BreakerState, *, by: str | None = None, why: str = "") -> Breaker:
-        """Open or close the breaker of a type, or of a key (`key:crm`), or let outcomes decide again."""
+    @Action(
+        "POST types/{type}/breaker", need=Need.OPERATE, command="breaker", own_command=True, past="changed"
+    )
+    def set_breaker(
+        self,
+        name: TypeName,
+        state: Annotated[BreakerState, Meta(examples=["open"]), Option("open, close or auto.")],
+        *,
+        by: str | None = None,
+        why: Why = "",
+    ) -> Breaker:
+        """Open or close the circuit breaker of a type or key (`key:crm`), or let outcomes decide (`auto`)."""
         changed = self.store.set_breaker(self._broken(name), state, by=self._who(by), why=why)
         self._wake()
         return changed
@@ -57,7 +108,7 @@ class FlowVerbs(TuningVerbs):
         said = None if known is None else limit_from(known.options)
         if name.startswith(KEY):
             said = key_limits(types.values()).get(name.removeprefix(KEY))
-        return settings.read(stored).limit(name, said)
+        return read(stored).limit(name, said)
 
     def set_limit(
         self, name: str, bounds: Mapping[str, str], *, by: str | None = None, why: str = ""
@@ -93,7 +144,7 @@ class FlowVerbs(TuningVerbs):
         )
         if key not in shared and name not in self.store.switches().breakers:
             stored = self.store.settings()
-            if not any(f"{name}.{setting}" in stored for setting in settings.PER_TYPE):
+            if not any(f"{name}.{setting}" in stored for setting in PER_TYPE):
                 known = ", ".join(shared) or "none"
                 raise Refused(f"no type has the limit_key {key!r}; known keys: {known}")
         return name
@@ -102,7 +153,7 @@ class FlowVerbs(TuningVerbs):
         """Refuse to set what would hold for nobody: types that share a key have its breaker, and no other."""
         types = self.store.types()
         for name, text in changes.items():
-            job_type, setting = settings.split(name)
+            job_type, setting = split(name)
             info = None if job_type is None else types.get(job_type)
             if text is not None and info is not None and setting.startswith("breaker.") and _key(info):
                 allowed = f"{KEY}{_key(info)}.{setting}, since {job_type} has the breaker of its limit_key"
@@ -113,6 +164,83 @@ class FlowVerbs(TuningVerbs):
         if check_type(job_type) not in known and job_type != SHELL:
             raise UnknownType(job_type, known)
         return job_type
+
+    # --- settings ---
+
+    def settings(self) -> list[SettingValue]:
+        """Every run-time setting with its effective value: the general ones, then those for single types."""
+        stored = self.store.settings()
+        effective = read(stored).values
+        general = [
+            SettingValue(name, effective.get(name, default), name in stored) for name, default in _DEFAULTS
+        ]
+        special = sorted(name for name in effective if name not in DEFAULTS)
+        return general + [SettingValue(name, effective[name], stored=True) for name in special]
+
+    def setting_problems(self) -> list[str]:
+        """Stored settings that cannot be used, in words."""
+        return list(read(self.store.settings()).problems)
+
+    def set_setting(self, name: str, value: str, *, by: str | None = None, why: str = "") -> None:
+        """Set a run-time setting; it holds until it is set again or reset."""
+        self.set_settings({name: value}, by=by, why=why)
+
+    def reset_setting(self, name: str, *, by: str | None = None, why: str = "") -> None:
+        """Forget what was set: code or default hold again."""
+        self.set_settings({name: None}, by=by, why=why)
+
+    @Action(
+        "PUT settings",
+        need=Need.OPERATE,
+        command="config set",
+        own_command=True,
+        operation="put_settings",
+        answers=("settings",),
+        past="set",
+    )
+    def set_settings(
+        self, settings: StoreSettings, *, by: str | None = None, why: Why = ""
+    ) -> list[SettingValue]:
+        """Set run-time settings, all or none; they hold until they are set again, or reset by null."""
+        said = {name: None if value is None else str(value) for name, value in settings.items()}
+        for name, text in said.items():
+            if not storable(f"{name}{text}"):
+                raise must_be("settings", name, TEXT)
+        settled = check_changes(self.store.settings(), said)
+        self._refuse_idle(settled)
+        if settled:
+            self.store.set_settings(settled, by=self._who(by), why=why)
+            self._wake()
+        return self.settings()
+
+    @Action(
+        "PUT types/{type}",
+        need=Need.OPERATE,
+        command="limit",
+        own_command=True,
+        answers=("settings",),
+        past="set",
+    )
+    def set_type(
+        self,
+        job_type: TypeName,
+        settings: TypeSettings,
+        *,
+        by: str | None = None,
+        why: Why = "",
+    ) -> list[SettingValue]:
+        """Set what holds for a type, for what shares a key (`key:crm`) or for all jobs (`*`), over its code.
+
+        Null forgets what was set, and what is left out stays.
+        """
+        # A key that no type shares yet may be set all the same: it holds once one does.
+        held = job_type
+        if job_type.startswith(KEY):
+            check_limit_key(job_type.removeprefix(KEY))
+        elif job_type != ALL:
+            held = self._known_type(job_type)
+        named = {f"{held}.{name}": value for name, value in settings.items()}
+        return self.set_settings(named, by=by, why=why)
 
 
 def owners(types: Mapping[str, TypeInfo]) -> frozenset[str]:

@@ -15,13 +15,13 @@ from windlass.clock import uuid7
 from windlass.config import ring
 from windlass.duration import parse_duration
 from windlass.errors import ConfirmationNeeded, InvalidValue, JobNotFound, must_be
-from windlass.job import HIGHEST_PRIORITY, LATEST, Job, JobState, NewJob, TypeInfo, View
+from windlass.job import HIGHEST_PRIORITY, LATEST, Job, NewJob, TypeInfo, View
 from windlass.ops.actions import Action, Need, Option, Verbs
 from windlass.payload import pack, seal, validate_for
 from windlass.registry import SENT_SHELL, SHELL
 from windlass.store.chains import BatchInfo
 from windlass.store.engine import Acted
-from windlass.store.jobs import Edit
+from windlass.store.jobs import STATES, Edit
 from windlass.store.running import Progress
 
 JobName = Annotated[str, Option("", "ID")]
@@ -37,9 +37,6 @@ Delay = Annotated[
 RunAt = Annotated[
     datetime | None, Option("Let it run at this time; without a zone it is UTC.", "TIME", flag="--at")
 ]
-
-_LIVE = (JobState.PENDING, JobState.PROCESSING)
-_ENDED = (JobState.COMPLETED, JobState.CANCELLED, JobState.DISCARDED)
 
 
 class Ties(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +57,7 @@ class JobVerbs(Verbs):
             raise JobNotFound(name)
         return job
 
+    @Action("GET jobs/{id}", need=Need.LOOK, command="show", own_route=True)
     def ties(self, job: Job) -> Ties:
         """What a job has to do with others, and how far it said that it had come."""
         waits = self.store.waits_for(job.id) if job.view(self.store.now()) is View.WAITING else []
@@ -79,7 +77,7 @@ class JobVerbs(Verbs):
     @Action(
         "POST jobs/{id}/cancel",
         need=Need.ACT,
-        states=_LIVE,
+        states=STATES["cancel"],
         bulk=True,
         danger=True,
         past="cancelled",
@@ -97,7 +95,7 @@ class JobVerbs(Verbs):
     @Action(
         "POST jobs/{id}/replay",
         need=Need.OPERATE,
-        states=(JobState.DEAD,),
+        states=STATES["replay"],
         bulk=True,
         past="sent back to be run",
         examples="""
@@ -120,8 +118,8 @@ class JobVerbs(Verbs):
     ) -> Acted:
         """Send dead jobs back to be run: same job, history kept, attempts counted anew.
 
-        The payload must fit the type's schema as it is now. Named by ID, a job that waits for its time is
-        made due at once.
+        The payload must fit the type's schema as it is now. For a job that waits for its time there is
+        `windlass reschedule --now`.
         """
         job = self.show(name, tenant=tenant)
         self._check_confirmed(job, confirm=confirm)
@@ -133,7 +131,7 @@ class JobVerbs(Verbs):
     @Action(
         "POST jobs/{id}/rerun",
         need=Need.OPERATE,
-        states=_ENDED,
+        states=STATES["rerun"],
         past="run again as a new job",
         examples="""
             windlass rerun job1
@@ -181,7 +179,7 @@ class JobVerbs(Verbs):
     @Action(
         "POST jobs/{id}/discard",
         need=Need.OPERATE,
-        states=(JobState.DEAD,),
+        states=STATES["discard"],
         bulk=True,
         danger=True,
         past="discarded",
@@ -199,7 +197,7 @@ class JobVerbs(Verbs):
     @Action(
         "POST jobs/{id}/bury",
         need=Need.OPERATE,
-        states=_LIVE,
+        states=STATES["bury"],
         bulk=True,
         danger=True,
         past="moved to the dead letters",
@@ -216,7 +214,7 @@ class JobVerbs(Verbs):
     @Action(
         "PATCH jobs/{id}",
         need=Need.ACT,
-        states=(JobState.PENDING,),
+        states=STATES["edit"],
         past="changed",
         examples="""
             windlass edit job1 --payload '{"to": "right@b.c"}'
@@ -260,7 +258,7 @@ class JobVerbs(Verbs):
     @Action(
         "PATCH jobs/{id}",
         need=Need.ACT,
-        states=(JobState.PENDING,),
+        states=STATES["edit"],
         bulk=True,
         past="set to priority {priority}",
         examples="""
@@ -283,7 +281,7 @@ class JobVerbs(Verbs):
     @Action(
         "PATCH jobs/{id}",
         need=Need.ACT,
-        states=(JobState.PENDING,),
+        states=STATES["edit"],
         bulk=True,
         past="rescheduled",
         examples="""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
@@ -17,7 +17,7 @@ from windlass.observe.exposition import MOST_RELEASES, Counts, shown_services
 from windlass.observe.firing import Firing, StoreMeasures, first_noticed, holding, judge
 from windlass.observe.fleet import desired, slots_for
 from windlass.observe.history import Chart, average_ms, bounds, chart, most_types
-from windlass.ops.actions import Verbs
+from windlass.ops.actions import Action, Need, Option, Verbs
 from windlass.store.history import LOOKED, OTHER, Release, Step, counted_of_release
 from windlass.store.jobs import Filter
 from windlass.store.samples import POISON, Standing
@@ -114,6 +114,27 @@ class AlertReport(msgspec.Struct, frozen=True, kw_only=True):
         return [each for each in self.alerts if each.fires]
 
 
+class AlertDocument(msgspec.Struct, kw_only=True):
+    """An alert whose condition holds."""
+
+    name: str
+    state: Literal["firing", "pending"]
+    severity: Literal["page", "warning"]
+    labels: dict[str, str]
+    value: float | None
+    since: datetime
+    summary: str
+    runbook: str
+
+
+class AlertsDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """All that hold; `watched`: somebody has been looking, so it is known for how long."""
+
+    now: datetime | None
+    watched: bool
+    found: list[AlertDocument] = msgspec.field(name="alerts")
+
+
 class Demand(msgspec.Struct, frozen=True, kw_only=True):
     """What one type asks for."""
 
@@ -151,6 +172,7 @@ class ObservingVerbs(Verbs):
         except StoreError:
             return exposition.render(gather.away())
 
+    @Action("GET metrics", need=Need.SEE, operation="totals")
     def metrics(self) -> MetricsReport:
         """What has happened, by type, and the last events."""
         held: dict[str, Counter[str]] = {}
@@ -174,13 +196,17 @@ class ObservingVerbs(Verbs):
         sent = [each for each in found if each.enqueued or each.refused or each.broken]
         return sorted(sent, key=lambda each: (-each.enqueued_lately, -each.enqueued, each.service))
 
+    @Action("GET stats/history", need=Need.SEE, operation="history", command="")
     def history(
         self,
         *,
-        step: Step = Step.MINUTE,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        types: Sequence[str] = (),
+        step: Annotated[Step, Option("minute, hour or day; minute if left out")] = Step.MINUTE,
+        since: Annotated[
+            datetime | None,
+            Option("ISO 8601; without it 3 hours, 2 days or 30 days before `to`, by the step", field="from"),
+        ] = None,
+        until: Annotated[datetime | None, Option("ISO 8601; without it now", field="to")] = None,
+        types: Annotated[Sequence[str], Option("these types only; may be repeated", field="type")] = (),
     ) -> Chart:
         """What happened over time, a point for each step and type; without types of all of them."""
         since, until = bounds(step, since, until, self.store.now())
@@ -239,6 +265,7 @@ class ObservingVerbs(Verbs):
         sample = msgspec.structs.replace(facts.sample, standing=(*live, *poison))
         return msgspec.structs.replace(facts, sample=sample)
 
+    @Action("GET autoscale", need=Need.SEE, operation="autoscale")
     def autoscale(self) -> Scale:
         """How many workers the load asks for."""
         facts = gather.read_facts(self.store)
@@ -268,28 +295,25 @@ class ObservingVerbs(Verbs):
         )
 
 
-def alerts_document(report: AlertReport) -> dict[str, Any]:
+def alerts_document(report: AlertReport) -> AlertsDocument:
     """The alerts that hold, for machines."""
     firing = report.firing
-    return {
-        "now": report.now,
-        "watched": report.watched,
-        "alerts": [alert_document(each, fires=each in firing) for each in report.alerts],
-    }
+    found = [alert_document(each, fires=each in firing) for each in report.alerts]
+    return AlertsDocument(now=report.now, watched=report.watched, found=found)
 
 
-def alert_document(each: Firing, *, fires: bool) -> dict[str, Any]:
+def alert_document(each: Firing, *, fires: bool) -> AlertDocument:
     """One of them, as webhooks tell it, too."""
-    return {
-        "name": each.alert.name,
-        "state": "firing" if fires else "pending",
-        "severity": each.alert.severity.value,
-        "labels": dict(each.labels),
-        "value": each.value,
-        "since": each.since,
-        "summary": each.summary,
-        "runbook": f"{RUNBOOK}#{each.alert.anchor}",
-    }
+    return AlertDocument(
+        name=each.alert.name,
+        state="firing" if fires else "pending",
+        severity=each.alert.severity.value,
+        labels=dict(each.labels),
+        value=each.value,
+        since=each.since,
+        summary=each.summary,
+        runbook=f"{RUNBOOK}#{each.alert.anchor}",
+    )
 
 
 def _without_store() -> list[Firing]:

@@ -1,29 +1,38 @@
-"""What can an operator see and do? Each verb once: it returns values and prints nothing."""
+"""Every operator verb: it returns values and prints nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Unpack
+from typing import Annotated, Unpack
 
 from windlass import settings
 from windlass.errors import WorkerNotFound
 from windlass.observe.names import PRUNED
 from windlass.ops.access import AccessVerbs
-from windlass.ops.actions import Options
+from windlass.ops.actions import Action, Need, Option, Options, Why
 from windlass.ops.bulk import BulkVerbs, Operations
-from windlass.ops.evidence import judged
+from windlass.ops.explain import OncallVerbs
+from windlass.ops.findings import judged
 from windlass.ops.flow import FlowVerbs
-from windlass.ops.local import Stop, local_workers, stop, with_the_gone_dead
 from windlass.ops.observing import ObservingVerbs
-from windlass.ops.oncall import OncallVerbs
-from windlass.ops.overview import Overview, TypeStatus, WorkerHealth, health_of, overview
+from windlass.ops.overview import (
+    Overview,
+    Stop,
+    TypeStatus,
+    WorkerHealth,
+    health_of,
+    local_workers,
+    overview,
+    stop,
+    with_the_gone_dead,
+)
 from windlass.ops.schedules import Schedules, schedule_findings, with_schedules
 from windlass.ops.signals import Signals, gather
 from windlass.ops.words import span
 from windlass.store.fleet import WorkerInfo
 from windlass.store.store import Store
-from windlass.store.upkeep import Retention, StoreStatus
+from windlass.store.upkeep import Retention
 from windlass.upkeep import maintenance
 
 
@@ -41,6 +50,7 @@ class Ops(BulkVerbs, OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
 
     # --- looking --------------------------------------------------------------------------------
 
+    @Action("GET stats", need=Need.SEE, operation="show_stats")
     def status(self) -> Overview:
         """One look at jobs, types and workers, with what is wrong in words."""
         seen, fleet = self._seen()
@@ -49,6 +59,7 @@ class Ops(BulkVerbs, OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
         told = judged(seen, self.store, (*signalled, *schedule_findings(seen, schedules)))
         return with_schedules(told, schedules)
 
+    @Action("GET signals", need=Need.SEE, operation="show_signals")
     def signals(self) -> Signals:
         """What a depth does not tell: starved, untaken, done twice, completed without effect, stopped."""
         seen, fleet = self._seen()
@@ -58,6 +69,7 @@ class Ops(BulkVerbs, OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
         """The store's time, which ages are counted from."""
         return self.store.now()
 
+    @Action("GET types", need=Need.SEE, operation="list_types", answers=("types",))
     def types(self) -> list[TypeStatus]:
         """Every type that is registered or has jobs."""
         return self.status().types
@@ -69,14 +81,28 @@ class Ops(BulkVerbs, OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
 
     # --- workers --------------------------------------------------------------------------------
 
-    def drain(self, worker: str, *, by: str | None = None, why: str = "") -> str:
-        """Ask a worker to finish what runs and exit; answers its id, which may be given cut short.
+    @Action(
+        "POST workers/{id}/drain",
+        need=Need.OPERATE,
+        command="worker drain",
+        answers=("worker",),
+        past="asked to finish what runs and exit",
+        examples="""
+            windlass worker health
+            windlass worker drain web1-4711-9f86d081
+        """,
+    )
+    def drain(self, worker: Annotated[str, Option("", "ID")], *, by: str | None = None, why: Why = "") -> str:
+        """Ask one worker, wherever it runs, to finish what runs and exit. ID may be cut short.
 
-        Of a dead worker it says that nobody misses it: its alert is over.
+        A dead worker that shall not come back is drained, too: then nobody misses it, and its alert ends.
         """
         named = [each for each in self.workers() if each.info.id.startswith(worker)]
         running = [each.info.id for each in named if each.alive]
         found = running or [each.info.id for each in named if each.info.state == "dead"]
+        if not found and any(each.info.id == worker and each.info.state == "stopped" for each in named):
+            # It was drained before, and has gone: nothing is left to ask.
+            return worker
         if worker in found:
             found = [worker]
         if len(found) != 1:
@@ -120,18 +146,6 @@ class Ops(BulkVerbs, OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
         if total:
             self.store.add_history({("", PRUNED): total})
         return total
-
-    def db_status(self) -> StoreStatus:
-        """Size, versions and warnings of the store."""
-        return self.store.status()
-
-    def backup(self, path: str) -> None:
-        """Write a consistent copy of the store while others go on working."""
-        self.store.backup(path)
-
-    def check(self) -> list[str]:
-        """What is wrong with the stored data; empty is the good answer."""
-        return self.store.check()
 
     # --- shared ---------------------------------------------------------------------------------
 

@@ -1,14 +1,20 @@
-"""How do things stand: which jobs wait, who works, and what is wrong?"""
+"""One look at jobs, types and workers; and the workers of this machine."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from time import monotonic
 from typing import Any
 
 import msgspec
 from msgspec import structs
 
+from windlass.clock import Clock
+from windlass.errors import Refused, StoreError
 from windlass.job import JobState, TypeInfo, View
 from windlass.observe.fleet import missing
 from windlass.ops.verdict import Verdict
@@ -17,6 +23,62 @@ from windlass.settings import KEY, Effective, Settings
 from windlass.store.fleet import ALIVE_WITHIN, WorkerInfo
 from windlass.store.flow import Breaker, Pause, Switches
 from windlass.store.jobs import Count, Counts
+from windlass.upkeep.membership import Place, here, is_gone
+
+# A count that takes no longer is made for everybody who asks.
+_CHEAP_SECONDS = 0.03
+# So many times as long as a dear one took passes before the next: counting takes a twentieth of the time.
+_SPARE = 20
+# Whoever finds none that is younger waits for a new one.
+_OLDEST_SECONDS = 60.0
+
+
+class Counting:
+    """One store's counts for many askers; those of a moment ago are told with ages brought up to now."""
+
+    def __init__(self, count: Callable[[], Counts], clock: Callable[[], float] = monotonic) -> None:
+        self._count = count
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._known: Counts | None = None
+        self._counted = 0.0
+        self._took = 0.0
+
+    def __call__(self) -> Counts:
+        """The counts: new ones, or those of the last count while a new one is dear."""
+        known, age = self._known, self._clock() - self._counted
+        if known is None or self._took <= _CHEAP_SECONDS or age > _OLDEST_SECONDS:
+            with self._lock:
+                return self._anew()
+        if age > _SPARE * self._took and self._lock.acquire(blocking=False):
+            threading.Thread(target=self._behind, name="windlass-count", daemon=True).start()
+        return _later(known, timedelta(seconds=age))
+
+    def _anew(self) -> Counts:
+        began = self._clock()
+        counts = self._count()
+        self._counted = self._clock()
+        self._took = self._counted - began
+        self._known = counts
+        return counts
+
+    def _behind(self) -> None:
+        """Count while others are told the last counts; a store that is away is news for who waits next."""
+        try:
+            self._anew()
+        except StoreError:
+            return
+        finally:
+            self._lock.release()
+
+
+def _later(counts: Counts, by: timedelta) -> Counts:
+    return structs.replace(counts, now=counts.now + by, counts=[_aged(each, by) for each in counts.counts])
+
+
+def _aged(count: Count, by: timedelta) -> Count:
+    return count if count.oldest is None else structs.replace(count, oldest=count.oldest + by)
+
 
 SILENT_AFTER = ALIVE_WITHIN
 # So long may a priority wait behind others.
@@ -260,3 +322,63 @@ def _breaker(name: str, info: TypeInfo | None, switches: Switches) -> Breaker | 
 _SHORT = 6
 _DRAINING = "draining"
 _LIVING = ("running", _DRAINING)
+
+
+class Stop(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of stopping workers: those that are gone, and those that were still there in the end."""
+
+    stopped: list[str]
+    left: list[str]
+
+
+def local_workers(workers: Sequence[WorkerHealth], place: Place | None = None) -> list[WorkerInfo]:
+    """The workers whose processes surely run here: same boot, same process numbers, same start."""
+    seen_from = place or here()
+    return [each.info for each in workers if _is_here(each, seen_from)]
+
+
+def with_the_gone_dead(workers: Sequence[WorkerInfo], place: Place | None = None) -> list[WorkerInfo]:
+    """The same workers; those whose processes are gone from this machine as dead, whatever their rows say."""
+    seen_from = place or here()
+    return [_as_it_is(worker, seen_from) for worker in workers]
+
+
+def stop(workers: Sequence[WorkerInfo], *, within: timedelta, clock: Clock) -> Stop:
+    """Ask processes of this machine to stop, and wait until they are gone."""
+    for worker in workers:
+        _terminate(worker)
+    deadline = clock.monotonic() + within.total_seconds()
+    place, pause = here(), threading.Event()
+    left = list(workers)
+    while left and clock.monotonic() < deadline:
+        left = [worker for worker in left if not is_gone(worker, place)]
+        pause.wait(_BETWEEN_LOOKS if left else 0)
+    names = [worker.id for worker in left]
+    return Stop(stopped=[worker.id for worker in workers if worker.id not in names], left=names)
+
+
+def _as_it_is(worker: WorkerInfo, place: Place) -> WorkerInfo:
+    if worker.state in _LIVING and is_gone(worker, place):
+        return msgspec.structs.replace(worker, state="dead")
+    return worker
+
+
+def _is_here(worker: WorkerHealth, place: Place) -> bool:
+    info = worker.info
+    if info.state not in _LIVING or info.pid == place.pid:
+        return False
+    same = (info.host, info.boot, info.pid_space) == (place.host, place.boot, place.pid_space)
+    # Where the system tells no boot, only a fresh beat says that the number still means that process.
+    return same and not is_gone(info, place) and (bool(place.boot) or worker.alive)
+
+
+def _terminate(worker: WorkerInfo) -> None:
+    try:
+        os.kill(worker.pid, signal.SIGTERM)
+    except ProcessLookupError:
+        return
+    except PermissionError:
+        raise Refused(f"worker {worker.id} is the process {worker.pid} of another user") from None
+
+
+_BETWEEN_LOOKS = 0.05

@@ -1,12 +1,12 @@
 """What can an operator see and do where only a server can be reached? The same verbs, asked of its API.
 
-What jobs tell of themselves comes through the store (`store/http`), as for producers. Whatever is not here
+What jobs tell of themselves comes through the store (`store/remote.py`), as for producers. What is not here
 needs the store itself, and says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar, cast
 
@@ -18,16 +18,10 @@ from windlass.job import Job
 from windlass.ops.actions import Action
 from windlass.ops.bulk import Bulk, Operations, narrowed
 from windlass.ops.document import plain
-from windlass.ops.explanation import Explanation
-from windlass.ops.jobs import Ties
-from windlass.ops.local import Stop
 from windlass.ops.ops import Ops
-from windlass.ops.overview import Overview, TypeStatus, WorkerHealth
-from windlass.ops.signals import Signals
+from windlass.ops.overview import Stop, WorkerHealth
 from windlass.store.fleet import WorkerInfo
-from windlass.store.flow import Pause
 from windlass.store.jobs import Filter
-from windlass.store.oncall import DatabaseHealth, DeadGroups
 from windlass.store.operations import Operation
 from windlass.store.store import Store
 
@@ -49,28 +43,8 @@ class Server(Protocol):
         """What the API says, as plain values. What has the id of a request is done once to a job."""
 
 
-class _Types(msgspec.Struct):
-    types: list[TypeStatus]
-
-
-class _Workers(msgspec.Struct):
-    workers: list[dict[str, Any]]
-
-
-class _Resumed(msgspec.Struct):
-    resumed: bool
-
-
-class _Drained(msgspec.Struct):
-    worker: str
-
-
-class _Operations(msgspec.Struct):
-    operations: list[Operation]
-
-
 class RemoteOps(Ops):
-    """Ops over HTTP. In the records stands whose API key it was, whatever `by` says."""
+    """Ops over HTTP. The records name the owner of the API key, whatever `by` says."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
@@ -78,72 +52,28 @@ class RemoteOps(Ops):
         self.operations = RemoteOperations(store)
         self.remote = self.schedules.remote = self.operations.remote = self
 
-    # --- looking --------------------------------------------------------------------------------
-
-    def status(self) -> Overview:
-        """One look at jobs, types and workers, with what is wrong in words."""
-        return _read(self._server.ask("GET", "stats"), Overview)
-
-    def types(self) -> list[TypeStatus]:
-        """Every type that is registered or has jobs."""
-        return _read(self._server.ask("GET", "types"), _Types).types
-
-    def signals(self) -> Signals:
-        """What a depth does not tell."""
-        return _read(self._server.ask("GET", "signals"), Signals)
-
-    def workers(self) -> list[WorkerHealth]:
-        """Every worker that has a row, newest first."""
-        now = self.now()
-        return [_worker(each, now) for each in _read(self._server.ask("GET", "workers"), _Workers).workers]
-
-    def ties(self, job: Job) -> Ties:
-        """What a job has to do with others, and how far it said that it had come."""
-        return _read(self._server.ask("GET", "jobs", job.id), Ties)
-
-    def explain(self, name: str, *, tenant: str | None = None) -> Explanation:
-        """Why a job does not run, or what became of it, in one sentence."""
-        return _read(self._server.ask("GET", "jobs", name, "explain", query=_of(tenant)), Explanation)
-
-    def dead_groups(self, types: Sequence[str] = ()) -> DeadGroups:
-        """The dead letters by type and error, the largest group first."""
-        return _read(self._server.ask("GET", "dlq", "groups", query={"type": list(types)}), DeadGroups)
-
-    def database(self) -> DatabaseHealth:
-        """How the database is."""
-        return _read(self._server.ask("GET", "database"), DatabaseHealth)
-
-    # --- doing ----------------------------------------------------------------------------------
-
     def do(self, declared: Action, arguments: Mapping[str, Any]) -> Any:
         """Ask the server's API for an action. Who acts is the owner of the API key."""
         given = {name: value for name, value in arguments.items() if value is not None and name != "by"}
-        target = "" if declared.target is None else str(given.pop(declared.target.name))
-        path = [target if part.startswith("{") else part for part in declared.path.split("/")]
-        apart = {"tenant": given.pop("tenant")} if declared.takes_tenant and "tenant" in given else {}
+        target = None if declared.target is None else given.pop(declared.target.name)
+        path = [_name(target) if part.startswith("{") else part for part in declared.path.split("/")]
+        query = {"tenant": given.pop("tenant")} if declared.takes_tenant and "tenant" in given else {}
+        said = _flat({each.field: given[each.name] for each in declared.parameters if each.name in given})
         has_body = declared.method in ("POST", "PUT", "PATCH")
         answer = self._server.ask(
             declared.method,
             *path,
-            query=apart if has_body else apart | given,
-            body=plain(given) if has_body else None,
-            request_id=uuid7(),
+            query=query if has_body else query | _texts(said),
+            body=said if has_body else None,
+            request_id=uuid7() if has_body else None,
         )
-        return _read(answer, declared.returns)
+        return _read(answer, declared.returns, declared.answers[-1] if declared.answers else "")
 
-    def pause(self, job_type: str, *, by: str | None = None, why: str = "") -> Pause:  # noqa: ARG002 - the key tells
-        """Start no more jobs of a type."""
-        return _read(self._server.ask("POST", "types", job_type, "pause", body={"why": why}), Pause)
-
-    def resume(self, job_type: str, *, by: str | None = None, why: str = "") -> bool:  # noqa: ARG002 - the key tells
-        """Start them again; False if the type was not paused."""
-        told = self._server.ask("POST", "types", job_type, "resume", body={"why": why})
-        return _read(told, _Resumed).resumed
-
-    def drain(self, worker: str, *, by: str | None = None, why: str = "") -> str:  # noqa: ARG002 - the key tells
-        """Ask a worker to finish what runs and exit; answers its id."""
-        told = self._server.ask("POST", "workers", worker, "drain", body={"why": why})
-        return _read(told, _Drained).worker
+    def workers(self) -> list[WorkerHealth]:
+        """Every worker that has a row, newest first."""
+        now = self.now()
+        found = _read(self._server.ask("GET", "workers"), list[dict[str, Any]], "workers")
+        return [_worker(each, now) for each in found]
 
     def stop_local(self, *, within: timedelta = timedelta(0)) -> Stop:  # noqa: ARG002 - nobody is stopped
         """Which processes of this machine are meant, only the store could tell."""
@@ -158,16 +88,6 @@ class RemoteOperations(Operations):
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         self._server = cast(Server, store)
-
-    def list(self, *, limit: int = 50) -> list[Operation]:
-        """The newest operations."""
-        return _read(
-            self._server.ask("GET", "operations", query={"limit": str(limit)}), _Operations
-        ).operations
-
-    def show(self, operation_id: str) -> Operation:
-        """One operation and how far it has come."""
-        return _read(self._server.ask("GET", "operations", operation_id), Operation)
 
     def count(self, action: str, where: Filter, *, limit: int | None = None) -> Bulk:
         """Count the jobs that an action would reach, for at most two seconds."""
@@ -202,14 +122,36 @@ def _asked(action: str, where: Filter, **given: Any) -> dict[str, Any]:
     return {"action": action, "filter": _form(where), **plain(said)}
 
 
-def _of(tenant: str | None) -> dict[str, str] | None:
-    return None if tenant is None else {"tenant": tenant}
+def _name(target: Any) -> str:
+    return target.id if isinstance(target, Job) else str(target)
 
 
-def _read(document: Any, kind: type[T]) -> T:
-    """A document as the value that it was made of: durations are seconds there."""
+def _flat(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments as the API takes them: the fields of a struct are put beside the others."""
+    flat: dict[str, Any] = {}
+    for name, value in said.items():
+        if isinstance(value, msgspec.Struct) or name == "timing":
+            fields: Mapping[str, Any] = value if isinstance(value, Mapping) else plain(value)
+            flat |= _flat({each: inner for each, inner in fields.items() if inner not in (None, "")})
+        else:
+            flat[name] = plain(value)
+    return flat
+
+
+def _texts(said: Mapping[str, Any]) -> dict[str, str | list[str]]:
+    """The same for a query."""
+    return {
+        name: [str(each) for each in value] if isinstance(value, list) else str(value)
+        for name, value in said.items()
+    }
+
+
+def _read(document: Any, kind: type[T], within: str = "") -> T:
+    """A document, or a part of it, as the value that it was made of: durations are seconds there."""
     try:
-        return msgspec.convert(document, kind, strict=False)
+        if within:
+            document = msgspec.convert(document, dict[str, Any]).get(within)
+        return msgspec.json.decode(msgspec.json.encode(document), type=kind, strict=False)
     except msgspec.ValidationError as error:
         raise StoreMismatch(f"the server does not answer as one of this release does: {error}") from None
 

@@ -1,19 +1,21 @@
-"""What can an operator see and do about schedules? Each verb once, as in ops.py."""
+"""Look at schedules and change them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Unpack
+from typing import Annotated, Any, Literal, Unpack
 
 import msgspec
+from msgspec import Meta
 
 from windlass.checks import check_text
 from windlass.errors import UnknownType, must_be
 from windlass.job import HIGHEST_PRIORITY, MAX_ATTEMPTS, MAX_TENANT, TypeInfo
-from windlass.ops.actions import Options, Verbs
-from windlass.ops.finding import Cause, Finding
+from windlass.ops.actions import Action, Need, Option, Options, Verbs, Why
+from windlass.ops.document import Object
 from windlass.ops.overview import Overview, ScheduleSummary, WorkerHealth, serves
+from windlass.ops.verdict import Cause, Finding
 from windlass.ops.words import count, start_worker
 from windlass.payload import pack, validate_for
 from windlass.registry import SENT_SHELL, SHELL
@@ -23,14 +25,41 @@ from windlass.store.store import Store
 
 # A fire time that nobody has dealt with for so long: nobody looks.
 LATE_AFTER = timedelta(minutes=1)
+MOST_FIRES = 100
+Fires = Annotated[int, Meta(ge=1, le=MOST_FIRES), Option(f"How many fire times, 1 to {MOST_FIRES}.")]
 
 
 class ScheduleStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule, whether it is active, paused, withdrawn or orphaned, and what is wrong with it in words."""
+    """A schedule, and what is wrong with it in words."""
 
-    info: ScheduleInfo
-    state: str
-    notes: tuple[str, ...] = ()
+    name: str
+    type: str
+    payload: Object
+    cron: str | None
+    every: timedelta | None
+    tz: str | None
+    catch_up: str
+    overlap: str
+    jitter: timedelta
+    priority: int | None
+    max_attempts: int | None
+    tenant: str | None
+    origin: Origin
+    state: Literal["active", "paused", "withdrawn", "orphaned"]
+    # None: not before somebody changes something.
+    next_at: datetime | None
+    last: Fire | None
+    paused_by: str | None
+    paused_at: datetime | None
+    created_at: datetime
+    updated_at: datetime
+    notes: tuple[str, ...]
+
+
+class ScheduleHistory(ScheduleStatus, frozen=True, kw_only=True):
+    """A schedule with what became of its last fire times, newest first."""
+
+    history: tuple[Fire, ...]
 
 
 class ScheduleWish(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,24 +83,37 @@ class Schedules(Verbs):
         super().__init__(store, **options)
         self._fleet = fleet
 
-    def list(self) -> list[ScheduleStatus]:
-        """Every schedule, by name."""
+    @Action(
+        "GET schedules",
+        need=Need.SEE,
+        within="schedules",
+        operation="list_schedules",
+        answers=("schedules",),
+    )
+    def list(self) -> Sequence[ScheduleStatus]:
+        """Every schedule: its times, what comes next, what became of the last one."""
         found = self.store.schedules()
         # Most stores have none, and a look at all else costs as much again.
         look = self._look() if found else None
         return [] if look is None else [look.status(info) for info in found]
 
-    def show(self, name: str) -> ScheduleStatus:
-        """One schedule."""
-        info = self.store.schedule(name)
-        return self._look().status(info)
+    @Action("GET schedules/{name}", need=Need.SEE, within="schedules")
+    def show(self, name: str, *, fires: Fires = 20) -> ScheduleHistory:
+        """One schedule, and what became of its last fire times."""
+        if not 1 <= fires <= MOST_FIRES:
+            raise must_be("fires", fires, f"between 1 and {MOST_FIRES}")
+        status = self._status(name)
+        history = tuple(self.store.fires(name, limit=fires))
+        return ScheduleHistory(**msgspec.structs.asdict(status), history=history)
 
-    def history(self, name: str, *, limit: int = 20) -> Sequence[Fire]:
-        """What became of a schedule's last fire times, newest first."""
-        if not 1 <= limit <= MOST_FIRES:
-            raise must_be("limit", limit, f"between 1 and {MOST_FIRES}")
-        return self.store.fires(name, limit=limit)
-
+    @Action(
+        "POST schedules",
+        need=Need.OPERATE,
+        within="schedules",
+        own_route=True,
+        own_command=True,
+        past="added",
+    )
     def add(
         self, wish: ScheduleWish, *, replace: bool = False, by: str | None = None, why: str = ""
     ) -> ScheduleStatus:
@@ -98,28 +140,74 @@ class Schedules(Verbs):
             by=self._who(by),
             why=why,
         )
-        return self.show(wish.name)
+        return self._status(wish.name)
 
-    def pause(self, name: str, *, by: str | None = None, why: str = "") -> ScheduleStatus:
-        """Let it fire no more until it is resumed."""
+    @Action(
+        "POST schedules/{name}/pause",
+        need=Need.OPERATE,
+        within="schedules",
+        past="paused",
+        examples="""
+            windlass schedule pause nightly
+        """,
+    )
+    def pause(self, name: str, *, by: str | None = None, why: Why = "") -> ScheduleStatus:
+        """Let a schedule fire no more until it is resumed; also the code cannot change that."""
         self.store.pause_schedule(name, by=self._who(by), why=why)
-        return self.show(name)
+        return self._status(name)
 
-    def resume(self, name: str, *, by: str | None = None, why: str = "") -> ScheduleStatus:
-        """Let it fire from its next fire time on."""
+    @Action(
+        "POST schedules/{name}/resume",
+        need=Need.OPERATE,
+        within="schedules",
+        past="resumed",
+        examples="""
+            windlass schedule resume nightly
+        """,
+    )
+    def resume(self, name: str, *, by: str | None = None, why: Why = "") -> ScheduleStatus:
+        """Let a schedule fire again; what passed meanwhile is not caught up with."""
         self.store.resume_schedule(name, by=self._who(by), why=why)
-        return self.show(name)
+        return self._status(name)
 
-    def run(self, name: str, *, by: str | None = None, why: str = "") -> str:
-        """Make its job now, beside its fire times; the job's id."""
+    @Action(
+        "POST schedules/{name}/run",
+        need=Need.OPERATE,
+        within="schedules",
+        answers=("name", "job"),
+        status=201,
+        location="jobs/{job}",
+        past="run",
+        examples="""
+            windlass schedule run nightly
+            windlass schedule run nightly --json
+        """,
+    )
+    def run(self, name: str, *, by: str | None = None, why: Why = "") -> str:
+        """Make a schedule's job now, whatever its times are and whatever runs."""
         who = self._who(by)
         job_id = self.store.run_schedule(name, by=who, why=why, request_id=self._request_id)
         self._wake()
         return job_id
 
-    def remove(self, name: str, *, by: str | None = None, why: str = "") -> None:
-        """Forget it; its jobs stay."""
+    @Action(
+        "DELETE schedules/{name}",
+        need=Need.OPERATE,
+        within="schedules",
+        answers=("name", "removed"),
+        danger=True,
+        past="removed",
+        examples="""
+            windlass schedule remove backup
+        """,
+    )
+    def remove(self, name: str, *, by: str | None = None, why: Why = "") -> bool:
+        """Remove a schedule; its jobs stay. One that a live worker declares is taken out of the code."""
         self.store.remove_schedule(name, by=self._who(by), why=why)
+        return True
+
+    def _status(self, name: str) -> ScheduleStatus:
+        return self._look().status(self.store.schedule(name))
 
     def _look(self) -> Surroundings:
         return Surroundings(self.store.now(), self.store.types(), self._fleet())
@@ -134,7 +222,30 @@ class Surroundings(msgspec.Struct, frozen=True):
 
     def status(self, info: ScheduleInfo) -> ScheduleStatus:
         """A schedule and what is wrong with it."""
-        return ScheduleStatus(info=info, state=_state(info), notes=tuple(self._notes(info)))
+        new, timing, state = info.new, info.new.timing, _state(info)
+        return ScheduleStatus(
+            name=new.name,
+            type=new.type,
+            payload=msgspec.Raw(new.payload),
+            cron=timing.cron,
+            every=timing.every,
+            tz=timing.tz if timing.cron else None,
+            catch_up=timing.catch_up,
+            overlap=timing.overlap,
+            jitter=timing.jitter,
+            priority=new.priority,
+            max_attempts=new.max_attempts,
+            tenant=new.tenant or None,
+            origin=info.origin,
+            state=state,
+            next_at=info.next_at if state == "active" else None,
+            last=info.last,
+            paused_by=info.paused_by,
+            paused_at=info.paused_at,
+            created_at=info.created_at,
+            updated_at=info.updated_at,
+            notes=tuple(self._notes(info)),
+        )
 
     def _notes(self, info: ScheduleInfo) -> list[str]:
         if info.withdrawn:
@@ -160,7 +271,7 @@ class Surroundings(msgspec.Struct, frozen=True):
         return notes
 
 
-def _state(info: ScheduleInfo) -> str:
+def _state(info: ScheduleInfo) -> Literal["active", "paused", "withdrawn", "orphaned"]:
     if info.withdrawn:
         return "withdrawn"
     if info.paused:
@@ -172,8 +283,8 @@ def with_schedules(seen: Overview, found: Sequence[ScheduleStatus]) -> Overview:
     """One look at everything, schedules included."""
     if not found:
         return seen
-    coming = [each.info for each in found if each.state == "active" and each.info.next_at is not None]
-    first = min(coming, key=lambda info: info.next_at or seen.now, default=None)
+    coming = [each for each in found if each.next_at is not None]
+    first = min(coming, key=lambda each: each.next_at or seen.now, default=None)
     summary = ScheduleSummary(
         count=len(found),
         paused=sum(each.state == "paused" for each in found),
@@ -188,11 +299,11 @@ def schedule_findings(seen: Overview, found: Sequence[ScheduleStatus]) -> list[F
     if found and not seen.fleet.alive:
         # One line for all of them: each would say the same.
         many = "1 schedule brings" if len(found) == 1 else f"{len(found)} schedules bring"
-        start = start_worker(each.info.new.type for each in found)
+        start = start_worker(each.type for each in found)
         return [_finding(f"No worker is running, so nobody runs what {many}", start)]
     wrong = [each for each in found if each.notes]
     told = [
-        _finding(f"Schedule {each.info.name}: {each.notes[0]}", f"windlass schedule show {each.info.name}")
+        _finding(f"Schedule {each.name}: {each.notes[0]}", f"windlass schedule show {each.name}")
         for each in wrong[:_MOST_TOLD]
     ]
     if len(wrong) > _MOST_TOLD:
@@ -203,47 +314,6 @@ def schedule_findings(seen: Overview, found: Sequence[ScheduleStatus]) -> list[F
 
 def _finding(sentence: str, mend: str) -> Finding:
     return Finding(cause=Cause.SCHEDULE, grave=False, sentence=sentence, mend=mend)
-
-
-def schedule_document(status: ScheduleStatus) -> dict[str, Any]:
-    """A schedule as plain values."""
-    info, new, timing = status.info, status.info.new, status.info.new.timing
-    return {
-        "name": new.name,
-        "type": new.type,
-        "payload": msgspec.Raw(new.payload),
-        "cron": timing.cron,
-        "every": timing.every,
-        "tz": timing.tz if timing.cron else None,
-        "catch_up": timing.catch_up,
-        "overlap": timing.overlap,
-        "jitter": timing.jitter,
-        "priority": new.priority,
-        "max_attempts": new.max_attempts,
-        "tenant": new.tenant or None,
-        "origin": info.origin.value,
-        "state": status.state,
-        "next_at": info.next_at if status.state == "active" else None,
-        "last": None if info.last is None else fire_document(info.last),
-        "paused_by": info.paused_by,
-        "paused_at": info.paused_at,
-        "created_at": info.created_at,
-        "updated_at": info.updated_at,
-        "notes": list(status.notes),
-    }
-
-
-def fire_document(fire: Fire) -> dict[str, Any]:
-    """A fire time and what became of it, as plain values."""
-    return {
-        "at": fire.at,
-        "outcome": fire.outcome.value,
-        "until": fire.until,
-        "job": fire.job_id,
-        "job_state": fire.job_state,
-        "by": fire.made_by,
-        "noted_at": fire.noted_at,
-    }
 
 
 def _fitting(info: TypeInfo, payload: Mapping[str, Any]) -> tuple[bytes, int]:
@@ -262,5 +332,4 @@ def _within(field: str, value: int | None, least: int, most: int) -> int | None:
     return value
 
 
-MOST_FIRES = 100
 _MOST_TOLD = 5

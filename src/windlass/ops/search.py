@@ -1,20 +1,101 @@
-"""How are jobs looked for in one line, `type:mail state:dead payload.user.id:42`, and in bounded time?"""
+"""Read filters and search lines, and search in bounded time."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from windlass.checks import TEXT, storable
 from windlass.clock import Clock
 from windlass.duration import parse_duration
 from windlass.errors import must_be
-from windlass.job import Job, JobState
-from windlass.ops.filters import read_condition, read_filter
+from windlass.job import Job, JobState, View
 from windlass.store.jobs import Counted, Filter, Page
+
+_LONGEST_AGO = timedelta(days=36_500)
+STATES = tuple(each.value for each in (*JobState, *View))
+
+
+def read_filter(
+    *,
+    types: Iterable[str] = (),
+    states: Iterable[str] = (),
+    tenant: str | None = None,
+    key: str | None = None,
+    error: str | None = None,
+    older_than: timedelta | None = None,
+    where: Iterable[str | tuple[tuple[str, ...], Any]] = (),
+    ids: Iterable[str] = (),
+) -> Filter:
+    """The filter that such words ask for. A state may also be a view, which then stands alone."""
+    chosen, view = _read_states(tuple(states))
+    conditions = dict(read_condition(each) if isinstance(each, str) else each for each in where)
+    wanted = tuple(types)
+    for field, text in (
+        ("tenant", tenant),
+        ("key", key),
+        ("error", error),
+        *(("type", each) for each in wanted),
+    ):
+        _check_text(field, text)
+    for path, value in conditions.items():
+        _check_text("where", ".".join(path) + f"={value}")
+    if older_than is not None and older_than > _LONGEST_AGO:
+        raise must_be("older_than", f"{older_than.days}d", f"at most {_LONGEST_AGO.days}d")
+    return Filter(
+        ids=tuple(ids),
+        types=wanted,
+        states=chosen,
+        view=view,
+        tenant=tenant,
+        key=key,
+        error=error,
+        older_than=older_than,
+        payload=conditions,
+    )
+
+
+def _read_states(names: tuple[str, ...]) -> tuple[tuple[JobState, ...], str | None]:
+    """Either states, or a view, in any case."""
+    names = tuple(name.lower() for name in names)
+    for name in names:
+        if name not in STATES:
+            raise must_be("state", name, "one of " + ", ".join(STATES))
+    views = [name for name in names if name in set(View)]
+    if views and len(names) > 1:
+        raise must_be("state", ", ".join(names), f"several states, or one of {', '.join(View)} alone")
+    if views:
+        return (), views[0]
+    return tuple(JobState(name) for name in names), None
+
+
+def _check_text(field: str, text: str | None) -> None:
+    """What no store keeps could not be found."""
+    if text is not None and not storable(text):
+        raise must_be(field, text, TEXT)
+
+
+def read_condition(text: str) -> tuple[tuple[str, ...], Any]:
+    """A field of the payload and its value: payload.user.id=42. What is not JSON is taken as text."""
+    if _RANGE.match(text):
+        raise must_be("where", text, "an equality such as payload.size=100: there are no ranges")
+    path, equals, value = text.partition("=")
+    names = tuple(part.strip() for part in path.split("."))
+    if not equals or len(names) <= 1 or names[0] != "payload" or not all(names):
+        raise must_be("where", text, "a condition such as payload.user.id=42")
+    try:
+        wanted = json.loads(value)
+    except (ValueError, RecursionError):
+        wanted = value
+    if isinstance(wanted, dict | list):
+        raise must_be("where", text, "a comparison with a plain value: only plain values can be compared")
+    return names[1:], wanted
+
 
 # What may stand before a colon, with what it means; for who completes a line.
 WORDS = {
@@ -191,6 +272,8 @@ def _take(found: _Found, term: _Term) -> None:
 
 def _take_alone(found: _Found, word: str) -> None:
     """A job's id, or else a key."""
+    if _RANGE.match(word) or _EQUALITY.match(word):
+        raise must_be("q", word, "an equality such as payload.size:100: there are no ranges")
     if _UUID.fullmatch(word):
         found.ids.append(word)
     elif "key" in found.once:
@@ -215,4 +298,7 @@ _TERM = re.compile(
         (?:(?P<quoted>"(?:[^"\\]|\\.)*")|(?P<plain>[^\s"][^\s]*)?)(?=\s|$)""",
     re.VERBOSE | re.DOTALL,
 )
+# A comparison of a field, where only equality is understood.
+_RANGE = re.compile(r"payload\.[^=<>!]+(<|>|!=)")
+_EQUALITY = re.compile(r"payload\.[^=\s]+=")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")

@@ -15,8 +15,8 @@ from windlass.errors import StoreError
 from windlass.job import JobState, View
 from windlass.observe import names
 from windlass.ops import findings
-from windlass.ops.finding import Finding
 from windlass.ops.overview import SILENT_AFTER, Band, Overview, TypeStatus, WorkerHealth, serves
+from windlass.ops.verdict import Finding
 from windlass.store.oncall import Sighting, Stalled, Verdicts
 from windlass.store.samples import PENDING, Sample, Standing
 from windlass.store.store import Store

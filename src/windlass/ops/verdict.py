@@ -1,8 +1,4 @@
-"""What is wrong, in one sentence, and since when? A pure function over what one look at the store tells.
-
-A backlog, a dependency that is down, a type whose own code fails, a pause and too few workers all look alike
-from the depth of the queue alone. Each has another remedy, so each is named here, once, for all surfaces.
-"""
+"""What is wrong, one finding each, and the verdict on all of them."""
 
 from __future__ import annotations
 
@@ -10,19 +6,72 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from windlass.job import Error, Job, JobState, Reason, View
-from windlass.ops.finding import Cause, Finding
 from windlass.ops.words import count as _count
-from windlass.ops.words import serve_type, start_worker
+from windlass.ops.words import serve_type, span, start_worker
 from windlass.outcome import OUTSIDE_CLASS
 
 if TYPE_CHECKING:
     from windlass.ops.overview import FleetSummary, TooNew, TypeStatus
     from windlass.store.flow import Breaker
+
+
+class Cause(StrEnum):
+    """What is wrong."""
+
+    NO_WORKER = "no_worker"
+    STOPPED = "stopped"
+    UNSERVED = "unserved"
+    UNREADABLE = "unreadable"
+    # Of a payload version that no live worker takes.
+    VERSION = "version"
+    NOT_PROMOTED = "not_promoted"
+    DEPENDENCY = "dependency"
+    MISMATCH = "mismatch"
+    POISON = "poison"
+    PAUSED = "paused"
+    HELD = "held"
+    TOO_FEW_WORKERS = "too_few_workers"
+    IDLE = "idle"
+    STUCK = "stuck"
+    BACKLOG = "backlog"
+    STARVED = "starved"
+    UNVERIFIED = "unverified"
+    SCHEDULE = "schedule"
+    SILENT = "silent"
+    MISSING = "missing"
+    DEAF = "deaf"
+    DEAD = "dead"
+    # Died again after several replays.
+    REPLAYED = "replayed"
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is wrong, or (not `grave`) worth knowing, and the command that mends it."""
+
+    cause: Cause
+    grave: bool
+    sentence: str
+    since: datetime | None = None
+    # The type that it is about.
+    type: str | None = None
+    mend: str | None = None
+
+
+def lasting(found: Finding, now: datetime) -> str:
+    """What was found, and for how long it has been so."""
+    return found.sentence if found.since is None else f"{found.sentence}, for {span(now - found.since)}"
+
+
+def in_a_line(found: Finding, now: datetime) -> str:
+    """The same, and what to type."""
+    return lasting(found, now) if found.mend is None else f"{lasting(found, now)}: {found.mend}"
+
 
 # A due job that waits longer than this is worth a word.
 LONG_WAIT = timedelta(seconds=60)

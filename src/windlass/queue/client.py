@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from time import monotonic
-from typing import Any, cast
+from typing import Any
 from urllib.parse import quote
 
 from windlass.duration import Duration, parse_duration
@@ -40,11 +40,11 @@ class Client(Queue):
         end = None if timeout is None else monotonic() + parse_duration(timeout, "timeout").total_seconds()
         while True:
             left = _WAIT_SECONDS if end is None else min(_WAIT_SECONDS, max(0.0, end - monotonic()))
-            job = cast(Any, self.store).get(name, tenant=tenant, wait=left)
+            job = self.store.get_ended(name, tenant=tenant, wait=left)
             if job is None:
                 raise JobNotFound(name)
             if job.ended:
-                return cast(Job, job)
+                return job
             if end is not None and monotonic() >= end:
                 raise WaitTimeout(
                     f"job {job.id} had not ended after {timeout}; it is {job.state} and goes on"

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from windlass.job import Job
     from windlass.store.engine import Acted
     from windlass.store.store import Store
-    from windlass.wakeup.protocol import Wakeup
+    from windlass.wakeup import Wakeup
 
 P = ParamSpec("P")
 R = TypeVar("R")

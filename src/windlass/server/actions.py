@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal, TypeVar
+from enum import StrEnum
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -13,11 +15,12 @@ from windlass.checks import read_moment
 from windlass.duration import parse_duration
 from windlass.errors import must_be
 from windlass.job import LATEST, JobState
-from windlass.ops.actions import ACTIONS, Action, Parameter, bulk_action, bulk_actions
+from windlass.ops.actions import ACTIONS, Action, Parameter, bulk_action, bulk_actions, changes
+from windlass.ops.document import plain
 from windlass.server.call import Call
 from windlass.server.identity import Need, check_own_operation, sent_payload
 from windlass.server.reply import Reply
-from windlass.server.routes import NAMED, Route, look, verb
+from windlass.server.routes import NAMED, Route, look
 from windlass.server.schemas import NOTHING, Form, Moment, Object, Span, WhyForm
 from windlass.server.schemas.actions import ActionForm
 
@@ -27,35 +30,97 @@ F = TypeVar("F", bound=Form)
 def action_routes() -> tuple[Route, ...]:
     """A route for each method and path; of actions that share one, the first declared takes all fields."""
     first = {(each.method, each.path): each for each in reversed(ACTIONS.values())}
-    return tuple(_route(each) for each in ACTIONS.values() if first[each.method, each.path] is each)
+    built = [each for each in ACTIONS.values() if first[each.method, each.path] is each]
+    return tuple(_route(each) for each in built if not each.own_route)
 
 
 def _route(declared: Action) -> Route:
-    form, on_operation = form_of(declared), declared.path.startswith("operations/")
+    form = form_of(declared) if declared.method in _WITH_BODY else None
+    on_operation = declared.path.startswith("operations/")
 
     async def answer(call: Call) -> Reply:
-        said = await call.body(form)
-        arguments = read_arguments(declared, said)
+        said = None if form is None else await call.body(form)
+        job = await call.job() if declared.on_job else None
         if on_operation:
             await call.run(check_own_operation, call)
-            return Reply(200, await call.run(declared.of(call.ops(said)), call.path["id"], **arguments))
-        job = await call.job()
-        if "payload" in arguments:
+        target = job.id if job is not None else next(iter(call.path.values()), None)
+        arguments = _from_query(declared, call) if said is None else read_arguments(declared, said)
+        if job is not None and "payload" in arguments:
             arguments["payload"] = sent_payload(call, job.type, arguments["payload"])
-        return Reply(200, await call.run(declared.of(call.ops(said)), job.id, **arguments))
+        ops = call.parts.ops(call.identity) if said is None else call.ops(said)
+        done = await call.run(declared.of(ops), *(() if target is None else (target,)), **arguments)
+        if declared.need is Need.ADMINISTER and declared.method != "GET":
+            # Who may do what has changed.
+            await call.run(call.parts.keyring.look)
+        document = plain(declared.document(target, done))
+        made = declared.location.format_map(document) if declared.location else ""
+        headers = {b"location": f"/api/v1/{made}".encode()} if made else {}
+        return Reply(declared.status, document, headers=headers)
 
     answer.__name__, answer.__doc__ = declared.operation, declared.description
-    return verb(
-        declared.path,
-        answer,
-        declared.summary,
-        form,
-        {200: declared.returns},
+    return Route(
         method=declared.method,
+        path=f"/api/v1/{declared.path}",
+        answer=answer,
         need=declared.need,
-        query=NAMED if declared.takes_tenant else {},
+        summary=declared.summary,
+        takes=form,
+        gives={declared.status: _document_of(declared)},
+        query=_query_of(declared) if form is None else NAMED if declared.takes_tenant else {},
+        refuses=_refusals(declared),
         whole=not (declared.on_job or on_operation),
     )
+
+
+_WITH_BODY = ("POST", "PUT", "PATCH")
+
+
+def _refusals(declared: Action) -> tuple[int, ...]:
+    named = () if declared.target is None else (404,)
+    if declared.method == "GET":
+        return named
+    return (*named, 409, 413, 415) if declared.method in _WITH_BODY else (*named, 409)
+
+
+def _document_of(declared: Action) -> type[msgspec.Struct]:
+    """What an action answers with; an answer that is no object is put into one."""
+    if not declared.answers:
+        kind: type[msgspec.Struct] = declared.returns
+        return kind
+    *target, last = declared.answers
+    name = "".join(part.title() for part in declared.operation.split("_"))
+    fields = [*((each, str) for each in target), (last, declared.returns)]
+    return msgspec.defstruct(f"{name}Document", fields, namespace={"__doc__": declared.summary + "."})
+
+
+# --- what a query says ---
+
+
+def _query_of(declared: Action) -> dict[str, str]:
+    named = NAMED if declared.takes_tenant else {}
+    return named | {each.field: each.option.help for each in declared.parameters}
+
+
+def _from_query(declared: Action, call: Call) -> dict[str, Any]:
+    """An action's arguments from the query; what is left out has its default."""
+    found = {each.name: _asked(each, call) for each in declared.parameters if each.field in call.query}
+    if declared.takes_tenant and not declared.on_job:
+        found["tenant"] = call.one("tenant")
+    return found
+
+
+def _asked(each: Parameter, call: Call) -> Any:
+    name = each.field
+    if each.base is int:
+        return call.whole(name, each.default, int(each.bounds.ge or 0), int(each.bounds.le or 0))
+    if each.base == Sequence[str]:
+        return call.many(name)
+    text = call.one(name)
+    if isinstance(each.base, type) and issubclass(each.base, StrEnum):
+        if text not in set(each.base):
+            raise must_be(name, text, "one of " + ", ".join(each.base))
+        return each.base(text)
+    return _value(each, text)
 
 
 # --- what a request says ---
@@ -63,10 +128,11 @@ def _route(declared: Action) -> Route:
 
 def form_of(declared: Action) -> type[Form]:
     """What the body of an action's request may hold: a field for each parameter."""
-    fields = [_field(each) for each in declared.parameters if each.name != "why"]
+    fields = [field for each in declared.parameters if each.name != "why" for field in _fields(each)]
     if not fields:
         return WhyForm
-    return _form(f"{declared.name.title()}Form", fields, WhyForm, declared.summary + ".")
+    name = "".join(part.title() for part in declared.name.split("_"))
+    return _form(f"{name}Form", fields, WhyForm, declared.summary + ".")
 
 
 def _form(name: str, fields: list[Any], base: type[F], meaning: str) -> type[F]:
@@ -81,6 +147,26 @@ def _form(name: str, fields: list[Any], base: type[F], meaning: str) -> type[F]:
     )
     form: type[F] = made
     return form
+
+
+def _fields(each: Parameter) -> list[Any]:
+    """A field, or those of a struct, put beside the others."""
+    if _is_struct(each):
+        return [_field(inner) for inner in _inner(each)]
+    return [_field(each)]
+
+
+def _is_struct(each: Parameter) -> bool:
+    return isinstance(each.base, type) and issubclass(each.base, msgspec.Struct)
+
+
+def _inner(each: Parameter) -> list[Parameter]:
+    hints = get_type_hints(each.base, include_extras=True)
+    missing = inspect.Parameter.empty
+    return [
+        Parameter.of(field.encode_name, hints[field.name], missing if field.required else field.default)
+        for field in msgspec.structs.fields(each.base)
+    ]
 
 
 def _field(each: Parameter) -> Any:
@@ -103,19 +189,22 @@ _WIRE = {timedelta: Span, datetime: Moment}
 
 def read_arguments(declared: Action, said: Form) -> dict[str, Any]:
     """An action's arguments from the body of its request."""
-    return {
-        each.name: _value(each, getattr(said, each.name))
-        for each in declared.parameters
-        if hasattr(said, each.name)
-    }
+    found: dict[str, Any] = {}
+    for each in declared.parameters:
+        if _is_struct(each):
+            fields = {inner.name: _value(inner, getattr(said, inner.name)) for inner in _inner(each)}
+            found[each.name] = msgspec.convert(fields, each.base)
+        elif hasattr(said, each.name):
+            found[each.name] = _value(each, getattr(said, each.name))
+    return found
 
 
 def _value(each: Parameter, value: Any) -> Any:
     if value is None:
         return None
     if each.base is timedelta:
-        return parse_duration(value, each.name, LATEST)
-    return read_moment(value, each.name) if each.base is datetime else value
+        return parse_duration(value, each.field, LATEST)
+    return read_moment(value, each.field) if each.base is datetime else value
 
 
 # --- many jobs at once ---
@@ -201,7 +290,7 @@ class ActionsDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 async def list_actions(call: Call) -> Reply:  # noqa: ARG001 - the same for everybody
     """What operators can do: path, right, states, words for people. Commands and buttons are made of it."""
-    return Reply(200, ActionsDocument(actions=[_described(each) for each in ACTIONS.values()]))
+    return Reply(200, ActionsDocument(actions=[_described(each) for each in changes()]))
 
 
 def _described(declared: Action) -> ActionDocument:

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from windlass import config
 from windlass.clock import Clock, SystemClock, from_micros
@@ -149,7 +150,7 @@ class Alarm:
 
 def message(firing: Firing, *, fires: bool) -> dict[str, Any]:
     """What a webhook is told."""
-    return {**alert_document(firing, fires=fires), "state": "firing" if fires else "resolved"}
+    return {**structs.asdict(alert_document(firing, fires=fires)), "state": "firing" if fires else "resolved"}
 
 
 def post(url: str, body: bytes, secret: str | None) -> None:

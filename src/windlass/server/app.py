@@ -25,7 +25,7 @@ from windlass.server.openapi import contract
 from windlass.server.problems import Problem, ProblemDocument
 from windlass.server.reply import Reply
 from windlass.server.table import ROUTES
-from windlass.store.caller import Withdrawn
+from windlass.store.group_commit import Withdrawn
 
 if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send

@@ -14,9 +14,9 @@ import msgspec
 from windlass.errors import JobNotFound
 from windlass.job import Job
 from windlass.observe.exposition import shown_services
-from windlass.ops import keys
+from windlass.ops import access as keys
+from windlass.ops.access import Role
 from windlass.ops.actions import Need
-from windlass.ops.keys import Role
 from windlass.payload import parse
 from windlass.registry import SHELL
 from windlass.server.problems import Problem

@@ -1,8 +1,8 @@
-"""How do requests that come at one moment share a commit, without a thread for each?
+"""Let requests that come at one moment share a commit, without a thread for each.
 
-The event loop only puts a call into the line. One thread takes all that stand there, makes their drafts, and
-stores them in one transaction; meanwhile the next ones line up. A call is answered after that commit, and
-whatever one of them brought does not fail the others.
+The event loop only puts a call into the line. One thread takes all that wait there, makes their drafts, and
+stores them in one transaction; meanwhile the next ones line up (`group_commit.py`). A call is answered after
+that commit, and whatever one of them brought does not fail the others.
 
 A call whose caller has left is dropped, unless its write has begun. One that has waited as long as the
 server's patience is answered that the store is away; if its write has not begun, it never does.
@@ -14,9 +14,7 @@ import asyncio
 import contextlib
 import copy
 import logging
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
@@ -25,8 +23,8 @@ from windlass.errors import StoreBusy, StoreError, StoreUnavailable
 from windlass.job import Job, NewJob
 from windlass.queue import Queue
 from windlass.server import problems
-from windlass.store.caller import Caller, Withdrawn, on_behalf_of
 from windlass.store.engine import Enqueued
+from windlass.store.group_commit import Call, Caller, GroupCommit, Withdrawn, fail, on_behalf_of
 from windlass.store.jobs import Filter
 from windlass.store.store import Store
 
@@ -53,34 +51,32 @@ Told = Callable[[Stored | Exception], None]
 Gone = Callable[[], bool]
 
 
-class _Call:
+class _Post(Call):
     """The jobs of one request, and what became of them."""
 
-    __slots__ = ("drafts", "error", "gone", "make", "over", "since", "stored", "told", "weight")
+    __slots__ = ("drafts", "gone", "make", "over", "since", "told")
 
     def __init__(self, make: Make, told: Told, gone: Gone, weight: int, since: float) -> None:
+        super().__init__(weight=weight, awaited=False)
         self.make = make
         self.told = told
         self.gone = gone
-        self.weight = weight
         # When it came, by the loop's clock.
         self.since = since
         # Whether it has its answer: then nothing of it may begin any more.
         self.over = False
         self.drafts: Sequence[NewJob] = ()
-        self.stored = _NOTHING
-        self.error: Exception | None = None
 
     def unsettled(self) -> bool:
         """Whether it is neither stored nor refused."""
-        return not self.stored.done and self.error is None
+        return self.result is None and self.error is None
 
-    def wanted(self) -> bool:
+    def is_awaited(self) -> bool:
         """Whether somebody waits for it."""
         return not self.over and not self.gone()
 
     def answer(self, answer: Stored | Exception) -> None:
-        """Tell its caller, once."""
+        """Answer its caller, once."""
         if self.over:
             return
         self.over = True
@@ -106,29 +102,32 @@ class Intake:
         self._patience = patience
         self._tick = patience / _TICKS
         self._clock: asyncio.TimerHandle | None = None
-        self._lock = threading.Lock()
-        self._waiting: list[_Call] = []
-        # What the thread writes now.
-        self._writing: list[_Call] = []
-        # Whether the thread writes, or is about to.
-        self._busy = False
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="windlass-intake")
+        self._loop: asyncio.AbstractEventLoop | None = None
+        # Posts without an answer, the oldest first; and those of them that are not in the line yet.
+        self._open: dict[_Post, None] = {}
+        self._coming: list[_Post] = []
+        self._line = GroupCommit(
+            "windlass-intake", self._write_group, most=_MOST_JOBS, most_calls=_MOST_CALLS
+        )
 
     def put(self, make: Make, told: Told, gone: Gone = lambda: False, weight: int = 1) -> None:
         """Store what `make` drafts, all or none; `told` hears of it on the loop, after the durable commit.
 
         `make` runs where the store may be waited for.
         """
-        loop = asyncio.get_running_loop()
-        call = _Call(make, told, gone, weight, loop.time())
-        with self._lock:
-            self._waiting.append(call)
-            begins, self._busy = not self._busy, True
-        if begins:
+        self._loop = loop = asyncio.get_running_loop()
+        post = _Post(make, told, gone, weight, loop.time())
+        self._open[post] = None
+        self._coming.append(post)
+        if len(self._coming) == 1:
             # Not at once: others come at the same moment.
-            loop.call_soon(self._thread.submit, self._write_all, loop)
+            loop.call_soon(self._line_up)
         if self._clock is None:
             self._clock = loop.call_later(self._tick, self._look_at_clock, loop)
+
+    def _line_up(self) -> None:
+        coming, self._coming = self._coming, []
+        self._line.put(coming)
 
     async def accept(self, make: Make, gone: Gone = lambda: False, weight: int = 1) -> Stored:
         """The same for who waits: comes back after the durable commit."""
@@ -138,78 +137,60 @@ class Intake:
 
     def refuse_all(self) -> None:
         """The store is known to be away: nobody waits for it any longer."""
-        self._refuse(self._open())
+        self._refuse(list(self._open))
 
     def close(self) -> None:
         """Let go of the thread; what it writes is written to the end."""
-        self._thread.shutdown()
+        self._line.close()
 
     # --- on the loop ---
 
     def _look_at_clock(self, loop: asyncio.AbstractEventLoop) -> None:
         self._clock = None
-        calls = self._open()
-        if not calls:
+        posts = list(self._open)
+        if not posts:
             return
-        waited = loop.time() - calls[0].since
+        waited = loop.time() - posts[0].since
         if waited >= self._patience / 2:
-            self._doubt(calls[0].since)
+            self._doubt(posts[0].since)
         # Those whose time is over before the next look.
-        self._refuse([call for call in calls if loop.time() - call.since + self._tick > self._patience])
+        self._refuse([post for post in posts if loop.time() - post.since + self._tick > self._patience])
         self._clock = loop.call_later(self._tick, self._look_at_clock, loop)
 
-    def _open(self) -> list[_Call]:
-        """Calls without an answer, the oldest first."""
-        with self._lock:
-            return [call for call in (*self._writing, *self._waiting) if not call.over]
-
-    def _refuse(self, calls: Sequence[_Call]) -> None:
+    def _refuse(self, posts: Sequence[_Post]) -> None:
         """Answer them that the store is away; those that are not being written are never begun."""
-        if not calls:
-            return
-        late = set(calls)
-        with self._lock:
-            unbegun = late.intersection(self._waiting)
-            self._waiting = [call for call in self._waiting if call not in late]
-        for call in calls:
-            call.answer(problems.store_away(maybe_stored=call not in unbegun))
+        for post in posts:
+            self._open.pop(post, None)
+            post.answer(problems.store_away(maybe_stored=not self._line.give_up(post)))
 
-    # --- on the thread ---
-
-    def _write_all(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Write for group after group, until nobody waits; the loop tells each of them what became of it."""
-        while group := self._take():
-            try:
-                away = self._write(group)
-            except Exception as error:  # noqa: BLE001 # wall: nobody waits for an answer that never comes
-                away = StoreUnavailable(f"the jobs could not be stored: {error!r}")
-                _fail(group, away)
-            # A loop that has ended waits for nothing.
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(self._tell, group, away)
-
-    def _take(self) -> list[_Call]:
-        """The first calls of the line, as many as one transaction takes well; without those that are gone."""
-        jobs = count = 0
-        with self._lock:
-            while count < len(self._waiting) and count < _MOST_CALLS and jobs < _MOST_JOBS:
-                jobs += self._waiting[count].weight
-                count += 1
-            self._writing, self._waiting = self._waiting[:count], self._waiting[count:]
-            self._busy = bool(self._writing)
-            return self._writing
-
-    def _tell(self, group: Sequence[_Call], away: StoreError | None) -> None:
-        for call in group:
-            call.answer(call.stored if call.error is None else call.error)
+    def _answer(self, group: Sequence[_Post], away: StoreError | None) -> None:
+        for post in group:
+            self._open.pop(post, None)
+            post.answer(post.result if post.error is None else post.error)
         if away is not None:
             self._doubt(None)
 
-    def _write(self, group: Sequence[_Call]) -> StoreBusy | StoreUnavailable | None:
+    # --- on the thread ---
+
+    def _write_group(self, group: list[_Post]) -> None:
+        """Write for all who are still there; the loop answers each of them."""
+        posts = self._line.begin(group)
+        away: StoreError | None
+        try:
+            away = self._write(posts)
+        except Exception as error:  # noqa: BLE001 # wall: nobody waits for an answer that never comes
+            away = StoreUnavailable(f"the jobs could not be stored: {error!r}")
+            _fail(posts, away)
+        # A loop that has ended waits for nothing.
+        with contextlib.suppress(RuntimeError):
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._answer, group, away)
+
+    def _write(self, group: Sequence[_Post]) -> StoreBusy | StoreUnavailable | None:
         """Write for all who are still there; answers the error if the store cannot be had."""
         away: StoreBusy | StoreUnavailable | None = None
         try:
-            while not self._written([call for call in group if call.unsettled() and call.wanted()]):
+            while not self._written([call for call in group if call.unsettled() and call.is_awaited()]):
                 # Somebody left before the write began: the others are written without them.
                 pass
         except (StoreBusy, StoreUnavailable) as error:
@@ -217,16 +198,16 @@ class Intake:
             away = error
         # Some may have been stored before the store went away.
         self._look_at_known(group)
-        if any(each.due for call in group for each in call.stored.done):
+        if any(each.due for call in group if call.result for each in call.result.done):
             self._queue.wakeup.notify()
         _fail(group, Withdrawn())
         return away
 
-    def _written(self, calls: list[_Call]) -> bool:
+    def _written(self, calls: list[_Post]) -> bool:
         """Draft and store them; False if one of them left before its write began."""
 
         def wanted() -> bool:
-            return all(call.wanted() for call in calls)
+            return all(call.is_awaited() for call in calls)
 
         with on_behalf_of(Caller(wanted, self._patience, self._patience)):
             try:
@@ -237,7 +218,7 @@ class Intake:
                 return False
         return True
 
-    def _drafted(self, call: _Call) -> bool:
+    def _drafted(self, call: _Post) -> bool:
         try:
             call.drafts = call.make()
         except (StoreBusy, StoreUnavailable):
@@ -247,7 +228,7 @@ class Intake:
             return False
         return True
 
-    def _store(self, calls: list[_Call]) -> None:
+    def _store(self, calls: list[_Post]) -> None:
         """All in one transaction; if something in it is refused, each half alone, and so on."""
         try:
             answers = self._queue.store.enqueue([draft for call in calls for draft in call.drafts])
@@ -263,22 +244,22 @@ class Intake:
             return
         place = 0
         for call in calls:
-            call.stored = Stored(answers[place : place + len(call.drafts)], {})
+            call.result = Stored(answers[place : place + len(call.drafts)], {})
             place += len(call.drafts)
 
-    def _look_at_known(self, calls: Sequence[_Call]) -> None:
+    def _look_at_known(self, calls: Sequence[_Post]) -> None:
         """How those jobs stand that were there before: all of the group in one look."""
-        known = [call for call in calls if not all(each.created for each in call.stored.done)]
+        known = [call for call in calls if call.result and not all(each.created for each in call.result.done)]
         if not known:
             return
         try:
-            before = standing(self._queue.store, [each for call in known for each in call.stored.done])
+            before = standing(self._queue.store, [each for call in known for each in call.result.done])
         except Exception as error:  # noqa: BLE001 # wall: it is about these calls alone
             for call in known:
                 call.error = copy.copy(error)
             return
         for call in known:
-            call.stored = Stored(call.stored.done, before)
+            call.result = Stored(call.result.done, before)
 
 
 def standing(store: Store, done: Sequence[Enqueued]) -> dict[str, Job]:
@@ -289,11 +270,9 @@ def standing(store: Store, done: Sequence[Enqueued]) -> dict[str, Job]:
     return {job.id: job for part in looks for job in store.find(Filter(ids=part), limit=len(part)).jobs}
 
 
-def _fail(calls: Sequence[_Call], error: StoreBusy | StoreUnavailable) -> None:
+def _fail(calls: Sequence[_Post], error: StoreError) -> None:
     """What has neither been stored nor refused shares the fate of the store."""
-    for call in calls:
-        if call.unsettled():
-            call.error = copy.copy(error)
+    fail([call for call in calls if call.unsettled()], error)
 
 
 def _settle(answer: asyncio.Future[Stored], stored: Stored | Exception) -> None:
@@ -303,6 +282,3 @@ def _settle(answer: asyncio.Future[Stored], stored: Stored | Exception) -> None:
         answer.set_exception(stored)
     else:
         answer.set_result(stored)
-
-
-_NOTHING = Stored((), {})

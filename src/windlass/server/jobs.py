@@ -7,20 +7,23 @@ from typing import Any
 from windlass.duration import parse_duration
 from windlass.errors import must_be
 from windlass.job import Job
-from windlass.ops.document import batch_document, page_document, told_document
-from windlass.ops.filters import read_filter
-from windlass.ops.search import read_query
+from windlass.ops.document import (
+    BatchDocument,
+    JobPage,
+    ToldJob,
+    batch_document,
+    page_document,
+    told_document,
+)
+from windlass.ops.search import read_filter, read_query
 from windlass.server.call import Call
 from windlass.server.identity import Need, check_own_batch, own
 from windlass.server.reply import Reply
 from windlass.server.routes import NAMED, PAGE, look, verb
 from windlass.server.schemas import NoForm
 from windlass.server.schemas.jobs import (
-    BatchDocument,
     CatalogueDocument,
     ConfirmedDocument,
-    JobPage,
-    ToldJob,
 )
 from windlass.settings import SECRET
 from windlass.store.jobs import Filter, Page
@@ -85,7 +88,7 @@ async def show_job(call: Call) -> Reply:
     wait = call.wait()
     job = await call.parts.endings.wait(call, await call.job(), wait)
 
-    def tell() -> dict[str, Any]:
+    def tell() -> ToldJob:
         ops = call.parts.ops()
         return told_document(job, ops.ties(job), ops.now())
 

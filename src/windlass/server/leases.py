@@ -299,7 +299,7 @@ def _told(call: Call, leases: Sequence[Lease], catalogue: dict[str, TypeInfo]) -
             "until": lease.until,
             "timeout": _timeout(catalogue, lease.job.type, held),
             # As it is stored: a worker needs what people may not see.
-            "job": job_document(lease.job, now) | {"payload": lease.job.payload},
+            "job": msgspec.structs.replace(job_document(lease.job, now), payload=lease.job.payload),
         }
         for lease in leases
     ]

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from http import HTTPStatus
 
-from windlass.errors import must_be
 from windlass.observe import names
 from windlass.observe.exposition import MEDIA_TYPE
 from windlass.observe.ledger import Ledger
 from windlass.ops.document import plain
-from windlass.ops.observing import alerts_document
+from windlass.ops.observing import AlertsDocument, alerts_document
 from windlass.server.call import Call
 from windlass.server.identity import Need
 from windlass.server.intake import Stored
 from windlass.server.limits import DENIED
 from windlass.server.reply import Reply
 from windlass.server.routes import Route, look
-from windlass.server.schemas.observing import AlertsDocument, HistoryDocument, ScaleDocument, TotalsDocument
-from windlass.store.history import Step
 
 # Requests that put jobs in: what comes of them is counted.
 ENQUEUES = frozenset({"/api/v1/jobs", "/api/v1/jobs/batch"})
@@ -72,52 +68,9 @@ async def metrics(call: Call) -> Reply:
     return Reply(200, text.encode(), media_type=MEDIA_TYPE.encode())
 
 
-async def totals(call: Call) -> Reply:
-    """Event counts, average durations and the last events."""
-    return Reply(200, plain(await call.run(call.parts.ops(call.identity).metrics)))
-
-
-async def history(call: Call) -> Reply:
-    """What happened over time, a point for each step and type."""
-    chart = await call.run(
-        call.parts.ops(call.identity).history,
-        step=_step(call.one("step")),
-        since=_moment(call, "from"),
-        until=_moment(call, "to"),
-        types=call.many("type"),
-    )
-    return Reply(200, chart)
-
-
 async def alerts(call: Call) -> Reply:
     """The alerts that hold, and which of them fire."""
     return Reply(200, plain(alerts_document(await call.run(call.parts.ops(call.identity).alerts))))
-
-
-async def autoscale(call: Call) -> Reply:
-    """How many workers the load asks for, and why."""
-    return Reply(200, plain(await call.run(call.parts.ops(call.identity).autoscale)))
-
-
-def _step(text: str | None) -> Step:
-    try:
-        return Step(text or Step.MINUTE)
-    except ValueError:
-        raise must_be("step", text, "one of " + ", ".join(Step)) from None
-
-
-def _moment(call: Call, name: str) -> datetime | None:
-    text = call.one(name)
-    if text is None:
-        return None
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise must_be(name, text, "a time in ISO 8601, such as 2030-01-31T09:00:00Z") from None
-    try:
-        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
-    except OverflowError:
-        raise must_be(name, text, "a time between the years 1 and 9999") from None
 
 
 ROUTES = (
@@ -131,19 +84,5 @@ ROUTES = (
         media_type=MEDIA_TYPE,
         whole=True,
     ),
-    look("metrics", totals, "Event counts, average durations and the last events", TotalsDocument),
-    look(
-        "stats/history",
-        history,
-        "What happened over time, by type",
-        HistoryDocument,
-        query={
-            "type": "these types only; may be repeated",
-            "from": "ISO 8601; without it 3 hours, 2 days or 30 days before `to`, by the step",
-            "to": "ISO 8601; without it now",
-            "step": "minute, hour or day; minute if left out",
-        },
-    ),
     look("alerts", alerts, "The alerts that hold", AlertsDocument),
-    look("autoscale", autoscale, "How many workers the load asks for", ScaleDocument),
 )

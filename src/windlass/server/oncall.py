@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
 
 from windlass.errors import must_be
-from windlass.ops.document import page_document, plain
-from windlass.ops.explanation import Explanation
+from windlass.ops.document import JobPage, page_document, plain
+from windlass.ops.explain import Explanation
 from windlass.server.call import Call
 from windlass.server.identity import Need
 from windlass.server.reply import Reply
-from windlass.server.routes import NAMED, Answer, Route, look
-from windlass.server.schemas.jobs import JobPage
+from windlass.server.routes import NAMED, look
 from windlass.store.jobs import Page
-from windlass.store.oncall import DatabaseHealth, DeadGroups
 
 
 async def explain_job(call: Call) -> Reply:
@@ -31,19 +28,8 @@ async def list_failures(call: Call) -> Reply:
     moment = None if since is None else _moment(since)
     limit = call.whole("limit", 50, 1, 1000)
     ops = call.parts.ops()
-    found = await call.run(ops.failures, since=moment, limit=limit)
+    found = await call.run(call.parts.store.failures, since=moment, limit=limit)
     return Reply(200, page_document(Page(found, None), await call.run(ops.now)))
-
-
-async def list_dead_groups(call: Call) -> Reply:
-    """The dead letters by type and error."""
-    found = await call.run(call.parts.ops().dead_groups, call.many("type"))
-    return Reply(200, plain(found))
-
-
-async def show_database(call: Call) -> Reply:
-    """Sizes, dead rows and who keeps them, settings, room."""
-    return Reply(200, plain(await call.run(call.parts.ops().database)))
 
 
 def _moment(text: str) -> datetime:
@@ -52,20 +38,6 @@ def _moment(text: str) -> datetime:
         return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
     except (ValueError, OverflowError):
         raise must_be("since", text, "a time in ISO 8601, such as 2030-01-31T09:00:00Z") from None
-
-
-def _look(path: str, answer: Answer, summary: str, gives: Any, **more: Any) -> Route:
-    return Route(
-        method="GET",
-        path=f"/api/v1/{path}",
-        answer=answer,
-        need=Need.SEE,
-        summary=summary,
-        gives={200: gives},
-        # They name jobs of every tenant.
-        whole=True,
-        **more,
-    )
 
 
 ROUTES = (
@@ -79,19 +51,11 @@ ROUTES = (
         refuses=(404, 409),
         whole=False,
     ),
-    _look(
+    look(
         "failures",
         list_failures,
         "List the latest failures",
         JobPage,
         query={"since": "Changed after this time, in ISO 8601.", "limit": "How many, 1 to 1000."},
     ),
-    _look(
-        "dlq/groups",
-        list_dead_groups,
-        "List dead letters by type and error",
-        DeadGroups,
-        query={"type": "Types; may be repeated."},
-    ),
-    _look("database", show_database, "How the database is", DatabaseHealth),
 )

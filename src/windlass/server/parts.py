@@ -15,7 +15,7 @@ from windlass.config import ServerConfig
 from windlass.errors import Refused, StoreError, StoreUnavailable
 from windlass.ops import Ops
 from windlass.ops.carrier import Carrier
-from windlass.ops.counting import Counting
+from windlass.ops.overview import Counting
 from windlass.queue import Queue
 from windlass.server.alarm import Alarm
 from windlass.server.authentication import Authentication, Proxies
@@ -27,8 +27,8 @@ from windlass.server.limits import Addresses, Denials, Rates, RequestLimits, Tur
 from windlass.server.remote import Flow, Remote, Upkeep
 from windlass.server.stream import Stream
 from windlass.server.waiting import Endings, WaitingWorkers, happens
-from windlass.store.caller import Caller, on_behalf_of
 from windlass.store.fleet import Vitals
+from windlass.store.group_commit import Caller, on_behalf_of
 from windlass.store.jobs import Counts
 from windlass.store.store import Store
 

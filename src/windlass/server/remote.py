@@ -33,7 +33,7 @@ from windlass.store.store import Store
 from windlass.upkeep.maintenance import Pruner, Ticks
 from windlass.upkeep.membership import Membership, Watchman, here, is_gone
 from windlass.upkeep.reaper import Reaper
-from windlass.wakeup.protocol import Wakeup
+from windlass.wakeup import Wakeup
 from windlass.worker.admission import Admission, BreakerCounts
 from windlass.worker.live_settings import LiveSettings
 

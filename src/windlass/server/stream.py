@@ -138,7 +138,7 @@ def _told(job: Job, now: datetime) -> dict[str, Any]:
     """What failed, without its payload: onlookers ask for a job if they want to see it."""
     document = job_document(job, now)
     wanted = ("id", "type", "state", "view", "key", "tenant", "attempts", "max_attempts", "run_at", "error")
-    return {name: document[name] for name in wanted}
+    return {name: getattr(document, name) for name in wanted}
 
 
 def _event(name: str, document: object) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from windlass.server import (
     actions,
-    apikeys,
     docs,
     health,
     jobs,
@@ -14,7 +13,6 @@ from windlass.server import (
     operate,
     produce,
     schedules,
-    signals,
     stream,
 )
 from windlass.server.routes import Route
@@ -27,10 +25,8 @@ ROUTES: tuple[Route, ...] = (
     *operate.ROUTES,
     *oncall.ROUTES,
     *schedules.ROUTES,
-    *signals.ROUTES,
     *observing.ROUTES,
     *stream.ROUTES,
-    *apikeys.ROUTES,
     *health.ROUTES,
     *docs.ROUTES,
 )

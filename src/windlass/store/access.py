@@ -16,12 +16,11 @@ if TYPE_CHECKING:
     from windlass.store.engine import Row, Tx
 
 
-class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
-    """An API key as the store knows it: the digest of its secret, and what it is good for."""
+class KeyInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What an API key is good for, and when it was last used."""
 
     id: str
     name: str
-    digest: str
     roles: tuple[str, ...]
     types: tuple[str, ...] = ()
     tenant: str | None = None
@@ -36,6 +35,12 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
         """Whether it opens the door."""
         ends = [end for end in (self.expires_at, self.revoked_at) if end is not None]
         return all(now < end for end in ends)
+
+
+class ApiKey(KeyInfo, frozen=True, kw_only=True):
+    """An API key as the store knows it, with the digest of its secret."""
+
+    digest: str
 
 
 class NewApiKey(msgspec.Struct, frozen=True, kw_only=True):

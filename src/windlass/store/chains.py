@@ -1,4 +1,8 @@
-"""Batches and dependents: what waits for other jobs, and what follows when they end."""
+"""Batches and dependents: what waits for other jobs, and what follows when they end.
+
+Whoever ends a job that has dependents or belongs to a batch comes here, in the same transaction. A sweep
+repairs what a worker of an older release has left undone.
+"""
 
 from __future__ import annotations
 

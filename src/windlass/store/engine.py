@@ -177,7 +177,8 @@ class Tx(Protocol):
 P = ParamSpec("P")
 T = TypeVar("T")
 
-X = TypeVar("X", bound=Tx)
+# What a verb works on: a transaction, or a connection to a server.
+X = TypeVar("X")
 
 # Whether a write may run again after its answer was lost: always, never, or if the request has an id.
 Repeat = Literal["same", "never", "request_id"]
@@ -216,12 +217,14 @@ class Engine(ABC):
 
 
 class Bound(Generic[P, T]):
-    """A verb as a method of a store; `run` names the method of `Engine` that runs it."""
+    """A verb as a method of a store."""
 
-    def __init__(self, verb: Callable[Concatenate[X, P], T], run: str) -> None:
+    # The method of `Engine` that runs it.
+    run = ""
+
+    def __init__(self, verb: Callable[Concatenate[X, P], T]) -> None:
         self.verb = verb
         self.__doc__ = verb.__doc__
-        self._run = run
 
     @overload
     def __get__(self, store: None, owner: type[Engine]) -> Bound[P, T]: ...
@@ -230,29 +233,36 @@ class Bound(Generic[P, T]):
     def __get__(self, store: Engine, owner: type[Engine]) -> Callable[P, T]: ...
 
     def __get__(self, store: Engine | None, owner: type[Engine]) -> Bound[P, T] | Callable[P, T]:
-        return self if store is None else partial(getattr(store, self._run), self.verb)
+        return self if store is None else partial(getattr(store, self.run), self.verb)
 
 
-def reads(verb: Callable[Concatenate[X, P], T]) -> Bound[P, T]:
+class reads(Bound[P, T]):  # noqa: N801 - read as a word of the table of verbs, as those below
     """Bind a verb that changes nothing."""
-    return Bound(verb, "_read")
+
+    run = "_read"
 
 
-def asks(verb: Callable[Concatenate[X, P], T]) -> Bound[P, T]:
+class asks(Bound[P, T]):  # noqa: N801
     """Bind a verb that changes nothing and is one statement, or several that need no snapshot."""
-    return Bound(verb, "_ask")
+
+    run = "_ask"
 
 
-def glances(verb: Callable[Concatenate[X, P], T]) -> Bound[P, T]:
+class glances(Bound[P, T]):  # noqa: N801
     """Bind a short read of a heartbeat."""
-    return Bound(verb, "_glance")
+
+    run = "_glance"
 
 
-def writes(verb: Callable[Concatenate[X, P], T], *, repeat: Repeat) -> Bound[P, T]:
-    """Bind a verb that changes something."""
-    return Bound(verb, {"same": "_rewrite", "never": "_write", "request_id": "_request"}[repeat])
-
-
-def beats(verb: Callable[Concatenate[X, P], T]) -> Bound[P, T]:
+class beats(Bound[P, T]):  # noqa: N801
     """Bind a short write of a heartbeat, which may run again after its answer was lost."""
-    return Bound(verb, "_beat")
+
+    run = "_beat"
+
+
+class writes(Bound[P, T]):  # noqa: N801
+    """Bind a verb that changes something; `repeat` says whether it may run again after a lost answer."""
+
+    def __init__(self, verb: Callable[Concatenate[X, P], T], *, repeat: Repeat) -> None:
+        super().__init__(verb)
+        self.run = {"same": "_rewrite", "never": "_write", "request_id": "_request"}[repeat]

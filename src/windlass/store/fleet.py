@@ -12,11 +12,9 @@ import msgspec
 from windlass.clock import from_micros
 from windlass.errors import WorkerNotFound
 from windlass.job import Request
-from windlass.store import access, flow, rows, running
+from windlass.store import access, flow, lanes, rows, running
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from windlass.store.engine import Row, Tx
 
 
@@ -192,27 +190,11 @@ def look(tx: Tx, worker: str, types: Mapping[str, int], reader: str = "") -> Loo
         requests={row["token"]: Request(row["request"]) for row in tx.rows("requests", worker=worker)},
         expired=tx.row("any_expired", now=tx.now) is not None,
         orphaned=tx.row("any_orphan") is not None,
-        claimable=claimable(tx, types),
-        next_due=next_due(tx, types),
+        claimable=lanes.claimable(tx, types),
+        next_due=lanes.next_due(tx, types),
         next_fire=next_fire(tx),
         revision=flow.revision(tx),
         unread=running.any_for(tx, types, reader),
-    )
-
-
-def next_due(tx: Tx, types: Iterable[str]) -> timedelta | None:
-    """How long until the next scheduled job of these types is due."""
-    found = (tx.row("next_due", type=name) for name in types)
-    moments = [row["run_at"] for row in found if row is not None]
-    return timedelta(microseconds=max(0, min(moments) - tx.now)) if moments else None
-
-
-def claimable(tx: Tx, types: Mapping[str, int]) -> bool:
-    """Whether a claim for these types, up to these schema versions, would find anything."""
-    return any(
-        tx.row("any_due", type=name, version=version) is not None
-        or tx.row("any_later", type=name, now=tx.now) is not None
-        for name, version in types.items()
     )
 
 

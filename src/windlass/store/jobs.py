@@ -264,6 +264,25 @@ _MOST_ENDED = 10_000
 CONFIRMED_KEY = ""
 
 
+_LIVE = (JobState.PENDING, JobState.PROCESSING)
+_ENDED = (JobState.COMPLETED, JobState.CANCELLED, JobState.DISCARDED)
+# Which states a verb is for: checked in its transaction, and what a filter for many jobs is held to.
+STATES: dict[str, tuple[JobState, ...]] = {
+    "cancel": _LIVE,
+    "bury": _LIVE,
+    "replay": (JobState.DEAD,),
+    "rerun": _ENDED,
+    "discard": (JobState.DEAD,),
+    "edit": (JobState.PENDING,),
+    "confirm": (*_LIVE, JobState.COMPLETED, JobState.DEAD),
+}
+_INSTEAD = {
+    ("replay", JobState.PENDING): "to run it now, use reschedule --now",
+    ("rerun", JobState.DEAD): "to run a dead job again, use replay",
+    **dict.fromkeys([("replay", state) for state in _ENDED], "to run it once more as a new job, use rerun"),
+}
+
+
 class Asked(NamedTuple):
     """Who asks for it, why, and what the request is called if it may come twice."""
 
@@ -291,14 +310,12 @@ def _once(verb: Callable[Concatenate[Tx, str, P], Acted]) -> Callable[Concatenat
 def cancel(tx: Tx, job_id: str, *, by: str = "", why: str = "", request_id: str = "") -> Acted:
     """End a pending job as cancelled, or ask the worker of a running one to."""
     asked = Asked(by, why, request_id)
-    job = _known(tx, job_id)
+    job = _allowed(tx, job_id, "cancel")
     if job.state is JobState.PENDING:
         acted = end(tx, job, JobState.CANCELLED, _changed(tx, job, "cancel", asked))
-        return _noted(tx, job, acted, "cancel", asked)
-    if job.state is JobState.PROCESSING:
+    else:
         acted = _ask(tx, job, Request.CANCEL, _changed(tx, job, "cancel", asked))
-        return _noted(tx, job, acted, "cancel", asked)
-    raise WrongState(job.id, "cancel", job.state.value, "pending and processing")
+    return _noted(tx, job, acted, "cancel", asked)
 
 
 @_once
@@ -306,12 +323,10 @@ def cancel(tx: Tx, job_id: str, *, by: str = "", why: str = "", request_id: str 
 def bury(tx: Tx, job_id: str, *, by: str = "", why: str = "", request_id: str = "") -> Acted:
     """Move a pending job to the dead letters, or ask the worker of a running one to."""
     asked = Asked(by, why, request_id)
-    job = _known(tx, job_id)
+    job = _allowed(tx, job_id, "bury")
     if job.state is JobState.PROCESSING:
         acted = _ask(tx, job, Request.BURY, _changed(tx, job, "bury", asked))
         return _noted(tx, job, acted, "bury", asked)
-    if job.state is not JobState.PENDING:
-        raise WrongState(job.id, "bury", job.state.value, "pending and processing")
     error = Error(Reason.CANCELLED, message="moved to the dead letters by hand")
     tx.change(
         "bury",
@@ -329,19 +344,9 @@ def bury(tx: Tx, job_id: str, *, by: str = "", why: str = "", request_id: str = 
 def replay(
     tx: Tx, job_id: str, *, edit: Edit | None = None, by: str = "", why: str = "", request_id: str = ""
 ) -> Acted:
-    """Make a dead job pending again: same row, history kept, attempts from zero.
-
-    A pending job that waits for its time is made due at once.
-    """
+    """Make a dead job pending again: same row, history kept, attempts from zero."""
     asked = Asked(by, why, request_id)
-    job = _known(tx, job_id)
-    if job.state is JobState.PENDING:
-        change = _with_time(edit, tx.now)
-        acted = _change(tx, job, change, _changed(tx, job, "replay", asked, edit))
-        return _noted(tx, job, acted, "replay", asked, change)
-    if job.state is not JobState.DEAD:
-        hint = "to run it once more as a new job, use rerun" if job.state in _RERUN else ""
-        raise WrongState(job.id, "replay", job.state.value, "dead and waiting", hint)
+    job = _allowed(tx, job_id, "replay")
     _retake_name(tx, job)
     _wait_no_more(tx, job)
     anew = edit or Edit()
@@ -365,10 +370,7 @@ def replay(
 
 def rerun(tx: Tx, job_id: str, new: NewJob, *, by: str = "", why: str = "", request_id: str = "") -> Acted:
     """Store a job that does once more what an ended one did; its record and the audit log name both."""
-    job = _known(tx, job_id)
-    if job.state not in _RERUN:
-        hint = "to run a dead job again, use replay" if job.state is JobState.DEAD else ""
-        raise WrongState(job.id, "rerun", job.state.value, "completed, cancelled and discarded", hint)
+    job = _allowed(tx, job_id, "rerun")
     [done] = tx.enqueue([new])
     if done.created:
         made = _known(tx, done.id)
@@ -377,10 +379,6 @@ def rerun(tx: Tx, job_id: str, new: NewJob, *, by: str = "", why: str = "", requ
         after = {"job": done.id}
         access.note(tx, "rerun", "job", job.id, by=by, why=why, after=after)
     return Acted(done.id, JobState.PENDING)
-
-
-_CONFIRMED = frozenset({JobState.PENDING, JobState.PROCESSING, JobState.COMPLETED, JobState.DEAD})
-_RERUN = frozenset({JobState.COMPLETED, JobState.CANCELLED, JobState.DISCARDED})
 
 
 def _retake_name(tx: Tx, job: Job) -> None:
@@ -401,19 +399,14 @@ def _retake_name(tx: Tx, job: Job) -> None:
 def discard(tx: Tx, job_id: str, *, by: str = "", why: str = "", request_id: str = "") -> Acted:
     """Close a dead job for good."""
     asked = Asked(by, why, request_id)
-    job = _known(tx, job_id)
-    if job.state is not JobState.DEAD:
-        raise WrongState(job.id, "discard", job.state.value, "dead")
+    job = _allowed(tx, job_id, "discard")
     acted = end(tx, job, JobState.DISCARDED, _changed(tx, job, "discard", asked))
     return _noted(tx, job, acted, "discard", asked)
 
 
 def confirm(tx: Tx, job_id: str) -> bool:
     """Count that a job's effect was acknowledged; once, however often that is told."""
-    job = _known(tx, job_id)
-    if job.state not in _CONFIRMED:
-        allowed = "pending, processing, completed and dead"
-        raise WrongState(job.id, "confirm", job.state.value, allowed)
+    job = _allowed(tx, job_id, "confirm")
     if not tx.change("acknowledge", id=job.id, key=CONFIRMED_KEY, now=tx.now):
         return False
     history.add(tx, {(job.type, CONFIRMED): 1})
@@ -424,9 +417,7 @@ def confirm(tx: Tx, job_id: str) -> bool:
 def edit(tx: Tx, job_id: str, change: Edit, *, by: str = "", why: str = "", request_id: str = "") -> Acted:
     """Change a pending job's priority, time or payload."""
     asked = Asked(by, why, request_id)
-    job = _known(tx, job_id)
-    if job.state is not JobState.PENDING:
-        raise WrongState(job.id, "edit", job.state.value, "pending")
+    job = _allowed(tx, job_id, "edit")
     acted = _change(tx, job, change, _changed(tx, job, "edit", asked, change))
     return _noted(tx, job, acted, "edit", asked, change)
 
@@ -482,6 +473,16 @@ def _known(tx: Tx, job_id: str) -> Job:
     return job
 
 
+def _allowed(tx: Tx, job_id: str, verb: str) -> Job:
+    """The job, locked, if its state allows the verb; WrongState names the verb that it does allow."""
+    job = _known(tx, job_id)
+    if job.state in STATES[verb]:
+        return job
+    *others, last = STATES[verb]
+    allowed = f"{', '.join(others)} and {last}" if others else last.value
+    raise WrongState(job.id, verb, job.state.value, allowed, _INSTEAD.get((verb, job.state), ""))
+
+
 def _ask(tx: Tx, job: Job, request: Request, changes: str) -> Acted:
     tx.change("request", seq=job.seq, request=request.value, changes=changes, now=tx.now)
     return Acted(job.id, job.state, done=False)
@@ -514,16 +515,6 @@ def _wait_no_more(tx: Tx, job: Job) -> None:
     """Whoever says when a job runs says that it need not wait for others."""
     tx.change("forget_parents", id=job.id)
     tx.change("wait_no_more", id=job.id)
-
-
-def _with_time(edit: Edit | None, now: int) -> Edit:
-    anew = edit or Edit()
-    return Edit(
-        priority=anew.priority,
-        run_at=anew.run_at or from_micros(now),
-        payload=anew.payload,
-        schema_version=anew.schema_version,
-    )
 
 
 def _changed(tx: Tx, job: Job, verb: str, asked: Asked, edit: Edit | None = None) -> str:

@@ -1,4 +1,10 @@
-"""Find a job by id, idempotency key or unique name, and answer a request that was sent before."""
+"""Find a job by id, idempotency key or unique name, and answer a request that was sent before.
+
+A key without a tenant is stored under its caller. A key of a tenant is stored under caller and tenant, in a
+row that goes with the job's record (`answered`), and under the caller alone as well if that place is free:
+the release before looks there for every key, whatever the tenant. A unique name is held by its job's own row
+(decision 009).
+"""
 
 from __future__ import annotations
 

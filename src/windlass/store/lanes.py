@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from datetime import timedelta
+from operator import itemgetter
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from windlass.job import HIGHEST_PRIORITY
 
@@ -17,33 +20,63 @@ if TYPE_CHECKING:
 
 
 class Candidate(NamedTuple):
-    """A due job. Compared field by field, the one before is the more urgent or the older one."""
+    """A due job."""
 
-    urgency: int
+    priority: int
     seq: int
     tenant: str
-    # Whether the tenant comes only after the turn has begun again.
-    wrapped: bool
     type: str
+
+
+class Due(Protocol):
+    """What says in which order jobs start."""
 
     @property
     def priority(self) -> int:
         """The job's priority."""
-        return -self.urgency
+
+    @property
+    def seq(self) -> int:
+        """The job's number."""
+
+    @property
+    def tenant(self) -> str:
+        """The job's tenant."""
+
+    @property
+    def type(self) -> str:
+        """The job's type."""
 
 
-def in_order(found: Iterable[Candidate]) -> list[Candidate]:
-    """By priority; within one, the first of every tenant, then the second of every tenant; then seq."""
-    ordered = sorted(found)
+D = TypeVar("D", bound=Due)
+
+
+def in_order(found: list[D], turns: Mapping[str, str]) -> list[D]:
+    """The claim order: by priority, then the first job of every tenant, then the second, and so on; then seq.
+
+    Tenants take turns, by type beginning after the one served last.
+    """
+    if len(found) < _TWO:
+        return found
+    ordered = sorted(found, key=_urgency)
     if len({each.tenant for each in ordered}) <= 1:
         return ordered
     served: defaultdict[tuple[int, str], int] = defaultdict(int)
     ranked = []
     for each in ordered:
-        lane = (each.urgency, each.tenant)
-        ranked.append((each.urgency, served[lane], each.wrapped, each.tenant, each.seq, each))
+        lane = (-each.priority, each.tenant)
+        wrapped = each.tenant <= turns.get(each.type, "")
+        ranked.append((lane[0], served[lane], wrapped, each.tenant, each.seq, each))
         served[lane] += 1
-    return [each for *_, each in sorted(ranked)]
+    ranked.sort(key=itemgetter(0, 1, 2, 3, 4))
+    return [each for *_, each in ranked]
+
+
+def _urgency(each: Due) -> tuple[int, int]:
+    return -each.priority, each.seq
+
+
+_TWO = 2
 
 
 class Lanes:
@@ -64,7 +97,10 @@ class Lanes:
                 "lane_alone", type=self._type, known=self._known, limit=limit, now=self._tx.now
             )
             if alone:
-                return [self._candidate(row["priority"], row["seq"], row["tenant"]) for row in alone]
+                found = []
+                for row in alone:
+                    found.append(Candidate(row["priority"], row["seq"], row["tenant"], self._type))  # noqa: PERF401 - no frame
+                return found
         found = [each for version in self._versions() for each in self._of_version(version, limit)]
         return self._spared(found)
 
@@ -77,9 +113,6 @@ class Lanes:
                 found += self._of_priority(version, row["priority"], limit)
         return self._spared(found)
 
-    def _candidate(self, priority: int, seq: int, tenant: str) -> Candidate:
-        return Candidate(-priority, seq, tenant, tenant <= self._after, self._type)
-
     def _spared(self, found: list[Candidate]) -> list[Candidate]:
         """No more of a tenant than may start, whatever their versions and priorities."""
         if self._spare is None:
@@ -88,7 +121,7 @@ class Lanes:
             tenant: self._spare(tenant) for tenant in {each.tenant for each in found}
         }
         kept: list[Candidate] = []
-        for each in sorted(found):
+        for each in sorted(found, key=_urgency):
             spare = left[each.tenant]
             if spare != 0:
                 kept.append(each)
@@ -113,7 +146,7 @@ class Lanes:
         heads = self._heads(lane, limit)
         room = {tenant: self._most(tenant, limit) for tenant in heads}
         if len(heads) >= limit:
-            return [self._candidate(priority, seq, tenant) for tenant, seq in heads.items()]
+            return [Candidate(priority, seq, tenant, self._type) for tenant, seq in heads.items()]
         # The lanes that may hold more, with the last job taken from each.
         last = dict.fromkeys(room, 0)
         found: list[Candidate] = []
@@ -124,7 +157,7 @@ class Lanes:
                 rows = self._tx.rows(
                     "lane_jobs", **lane, tenant=tenant, after=seq, limit=most, now=self._tx.now
                 )
-                found += [self._candidate(priority, row["seq"], tenant) for row in rows]
+                found += [Candidate(priority, row["seq"], tenant, self._type) for row in rows]
                 room[tenant] -= len(rows)
                 if len(rows) < share or not room[tenant]:
                     del last[tenant]
@@ -173,3 +206,23 @@ class Lanes:
         while row is not None:
             yield row["schema_version"]
             row = self._tx.row("lane_version", type=self._type, below=row["schema_version"])
+
+
+def next_due(tx: Tx, types: Iterable[str]) -> timedelta | None:
+    """How long until the next scheduled job of these types is due."""
+    soonest: int | None = None
+    for name in types:
+        row = tx.row("next_due", type=name)
+        if row is not None and (soonest is None or row["run_at"] < soonest):
+            soonest = row["run_at"]
+    return None if soonest is None else timedelta(microseconds=max(0, soonest - tx.now))
+
+
+def claimable(tx: Tx, types: Mapping[str, int]) -> bool:
+    """Whether a claim for these types, up to these schema versions, would find anything."""
+    for name, version in types.items():
+        if tx.row("any_due", type=name, version=version) is not None:
+            return True
+        if tx.row("any_later", type=name, now=tx.now) is not None:
+            return True
+    return False

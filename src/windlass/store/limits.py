@@ -13,8 +13,7 @@ from windlass.policy import LOOKED_AGO
 from windlass.settings import ALL, KEY
 from windlass.store import rows
 from windlass.store.engine import Claimed, Want
-from windlass.store.fleet import next_due
-from windlass.store.lanes import Candidate, Lanes, in_order
+from windlass.store.lanes import Candidate, Lanes, in_order, next_due
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,7 +31,7 @@ _LEAST_WAIT = timedelta(milliseconds=1)
 _BREAKER = "breaker:"
 
 
-class Standing(NamedTuple):
+class LimitState(NamedTuple):
     """How limits stood at one look, which locks nothing: whoever finds that nothing can start goes away."""
 
     # Types that have due jobs, and when the next scheduled one of a type is due.
@@ -43,7 +42,7 @@ class Standing(NamedTuple):
     next_at: Mapping[str, int]
 
 
-NOTHING = Standing(frozenset(), {}, {}, {})
+NOTHING = LimitState(frozenset(), {}, {}, {})
 
 
 def can_start(want: Want) -> bool:
@@ -51,14 +50,14 @@ def can_start(want: Want) -> bool:
     return bool(want.restricted) and want.slots > 0
 
 
-def look(tx: Tx, want: Want) -> Standing:
+def look(tx: Tx, want: Want) -> LimitState:
     """How the limits stand, statement by statement."""
     if not can_start(want):
         return NOTHING
     limits = limits_of(want)
     later = {name: tx.row("next_due", type=name) for name in want.restricted}
     stands = {name: tx.row("limit", name=name) for name in limits}
-    return Standing(
+    return LimitState(
         due=frozenset(
             name
             for name in want.restricted
@@ -93,18 +92,18 @@ def running(tx: Tx, name: str, most: int) -> int:
 class Outlook:
     """What follows from a look: which types are worth locking their limits for, and when the others are."""
 
-    def __init__(self, want: Want, standing: Standing, now: int) -> None:
+    def __init__(self, want: Want, limit_state: LimitState, now: int) -> None:
         self._now = now
-        self._standing = standing
+        self._standing = limit_state
         self._limits = limits_of(want)
         # Limits under which somebody has counted before.
-        self.known = standing.next_at.keys()
+        self.known = limit_state.next_at.keys()
         self.wait = Wait(now)
-        self.overdue = [name for name, at in standing.later.items() if at <= now]
-        for at in standing.later.values():
+        self.overdue = [name for name, at in limit_state.later.items() if at <= now]
+        for at in limit_state.later.values():
             if at > now:
                 self.wait.until(at)
-        due = {*standing.due, *self.overdue}
+        due = {*limit_state.due, *self.overdue}
         self.ready = [
             name for name in want.restricted if name in due and self._has_room(want.restricted[name])
         ]
@@ -309,14 +308,14 @@ def _names(restriction: Restriction) -> list[str]:
 def claim(
     tx: Tx,
     want: Want,
-    standing: Standing,
+    limit_state: LimitState,
     *,
     promote: Callable[[Tx, Sequence[str]], None],
     plain: Callable[[Tx, Want], Claimed],
 ) -> Claimed:
     """Take due jobs, those of restricted types only as far as there are permits; `plain` takes the others."""
     free = {name: version for name, version in want.types.items() if name not in want.restricted}
-    outlook = Outlook(want, standing, tx.now)
+    outlook = Outlook(want, limit_state, tx.now)
     leases: list[Lease] = []
     if outlook.ready or want.lowest:
         with tx.part():
@@ -347,7 +346,7 @@ def _take_restricted(
     counter = Counter(tx, want, outlook)
     lowest = _lowest(tx, want, counter, outlook.ready, free) if want.lowest else []
     leases = _take(tx, want, lowest, counter)
-    candidates = in_order(counter.first(outlook.ready))
+    candidates = in_order(counter.first(outlook.ready), want.turns)
     leases += _take(tx, want, _chosen(tx, counter.slots, candidates, free), counter)
     outlook.held_back |= counter.held_back
     return leases
@@ -357,12 +356,6 @@ def adopt(tx: Tx, restricted: Mapping[str, Restriction]) -> None:
     """Let running jobs that were claimed before a limit was known count under it."""
     for name, restriction in sorted(restricted.items()):
         tx.change("adopt", type=name, limit_key=restriction.key)
-
-
-def hold(tx: Tx, leases: Iterable[Lease]) -> None:
-    """Let work that outlives its attempt keep its permits, before the attempt is settled."""
-    for lease in leases:
-        tx.change("hold_permits", seq=lease.job.seq, token=lease.token)
 
 
 def return_tokens(tx: Tx, tokens: Iterable[tuple[str, int]]) -> None:
@@ -416,7 +409,7 @@ def _lowest(
     if not found:
         return []
     lowest = min(each.priority for each in found)
-    return in_order(each for each in found if each.priority == lowest)[: want.lowest]
+    return in_order([each for each in found if each.priority == lowest], want.turns)[: want.lowest]
 
 
 def _take(tx: Tx, want: Want, chosen: Sequence[Candidate], counter: Counter) -> list[Lease]:

@@ -1,20 +1,206 @@
-"""A stored row of a job as a value, and back."""
+"""A stored row of a job as a value, and back: what a claim reads, and what an outcome writes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
 
 import msgspec
 
 from windlass.clock import from_micros
-from windlass.job import LIVE, Attempt, Change, Error, Job, JobState, Lease, Request
+from windlass.errors import Refused
+from windlass.job import (
+    HUNG,
+    LIVE,
+    SUSPECT_AFTER,
+    Attempt,
+    Change,
+    Error,
+    Job,
+    JobState,
+    Lease,
+    Output,
+    Reason,
+    Request,
+)
+from windlass.outcome import Again, Cancelled, Dead, Done, Left, Outcome, Released, Snoozed, stopped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from datetime import datetime
 
     from windlass.job import NewJob
-    from windlass.store.engine import Row
+    from windlass.store.engine import Row, Settlement
+
+
+_LOST = frozenset({Reason.WORKER_LOST, Reason.LEASE_EXPIRED})
+
+# What is told of an attempt: when it ended, under which lease, how long it ran, by which release.
+Told: TypeAlias = "tuple[datetime, Lease, timedelta | None, str]"
+
+
+def storable_settlement(settlement: Settlement, refused: Exception) -> Settlement:
+    """The same without what was refused: no completion without the jobs that belong to it."""
+    outcome = storable(settlement.outcome, refused)
+    if isinstance(outcome, Done) and (settlement.enqueues or isinstance(refused, Refused)):
+        outcome = Dead(_unstorable(refused))
+    return msgspec.structs.replace(settlement, outcome=outcome, enqueues=(), check_in=None)
+
+
+def storable(outcome: Outcome, refused: Exception) -> Outcome:
+    """The same outcome without its own words; a completed job stays completed, without its result."""
+    error = _unstorable(refused)
+    if isinstance(outcome, Done):
+        return Done(missing=error.message)
+    return (
+        outcome
+        if isinstance(outcome, (Snoozed, Left))
+        else msgspec.structs.replace(outcome, error=error, output=None)
+    )
+
+
+def _unstorable(refused: Exception) -> Error:
+    return Error(
+        Reason.EXCEPTION, "Unstorable", f"what the attempt left behind could not be stored: {refused}"
+    )
+
+
+def carried_out(outcome: Outcome, request: Request) -> Outcome:
+    """A job that would run again although somebody asked to stop it is stopped now."""
+    if not isinstance(outcome, (Again, Snoozed, Released, Left)):
+        return outcome
+    return stopped(request, getattr(outcome, "output", None), getattr(outcome, "error", None))
+
+
+class Kind(Enum):
+    """What a settle does to a job's row."""
+
+    FINISH = "finish"
+    PUT_BACK = "put_back"
+    LEAVE = "leave"
+    BURY = "bury"
+
+
+class Write(msgspec.Struct, kw_only=True):
+    """A row's worth of facts: what an outcome leaves behind."""
+
+    kind: Kind
+    history: str | None
+    last_token: str | None
+    state: str = ""
+    result: str | None = None
+    reason: str | None = None
+    error: str | None = None
+    delay: timedelta = timedelta(0)
+    given_back: bool = False
+    snoozed: bool = False
+    interrupted: bool = False
+    lost: int = 0
+    left: Left | None = None
+
+
+def written(lease: Lease, outcome: Outcome, ran: timedelta | None, moment: datetime, app: str = "") -> Write:
+    """What is to be written for an outcome at a moment; the same for every store."""
+    told = (moment, lease, ran, app)
+    match outcome:
+        case Done(value):
+            return Write(
+                kind=Kind.FINISH,
+                state="completed",
+                history=json_text(
+                    attempts(told, "completed", output=outcome.output, missing=outcome.missing)
+                ),
+                result=None if value is None else value.decode(),
+                last_token=lease.token,
+            )
+        case Cancelled(error, output):
+            history = _attempts_text(told, "cancelled", error, output)
+            return _failed(lease, Kind.FINISH, history, error, state="cancelled")
+        case Dead(error, why, output):
+            history = _attempts_text(told, "dead", error, output)
+            return _failed(lease, Kind.BURY, history, error, why=why)
+        case Again(delay, error, output):
+            history = _attempts_text(told, "retry", error, output)
+            return _failed(lease, Kind.PUT_BACK, history, error, delay=delay)
+        case Snoozed(delay):
+            return _returned(lease, delay=delay, snoozed=True)
+        case Left(ends_in):
+            # What is left without an end waits as long as there is time.
+            delay = timedelta.max if ends_in is None else ends_in
+            return msgspec.structs.replace(_returned(lease, delay=delay), kind=Kind.LEAVE, left=outcome)
+        case Released(error, output):
+            if error is None:
+                return _returned(lease)
+            history = _attempts_text(told, "released", error, output)
+            return _failed(lease, Kind.PUT_BACK, history, error, given_back=True, interrupted=True)
+        case _:
+            assert_never(outcome)
+
+
+def _failed(
+    lease: Lease, kind: Kind, history: str, error: Error, *, why: Error | None = None, **facts: Any
+) -> Write:
+    """An attempt with an error.
+
+    The token tells a repeated settle that it was done before; the holder of a reaped lease came too late.
+    """
+    lost = error.reason in _LOST
+    told = why or error
+    return Write(
+        kind=kind,
+        history=history,
+        last_token=None if lost else lease.token,
+        reason=told.reason.value,
+        error=error_text(told),
+        lost=(SUSPECT_AFTER if error.kind == HUNG else 1) if lost else 0,
+        **facts,
+    )
+
+
+def _returned(lease: Lease, *, delay: timedelta = timedelta(0), snoozed: bool = False) -> Write:
+    """A job that is given back as if it had not been claimed."""
+    before = lease.job.history
+    return Write(
+        kind=Kind.PUT_BACK,
+        history=json_text(before) if before else None,
+        last_token=lease.token,
+        delay=delay,
+        given_back=True,
+        snoozed=snoozed,
+    )
+
+
+def _attempts_text(told: Told, outcome: str, error: Error | None = None, output: Output | None = None) -> str:
+    return json_text(attempts(told, outcome, error, output))
+
+
+def attempts(
+    told: Told,
+    outcome: str,
+    error: Error | None = None,
+    output: Output | None = None,
+    missing: str | None = None,
+) -> tuple[Attempt, ...]:
+    """The job's attempts with this one behind them; only a lease's holder can have added any meanwhile.
+
+    `missing` says why a result was not kept.
+    """
+    finished, lease, ran, app = told
+    job = lease.job
+    attempt = Attempt(
+        number=job.attempts,
+        claim=job.claims,
+        worker=lease.worker,
+        started_at=job.started_at or finished,
+        finished_at=finished,
+        seconds=None if ran is None else round(ran.total_seconds(), 6),
+        outcome=outcome,
+        error=error,
+        output=output,
+        app=app,
+        result_missing=missing,
+    )
+    return (*job.history, attempt)[-_MOST_ATTEMPTS:]
 
 
 _history = msgspec.json.Decoder(tuple[Attempt, ...])
@@ -117,50 +303,46 @@ class Taken(msgspec.Struct, array_like=True, gc=False):
     token: str
 
 
-def leases_from(text: str, *, worker: str, now: int, until: int) -> list[Lease]:
-    """What a claim took, all at once: a busy worker spends more on reading jobs than on anything else."""
-    return leases_of(_taken.decode(text), worker=worker, now=now, until=until)
-
-
 def leases_of(taken: Iterable[Taken], *, worker: str, now: int, until: int) -> list[Lease]:
-    """The same where they came one by one."""
+    """What a claim took. A busy worker spends more on reading jobs than on anything else: no detours here."""
     at, end = from_micros(now), from_micros(until)
-    return [Lease(_taken_job(each, worker, at, end), each.token, worker, end) for each in taken]
-
-
-def _taken_job(taken: Taken, worker: str, at: datetime, end: datetime) -> Job:
-    return Job(
-        id=taken.id,
-        seq=taken.seq,
-        type=taken.type,
-        state=JobState.PROCESSING,
-        priority=taken.priority,
-        payload=msgspec.Raw(taken.payload),
-        schema_version=taken.schema_version,
-        key=taken.key,
-        caller=taken.caller,
-        tenant=taken.tenant,
-        traceparent=taken.traceparent,
-        max_attempts=taken.max_attempts,
-        attempts=taken.attempts,
-        claims=taken.claims,
-        snoozes=taken.snoozes,
-        interruptions=taken.interruptions,
-        losses=taken.losses,
-        replay_count=taken.replay_count,
-        created_at=from_micros(taken.created_at),
-        enqueued_at=from_micros(taken.enqueued_at),
-        updated_at=at,
-        run_at=from_micros(taken.run_at),
-        started_at=at,
-        finished_at=moment(taken.finished_at),
-        worker=worker,
-        lease_until=end,
-        request=Request(taken.request) if taken.request else None,
-        error=error_from(taken.error),
-        history=_history.decode(taken.history) if taken.history else (),
-        changes=_changes.decode(taken.changes) if taken.changes else (),
-    )
+    leases = []
+    for each in taken:
+        finished, request, error = each.finished_at, each.request, each.error
+        job = Job(
+            id=each.id,
+            seq=each.seq,
+            type=each.type,
+            state=JobState.PROCESSING,
+            priority=each.priority,
+            payload=msgspec.Raw(each.payload),
+            schema_version=each.schema_version,
+            key=each.key,
+            caller=each.caller,
+            tenant=each.tenant,
+            traceparent=each.traceparent,
+            max_attempts=each.max_attempts,
+            attempts=each.attempts,
+            claims=each.claims,
+            snoozes=each.snoozes,
+            interruptions=each.interruptions,
+            losses=each.losses,
+            replay_count=each.replay_count,
+            created_at=from_micros(each.created_at),
+            enqueued_at=from_micros(each.enqueued_at),
+            updated_at=at,
+            run_at=from_micros(each.run_at),
+            started_at=at,
+            finished_at=None if finished is None else from_micros(finished),
+            worker=worker,
+            lease_until=end,
+            request=Request(request) if request else None,
+            error=_error.decode(error) if error else None,
+            history=_history.decode(each.history) if each.history else (),
+            changes=_changes.decode(each.changes) if each.changes else (),
+        )
+        leases.append(Lease(job, each.token, worker, end))
+    return leases
 
 
 def live_job(row: Row) -> Job:
@@ -234,11 +416,6 @@ def error_from(text: str | None) -> Error | None:
     return _error.decode(text) if text else None
 
 
-def newest(attempts: tuple[Attempt, ...]) -> tuple[Attempt, ...]:
-    """Those of a job's attempts that are kept."""
-    return attempts[-_MOST_ATTEMPTS:]
-
-
 def changes_text(changes: Sequence[Change]) -> str:
     """Changes as they are stored, the newest kept."""
     return _encode(changes[-_MOST_CHANGES:]).decode()
@@ -259,7 +436,8 @@ def moment(micros: int | None) -> datetime | None:
     return None if micros is None else from_micros(micros)
 
 
-_taken = msgspec.json.Decoder(list[Taken])
+# What a claim took, as one JSON text.
+taken_from = msgspec.json.Decoder(list[Taken]).decode
 
 # The lists of columns that SQL texts take from here, by name.
 COLUMNS = {"new": tuple(NEW), "kept": KEPT, "taken": Taken.__struct_fields__}

@@ -1,4 +1,8 @@
-"""Schedules: fire each fire time once, follow what code declares, and what operators change."""
+"""Schedules: fire each fire time once, follow what code declares, and what operators change.
+
+A fire time is dealt with in one transaction: the jobs are inserted and the schedule moves on, fenced by where
+it stood. So any number of schedulers may look at the same time, and be killed at any time.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +49,7 @@ class FireOutcome(StrEnum):
     MISSED = "missed"
 
 
-class Fire(msgspec.Struct, frozen=True, kw_only=True):
+class Fire(msgspec.Struct, frozen=True, kw_only=True, rename={"job_id": "job", "made_by": "by"}):
     """A fire time and what became of it. `made_by`: somebody had it run by hand."""
 
     at: datetime

@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Any
 
 from windlass.errors import StoreMoved
-from windlass.job import Lease, NewJob, TypeInfo
+from windlass.job import Job, Lease, NewJob, TypeInfo
 from windlass.store import (
     access,
     catalogue,
@@ -98,6 +98,19 @@ class Store(Engine):
         """Whether `register` would change nothing."""
         return not self._ask(catalogue.is_news, types)
 
+    def wake_with(
+        self,
+        notify: Callable[[], None],
+        *,
+        first: Callable[[], bool] = lambda: False,
+        here: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Say how those who wait are notified of jobs that the end of others has released.
+
+        `first` says whether a commit may notify other processes of what it makes; then `here` notifies this
+        one. Where every process sees that the store has changed, there is nothing to do.
+        """
+
     @property
     def generation(self) -> int:
         """Rises when another file is put in the place of the store: what was registered is not in it."""
@@ -169,6 +182,17 @@ class Store(Engine):
     # --- operating ---
 
     get = reads(keys.get)
+
+    def get_ended(
+        self,
+        name: str,
+        *,
+        tenant: str | None = None,
+        wait: float = 0.0,  # noqa: ARG002 - a server waits
+    ) -> Job | None:
+        """A job by id or key. A server answers when it has ended or after `wait` seconds, a store at once."""
+        return self.get(name, tenant=tenant)
+
     named = reads(keys.named)
     find = reads(jobs.find)
     count = reads(jobs.count)

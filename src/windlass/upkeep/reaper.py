@@ -19,7 +19,7 @@ from windlass.store.fleet import Look, WorkerInfo
 from windlass.store.store import Store
 from windlass.upkeep import maintenance
 from windlass.upkeep.membership import Pulse, Watchman
-from windlass.wakeup.protocol import Wakeup
+from windlass.wakeup import Wakeup
 
 log = logging.getLogger("windlass.reaper")
 

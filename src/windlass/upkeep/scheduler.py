@@ -11,7 +11,7 @@ from windlass.registry import SHELL, Registry
 from windlass.schedule import NewSchedule
 from windlass.store.store import Store
 from windlass.upkeep import maintenance
-from windlass.wakeup.protocol import Wakeup
+from windlass.wakeup import Wakeup
 
 log = logging.getLogger("windlass.scheduler")
 

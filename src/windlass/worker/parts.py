@@ -22,7 +22,7 @@ from windlass.upkeep.maintenance import PROMOTE, Pruner, Ticks
 from windlass.upkeep.membership import Membership, Watchman, here, is_gone
 from windlass.upkeep.reaper import Reaper
 from windlass.upkeep.scheduler import Declarer, Scheduler
-from windlass.wakeup.protocol import Wakeup
+from windlass.wakeup import Wakeup
 from windlass.worker.admission import Admission, BreakerCounts
 from windlass.worker.children.children import Children
 from windlass.worker.children.process_tree import ProcessTags, resident

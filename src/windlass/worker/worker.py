@@ -21,7 +21,7 @@ from windlass.job import TypeInfo
 from windlass.payload import Ring
 from windlass.registry import Handler, Registry
 from windlass.store.store import Store
-from windlass.wakeup.protocol import Wakeup
+from windlass.wakeup import Wakeup
 from windlass.worker.coroutines import Coroutines
 from windlass.worker.health import Health, examine
 from windlass.worker.parts import Parts

@@ -6,32 +6,42 @@ import { number, plural, span } from "./format.js";
 import { runOperation } from "./operations.js";
 import { ask, WHY } from "./ui.js";
 
-export const VERBS = {
-  replay: { yes: "Replay", done: "replayed", states: ["dead"] },
-  cancel: { yes: "Cancel the job", done: "cancelled", states: ["pending", "processing"], danger: true },
-  bury: { yes: "Bury", done: "moved to the dead letters", states: ["pending", "processing"], danger: true },
-  discard: { yes: "Discard", done: "discarded", states: ["dead"], danger: true },
-};
-export const TITLES = { replay: "Replay", cancel: "Cancel", bury: "Bury", discard: "Discard" };
+// Every action by its command, as the server declares it: where it is done, who may, in which states, in which words.
+const declared = {};
+export async function load() {
+  for (const each of (await api.get("/actions")).actions) declared[each.command] = each;
+}
+export const known = (name) => declared[name];
+export const titleOf = (name) => name[0].toUpperCase() + name.slice(1);
+// What can be done to many jobs with no more than a reason.
+const ASKED = ["why", "confirm", "payload"];
+export const bulkActions = () => Object.values(declared).filter((each) => each.bulk && each.fields.every((field) => ASKED.includes(field.name)));
+// Whether the one who looks may do it to a job as it is now.
+export const applies = (name, job) => Boolean(declared[name]?.states.includes(job.state) && api.may(declared[name].need));
 
-const EXPLAINED = {
-  replay: "The job runs again with its attempts anew; its history is kept.",
-  cancel: "A waiting job ends as cancelled; a running one is stopped by its worker.",
-  bury: "The job goes to the dead letters, from where it can be replayed.",
-  discard: "The job is closed for good. Its record stays until its retention ends.",
-};
+// Do it. A text goes out as it was written, so that no number in it is rounded on its way.
+export function perform(name, target, given = {}) {
+  const { method, path } = declared[name];
+  const parts = path.split("/").map((part) => (part.startsWith("{") ? target : part));
+  return api.send(method, api.at(...parts), given);
+}
+
+const explained = (name) => declared[name].explained.split("\n\n")[0].replaceAll("\n", " ");
+const takes = (name, field) => declared[name].fields.some((each) => each.name === field);
 const CONFIRM = { name: "confirm", label: "I have looked at them (needed for types marked as sensitive)", type: "checkbox", idle: true };
+// Beside the dialog's own "Cancel".
+const yesOf = (name) => (name === "cancel" ? "Cancel the job" : titleOf(name));
 
 // One verb for one job.
 export function actOn(job, verb, then) {
   ask({
-    title: `${TITLES[verb]} this job of ${job.type}?`,
-    text: EXPLAINED[verb],
-    fields: verb === "replay" ? [WHY, CONFIRM] : [WHY],
-    yes: VERBS[verb].yes,
-    danger: VERBS[verb].danger,
-    async run({ why, confirm }) {
-      const acted = await api.post(api.at("jobs", job.id, verb), verb === "replay" ? { why, confirm } : { why });
+    title: `${titleOf(verb)} this job of ${job.type}?`,
+    text: explained(verb),
+    fields: takes(verb, "confirm") ? [WHY, CONFIRM] : [WHY],
+    yes: yesOf(verb),
+    danger: declared[verb].danger,
+    async run(given) {
+      const acted = await perform(verb, job.id, given);
       then?.();
       return acted.done ? `The job is ${acted.state}` : "Its worker was asked to stop it";
     },
@@ -44,26 +54,26 @@ export function actOnMany({ verb, filter, title, limit = null, rate = "", then }
     action: verb,
     filter,
     why,
-    ...(verb === "replay" && { confirm }),
+    ...(takes(verb, "confirm") && { confirm }),
     ...(most && { limit: Number(most) }),
     ...(pace && { rate: Number(pace) }),
   });
   const count = (values) => api.post("/jobs/actions", { ...form(values), rate: undefined, dry_run: true });
   ask({
-    title: title ?? `${TITLES[verb]} all of these?`,
-    text: EXPLAINED[verb].replace("The job is", "Jobs are").replace("The job goes", "They go").replace("The job runs", "They run"),
+    title: title ?? `${titleOf(verb)} all of these?`,
+    text: explained(verb),
     fields: [
       { name: "limit", label: "How many, oldest first", type: "number", value: limit ?? "", hint: "all of them", min: 1 },
       { name: "rate", label: "Jobs per second", type: "number", value: rate, hint: "as fast as possible", min: 0.01, step: "any" },
       WHY,
-      ...(verb === "replay" ? [CONFIRM] : []),
+      ...(takes(verb, "confirm") ? [CONFIRM] : []),
     ],
-    yes: VERBS[verb].yes,
-    danger: VERBS[verb].danger,
+    yes: yesOf(verb),
+    danger: declared[verb].danger,
     async preview(values) {
       const found = await count(values);
       const takes = values.rate && found.matched ? `, in ${found.at_least ? "more than" : "about"} ${span(found.matched / Number(values.rate))}` : "";
-      return [el.b({ "data-count": found.matched }, many(found)), ` will be ${VERBS[verb].done}${takes}`];
+      return [el.b({ "data-count": found.matched }, many(found)), ` will be ${declared[verb].past}${takes}`];
     },
     leave: "Close, and let it go on",
     async run(values, { signal, progress }) {
@@ -80,7 +90,7 @@ export function actOnMany({ verb, filter, title, limit = null, rate = "", then }
 const many = ({ matched, at_least: more }) => `${more ? "at least " : ""}${plural(matched, "job")}`;
 
 function told(done, verb) {
-  const parts = [`${plural(done.done, "job")} ${VERBS[verb].done}`];
+  const parts = [`${plural(done.done, "job")} ${declared[verb].past}`];
   if (done.asked) parts.push(`${number(done.asked)} asked of their workers`);
   if (done.moved_on) parts.push(`${number(done.moved_on)} had moved on by then`);
   if (done.refused) parts.push(`${number(done.refused)} refused: ${done.refusals[0]}`);

@@ -26,10 +26,9 @@ export const get = (path, query, signal) => call("GET", BASE + path + asQuery(qu
 export const post = (path, body = {}, signal) => call("POST", BASE + path, write(body), signal);
 // The answer comes at once; what is asked for goes on.
 export const postAsync = (path, body, signal) => call("POST", BASE + path, write(body), signal, { Prefer: "respond-async" });
-export const put = (path, body) => call("PUT", BASE + path, write(body));
-export const change = (path, text) => call("PATCH", BASE + path, text);
-export const sendText = (path, text) => call("POST", BASE + path, text);
 export const remove = (path, query) => call("DELETE", BASE + path + asQuery(query));
+// Whatever changes something: a text is sent as it is, and what has no body goes into the query.
+export const send = (method, path, given) => (method === "DELETE" ? remove(path, given) : call(method, BASE + path, typeof given === "string" ? given : write(given)));
 
 const inTime = (signal) => AbortSignal.any([signal, AbortSignal.timeout(PATIENCE)].filter(Boolean));
 export const at = (...parts) => "/" + parts.map(encodeURIComponent).join("/");

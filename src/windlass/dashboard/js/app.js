@@ -1,5 +1,6 @@
 // The frame: who looks, where they are, and whether what they see is live.
 
+import * as actions from "./actions.js";
 import * as api from "./api.js";
 import { el, icon, patch } from "./dom.js";
 import { serverSays } from "./format.js";
@@ -206,6 +207,7 @@ const help = shortcuts({ pages: allowed, go });
 async function begin() {
   try {
     await api.openSession();
+    if (api.session.known && api.may("look")) await actions.load();
   } catch (error) {
     patch(document.getElementById("main"), el.h1("The server does not answer"), el.p(explainError(error)));
     setTimeout(begin, 2000);

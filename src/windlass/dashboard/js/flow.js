@@ -1,6 +1,6 @@
 // What holds a type back, and how is it let go? Where it is seen, and where it is mended.
 
-import * as api from "./api.js";
+import { perform } from "./actions.js";
 import { ask, badge, button, WHY } from "./ui.js";
 
 export function stateOfType(each) {
@@ -22,7 +22,7 @@ export function pauseButton(each, then, kind = "", named = false) {
         fields: [WHY],
         yes: verb,
         async run({ why }) {
-          await api.post(api.at("types", each.name, resume ? "resume" : "pause"), { why });
+          await perform(resume ? "resume" : "pause", each.name, { why });
           then();
           return `${each.name} is ${resume ? "resumed" : "paused"}`;
         },
@@ -50,7 +50,7 @@ export function setLimits(each, then) {
     async run({ why, ...given }) {
       const changed = Object.entries(given).filter(([name, value]) => String(value) !== String(before[name]));
       if (!changed.length) return "Nothing was changed";
-      await api.put(api.at("types", each.name), { settings: Object.fromEntries(changed.map(([name, value]) => [name, value === "" ? null : value])), why });
+      await perform("limit", each.name, { settings: Object.fromEntries(changed.map(([name, value]) => [name, value === "" ? null : value])), why });
       then();
       return `Set for ${each.name}: ${changed.map(([name]) => name).join(", ")}`;
     },
@@ -64,7 +64,7 @@ export function setBreaker(each, then) {
     fields: [{ name: "state", label: "State", type: "select", value: "auto", options: [["auto", "left to outcomes"], ["open", "open"], ["close", "closed"]] }, WHY],
     yes: "Set",
     async run(form) {
-      const told = await api.post(api.at("types", each.name, "breaker"), form);
+      const told = await perform("breaker", each.name, form);
       then();
       return `The circuit breaker of ${told.name} is ${told.open ? "open" : "closed"}`;
     },

@@ -1,5 +1,6 @@
 // Operations: actions on many jobs, which the server carries on by itself. Those that run are shown on every page.
 
+import { perform } from "./actions.js";
 import * as api from "./api.js";
 import { el, patch } from "./dom.js";
 import { number, plural, span } from "./format.js";
@@ -62,9 +63,9 @@ function bar(operation) {
       el.span({ class: "muted" }, `by ${by}`),
       el.span(
         { class: "operation-end" },
-        state === "running" && button("Pause", () => steer(() => api.post(api.at("operations", id, "pause"))), { kind: "quiet small" }),
-        state === "paused" && button("Resume", () => steer(() => api.post(api.at("operations", id, "resume"))), { kind: "quiet small" }),
-        button("Stop", () => steer(() => api.post(api.at("operations", id, "stop"))), { kind: "quiet small", title: "What is done stays done" }),
+        state === "running" && button("Pause", () => steer(() => perform("operation pause", id)), { kind: "quiet small" }),
+        state === "paused" && button("Resume", () => steer(() => perform("operation resume", id)), { kind: "quiet small" }),
+        button("Stop", () => steer(() => perform("operation stop", id)), { kind: "quiet small", title: "What is done stays done" }),
       ),
     ),
     el.progress({ value: Math.min(reached.matched, expected), max: Math.max(expected, 1), "aria-label": `Progress of ${action}` }),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -17,13 +16,10 @@ from windlass.job import (
     MAX_TYPE,
     MAX_UNIQUE,
     JobState,
-    Reason,
-    Request,
-    Shape,
-    View,
+    TypeInfo,
 )
 from windlass.queue.jobs import MOST_PARENTS
-from windlass.server.schemas import EMPTY, END, NAME, Anything, Form, Moment, Object, Span
+from windlass.server.schemas import EMPTY, END, NAME, Form, Moment, Object, Span
 
 MOST_JOBS = 100
 MOST_BULK = 10_000
@@ -133,84 +129,10 @@ class AcceptedBatch(msgspec.Struct, frozen=True, kw_only=True):
     batch: str | None = None
 
 
-class ErrorDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """Why an attempt failed."""
-
-    reason: Reason
-    kind: str | None = msgspec.field(name="class")
-    message: str
-
-
-class JobDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A job with its whole story."""
-
-    id: str
-    seq: int
-    type: str
-    state: JobState
-    view: View | None
-    priority: int
-    payload: Object
-    key: str | None
-    tenant: str | None
-    attempts: int
-    max_attempts: int
-    created_at: datetime
-    run_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
-    worker: str | None
-    error: ErrorDocument | None
-    result: Anything | None
-    result_missing: Annotated[str, Meta(description="Why the result could not be kept.")] | None
-    request: Request | None
-    lease_until: datetime | None
-    claims: int
-    snoozes: int
-    interruptions: int
-    losses: int
-    replay_count: int
-    enqueued_at: datetime
-    updated_at: datetime
-    schema_version: int
-    caller: str | None
-    traceparent: str | None
-    payload_ref: str | None
-    rerun_of: Annotated[str, Meta(description="The ended job that this one runs again.")] | None
-    history: list[dict[str, Any]]
-    changes: list[dict[str, Any]]
-
-
-class ToldJob(JobDocument, frozen=True, kw_only=True):
-    """A job with what ties it to others."""
-
-    progress: dict[str, Any] | None
-    batch: str | None
-    waits_for: list[str]
-
-
-class JobPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs, newest first, and the cursor of the next page."""
-
-    jobs: list[JobDocument]
-    next: str | None
-
-
-class CatalogueType(msgspec.Struct, frozen=True, kw_only=True):
-    """A type as the catalogue knows it: enough to check a payload without the handler."""
-
-    name: str
-    schema_version: int
-    schema: dict[str, Any]
-    options: dict[str, Any]
-    # What the other live releases of the application take, the newest first. A payload need fit only one.
-    others: list[Shape]
-
-
 class CatalogueDocument(msgspec.Struct, frozen=True, kw_only=True):
     """What a producer must know: types with their schemas, and what operators have set."""
 
-    types: list[CatalogueType]
+    types: list[TypeInfo]
     settings: dict[str, str]
 
 
@@ -219,16 +141,3 @@ class ConfirmedDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     first: bool
-
-
-class BatchDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A batch: how many of its jobs stand in which state."""
-
-    id: str
-    name: str | None
-    total: int
-    ended: int
-    states: dict[str, int]
-    then: str | None
-    created_at: datetime
-    finished_at: datetime | None

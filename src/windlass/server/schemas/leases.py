@@ -13,8 +13,8 @@ from windlass.config import LONGEST_LEASE, SHORTEST_LEASE
 from windlass.duration import parse_duration
 from windlass.errors import must_be
 from windlass.job import MAX_APP_VERSION, Request
+from windlass.ops.document import JobDocument
 from windlass.server.schemas import END, NOTHING, Anything, Form, Span
-from windlass.server.schemas.jobs import JobDocument
 
 _WORKER = "[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 _LEASE = re.compile(r"([0-9a-f-]{36})\.([0-9a-f-]{32,36})")

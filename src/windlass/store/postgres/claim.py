@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from datetime import timedelta
-from operator import itemgetter
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from psycopg import errors
@@ -17,7 +15,8 @@ from windlass.settings import ALL, KEY
 from windlass.store import fleet, limits, rows, running
 from windlass.store.engine import Claimed, Want
 from windlass.store.fleet import Look
-from windlass.store.postgres.arrays import numbers, texts, words
+from windlass.store.lanes import in_order
+from windlass.store.postgres.session import numbers, texts, words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -51,8 +50,8 @@ class _State(NamedTuple):
     dead: int
 
 
-# Where a row of claim_batch has the job's place, behind which the job's own columns stand; and of claim_few.
-_PLACE = len(_State._fields)
+# Where a row of claim_batch has the job's own columns; and of claim_few.
+_JOB = len(_State._fields)
 _FEW_STATE = 4
 
 
@@ -138,26 +137,11 @@ def _claim_few(tx: PostgresTx, want: Want, floors: Floors) -> Claimed | None:
     [(clock, later, dead, more)] = (row[:_FEW_STATE] for row in found if row[0] is not None)
     if more:
         return None
-    taken = _in_order([rows.Taken(*row[_FEW_STATE:]) for row in found if row[0] is None], want.turns)
+    taken = in_order([rows.Taken(*row[_FEW_STATE:]) for row in found if row[0] is None], want.turns)
     if taken and not floor:
         floors.learn(want.types, min(each.seq for each in taken), dead)
-    return Claimed(_leases(taken, want, clock), _until(later, clock))
-
-
-def _in_order(taken: Iterable[rows.Taken], turns: Mapping[str, str]) -> list[rows.Taken]:
-    """By priority, then tenants in turn beginning after the one served last, then by seq, as claim_batch."""
-    rounds: Counter[tuple[int, str]] = Counter()
-    placed: list[tuple[tuple[Any, ...], rows.Taken]] = []
-    for each in sorted(taken, key=lambda each: each.seq):
-        lane = each.priority, each.tenant
-        rounds[lane] += 1
-        wrapped = each.tenant <= turns.get(each.type, "")
-        placed.append(((-each.priority, rounds[lane], wrapped, each.tenant, each.seq), each))
-    return [each for _, each in sorted(placed, key=lambda pair: pair[0])]
-
-
-def _leases(taken: Iterable[rows.Taken], want: Want, clock: int) -> list[Lease]:
-    return rows.leases_of(taken, worker=want.worker, now=clock, until=clock + span(want.lease))
+    leases = rows.leases_of(taken, worker=want.worker, now=clock, until=clock + span(want.lease))
+    return Claimed(leases, _until(later, clock))
 
 
 def claim(
@@ -199,10 +183,11 @@ def claim(
             tx.change("promote_types", types=list(want.types), now=state.clock, limit=_PROMOTED_AT_ONCE)
             promoted = True
             continue
-        leases += _leases(taken, want, state.clock)
+        now = state.clock
+        leases += rows.leases_of(taken, worker=want.worker, now=now, until=now + span(want.lease))
         hindered += 1
         if len(leases) >= want.limit or not state.more or (not taken and hindered > len(_SLACKS)):
-            return Claimed(leases, _until(state.later, state.clock))
+            return Claimed(leases, None if state.later is None else _until(state.later, now))
 
 
 def claim_with_unread(
@@ -250,9 +235,16 @@ def _ask(
             crowded.discard(turn)
     else:
         found = tx.tuples("claim_batch", **values)
-    [state] = (_State(*row[:_PLACE]) for row in found if row[0] is not None)
-    taken = sorted((row for row in found if row[0] is None), key=itemgetter(_PLACE))
-    return state, [rows.Taken(*row[_PLACE + 1 :]) for row in taken]
+    # One row says how it stands, the others are jobs.
+    state: _State | None = None
+    taken: list[rows.Taken] = []
+    for row in found:
+        if row[0] is None:
+            taken.append(rows.Taken(*row[_JOB:]))
+        else:
+            state = _State(*row[:_JOB])
+    assert state is not None  # noqa: S101 - it is always there
+    return state, in_order(taken, want.turns)
 
 
 def _until(later: int | None, clock: int) -> timedelta | None:
@@ -275,7 +267,7 @@ def claim_within_limits(
     )
 
 
-def _look(tx: PostgresTx, want: Want) -> limits.Standing:
+def _look(tx: PostgresTx, want: Want) -> limits.LimitState:
     """How the limits stand, in one statement: most of those who ask find that nothing can start."""
     if not limits.can_start(want):
         return limits.NOTHING
@@ -293,7 +285,7 @@ def _look(tx: PostgresTx, want: Want) -> limits.Standing:
     tx.learn(found[0]["clock"])
     types = [row for row in found if row["running"] is None]
     stands = [row for row in found if row["running"] is not None]
-    return limits.Standing(
+    return limits.LimitState(
         due=frozenset(row["name"] for row in types if row["due"]),
         later={row["name"]: row["at"] for row in types if row["at"] is not None},
         running={row["name"]: row["running"] for row in stands},
@@ -312,7 +304,7 @@ def claim_once(verb: Callable[..., Claimed], tx: PostgresTx, want: Want, floors:
     """Claim by `verb`, unless this request has. In a transaction: others look after its commit."""
     with tx.part():
         tx.rows("lock_request", mark=want.mark)
-        return running.once(tx, verb, want, floors)
+        return running.claimed_before(tx, want) or verb(tx, want, floors)
 
 
 def extend(tx: PostgresTx, leases: Sequence[Lease], by: timedelta) -> tuple[list[Lease], list[Lease]]:

@@ -239,7 +239,7 @@ taken as (
        set {claim_set}
       from picked, clock
      where j.ctid = picked.spot
-    returning picked.place, {j.taken}
+    returning {j.taken}
 ),
 state as (
     select clock.now as clock, clock.ours, later.run_at as later,

@@ -12,8 +12,7 @@ from psycopg import errors, sql
 from windlass.errors import StoreMismatch, must_be
 from windlass.store import migration
 from windlass.store.postgres.address import Address, read
-from windlass.store.postgres.guard import Guard
-from windlass.store.postgres.link import Link
+from windlass.store.postgres.connections import Guard, Link
 from windlass.store.postgres.session import DIALECT, PostgresTx, load
 
 if TYPE_CHECKING:

@@ -1,10 +1,16 @@
-"""How is a connection opened, and what does a verb see of it?"""
+"""Sessions and transactions on PostgreSQL, arrays in its spelling, and what its errors mean.
+
+A column of values is one parameter: an array in the server's own spelling. The driver's own way of writing
+lists costs several times as much, on the path of every job.
+"""
 
 from __future__ import annotations
 
 import json
 import weakref
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psycopg
@@ -14,7 +20,7 @@ from psycopg.rows import dict_row, tuple_row
 from psycopg.types.numeric import Int8Dumper
 from psycopg.types.string import TextLoader
 
-from windlass.errors import StoreUnavailable
+from windlass.errors import StoreBusy, StoreError, StoreMismatch, StoreUnavailable
 from windlass.store import statements
 from windlass.store.engine import Unstorable
 
@@ -27,6 +33,129 @@ if TYPE_CHECKING:
     from windlass.job import NewJob
     from windlass.store.engine import Enqueued, Row
     from windlass.store.postgres.address import Address
+
+
+_NOTHING = "{}"
+_NULL = "NULL"
+
+
+def _array(spell: Callable[[Any], str], values: Iterable[Any]) -> str:
+    listed = list(values)
+    if listed and listed.count(listed[0]) == len(listed):
+        # Of many jobs most columns say the same in every row: it is spelled once. Where they say nothing, the
+        # column is left out: `unnest` fills up with nulls.
+        return _NOTHING if listed[0] is None else "{" + ",".join([spell(listed[0])] * len(listed)) + "}"
+    return "{" + ",".join([_NULL if value is None else spell(value) for value in listed]) + "}"
+
+
+def _quoted(value: str) -> str:
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+# Whole numbers; texts of which it is known that they need no quotes, such as tokens and states; any texts.
+numbers: Callable[[Iterable[int | None]], str] = partial(_array, int.__repr__)
+words: Callable[[Iterable[str | None]], str] = partial(_array, str)
+texts: Callable[[Iterable[str | None]], str] = partial(_array, _quoted)
+
+
+_BUSY = (
+    errors.DeadlockDetected,
+    errors.SerializationFailure,
+    errors.LockNotAvailable,
+    errors.QueryCanceled,
+    errors.ObjectInUse,
+)
+_FOREIGN = (
+    errors.InvalidSchemaName,
+    errors.UndefinedTable,
+    errors.UndefinedColumn,
+    errors.UndefinedFunction,
+)
+# What PgBouncer says to a connection that brings settings with it.
+_POOLED = "unsupported startup parameter"
+# Raised by the seal of a store that a move is filling.
+_FILLING = "WL001"
+# Where the server finds that a prepared statement would answer with other columns than before.
+_PREPARED_BEFORE = "RevalidateCachedQuery"
+_FULL = (errors.DiskFull, errors.OutOfMemory)
+# Classes of SQLSTATE that mean that the connection, or the server behind it, is no good.
+_AWAY = ("08", "57P", "53", "28", "3D")
+
+
+@contextmanager
+def translated(shown: str) -> Iterator[None]:
+    """Turn PostgreSQL's errors into ours, with what to do next."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise explain(error, shown) from error
+
+
+def explain(error: psycopg.Error, shown: str) -> StoreError:
+    """One of our errors for one of PostgreSQL's."""
+    why = told(error)
+    if error.sqlstate == _FILLING:
+        return StoreUnavailable(f"{shown} {why}; nothing was written: try again when the move is over")
+    if isinstance(error, errors.ReadOnlySqlTransaction):
+        return StoreUnavailable(f"{shown} is read-only, as a standby is; nothing was written: try again")
+    if isinstance(error, errors.DeadlockDetected):
+        return StoreBusy(f"{shown}: two transactions waited for each other; try again")
+    if isinstance(error, _BUSY):
+        return StoreBusy(f"{shown} did not answer in time ({why}); try again")
+    if isinstance(error, _FOREIGN):
+        return StoreMismatch(f"{shown} has no Windlass schema of this version ({why}): `windlass db migrate`")
+    if isinstance(error, errors.InsufficientPrivilege):
+        return StoreUnavailable(f"{shown}: this user may not do that ({why})")
+    if isinstance(error, _FULL):
+        return StoreUnavailable(f"{shown} has no room left ({why}); nothing was accepted")
+    if _POOLED in why:
+        return StoreUnavailable(
+            f"{shown} is a pooler, which takes no settings of a session: say windlass_pooler=on in the URL"
+        )
+    if is_away(error):
+        return StoreUnavailable(f"{shown} cannot be reached ({why}); try again")
+    return StoreError(f"{shown}: {why}")
+
+
+def is_away(error: psycopg.Error) -> bool:
+    """Whether the connection is of no more use, or none could be made."""
+    if error.sqlstate is None:
+        return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
+    return error.sqlstate.startswith(_AWAY) or is_stale(error)
+
+
+def is_stale(error: psycopg.Error) -> bool:
+    """Whether this connection is of no more use, and others of its age are not, though the server is there.
+
+    It leads to a standby; or a migration has added to a table since its statements were prepared.
+    """
+    return isinstance(error, errors.ReadOnlySqlTransaction) or _is_outdated(error)
+
+
+def _is_outdated(error: psycopg.Error) -> bool:
+    changed = isinstance(error, errors.FeatureNotSupported)
+    return changed and error.diag.source_function == _PREPARED_BEFORE
+
+
+def is_passing(error: psycopg.Error) -> bool:
+    """Whether the very same transaction may succeed when it is run again at once.
+
+    What it has prepared the driver forgets when it rolls back.
+    """
+    return isinstance(error, (errors.DeadlockDetected, errors.SerializationFailure)) or _is_outdated(error)
+
+
+def lacks_day(error: psycopg.Error) -> bool:
+    """Whether the archive has no partition for the day of a row."""
+    found = isinstance(error, errors.CheckViolation)
+    return found and error.diag.constraint_name is None and error.diag.table_name == "archive"
+
+
+def told(error: psycopg.Error) -> str:
+    """The first line of what the server said; libpq's own words carry no password."""
+    text = error.diag.message_primary or str(error) or type(error).__name__
+    return text.strip().splitlines()[0]
+
 
 Connection = psycopg.Connection[dict[str, Any]]
 
@@ -172,30 +301,26 @@ def _readable(text: str) -> str:
 class PostgresTx:
     """One transaction on one connection. Its time is the server's, asked for once when it is needed."""
 
-    __slots__ = ("_connection", "_now", "_statements", "hinted")
+    __slots__ = ("_connection", "_statements", "given", "hinted")
 
     def __init__(
         self, connection: Connection, known: Mapping[str, Statement], clock: Clock | None = None
     ) -> None:
         self._connection = connection
         self._statements = known
-        self._now = None if clock is None else clock.micros()
+        self.given = None if clock is None else clock.micros()
         self.hinted = False
 
     @property
     def now(self) -> int:
-        if self._now is None:
+        if self.given is None:
             [row] = self.rows("time")
-            self._now = int(row["now"])
-        return self._now
+            self.given = int(row["now"])
+        return self.given
 
     def learn(self, now: int) -> None:
-        if self._now is None:
-            self._now = now
-
-    @property
-    def given(self) -> int | None:
-        return self._now
+        if self.given is None:
+            self.given = now
 
     def rows(self, statement: str, /, **values: object) -> Sequence[Row]:
         return self._run(self._statements[statement], values).fetchall()
@@ -230,9 +355,9 @@ class PostgresTx:
         return self._run(self._statements[statement], values).rowcount
 
     def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        from windlass.store.postgres.enqueue import enqueue_jobs  # noqa: PLC0415 - it is written over this class
+        from windlass.store.postgres.hot import enqueue  # noqa: PLC0415 - it is written over this class
 
-        return enqueue_jobs(self, jobs)
+        return enqueue(self, jobs)
 
     def change_all(self, statements: Sequence[str], /, **values: object) -> None:
         # As one: mostly there is nothing to change, and an idle fleet shall ask little.
@@ -296,7 +421,7 @@ class PostgresTx:
     ) -> psycopg.Cursor[Any]:
         at = self._connection if cursor is None else cursor
         try:
-            return at.execute(statement.text.encode(), [values[name] for name in statement.names])
+            return at.execute(statement.text.encode(), [*map(values.__getitem__, statement.names)])
         except _DATA_ERRORS as error:
             if isinstance(error, errors.CheckViolation) and error.diag.constraint_name is None:
                 raise

@@ -12,8 +12,7 @@ from windlass.store import migration
 from windlass.store.moving import TABLES, Batch, Mark, State, Sum, add_up
 from windlass.store.postgres import schema
 from windlass.store.postgres.address import read
-from windlass.store.postgres.guard import Guard
-from windlass.store.postgres.link import Link
+from windlass.store.postgres.connections import Guard, Link
 from windlass.store.postgres.session import DIALECT, Connection, PostgresTx, load
 
 if TYPE_CHECKING:

@@ -1,8 +1,11 @@
-"""How is a connection opened, and what do SQLite's errors mean to a person?"""
+"""Connections to a SQLite file, transactions on them, and what SQLite's errors mean to a person."""
 
 from __future__ import annotations
 
+import gc
 import os
+import threading
+import weakref
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import chain
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
 
     from windlass.job import NewJob
     from windlass.store.engine import Enqueued, Row
+    from windlass.store.sqlite.storefile import StoreFile
+
 
 MEMORY = ":memory:"
 LONGEST_LOG = 64 * 1024 * 1024
@@ -170,7 +175,10 @@ class SqliteTx:
         """Nothing to do: the time was known from the beginning."""
 
     def rows(self, statement: str, /, **values: object) -> Sequence[Row]:
-        return _dicts(self._run(self._statements[statement], values).fetchall())
+        found = self._run(self._statements[statement], values).fetchall()
+        # As plain dicts: a Row looks through all of its columns for each name.
+        names = found[0].keys() if found else ()
+        return [dict(zip(names, row, strict=True)) for row in found]
 
     def row(self, statement: str, /, **values: object) -> Row | None:
         # Fetching all ends the statement: one that waits half-way would hold the transaction open.
@@ -189,7 +197,7 @@ class SqliteTx:
         return self._run(_repeated(self._statements[statement], len(rows)), values).rowcount
 
     def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        from windlass.store.sqlite.enqueue import enqueue  # noqa: PLC0415 - it is written over this class
+        from windlass.store.sqlite.hot import enqueue  # noqa: PLC0415 - it is written over this class
 
         return enqueue(self, jobs)
 
@@ -258,12 +266,6 @@ def _repeated(text: str, times: int) -> str:
     return head + ", ".join([texts.unnamed(row)] * times) + tail
 
 
-def _dicts(found: list[sqlite3.Row]) -> list[Row]:
-    """The same rows as plain dicts: a Row looks through all of its columns for each name."""
-    names = found[0].keys() if found else ()
-    return [dict(zip(names, row, strict=True)) for row in found]
-
-
 def _json_types(value: object) -> str:
     """The types that a JSON value equal to this one can have; in SQL alone 1 and true would be the same."""
     match value:
@@ -290,3 +292,138 @@ def _odd_field_equals(name: str, path: Sequence[str], value: object, values: dic
     conditions.append(f"{last}.type in {_json_types(value)} and {last}.value is :{name}")
     # Only numbered names are put together here; every value is bound.
     return f"exists (select 1 from {', '.join(levels)} where {' and '.join(conditions)})"  # noqa: S608
+
+
+# Longer than any read of ours.
+_ENDING_SECONDS = 2.0
+_LOOK_SECONDS = 0.002
+# Every commit of somebody else empties a reader's cache, and there may be a reader for every thread: what the
+# writer's brings, many of them would only take from the machine.
+_CACHE_KILOBYTES = 1_024
+
+
+class Readers:
+    """Connections that only read, lent for one read each and used again.
+
+    An exception may strike a reading thread at any step (see `writer.py`). A connection that it loses on the
+    way is closed when it is collected; so nobody counts who reads, but looks which connections still live.
+    """
+
+    def __init__(self, file: StoreFile) -> None:
+        self._file = file
+        self._path = file.path
+        self._idle: list[Connection] = []
+        self._opened: list[weakref.ref[Connection]] = []
+        # Held while connections are handed out, and from `pause` to `resume`.
+        self._gate = threading.Lock()
+        self._watching: Connection | None = None
+        self._probing: Connection | None = None
+
+    @contextmanager
+    def one(self) -> Iterator[Connection]:
+        """A connection in a transaction of its own.
+
+        One snapshot: a job that ends meanwhile is seen once, neither twice nor not at all.
+        """
+        connection = self._take()
+        try:
+            connection.execute("begin")
+            yield connection
+        except sqlite3.Error as error:
+            raise explain(error, self._path) from error
+        finally:
+            connection.rollback()
+            self._idle.append(connection)
+
+    def data_version(self) -> int:
+        """A number that moves when another connection has committed.
+
+        Asked many times a second by a process that is idle, whose caches are cold: little is called here.
+        """
+        with self._gate:
+            try:
+                if self._watching is None or self._watching.generation != self._file.generation:
+                    _close(self._watching)
+                    self._watching = self._open()
+                version: int = self._watching.execute("pragma data_version").fetchone()[0]
+            except sqlite3.Error as error:
+                raise explain(error, self._path) from error
+        return version
+
+    def is_locked(self) -> bool:
+        """Whether some connection holds the write lock of the store's file just now."""
+        with self._gate:
+            try:
+                if self._probing is None or self._probing.generation != self._file.generation:
+                    _close(self._probing)
+                    self._probing = self._file.connect()
+                    self._probing.execute("pragma busy_timeout = 0")
+                self._probing.execute("begin immediate")
+                self._probing.rollback()
+            except sqlite3.Error as error:
+                failure = explain(error, self._path)
+                if isinstance(failure, StoreBusy):
+                    return True
+                raise failure from error
+        return False
+
+    def pause(self) -> bool:
+        """Wait until nobody reads, and close every file; False if somebody goes on reading."""
+        self._gate.acquire()
+        if self._is_reading():
+            # A connection refers to itself by its cached statements: one that was lost waits for this.
+            gc.collect()
+        calm = threading.Event()
+        for _ in range(round(_ENDING_SECONDS / _LOOK_SECONDS)):
+            if not self._is_reading():
+                self._close_idle()
+                return True
+            calm.wait(_LOOK_SECONDS)
+        self._gate.release()
+        return False
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        self._gate.release()
+
+    def close(self) -> None:
+        """Let go of every file that nobody is reading."""
+        with self._gate:
+            self._close_idle()
+
+    def _take(self) -> Connection:
+        self._file.ensure()
+        self._file.check()
+        with self._gate:
+            while self._idle:
+                connection = self._idle.pop()
+                if connection.generation == self._file.generation:
+                    return connection
+                connection.close()
+            connection = self._open()
+            self._opened = [known for known in self._opened if known() is not None]
+            self._opened.append(weakref.ref(connection))
+            return connection
+
+    def _open(self) -> Connection:
+        connection = self._file.connect()
+        connection.execute("pragma query_only = on")
+        connection.execute(f"pragma cache_size = -{_CACHE_KILOBYTES}")
+        return connection
+
+    def _is_reading(self) -> bool:
+        living = sum(known() is not None for known in self._opened)
+        return living > len(self._idle)
+
+    def _close_idle(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+        self._opened = [known for known in self._opened if known() is not None]
+        _close(self._watching)
+        _close(self._probing)
+        self._watching = self._probing = None
+
+
+def _close(connection: Connection | None) -> None:
+    if connection is not None:
+        connection.close()

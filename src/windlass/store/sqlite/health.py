@@ -1,27 +1,36 @@
-"""How is the file, and what should a person know about it?"""
+"""Look after a SQLite store: status, checks, backup and restore, and what retention deletes."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import stat
-from contextlib import closing
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from windlass.errors import StoreUnavailable, must_be
+from windlass.clock import span
+from windlass.errors import StoreBusy, StoreMismatch, StoreUnavailable, must_be
+from windlass.store import chains, migration, rows, upkeep
 from windlass.store.oncall import DatabaseHealth, DatabaseSetting, TableHealth
-from windlass.store.sqlite import locks, schema, seal
-from windlass.store.sqlite.connection import MEMORY, translated
+from windlass.store.sqlite import schema, seal, storefile
+from windlass.store.sqlite.connection import MEMORY, open_connection, translated
 from windlass.store.sqlite.library import has_wal_reset_bug, sqlite3, version_text
-from windlass.store.upkeep import StoreStatus
+from windlass.store.sqlite.storefile import real_path
+from windlass.store.upkeep import Restored, StoreStatus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from windlass.store.engine import Tx
-    from windlass.store.migration import Migration
-    from windlass.store.sqlite.identity import StoreFile
+    from windlass.store.engine import Row, Tx
+    from windlass.store.migration import Migration, Schema
+    from windlass.store.sqlite.connection import SqliteTx
+    from windlass.store.sqlite.storefile import StoreFile
+    from windlass.store.upkeep import Retention
+
 
 _MOST_COUNTED = 1_000_000
 # A page that is looked at must not wait for a count.
@@ -113,7 +122,7 @@ def backup(source: StoreFile, path: str) -> None:
             with translated(path):
                 # SQLite takes an empty file for a new one: it has its permissions before its contents.
                 os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-                locks.same_mode(path, source.path)
+                storefile.same_mode(path, source.path)
                 connection.execute("vacuum into ?", (path,))
         except BaseException:  # wall: nothing half-made stays; the error goes on
             # A half of a copy would stand in the way of the next one.
@@ -190,3 +199,153 @@ def _file_system(path: str) -> str | None:
         if inside and len(place) > longest:
             found, longest = kind, len(place)
     return found
+
+
+def prune(tx: SqliteTx, keep: Retention, limit: int, by: str) -> int:
+    """Delete one batch of records past their retention, their keys with them."""
+    chains.sweep(tx)
+    tx.change("note_highest")
+    pruned = _free(tx, tx.rows("prune_ended", before=tx.now - span(keep.ended), limit=limit))
+    if pruned < limit:
+        dead = tx.rows("prune_dead", before=tx.now - span(keep.dead), limit=limit - pruned)
+        upkeep.note_pruned(tx, dead, by)
+        pruned += _free(tx, dead)
+    upkeep.prune_notes(tx, keep)
+    return pruned
+
+
+def _free(tx: SqliteTx, gone: Sequence[Row]) -> int:
+    for row in gone:
+        if row["key"] is not None:
+            tx.change("free_key", scope=row["caller"], key=row["key"], job_id=row["id"])
+    if gone:
+        tx.change("free_answered", ids=rows.json_text([row["id"] for row in gone]))
+    return len(gone)
+
+
+_PRIVATE = 0o600
+
+
+def restore(store: str, backup: str, *, patience: float) -> Restored:
+    """Put a copy of a backup in the place of a store that nobody has open; the old file is kept beside it."""
+    path, source = real_path(store), real_path(backup)
+    _check_names(path, source, backup)
+    number, copy = tempfile.mkstemp(prefix=".windlass-restore-", dir=os.path.dirname(path))  # noqa: PTH120
+    os.close(number)
+    try:
+        found = _copy(source, copy)
+        like = path if os.path.exists(path) else None  # noqa: PTH110 - plain names throughout
+        os.chmod(copy, _PRIVATE)  # noqa: PTH101
+        if like is not None:
+            storefile.same_mode(copy, like)
+        with closing(storefile.our_turn(path, patience)) as turn, _nobody_else(path):
+            kept = _swap(copy, path)
+            if isinstance(turn, storefile.Turn):
+                turn.write(b"")
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(copy)  # noqa: PTH108
+    return _told(path, backup, kept, found)
+
+
+def _check_names(path: str, source: str, backup: str) -> None:
+    if path == MEMORY:
+        raise must_be("store", MEMORY, "a file, to be restored")
+    if not Path(source).is_file():
+        raise must_be("backup", backup, "a file that exists")
+    if os.path.exists(path) and os.path.samefile(path, source):  # noqa: PTH110, PTH121
+        raise must_be("backup", backup, "another file than the store itself")
+    if not os.access(os.path.dirname(path), os.W_OK):  # noqa: PTH120
+        raise StoreUnavailable(f"cannot write the directory {os.path.dirname(path)}")  # noqa: PTH120
+
+
+def _copy(source: str, copy: str) -> Schema:
+    """A copy of all that the backup holds, if it is whole and a store that this version knows."""
+    known = migration.load(schema.DIALECT)
+    mode = "rw" if os.access(source, os.W_OK) else "ro"
+    with closing(open_connection(source, mode=mode)) as connection, translated(source):
+        if not schema.is_there(connection):
+            raise StoreMismatch(f"{source} is no backup of a Windlass store: it has no Windlass tables")
+        found = schema.look(connection, known)
+        migration.check_known(found, source)
+        problems = check(connection)
+        if problems:
+            raise StoreMismatch(f"{source} is damaged, and nothing was restored: {problems[0]}")
+        connection.execute("vacuum into ?", (copy,))
+    with open(copy, "rb") as written:  # noqa: PTH123
+        os.fsync(written.fileno())
+    return found
+
+
+@contextmanager
+def _nobody_else(path: str) -> Iterator[None]:
+    """Lock every other connection out of the store that is there, whichever program it belongs to.
+
+    A connection that uses a write-ahead log keeps SQLite from giving it up, also one of an older release.
+    """
+    if not os.path.exists(path):  # noqa: PTH110
+        yield
+        return
+    try:
+        connection = open_connection(path)
+    except StoreMismatch as error:
+        # Damaged beyond opening, which may be why a backup is restored: SQLite cannot say who has it open.
+        if others := storefile.users(path):
+            raise _refusal(path, others) from error
+        yield
+        return
+    with closing(connection):
+        try:
+            connection.execute("pragma busy_timeout = 0")
+            connection.execute("pragma journal_mode = delete")
+            connection.execute("begin exclusive")
+        except sqlite3.OperationalError as error:
+            raise _refusal(path, storefile.users(path)) from error
+        except sqlite3.DatabaseError as error:
+            if others := storefile.users(path):
+                raise _refusal(path, others) from error
+        yield
+
+
+def _refusal(path: str, others: list[int]) -> StoreBusy:
+    who = ", ".join(storefile.describe(pid) for pid in others) or "another process"
+    return StoreBusy(
+        f"{path} is open in {who}; nothing was restored: stop every worker, server and producer that uses "
+        "it, then try again"
+    )
+
+
+def _swap(copy: str, path: str) -> str | None:
+    """Put the copy at the path; where the file is that was there before."""
+    kept = None
+    if os.path.exists(path):  # noqa: PTH110
+        names = (f"{path}.before-restore-{number}" for number in range(1, 1_000_000))
+        kept = next(name for name in names if not os.path.lexists(name))
+        os.link(path, kept)
+        # What of the log could not be written into a damaged file stays with that file.
+        for suffix in ("-wal", "-shm"):
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(path + suffix, kept + suffix)  # noqa: PTH104
+    os.rename(copy, path)  # noqa: PTH104
+    folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_CLOEXEC)  # noqa: PTH120
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+    return kept
+
+
+def _told(path: str, backup: str, kept: str | None, found: Schema) -> Restored:
+    with closing(open_connection(path)) as connection, translated(path):
+        tx = schema.transaction(connection)
+        counts = tx.row("restored")
+        assert counts is not None  # noqa: S101 - an aggregate has a row
+        return Restored(
+            path=path,
+            backup=backup,
+            kept=kept,
+            live=counts["live"],
+            running=counts["running"],
+            archived=counts["archived"],
+            pending=found.pending,
+        )

@@ -1,20 +1,25 @@
-"""Is this file ours, and is its schema the one that this code knows?"""
+"""Make a SQLite file a store, bring its schema up to date, and look at it."""
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import os
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
+from windlass.clock import SystemClock
 from windlass.errors import StoreMismatch, StoreUnavailable
 from windlass.store import migration, statements
-from windlass.store.sqlite.connection import MEMORY, SqliteTx
+from windlass.store.sqlite.connection import MEMORY, SqliteTx, translated
 from windlass.store.sqlite.library import sqlite3
+from windlass.store.sqlite.storefile import StoreFile, our_turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from windlass.clock import Clock
     from windlass.store.migration import Migration, Schema
+
 
 DIALECT = "sqlite"
 
@@ -150,3 +155,56 @@ def _says(connection: sqlite3.Connection, question: str) -> bool:
 def transaction(connection: sqlite3.Connection, now: int = 0) -> SqliteTx:
     """Our statements on a connection, for who looks at a file without a store."""
     return SqliteTx(connection, statements.load(DIALECT), now)
+
+
+def make(
+    file: StoreFile,
+    clock: Clock,
+    known: Sequence[Migration],
+    *,
+    create: bool,
+    patience: float,
+    busy: float,
+) -> None:
+    """See that there is a store at the path whose schema is ours; make a new one if `create` says so.
+
+    StoreBusy if there are tables to be made and another transaction holds the write lock for `busy` seconds.
+    """
+    path = file.path
+    if os.path.isdir(path):  # noqa: PTH112 - also for names that are too long to exist
+        raise StoreUnavailable(f"cannot open {path}: it is a directory, not a file")
+    # In a folder that is missing nothing could make one; opening it says so.
+    if not create and not os.path.exists(path) and os.path.isdir(os.path.dirname(path)):  # noqa: PTH110, PTH112, PTH120 - likewise
+        raise StoreUnavailable(
+            f"there is no store at {path}; `windlass enqueue` or `windlass worker start` makes one"
+        )
+    with closing(file.open_first(create=create, patience=patience)) as connection, translated(path):
+        connection.execute(f"pragma busy_timeout = {round(busy * 1000)}")
+        if is_there(connection):
+            migration.check(look(connection, known), path)
+            if not file.read_only:
+                write_ahead(connection, path)
+            return
+        with closing(our_turn(path, patience)):
+            prepare(connection, path, clock, known, create=create)
+
+
+def migrate(path: str, folder: Path | None, say: Callable[[str], None], *, patience: float) -> list[str]:
+    """Bring a file's schema up to date, or add our tables to it; the names of the migrations applied."""
+    file = StoreFile(path)
+    with (
+        closing(file.open_first(create=True, patience=patience)) as connection,
+        translated(file.path),
+        closing(our_turn(file.path, patience)),
+    ):
+        known = migration.load(DIALECT, folder)
+        return bring_up(connection, file.path, SystemClock(), known, say)
+
+
+def look_at(path: str, folder: Path | None) -> Schema:
+    """The schema of the file at `path`; nothing is changed or made."""
+    file, known = StoreFile(path), migration.load(DIALECT, folder)
+    if not os.path.exists(file.path):  # noqa: PTH110 - also for names that are too long to exist
+        return migration.compare(None, known)
+    with closing(file.open_first(create=False, patience=0)) as connection, translated(file.path):
+        return look(connection, known)

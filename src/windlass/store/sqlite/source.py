@@ -14,8 +14,7 @@ from windlass.store import migration
 from windlass.store.moving import DAY, TABLES, Batch, Mark, Place, State, line
 from windlass.store.sqlite import schema, seal
 from windlass.store.sqlite.connection import translated
-from windlass.store.sqlite.identity import StoreFile
-from windlass.store.sqlite.locks import our_turn
+from windlass.store.sqlite.storefile import StoreFile, our_turn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

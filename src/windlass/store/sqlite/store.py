@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import os
+import weakref
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from windlass.clock import SystemClock, from_micros
 from windlass.errors import Refused, StoreBusy, StoreUnavailable
-from windlass.store import catalogue, migration, running, statements
+from windlass.store import catalogue, migration, statements
 from windlass.store.bridge import Bridge, across
 from windlass.store.engine import Claimed, StoreClosed
-from windlass.store.sqlite import enqueue, files, forks, guest, health, locks, retention, schema, settle
-from windlass.store.sqlite import handling as own
-from windlass.store.sqlite.claim import (
-    claim,
-    claim_within_limits,
-    nothing_to_claim,
-    nothing_within_limits,
-    once_joined,
-)
-from windlass.store.sqlite.connection import MEMORY, Connection, SqliteTx, open_connection
-from windlass.store.sqlite.identity import StoreFile
+from windlass.store.sqlite import guests, health, hot, schema, storefile
+from windlass.store.sqlite import guests as own
+from windlass.store.sqlite.connection import MEMORY, Connection, Readers, SqliteTx, open_connection
 from windlass.store.sqlite.library import require_version, sqlite3
-from windlass.store.sqlite.readers import Readers
+from windlass.store.sqlite.storefile import StoreFile
 from windlass.store.sqlite.writer import NoWriter, Writer
 from windlass.store.store import Store
 from windlass.store.upkeep import StoreStatus
@@ -61,7 +54,7 @@ class SqliteStore(Store):
         migrations: Path | None = None,
     ) -> None:
         require_version()
-        if forks.tainted:
+        if _tainted:
             raise StoreUnavailable(
                 f"this process was forked while {path} was in use, and cannot lock it safely: "
                 "fork when nothing is being read or written, or start processes by spawn",
@@ -76,6 +69,7 @@ class SqliteStore(Store):
         self._handlers = own.Handlers(self._for_handlers, self._statements, self.clock, patience=patience)
         self._opened_by = os.getpid()
         self._closed = False
+        self._make = partial(schema.make, self._file, self.clock, self._known, patience=patience)
         # False while a transaction of somebody else keeps us from adding our tables to a file.
         self._made = self.path == MEMORY or self._make_at_once(create=create)
         self._file.reopen_by(self._reopen)
@@ -91,12 +85,9 @@ class SqliteStore(Store):
                 open_now=self._made,
             )
         )
-        forks.watch(self)
+        _open.add(self)
 
     # --- opening ---
-
-    def _make(self, *, create: bool, busy: float) -> None:
-        files.make(self._file, self.clock, self._known, create=create, patience=self._patience, busy=busy)
 
     def _make_at_once(self, *, create: bool) -> bool:
         """False if the tables cannot be added just now. The lock may be held by the caller itself."""
@@ -113,7 +104,7 @@ class SqliteStore(Store):
         try:
             self._make(create=True, busy=own)
         except StoreBusy as error:
-            if own == self._patience or locks.writes_itself(self.path):
+            if own == self._patience or storefile.writes_itself(self.path):
                 raise StoreBusy(
                     f"{self.path} has no Windlass tables yet, and a transaction holds its write lock: commit "
                     "it first, or enqueue within it by connection=...",
@@ -150,36 +141,36 @@ class SqliteStore(Store):
     # --- producing ---
 
     def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        alone = enqueue.enqueue_alone if enqueue.goes_alone(jobs) else None
-        return self._writer.run(enqueue.enqueue, jobs, joins=True, alone=alone)
+        alone = hot.enqueue_alone if hot.goes_alone(jobs) else None
+        return self._writer.run(hot.enqueue, jobs, joins=True, alone=alone)
 
     def enqueue_on(
         self, connection: object, jobs: Sequence[NewJob], types: Sequence[TypeInfo] = (), app: str = ""
     ) -> list[Enqueued]:
-        return self._enqueue_as_guest(guest.checked(connection), jobs, types, app)
+        return self._enqueue_as_guest(guests.checked(connection), jobs, types, app)
 
     async def enqueue_on_async(
         self, connection: object, jobs: Sequence[NewJob], types: Sequence[TypeInfo] = (), app: str = ""
     ) -> list[Enqueued]:
         def work(bridge: Bridge) -> list[Enqueued]:
-            return self._enqueue_as_guest(guest.AsyncGuest(connection, bridge), jobs, types, app)
+            return self._enqueue_as_guest(guests.AsyncGuest(connection, bridge), jobs, types, app)
 
         return await across(work)
 
     def _enqueue_as_guest(
-        self, connection: guest.Guest, jobs: Sequence[NewJob], types: Sequence[TypeInfo], app: str
+        self, connection: guests.Guest, jobs: Sequence[NewJob], types: Sequence[TypeInfo], app: str
     ) -> list[Enqueued]:
         # The caller's connection runs no checkpoints, so ours must not wait for a write of our own.
         self._writer.checkpoint_soon()
         self._file.ensure()
         self._file.check()
-        with guest.transaction(
+        with guests.guest_transaction(
             connection, self.path, self._statements, self.clock, prepare=self._prepare_guest
         ) as tx:
             if types:
                 # With the jobs: on a connection of our own it would wait for the caller's lock.
                 catalogue.register(tx, types, app)
-            done = enqueue.enqueue(tx, jobs)
+            done = hot.enqueue(tx, jobs)
             self._check_guest()
             return done
 
@@ -196,8 +187,8 @@ class SqliteStore(Store):
         self._file.check()
         here = self._readers.is_locked()
         # Others may hold the lock of the new file; so after a replacement the kernel is asked who does.
-        if here and self._file.generation > 1 and locks.can_tell():
-            here = locks.writes_itself(self.path)
+        if here and self._file.generation > 1 and storefile.can_tell():
+            here = storefile.writes_itself(self.path)
         if not here:
             raise StoreUnavailable(
                 f"the connection= is open on a file that is no longer at {self.path}; nothing was enqueued: "
@@ -213,16 +204,18 @@ class SqliteStore(Store):
 
     def claim(self, want: Want) -> Claimed:
         # A look first: an idle fleet must not queue for the write lock to find nothing.
+        limit_state = None
         if want.restricted or want.lowest:
-            seen = self._read(running.once, nothing_within_limits, want)
+            seen = self._read(hot.nothing_within_limits, want)
             if isinstance(seen, Claimed):
                 return seen
-            return self._writer.run(once_joined, claim_within_limits, want, seen)
-        nothing = None if self.path == MEMORY else self._read(running.once, nothing_to_claim, want)
-        return nothing or self._writer.run(once_joined, claim, want)
+            limit_state = seen
+        elif self.path != MEMORY and (nothing := self._read(hot.nothing_to_claim, want)):
+            return nothing
+        return self._writer.run(hot.claim_once, want, limit_state)
 
     def settle(self, settlements: Sequence[Settlement]) -> list[Lease]:
-        return self._writer.run(settle.settle, settlements)
+        return self._writer.run(hot.settle, settlements) if settlements else []
 
     # --- handlers ---
 
@@ -251,7 +244,7 @@ class SqliteStore(Store):
         return from_micros(self.clock.micros())
 
     def prune(self, keep: Retention, *, limit: int = 1_000, by: str = "") -> int:
-        pruned = self._writer.run(retention.prune, keep, limit, by)
+        pruned = self._writer.run(health.prune, keep, limit, by)
         if pruned:
             while self._writer.run(health.give_back_room):
                 pass
@@ -266,6 +259,8 @@ class SqliteStore(Store):
             return health.database(connection, self.path, self._known, read_only=self._file.read_only)
 
     def backup(self, path: str) -> None:
+        if self._closed or os.getpid() != self._opened_by:
+            raise StoreClosed(self.path)
         health.backup(self._file, path)
 
     def check(self) -> list[str]:
@@ -334,3 +329,44 @@ class SqliteStore(Store):
                 return
         with closing(self._blank()) as connection:
             yield connection
+
+
+# --- around a fork ------------------------------------------------------------------------------
+# SQLite keeps an account of its file locks in memory, a fork copies the account, but the locks themselves
+# stay with the parent. A connection opened in the child then believes that it holds locks which it has not:
+# whoever closes last elsewhere takes the log away from under it. So before a fork every file is closed, and
+# both sides open what they need again.
+
+# In a child: whether the fork copied an open connection, after which SQLite's locks cannot be trusted here.
+_tainted = False
+
+_open: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
+_paused: list[SqliteStore] = []
+_left_open = False
+
+
+def _before_fork() -> None:
+    global _left_open  # noqa: PLW0603 - what the hook before a fork tells the hook behind it
+    _left_open = False
+    for store in list(_open):
+        if store.before_fork():
+            _paused.append(store)
+        else:
+            _left_open = True
+
+
+def _in_parent_after_fork() -> None:
+    while _paused:
+        _paused.pop().after_fork_in_parent()
+
+
+def _in_child_after_fork() -> None:
+    global _tainted  # noqa: PLW0603 - as above
+    _tainted = _tainted or _left_open
+    _paused.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=_in_parent_after_fork, after_in_child=_in_child_after_fork
+    )

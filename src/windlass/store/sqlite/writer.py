@@ -1,36 +1,163 @@
-"""How do many threads write through one connection, with one commit for all who wait?
+"""Write to SQLite: one connection for all threads of the process, and one commit for all who wait.
 
-Whoever comes while nobody writes does so himself, on his own thread. Whoever comes meanwhile waits in a
-queue, and the writer's thread then writes for all who wait, in one transaction and one commit.
+Who comes while nobody writes does so on its own thread. Who comes meanwhile waits, and the writer's thread
+then writes for all who wait, in one transaction and one commit (`group_commit.py`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import copy
 import logging
 import math
 import os
+import struct
 import threading
-from itertools import pairwise
-from queue import Empty, SimpleQueue
+from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from windlass.errors import StoreBusy, StoreError, StoreUnavailable, WindlassError
-from windlass.store import caller
+from windlass.store import group_commit
 from windlass.store.engine import StoreClosed
-from windlass.store.sqlite import locks
-from windlass.store.sqlite.checkpoint import Checkpointer
-from windlass.store.sqlite.connection import MEMORY, SqliteTx, explain
+from windlass.store.group_commit import Call, GroupCommit, fail, share
+from windlass.store.sqlite import storefile
+from windlass.store.sqlite.connection import LONGEST_LOG, MEMORY, SqliteTx, explain
 from windlass.store.sqlite.library import sqlite3
-from windlass.store.sqlite.operation import Operation, run_joined, wake_up
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from windlass.clock import Clock
     from windlass.store.sqlite.connection import Connection
-    from windlass.store.sqlite.identity import StoreFile
+    from windlass.store.sqlite.storefile import StoreFile
+
+
+# SQLite's own default. A commit into a file that still grows takes twice as long, so what is written
+# between two looks shall fit into the log as it is; one that a large transaction has made longer is used.
+_LARGE_LOG = 4 * 1024 * 1024
+_USED = 3 / 4
+# A log that has grown by so much is in real use: it is made large at once. That takes as long as about fifty
+# commits, too long for who only has a few.
+_GROWING = 256 * 1024
+# A look at the file costs a single enqueue more than its own statement does.
+_LOOK_SECONDS = 0.005
+# The header has a page's size and what marks the frames of this time round; each frame has that mark, too.
+_HEADER, _FRAME_HEADER = 32, 24
+_PAGE_SIZE, _HEADER_MARK, _FRAME_MARK, _MARK_SIZE = 8, 16, 8, 8
+
+
+class Checkpointer:
+    """Makes the log large once, and empties it again and again.
+
+    A checkpoint empties it, run while the writer holds SQLite's write lock, so that no commit can race it.
+    Releases before 3.51.3 can corrupt the log when a commit on one connection races a checkpoint on
+    another. Nobody commits while the write lock is held, whichever process or program they are.
+    """
+
+    def __init__(self, file: StoreFile, *, look_seconds: float = _LOOK_SECONDS) -> None:
+        self._look_seconds = look_seconds
+        # Which has made the log by the time it is open. SQLite has no locks on that file that closing it
+        # could lose. Whoever looks later may be struck by an exception, so it is opened here, once.
+        self._connection = file.connect()
+        try:
+            # See `_make_room`.
+            self._connection.execute("pragma cache_size = 10")
+            self._connection.execute("pragma busy_timeout = 0")
+            self._log = _opened(file.path + "-wal")
+        except BaseException:  # wall: nothing stays open behind a failed opening; the error goes on
+            self._connection.close()
+            raise
+        # Beyond this size a log that is still short is made large.
+        self._short: float = self._size() + _GROWING
+        self._limit = _LARGE_LOG
+        self._due = False
+        self._next_look = 0.0
+
+    def is_due(self) -> bool:
+        """Whether so much stood in the log at the last look that it should be emptied, or made large."""
+        now = monotonic()
+        if now >= self._next_look:
+            self._next_look = now + self._look_seconds
+            try:
+                size = os.fstat(self._log).st_size
+                if size < _LARGE_LOG:
+                    self._limit = _LARGE_LOG
+                    self._due = size > self._short
+                else:
+                    self._due = size > self._limit and self._is_written_at(self._limit)
+            except OSError:
+                # Closed meanwhile by another thread: whoever asks has written, and shall not fail for that.
+                self._due = False
+        return self._due
+
+    def run(self, writer: sqlite3.Connection) -> None:
+        """Make the log large if it is not, and empty it."""
+        self._due = False
+        if self._size() < _LARGE_LOG:
+            self._make_room()
+        size = self._size()
+        # Also after that: what was taken back has the mark of this time round, and would look like much.
+        emptied = self.empty(writer)
+        # A reader can keep the log from being emptied: then wait until as much again has been written.
+        self._limit = max(_LARGE_LOG, int(min(size, LONGEST_LOG) * _USED)) if emptied else size + _LARGE_LOG
+
+    def _make_room(self) -> None:
+        """Make the log large, once: whoever cuts it back afterwards wants it short."""
+        try:
+            self._write_and_take_back()
+        except BaseException:  # wall: the error goes on
+            # Tried again when as much has been written again. A full disk has let the log grow half-way.
+            self._short = self._size() + _GROWING
+            raise
+        self._short = math.inf
+
+    def _write_and_take_back(self) -> None:
+        """What the cache cannot hold is in the log by then, which stays so."""
+        self._connection.execute("begin immediate")
+        try:
+            self._connection.execute("create table windlass_room (made)")
+            self._connection.execute("insert into windlass_room values (zeroblob(?))", (_LARGE_LOG,))
+        finally:
+            self._connection.rollback()
+
+    def empty(self, writer: sqlite3.Connection) -> bool:
+        """Move what the log holds into the file, under the writer's lock; False if readers keep some."""
+        writer.execute("begin immediate")
+        try:
+            busy, pages, moved = self._connection.execute("pragma wal_checkpoint(passive)").fetchone()
+        finally:
+            writer.execute("rollback")
+        return not busy and pages == moved
+
+    def close(self) -> None:
+        """Let go of the connection and of the log."""
+        self._connection.close()
+        os.close(self._log)
+
+    def _is_written_at(self, place: int) -> bool:
+        """Whether the log has come so far this time round.
+
+        Once it is empty its file is used again from the beginning, and what stands behind is of the time
+        before: the file's size does not tell.
+        """
+        header = os.pread(self._log, _HEADER, 0)
+        if len(header) < _HEADER:
+            return False
+        [page_size] = struct.unpack_from(">I", header, _PAGE_SIZE)
+        whole = _FRAME_HEADER + page_size
+        frame = os.pread(self._log, _FRAME_HEADER, _HEADER + place // whole * whole)
+        mark = header[_HEADER_MARK : _HEADER_MARK + _MARK_SIZE]
+        return frame[_FRAME_MARK : _FRAME_MARK + _MARK_SIZE] == mark
+
+    def _size(self) -> int:
+        return os.fstat(self._log).st_size
+
+
+def _opened(log: str) -> int:
+    try:
+        return os.open(log, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise StoreUnavailable(f"cannot read {log}: {error.strerror}") from error
+
 
 T = TypeVar("T")
 log = logging.getLogger("windlass.store")
@@ -43,6 +170,22 @@ _OUTSIDER_SECONDS = 0.01
 _GATHER_SECONDS = 0.0006
 # Longer than any transaction of ours: whoever has not come back by then waits for somebody frozen.
 _ENDING_SECONDS = 2.0
+
+
+class Operation(Call):
+    """One verb on its way through the writer."""
+
+    __slots__ = ("args", "joins", "urgent", "verb")
+
+    def __init__(
+        self, verb: Callable[..., Any], args: tuple[Any, ...], *, urgent: bool = False, joins: bool = False
+    ) -> None:
+        super().__init__()
+        self.verb = verb
+        self.args = args
+        self.urgent = urgent
+        # Whether the verb takes a list and answers with one as long: then many callers' are done as one.
+        self.joins = joins
 
 
 class NoWriter:
@@ -89,17 +232,7 @@ class Writer:
         self._statements = statements
         self._clock = clock
         self._patience = patience
-        self._waiting: SimpleQueue[Operation | None] = SimpleQueue()
-        # Whoever holds it may use the connection, the turn and the checkpointer.
-        self._lead = threading.Lock()
-        # How many wrote together last: one alone need not wait for company.
-        self._crowd = 1
-        self._guard = threading.Lock()
         self._pause = threading.Event()
-        # While the writer's thread waits for company: how many in the queue are all, and what the last frees.
-        self._complete_at: float = math.inf
-        self._complete = threading.Lock()
-        self._complete.acquire()
         self._closed = False
         # Whether the write lock, if this process holds it, is held by us rather than by the caller.
         self._writing = False
@@ -109,8 +242,14 @@ class Writer:
         self._checkpointer: Checkpointer | None = None
         if open_now:
             self._open()
-        self._thread = threading.Thread(target=self._work, name="windlass-writer", daemon=True)
-        self._thread.start()
+        # Whoever has its lead may use the connection, the turn and the checkpointer.
+        self._line = GroupCommit(
+            "windlass-writer",
+            self._write_group,
+            most=_MOST_AT_ONCE,
+            gather_seconds=_GATHER_SECONDS,
+            after=self._checkpoint,
+        )
 
     def run(
         self,
@@ -126,62 +265,58 @@ class Writer:
         """
         if self._closed or self._pid != os.getpid():
             raise StoreClosed(self._path)
-        caller.check_wanted()
-        if self._crowd == 1 and self._waiting.empty() and not self._lead.locked():
+        group_commit.check_wanted()
+        if self._line.is_free():
             try:
-                with self._lead:
+                with self._line.lead:
                     wrote, result = self._write_at_once(alone or verb, args, alone=alone is not None)
             except StoreUnavailable:
                 if self._file.lost:
                     # Nobody else may come: the writer's thread lets go of the file.
-                    self._waiting.put(wake_up())
+                    self._wake()
                 raise
             if wrote:
                 self.checkpoint_soon()
                 return result  # type: ignore[no-any-return]
         operation = Operation(verb, args, urgent=urgent, joins=joins)
-        self._waiting.put(operation)
-        try:
-            if self._waiting.qsize() >= self._complete_at:
-                self._tell_complete()
-            self._wait_for(operation)
-        finally:
-            operation.wake_next()
-        if operation.error is not None:
-            raise operation.error
-        return operation.result  # type: ignore[no-any-return]
+        return self._line.run(operation, self._wait_for)  # type: ignore[no-any-return]
+
+    def _wake(self) -> None:
+        """Let the writer's thread look at the file; nobody waits for that."""
+        operation = Operation(_nothing, ())
+        operation.awaited = False
+        self._line.put([operation])
 
     def checkpoint_soon(self) -> None:
         """If the log is full, let the writer's thread empty it; nobody waits for that."""
         # Looked at once: another thread may close the store meanwhile.
         checkpointer = self._checkpointer
         if checkpointer is not None and checkpointer.is_due():
-            self._waiting.put(wake_up())
+            self._wake()
 
     def close(self) -> None:
         """Write what waits, then stop."""
         if self._closed:
             return
         self._closed = True
-        self._waiting.put(None)
         # Not for ever: the thread may wait for a process that is frozen, and ends with this one.
-        self._thread.join(_ENDING_SECONDS)
-        if self._lead.acquire(timeout=_ENDING_SECONDS):
+        self._line.close(_ENDING_SECONDS)
+        if self._line.lead.acquire(timeout=_ENDING_SECONDS):
             self._let_go()
-            self._lead.release()
+            self._line.lead.release()
 
-    # --- around a fork: see forks.py ---
+    # --- around a fork: see store.py ---
 
     def pause(self) -> bool:
         """Finish what is being written and let go of every file; False if that is not possible soon."""
-        if not self._lead.acquire(timeout=_ENDING_SECONDS):
+        if not self._line.lead.acquire(timeout=_ENDING_SECONDS):
             return False
         self._let_go()
         return True
 
     def resume(self) -> None:
         """Go on after `pause`; the files are opened again when they are needed."""
-        self._lead.release()
+        self._line.lead.release()
 
     def _open(self) -> None:
         """Open every file, or none: the next to come tries again."""
@@ -189,9 +324,9 @@ class Writer:
             connection = undo.enter_context(contextlib.closing(self._connect()))
             # We wait for outsiders that hold the write lock ourselves, so that the wait can be given up.
             connection.execute("pragma busy_timeout = 0")
-            turn = undo.enter_context(contextlib.closing(locks.turn_for(self._path)))
+            turn = undo.enter_context(contextlib.closing(storefile.turn_for(self._path)))
             checkpointer = None if self._path == MEMORY else Checkpointer(self._file)
-            if isinstance(turn, locks.Turn):
+            if isinstance(turn, storefile.Turn):
                 self._file.note_beside(turn)
             undo.pop_all()
         self._generation = connection.generation
@@ -216,7 +351,7 @@ class Writer:
         connection.close()
         if checkpointer is not None:
             checkpointer.close()
-        if isinstance(self._turn, locks.Turn) and not self._file.lost:
+        if isinstance(self._turn, storefile.Turn) and not self._file.lost:
             self._file.forget_beside(self._turn)
         self._turn.close()
 
@@ -280,101 +415,49 @@ class Writer:
                     turn.give()
         return not alone or result is not None, result
 
-    def _tell_complete(self) -> None:
-        """All have come; two may say so at once."""
-        with contextlib.suppress(RuntimeError):
-            self._complete.release()
-
     def _wait_for(self, operation: Operation) -> None:
         """The writer's thread writes it, as long as our patience lasts."""
-        patience = caller.patience(self._patience)
+        patience = group_commit.patience(self._patience)
         if operation.wait(min(_OWN_LOCK_SECONDS, patience)):
             return
-        if self._closed and self._give_up(operation):
+        if self._closed and self._line.give_up(operation):
             raise StoreClosed(self._path)
-        if self._caller_writes() and self._give_up(operation):
+        if self._caller_writes() and self._line.give_up(operation):
             raise StoreBusy(
                 f"this process holds a write transaction on {self._path} on another connection: "
                 "commit it first, or enqueue within it by connection=...",
             )
         if operation.wait(max(0.0, patience - _OWN_LOCK_SECONDS)):
             return
-        if self._give_up(operation):
-            who = locks.describe(None if self._path == MEMORY else locks.holder(self._path))
+        if self._line.give_up(operation):
+            who = storefile.describe(None if self._path == MEMORY else storefile.holder(self._path))
             raise StoreBusy(
                 f"{who} has held the write lock of {self._path} for {patience:g} s; "
                 "nothing was written: try again, or end that process's transaction",
             )
-        operation.wait(math.inf)
+        operation.wait()
 
     def _caller_writes(self) -> bool:
-        return self._path != MEMORY and not self._writing and locks.writes_itself(self._path)
-
-    def _give_up(self, operation: Operation) -> bool:
-        """Take an operation back, unless its transaction has begun."""
-        with self._guard:
-            operation.given_up = not operation.begun
-            return operation.given_up
+        return self._path != MEMORY and not self._writing and storefile.writes_itself(self._path)
 
     # --- on the writer's thread ---
 
-    def _work(self) -> None:
-        while (operation := self._waiting.get()) is not None:
-            self._gather()
-            with self._lead:
-                group = [operation, *self._others()]
-                # Who only wakes this thread does not come again.
-                self._crowd = max(1, sum(each.awaited for each in group))
-                try:
-                    self._write(group)
-                except Exception as error:  # noqa: BLE001 # wall: the writer outlives whatever happens to a group
-                    self._fail(group, self._refusal(error))
-                self._answer(group)
-                self._checkpoint()
-
-    def _answer(self, group: list[Operation]) -> None:
-        """Wake the first; each wakes the next."""
-        waiting = [each for each in group if each.awaited and not each.given_up]
-        for operation, following in pairwise(waiting):
-            operation.following = following
-        for operation in group:
-            operation.ended = True
-        if waiting:
-            waiting[0].done.release()
-
-    def _gather(self) -> None:
-        """Those of the last group come again in a moment: one commit for all is worth a short wait."""
-        others = self._crowd - 1
-        if self._waiting.qsize() >= others:
-            return
-        # Somebody may have told when nobody waited any more.
-        self._complete.acquire(blocking=False)
-        self._complete_at = others
-        if self._waiting.qsize() < others:
-            self._complete.acquire(timeout=_GATHER_SECONDS)
-        self._complete_at = math.inf
-
-    def _others(self) -> Iterator[Operation]:
-        """Whoever else waits by now."""
-        for _ in range(_MOST_AT_ONCE):
-            try:
-                operation = self._waiting.get_nowait()
-            except Empty:
-                return
-            if operation is None:
-                self._waiting.put(None)
-                return
-            yield operation
+    def _write_group(self, group: list[Operation]) -> None:
+        """One transaction and one turn for all."""
+        try:
+            self._write(group)
+        except Exception as error:  # noqa: BLE001 # wall: the callers raise it
+            fail(group, self._refusal(error))
 
     def _write(self, group: list[Operation]) -> None:
-        """One transaction and one turn for all."""
         group.sort(key=lambda operation: not operation.urgent)
         connection = self._connected()
         self._turn.take()
         try:
-            if self._begin(connection, group):
+            if self._lock(connection, group):
+                begun = self._line.begin(group)
                 self._file.check(connection)
-                self._run_group([operation for operation in group if operation.begun], connection)
+                self._run_group(begun, connection)
                 connection.execute("commit")
                 self._file.check_kept(connection)
         finally:
@@ -382,15 +465,12 @@ class Writer:
             connection.rollback()
             self._turn.give()
 
-    def _begin(self, connection: sqlite3.Connection, group: list[Operation]) -> bool:
+    def _lock(self, connection: sqlite3.Connection, group: list[Operation]) -> bool:
         """Take SQLite's write lock; False when everybody has given up waiting for it."""
         while not self._begun(connection):
             if all(operation.given_up for operation in group):
                 return False
             self._pause.wait(_OUTSIDER_SECONDS)
-        with self._guard:
-            for operation in group:
-                operation.begun = not operation.given_up and operation.is_wanted()
         return True
 
     def _run_group(self, group: list[Operation], connection: sqlite3.Connection) -> None:
@@ -398,7 +478,7 @@ class Writer:
         tx = SqliteTx(connection, self._statements, self._clock.micros())
         try:
             with tx.part():
-                run_joined(tx, [operation for operation in group if operation.joins])
+                _run_joined(tx, [operation for operation in group if operation.joins])
                 for operation in group:
                     if not operation.joins:
                         operation.result = operation.verb(tx, *operation.args)
@@ -424,7 +504,7 @@ class Writer:
             return
         try:
             self._turn.take()
-            # Whoever waits for this is not told that it is his own transaction he waits for.
+            # Who waits for this must not learn that it waits for its own transaction.
             self._writing = True
             self._checkpointer.run(self._connection)
         except Exception as error:  # noqa: BLE001 # wall: the writer outlives a checkpoint that fails
@@ -442,12 +522,6 @@ class Writer:
         failure.__cause__ = error
         return failure
 
-    def _fail(self, group: list[Operation], error: WindlassError) -> None:
-        for operation in group:
-            operation.result = None
-            # Each caller raises its own: one exception raised in many threads would mix their tracebacks.
-            operation.error = operation.error or copy.copy(error)
-
     # --- on either ---
 
     def _begun(self, connection: sqlite3.Connection) -> bool:
@@ -460,3 +534,15 @@ class Writer:
             raise
         self._writing = True
         return True
+
+
+def _nothing(tx: SqliteTx) -> None:
+    """There is nothing to write."""
+
+
+def _run_joined(tx: SqliteTx, group: Sequence[Operation]) -> None:
+    """One call for all who want the same done to their lists."""
+    for verb in {operation.verb for operation in group}:
+        same = [operation for operation in group if operation.verb is verb]
+        answers = verb(tx, [item for operation in same for item in operation.args[0]])
+        share(((operation, len(operation.args[0])) for operation in same), answers)

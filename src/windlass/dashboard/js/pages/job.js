@@ -1,6 +1,6 @@
 // What happened to this job, and why is it not running?
 
-import { actOn, TITLES } from "../actions.js";
+import { actOn, applies, perform, titleOf } from "../actions.js";
 import * as api from "../api.js";
 import { el } from "../dom.js";
 import { parse, write } from "../api.js";
@@ -101,17 +101,17 @@ function because(job, told) {
 // --- what can be done ---------------------------------------------------------------------------
 
 function buttons(job, look) {
-  const live = job.state === "pending" || job.state === "processing";
+  const plain = (name, kind) => applies(name, job) && button(titleOf(name), () => actOn(job, name, look), { kind });
   const shown = [
-    job.state === "dead" && api.may("operate") && button("Replay", () => actOn(job, "replay", look), { kind: "primary" }),
-    job.state === "dead" && api.may("operate") && button("Edit and replay", () => editAndReplay(job, look)),
-    ["completed", "cancelled", "discarded"].includes(job.state) && api.may("operate") && button("Run again", () => runAgain(job)),
-    job.state === "pending" && api.may("act") && button("Edit payload", () => editPayload(job, look)),
-    job.state === "pending" && api.may("act") && button("Priority", () => setPriority(job, look)),
-    ["scheduled", "retrying"].includes(job.view) && api.may("act") && button("Run now", () => runNow(job, look)),
-    live && api.may("operate") && button(TITLES.bury, () => actOn(job, "bury", look)),
-    live && api.may("act") && button(TITLES.cancel, () => actOn(job, "cancel", look), { kind: "danger" }),
-    job.state === "dead" && api.may("operate") && button(TITLES.discard, () => actOn(job, "discard", look), { kind: "danger" }),
+    plain("replay", "primary"),
+    applies("replay", job) && button("Edit and replay", () => editAndReplay(job, look)),
+    applies("rerun", job) && button("Run again", () => runAgain(job)),
+    applies("edit", job) && button("Edit payload", () => editPayload(job, look)),
+    applies("priority", job) && button("Priority", () => setPriority(job, look)),
+    ["scheduled", "retrying"].includes(job.view) && applies("reschedule", job) && button("Run now", () => runNow(job, look)),
+    plain("bury"),
+    plain("cancel", "danger"),
+    plain("discard", "danger"),
   ].filter(Boolean);
   return shown.length ? el.div({ class: "actions", role: "toolbar", "aria-label": "Actions" }, shown) : null;
 }
@@ -137,7 +137,7 @@ function editAndReplay(job, then) {
     yes: "Replay",
     async run({ payload, why, confirm }) {
       const body = `{"payload":${checked(payload)},"why":${JSON.stringify(why)},"confirm":${confirm}}`;
-      const acted = await api.sendText(api.at("jobs", job.id, "replay"), body);
+      const acted = await perform("replay", job.id, body);
       then();
       return `The job is ${acted.state}, with the new payload`;
     },
@@ -152,7 +152,7 @@ function editPayload(job, then) {
     fields: [payloadField(job), WHY],
     yes: "Save",
     async run({ payload, why }) {
-      await api.change(api.at("jobs", job.id), `{"payload":${checked(payload)},"why":${JSON.stringify(why)}}`);
+      await perform("edit", job.id, `{"payload":${checked(payload)},"why":${JSON.stringify(why)}}`);
       then();
       return "The payload is changed";
     },
@@ -165,7 +165,7 @@ function setPriority(job, then) {
     fields: [{ name: "priority", label: "0 to 10, higher first", type: "number", value: job.priority, min: 0, max: 10, required: true }, WHY],
     yes: "Set",
     async run({ priority, why }) {
-      await api.change(api.at("jobs", job.id), JSON.stringify({ priority: Number(priority), why }));
+      await perform("priority", job.id, { priority: Number(priority), why });
       then();
       return `The priority is ${priority}`;
     },
@@ -179,7 +179,7 @@ function runAgain(job) {
     fields: [WHY, { name: "confirm", label: "I have looked at it (needed for types marked as sensitive)", type: "checkbox" }],
     yes: "Run again",
     async run({ why, confirm }) {
-      const made = await api.post(api.at("jobs", job.id, "rerun"), { why, confirm });
+      const made = await perform("rerun", job.id, { why, confirm });
       location.hash = `#/jobs/${made.id}`;
       return "The new job is pending";
     },
@@ -193,7 +193,7 @@ function runNow(job, then) {
     fields: [WHY],
     yes: "Run now",
     async run({ why }) {
-      await api.change(api.at("jobs", job.id), JSON.stringify({ delay: 0, why }));
+      await perform("reschedule", job.id, { delay: 0, why });
       then();
       return "The job is due";
     },

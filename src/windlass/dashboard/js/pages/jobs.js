@@ -1,6 +1,6 @@
 // Which jobs are there? One line says which ones are meant, for looking and for acting.
 
-import { actOnMany, TITLES, VERBS } from "../actions.js";
+import { actOnMany, bulkActions, titleOf } from "../actions.js";
 import * as api from "../api.js";
 import { el } from "../dom.js";
 import { number, plural } from "../format.js";
@@ -50,7 +50,7 @@ export default function jobs(context) {
   function act(verb) {
     const chosen = state.all ? query.asForm(filter) : { ids: [...state.chosen] };
     const many = state.all ? "every job that matches" : plural(state.chosen.size, "chosen job");
-    actOnMany({ verb, filter: chosen, title: `${TITLES[verb]} ${many}?`, then: () => { state.chosen.clear(); state.all = false; look(); } });
+    actOnMany({ verb, filter: chosen, title: `${titleOf(verb)} ${many}?`, then: () => { state.chosen.clear(); state.all = false; look(); } });
   }
 
   function draw() {
@@ -80,7 +80,7 @@ export default function jobs(context) {
       { class: "actions", role: "toolbar", "aria-label": "Actions" },
       el.span(state.all ? "All that match" : `${number(count)} chosen`),
       !state.all && count === state.found.length && state.next && !query.isAnything(filter) && button("Choose all that match", () => { state.all = true; draw(); }, { kind: "quiet" }),
-      Object.keys(VERBS).map((verb) => button(TITLES[verb], () => act(verb), { kind: VERBS[verb].danger ? "danger" : "primary" })),
+      bulkActions().map(({ name, danger }) => button(titleOf(name), () => act(name), { kind: danger ? "danger" : "primary" })),
       button("None", () => { state.chosen.clear(); state.all = false; draw(); }, { kind: "quiet" }),
     );
   }

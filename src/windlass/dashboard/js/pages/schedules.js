@@ -1,5 +1,6 @@
 // What comes by itself, and when next?
 
+import { perform } from "../actions.js";
 import * as api from "../api.js";
 import { el } from "../dom.js";
 import { moment, span } from "../format.js";
@@ -38,24 +39,24 @@ function list(all, look) {
 }
 
 function actions(each, look, kind = "") {
-  const verb = (name, text, said) => () =>
+  const verb = (action, name, text, said) => () =>
     ask({
       title: `${name} ${each.name}?`,
       text,
       fields: [WHY],
       yes: name,
       async run({ why }) {
-        const told = await api.post(api.at("schedules", each.name, name.split(" ")[0].toLowerCase()), { why });
+        const told = await perform(action, each.name, { why });
         look();
         return said(told);
       },
     });
   const paused = each.state === "paused";
   return [
-    button("Run now", verb("Run now", "Its job is made at once, whatever its times are.", (told) => `Job ${told.job} is enqueued`), { kind, "aria-label": `Run ${each.name} now` }),
+    button("Run now", verb("schedule run", "Run now", "Its job is made at once, whatever its times are.", (told) => `Job ${told.job} is enqueued`), { kind, "aria-label": `Run ${each.name} now` }),
     paused
-      ? button("Resume", verb("Resume", "It fires again; what passed meanwhile is not caught up with.", () => `${each.name} fires again`), { kind: `${kind} primary`, "aria-label": `Resume ${each.name}` })
-      : button("Pause", verb("Pause", "It fires no more until it is resumed.", () => `${each.name} is paused`), { kind, "aria-label": `Pause ${each.name}` }),
+      ? button("Resume", verb("schedule resume", "Resume", "It fires again; what passed meanwhile is not caught up with.", () => `${each.name} fires again`), { kind: `${kind} primary`, "aria-label": `Resume ${each.name}` })
+      : button("Pause", verb("schedule pause", "Pause", "It fires no more until it is resumed.", () => `${each.name} is paused`), { kind, "aria-label": `Pause ${each.name}` }),
   ];
 }
 
@@ -116,7 +117,7 @@ function forget(each) {
     yes: "Remove",
     danger: true,
     async run({ why }) {
-      await api.remove(api.at("schedules", each.name), { why });
+      await perform("schedule remove", each.name, { why });
       location.hash = "#/schedules";
       return `${each.name} is removed`;
     },

@@ -1,5 +1,6 @@
 // What have operators set, and who may come in?
 
+import { perform } from "../actions.js";
 import * as api from "../api.js";
 import { el } from "../dom.js";
 import { Exact } from "../api.js";
@@ -62,7 +63,7 @@ function edit(each, then) {
     yes: "Set",
     async run({ name = each.name, value, why }) {
       const setting = each.name || name;
-      await api.put("/settings", { settings: { [setting]: value }, why });
+      await perform("config set", null, { settings: { [setting]: value }, why });
       then();
       return `${setting} is set`;
     },
@@ -76,7 +77,7 @@ function reset(each, then) {
     fields: [WHY],
     yes: "Reset",
     async run({ why }) {
-      await api.put("/settings", { settings: { [each.name]: null }, why });
+      await perform("config set", null, { settings: { [each.name]: null }, why });
       then();
       return `${each.name} is reset`;
     },
@@ -126,7 +127,7 @@ function make(then) {
     ],
     yes: "Make",
     async run({ name, role, types, tenant, expires, why }) {
-      const made = await api.post("/keys", { name, roles: [role], types: types.split(",").map((each) => each.trim()).filter(Boolean), ...(tenant && { tenant }), ...(expires && { expires }), why });
+      const made = await perform("keys create", null, { name, roles: [role], types: types.split(",").map((each) => each.trim()).filter(Boolean), ...(tenant && { tenant }), ...(expires && { expires }), why });
       showKey(made.key);
       then();
       return null;
@@ -147,7 +148,7 @@ function revoke(key, then) {
     yes: "Revoke",
     danger: true,
     async run({ after }) {
-      await api.remove(api.at("keys", key.id), { after });
+      await perform("keys revoke", key.id, { after });
       then();
       return `The key ${key.id} is revoked`;
     },

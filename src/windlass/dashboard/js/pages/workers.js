@@ -1,5 +1,6 @@
 // Who works, on what, and how are they?
 
+import { perform } from "../actions.js";
 import * as api from "../api.js";
 import { gauge } from "../chart.js";
 import { el } from "../dom.js";
@@ -92,7 +93,7 @@ function drain(each, then) {
     fields: [WHY],
     yes: "Drain",
     async run({ why }) {
-      const { worker } = await api.post(api.at("workers", each.id, "drain"), { why });
+      const { worker } = await perform("worker drain", each.id, { why });
       then();
       return `${worker} was asked to finish and exit`;
     },

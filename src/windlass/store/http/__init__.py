@@ -1,1 +1,0 @@
-"""The store behind a server: what producers need of it, over HTTP."""

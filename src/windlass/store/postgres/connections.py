@@ -1,0 +1,555 @@
+"""Connections to PostgreSQL: one for each hot use, a pool for the rest, one that listens, and their guard."""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+import select
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, TypeVar
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from windlass.errors import StoreUnavailable
+from windlass.loop import Loop
+from windlass.store import group_commit
+from windlass.store.engine import StoreClosed
+from windlass.store.group_commit import check_wanted
+from windlass.store.postgres.session import (
+    Connection,
+    check_confirmed,
+    explain,
+    is_away,
+    is_stale,
+    open_connection,
+    told,
+)
+
+if TYPE_CHECKING:
+    from windlass.store.postgres.address import Address
+
+
+_EVERY = timedelta(seconds=0.5)
+_CANCEL_SECONDS = 3.0
+# What was cancelled has so long to say so; then its connection is taken for dead.
+_GRACE = 1.0
+
+
+class Guard:
+    """Ends what has run past its time.
+
+    First it is cancelled: a commit that waits for its replica then says that it was not confirmed. If nothing
+    is heard even so, the connection is broken off, and whoever waits on it gets an error and may try anew.
+    """
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._running: dict[int, _Watch] = {}
+        self._loop: Loop | None = None
+        self._place: tuple[str, int] | None = None
+
+    @contextmanager
+    def watching(self, connection: Connection, seconds: float) -> Iterator[None]:
+        """For as long as the block lasts, but no longer than so many seconds."""
+        if self._loop is None:
+            self._start()
+        key = id(connection)
+        self._running[key] = _Watch(connection, self._clock() + seconds)
+        try:
+            yield
+        finally:
+            # Not while it is being broken off: its number may be another socket's the moment it is closed.
+            with self._lock:
+                self._running.pop(key, None)
+
+    def tick(self) -> None:
+        """Cancel what is overdue, and break off what even that did not end."""
+        now = self._clock()
+        for watch in list(self._running.values()):
+            if now >= watch.until + _GRACE:
+                self._break_off(watch)
+            elif now >= watch.until and not watch.cancelled:
+                watch.cancelled = True
+                # On a thread of its own: a frozen server takes its time to refuse, and others wait, too.
+                threading.Thread(target=_cancel, args=(watch.connection,), daemon=True).start()
+
+    def arrived(self, connection: Connection) -> None:
+        """A new connection was made. If it led to another server, who waits for the old one waits in vain."""
+        place = _place(connection)
+        with self._lock:
+            moved = self._place not in (None, place)
+            self._place = place
+        if moved:
+            for watch in list(self._running.values()):
+                if _place(watch.connection) != place:
+                    self._break_off(watch)
+
+    def is_elsewhere(self, connection: Connection) -> bool:
+        """Whether the newest connection led to another server than this one."""
+        return _place(connection) != self._place
+
+    def break_off(self, connection: Connection) -> None:
+        """End what runs on this connection now, if anything does."""
+        watch = self._running.get(id(connection))
+        if watch is not None:
+            self._break_off(watch)
+
+    def close(self) -> None:
+        """Stop watching."""
+        with self._lock:
+            loop, self._loop = self._loop, None
+        if loop is not None:
+            loop.stop()
+
+    def _break_off(self, watch: _Watch) -> None:
+        with self._lock:
+            if self._running.get(id(watch.connection)) is not watch:
+                return
+            with suppress(psycopg.Error, OSError):
+                handle = socket.socket(fileno=os.dup(watch.connection.fileno()))
+                with handle:
+                    handle.shutdown(socket.SHUT_RDWR)
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._loop is None:
+                loop = Loop("guard", self.tick, every=_EVERY)
+                loop.start()
+                self._loop = loop
+
+
+class _Watch:
+    """One wait, and whether it was told to end."""
+
+    __slots__ = ("cancelled", "connection", "until")
+
+    def __init__(self, connection: Connection, until: float) -> None:
+        self.connection = connection
+        self.until = until
+        self.cancelled = False
+
+
+def _cancel(connection: Connection) -> None:
+    with suppress(psycopg.Error):
+        connection.cancel_safe(timeout=_CANCEL_SECONDS)
+
+
+def _place(connection: Connection) -> tuple[str, int] | None:
+    with suppress(psycopg.Error):
+        return connection.info.host, connection.info.port
+    return None
+
+
+T = TypeVar("T")
+
+# Seconds after which our side gives up, a little more than the server's own limits. A beat is given up
+# sooner: on a new connection it must still come before others take its worker for dead.
+LONGEST = {"claim": 20.0, "settle": 35.0, "beat": 3.0, "listen": 6.0, "upkeep": math.inf}
+# How long a verb that is under way may take to end when the store is closed.
+_CLOSE_SECONDS = 1.0
+
+
+class Link:
+    """One connection for one use, opened when it is needed and again after it broke."""
+
+    def __init__(self, address: Address, use: str, guard: Guard) -> None:
+        self._address = address
+        self._use = use
+        self._guard = guard
+        self._lock = threading.Lock()
+        self._connection: Connection | None = None
+        self._closed = False
+
+    def run(self, call: Callable[[Connection], T], *, again: bool = True) -> T:
+        """Call with the connection, alone. One that broke is opened anew and, with `again`, asked once more.
+
+        Only for what may be repeated: a settle that was written finds itself done.
+        """
+        with self._lock:
+            check_wanted()
+            fresh = self._connection is None
+            try:
+                return self._call(call)
+            except psycopg.Error as error:
+                if not is_away(error):
+                    raise explain(error, self._address.shown) from error
+                self._drop()
+                if fresh or not again or self._closed:
+                    raise explain(error, self._address.shown) from error
+            try:
+                return self._call(call)
+            except psycopg.Error as error:
+                if is_away(error):
+                    self._drop()
+                raise explain(error, self._address.shown) from error
+
+    def run_at_once(self, call: Callable[[Connection], None]) -> bool:
+        """Call with the connection if it is there and nobody uses it, else answer False; never waits."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            if self._closed or self._connection is None or self._connection.closed:
+                return False
+            call(self._connection)
+        except psycopg.Error:
+            return False
+        else:
+            return True
+        finally:
+            self._lock.release()
+
+    def close(self) -> None:
+        """Let go of the connection, also when somebody waits on it for an answer that does not come."""
+        self._closed = True
+        if not self._lock.acquire(timeout=_CLOSE_SECONDS):
+            connection = self._connection
+            if connection is not None:
+                self._guard.break_off(connection)
+            self._lock.acquire()
+        try:
+            self._drop()
+        finally:
+            self._lock.release()
+
+    def _call(self, call: Callable[[Connection], T]) -> T:
+        if self._closed:
+            raise StoreClosed(self._address.shown)
+        if self._connection is None or self._connection.closed:
+            self._connection = open_connection(self._address, self._use)
+            self._guard.arrived(self._connection)
+        with self._guard.watching(self._connection, LONGEST[self._use]):
+            answer = call(self._connection)
+        check_confirmed(self._connection, self._address.shown)
+        return answer
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(psycopg.Error):
+                connection.close()
+
+
+_MOST = 10
+# A connection that was of use so recently is not asked whether it still is.
+_FRESH_SECONDS = 1.0
+_CHECK_SECONDS = 3.0
+_REST_SECONDS = 300.0
+# Between two attempts to connect: short at first, for a server that is restarted is soon back.
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 1.0
+# Whoever has used up its time elsewhere may still ask once.
+_LEAST_SECONDS = 0.5
+# What begins late in somebody's patience is not cut off at once.
+_LEAST_SECONDS_TO_RUN = 5.0
+
+
+class Pool:
+    """At most ten connections, made by whoever needs one and kept for the next.
+
+    The one that was used last is given first. While the server is away each caller waits for its own
+    patience, one of them tries to connect, and the error says why that did not succeed.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        guard: Guard,
+        *,
+        patience: float,
+        connect: Callable[[Address], Connection] | None = None,
+    ) -> None:
+        self._address = address
+        self._guard = guard
+        self._patience = patience
+        self._connect = connect or partial(open_connection, use="pool")
+        self._changed = threading.Condition()
+        self._idle: list[tuple[Connection, float]] = []
+        self._out = 0
+        self._closed = False
+        # Connections that were used before this moment are asked first whether they still are any.
+        self._doubted = 0.0
+        self._opening = threading.Lock()
+        self._pause = threading.Event()
+        self._refused: psycopg.Error | None = None
+
+    def deadline(self) -> float:
+        """When the patience of who comes now is at its end."""
+        return monotonic() + group_commit.patience(self._patience)
+
+    @contextmanager
+    def connection(
+        self, until: float | None = None, *, seconds: float | None = None, checked: bool = True
+    ) -> Iterator[Connection]:
+        """A connection for one use, which is short unless it is said to take so many seconds.
+
+        Whoever asks again anyway if it is broken, and keeps nobody waiting, need not have it `checked`.
+        """
+        until = self.deadline() if until is None else max(until, monotonic() + _LEAST_SECONDS)
+        self._enter(until)
+        connection: Connection | None = None
+        try:
+            connection = self._usable(until, checked=checked)
+            group_commit.check_wanted()
+            if seconds is None:
+                left = group_commit.run_limit(self._patience, until - monotonic())
+                seconds = max(left, _LEAST_SECONDS_TO_RUN)
+            with self._guard.watching(connection, seconds):
+                yield connection
+            check_confirmed(connection, self._address.shown)
+        except psycopg.Error as error:
+            self._judge(connection, error)
+            raise
+        finally:
+            self._leave(connection)
+
+    def close(self) -> None:
+        """Let go of everything; what is in use, when it comes back."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._pause.set()
+        self._clear()
+
+    def _judge(self, connection: Connection | None, error: psycopg.Error) -> None:
+        """What one connection's error says about the others: they may be broken, or as stale as this one."""
+        if is_away(error):
+            self._doubted = monotonic()
+        if connection is not None and is_stale(error):
+            _close(connection)
+            self._clear()
+
+    def _clear(self) -> None:
+        with self._changed:
+            resting, self._idle = self._idle, []
+        for connection, _ in resting:
+            _close(connection)
+
+    # --- coming and going ---
+
+    def _enter(self, until: float) -> None:
+        with self._changed:
+            while self._out >= _MOST and not self._closed and (left := until - monotonic()) > 0:
+                self._changed.wait(left)
+            if self._closed:
+                raise StoreClosed(self._address.shown)
+            if self._out >= _MOST:
+                raise StoreUnavailable(
+                    f"{self._address.shown}: all of {_MOST} connections of this process were in use for "
+                    f"{group_commit.patience(self._patience):g} s; nothing was written: try again"
+                )
+            self._out += 1
+
+    def _leave(self, connection: Connection | None) -> None:
+        stale: list[Connection] = []
+        with self._changed:
+            self._out -= 1
+            if connection is not None:
+                status = None if connection.closed else connection.pgconn.transaction_status
+                if self._closed or status != TransactionStatus.IDLE:
+                    stale.append(connection)
+                else:
+                    self._idle.append((connection, monotonic()))
+            if self._idle and monotonic() - self._idle[0][1] > _REST_SECONDS:
+                stale.append(self._idle.pop(0)[0])
+            self._changed.notify()
+        for each in stale:
+            _close(each)
+
+    # --- a connection that is one ---
+
+    def _usable(self, until: float, *, checked: bool) -> Connection:
+        connection = self._rested(checked=checked)
+        if connection is not None:
+            return connection
+        # One tries while the others wait: a server that comes back is not met by all at once.
+        if not self._opening.acquire(timeout=max(0.0, until - monotonic())):
+            raise self._no_connection() from None
+        try:
+            return self._open(until)
+        finally:
+            self._opening.release()
+
+    def _open(self, until: float) -> Connection:
+        pause = _FIRST_PAUSE
+        while True:
+            if self._closed:
+                raise StoreClosed(self._address.shown)
+            group_commit.check_wanted()
+            # One of ours may have come back meanwhile.
+            rested = self._rested()
+            if rested is not None:
+                return rested
+            try:
+                connection = self._connect(self._address)
+            except psycopg.Error as error:
+                self._refused = error
+            else:
+                self._refused = None
+                self._guard.arrived(connection)
+                return connection
+            if monotonic() + pause >= until:
+                raise self._no_connection() from self._refused
+            self._pause.wait(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _rested(self, *, checked: bool = True) -> Connection | None:
+        """One that is there already and still works."""
+        while True:
+            with self._changed:
+                if not self._idle:
+                    return None
+                connection, used = self._idle.pop()
+            if not connection.closed and not self._guard.is_elsewhere(connection):
+                recent = not checked or monotonic() - used <= _FRESH_SECONDS
+                if (recent and used > self._doubted) or self._answers(connection):
+                    return connection
+            _close(connection)
+
+    def _answers(self, connection: Connection) -> bool:
+        try:
+            with self._guard.watching(connection, _CHECK_SECONDS):
+                connection.execute("")
+        except psycopg.Error as error:
+            self._judge(connection, error)
+            return False
+        return True
+
+    def _no_connection(self) -> StoreUnavailable:
+        why = "it did not answer" if self._refused is None else told(self._refused)
+        seconds = group_commit.patience(self._patience)
+        return StoreUnavailable(
+            f"{self._address.shown} gave no connection for {seconds:g} s ({why}); try again"
+        )
+
+
+def _close(connection: Connection) -> None:
+    with suppress(psycopg.Error):
+        connection.close()
+
+
+CHANNEL = "windlass"
+
+
+class Listener:
+    """Two connections: one that hears, one that tells. Nothing of it is needed for correctness."""
+
+    def __init__(self, address: Address, guard: Guard) -> None:
+        self._address = address
+        self._guard = guard
+        self._opened_by = os.getpid()
+        self._telling = Link(address, "listen", guard)
+        # On which a hint was sent whose answer has not been taken.
+        self._begun: Connection | None = None
+        self._hearing: Connection | None = None
+        # Stands in our hints, which we need not hear.
+        self.name = secrets.token_hex(8)
+        self._hint = f"select pg_notify('{CHANNEL}', '{self.name}')".encode()
+        # On a channel that nobody else hears.
+        self._own = f"{CHANNEL}_{self.name}"
+
+    def begin_to_tell(self) -> bool:
+        """Send a hint and do not wait for the answer; False if that is not possible now."""
+        return os.getpid() == self._opened_by and self._telling.run_at_once(self._send)
+
+    def end_telling(self) -> None:
+        """Wait for the answer to what was begun, if anything was; what the connection lost is told again."""
+        if self._begun is not None:
+            self._telling.run(self._answered_or_told)
+
+    def tell(self) -> None:
+        """Notify whoever listens; what we tell ourselves is not heard."""
+        self._tell(CHANNEL)
+
+    def ask(self) -> None:
+        """Notify ourselves alone, by the way that others take."""
+        self._tell(self._own)
+
+    def hear(self, seconds: float) -> tuple[bool, bool]:
+        """Wait so long for hints, of others and of our own. Raises when the connection is bad."""
+        self._check_ours()
+        try:
+            if self._hearing is None or self._hearing.closed:
+                self._hearing = open_connection(self._address, "listen")
+                with self._guard.watching(self._hearing, LONGEST["listen"]):
+                    self._hearing.execute(f"listen {self._own}".encode())
+                    self._hearing.execute(f"listen {CHANNEL}".encode())
+                # Something may have been told before we listened.
+                return True, False
+            heard = list(self._hearing.notifies(timeout=seconds, stop_after=1))
+        except psycopg.Error as error:
+            self.begin_anew()
+            raise explain(error, self._address.shown) from error
+        hint = any(each.channel == CHANNEL and each.payload != self.name for each in heard)
+        return hint, any(each.channel == self._own for each in heard)
+
+    def begin_anew(self) -> None:
+        """Let go of the connection that hears; the next hearing opens another."""
+        connection, self._hearing = self._hearing, None
+        if connection is not None:
+            with suppress(psycopg.Error):
+                connection.close()
+
+    def close(self) -> None:
+        """Let go of both; what a forked process inherited is its parent's."""
+        if os.getpid() != self._opened_by:
+            return
+        self._telling.close()
+        self.begin_anew()
+
+    def _tell(self, channel: str) -> None:
+        self._check_ours()
+
+        def send(connection: Connection) -> None:
+            self._answered(connection)
+            connection.execute("select pg_notify($1, $2)", [channel, self.name])
+
+        self._telling.run(send)
+
+    def _send(self, connection: Connection) -> None:
+        if self._begun is connection:
+            raise psycopg.OperationalError("the last hint is not answered yet")
+        self._begun = connection
+        connection.pgconn.send_query(self._hint)
+        # So short a text goes out whole unless the way is blocked; then the rest goes with the wait.
+        connection.pgconn.flush()
+
+    def _answered(self, connection: Connection) -> bool:
+        """Take the answer to what was sent on this connection; False if nothing was."""
+        begun, self._begun = self._begun, None
+        if begun is not connection:
+            return False
+        _take_answer(connection)
+        return True
+
+    def _answered_or_told(self, connection: Connection) -> None:
+        if not self._answered(connection):
+            connection.execute(self._hint)
+
+    def _check_ours(self) -> None:
+        if os.getpid() != self._opened_by:
+            raise StoreUnavailable(
+                f"{self._address.shown} was opened before this process was forked; open it again"
+            )
+
+
+def _take_answer(connection: Connection) -> None:
+    """Wait for the answer to what was sent; the guard breaks the connection off if none comes."""
+    server = connection.pgconn
+    ready = select.poll()
+    while True:
+        left = server.flush()
+        server.consume_input()
+        while not server.is_busy():
+            if server.get_result() is None:
+                return
+        ready.register(server.socket, select.POLLIN | (select.POLLOUT if left else 0))
+        ready.poll()

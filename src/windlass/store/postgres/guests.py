@@ -1,0 +1,498 @@
+"""Connections of the application, by any driver: enqueue within a caller's transaction, and handlers' own.
+
+Drivers are recognised by the names of their connections' classes, so that none of them need be installed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakKeyDictionary, WeakSet
+
+import msgspec
+import psycopg
+from psycopg.pq import TransactionStatus
+from psycopg.rows import dict_row
+
+from windlass.errors import LeaseLost, must_be
+from windlass.store.bridge import Bridge, across
+from windlass.store.postgres import hot
+from windlass.store.postgres.address import read
+from windlass.store.postgres.connections import CHANNEL, Guard, Pool
+from windlass.store.postgres.session import (
+    USES,
+    PostgresTx,
+    Statement,
+    adapt,
+    check_confirmed,
+    explain,
+    listen_for_replica,
+    load,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+    from datetime import timedelta
+
+    from windlass.clock import Clock
+    from windlass.job import NewJob
+    from windlass.store.engine import Enqueued, Row, Settlement
+    from windlass.store.postgres.address import Address
+
+
+ALLOWED = (
+    "a connection to PostgreSQL by psycopg or psycopg2, or a SQLAlchemy or Django connection over one of them"
+)
+ALLOWED_ASYNC = "an async connection to PostgreSQL by psycopg or asyncpg, or SQLAlchemy's over one of them"
+
+Values = Mapping[str, object]
+
+_PARAMETER = re.compile(r"(?<![:\w]):([a-z_][a-z0-9_]*)")
+_ARRAY = re.compile(r"cast\((\$\d+) as (\w+\[\])\)")
+# One text comes back: neither a driver's own types nor what the caller has set for them stands between.
+_AS_TEXT = "with answer as (\n{}\n) select cast(to_json(answer) as text) as answer from answer"
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class Driver(Protocol):
+    """A caller's connection as our statements see it."""
+
+    @property
+    def connection(self) -> object:
+        """The driver's own."""
+
+    def begins_by_itself(self) -> bool:
+        """Whether the next statement begins a transaction that the caller will commit."""
+
+    def idle(self) -> bool:
+        """Whether no transaction is open."""
+
+    def command(self, words: str) -> None:
+        """Run a command without parameters."""
+
+    def rollback(self) -> None:
+        """Undo the transaction that began by itself with our statement."""
+
+    def rows(self, statement: Statement, values: Values) -> Sequence[Row]:
+        """Run a statement and give its rows."""
+
+    def change(self, statement: Statement, values: Values) -> int:
+        """Run a statement and say how many rows it changed."""
+
+
+def driver_of(connection: object) -> Driver | None:
+    """The driver of a connection; None if we know none for it."""
+    if isinstance(connection, psycopg.Connection):
+        return Psycopg(connection)
+    if _is(connection, "psycopg2", "connection"):
+        return Psycopg2(connection)
+    return None
+
+
+def async_driver_of(connection: object, bridge: Bridge) -> Driver | None:
+    """The same for a connection that belongs to an event loop."""
+    if isinstance(connection, psycopg.AsyncConnection):
+        return PsycopgAsync(connection, bridge)
+    if _is(connection, "asyncpg", "Connection") or _is(connection, "asyncpg", "PoolConnectionProxy"):
+        return Asyncpg(connection, bridge)
+    return None
+
+
+def _is(connection: object, package: str, name: str) -> bool:
+    return any(
+        kind.__name__ == name and kind.__module__.partition(".")[0] == package
+        for kind in type(connection).__mro__
+    )
+
+
+class Psycopg:
+    """psycopg 3. The caller's own settings stay: only our cursors read and write in our way."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self.connection = connection
+
+    def begins_by_itself(self) -> bool:
+        return not self.connection.autocommit
+
+    def idle(self) -> bool:
+        return self.connection.info.transaction_status == TransactionStatus.IDLE
+
+    def command(self, words: str) -> None:
+        self.connection.execute(words.encode())
+
+    def rollback(self) -> None:
+        self.connection.rollback()
+
+    def rows(self, statement: Statement, values: Values) -> Sequence[Row]:
+        return self._run(statement, values).fetchall()
+
+    def change(self, statement: Statement, values: Values) -> int:
+        return self._run(statement, values).rowcount
+
+    def _run(self, statement: Statement, values: Values) -> psycopg.Cursor[dict[str, Any]]:
+        cursor = psycopg.RawCursor(self.connection, row_factory=dict_row)
+        adapt(cursor.adapters)
+        return cursor.execute(statement.text.encode(), [values[name] for name in statement.names])
+
+
+class PsycopgAsync:
+    """psycopg 3 on an event loop."""
+
+    def __init__(self, connection: psycopg.AsyncConnection[Any], bridge: Bridge) -> None:
+        self.connection = connection
+        self._bridge = bridge
+
+    def begins_by_itself(self) -> bool:
+        return not self.connection.autocommit
+
+    def idle(self) -> bool:
+        return self.connection.info.transaction_status == TransactionStatus.IDLE
+
+    def command(self, words: str) -> None:
+        self._bridge.wait(self.connection.execute(words.encode()))
+
+    def rollback(self) -> None:
+        self._bridge.wait(self.connection.rollback())
+
+    def rows(self, statement: Statement, values: Values) -> Sequence[Row]:
+        async def run() -> Sequence[Row]:
+            return await (await self._run(statement, values)).fetchall()
+
+        return self._bridge.wait(run())
+
+    def change(self, statement: Statement, values: Values) -> int:
+        return self._bridge.wait(self._run(statement, values)).rowcount
+
+    async def _run(self, statement: Statement, values: Values) -> psycopg.AsyncCursor[dict[str, Any]]:
+        cursor = psycopg.AsyncRawCursor(self.connection, row_factory=dict_row)
+        adapt(cursor.adapters)
+        return await cursor.execute(statement.text.encode(), [values[name] for name in statement.names])
+
+
+class Psycopg2:
+    """psycopg2, which frameworks still use."""
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+
+    def begins_by_itself(self) -> bool:
+        return not self.connection.autocommit
+
+    def idle(self) -> bool:
+        return bool(self.connection.get_transaction_status() == TransactionStatus.IDLE)
+
+    def command(self, words: str) -> None:
+        self._run(words, None)
+
+    def rollback(self) -> None:
+        self.connection.rollback()
+
+    def rows(self, statement: Statement, values: Values) -> Sequence[Row]:
+        return [_row(answer) for (answer,) in self._run(_AS_TEXT.format(_bare(statement.named)), values)[0]]
+
+    def change(self, statement: Statement, values: Values) -> int:
+        return self._run(statement.named, values)[1]
+
+    def _run(self, text: str, values: Values | None) -> tuple[list[tuple[Any, ...]], int]:
+        if values is not None:
+            text = _PARAMETER.sub(r"%(\1)s", text.replace("%", "%%"))
+        # The caller may have set a class of cursors whose rows have any shape.
+        plain = sys.modules["psycopg2.extensions"].cursor
+        with self.connection.cursor(cursor_factory=plain) as cursor:
+            cursor.execute(text, values)
+            return (cursor.fetchall() if cursor.description else []), cursor.rowcount
+
+
+class Asyncpg:
+    """asyncpg, which knows the type of each parameter and takes nothing else."""
+
+    def __init__(self, connection: Any, bridge: Bridge) -> None:
+        self.connection = connection
+        self._bridge = bridge
+
+    def begins_by_itself(self) -> bool:
+        return False
+
+    def idle(self) -> bool:
+        return not self.connection.is_in_transaction()
+
+    def command(self, words: str) -> None:
+        self._bridge.wait(self.connection.execute(words))
+
+    def rollback(self) -> None:
+        """Never asked: no transaction begins by itself."""
+
+    def rows(self, statement: Statement, values: Values) -> Sequence[Row]:
+        text = _AS_TEXT.format(_bare(_arrays_as_text(statement.text)))
+        found = self._bridge.wait(self.connection.fetch(text, *(values[name] for name in statement.names)))
+        return [_row(record["answer"]) for record in found]
+
+    def change(self, statement: Statement, values: Values) -> int:
+        text = _arrays_as_text(statement.text)
+        told = self._bridge.wait(self.connection.execute(text, *(values[name] for name in statement.names)))
+        # Such as "DELETE 3".
+        number = str(told).rpartition(" ")[2]
+        return int(number) if number.isdecimal() else 0
+
+
+def _arrays_as_text(text: str) -> str:
+    return _ARRAY.sub(r"cast(cast(\1 as text) as \2)", text)
+
+
+def _bare(text: str) -> str:
+    return text.rstrip().removesuffix(";")
+
+
+def _row(answer: str) -> Row:
+    # The payload stays as it was sent, to the letter.
+    return {
+        name: bytes(raw).decode() if name == "payload" else msgspec.json.decode(raw)
+        for name, raw in _fields.decode(answer).items()
+    }
+
+
+_MARK = "windlass_guest"
+
+
+class Guests:
+    """Enqueues on callers' connections, if they lead to the queue's own database."""
+
+    def __init__(
+        self,
+        address: Address,
+        statements: Mapping[str, Statement],
+        clock: Clock | None,
+        *,
+        ours: Callable[[], Row],
+    ) -> None:
+        self._address = address
+        self._statements = statements
+        self._clock = clock
+        self._ours = ours
+        # Which database of which server ours is, once somebody has asked; and connections known to be to it.
+        self._home: Row | None = None
+        self._at_home: WeakSet[Any] = WeakSet()
+
+    def enqueue_on(self, connection: object, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """Store jobs within the caller's transaction."""
+        driver = driver_of(connection)
+        if driver is None:
+            raise must_be("connection", connection, ALLOWED)
+        return self._enqueue(driver, jobs)
+
+    async def enqueue_on_async(self, connection: object, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """The same for a connection that belongs to the running event loop."""
+
+        def work(bridge: Bridge) -> list[Enqueued]:
+            driver = async_driver_of(connection, bridge)
+            if driver is None:
+                raise must_be("connection", connection, ALLOWED_ASYNC)
+            return self._enqueue(driver, jobs)
+
+        return await across(work)
+
+    def _enqueue(self, driver: Driver, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        with transaction(driver, self._statements, self._clock) as tx:
+            self._check_place(driver, tx)
+            done = hot.enqueue(tx, jobs) if jobs else []
+            if self._address.notify and any(each.created for each in done):
+                # Told when the caller commits, and not at all otherwise.
+                tx.rows("notify", channel=CHANNEL)
+            return done
+
+    def _check_place(self, driver: Driver, tx: GuestTx) -> None:
+        """A job in another database than the queue's would never be found."""
+        if driver.connection in self._at_home:
+            return
+        theirs = place(tx)
+        if not self._is_home(theirs):
+            raise must_be(
+                "connection",
+                f"one to {theirs['name']!r}",
+                f"to the queue's own database {self._address.shown}",
+            )
+        # Not every driver's connection can be remembered; the others are asked each time.
+        with suppress(TypeError):
+            self._at_home.add(driver.connection)
+
+    def _is_home(self, theirs: Row) -> bool:
+        if self._home is not None and _same(theirs, self._home):
+            return True
+        # A server that was started again has another beginning than the one that we know.
+        self._home = self._ours()
+        return _same(theirs, self._home)
+
+
+def place(tx: PostgresTx) -> Row:
+    """Which database of which running server a connection leads to."""
+    [row] = tx.rows("place")
+    return row
+
+
+def _same(one: Row, other: Row) -> bool:
+    return bool(one["database"] == other["database"] and one["since"] == other["since"])
+
+
+@contextmanager
+def transaction(
+    driver: Driver, statements: Mapping[str, Statement], clock: Clock | None
+) -> Iterator[GuestTx]:
+    """A part of the caller's transaction; the commit is left to the caller.
+
+    Where no transaction is open and none begins by itself, each statement of the caller commits at once, and
+    so does this part: nobody would commit it later.
+    """
+    began = driver.idle()
+    alone = began and not driver.begins_by_itself()
+    if alone:
+        driver.command("begin")
+    tx = GuestTx(driver, statements, clock)
+    try:
+        with tx.part():
+            yield tx
+        if alone:
+            driver.command("commit")
+    except BaseException:  # wall: what we began ends with us; the error goes on
+        if alone and not driver.idle():
+            driver.command("rollback")
+        elif began and not driver.idle():
+            driver.rollback()
+        raise
+
+
+class GuestTx(PostgresTx):
+    """A transaction on the caller's connection, whichever driver it belongs to."""
+
+    __slots__ = ("_driver",)
+
+    def __init__(self, driver: Driver, known: Mapping[str, Statement], clock: Clock | None) -> None:
+        self._driver = driver
+        self._statements = known
+        self.given = None if clock is None else clock.micros()
+        self.hinted = False
+
+    def rows(self, statement: str, /, **values: object) -> Sequence[Row]:
+        return self._driver.rows(self._statements[statement], values)
+
+    def row(self, statement: str, /, **values: object) -> Row | None:
+        return next(iter(self.rows(statement, **values)), None)
+
+    def change(self, statement: str, /, **values: object) -> int:
+        return self._driver.change(self._statements[statement], values)
+
+    @contextmanager
+    def part(self) -> Iterator[None]:
+        self._driver.command(f"savepoint {_MARK}")
+        try:
+            yield
+        except BaseException:  # wall: the caller's transaction stays usable; the error goes on
+            if not self._driver.idle():
+                self._driver.command(f"rollback to savepoint {_MARK}")
+                self._driver.command(f"release savepoint {_MARK}")
+            raise
+        self._driver.command(f"release savepoint {_MARK}")
+
+
+_MOST = 10
+# The server ends what takes too long; only if it does not answer at all do we, a little later.
+_GRACE_SECONDS = 5.0
+# Said in each transaction: behind a pooler the next one may come to another session.
+_LIMITS = (
+    "select set_config('statement_timeout', %(ms)s, true),"
+    " set_config('idle_in_transaction_session_timeout', %(ms)s, true),"
+    " set_config('synchronous_commit', 'on', true)"
+)
+
+
+def open_handlers(url: str, *, patience: float) -> Handlers:
+    """For a process that has no store of its own open."""
+    return Handlers(read(url), Guard(), load(), None, patience=patience)
+
+
+class Handlers:
+    """Connections for handlers' own transactions, apart from those that the worker needs itself."""
+
+    def __init__(
+        self,
+        address: Address,
+        guard: Guard,
+        statements: Mapping[str, Statement],
+        clock: Clock | None,
+        *,
+        patience: float,
+    ) -> None:
+        self._address = address
+        self._statements = statements
+        self._clock = clock
+        self._pool = Pool(address, guard, patience=patience, connect=_connect)
+        # On an event loop connections are made as they are needed, so many at a time.
+        self._rooms: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+
+    @contextmanager
+    def transaction(
+        self, completion: Callable[[], Settlement], *, within: timedelta
+    ) -> Iterator[psycopg.Connection[Any]]:
+        """A transaction that commits with the job's completion, or not at all."""
+        seconds = within.total_seconds() + _GRACE_SECONDS
+        with self._pool.connection(seconds=seconds) as connection, connection.transaction():
+            connection.execute(_LIMITS, {"ms": _milliseconds(within)})
+            yield connection
+            self._complete(GuestTx(Psycopg(connection), self._statements, self._clock), completion())
+
+    @asynccontextmanager
+    async def transaction_async(
+        self, completion: Callable[[], Settlement], *, within: timedelta
+    ) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+        """The same on the running event loop."""
+        room = self._rooms.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(_MOST))
+        async with room, await self._connected() as connection:
+            async with connection.transaction():
+                await connection.execute(_LIMITS, {"ms": _milliseconds(within)})
+                yield connection
+                settlement = completion()
+                await across(
+                    lambda bridge: self._complete(
+                        GuestTx(PsycopgAsync(connection, bridge), self._statements, self._clock), settlement
+                    )
+                )
+            check_confirmed(connection, self._address.shown)
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._pool.close()
+
+    def _complete(self, tx: GuestTx, settlement: Settlement) -> None:
+        if not hot.complete(tx, settlement):
+            raise LeaseLost(settlement.lease.id)
+
+    async def _connected(self) -> psycopg.AsyncConnection[Any]:
+        address = self._address
+        try:
+            connection = await psycopg.AsyncConnection.connect(
+                address.conninfo(**USES["handler"]), autocommit=True
+            )
+        except psycopg.Error as error:
+            raise explain(error, address.shown) from error
+        _make_ready(connection, address)
+        return connection
+
+
+def _connect(address: Address) -> psycopg.Connection[Any]:
+    """A connection as an application makes one: rows, values and cursors are psycopg's own."""
+    connection = psycopg.Connection.connect(address.conninfo(**USES["handler"]), autocommit=True)
+    _make_ready(connection, address)
+    return connection
+
+
+def _make_ready(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], address: Address) -> None:
+    if address.pooler:
+        connection.prepare_threshold = None
+    listen_for_replica(connection)
+
+
+def _milliseconds(within: timedelta) -> str:
+    return str(max(1, round(within.total_seconds() * 1000)))

@@ -1,0 +1,561 @@
+"""The hot path on PostgreSQL: enqueue thousands in a statement, and settle hundreds at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from datetime import UTC, datetime
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from windlass.checks import check_moment
+from windlass.clock import END_OF_TIME, SystemClock, from_micros, span, to_micros
+from windlass.errors import KeyConflict, Refused, StoreBusy, must_be
+from windlass.job import JobState, Request
+from windlass.store import chains, keys, limits, oncall, rows
+from windlass.store.engine import Enqueued, Unstorable
+from windlass.store.keys import existing, found, of_batch
+from windlass.store.postgres.connections import CHANNEL
+from windlass.store.postgres.session import numbers, texts, words
+from windlass.store.rows import Kind, Write
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from datetime import timedelta
+
+    from windlass.job import Job, Lease, NewJob
+    from windlass.outcome import Outcome
+    from windlass.store.engine import Settlement
+    from windlass.store.postgres.session import PostgresTx
+
+
+_MOST = 100_000
+
+
+class Unanswered:
+    """Ids of enqueues that got no answer. Sent again, they may have been written, and may even have ended.
+
+    Only of this process: the ids of another one's drafts are its own.
+    """
+
+    def __init__(self) -> None:
+        self._ids: dict[str, None] = {}
+
+    def note(self, jobs: Sequence[NewJob]) -> None:
+        """It is not known whether these were written."""
+        self._ids |= dict.fromkeys(new.id for new in jobs)
+        for old in list(self._ids)[: max(0, len(self._ids) - _MOST)]:
+            self._ids.pop(old, None)
+
+    def has(self, jobs: Sequence[NewJob]) -> bool:
+        """Whether one of these was tried before."""
+        known = self._ids
+        return bool(known) and any(new.id in known for new in jobs)
+
+
+_TRIES = 5
+_STRETCH = 2_000
+_FEW = 10
+_UNTOLD = {"channel": None, "hint": None}
+
+_Key = tuple[str, str]
+
+
+def is_plain(jobs: Sequence[NewJob]) -> bool:
+    """Whether nobody can know these ids yet, so that one statement is enough."""
+    for new in jobs:  # noqa: SIM110 - no frame for each job
+        if new.own_id or new.depends_on or new.unique:
+            return False
+    return True
+
+
+def may_be_first(jobs: Sequence[NewJob]) -> bool:
+    """Whether a worker may be told of these before they are durable.
+
+    It may even claim them: its claim then waits for the disk, and they stand there before it. But nobody else
+    may be answered with them, so they have no keys; and it is only worth while for few.
+    """
+    if len(jobs) > _FEW:
+        return False
+    for new in jobs:  # noqa: SIM110 - as above
+        if new.key is not None or new.run_at is not None or new.delay:
+            return False
+    return True
+
+
+def enqueue_first(tx: PostgresTx, jobs: Sequence[NewJob], hint: str) -> list[Enqueued]:
+    """Insert jobs that may be first, and tell whoever listens with the commit. Not durable before a flush."""
+    tx.change("enqueue_new", now=tx.given, channel=CHANNEL, hint=hint, **_columns(jobs))
+    # Nobody has to be told any more.
+    return [Enqueued(new.id, None, created=True, due=False) for new in jobs]
+
+
+def flush(tx: PostgresTx) -> None:
+    """Wait until all that was committed before is durable."""
+    # Without a row nothing would be written, and nothing waited for.
+    [_] = tx.rows("flush")
+
+
+def enqueue_new(tx: PostgresTx, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    """Insert jobs whose keys and ids are new; the statement fails if one is not."""
+    if any(new.key is not None for new in jobs):
+        tx.change("enqueue_keyed", now=tx.given, **_columns(jobs))
+    elif len(jobs) <= _STRETCH:
+        tx.change("enqueue_new", now=tx.given, **_UNTOLD, **_columns(jobs))
+    else:
+        _enqueue_stretches(tx, jobs)
+    return [_created(new) for new in jobs]
+
+
+def _enqueue_stretches(tx: PostgresTx, jobs: Sequence[NewJob]) -> None:
+    """All in one transaction; while the server inserts one stretch, the next is written down here."""
+    with tx.pipeline(), tx.part():
+        for start in range(0, len(jobs), _STRETCH):
+            tx.sent("enqueue_new", {"now": tx.given, **_UNTOLD, **_columns(jobs[start : start + _STRETCH])})
+
+
+def enqueue(tx: PostgresTx, jobs: Sequence[NewJob], *, repeated: bool = False) -> list[Enqueued]:
+    """The same within a transaction, with a closer look at what is known already.
+
+    `repeated`: the very same call may have been written before, so ids of our own may have ended, too.
+    """
+    if any(new.unique is not None for new in jobs):
+        return keys.enqueue_unique(tx, jobs, lambda _, plain: enqueue(tx, plain, repeated=repeated))
+    answers = _by_key(tx, jobs)
+    fresh = _first_of_each(jobs, answers)
+    inserted = {row["id"] for row in tx.rows("enqueue_missing", now=tx.given, **_columns(fresh))}
+    doubtful = [new.id for new in fresh if new.id in inserted and (new.own_id or repeated)]
+    ended = _ended(tx, doubtful) if doubtful else {}
+    for job_id in ended:
+        tx.change("remove_new", id=job_id)
+    known = _jobs(tx, [new.id for new in fresh if new.id not in inserted]) | ended
+    if known or len(fresh) < len(jobs):
+        # Known is not yet safe: what is answered with must be on the replica as well, and what we ourselves
+        # wrote before may not even be on the disk.
+        if repeated:
+            flush(tx)
+        else:
+            tx.rows("confirm")
+    for new in fresh:
+        made = new.id in inserted and new.id not in known
+        with of_batch(jobs, new):
+            answers[id(new)] = _created(new) if made else existing(new, known.get(new.id))
+            if made and new.depends_on:
+                answers[id(new)] = chains.attach(tx, new)
+    return _in_order(jobs, answers, {_name(new): new for new in fresh})
+
+
+def _first_of_each(jobs: Sequence[NewJob], answered: Mapping[int, Enqueued]) -> list[NewJob]:
+    """Each id or key that is new once; a key that stands twice must stand for the same work."""
+    first: dict[object, NewJob] = {}
+    for new in jobs:
+        if id(new) in answered:
+            continue
+        twin = first.setdefault(_name(new), new)
+        if new.key is not None and twin.digest() != new.digest() and not new.take_existing:
+            with of_batch(jobs, new):
+                raise KeyConflict(new.key, twin.id)
+    return list(first.values())
+
+
+def _in_order(
+    jobs: Sequence[NewJob], answers: dict[int, Enqueued], first: dict[object, NewJob]
+) -> list[Enqueued]:
+    """The answers to a batch; what stands in it twice was made once."""
+    told: set[int] = set()
+    answered: list[Enqueued] = []
+    for new in jobs:
+        answer = answers.get(id(new))
+        if answer is None or (answer.created and id(new) in told):
+            twin = first[_name(new)]
+            with of_batch(jobs, new):
+                answer = existing(new, twin) if new.key is None else found(twin)
+        told.add(id(new))
+        answered.append(answer)
+    return answered
+
+
+def _name(new: NewJob) -> object:
+    return new.id if new.key is None else (new.scope, new.key)
+
+
+# --- keys ---------------------------------------------------------------------------------------
+
+
+def _by_key(tx: PostgresTx, jobs: Sequence[NewJob]) -> dict[int, Enqueued]:
+    """Take the keys of a batch, or answer with the jobs that have them, by the rules of `keys.py`."""
+    wanted: dict[_Key, NewJob] = {}
+    for new in jobs:
+        if new.key is not None:
+            wanted.setdefault((new.scope, new.key), new)
+    of_tenants = {place: new for place, new in wanted.items() if new.tenant}
+    held = _take(tx, of_tenants, 1)
+    held |= _held_before(tx, {place: new for place, new in of_tenants.items() if place not in held})
+    held |= _take(tx, {place: new for place, new in wanted.items() if not new.tenant}, 0)
+    answers: dict[int, Enqueued] = {}
+    for new in jobs:
+        holder = None if new.key is None else held.get((new.scope, new.key))
+        if holder is not None:
+            with of_batch(jobs, new):
+                answers[id(new)] = found(keys.checked(new, holder))
+    return answers
+
+
+def _held_before(tx: PostgresTx, taken: dict[_Key, NewJob]) -> dict[_Key, keys.Holder]:
+    """Keys of tenants that were taken just now, though a job has them from the release before."""
+    shared: dict[_Key, NewJob] = {}
+    for (_, key), new in taken.items():
+        shared.setdefault((new.caller, key), new)
+    holders = _take(tx, shared, 0)
+    before: dict[_Key, keys.Holder] = {}
+    for (scope, key), new in taken.items():
+        holder = holders.get((new.caller, key))
+        if holder is not None and holder.job.tenant == new.tenant:
+            keys.belongs_to(tx, new, new.id, holder)
+            before[scope, key] = holder
+    return before
+
+
+def _take(tx: PostgresTx, wanted: dict[_Key, NewJob], answered: int) -> dict[_Key, keys.Holder]:
+    """Take keys, each within the scope that it stands under; those that other jobs have."""
+    holders: dict[_Key, keys.Holder] = {}
+    for _ in range(_TRIES):
+        wanted = _refused(tx, wanted, answered)
+        if not wanted:
+            return holders
+        for place, holder in _holders(tx, wanted).items():
+            new = wanted[place]
+            if new.tenant or not holder.job.tenant:
+                holders[place] = holder
+                del wanted[place]
+            elif keys.taken_over(tx, new, holder, job_id=new.id, answered=answered):
+                del wanted[place]
+        # A key whose holder is gone by now is free: it is tried again.
+    [(_, key), *_] = wanted
+    raise KeyConflict(key, "unknown")
+
+
+def _refused(tx: PostgresTx, wanted: dict[_Key, NewJob], answered: int) -> dict[_Key, NewJob]:
+    if not wanted:
+        return {}
+    taken = tx.rows(
+        "take_keys",
+        scopes=texts(scope for scope, _ in wanted),
+        keys=texts(key for _, key in wanted),
+        ids=words(new.id for new in wanted.values()),
+        digests=words(new.digest() for new in wanted.values()),
+        answered=answered,
+    )
+    ours = {(row["scope"], row["key"]) for row in taken}
+    return {key: new for key, new in wanted.items() if key not in ours}
+
+
+def _holders(tx: PostgresTx, wanted: Iterable[_Key]) -> dict[_Key, keys.Holder]:
+    places = list(wanted)
+    scopes, names = texts(scope for scope, _ in places), texts(key for _, key in places)
+    held = tx.rows("key_holders", scopes=scopes, keys=names)
+    jobs = _jobs(tx, [row["job_id"] for row in held])
+    left = [row for row in held if row["job_id"] not in jobs]
+    if left:
+        # The record is gone and its key was left behind.
+        tx.change(
+            "free_keys",
+            scopes=texts(row["scope"] for row in left),
+            keys=texts(row["key"] for row in left),
+            ids=words(row["job_id"] for row in left),
+        )
+    return {
+        (row["scope"], row["key"]): keys.Holder(jobs[row["job_id"]], row["digest"])
+        for row in held
+        if row["job_id"] in jobs
+    }
+
+
+# --- rows ---------------------------------------------------------------------------------------
+
+
+def _jobs(tx: PostgresTx, ids: Sequence[str]) -> dict[str, Job]:
+    """Jobs by id. First the live ones: a job only ever moves from there to the archive."""
+    if not ids:
+        return {}
+    found = {row["id"]: rows.shown_job(row) for row in tx.rows("by_ids", ids=words(ids))}
+    return _ended(tx, [job_id for job_id in ids if job_id not in found]) | found
+
+
+def _ended(tx: PostgresTx, ids: Sequence[str]) -> dict[str, Job]:
+    return {row["id"]: rows.ended_job(row) for row in tx.rows("by_ids_ended", ids=words(ids))}
+
+
+def _created(new: NewJob) -> Enqueued:
+    # Whether a time that was named has come is the server's to say; its next look finds out.
+    return Enqueued(new.id, new.key, created=True, due=new.run_at is None and not new.delay)
+
+
+def _columns(jobs: Sequence[NewJob]) -> dict[str, Any]:
+    values = zip(*map(rows.new_values, jobs), strict=True) if jobs else [()] * len(rows.NEW)
+    columns: dict[str, Any] = {}
+    for (name, kind), each in zip(rows.NEW.items(), values, strict=True):
+        columns[name] = _SPELLED[kind](each)
+    delays, ats, digests, scopes = [], [], [], []
+    for new in jobs:
+        delays.append(None if new.delay is None else _delay(new.delay))
+        ats.append(None if new.run_at is None else to_micros(check_moment("at", new.run_at)))
+        digests.append(None if new.key is None else new.digest())
+        scopes.append(None if new.key is None else new.scope)
+    columns |= {
+        "delay": numbers(delays),
+        "at": numbers(ats),
+        "digest": words(digests),
+        "scope": texts(scopes),
+    }
+    return columns
+
+
+# How a column's values are written, by its type.
+_SPELLED: dict[str, Callable[[Iterable[Any]], str]] = {
+    "uuid": words,
+    "text": texts,
+    "json": texts,
+    "smallint": numbers,
+    "integer": numbers,
+}
+
+
+def _delay(delay: timedelta) -> int:
+    wait = span(delay)
+    if SystemClock().micros() + wait >= END_OF_TIME:
+        raise must_be("delay", delay, "within the calendar, which ends with the year 9999")
+    return wait
+
+
+_UNSTORABLE = (Unstorable, UnicodeError, msgspec.MsgspecError)
+# Stands in a history where the server puts its own time; known by the name before it, as messages may say it.
+_NOW = datetime(1, 1, 1, tzinfo=UTC)
+_SETTLE_TRIES = 200
+_PAUSE_SECONDS = 0.01
+
+
+class _Open(msgspec.Struct):
+    """A settlement that is not written yet, with the outcome that it has come to."""
+
+    lease: Lease
+    outcome: Outcome
+    ran: timedelta | None
+    app: str = ""
+    # Somebody waits for the job, or it belongs to a batch: it ends in one transaction with what follows.
+    marked: bool = False
+    # What comes back of the rates that it was claimed under.
+    tokens: tuple[tuple[str, int], ...] = ()
+
+
+def settle(tx: PostgresTx, settlements: Sequence[Settlement]) -> list[Lease]:
+    """Record outcomes; answers the leases that were lost (one settled before is not lost).
+
+    One that cannot be stored fails alone: its job goes to the dead letters, and says why.
+    """
+    gone: set[str] = set()
+    pending: list[_Open] = []
+    for each in settlements:
+        if each.held:
+            tx.change("hold_permits", seq=each.lease.job.seq, token=each.lease.token)
+    for each in settlements:
+        if each.enqueues or each.check_in is not None:
+            _settle_with_more(tx, each, gone)
+        else:
+            pending.append(_Open(each.lease, each.outcome, each.ran, each.app, tokens=each.tokens))
+    pending = _round(tx, pending, gone)
+    if pending:
+        _settle_left(tx, pending, gone)
+    return [each.lease for each in settlements if each.lease.token in gone] if gone else []
+
+
+def _settle_left(tx: PostgresTx, pending: list[_Open], gone: set[str]) -> None:
+    """What was locked, what somebody asked to stop, and what others wait for, until all is settled."""
+    pause = threading.Event()
+    for tried in range(1, _SETTLE_TRIES):
+        marked = [each for each in pending if each.marked]
+        pending = _round(tx, [each for each in pending if not each.marked], gone)
+        pending += _settle_marked(tx, marked, gone)
+        if not pending:
+            return
+        if tried:
+            pause.wait(_PAUSE_SECONDS)
+    raise StoreBusy(f"{len(pending)} running jobs are locked by somebody else's transaction; try again")
+
+
+def complete(tx: PostgresTx, settlement: Settlement) -> bool:
+    """Record a completion and what is enqueued with it, within a transaction; False without the lease."""
+    opened = _Open(settlement.lease, settlement.outcome, settlement.ran, settlement.app, marked=True)
+    if settlement.lease.token not in _write(tx, [opened]):
+        return False
+    if settlement.enqueues:
+        tx.enqueue(settlement.enqueues)
+    if settlement.check_in is not None:
+        lease = settlement.lease
+        oncall.add_check(tx, lease.id, lease.job.type, settlement.check_in)
+    return True
+
+
+def _settle_with_more(tx: PostgresTx, settlement: Settlement, gone: set[str]) -> None:
+    """A completion with jobs or a check of its own, in one transaction: never one without the other."""
+    pause = threading.Event()
+    for _ in range(_SETTLE_TRIES):
+        try:
+            with tx.part():
+                if complete(tx, settlement):
+                    return
+        except (*_UNSTORABLE, Refused) as refused:
+            gone |= {lease.token for lease in settle(tx, [rows.storable_settlement(settlement, refused)])}
+            return
+        if not _told_apart(tx, [_Open(settlement.lease, settlement.outcome, settlement.ran)], gone):
+            return
+        pause.wait(_PAUSE_SECONDS)
+    raise StoreBusy(f"job {settlement.lease.id} is locked by somebody else's transaction; try again")
+
+
+def _settle_marked(tx: PostgresTx, marked: list[_Open], gone: set[str]) -> list[_Open]:
+    """Jobs that others wait for end together with what follows from that; what is left is tried again."""
+    if not marked:
+        return []
+    try:
+        with tx.part():
+            found = _write(tx, marked)
+    except _UNSTORABLE as refused:
+        if len(marked) > 1:
+            return [left for each in marked for left in _settle_marked(tx, [each], gone)]
+        [alone] = marked
+        alone.outcome = rows.storable(alone.outcome, refused)
+        return marked
+    return _left(tx, marked, found, gone)
+
+
+def _round(tx: PostgresTx, pending: Sequence[_Open], gone: set[str]) -> list[_Open]:
+    """Write what can be written; what is left stands against a request, or is locked at this moment."""
+    if not pending:
+        return []
+    try:
+        # A token comes back with its job or not at all: an answer that is lost between the two is repeated.
+        with tx.part() if any(map(attrgetter("tokens"), pending)) else contextlib.nullcontext():
+            answered = _write(tx, pending)
+    except _UNSTORABLE:
+        answered = {}
+        for each in pending:
+            answered |= _write_alone(tx, each)
+    if len(answered) == len(pending) and not any(answered.values()):
+        return []
+    return _left(tx, pending, answered, gone)
+
+
+def _left(
+    tx: PostgresTx, pending: Sequence[_Open], answered: dict[str, str | None], gone: set[str]
+) -> list[_Open]:
+    """What is not written yet."""
+    left: list[_Open] = []
+    unknown: list[_Open] = []
+    for each in pending:
+        token = each.lease.token
+        if token not in answered:
+            unknown.append(each)
+        elif (request := answered[token]) is not None:
+            each.outcome = rows.carried_out(each.outcome, Request(request))
+            left.append(each)
+    return left + _told_apart(tx, unknown, gone) if unknown else left
+
+
+def _write(tx: PostgresTx, pending: Sequence[_Open]) -> dict[str, str | None]:
+    """One statement a kind; the tokens that were found, each with the request that was in its way."""
+    kinds: dict[Kind, tuple[list[Lease], list[Write]]] = {}
+    moment = _NOW if tx.given is None else from_micros(tx.given)
+    # All of them or none.
+    marked = pending[0].marked
+    for each in pending:
+        write = rows.written(each.lease, each.outcome, each.ran, moment, each.app)
+        leases, writes = kinds.setdefault(write.kind, ([], []))
+        leases.append(each.lease)
+        writes.append(write)
+    found: dict[str, str | None] = {}
+    ended: list[chains.Ended] = []
+    for kind, (leases, writes) in kinds.items():
+        values: dict[str, Any] = _fence(leases)
+        for name, (spell, get) in _COLUMNS[kind].items():
+            values[name] = spell(map(get, writes))
+        # A job that goes on has no end that others wait for.
+        more = {"latest": END_OF_TIME} if kind in _GOES_ON else {"marked": marked}
+        changed = tx.rows(f"settle_{kind.value}", now=tx.given, **values, **more)
+        for row in changed:
+            found[row["token"]] = row["request"]
+        if marked and kind not in _GOES_ON:
+            of = {lease.token: (lease.id, write.state) for lease, write in zip(leases, writes, strict=True)}
+            for row in changed:
+                job_id, state = of[row["token"]]
+                ended.append(chains.Ended(job_id, JobState(state or JobState.DEAD), row))
+    if ended:
+        chains.all_ended(tx, ended, tx.enqueue)
+    back = [each for each in pending if each.tokens and found.get(each.lease.token, "") is None]
+    if back:
+        limits.return_tokens(tx, (token for each in back for token in each.tokens))
+    return found
+
+
+def _write_alone(tx: PostgresTx, each: _Open) -> dict[str, str | None]:
+    """One of a batch in which something cannot be stored: it must not hold up the others."""
+    try:
+        return _write(tx, [each])
+    except _UNSTORABLE as refused:
+        each.outcome = rows.storable(each.outcome, refused)
+        return _write(tx, [each])
+
+
+def _told_apart(tx: PostgresTx, unknown: Sequence[_Open], gone: set[str]) -> list[_Open]:
+    """Not found: settled before (a repeat after a lost answer), lost, or only locked, then tried again."""
+    leases = [each.lease for each in unknown]
+    rows = tx.rows("settled_already", **_fence(leases))
+    told = {row["token"]: row["held"] for row in rows}
+    gone |= {lease.token for lease in leases if lease.token not in told}
+    marked = {row["token"] for row in rows if row["marked"]}
+    for each in unknown:
+        each.marked = each.marked or each.lease.token in marked
+    return [each for each in unknown if told.get(each.lease.token)]
+
+
+def _fence(leases: Sequence[Lease]) -> dict[str, str]:
+    return {
+        "seqs": numbers(map(attrgetter("job.seq"), leases)),
+        "tokens": words(map(attrgetter("token"), leases)),
+    }
+
+
+def _wait(write: Write) -> int:
+    return min(span(write.delay), END_OF_TIME)
+
+
+# What each kind of write brings, by the parameters of its statement: how it is spelled, where it is from.
+_Column = tuple[Any, Any]
+_TOKEN: dict[str, _Column] = {"last_tokens": (words, attrgetter("last_token"))}
+_ERROR: dict[str, _Column] = _TOKEN | {
+    "reasons": (texts, attrgetter("reason")),
+    "errors": (texts, attrgetter("error")),
+    "histories": (texts, attrgetter("history")),
+}
+_COLUMNS: dict[Kind, dict[str, _Column]] = {
+    Kind.FINISH: _ERROR | {"states": (words, attrgetter("state")), "results": (texts, attrgetter("result"))},
+    Kind.PUT_BACK: _ERROR
+    | {
+        "waits": (numbers, _wait),
+        "given_backs": (numbers, attrgetter("given_back")),
+        "snoozes": (numbers, attrgetter("snoozed")),
+        "interruptions": (numbers, attrgetter("interrupted")),
+        "losses": (numbers, attrgetter("lost")),
+    },
+    Kind.BURY: _ERROR | {"losses": (numbers, attrgetter("lost"))},
+    Kind.LEAVE: _TOKEN
+    | {
+        "waits": (numbers, _wait),
+        "readers": (texts, attrgetter("left.reader")),
+        "fields": (texts, attrgetter("left.field")),
+        "problems": (texts, attrgetter("left.problem")),
+    },
+}
+_GOES_ON = (Kind.PUT_BACK, Kind.LEAVE)

@@ -1,1 +1,0 @@
-"""Hints that jobs may be there. Never the truth: polling alone is always correct."""
