@@ -221,14 +221,14 @@ def main() -> int:
 
 # The most that each may be now, and the aim. A bound is lowered when more is reached, and never raised
 # without a reason in the commit that does so.
-LINES = (59_400, 50_000)
-FILES = (425, 330)
-PASSING_ON = (112, 25)
-TWINS = (18, 0)
-FIELD_FILES = (26, 8)
-ACTION_FILES = (16, 8)
-WALK_FILES = (55, 25)
-WALK_FUNCTIONS = (250, 110)
+LINES = (58_300, 50_000)
+FILES = (330, 330)
+PASSING_ON = (55, 25)
+TWINS = (2, 0)
+FIELD_FILES = (13, 8)
+ACTION_FILES = (13, 8)
+WALK_FILES = (30, 25)
+WALK_FUNCTIONS = (145, 110)
 
 if __name__ == "__main__":
     raise SystemExit(main())

@@ -54,6 +54,11 @@ def command_named(words: str) -> click.Command | None:
     return found
 
 
+def has_plain_button(declared: Action) -> bool:
+    """Whether the dashboard makes its button from what the server lists: nothing but a reason is asked."""
+    return declared.on_job and {each.name for each in declared.parameters} <= {"why", "confirm", "payload"}
+
+
 def some(each: Parameter) -> Any:
     """A value for a parameter."""
     if isinstance(each.base, type) and issubclass(each.base, msgspec.Struct):
@@ -72,9 +77,9 @@ def test_an_action_has_its_command_route_line_and_button(declared: Action) -> No
         assert command is not None, f"there is no command windlass {declared.command}"
         assert declared.own_command or command.help == declared.description
         row = f"| `windlass {declared.command}` | `{declared.method} /{declared.path}` |"
-        assert row in TABLE, "a line is missing in docs/how-to/operating.md"
+        assert row in TABLE, "python scripts/actions.py writes the table in docs/how-to/operating.md"
     assert (declared.method, f"/api/v1/{declared.path}") in {(each.method, each.path) for each in ROUTES}
-    if declared.method != "GET" and declared.command not in NO_BUTTON:
+    if declared.method != "GET" and declared.command not in NO_BUTTON and not has_plain_button(declared):
         assert f'"{declared.command}"' in DASHBOARD, f"the dashboard has no button for {declared.command}"
 
 

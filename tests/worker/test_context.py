@@ -24,7 +24,7 @@ from windlass.errors import ResultMissing, TransactionTooLong
 from windlass.job import Error, Lease, Reason
 from windlass.outcome import Again, Done
 from windlass.store.engine import Settlement, Want
-from windlass.store.jobs import Filter
+from windlass.store.jobs import Edit, Filter
 from windlass.store.running import Said
 from windlass.store.sqlite import guests
 from windlass.store.sqlite.store import SqliteStore
@@ -292,7 +292,7 @@ def test_jobs_are_enqueued_with_the_completion_and_dropped_with_a_failure(queue:
     with queue.worker():
         while handle.get().attempts < 1 or handle.state is JobState.PROCESSING:
             threading.Event().wait(0.01)
-        queue.store.replay(handle.id)
+        queue.store.edit(handle.id, Edit(run_at=queue.store.now()))
         handle.wait(PATIENCE)
         results = [queue.wait(job_id, PATIENCE).result for job_id in ids[2:]]
     assert [bytes(result or b"") for result in results] == [b"2", b"10"]

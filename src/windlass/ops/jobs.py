@@ -16,7 +16,7 @@ from windlass.config import ring
 from windlass.duration import parse_duration
 from windlass.errors import ConfirmationNeeded, InvalidValue, JobNotFound, must_be
 from windlass.job import HIGHEST_PRIORITY, LATEST, Job, NewJob, TypeInfo, View
-from windlass.ops.actions import Action, Need, Option, Verbs
+from windlass.ops.actions import ACTIONS, Action, Need, Option, Verbs
 from windlass.payload import pack, seal, validate_for
 from windlass.registry import SENT_SHELL, SHELL
 from windlass.store.chains import BatchInfo
@@ -310,6 +310,14 @@ class JobVerbs(Verbs):
                 allowed="given, or else run_at",
             )
         return self.edit(name, tenant=tenant, delay=delay, run_at=run_at, by=by, why=why)
+
+    def _act(self, verb: str, name: str, tenant: str | None, by: str | None, why: str) -> Acted:
+        """Do a declared action that is one statement: the SQL section of its name, for its states."""
+        job_id, states = self.show(name, tenant=tenant).id, ACTIONS[verb].states
+        who = self._who(by)
+        acted = self.store.act(job_id, verb, states, by=who, why=why, request_id=self._request_id)
+        self._wake()
+        return acted
 
     def check_payload(self, job_type: str, payload: Mapping[str, Any]) -> None:
         """Refuse a payload that does not fit the type's schema as it is now."""

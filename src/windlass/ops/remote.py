@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -28,6 +28,7 @@ from windlass.store.store import Store
 T = TypeVar("T")
 
 
+@runtime_checkable
 class Server(Protocol):
     """What answers."""
 
@@ -48,7 +49,7 @@ class RemoteOps(Ops):
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
-        self._server = cast(Server, store)
+        self._server = _server(store)
         self.operations = RemoteOperations(store)
         self.remote = self.schedules.remote = self.operations.remote = self
 
@@ -87,7 +88,7 @@ class RemoteOperations(Operations):
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
-        self._server = cast(Server, store)
+        self._server = _server(store)
 
     def count(self, action: str, where: Filter, *, limit: int | None = None) -> Bulk:
         """Count the jobs that an action would reach, for at most two seconds."""
@@ -120,6 +121,11 @@ def _asked(action: str, where: Filter, **given: Any) -> dict[str, Any]:
     where = narrowed(action, where, given["limit"])
     said = {name: value for name, value in given.items() if value is not None}
     return {"action": action, "filter": _form(where), **plain(said)}
+
+
+def _server(store: Store) -> Server:
+    assert isinstance(store, Server)  # noqa: S101 - the store of a URL that names a server
+    return store
 
 
 def _name(target: Any) -> str:

@@ -38,17 +38,6 @@ WITHIN: dict[str, timedelta] = {
 }
 
 
-class Lane(msgspec.Struct, frozen=True, kw_only=True):
-    """The waiting jobs of one type and priority under one view, such as due or scheduled."""
-
-    type: str
-    priority: int
-    view: str
-    count: int
-    # How long the first of them has been due; None for those whose time has not come.
-    oldest: timedelta | None = None
-
-
 class Untaken(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs of a type that have been due for long and of which none runs, and why that may be."""
 
@@ -109,7 +98,9 @@ class Signals(msgspec.Struct, frozen=True, kw_only=True):
     now: datetime
     # How old the count of lanes is.
     counted: timedelta
-    lanes: tuple[Lane, ...]
+    # The waiting jobs of one type and priority under one view, such as due or scheduled. `oldest` is how
+    # long the first of them has been due; None for those whose time has not come.
+    lanes: tuple[Standing, ...]
     bands: tuple[Band, ...]
     untaken: tuple[Untaken, ...]
     window: timedelta
@@ -175,9 +166,9 @@ def judge(
 # --- what waits ---------------------------------------------------------------------------------
 
 
-def _lane(each: Standing) -> Lane:
+def _lane(each: Standing) -> Standing:
     oldest = each.oldest if each.view == View.DUE else None
-    return Lane(type=each.type, priority=each.priority, view=each.view, count=each.count, oldest=oldest)
+    return msgspec.structs.replace(each, oldest=oldest)
 
 
 def _untaken(

@@ -1,4 +1,4 @@
-"""Who tells people that something is wrong? The server itself: never a job of the queue that it watches."""
+"""Alerts to a webhook. The server sends them itself, not as jobs of the queue that it watches."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ SIGNATURE = "X-Windlass-Signature"
 
 
 class Alarm:
-    """Looks every few seconds, keeps in the store which alerts hold, and tells a webhook what changes.
+    """Looks every few seconds, keeps in the store which alerts hold, and notifies a webhook of changes.
 
-    Several servers look at the same store; of each change one of them tells.
+    Several servers look at the same store; one of them reports each change.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Alarm:
         # How often a message is tried; less once the webhook has shown in this look that it is not well.
         self._tries = _TRIES
         self._unheard: tuple[str, str] | None = None
-        # While the store is away nobody but this process can remember that.
+        # While the store is away only this process can remember that.
         self._away: Noticed | None = None
         self.loop = Loop("alarm", self.tick, every=every)
 
@@ -77,34 +77,34 @@ class Alarm:
             held = holding(StoreMeasures(self._store, facts))
             noticed = self._store.notice(held)
         except StoreError:
-            self._tell_of_absence()
+            self._report_absence()
             return
         self._webhook = facts.settings.value("alerts.webhook")
         self._tries = _TRIES
-        self._tell_of_return()
-        # Whom nobody wanted to hear of comes last this time.
+        self._report_return()
+        # The one that could not be sent last time comes last.
         for each in sorted(noticed, key=lambda each: (each.name, each.labels) == self._unheard):
             if each.name != LOOKED and each.name in BY_NAME:
                 self._compare(each, facts.now, holds=(each.name, each.labels) in held)
 
     def _compare(self, noticed: Noticed, now: datetime, *, holds: bool) -> None:
-        """Tell of what began or ended since somebody was last told."""
+        """Report what began or ended since the last report."""
         firing = judge(noticed, now)
         fires = holds and firing.fires
         if fires == noticed.told or (holds and not fires):
             return
         if self._webhook is None:
             if noticed.told:
-                # Nobody wants to hear that it is over; the next time it begins anew.
+                # There is no webhook to hear that it is over; the next time it begins again.
                 self._store.told(noticed.name, noticed.labels, fires=False)
             return
-        # One that does not answer holds up nobody: the others are told at the next look.
+        # A webhook that does not answer holds nothing up: the others are sent at the next look.
         if self._tries and self._store.may_tell(noticed.name, noticed.labels, fires=fires):
             sent = self._send(firing, fires=fires)
             self._unheard = self._unheard if sent else (noticed.name, noticed.labels)
             self._store.told(noticed.name, noticed.labels, fires=fires if sent else None)
 
-    def _tell_of_absence(self) -> None:
+    def _report_absence(self) -> None:
         now, self._tries = from_micros(self._clock.micros()), _TRIES
         for of, value in holding(StoreMeasures(None, None)).items():
             if self._away is None:
@@ -113,8 +113,8 @@ class Alarm:
             if firing.fires and not self._away.told and self._send(firing, fires=True):
                 self._away = msgspec.structs.replace(self._away, told=True)
 
-    def _tell_of_return(self) -> None:
-        """Until somebody has heard it, who has heard of the absence."""
+    def _report_return(self) -> None:
+        """Report that the store is back, until the webhook that heard of its absence has got it."""
         away = self._away
         if away is not None and away.told and self._webhook is not None:
             firing = judge(away, from_micros(self._clock.micros()))
@@ -123,7 +123,7 @@ class Alarm:
             self._away = None
 
     def _send(self, firing: Firing, *, fires: bool) -> bool:
-        """Tell the webhook, a few times if need be; whether it has heard."""
+        """Notify the webhook, a few times if need be; whether it got the message."""
         log.warning(
             "alert.fires" if fires else "alert.over",
             extra={"alert": firing.alert.name, "note": firing.summary},
@@ -149,7 +149,7 @@ class Alarm:
 
 
 def message(firing: Firing, *, fires: bool) -> dict[str, Any]:
-    """What a webhook is told."""
+    """The message to a webhook."""
     return {**structs.asdict(alert_document(firing, fires=fires)), "state": "firing" if fires else "resolved"}
 
 
@@ -168,14 +168,14 @@ def post(url: str, body: bytes, secret: str | None) -> None:
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):
-    """An answer that points elsewhere is no answer: the message would go where nobody has asked for it."""
+    """Redirects are not followed: the message would go to an address that was not configured."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
         return None
 
 
 class _InTime:
-    """A connection that is cut off after a while: a receiver that drips its answer keeps nobody waiting."""
+    """A connection with a deadline: a receiver that drips its answer must not hold up the others."""
 
     sock: socket.socket
     _cut: threading.Timer

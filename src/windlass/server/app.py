@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("windlass.server")
 _LONGEST_PATH = 200
 _READS = ("GET", "HEAD")
-# Stands for a slash within a name while the route is looked for; text from outside has none of these.
+# Replaces a slash within a name while the route is looked for; text from outside has none of these.
 _SLASH = "\udc2f"
 _NAME = re.compile(r"\\{(\w+)\\}")
 
@@ -183,11 +183,11 @@ def _refused(error: Exception, scope: Scope, names: Mapping[str, str]) -> Reply:
     if isinstance(error, WindlassError):
         return problems.of(error).reply()
     log.error("server.failed", extra={"path": scope["path"]}, exc_info=error)
-    return Problem(500, "internal", "the server made a mistake; its log tells which").reply()
+    return Problem(500, "internal", "the server made a mistake; its log has the details").reply()
 
 
 def _name_of(reply: Reply) -> str:
-    """What kind of refusal an answer tells of."""
+    """Which kind of refusal an answer is."""
     return msgspec.json.decode(reply.body, type=ProblemDocument).type.rpartition(":")[2]
 
 

@@ -91,7 +91,7 @@ def peer(scope: Scope) -> str:
 
 
 def forwarded(scope: Scope) -> str | None:
-    """The first header that tells of a proxy."""
+    """The first header that a proxy must have added."""
     names = (name for name, _ in scope["headers"] if name in FORWARDED or name.startswith(_PREFIX))
     return next((name.decode() for name in names), None)
 
@@ -114,7 +114,7 @@ _NAME = "windlass"
 # A name that browsers accept over HTTPS only, and only for this very host.
 _SECURE_NAME = "__Host-windlass"
 TOKEN = b"x-windlass-token"
-# Where a request keeps the key that somebody tried to log in with.
+# Where a request keeps the key of a log-in that failed.
 CLAIMED = "windlass.claimed"
 
 
@@ -202,7 +202,7 @@ class Authentication:
         loopback: bool,
         hosts: Sequence[str] = (),
     ) -> None:
-        """`loopback`: only this machine may ask without a key; else anybody may, by whichever address."""
+        """`loopback`: only programs on this machine may call without a key; else any caller may."""
         self._keyring = keyring
         self._proxies = proxies
         self.sessions = Sessions(proxies)
@@ -237,7 +237,7 @@ class Authentication:
         if self._loopback and (header := forwarded(scope)) and not self._proxies.trusts(scope):
             detail = (
                 f"without API keys only programs of this machine are served, and {header} says that a proxy "
-                "forwards for somebody: create a key, or name the proxy with --trusted-proxy"
+                "forwards for another machine: create a key, or name the proxy with --trusted-proxy"
             )
             raise Problem(403, "forwarded", detail)
         if origin and origin.partition("://")[2] != host:
@@ -254,7 +254,7 @@ class Authentication:
         return found.is_loopback or not self._loopback
 
     async def look(self) -> None:
-        """Whoever comes with an unknown key shares the next look with all others who do."""
+        """Read the keys again; all callers with an unknown key share one read."""
         if self._next_look is None:
             self._next_look = asyncio.ensure_future(self._look_once())
         await asyncio.shield(self._next_look)
@@ -286,7 +286,7 @@ class Authentication:
         return await self._known(self._sent(scope))
 
     def knows(self, scope: Scope) -> bool:
-        """Whether who called is still known, as the keys of the last look tell."""
+        """Whether the caller's key is still valid, as of the last read."""
         return self._keyring.known(self._sent(scope)) is not None
 
     async def opens(self, key: str) -> bool:

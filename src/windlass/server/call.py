@@ -100,7 +100,7 @@ class Call:
         return self.parts.proxies.address(self.scope)
 
     async def body(self, kind: type[S]) -> S:
-        """The body, decoded strictly; an empty one stands for `{}`."""
+        """The body, decoded strictly; an empty one means `{}`."""
         data = await self._read()
         if data:
             self._check_content(_JSON)
@@ -318,14 +318,14 @@ class Call:
         return self.parts.ops(self.identity, self._request_id(form))
 
     def _request_id(self, form: msgspec.Struct) -> str:
-        """What tells this request from any other: who asks for what, by which key."""
+        """An id of this request: made of the caller, the action and its Idempotency-Key."""
         key = self.header(b"idempotency-key")
         if key is None:
             return ""
         if not key:
             raise must_be("Idempotency-Key", key, "at least one character")
-        told = msgspec.json.encode([self.identity.name, self.route.name, key, form])
-        return sha256(told).hexdigest()[:_REQUEST_ID]
+        request = msgspec.json.encode([self.identity.name, self.route.name, key, form])
+        return sha256(request).hexdigest()[:_REQUEST_ID]
 
     async def job(self) -> Job:
         """The job that the path names, by id or key; jobs that the caller may not see are not there."""
@@ -358,7 +358,7 @@ def _line_too_long(index: int, longest: int) -> Problem:
 
 
 def read_wait(value: str | float) -> float:
-    """How many seconds somebody wants to wait, at most a minute."""
+    """How many seconds a caller wants to wait, at most a minute."""
     seconds = parse_duration(value, "wait").total_seconds()
     if seconds > _LONGEST_WAIT:
         raise must_be("wait", value, f"at most {_LONGEST_WAIT:g}s")

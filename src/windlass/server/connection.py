@@ -1,7 +1,7 @@
 """HTTP connections, with limits on what a caller may cost the server before and after it is known.
 
 Uvicorn reads and answers requests. It has no limit on the size of headers, on the time a request takes to
-arrive, or on answers that nobody reads, and it does not notice a caller that hangs up while its request
+arrive, or on answers that are not read, and it does not notice a caller that hangs up while its request
 waits. `Connection` adds these. It subclasses a class of uvicorn that is not public: see docs/decisions/018.
 """
 
@@ -201,6 +201,7 @@ class Connection(HttpToolsProtocol):
         self._stop_clock()
         # The one before may have been answered after this one began.
         super()._unset_keepalive_if_required()
+        self._all.resting.pop(self, None)
         scope: dict[str, Any] = self.scope  # type: ignore[assignment]
         scope[_KEY] = self
         super().on_headers_complete()
@@ -219,8 +220,10 @@ class Connection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """The request is answered, and the next one may come."""
+        # Asked before the next one, if it is here already, begins.
+        rests = not self._stranger and not self.followed
         super().on_response_complete()
-        if not self._stranger and not self.pipeline and not self.transport.is_closing():
+        if rests and not self.transport.is_closing():
             self._all.resting[self] = None
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - ours is a problem, as every refusal

@@ -1,9 +1,10 @@
-"""How does the dashboard reach a browser? As plain files; from there it speaks the API like anybody else."""
+"""The dashboard's files and its log-in. In the browser it uses the API like any other client."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from functools import partial
 from importlib import resources
 from importlib.metadata import version
 from importlib.resources.abc import Traversable
@@ -14,7 +15,7 @@ from windlass.server import authentication
 from windlass.server.call import Call
 from windlass.server.identity import Need, refusal
 from windlass.server.reply import Reply
-from windlass.server.routes import Answer, Route
+from windlass.server.routes import Route
 
 _KINDS = {
     ".html": b"text/html; charset=utf-8",
@@ -22,7 +23,7 @@ _KINDS = {
     ".js": b"text/javascript; charset=utf-8",
     ".svg": b"image/svg+xml",
 }
-# Nothing but our own files, no script or style within a page, nobody frames it, and no text becomes markup.
+# Nothing but our own files, no script or style within a page, no frames, and no text becomes markup.
 _POLICY = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     b"form-action 'none'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; "
@@ -30,11 +31,11 @@ _POLICY = (
 )
 
 
-_MOST_LOG_IN = 4 * 1024
+_page = partial(Route, need=Need.NOTHING, body_limit=4 * 1024)
 
 
 class LoginForm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The API key of somebody who wants to look."""
+    """The API key to log in with."""
 
     key: str
 
@@ -63,7 +64,7 @@ async def show_session(call: Call) -> Reply:
         SessionDocument(
             locked=locked,
             known=who is not None,
-            name=None if who is None else who.told,
+            name=None if who is None else who.shown,
             may=[] if who is None else [need for need in Need if who.may(need)],
             tenant=None if who is None else who.tenant,
             token=None if who is None or key is None else authentication.token_for(key),
@@ -102,7 +103,7 @@ def _files(folder: Traversable, path: str = "") -> Iterator[tuple[str, bytes]]:
 
 
 def _file(path: str, body: bytes) -> Route:
-    """A file of the dashboard, read once; a browser that has it is told so."""
+    """A file of the dashboard, read once; 304 for a browser that has it."""
     mark = b'"%s"' % hashlib.sha256(body).hexdigest()[:16].encode()
     headers = {b"cache-control": b"no-cache", b"etag": mark, b"content-security-policy": _POLICY}
     kind = _KINDS[path[path.rindex(".") :]]
@@ -114,19 +115,13 @@ def _file(path: str, body: bytes) -> Route:
         return Reply(200, body, headers=headers, media_type=kind)
 
     where = "/" if path == "index.html" else f"/static/{path}"
-    return _page("GET", where, show_file, "A file of the dashboard")
-
-
-def _page(method: str, path: str, answer: Answer, summary: str) -> Route:
-    return Route(
-        method=method, path=path, answer=answer, need=Need.NOTHING, summary=summary, body_limit=_MOST_LOG_IN
-    )
+    return _page(method="GET", path=where, answer=show_file, summary="A file of the dashboard")
 
 
 # Apart from the API's: they are no part of its contract.
 ROUTES = (
-    _page("GET", "/session", show_session, "Who looks"),
-    _page("POST", "/login", log_in, "Begin a session"),
-    _page("POST", "/logout", log_out, "End a session"),
+    _page(method="GET", path="/session", answer=show_session, summary="Who looks"),
+    _page(method="POST", path="/login", answer=log_in, summary="Begin a session"),
+    _page(method="POST", path="/logout", answer=log_out, summary="End a session"),
     *(_file(path, body) for path, body in _files(resources.files("windlass.dashboard"))),
 )

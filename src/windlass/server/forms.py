@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
@@ -20,7 +20,7 @@ from windlass.server.schemas import CHECK, END
 S = TypeVar("S", bound=msgspec.Struct)
 _MEMBER = re.compile(rb'"([a-z_]+)"\s*:')
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")
-# So many problems of one request are reported.
+# How many problems of one request are reported.
 MOST_PROBLEMS = 100
 
 
@@ -72,11 +72,11 @@ def _not_json(data: bytes, error: Exception) -> InvalidValue:
 
 
 class _Members(list[tuple[str, Any]]):
-    """An object as it was sent: its members in their order, also those that stand twice."""
+    """An object as it was sent: its members in their order, also those that come twice."""
 
 
 def _twin(value: Any, path: str = "") -> str | None:
-    """The path of a member that stands twice, but in payloads, which are looked at when they are read."""
+    """The path of a member that comes twice, but in payloads, which are looked at when they are read."""
     names: set[str | int] = set()
     for name, each in value if isinstance(value, _Members) else enumerate(value):
         here = f"{path}[{name}]" if isinstance(name, int) else f"{path}.{name}".removeprefix(".")
@@ -103,7 +103,7 @@ def _first_problems(kind: type[msgspec.Struct], data: bytes) -> list[InvalidValu
 
 
 def _problems(kind: Any, data: bytes, path: str) -> Iterator[InvalidValue]:
-    """What is wrong with a part of a body that stands at a path such as jobs[3].priority."""
+    """What is wrong with a part of a body, at a path such as jobs[3].priority."""
     inside = _problems_inside(kind, data, path)
     first = next(inside, None)
     try:
@@ -126,11 +126,11 @@ def _problems_inside(kind: Any, data: bytes, path: str) -> Iterator[InvalidValue
         if isinstance(each, type) and issubclass(each, msgspec.Struct):
             members = _read(data, dict[str, msgspec.Raw])
             yield from () if members is None else _problems_of_members(each, members, path)
-        elif get_origin(each) in (tuple, list):
+        elif get_origin(each) in (tuple, list, Sequence):
             values = _read(data, list[msgspec.Raw])
             for index, value in enumerate(values or ()):
                 yield from _problems(get_args(each)[0], bytes(value), f"{path}[{index}]")
-        elif get_origin(each) is dict:
+        elif get_origin(each) in (dict, Mapping):
             for name, value in (_read(data, dict[str, msgspec.Raw]) or {}).items():
                 yield from _problems(get_args(each)[1], bytes(value), f"{path}.{name}")
 

@@ -58,7 +58,7 @@ class Availability:
             raise problems.store_away()
 
     def doubt(self, since: float | None = None) -> None:
-        """Somebody has waited for the store since then (by the loop's clock), or was refused by it now."""
+        """A request has waited for the store since then (by the loop's clock), or was refused by it now."""
         if self._watching is None:
             loop = asyncio.get_running_loop()
             self._watching = loop.create_task(self._watch(loop.time() if since is None else since))
@@ -138,7 +138,7 @@ async def health(call: Call) -> Reply:
 
 
 async def ready(call: Call) -> Reply:
-    """The same, for load balancers that ask whether to send requests here."""
+    """200 if requests can be served: the store answers, and the server is not stopping."""
     return await health(call)
 
 

@@ -44,7 +44,7 @@ _MAY: dict[Role, frozenset[Need]] = {
 
 @cache
 def _allowed(roles: frozenset[Role]) -> frozenset[Need]:
-    """What somebody with these roles may do. Asked with every request, and there are few sets of roles."""
+    """What a caller with these roles may do. Asked with every request, and there are few sets of roles."""
     return frozenset().union(*(_MAY[role] for role in roles))
 
 
@@ -64,14 +64,14 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     key_id: str | None = None
 
     @property
-    def told(self) -> str:
+    def shown(self) -> str:
         """Who it is, in messages."""
         return self.name or "local"
 
     @property
     def recorded(self) -> str:
         """The same with the key, as the audit log has it."""
-        return self.told if self.key_id is None else f"{self.told} (key {self.key_id})"
+        return self.shown if self.key_id is None else f"{self.shown} (key {self.key_id})"
 
     def may(self, need: Need) -> bool:
         """Whether a role of its allows that."""
@@ -88,7 +88,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
         return self.may(Need.SEE) or job.caller == self.name
 
 
-# Whoever comes to a server that needs no keys.
+# Every caller of a server that needs no keys.
 LOCAL = Identity(name="", roles=frozenset({Role.ADMIN}))
 
 
@@ -96,7 +96,7 @@ class Keyring:
     """The keys, and who comes with which.
 
     As soon as there is one key, every caller needs one. Where keys are needed from the start (`always`)
-    nobody comes in without; `never` leaves the door open.
+    every caller needs one; with `never` none does.
     """
 
     def __init__(self, store: Callable[[], Store], *, always: bool = False, never: bool = False) -> None:
@@ -116,20 +116,20 @@ class Keyring:
         return self._always or (self._any and not self._never)
 
     def look(self) -> None:
-        """Read the keys, and tell which were of use since the last look. Waits for the store."""
+        """Read the keys, and record which were used since the last read. Waits for the store."""
         store = self._store()
         used, self._used = self._used, set()
         if used:
             store.api_keys_used(used)
         found = store.api_keys()
         self._time = (store.now(), monotonic())
-        # Before the keys: whoever comes with a new one is counted under its own name.
+        # Before the keys: a caller with a new one is counted under its own name.
         self._services = frozenset(shown_services(found))
         self._any = bool(found)
         self._keys = {key.id: (key, _identity(key)) for key in found}
 
     def known(self, text: str | None) -> Identity | None:
-        """Who comes with this, if the keys of the last look tell."""
+        """The caller with this key, as of the last read."""
         if not self.needed and text is None:
             return LOCAL
         parts = keys.split(text or "")
@@ -140,12 +140,12 @@ class Keyring:
         return found[1]
 
     def id_of(self, text: str | None) -> str | None:
-        """The id of the key that somebody claims to have, if there is such a key."""
+        """The id of the key that a caller claims to have, if there is such a key."""
         parts = keys.split(text or "")
         return parts[0] if parts is not None and parts[0] in self._keys else None
 
     def label(self, who: Identity) -> str:
-        """What metrics call somebody: their service, or one name for all beyond the bound; empty: no key."""
+        """What metrics call a caller: its service, or one name for all beyond the bound; empty: no key."""
         if who.key_id is None:
             return ""
         return who.name if who.name in self._services else OTHER
@@ -161,7 +161,7 @@ class Keyring:
 
 
 def refusal(text: str | None) -> Problem:
-    """Nobody comes in with this."""
+    """The refusal of a caller without a valid key."""
     detail = (
         "this server needs an API key: Authorization: Bearer wl_..."
         if text is None
@@ -185,7 +185,7 @@ def check_type_allowed(call: Call, job_type: str, index: int | None = None) -> N
     """Refuse who may not say what jobs of a type do: shell commands above all."""
     who = call.identity
     if not who.takes(job_type):
-        raise _not_allowed(who.told, job_type, index)
+        raise _not_allowed(who.shown, job_type, index)
     if job_type == SHELL and not (call.parts.config.shell and (who.key_id is None or SHELL in who.types)):
         raise _no_shell(index)
 

@@ -42,6 +42,7 @@ from windlass.outcome import (
 from windlass.payload.codec import parse_value
 from windlass.policy import check_in
 from windlass.registry import SHELL
+from windlass.server import problems
 from windlass.server.call import Call, HungUp, read_wait
 from windlass.server.identity import Need
 from windlass.server.limits import Doing
@@ -89,11 +90,12 @@ def settle(parts: Parts, lease: Lease, result_for: Callable[[Keep], Result], app
         each.token for each in store.held_by(lease.worker)
     }
     if job.request is not None and not isinstance(result, Returned):
-        # An operator's request stands: whatever ended the run, it is carried out.
+        # An operator's request holds: whatever ended the run, it is carried out.
         result = Stopped(job.request)
-    outcome = decide(job, result, policy_of(job.type, known, _held(parts)), now=now, chance=random.random)
+    policy = policy_of(job.type, known, settings.read(store.settings()))
+    outcome = decide(job, result, policy, now=now, chance=random.random)
     ran = None if job.started_at is None or isinstance(result, Unstarted) else now - job.started_at
-    # Whoever ran it, a worker that knows the type checks what came of it.
+    # Whichever worker ran it, one that knows the type checks what came of it.
     check = check_in(known.options, job.id) if known is not None and isinstance(outcome, Done) else None
     flow = parts.flow
     tokens = flow.tokens(job.type) if isinstance(result, Unstarted) else ()
@@ -101,16 +103,16 @@ def settle(parts: Parts, lease: Lease, result_for: Callable[[Keep], Result], app
         raise LeaseLost(job.id)
     if held:
         flow.settled(lease, outcome, app)
-    if not isinstance(outcome, Done) or flow.limited(job.type):
+    if not isinstance(outcome, Done) or flow.admission.limited(job.type):
         parts.queue.wakeup.notify()
     return outcome if held else None
 
 
 def end_leases(parts: Parts, leases: Sequence[Lease], result: Result) -> None:
-    """Settle leases that nobody is there for."""
-    now = parts.store.now()
+    """Settle leases whose worker is gone."""
+    now, policy = parts.store.now(), _policies(parts)
     outcomes = [
-        decide(lease.job, result, policy(parts, lease.job), now=now, chance=random.random) for lease in leases
+        decide(lease.job, result, policy(lease.job), now=now, chance=random.random) for lease in leases
     ]
     unstarted = isinstance(result, (Unstarted, Overdue))
     parts.store.settle(
@@ -122,13 +124,10 @@ def end_leases(parts: Parts, leases: Sequence[Lease], result: Result) -> None:
     parts.queue.wakeup.notify()
 
 
-def policy(parts: Parts, job: Job) -> Policy:
-    """What the type's code has put into the catalogue, under what operators have set."""
-    return policy_of(job.type, parts.store.types().get(job.type), _held(parts))
-
-
-def _held(parts: Parts) -> settings.Settings:
-    return settings.read(parts.store.settings())
+def _policies(parts: Parts) -> Callable[[Job], Policy]:
+    """The policy of each job: what its type's code says in the catalogue, under what operators have set."""
+    types, held = parts.store.types(), settings.read(parts.store.settings())
+    return lambda job: policy_of(job.type, types.get(job.type), held)
 
 
 # A waiting worker is kept alive by its open request, and looks at least so often.
@@ -136,7 +135,7 @@ _LOOK_SECONDS = 1.0
 _AT_ONCE = timedelta(0)
 # A worker over HTTP does not say what it can read: it is offered whatever others have left.
 _READER = "http"
-# What may be claimed is asked anew with every look.
+# What may be claimed now; asked with every query.
 _Wanting = Callable[[], Want | None]
 
 
@@ -154,13 +153,13 @@ async def claim(call: Call) -> Reply:
     end = monotonic() + wait
     async with call.parts.remote.turn(row, form.request, max(wait, _LOOK_SECONDS)) as ours:
         if call.is_gone():
-            # Nobody would hear the answer: it must not count as one that was given.
+            # The caller has hung up: this must not count as an answer that was given.
             raise HungUp
         leases = await call.run(_known_before, call, form, row) if ours else []
         if ours and not leases and not drain:
             leases = await _wait_for_jobs(call, row, frozenset(types), want, end)
-    told = await call.run(_told, call, leases, catalogue)
-    return Reply(200, {"worker": row, "drain": drain, "leases": told})
+    documents = await call.run(_documents, call, leases, catalogue)
+    return Reply(200, {"worker": row, "drain": drain, "leases": documents})
 
 
 def _attend(call: Call, form: ClaimForm) -> tuple[str, int]:
@@ -175,11 +174,13 @@ def _attend(call: Call, form: ClaimForm) -> tuple[str, int]:
 
 
 def _wanted(call: Call, form: ClaimForm, catalogue: dict[str, TypeInfo]) -> dict[str, int]:
+    known = catalogue.keys() - {SHELL}
+    unknown = [problems.of(UnknownType(name, known)) for name in form.types if name not in known]
+    if unknown:
+        raise problems.together(unknown)
     for name in form.types:
-        if name not in catalogue or name == SHELL:
-            raise UnknownType(name, (known for known in catalogue if known != SHELL))
         if not call.identity.takes(name):
-            raise Problem(403, "not-allowed", f"{call.identity.told} may not use jobs of type {name!r}")
+            raise Problem(403, "not-allowed", f"{call.identity.shown} may not use jobs of type {name!r}")
     return {name: catalogue[name].schema_version for name in form.types}
 
 
@@ -204,10 +205,10 @@ def _known_before(call: Call, form: ClaimForm, row: str) -> list[Lease]:
     if not found and form.holding is not None:
         named = {_bare(split_lease(each)[1]) for each in form.holding}
         found = [lease for lease in held if _bare(lease.token) not in named][: form.limit]
-    again = [lease for lease in found if call.parts.remote.tell_again(lease)]
+    again = [lease for lease in found if call.parts.remote.may_repeat(lease)]
     if len(again) < len(found):
-        told = {lease.token for lease in again}
-        worn = [lease for lease in found if lease.token not in told]
+        kept = {lease.token for lease in again}
+        worn = [lease for lease in found if lease.token not in kept]
         end_leases(call.parts, worn, Lost(Reason.WORKER_LOST))
     return again
 
@@ -224,7 +225,7 @@ def _bare(token: str) -> str:
 async def _wait_for_jobs(
     call: Call, worker: str, types: frozenset[str], want: _Wanting, end: float
 ) -> list[Lease]:
-    found = await _look(call, want)
+    found = await call.run(_claimed, call, want)
     if found.leases or monotonic() >= end:
         return found.leases
     async with call.parts.waiting_workers.place(types, worker) as place:
@@ -244,20 +245,16 @@ async def _look_again(
         place.woken.clear()
         if call.is_interrupted() or not place.first:
             continue
-        found = await _look(call, want)
+        found = await call.run(_claimed, call, want)
         if found.leases:
             if call.is_gone() and not found.repeated:
-                # Nobody is there to run them. What another server took has been told to whoever asked there.
+                # The caller has hung up. What another server claimed was sent to the caller there.
                 await call.parts.run(end_leases, call.parts, found.leases, Unstarted())
                 raise HungUp
             return found.leases
     if call.is_gone():
         raise HungUp
     return []
-
-
-async def _look(call: Call, want: _Wanting) -> Claimed:
-    return await call.run(_claimed, call, want)
 
 
 def _claimed(call: Call, want: _Wanting) -> Claimed:
@@ -274,9 +271,11 @@ def _claimed(call: Call, want: _Wanting) -> Claimed:
     if not found.leases and store.has_unread(wanted.types, _READER):
         found = store.claim(msgspec.structs.replace(wanted, reader=_READER))
     flow.claimed(wanted, found.leases, monotonic() - began)
-    aging = [lease for lease in found.leases if flow.ages(lease.job.type)]
-    now = store.now() if aging else None
-    late = [lease for lease in aging if now and is_overdue(lease.job, policy(call.parts, lease.job), now)]
+    aging = [lease for lease in found.leases if flow.catalogue.ages(lease.job.type)]
+    if not aging:
+        return found
+    now, policy = store.now(), _policies(call.parts)
+    late = [lease for lease in aging if is_overdue(lease.job, policy(lease.job), now)]
     if not late:
         return found
     end_leases(call.parts, late, Overdue())
@@ -288,7 +287,7 @@ def _timeout(catalogue: Mapping[str, TypeInfo], job_type: str, held: settings.Se
     return held.of_type(job_type, {} if known is None else known.options).run.timeout.total_seconds()
 
 
-def _told(call: Call, leases: Sequence[Lease], catalogue: dict[str, TypeInfo]) -> list[dict[str, Any]]:
+def _documents(call: Call, leases: Sequence[Lease], catalogue: dict[str, TypeInfo]) -> list[dict[str, Any]]:
     if not leases:
         return []
     now = call.parts.store.now()
@@ -369,15 +368,15 @@ async def _settle(
         return Reply(200, SettledDocument(id=lease.id, outcome="repeated"))
     delay = outcome.delay.total_seconds() if isinstance(outcome, Again) else None
     missing = outcome.missing if isinstance(outcome, Done) else None
-    told = type(outcome).__name__.lower()
-    return Reply(200, SettledDocument(id=lease.id, outcome=told, delay=delay, result_missing=missing))
+    name = type(outcome).__name__.lower()
+    return Reply(200, SettledDocument(id=lease.id, outcome=name, delay=delay, result_missing=missing))
 
 
 # --- keeping ------------------------------------------------------------------------------------
 
 
 async def extend(call: Call) -> Reply:
-    """A job takes longer; the answer tells what an operator asks of it."""
+    """A job takes longer; the answer says what an operator asks of it."""
     form = await call.body(ExtendForm)
     span = lease_span(form.lease)
     lease = await _lease(call)
@@ -397,9 +396,7 @@ def _beaten(call: Call, name: str, form: BeatForm) -> dict[str, Any]:
     store, remote = call.parts.store, call.parts.remote
     row = remote.beat(store, call.identity, name, form.busy)
     if row is None:
-        detail = (
-            f"no worker {name!r} of {call.identity.told} is alive; what it ran is others' by now: claim anew"
-        )
+        detail = f"no worker {name!r} of {call.identity.shown} is alive; claim again"
         raise Problem(409, "worker-lost", detail)
     span = lease_span(form.lease)
     named = {split_lease(each)[1]: each for each in form.leases}

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("windlass.server")
 # Without a valid key, from another site, or for another host.
 DENIED = frozenset({401, 403, 421})
-# Lines of the log and of the audit log: so many at once, then one in so many seconds.
+# Lines of the log and of the audit log: a burst, then one per this many seconds.
 _BURST = 20
 _SECONDS_PER_LINE = 60.0
-# Sources that are told apart at a time; the others are counted together.
+# Sources that are counted separately at a time; the others are counted together.
 _MOST_SOURCES = 1_000
 OTHERS = "others"
 UNKNOWN = "unknown"
-# So much of a second's rate may come at once.
+# How many seconds of a rate may come at once.
 _BURST_SECONDS = 1.0
 _MOST_BUCKETS = 10_000
 # A caller with one address of IPv6 has as many as this leaves free.
@@ -115,7 +115,7 @@ class RequestLimits:
 
 
 class Turns:
-    """Lets each API key do so many things at once; whatever else it asks for waits for its turn."""
+    """Lets each API key do a few things at once; whatever else it asks for waits for its turn."""
 
     def __init__(self, without_key: int, per_key: int) -> None:
         self._without_key = without_key
@@ -171,7 +171,7 @@ class Rates:
         self._buckets = _Buckets(clock)
 
     def spend(self, who: Identity, count: int) -> None:
-        """Count so many jobs of a caller, or refuse all of them."""
+        """Count jobs of a caller, or refuse all of them."""
         if who.key_id is None or who.rate is None:
             return
         name, rate = who.name, who.rate
@@ -223,7 +223,7 @@ def _network(address: str) -> str:
 
 
 class Source(msgspec.Struct, frozen=True):
-    """Where refused requests come from: one line tells of all that came from there."""
+    """Where refused requests come from: one line reports all that came from there."""
 
     status: int
     address: str
@@ -238,7 +238,7 @@ class _Seen(msgspec.Struct):
     route: str = ""
     why: str = ""
     # When the last line about it was written.
-    told: float | None = None
+    reported: float | None = None
 
 
 class Denials:
@@ -275,12 +275,12 @@ class Denials:
                     "why": seen.why,
                 },
             )
-            told = {"status": source.status, "count": seen.count, "route": seen.route}
+            details = {"status": source.status, "count": seen.count, "route": seen.route}
             if source.key is not None:
-                told["key"] = source.key
+                details["key"] = source.key
             try:
                 self._store().note_action(
-                    "denied", "request", source.address, by=source.who, why=seen.why, after=told
+                    "denied", "request", source.address, by=source.who, why=seen.why, after=details
                 )
             except StoreError:
                 self._put_back(source, seen)
@@ -293,26 +293,26 @@ class Denials:
             waiting = [
                 (source, seen)
                 for source, seen in self._seen.items()
-                if seen.count and (last or seen.told is None or now - seen.told >= _SECONDS_PER_LINE)
+                if seen.count and (last or seen.reported is None or now - seen.reported >= _SECONDS_PER_LINE)
             ]
-            # Those who try most come first, if not all can be told of.
+            # Sources with the most requests come first, if not all can be reported.
             waiting.sort(key=lambda each: -each[1].count)
             due = waiting[: int(lines)]
             self._lines.keep("", lines - len(due))
-            told = [(source, msgspec.structs.replace(seen)) for source, seen in due]
+            reported = [(source, msgspec.structs.replace(seen)) for source, seen in due]
             for _, seen in due:
-                seen.count, seen.told = 0, now
+                seen.count, seen.reported = 0, now
             self._forget(now)
-            return told
+            return reported
 
     def _forget(self, now: float) -> None:
         """Drop the sources that have been quiet since their last line."""
         for source, seen in list(self._seen.items()):
-            if not seen.count and seen.told is not None and now - seen.told >= _SECONDS_PER_LINE:
+            if not seen.count and seen.reported is not None and now - seen.reported >= _SECONDS_PER_LINE:
                 del self._seen[source]
 
     def _put_back(self, source: Source, missed: _Seen) -> None:
         with self._lock:
             seen = self._seen.setdefault(source, _Seen())
             seen.count += missed.count
-            seen.route, seen.why, seen.told = missed.route, missed.why, None
+            seen.route, seen.why, seen.reported = missed.route, missed.why, None

@@ -1,4 +1,4 @@
-"""Where does a server listen, and can it?"""
+"""Take the address that a server listens on, and check its certificate."""
 
 from __future__ import annotations
 

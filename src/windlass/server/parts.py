@@ -1,4 +1,4 @@
-"""Which parts does a server have?"""
+"""The parts of a server, and the threads on which they wait for the store."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Parts:
         return self.store.counts()
 
     def ops(self, who: Identity = LOCAL, request_id: str = "") -> Ops:
-        """The operator's verbs, done in somebody's name, for a request that may be sent again."""
+        """The operator's actions in a caller's name, for a request that may be sent again."""
         return Ops(
             self.store,
             wakeup=self.queue.wakeup,
@@ -125,7 +125,7 @@ class Parts:
         )
 
     def open(self) -> None:
-        """Open the store, and refuse to stand open to other machines without keys. Waits for the store."""
+        """Open the store, and refuse to serve other machines without keys. Waits for the store."""
         self.queue.publish()
         self.keyring.look()
         if self.keyring.needed and not self.store.api_keys():
@@ -135,7 +135,7 @@ class Parts:
             )
         for warning in self.config.warnings:
             log.warning("server.exposed", extra={"note": warning})
-        self._flow = Flow(self.store, SystemClock(), told=self.config.upkeep)
+        self._flow = Flow(self.store, SystemClock(), announced=self.config.upkeep)
         self._flow.start()
         self._carrier = Carrier(self.store, self.queue.wakeup)
         self._carrier.loop.start()
@@ -182,7 +182,7 @@ class Parts:
         await loop.run_in_executor(self._well, self.store.beat, "", Vitals())
 
     async def look_on(self) -> None:
-        """Keep what is known of keys fresh, and tell who was turned away, until the server stops."""
+        """Keep what is known of keys fresh, and report denied requests, until the server stops."""
         while not await happens(self.stopping, _LOOK_SECONDS):
             self.connections.sweep(asyncio.get_running_loop().time())
             try:

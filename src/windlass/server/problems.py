@@ -37,9 +37,9 @@ class ProblemDocument(msgspec.Struct, frozen=True, omit_defaults=True):
     index: int | None = None
     # The other job of the same batch that is the reason, counted from 0.
     twin: int | None = None
-    # The job that stands against what was asked.
+    # The job that conflicts with the request.
     job: str | None = None
-    # The jobs that have the key, where it does not tell which is meant.
+    # The jobs that have the key, where it does not say which is meant.
     jobs: tuple[str, ...] = ()
 
 
@@ -130,7 +130,7 @@ def store_away(*, maybe_stored: bool = False, writes: bool = True) -> Problem:
 
 
 def of_store(error: errors.StoreError, *, writes: bool) -> Problem:
-    """What strangers are told of a store that fails: never where it is, nor whose. The log has the rest."""
+    """A store that fails, without where it is or whose: only the log has that."""
     if isinstance(error, errors.StoreBusy):
         detail = (
             "the store is busy; nothing was stored: try again" if writes else "the store is busy: try again"
@@ -139,12 +139,12 @@ def of_store(error: errors.StoreError, *, writes: bool) -> Problem:
     if isinstance(error, errors.StoreUnavailable):
         return store_away(maybe_stored=writes, writes=writes)
     return Problem(
-        503, "store-unavailable", "the store cannot be used; the server's log tells why", headers=_after(1)
+        503, "store-unavailable", "the store cannot be used; the server's log says why", headers=_after(1)
     )
 
 
 def too_many(detail: str, seconds: float, name: str) -> Problem:
-    """Not now: again after so many seconds."""
+    """Refused for now: try again after some seconds."""
     return Problem(429, name, detail, headers=_after(seconds))
 
 

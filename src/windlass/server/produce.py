@@ -52,9 +52,9 @@ async def enqueue(call: Call) -> Reply:
         make = _maker(call, [form], refusal, trace=trace)
         stored = await call.parts.commits.accept(make, call.is_gone)
     note_jobs(call, stored)
-    [told] = _told([form], stored)
-    headers = {b"location": f"/api/v1/jobs/{told.id}".encode()}
-    return Reply(201 if told.created else 200, told, headers=headers)
+    [job] = _accepted([form], stored)
+    headers = {b"location": f"/api/v1/jobs/{job.id}".encode()}
+    return Reply(201 if job.created else 200, job, headers=headers)
 
 
 async def enqueue_batch(call: Call) -> Reply:
@@ -149,18 +149,18 @@ def _store_into_known(call: Call, batch: NewBatch, drafts: Sequence[NewJob]) -> 
 def _all_accepted(call: Call, form: BatchForm, batch_id: str | None, stored: Stored) -> Reply:
     note_jobs(call, stored)
     status = 201 if any(each.created for each in stored.done) else 200
-    return Reply(status, AcceptedBatch(jobs=_told(form.jobs, stored), batch=batch_id))
+    return Reply(status, AcceptedBatch(jobs=_accepted(form.jobs, stored), batch=batch_id))
 
 
 def _batch_id(call: Call, form: BatchForm) -> str:
-    """The batch's own id, or one made of the keys: whoever sends the same again means the same batch."""
+    """The batch's own id, or one made of the keys: the same keys again mean the same batch."""
     if form.batch_id is not None:
         return form.batch_id
     header = _request_key(call)
     keys = [job.key for job in form.jobs]
     if header is None and None in keys:
         return uuid7()
-    # The request's key is no job's: the two kinds are told apart, also where they read the same.
+    # The request's key is no job's: the two kinds are kept apart, also where they read the same.
     scope: list[object] = [call.identity.name, header if header is not None else keys]
     tenants = sorted({_tenant(call, job, None) or "" for job in form.jobs})
     if tenants != [""]:
@@ -354,22 +354,22 @@ def _parents(call: Call, form: JobForm, tenant: str) -> tuple[str, ...] | None:
 
 
 def _traceparent(call: Call) -> str | None:
-    """A header that is not a trace context is nobody's error: tracing must not cost a job."""
+    """The trace in the header. One that is malformed is ignored: tracing must not cost a job."""
     header = call.header(b"traceparent")
     return header if header is not None and _TRACEPARENT.fullmatch(header) else None
 
 
-def _told(forms: Sequence[JobForm], stored: Stored) -> list[Accepted]:
-    """What is stored; of what was there before, how it stands now."""
-    told: list[Accepted] = []
+def _accepted(forms: Sequence[JobForm], stored: Stored) -> list[Accepted]:
+    """What is stored; of what was there before, its state now."""
+    found: list[Accepted] = []
     for form, each in zip(forms, stored.done, strict=True):
         job = stored.before.get(each.id)
         kind, state = (form.type, JobState.PENDING) if job is None else (job.type, job.state)
-        told.append(Accepted(id=each.id, type=kind, state=state, key=each.key, created=each.created))
-    return told
+        found.append(Accepted(id=each.id, type=kind, state=state, key=each.key, created=each.created))
+    return found
 
 
-# Of a form's fields, those behind type and payload; and what stands there if nothing is said.
+# Of a form's fields, those behind type and payload; and their values if nothing is said.
 _OPTIONS = slice(2, None)
 _UNSAID = msgspec.structs.astuple(JobForm(type="any"))[_OPTIONS]
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")

@@ -41,20 +41,20 @@ K = TypeVar("K")
 V = TypeVar("V")
 _LIVING = ("running", "draining")
 _MOST_REMEMBERED = 10_000
-# Whoever asks for the same lease more often than this dies of its job each time.
-_MOST_TOLD_AGAIN = 3
+# A worker that asks for the same lease more often than this dies of its job each time.
+_MOST_REPEATS = 3
 
 
 class Remote:
-    """Keeps the rows of remote workers alive by what they send, and counts what they were told again."""
+    """Keeps the rows of remote workers alive by what they send, and counts leases that are sent again."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._joining = threading.Lock()
         # By caller and name, the last used last; a row that is forgotten is looked for in the store.
         self._rows: OrderedDict[tuple[str, str], str] = OrderedDict()
-        # By token: how often a lease was told of after the first time.
-        self._told_again: OrderedDict[str, int] = OrderedDict()
+        # By token: how often a lease was sent after the first time.
+        self._repeated: OrderedDict[str, int] = OrderedDict()
         # By row and request: claims under way, and how many are there or wait for their turn.
         self._asking: dict[tuple[str, str], tuple[asyncio.Lock, int]] = {}
 
@@ -76,7 +76,7 @@ class Remote:
                 self._join(store, f"{_prefix(who, name)}{_next_number(rows)}", types, slots, host)
 
     def _join(self, store: Store, row: str, types: Sequence[str], slots: int, host: str) -> None:
-        # No boot, no process: only its silence tells that it is gone.
+        # No boot, no process: only its silence shows that it is gone.
         store.join(
             WorkerInfo(
                 id=row,
@@ -124,7 +124,7 @@ class Remote:
     async def turn(self, row: str, request: str | None, patience: float) -> AsyncIterator[bool]:
         """Of claims that are one and the same request, one at a time: the next finds what the last one took.
 
-        Whether it is this one's turn, within so many seconds.
+        Yields whether it is this one's turn, within `patience` seconds.
         """
         if request is None:
             yield True
@@ -145,15 +145,15 @@ class Remote:
             if count > 1:
                 self._asking[place] = (lock, count - 1)
 
-    def tell_again(self, lease: Lease) -> bool:
-        """Whether a lease of a lost answer may be told of once more.
+    def may_repeat(self, lease: Lease) -> bool:
+        """Whether a lease of a lost answer may be sent once more.
 
         A worker that died of its job and comes again under the same name looks like one that lost an answer.
         """
         with self._lock:
-            times = self._told_again.get(lease.token, 0) + 1
-            _put_last(self._told_again, lease.token, times)
-        return times <= _MOST_TOLD_AGAIN
+            times = self._repeated.get(lease.token, 0) + 1
+            _put_last(self._repeated, lease.token, times)
+        return times <= _MOST_REPEATS
 
     def _remember(self, who: Identity, name: str, row: str) -> str:
         with self._lock:
@@ -210,7 +210,7 @@ class _Catalogue:
         """Take what is registered now; whether that is news."""
         if types == self._types:
             return False
-        # Anew, never in place: others look at them meanwhile.
+        # Never changed in place: others read them meanwhile.
         self._types = types
         self.limits = key_limits(types.values())
         self.versions = {name: info.schema_version for name, info in types.items()}
@@ -229,20 +229,20 @@ class _Catalogue:
 class Flow:
     """Makes the claims of remote workers, and counts what came of their runs."""
 
-    def __init__(self, store: Store, clock: Clock, *, told: bool) -> None:
+    def __init__(self, store: Store, clock: Clock, *, announced: bool) -> None:
         self._store = store
-        self._catalogue = _Catalogue()
-        self._admission = Admission(self._catalogue, self._catalogue.versions)
-        self._breaker_counts = BreakerCounts(store, self._admission.breaker_of, clock=clock)
+        self.catalogue = _Catalogue()
+        self.admission = Admission(self.catalogue, self.catalogue.versions)
+        self._breaker_counts = BreakerCounts(store, self.admission.breaker_of, clock=clock)
         self._clock = clock
         self.ledger = Ledger(store)
         self.live = LiveSettings(
             store,
             {},
-            self._admission,
+            self.admission,
             self._breaker_counts,
             on_read=[self.ledger.follow],
-            announced=told,
+            announced=announced,
         )
         # The tenant served last, by type; and how many jobs of the lowest priority are owed their share.
         self._turns: dict[str, str] = {}
@@ -252,7 +252,7 @@ class Flow:
     def start(self) -> None:
         """Follow what code and operators say. Waits for the store."""
         self.learn(self._store.types())
-        # Before anybody can ask: the first scrape tells the depth of now.
+        # Before the first request: the first scrape shows the current depth.
         self._store.take_sample(timedelta(0))
         self.live.loop.start()
         self.ledger.loop.start()
@@ -267,14 +267,14 @@ class Flow:
     def learn(self, types: Mapping[str, TypeInfo]) -> None:
         """Take what is registered now; what is news has its limits before its first job is claimed."""
         with self._lock:
-            if self._catalogue.learn(types):
-                self._admission.serve(self._catalogue.versions)
+            if self.catalogue.learn(types):
+                self.admission.serve(self.catalogue.versions)
                 self._breaker_counts.forget_types()
                 self.live.refresh()
 
     def want(self, types: Mapping[str, int], *, worker: str, limit: int, lease: timedelta) -> Want | None:
         """What a worker may ask for now; None if all of it is held back."""
-        open_types = self._admission.open(types)
+        open_types = self.admission.open(types)
         if not open_types:
             return None
         return Want(
@@ -284,7 +284,7 @@ class Flow:
             slots=limit,
             lease=lease,
             turns={name: self._turns[name] for name in open_types if name in self._turns},
-            restricted=self._admission.restrictions(open_types),
+            restricted=self.admission.restrictions(open_types),
             lowest=max(0, min(int(self._owed), limit)),
         )
 
@@ -296,11 +296,7 @@ class Flow:
         for lease in leases:
             self._turns[lease.job.type] = lease.job.tenant
         with self._lock:
-            self._owed += self._admission.low_share * len(leases) - min(want.lowest, len(leases))
-
-    def ages(self, job_type: str) -> bool:
-        """Whether jobs of that type can become too old to run."""
-        return self._catalogue.ages(job_type)
+            self._owed += self.admission.low_share * len(leases) - min(want.lowest, len(leases))
 
     def settled(self, lease: Lease, outcome: Outcome, app: str = "") -> None:
         """Count what came of a run, of a program of that release."""
@@ -311,13 +307,9 @@ class Flow:
         self._breaker_counts.note(settled)
         self.ledger.settled(settled, app)
 
-    def limited(self, job_type: str) -> bool:
-        """Whether the end of a job of that type lets another one start."""
-        return self._admission.limited(job_type)
-
     def tokens(self, job_type: str) -> tuple[tuple[str, int], ...]:
         """What the start of a job of that type takes of rates; it comes back if the job never started."""
-        restriction = self._admission.restricted.get(job_type)
+        restriction = self.admission.restricted.get(job_type)
         return () if restriction is None else restriction.tokens
 
 
@@ -365,7 +357,7 @@ class Upkeep:
             loop.stop(1.0)
 
     def tick(self) -> None:
-        """Look at the fleet; only while the store takes writes does anybody's silence count."""
+        """Look at the fleet; a worker's silence counts only while the store takes writes."""
         if self._clock.uptime() - self._membership.sent >= _BEAT_SECONDS:
             sent, generation = self._clock.uptime(), self._store.generation
             # A server has no row, so nothing is changed; but it was the store's writer that said so.

@@ -1,4 +1,4 @@
-"""How does this process serve, and how does it end?"""
+"""Run a server, and stop it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from windlass.server.parts import Parts
 __all__ = ["Server", "open_more_files"]
 log = logging.getLogger("windlass.server")
 
-# Requests that run may finish for so long.
+# How long requests that run may take to finish.
 _GRACE_SECONDS = 25
-# So long a connection may stay open on which nothing comes.
+# How long a connection may stay open on which nothing comes.
 _IDLE_SECONDS = 30
 
 
 class Server:
-    """One server process. When it is told to stop, requests that run finish and new ones are refused."""
+    """One server process. When it is asked to stop, requests that run finish and new ones are refused."""
 
     def __init__(self, queue: Queue, config: ServerConfig) -> None:
         self._queue = queue
@@ -38,13 +38,13 @@ class Server:
         self.begun = False
 
     def listen(self) -> str:
-        """Take the address, and say which it is; whoever connects waits until `run`."""
+        """Take the address, and say which it is; callers that connect wait until `run`."""
         if self._listener is None:
             self._listener = bound(self._config)
         return shown_address(self._config, self._listener)
 
     def run(self, started: Callable[[str], None] = lambda _: None) -> None:
-        """Serve until `request_stop`; `started` is told the address."""
+        """Serve until `request_stop`; `started` gets the address."""
         logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
         listener = self._listener or bound(self._config)
         with contextlib.closing(listener), asyncio.Runner(loop_factory=_loop) as runner:
@@ -63,7 +63,22 @@ class Server:
         parts = Parts(self._queue, self._config)
         try:
             await asyncio.to_thread(parts.open)
-            self._uvicorn = _Uvicorn(self._uvicorn_config(App(parts)), parts)
+            config = uvicorn.Config(
+                App(parts),
+                http=Connection,
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                backlog=BACKLOG,
+                timeout_keep_alive=_IDLE_SECONDS,
+                timeout_graceful_shutdown=_GRACE_SECONDS,
+                ssl_certfile=self._config.tls_cert,
+                ssl_keyfile=self._config.tls_key,
+            )
+            self._uvicorn = _Uvicorn(config, parts)
             # Asked while the store was waited for.
             self._uvicorn.should_exit |= self._asked
             self.begun = True
@@ -75,26 +90,9 @@ class Server:
         finally:
             await parts.close()
 
-    def _uvicorn_config(self, app: App) -> uvicorn.Config:
-        return uvicorn.Config(
-            app,
-            http=Connection,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            backlog=BACKLOG,
-            timeout_keep_alive=_IDLE_SECONDS,
-            timeout_graceful_shutdown=_GRACE_SECONDS,
-            ssl_certfile=self._config.tls_cert,
-            ssl_keyfile=self._config.tls_key,
-        )
-
 
 class _Uvicorn(uvicorn.Server):
-    """Signals are the command line's; whoever waits is let go before the connections are waited for."""
+    """Signals are the command line's; waiting requests end before the connections are waited for."""
 
     def __init__(self, config: uvicorn.Config, parts: Parts) -> None:
         super().__init__(config)

@@ -1,4 +1,4 @@
-"""How do many onlookers follow one queue? One look a second for all of them; each is sent what changed."""
+"""Events for the dashboard: one query a second for all listeners; each gets what changed."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 log = logging.getLogger("windlass.server")
 
 _EVERY_SECONDS = 1.0
-# Whoever was sent nothing for so long is told that the server is there: dashboard/js/live.js waits for 10 s.
+# A listener gets a sign of life after this time without an event: dashboard/js/live.js waits for 10 s.
 _SIGN_OF_LIFE_SECONDS = 3.0
-# Who reads so slowly that what so many looks told is waiting is sent away; the browser comes again by itself.
+# A listener that has this many events unread is cut off; the browser connects again by itself.
 _MOST_WAITING = 100
 _MOST_FAILURES = 100
-# So many listeners are told, then whoever else has something to do gets on with it.
-_TOLD_AT_ONCE = 25
+# After this many listeners other requests get their turn.
+_SENT_AT_ONCE = 25
 _BETWEEN_SECONDS = 0.005
-_TOLD_OF_TYPES = ("counts", "workers", "effective", "paused", "breaker")
+_SHOWN_OF_TYPES = ("counts", "workers", "effective", "paused", "breaker")
 
 
 class Stream:
-    """One look a second while anybody listens; what changed goes to all of them."""
+    """One query a second while there are listeners; what changed goes to all of them."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -57,7 +57,7 @@ class Stream:
         if self._looking is None:
             self._looking = asyncio.create_task(self._look_on())
         try:
-            # Nothing fails when it is sent to somebody who has hung up: it must be noticed.
+            # Sending to a listener that has hung up does not fail: it must be noticed.
             with call.waiting(Doing.LISTENING, partial(_dismiss, mine)):
                 yield b"retry: 2000\n\n"
                 while True:
@@ -66,7 +66,7 @@ class Stream:
                             event = await mine.get()
                     except TimeoutError:
                         event = _event("beat", {})
-                    # Who came with a key that was revoked since, or before there was one, is told no more.
+                    # A listener whose key was revoked, or that came before there were keys, gets no more.
                     if event is None or not self._parts.authentication.knows(call.scope):
                         return
                     yield event
@@ -80,7 +80,7 @@ class Stream:
                     await self._look()
                 except StoreError:
                     # Where the store is, onlookers need not know; the server's log has it.
-                    await self._tell(_event("trouble", {"detail": "the store cannot be reached"}))
+                    await self._send(_event("trouble", {"detail": "the store cannot be reached"}))
                 await happens(self._parts.stopping, _EVERY_SECONDS)
         finally:
             self._looking, self._seen, self._since = None, {}, None
@@ -92,11 +92,11 @@ class Stream:
         changed = {name: value for name, value in stats.items() if self._seen.get(name) != value}
         first = not self._seen
         self._seen, self._since = stats, now
-        told = [_event("stats", stats if first else changed)] if changed else []
-        told += [_event("failure", failure) for failure in failures]
-        if told:
+        news = [_event("stats", stats if first else changed)] if changed else []
+        news += [_event("failure", failure) for failure in failures]
+        if news:
             # Together: a burst of failures must not look like a listener who does not read.
-            await self._tell(b"".join(told))
+            await self._send(b"".join(news))
 
     def _read(self) -> tuple[datetime, dict[str, Any], list[dict[str, Any]]]:
         status = self._parts.ops().status()
@@ -106,23 +106,23 @@ class Stream:
         for name in ("oldest_due", "bands", "warnings"):
             stats.pop(name)
         stats["types"] = {
-            each.pop("name"): {name: each[name] for name in _TOLD_OF_TYPES} for each in stats["types"]
+            each.pop("name"): {name: each[name] for name in _SHOWN_OF_TYPES} for each in stats["types"]
         }
         failures: list[Job] = []
         if self._since is not None:
             found = self._parts.store.failures(since=self._since, limit=_MOST_FAILURES)
-            # One that runs again, or is due for it, was told of before.
+            # One that runs again, or is due for it, was sent before.
             failures = [job for job in found if job.view(now) is View.RETRYING or job.state is JobState.DEAD]
-        return now, stats, [_told(job, now) for job in failures]
+        return now, stats, [_failure(job, now) for job in failures]
 
-    async def _tell(self, event: bytes) -> None:
+    async def _send(self, event: bytes) -> None:
         for number, listener in enumerate(list(self._listeners), 1):
             if listener.full():
                 self._listeners.discard(listener)
                 _dismiss(listener)
             else:
                 listener.put_nowait(event)
-            if number % _TOLD_AT_ONCE == 0:
+            if number % _SENT_AT_ONCE == 0:
                 # Others have requests meanwhile.
                 await asyncio.sleep(_BETWEEN_SECONDS)
 
@@ -134,7 +134,7 @@ def _dismiss(listener: asyncio.Queue[bytes | None]) -> None:
     listener.put_nowait(None)
 
 
-def _told(job: Job, now: datetime) -> dict[str, Any]:
+def _failure(job: Job, now: datetime) -> dict[str, Any]:
     """What failed, without its payload: onlookers ask for a job if they want to see it."""
     document = job_document(job, now)
     wanted = ("id", "type", "state", "view", "key", "tenant", "attempts", "max_attempts", "run_at", "error")

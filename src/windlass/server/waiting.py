@@ -58,7 +58,7 @@ _Line = dict["WaitingWorker", None]
 
 
 class WaitingWorker:
-    """Where one worker stands in a line."""
+    """The place of one worker in a line."""
 
     def __init__(self, line: _Line, worker: str) -> None:
         self._line = line
@@ -74,7 +74,7 @@ class WaitingWorker:
 
 
 class WaitingWorkers:
-    """Who waits for jobs of which types. Listens for hints, and beats, only while somebody waits."""
+    """Workers that wait for jobs, by type. Listens for hints, and sends beats, only while there are any."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -83,12 +83,12 @@ class WaitingWorkers:
 
     @contextlib.asynccontextmanager
     async def place(self, types: frozenset[str], worker: str) -> AsyncIterator[WaitingWorker]:
-        """A place at the end of the line for these types; whoever leaves it lets the next one look."""
+        """A place at the end of the line for these types; when it is left, the next one asks."""
         line = self._lines.setdefault(types, {})
         mine = WaitingWorker(line, worker)
         line[mine] = None
         if not self._tasks:
-            self._tasks = asyncio.create_task(self._hear()), asyncio.create_task(self._beat())
+            self._tasks = asyncio.create_task(self._follow_hints()), asyncio.create_task(self._beat())
         try:
             yield mine
         finally:
@@ -103,7 +103,7 @@ class WaitingWorkers:
                     task.cancel()
                 self._tasks = ()
 
-    async def _hear(self) -> None:
+    async def _follow_hints(self) -> None:
         async with hints(self._parts) as hint:
             while True:
                 await hint.wait()
@@ -113,7 +113,7 @@ class WaitingWorkers:
                 await asyncio.sleep(_BETWEEN_HINTS)
 
     async def _beat(self) -> None:
-        """Keep all who wait alive: nobody else speaks for them. Those who are dead all the same are told."""
+        """Keep all waiting workers alive: no one else beats for them. Wake those that were declared dead."""
         while not await happens(self._parts.stopping, _BEAT_SECONDS):
             places = [place for line in self._lines.values() for place in line]
             with contextlib.suppress(StoreError):
@@ -136,7 +136,7 @@ _ENDED = tuple(ENDED)
 
 
 class Endings:
-    """Who waits for which job. Looks only while somebody does."""
+    """Requests that wait for the end of a job. Asks the store only while there are any."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -144,12 +144,12 @@ class Endings:
         self._looking: asyncio.Task[None] | None = None
 
     async def wait(self, call: Call, job: Job, seconds: float) -> Job:
-        """The job when it has ended; or as it is when the time is over, or somebody interrupts."""
+        """The job when it has ended; or as it is when the time is over, or the caller interrupts."""
         if job.ended or seconds <= 0 or self._parts.stopping.is_set():
             return job
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[Job | None] = loop.create_future()
-        over = partial(_tell, ended, None)
+        over = partial(_resolve, ended, None)
         with call.waiting(Doing.WAITING, over):
             self._waiting.setdefault(job.id, []).append(ended)
             if self._looking is None:
@@ -173,14 +173,14 @@ class Endings:
 
     async def _look_on(self) -> None:
         try:
-            # Whoever comes while the hints are let go of is looked for in another round.
+            # A request that comes while the hints are let go of is served in another round.
             while self._is_waited_for():
                 async with hints(self._parts) as hint:
                     await self._look_at_hints(hint)
         finally:
             self._looking = None
             for waiter in [each for waiters in self._waiting.values() for each in waiters]:
-                _tell(waiter, None)
+                _resolve(waiter, None)
 
     async def _look_at_hints(self, hint: asyncio.Event) -> None:
         while self._is_waited_for():
@@ -202,9 +202,9 @@ class Endings:
             page = await self._parts.run(self._parts.store.find, where, limit=_AT_ONCE)
             for job in page.jobs:
                 for waiter in self._waiting.get(job.id, []):
-                    _tell(waiter, job)
+                    _resolve(waiter, job)
 
 
-def _tell(waiter: asyncio.Future[Job | None], job: Job | None) -> None:
+def _resolve(waiter: asyncio.Future[Job | None], job: Job | None) -> None:
     if not waiter.done():
         waiter.set_result(job)

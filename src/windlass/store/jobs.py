@@ -473,12 +473,34 @@ def _known(tx: Tx, job_id: str) -> Job:
     return job
 
 
-def _allowed(tx: Tx, job_id: str, verb: str) -> Job:
+@_once
+def act(
+    tx: Tx,
+    job_id: str,
+    verb: str,
+    states: Sequence[JobState],
+    *,
+    by: str = "",
+    why: str = "",
+    request_id: str = "",
+) -> Acted:
+    """Carry out a verb that is one statement: the SQL section of its name, for a job in one of these states.
+
+    The section binds `seq`, `changes` and `now`.
+    """
+    asked = Asked(by, why, request_id)
+    job = _allowed(tx, job_id, verb, states)
+    tx.change(verb, seq=job.seq, changes=_changed(tx, job, verb, asked), now=tx.now)
+    return _noted(tx, job, Acted(job.id, _known(tx, job_id).state), verb, asked)
+
+
+def _allowed(tx: Tx, job_id: str, verb: str, states: Sequence[JobState] = ()) -> Job:
     """The job, locked, if its state allows the verb; WrongState names the verb that it does allow."""
     job = _known(tx, job_id)
-    if job.state in STATES[verb]:
+    states = states or STATES[verb]
+    if job.state in states:
         return job
-    *others, last = STATES[verb]
+    *others, last = states
     allowed = f"{', '.join(others)} and {last}" if others else last.value
     raise WrongState(job.id, verb, job.state.value, allowed, _INSTEAD.get((verb, job.state), ""))
 

@@ -199,6 +199,7 @@ class Store(Engine):
     count_next = reads(jobs.count_next)
     counts = reads(jobs.counts)
     confirm = writes(jobs.confirm, repeat="never")
+    act = writes(jobs.act, repeat="request_id")
     cancel = writes(jobs.cancel, repeat="request_id")
     bury = writes(jobs.bury, repeat="request_id")
     replay = writes(jobs.replay, repeat="request_id")

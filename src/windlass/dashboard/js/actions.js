@@ -16,6 +16,8 @@ export const titleOf = (name) => name[0].toUpperCase() + name.slice(1);
 // What can be done to many jobs with no more than a reason.
 const ASKED = ["why", "confirm", "payload"];
 export const bulkActions = () => Object.values(declared).filter((each) => each.bulk && each.fields.every((field) => ASKED.includes(field.name)));
+// Actions on one job that need no more than a reason, besides those that are named.
+export const others = (named) => Object.values(declared).filter((each) => each.path.startsWith("jobs/{") && !named.includes(each.name) && each.fields.every((field) => ASKED.includes(field.name))).map((each) => each.name);
 // Whether the one who looks may do it to a job as it is now.
 export const applies = (name, job) => Boolean(declared[name]?.states.includes(job.state) && api.may(declared[name].need));
 

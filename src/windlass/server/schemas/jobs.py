@@ -1,4 +1,4 @@
-"""What is said of jobs: to put them in, to look at them, to change them?"""
+"""Jobs: to enqueue, to show, to change."""
 
 from __future__ import annotations
 
@@ -132,6 +132,7 @@ class AcceptedBatch(msgspec.Struct, frozen=True, kw_only=True):
 class CatalogueDocument(msgspec.Struct, frozen=True, kw_only=True):
     """What a producer must know: types with their schemas, and what operators have set."""
 
+    # A payload need fit only one of a type's live releases.
     types: list[TypeInfo]
     settings: dict[str, str]
 

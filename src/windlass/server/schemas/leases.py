@@ -1,4 +1,4 @@
-"""What do workers say that come over HTTP, and what are they told?"""
+"""What workers send over HTTP, and what they get back."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import repeat
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -216,7 +217,7 @@ def _ask(
     values = {
         "types": list(want.types),
         "versions": list(want.types.values()),
-        "afters": [want.turns.get(name, "") for name in want.types],
+        "afters": [*map(want.turns.get, want.types, repeat(""))],
         "limit": limit,
         "slack": slack,
         "promoted": promoted,

@@ -493,8 +493,8 @@ def _write(tx: PostgresTx, pending: Sequence[_Open]) -> dict[str, str | None]:
                 ended.append(chains.Ended(job_id, JobState(state or JobState.DEAD), row))
     if ended:
         chains.all_ended(tx, ended, tx.enqueue)
-    back = [each for each in pending if each.tokens and found.get(each.lease.token, "") is None]
-    if back:
+    if any(map(attrgetter("tokens"), pending)):
+        back = [each for each in pending if each.tokens and found.get(each.lease.token, "") is None]
         limits.return_tokens(tx, (token for each in back for token in each.tokens))
     return found
 

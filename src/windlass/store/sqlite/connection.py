@@ -8,7 +8,7 @@ import threading
 import weakref
 from contextlib import contextmanager
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -178,7 +178,7 @@ class SqliteTx:
         found = self._run(self._statements[statement], values).fetchall()
         # As plain dicts: a Row looks through all of its columns for each name.
         names = found[0].keys() if found else ()
-        return [dict(zip(names, row, strict=True)) for row in found]
+        return [*map(dict, map(zip, repeat(names), found))]
 
     def row(self, statement: str, /, **values: object) -> Row | None:
         # Fetching all ends the statement: one that waits half-way would hold the transaction open.
@@ -392,7 +392,8 @@ class Readers:
             self._close_idle()
 
     def _take(self) -> Connection:
-        self._file.ensure()
+        if self._file.lost:
+            self._file.ensure()
         self._file.check()
         with self._gate:
             while self._idle:

@@ -77,7 +77,8 @@ def goes_alone(jobs: Sequence[NewJob]) -> bool:
     if len(jobs) != 1:
         return False
     [new] = jobs
-    return new.fresh and new.unique is None and _is_plain(new)
+    plain = new.key is None and not new.own_id and not new.depends_on
+    return new.fresh and new.unique is None and plain
 
 
 def _is_plain(new: NewJob) -> bool:

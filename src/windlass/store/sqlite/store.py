@@ -197,7 +197,8 @@ class SqliteStore(Store):
 
     @property
     def generation(self) -> int:
-        self._file.ensure()
+        if self._file.lost:
+            self._file.ensure()
         return self._file.generation
 
     # --- running ---
@@ -311,7 +312,8 @@ class SqliteStore(Store):
     def _read(self, verb: Callable[Concatenate[SqliteTx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         if self.path == MEMORY:
             return self._write(verb, *args, **kwargs)
-        with self._reader() as connection:
+        usable = self._made and not self._closed and os.getpid() == self._opened_by
+        with self._readers.one() if usable else self._reader() as connection:
             return verb(SqliteTx(connection, self._statements, self.clock.micros()), *args, **kwargs)
 
     def _reader(self) -> AbstractContextManager[sqlite3.Connection]:

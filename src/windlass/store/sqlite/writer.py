@@ -276,7 +276,10 @@ class Writer:
                     self._wake()
                 raise
             if wrote:
-                self.checkpoint_soon()
+                # As `checkpoint_soon`, without a call: every enqueue comes here.
+                checkpointer = self._checkpointer
+                if checkpointer is not None and checkpointer.is_due():
+                    self._wake()
                 return result  # type: ignore[no-any-return]
         operation = Operation(verb, args, urgent=urgent, joins=joins)
         return self._line.run(operation, self._wait_for)  # type: ignore[no-any-return]

@@ -1,6 +1,6 @@
 // What happened to this job, and why is it not running?
 
-import { actOn, applies, perform, titleOf } from "../actions.js";
+import { actOn, applies, others, perform, titleOf } from "../actions.js";
 import * as api from "../api.js";
 import { el } from "../dom.js";
 import { parse, write } from "../api.js";
@@ -100,6 +100,9 @@ function because(job, told) {
 
 // --- what can be done ---------------------------------------------------------------------------
 
+// Those that have a place of their own.
+const PLACED = ["replay", "bury", "cancel", "discard", "rerun"];
+
 function buttons(job, look) {
   const plain = (name, kind) => applies(name, job) && button(titleOf(name), () => actOn(job, name, look), { kind });
   const shown = [
@@ -110,6 +113,7 @@ function buttons(job, look) {
     applies("priority", job) && button("Priority", () => setPriority(job, look)),
     ["scheduled", "retrying"].includes(job.view) && applies("reschedule", job) && button("Run now", () => runNow(job, look)),
     plain("bury"),
+    others(PLACED).map((name) => plain(name)),
     plain("cancel", "danger"),
     plain("discard", "danger"),
   ].filter(Boolean);
