@@ -21,7 +21,7 @@ from uuid import uuid4
 
 from windlass import Context, Queue, Retry
 from windlass.worker import run
-from windlass.worker.children.process_tree import MARK
+from windlass.worker.children.process_tree import TAG
 
 if os.environ.get("FLEET_SUSPECTS") == "off":
     # To see what it would be like without: no job is ever a suspect.
@@ -169,7 +169,7 @@ def _tell_memory(path: Path) -> None:
         time.sleep(0.5)
 
 
-if "FLEET_MEMORY" in os.environ and MARK not in os.environ:
+if "FLEET_MEMORY" in os.environ and TAG not in os.environ:
     threading.Thread(target=_tell_memory, args=(Path(os.environ["FLEET_MEMORY"]),), daemon=True).start()
 
 

@@ -129,7 +129,7 @@ class Walk:
         "scheduler",
         "ticks",
         "ledger",
-        "presence",
+        "liveness",
         "verifier",
     )
 

@@ -110,7 +110,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     # A worker process that does not answer for so long is killed; None: it may hang for ever.
     hang_limit: timedelta | None = timedelta(seconds=15)
     # What the names of this worker's processes begin with; given by a supervisor, which ends them by it.
-    mark: str | None = None
+    tag: str | None = None
     # For tests only: leases shorter than a minute.
     unsafe_lease: bool = False
 

@@ -62,8 +62,8 @@ class Notice:
 _making_events = threading.Lock()
 
 
-class Attending(Protocol):
-    """Whoever runs the job, as its context sees it."""
+class Backend(Protocol):
+    """What carries out the calls of a handler's context: a worker, or a child's pipe to one."""
 
     def transaction(self) -> AbstractContextManager[Any]:
         """See Context.transaction."""
@@ -109,7 +109,7 @@ class Context:
         deadline: datetime,
         ends: float,
         clock: Clock,
-        worker: Attending | None = None,
+        worker: Backend | None = None,
         check_draft: Callable[[object, str], object] | None = None,
     ) -> None:
         self.job = job
@@ -192,11 +192,11 @@ class Context:
         `async with`, on PostgreSQL, an async one. When the block is left the job is completed; an exception
         in it undoes everything, and the attempt fails as ever. What comes after it cannot fail the job.
         """
-        return Transaction(self._attending())
+        return Transaction(self._backend())
 
     def set_result(self, value: Any) -> None:
         """What `job.result()` gives after `transaction()`, which commits before the handler returns."""
-        self._attending().keep_result(value)
+        self._backend().keep_result(value)
 
     def enqueue(self, *drafts: NewJob) -> list[str]:
         """Enqueue drafts together with this job's completion, in one transaction; their ids.
@@ -210,7 +210,7 @@ class Context:
                 raise must_be(field, draft, "a draft, as made by .draft(...)")
             if self._check_draft is not None:
                 self._check_draft(draft, field)
-        self._attending().enqueue(drafts)
+        self._backend().enqueue(drafts)
         return [draft.id for draft in drafts]
 
     # --- meanwhile ---
@@ -231,7 +231,7 @@ class Context:
             raise must_be("done", done, f"at most {of}, of which it is a part")
         if message is not None and not isinstance(message, str):
             raise must_be("message", message, "a text")
-        self._attending().progress(done, of, message)
+        self._backend().progress(done, of, message)
 
     def extend(self, by: float | timedelta) -> bool:
         """Give this attempt so many seconds from now; False if it was told to stop already.
@@ -241,7 +241,7 @@ class Context:
         seconds = by.total_seconds() if isinstance(by, timedelta) else by
         if not 0 < seconds <= _LONGEST_EXTENSION:
             raise must_be("by", by, f"between 0 and {_LONGEST_EXTENSION} seconds")
-        extended = self._attending().extend(seconds)
+        extended = self._backend().extend(seconds)
         if extended is None:
             return False
         self._ends, self.deadline = extended
@@ -249,9 +249,9 @@ class Context:
 
     def once(self, key: str) -> OnceGuard:
         """A guard for a side effect that shall happen once in all attempts of this job."""
-        return OnceGuard(self._attending(), check_text("key", key, MAX_KEY))
+        return OnceGuard(self._backend(), check_text("key", key, MAX_KEY))
 
-    def _attending(self) -> Attending:
+    def _backend(self) -> Backend:
         if self._worker is None:
             raise Refused("this context was made without a worker; only a running job can do that")
         return self._worker
@@ -268,7 +268,7 @@ class Context:
 class Transaction:
     """What `ctx.transaction()` gives: a block for `with` or `async with`."""
 
-    def __init__(self, worker: Attending) -> None:
+    def __init__(self, worker: Backend) -> None:
         self._worker = worker
         self._block: AbstractContextManager[Any] | None = None
         self._async_block: AbstractAsyncContextManager[Any] | None = None
@@ -299,7 +299,7 @@ class OnceGuard:
     in doubt; unless `undo()` has said that it surely did not happen.
     """
 
-    def __init__(self, worker: Attending, key: str) -> None:
+    def __init__(self, worker: Backend, key: str) -> None:
         self._worker = worker
         self._undone = False
         self.key = key

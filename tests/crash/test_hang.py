@@ -108,7 +108,7 @@ def holds_the_lock() -> None:
 
 with queue.worker(hang_limit="5s") as worker:
     # Watched after its first seconds.
-    while worker.parts.presence.box is None:
+    while worker.parts.liveness.box is None:
         threading.Event().wait(0.1)
     # More than once, in case the machine is so busy that the guard itself cannot look.
     while not told:

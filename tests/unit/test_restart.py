@@ -22,14 +22,14 @@ class FakeWorker:
     """A worker that says what a test lets it say, and notes what it is asked."""
 
     def __init__(self) -> None:
-        self.worn = ""
+        self.restart_reason = ""
         self.begun = True
         self.retired = False
         self.asked: list[Any] = []
 
     def retire(self, within: timedelta) -> None:
         # As a real one: it is leaving now, and so needs nothing more.
-        self.retired, self.worn = True, ""
+        self.retired, self.restart_reason = True, ""
         self.asked.append(within)
 
     def request_stop(self) -> None:
@@ -80,14 +80,14 @@ def test_a_worker_that_is_well_is_left_alone(
 def test_late_work_may_end_by_itself_before_anything_is_drained(
     restart: Restart, worker: FakeWorker, clock: ManualClock
 ) -> None:
-    worker.worn = "4 jobs run on past their end"
+    worker.restart_reason = "4 jobs run on past their end"
     restart.look()
     clock.advance(PATIENCE_SECONDS - 1)
     restart.look()
-    worker.worn = ""
+    worker.restart_reason = ""
     restart.look()
     # Needed again, the time counts from then.
-    worker.worn = "4 jobs run on past their end"
+    worker.restart_reason = "4 jobs run on past their end"
     clock.advance(PATIENCE_SECONDS)
     restart.look()
     assert worker.asked == []
@@ -96,7 +96,7 @@ def test_late_work_may_end_by_itself_before_anything_is_drained(
 def test_a_worker_that_stays_worn_drains_for_the_grace_and_the_process_restarts(
     restart: Restart, worker: FakeWorker, clock: ManualClock, restarted: list[object]
 ) -> None:
-    worker.worn = "the event loop is blocked"
+    worker.restart_reason = "the event loop is blocked"
     restart.look()
     clock.advance(PATIENCE_SECONDS)
     restart.look()

@@ -16,7 +16,7 @@ from windlass.queue import Queue
 from windlass.worker.claimer import GIVEN_BACK_AFTER
 from windlass.worker.coroutines import BLOCKED_SECONDS, STALLED_SECONDS
 from windlass.worker.health import examine
-from windlass.worker.shutdown import Ending
+from windlass.worker.shutdown import Shutdown
 from windlass.worker.timeouts import ENDLESS_SECONDS
 
 
@@ -195,7 +195,7 @@ def test_jobs_that_a_stuck_loop_cannot_end_are_given_back(blocked: Blocked) -> N
     let_time_be_over(blocked.parts)
     blocked.pass_time(BLOCKED_SECONDS + 2)
     assert blocked.parts.leaks.loop_stuck
-    Ending(blocked.parts, blocked.still.store, WorkerConfig(), clock=blocked.still.clock).give_up_loop()
+    Shutdown(blocked.parts, blocked.still.store, WorkerConfig(), clock=blocked.still.clock).give_up_loop()
     blocked.parts.timeouts.tick()
     assert blocked.parts.idle()
 

@@ -31,7 +31,7 @@ from windlass.policy import Retry
 from windlass.queue import Queue
 from windlass.store.engine import Settlement, Want
 from windlass.worker.children import messages
-from windlass.worker.children.child import Child, Errand
+from windlass.worker.children.child import Child, ChildRun
 from windlass.worker.children.process_tree import descendants
 
 url = on_both
@@ -378,9 +378,9 @@ def test_a_dead_child_is_let_go_without_a_search_for_garbage(queue: Queue) -> No
             gc.enable()
 
 
-def errands() -> list[Errand | Child]:
+def errands() -> list[ChildRun | Child]:
     """Those that there are in this process."""
-    return [each for each in gc.get_objects() if type(each) in (Errand, Child)]
+    return [each for each in gc.get_objects() if type(each) in (ChildRun, Child)]
 
 
 def test_who_is_told_to_stop_after_its_end_does_not_stop_the_next_job_of_its_child(
@@ -389,14 +389,14 @@ def test_who_is_told_to_stop_after_its_end_does_not_stop_the_next_job_of_its_chi
     """As when its time is over just then: the child has been given back, and the run is not settled yet."""
     pid = queue.job(executor="process")(childjobs.pid)
     late: list[Callable[[], object]] = []
-    carry = Errand.carry
+    carry = ChildRun.carry
 
-    def noting(errand: Errand, work: messages.Work) -> Result:
-        [run] = [each for each in worker.parts.runs.all() if each.carrier is errand]
-        late.append(lambda: errand.halt(run))
-        return carry(errand, work)
+    def noting(child_run: ChildRun, work: messages.Work) -> Result:
+        [run] = [each for each in worker.parts.runs.all() if each.carrier is child_run]
+        late.append(lambda: child_run.halt(run))
+        return carry(child_run, work)
 
-    monkeypatch.setattr(Errand, "carry", noting)
+    monkeypatch.setattr(ChildRun, "carry", noting)
     with queue.worker(processes=1) as worker:
         first = pid.enqueue().result(PATIENCE)
         said: list[object] = []

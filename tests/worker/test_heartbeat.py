@@ -289,11 +289,11 @@ def test_a_look_promotes_what_has_become_due(still: Still) -> None:
 def test_an_operators_settings_are_followed_at_the_next_look(still: Still) -> None:
     still.build()
     assert still.parts.live.loop in still.parts.loops
-    assert still.parts.live.held["wait"].timeout == timedelta(seconds=300)
+    assert still.parts.live.in_force["wait"].timeout == timedelta(seconds=300)
     still.store.set_setting("wait.timeout", "7s")
     still.store.set_setting("retry.base", "2s")
     still.parts.live.refresh()
-    assert still.parts.live.held["wait"].timeout == timedelta(seconds=7)
+    assert still.parts.live.in_force["wait"].timeout == timedelta(seconds=7)
     assert still.parts.live.policy("wait").retry.base == 2
     assert still.parts.live.policy("a type without a handler here").retry.base == 2
 
@@ -303,8 +303,8 @@ def test_what_the_code_says_stands_above_an_operators_default_but_not_above_an_o
     still.build()
     still.store.set_setting("timeout", "7s")
     still.parts.live.refresh()
-    assert still.parts.live.held["said"].timeout == timedelta(seconds=30)
-    assert still.parts.live.held["wait"].timeout == timedelta(seconds=7)
+    assert still.parts.live.in_force["said"].timeout == timedelta(seconds=30)
+    assert still.parts.live.in_force["wait"].timeout == timedelta(seconds=7)
     still.store.set_setting("said.timeout", "9s")
     still.parts.live.refresh()
-    assert still.parts.live.held["said"].timeout == timedelta(seconds=9)
+    assert still.parts.live.in_force["said"].timeout == timedelta(seconds=9)

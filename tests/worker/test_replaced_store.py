@@ -75,12 +75,12 @@ def test_a_worker_enters_its_types_and_schedules_into_the_new_file_at_its_next_t
 def test_a_worker_reads_the_settings_of_the_new_file_at_its_next_tick(still: Still, path: Path) -> None:
     still.store.set_setting("wait.timeout", "1m")
     still.parts.live.refresh()
-    assert still.parts.live.held["wait"].timeout == timedelta(minutes=1)
+    assert still.parts.live.in_force["wait"].timeout == timedelta(minutes=1)
     replace(path)
     with pytest.raises(StoreUnavailable):
         still.parts.heartbeat.tick()
     still.parts.live.tick()
-    assert still.parts.live.held["wait"].timeout != timedelta(minutes=1)
+    assert still.parts.live.in_force["wait"].timeout != timedelta(minutes=1)
 
 
 def test_a_worker_whose_store_was_replaced_says_so(

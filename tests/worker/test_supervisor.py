@@ -16,7 +16,7 @@ DIES = [sys.executable, "-S", "-c", "raise SystemExit(9)"]
 SCRIPT = """
 import json, logging, pathlib, sys
 from windlass.clock import SystemClock
-from windlass.worker.supervisor import Supervisor
+from windlass.worker.supervisor import Calls, Launch, Supervisor
 
 command, count, worked, until, times, watched = json.loads(sys.argv[1])
 seen = []
@@ -36,12 +36,14 @@ class Kept(logging.Handler):
 
 logging.basicConfig(handlers=[Kept()], level=logging.INFO)
 supervisor = Supervisor(
-    command,
+    Launch(command),
     count,
+    Calls(
+        died=lambda death: worked,
+        drain=lambda worker, why: logging.info("drained " + worker),
+        changed=changed if watched else None,
+    ),
     exit_after=60.0,
-    died=lambda death: worked,
-    drain=lambda worker, why: logging.info("drained " + worker),
-    changed=changed if watched else None,
     clock=SystemClock(),
 )
 code = supervisor.run()

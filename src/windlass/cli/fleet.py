@@ -7,7 +7,6 @@ import os
 import signal
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from windlass import connect, settings
 from windlass.cli.logs import log_to_stderr
@@ -28,7 +27,7 @@ from windlass.worker.health import HealthAddress
 from windlass.worker.live_settings import policy_of
 from windlass.worker.memory import SHARE_OF_MACHINE, machine_memory
 from windlass.worker.shutdown import within
-from windlass.worker.supervisor import Adopted, Death, Supervisor
+from windlass.worker.supervisor import Adopted, Calls, Death, Launch, Supervisor
 from windlass.worker.watch import Hang
 from windlass.worker.watchdog import Notes
 
@@ -55,8 +54,8 @@ def supervise_here(
         here,
         here.queue,
         count,
+        Launch(command_line(here), {**os.environ, **_shares(here, count)}),
         changed=Changes(Path.cwd(), SystemClock().monotonic) if watch else None,
-        environment={**os.environ, **_shares(here, count)},
         adopted=adopted,
     )
     if address is not None:
@@ -67,7 +66,16 @@ def supervise_here(
     return supervisor.run()
 
 
-def make_supervisor(here: Session, queue: Queue, count: int, **more: Any) -> Supervisor:
+def make_supervisor(
+    here: Session,
+    queue: Queue,
+    count: int,
+    launch: Launch,
+    *,
+    changed: Changes | None = None,
+    alone: bool = True,
+    adopted: Adopted | None = None,
+) -> Supervisor:
     """A supervisor of workers that are started by the command line of this process."""
     config = here.config.worker()
     limit = config.hang_limit
@@ -76,15 +84,14 @@ def make_supervisor(here: Session, queue: Queue, count: int, **more: Any) -> Sup
     notes.loop.start()
     hands = HandBack(queue)
     return Supervisor(
-        command_line(here),
+        launch,
         count,
+        Calls(hands.after, partial(_note, notes, clock), hands.drain, changed),
         exit_after=config.exit_after.total_seconds(),
-        died=hands.after,
-        drain=hands.drain,
         hang_limit=None if limit is None else limit.total_seconds(),
-        silent=partial(_note, notes, clock),
+        alone=alone,
+        adopted=adopted,
         clock=clock,
-        **more,
     )
 
 

@@ -27,7 +27,7 @@ from windlass.ops.carrier import carrying
 from windlass.queue import Queue
 from windlass.registry import SHELL
 from windlass.store.store import Store
-from windlass.worker.health import Arrival, Health, HealthAddress, expose
+from windlass.worker.health import Health, HealthAddress, StoreWait, expose
 from windlass.worker.shutdown import Remaining, within
 from windlass.worker.supervisor import Supervised
 from windlass.worker.watchdog import Watched
@@ -73,9 +73,9 @@ def work_here(
     `succession` makes what starts a new process when only that helps; a supervisor does so by itself.
     """
     connect.check_direct(queue.url, "a worker")
-    config = msgspec.structs.replace(chosen(here), mark=supervised.mark if supervised else None)
+    config = msgspec.structs.replace(chosen(here), tag=supervised.tag if supervised else None)
     log_to_stderr(as_json=log_json or here.json, verbose=verbose)
-    arrival = Arrival()
+    arrival = StoreWait()
     health = _Told(arrival.health)
     if address is not None:
         HealthAddress(address, lambda: ((told := health()).ok, told), lambda: expose([health()])).start()
@@ -109,7 +109,7 @@ def work_here(
         health.of = successor.health
         _signals.serve(successor)
         started(worker)
-        worker.run(successor.look)
+        worker.run(successor.look, successor.may_go)
         successor.end()
     return None
 
@@ -171,6 +171,9 @@ class Succession(Obedient, Protocol):
 
     def look(self) -> None:
         """See how the worker and its successor are."""
+
+    def may_go(self) -> bool:
+        """Whether a worker that has retired may leave yet."""
 
     def health(self) -> Health:
         """The health of the process that claims jobs."""

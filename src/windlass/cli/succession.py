@@ -6,17 +6,17 @@ import logging
 import os
 
 from windlass.cli.fleet import make_supervisor
-from windlass.cli.process import restart_process
+from windlass.cli.process import command_line, restart_process
 from windlass.cli.session import Session
 from windlass.clock import Clock, SystemClock
 from windlass.queue import Queue
 from windlass.worker.health import Health
-from windlass.worker.supervisor import Adopted, Supervisor
+from windlass.worker.supervisor import Adopted, Launch, Supervisor
 from windlass.worker.worker import Worker
 
 log = logging.getLogger("windlass.worker")
 
-# The successor's process, its mark, where its reports come in and what it is watched by: from this process to
+# The successor's process, its tag, where its reports come in and what it is watched by: from this process to
 # its next image.
 VARIABLE = "WINDLASS_ADOPTED"
 # So long may late work end by itself before a process that cannot hand over drains.
@@ -34,7 +34,6 @@ class Handover:
         self._worker = worker
         self._queue = queue
         self._supervisor: Supervisor | None = None
-        worker.may_go = self._may_go
 
     @property
     def begun(self) -> bool:
@@ -44,15 +43,14 @@ class Handover:
     def look(self) -> None:
         """Start the successor if one is needed; the worker leaves only when that one is well."""
         if self._supervisor is None:
-            if not self._worker.worn:
+            if not self._worker.restart_reason:
                 return
-            log.info("worker.replacing", extra={"pid": os.getpid(), "why": self._worker.worn})
+            log.info("worker.replacing", extra={"pid": os.getpid(), "why": self._worker.restart_reason})
             self._supervisor = make_supervisor(
                 self._here,
                 self._queue,
                 1,
-                environment=self._here.environment,
-                folder=self._here.folder,
+                Launch(command_line(self._here), self._here.environment, self._here.folder),
                 alone=False,
             )
         self._supervisor.look()
@@ -94,7 +92,7 @@ class Handover:
             self._supervisor.request_stop()
         self._supervisor.run()
 
-    def _may_go(self) -> bool:
+    def may_go(self) -> bool:
         """Whether only one worker is left to hand on; a successor may be replaced by another just now."""
         return self._supervisor is None or self._supervisor.released() is not None
 
@@ -119,12 +117,16 @@ class Restart:
     def look(self) -> None:
         """Drain when the worker has needed a new process for a while."""
         now = self._clock.monotonic()
-        if not self._worker.worn:
+        if not self._worker.restart_reason:
             self._since = None
             return
         self._since = now if self._since is None else self._since
         if now - self._since >= _PATIENCE_SECONDS:
             self._worker.retire(self._here.config.worker().grace)
+
+    def may_go(self) -> bool:
+        """No successor is waited for."""
+        return True
 
     def request_stop(self) -> None:
         """The worker ends, and this process with it."""
@@ -149,8 +151,8 @@ def take_adopted() -> Adopted | None:
     told = os.environ.pop(VARIABLE, None)
     if told is None:
         return None
-    pid, mark, reports, box = told.split(":")
-    adopted = Adopted(int(pid), mark, int(reports), int(box))
+    pid, tag, reports, box = told.split(":")
+    adopted = Adopted(int(pid), tag, int(reports), int(box))
     _keep_open(adopted, inherited=False)
     return adopted
 

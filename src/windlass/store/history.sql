@@ -272,7 +272,7 @@ select json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(va
   from json_each(:rows);
 
 -- name: count_poison
--- Dead letters that died again after so many replays. Only dead letters are read, by their index.
+-- Dead letters that died again after this number of replays. Only dead letters are read, by their index.
 select type, priority, 'poison' as view, '' as tenant, count(*) as count, min(finished_at) as since
   from windlass.jobs where state = 'dead' and replay_count >= :replays group by type, priority;
 

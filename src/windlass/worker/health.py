@@ -85,8 +85,8 @@ def _trouble(parts: Parts, clock: Clock) -> str:
     stalled = clock.monotonic() - parts.claimer.ticked
     if stalled > SILENT_SECONDS + parts.claimer.patience:
         return f"not claiming: the claimer has stood still for {stalled:.0f} s"
-    if parts.presence.trouble:
-        return parts.presence.trouble
+    if parts.liveness.trouble:
+        return parts.liveness.trouble
     if blocked := parts.leaks.blocked():
         return blocked
     if parts.settler.overloaded:
@@ -129,7 +129,7 @@ T = TypeVar("T")
 _LONGEST_PAUSE = 10.0
 
 
-class Arrival:
+class StoreWait:
     """Opens a store that may not be there yet; whoever asks meanwhile hears what is waited for."""
 
     def __init__(self) -> None:

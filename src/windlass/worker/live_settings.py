@@ -25,7 +25,7 @@ _SAMPLED = 15
 _SAMPLE_AGE = timedelta(seconds=12)
 
 
-class Held(NamedTuple):
+class InForce(NamedTuple):
     """What holds for a type that is served here."""
 
     policy: Policy
@@ -65,7 +65,7 @@ class LiveSettings:
         self._generation: int | None = None
         self._adoptions = 0
         # By type, of those that are served here.
-        self.held: dict[str, Held] = {}
+        self.in_force: dict[str, InForce] = {}
         self._apply(Settings({}))
         # A thread of its own: a look at the settings may wait for a connection, and a beat must not.
         self.loop = Loop("settings", self.tick, every=_TICK, first=_TICK)
@@ -110,9 +110,9 @@ class LiveSettings:
 
     def policy(self, job_type: str) -> Policy:
         """What follows from a failure; for types without a handler here, what the catalogue says."""
-        held = self.held.get(job_type)
-        if held is not None:
-            return held.policy
+        known = self.in_force.get(job_type)
+        if known is not None:
+            return known.policy
         return policy_of(job_type, self._store.types().get(job_type), self._settings)
 
     def _apply(self, now: Settings) -> None:
@@ -122,7 +122,7 @@ class LiveSettings:
         for name, handler in self.handlers.items():
             info = handler.info()
             policy = policy_of(name, info, now, handler.policy.rules)
-            self.held[name] = Held(policy, now.of_type(name, info.options).run.timeout)
+            self.in_force[name] = InForce(policy, now.of_type(name, info.options).run.timeout)
 
 
 def policy_of(job_type: str, known: TypeInfo | None, now: Settings, rules: Rules | None = None) -> Policy:

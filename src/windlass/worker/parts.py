@@ -25,7 +25,7 @@ from windlass.upkeep.scheduler import Declarer, Scheduler
 from windlass.wakeup import Wakeup
 from windlass.worker.admission import Admission, BreakerCounts
 from windlass.worker.children.children import Children
-from windlass.worker.children.process_tree import Marks, resident
+from windlass.worker.children.process_tree import ProcessTags, resident
 from windlass.worker.claimer import ClaimConfig, Claimer
 from windlass.worker.heartbeat import LOOK_EVERY, About, Heartbeat
 from windlass.worker.live_settings import LiveSettings
@@ -38,7 +38,7 @@ from windlass.worker.settler import Settler
 from windlass.worker.shell import Shell
 from windlass.worker.timeouts import Deadlines, Leaks, Timeouts
 from windlass.worker.verifier import Verifier
-from windlass.worker.watchdog import EMBEDDED, Guard, Presence, Watched
+from windlass.worker.watchdog import EMBEDDED, Guard, Liveness, Watched
 
 
 class Parts:
@@ -83,10 +83,10 @@ class Parts:
             each_minute=[self.releases.log, self.publisher.publish],
         )
         self.guard = Guard()
-        marks = Marks(config.mark)
-        self.shell = Shell(marks, self.guard, clock)
-        self.children = Children(self.handlers, config, marks, self.guard, clock)
-        self.presence = Presence(store, self.guard, config.hang_limit, watched, clock=clock)
+        tags = ProcessTags(config.tag)
+        self.shell = Shell(tags, self.guard, clock)
+        self.children = Children(self.handlers, config, tags, self.guard, clock)
+        self.liveness = Liveness(store, self.guard, config.hang_limit, watched, clock=clock)
         self.settler = Settler(
             env,
             self.runs,
@@ -105,7 +105,7 @@ class Parts:
             self.settler,
             self.triggers,
             self.deadlines,
-            Processes(self.shell, self.children, self.presence),
+            Processes(self.shell, self.children, self.liveness),
         )
         self.leaks = Leaks(self.runner, most_held=config.most_held, clock=clock)
         self.timeouts = Timeouts(

@@ -39,9 +39,9 @@ from windlass.outcome import (
 )
 from windlass.store.flow import Restriction
 from windlass.upkeep.membership import Membership
-from windlass.worker.attendant import Attendant
-from windlass.worker.children.child import ChildFailed, Errand
+from windlass.worker.children.child import ChildFailed, ChildRun
 from windlass.worker.children.children import Children
+from windlass.worker.context_backend import ContextBackend
 from windlass.worker.coroutines import Coroutines
 from windlass.worker.live_settings import LiveSettings
 from windlass.worker.pool import PollTriggers, Pool
@@ -50,7 +50,7 @@ from windlass.worker.settler import Settler
 from windlass.worker.shell import Shell
 from windlass.worker.threads import Threads
 from windlass.worker.timeouts import Deadlines
-from windlass.worker.watchdog import Presence
+from windlass.worker.watchdog import Liveness
 
 log = logging.getLogger("windlass.runner")
 
@@ -63,7 +63,7 @@ class Processes(NamedTuple):
 
     shell: Shell
     children: Children
-    presence: Presence
+    liveness: Liveness
 
 
 class Runner:
@@ -88,7 +88,7 @@ class Runner:
         self._settler = settler
         self._triggers = triggers
         self._deadlines = deadlines
-        self._shell, self._children, self._presence = processes
+        self._shell, self._children, self._liveness = processes
         # Read when the first encrypted payload comes.
         self._ring = cache(ring)
         self.threads = Threads(self.call, self.done, caller=Runner.call.__code__)
@@ -143,7 +143,7 @@ class Runner:
         if self.closed or not self._membership.sure() or lease.worker != self._membership.id:
             return Unstarted()
         now = self._clock.monotonic()
-        policy, timeout = self._live.held[lease.job.type]
+        policy, timeout = self._live.in_force[lease.job.type]
         if policy.max_age is not None and is_overdue(lease.job, policy, run.store_time(now)):
             return Overdue()
         try:
@@ -173,7 +173,7 @@ class Runner:
             deadline=run.store_time(run.ends),
             ends=run.ends,
             clock=self._clock,
-            worker=self._attendant(run),
+            worker=self._backend(run),
             check_draft=run.handler.check_draft,
         )
 
@@ -189,8 +189,8 @@ class Runner:
             prepared = self.prepare(run)
             if not isinstance(prepared, partial):
                 return prepared
-            if self._presence.box is not None:
-                slot = self._presence.enter(run)
+            if self._liveness.box is not None:
+                slot = self._liveness.enter(run)
             try:
                 if run.trace is None:
                     value = prepared()
@@ -201,7 +201,7 @@ class Runner:
                 if _forks.count != forks:
                     _forks.end()
                 if slot != _UNWATCHED:
-                    self._presence.leave(slot)
+                    self._liveness.leave(slot)
             result: Result = value if run.handler.kind == "shell" else returned(value, run.handler.result)
             return self._read(run, result) if isinstance(result, Raised) else result
         except BaseException as error:  # noqa: BLE001 # wall: nothing that a handler raises may end its thread
@@ -214,8 +214,8 @@ class Runner:
             prepared = self.prepare(run)
             if not isinstance(prepared, partial):
                 return prepared
-            if self._presence.box is not None:
-                slot = self._presence.enter(run)
+            if self._liveness.box is not None:
+                slot = self._liveness.enter(run)
             try:
                 with contextlib.nullcontext() if run.trace is None else run.trace.running():
                     value = await prepared()
@@ -223,7 +223,7 @@ class Runner:
                 if _forks.count != forks:
                     _forks.end()
                 if slot != _UNWATCHED:
-                    self._presence.leave(slot)
+                    self._liveness.leave(slot)
             result = returned(value, run.handler.result)
             return self._read(run, result) if isinstance(result, Raised) else result
         except BaseException as error:  # noqa: BLE001 # wall: nothing that a handler raises may end the loop
@@ -237,7 +237,7 @@ class Runner:
         """
         if run.asked_to_stop:
             return raised
-        rules = self._live.held[run.lease.job.type].policy.rules
+        rules = self._live.in_force[run.lease.job.type].policy.rules
         read = failure(raised.exception, rules, named(run.lease.job), raised.output)
         return Raised(raised.exception, raised.output, read)
 
@@ -246,13 +246,13 @@ class Runner:
         try:
             with self._children.one_for(run) as child:
                 # The child is there before the job's time begins to run.
-                run.carrier = errand = Errand(child, self._attendant(run), self._clock, self._children.oom)
+                run.carrier = child_run = ChildRun(child, self._backend(run), self._clock, self._children.oom)
                 prepared = self.prepare(run)
                 if not isinstance(prepared, partial):
                     return prepared
                 with contextlib.nullcontext() if run.trace is None else run.trace.running():
-                    result = errand.carry(self._children.work(run))
-                if not errand.clean:
+                    result = child_run.carry(self._children.work(run))
+                if not child_run.clean:
                     child.end()
                 return result
         except ChildFailed as error:
@@ -260,9 +260,9 @@ class Runner:
         except BaseException as error:  # noqa: BLE001 # wall: nothing may end the thread
             return Raised(error)
 
-    def _attendant(self, run: Run) -> Attendant:
+    def _backend(self, run: Run) -> ContextBackend:
         env = self._env
-        return Attendant(run, env.store, on_extend=self._deadlines.watch, clock=env.clock, app=env.app)
+        return ContextBackend(run, env.store, on_extend=self._deadlines.watch, clock=env.clock, app=env.app)
 
     # --- decide and settle ---
 
@@ -281,7 +281,7 @@ class Runner:
             self.runs.drop([run.token])
             self._settler.note_completed(run.lease, ended, run.ran(now))
             return True
-        policy, at = self._live.held[job.type].policy, run.store_time(now)
+        policy, at = self._live.in_force[job.type].policy, run.store_time(now)
         try:
             outcome = decide(job, ended, policy, now=at, chance=self._env.chance)
         except BaseException as error:  # noqa: BLE001 # wall: a delay out of all bounds is the handler's failure
@@ -295,7 +295,7 @@ class Runner:
 
     def done(self, run: Run, result: Result) -> None:
         """The work of a run has really ended: settle it, and let what waited for its slot start."""
-        # An errand knows its run: the two would keep each other, and with them a dead child's buffers.
+        # An child_run knows its run: the two would keep each other, and with them a dead child's buffers.
         run.carrier = None
         was_held = not self.finish(run, result) and run.started is not None
         if was_held and run.end():

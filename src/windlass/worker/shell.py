@@ -18,7 +18,7 @@ from windlass.errors import FatalError
 from windlass.job import MAX_RESULT, Job, Output
 from windlass.outcome import Raised, Result, Returned, clean_end
 from windlass.worker.children import process_tree
-from windlass.worker.children.process_tree import MARK, Marks
+from windlass.worker.children.process_tree import TAG, ProcessTags
 from windlass.worker.run import Run
 from windlass.worker.watchdog import Guard
 
@@ -41,10 +41,10 @@ class NoSuchFolder(FatalError):
 class Shell:
     """Runs commands, each in a process group of its own that dies with it, and with this worker."""
 
-    def __init__(self, marks: Marks, guard: Guard, clock: Clock) -> None:
+    def __init__(self, tags: ProcessTags, guard: Guard, clock: Clock) -> None:
         self._clock = clock
         self._process = os.getpid()
-        self._marks = marks
+        self._tags = tags
         self._guard = guard
         self._lock = threading.Lock()
         self._running: set[Command] = set()
@@ -57,9 +57,9 @@ class Shell:
             return Raised(NoSuchFolder(f"no such folder to run the command in: {folder}"))
         words = payload["command"]
         argv = ["/bin/sh", "-c", words] if isinstance(words, str) else list(words)
-        mark = self._marks.next()
-        environment = _environment(run.lease.job, payload.get("env")) | {MARK: mark}
-        command = Command(argv, folder, environment, mark=mark, guard=self._guard, clock=self._clock)
+        tag = self._tags.next()
+        environment = _environment(run.lease.job, payload.get("env")) | {TAG: tag}
+        command = Command(argv, folder, environment, tag=tag, guard=self._guard, clock=self._clock)
         with self._lock:
             self._running.add(command)
         try:
@@ -125,14 +125,14 @@ class Command:
         cwd: str | None,
         environment: dict[str, str],
         *,
-        mark: str,
+        tag: str,
         guard: Guard,
         clock: Clock,
     ) -> None:
         self._argv = argv
         self._cwd = cwd
         self._environment = environment
-        self._mark = mark
+        self._tag = tag
         self._guard = guard
         self._clock = clock
         # Guards the group's number: once the leader is reaped, it may belong to others.
@@ -190,7 +190,7 @@ class Command:
     def _admit(self, group: int, go: int) -> None:
         """Let the command begin, now that it cannot outlive us; unless it was halted before."""
         try:
-            self._guard.add(group, self._mark)
+            self._guard.add(group, self._tag)
             with self._lock:
                 self._group = group
                 halted = self._halted is not None
@@ -219,7 +219,7 @@ class Command:
             self._group = None
         if self._halted is not None:
             # What left the group shall stop too; a command that ended by itself may leave a daemon behind.
-            process_tree.end_marked(self._mark, but=group)
+            process_tree.end_tagged(self._tag, but=group)
         self._guard.remove(group)
 
     def _read_rest(self, reader: _Reader) -> None:

@@ -33,7 +33,7 @@ _CLAIM_SECONDS = 1.0
 _TELLING_SECONDS = 1.0
 
 
-class Ending:
+class Shutdown:
     """Drain, wait, interrupt, write, leave: each in its share of the time, also with the store away."""
 
     def __init__(self, parts: Parts, store: Store, config: WorkerConfig, *, clock: Clock) -> None:

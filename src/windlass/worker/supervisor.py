@@ -57,10 +57,31 @@ class Adopted(NamedTuple):
     """A worker that this process has started already, before it became a supervisor."""
 
     pid: int
-    mark: str
+    tag: str
     reports: int
     # What it is watched by, see watch.py; -1 if it is not.
     box: int
+
+
+class Launch(NamedTuple):
+    """How a worker's process is started; with the environment and in the folder of this one, if not given."""
+
+    command: Sequence[str]
+    environment: Mapping[str, str] | None = None
+    folder: Path | None = None
+
+
+class Calls(NamedTuple):
+    """What a supervisor calls."""
+
+    # A worker died; returns whether it had come to work.
+    died: Callable[[Death], bool]
+    # A worker does not answer, or does so again.
+    silent: Callable[[Hang], None] = lambda _: None
+    # Asks a worker to drain, and says why; must not wait for the store.
+    drain: Callable[[str, str], object] = lambda _, __: None
+    # Returns a file for which to restart; with it the supervisor never gives up: the next file may fix it.
+    changed: Callable[[], str | None] | None = None
 
 
 class Supervisor:
@@ -71,45 +92,34 @@ class Supervisor:
     must be replaced as well, the old one is stopped, with the usual grace for its jobs.
     """
 
-    def __init__(  # noqa: PLR0913 - wired in two places
+    def __init__(
         self,
-        command: Sequence[str],
+        launch: Launch,
         count: int,
+        calls: Calls,
         *,
         exit_after: float,
-        died: Callable[[Death], bool],
         hang_limit: float | None = None,
-        silent: Callable[[Hang], None] = lambda _: None,
-        drain: Callable[[str, str], object] = lambda _, __: None,
-        changed: Callable[[], str | None] | None = None,
-        environment: Mapping[str, str] | None = None,
-        folder: Path | None = None,
         alone: bool = True,
         adopted: Adopted | None = None,
         clock: Clock,
     ) -> None:
-        """`died` is told of a worker that died, and answers whether it had come to work.
+        """A worker that does not answer for `hang_limit` seconds is killed.
 
-        `silent` is told of a worker that does not answer, and when it does again; after `hang_limit` seconds
-        it is killed. `drain` tells a worker to drain, and why; it must not wait for the store.
-        `changed` tells of a file to start anew for; with it nothing is given up: the next one may mend it.
         `alone`: this process does nothing else, so every child of it is ours to reap, and it gives up on
         workers that are hopeless.
         """
-        self._command = list(command)
-        self._folder = folder
+        self._launch = (
+            launch if launch.environment is not None else launch._replace(environment=os.environ.copy())
+        )
+        self._calls = calls
         self._alone = alone
-        self._drain = drain
         self._places = [_Place(number) for number in range(1, count + 1)]
         # By the number of their place: those that shall take over, and those that were taken over from.
         self._heirs: dict[int, _Place] = {}
         self._leaving: dict[int, _Place] = {}
         self._exit_after = exit_after
-        self._died = died
         self._hang_limit = hang_limit
-        self._silent = silent
-        self._changed = changed
-        self._environment = dict(os.environ if environment is None else environment)
         self._clock = clock
         if adopted is not None:
             self._places[0].adopt(adopted, clock.monotonic(), hang_limit)
@@ -195,7 +205,8 @@ class Supervisor:
             self._see_them_off(now)
             return
         self._replace(now)
-        if self._changed is not None and (path := self._changed()) is not None:
+        changed = self._calls.changed
+        if changed is not None and (path := changed()) is not None:
             self._start_anew(path)
 
     def _watch(self, place: _Place, now: float) -> None:
@@ -206,7 +217,7 @@ class Supervisor:
         fields = {"pid": place.pid, "place": place.number}
         killed = found.event == "hung"
         tell_hang(found, fields, killed=killed)
-        self._silent(found)
+        self._calls.silent(found)
         if killed:
             place.killed = True
             kill(place.pid)
@@ -224,7 +235,9 @@ class Supervisor:
         for place in self._leaving.values():
             if place.claims and now >= place.tell_at:
                 place.tell_at = now + _TELL_SECONDS
-                self._drain(place.worker, f"process {self._places[place.number - 1].pid} has taken over")
+                self._calls.drain(
+                    place.worker, f"process {self._places[place.number - 1].pid} has taken over"
+                )
             if now >= place.kill_at:
                 place.kill_at = math.inf
                 place.signal(signal.SIGKILL)
@@ -249,7 +262,7 @@ class Supervisor:
 
     def _start(self, place: _Place, now: float) -> None:
         try:
-            place.start(self._command, self._environment, self._folder, now, self._hang_limit)
+            place.start(self._launch, now, self._hang_limit)
         except OSError as error:
             # The machine has no room for another process just now; those that run go on.
             place.failures += 1
@@ -267,8 +280,8 @@ class Supervisor:
         worked = True
         if code != 0:
             # What it left running ends first: then its jobs may run elsewhere.
-            process_tree.end_marked(place.mark)
-            worked = self._died(Death(pid, place.number, code, killed_here=place.killed))
+            process_tree.end_tagged(place.tag)
+            worked = self._calls.died(Death(pid, place.number, code, killed_here=place.killed))
         if self._leaving.get(place.number) is place:
             del self._leaving[place.number]
             log.info("worker.ended", extra=fields)
@@ -303,7 +316,7 @@ class Supervisor:
         anew, place.anew = place.anew, False
         hopeful = anew or heir is place or not self._alone
         if not hopeful and (code == WRONG_COMMAND_LINE or self._young_deaths >= MOST_YOUNG_DEATHS):
-            if self._changed is not None:
+            if self._calls.changed is not None:
                 place.start_at = math.inf
                 log.warning("supervisor.waits_for_change", extra=fields)
                 return
@@ -346,7 +359,7 @@ class _Place:
     def __init__(self, number: int) -> None:
         self.number = number
         self.pid: int | None = None
-        self.mark = ""
+        self.tag = ""
         self.started = 0.0
         self.start_at = 0.0
         self.failures = 0
@@ -378,27 +391,20 @@ class _Place:
         """Why it wants to be replaced; empty if it does not, or leaves because somebody asked for that."""
         return "" if self.pid is None or self._last is None or not self.claims else self._last[1].restart
 
-    def start(
-        self,
-        command: Sequence[str],
-        environment: Mapping[str, str],
-        folder: Path | None,
-        now: float,
-        hang_limit: float | None,
-    ) -> None:
+    def start(self, launch: Launch, now: float, hang_limit: float | None) -> None:
         box = None if hang_limit is None else Box(new_box())
         reports, theirs = os.pipe()
         os.set_blocking(reports, False)
-        # The mark is the beginning of all marks of its processes.
-        self.mark = secrets.token_hex(8)
-        told = Supervised(os.getpid(), self.mark, theirs, None if box is None else box.fd).told()
+        # The tag is the beginning of all tags of its processes.
+        self.tag = secrets.token_hex(8)
+        told = Supervised(os.getpid(), self.tag, theirs, None if box is None else box.fd).told()
         inherited = (theirs,) if box is None else (theirs, box.fd)
         try:
             # A group of its own: Ctrl-C comes to the supervisor alone, which passes it on once.
             self._process = subprocess.Popen(
-                command,
-                env={**environment, VARIABLE: told},
-                cwd=folder,
+                launch.command,
+                env={**(launch.environment or {}), VARIABLE: told},
+                cwd=launch.folder,
                 pass_fds=inherited,
                 process_group=0,
             )
@@ -417,7 +423,7 @@ class _Place:
         self._last = None
 
     def adopt(self, found: Adopted, now: float, hang_limit: float | None) -> None:
-        self.pid, self.mark, self._reports, box = found
+        self.pid, self.tag, self._reports, box = found
         if box >= 0 and hang_limit is not None:
             self.watch = Watch(self.pid, Box(box), hang_limit, now)
         self.started = now
@@ -425,7 +431,7 @@ class _Place:
     def released(self) -> Adopted | None:
         if self.pid is None:
             return None
-        return Adopted(self.pid, self.mark, self._reports, -1 if self.watch is None else self.watch.box.fd)
+        return Adopted(self.pid, self.tag, self._reports, -1 if self.watch is None else self.watch.box.fd)
 
     def bury(self, code: int) -> None:
         if self._process is not None:
@@ -476,7 +482,7 @@ def _ended(only: Sequence[int | None] | None) -> Iterator[tuple[int, int]]:
 _ANY = -1
 
 
-# The supervisor's process, the mark that it ends this worker's processes by, and where reports go.
+# The supervisor's process, the tag that it ends this worker's processes by, and where reports go.
 VARIABLE = "WINDLASS_SUPERVISED"
 EVERY = timedelta(seconds=1)
 
@@ -485,7 +491,7 @@ class Supervised(msgspec.Struct, frozen=True):
     """What a supervisor has given this process."""
 
     supervisor: int
-    mark: str
+    tag: str
     reports: int
     # What it watches this process by, if it does; see watch.py.
     box: int | None = None
@@ -493,7 +499,7 @@ class Supervised(msgspec.Struct, frozen=True):
     def told(self) -> str:
         """As the environment carries it."""
         box = "" if self.box is None else f":{self.box}"
-        return f"{self.supervisor}:{self.mark}:{self.reports}{box}"
+        return f"{self.supervisor}:{self.tag}:{self.reports}{box}"
 
     def report(self, health: Callable[[], Health]) -> Loop:
         """A loop that tells the supervisor how this worker is."""
@@ -516,8 +522,8 @@ def take_up() -> Supervised | None:
     if told is None:
         return None
     # A supervisor that was started by an older release gives no box.
-    supervisor, mark, reports, *box = told.split(":")
-    found = Supervised(int(supervisor), mark, int(reports), int(box[0]) if box else None)
+    supervisor, tag, reports, *box = told.split(":")
+    found = Supervised(int(supervisor), tag, int(reports), int(box[0]) if box else None)
     if found.box is not None:
         os.set_inheritable(found.box, False)  # noqa: FBT003 - it takes no keyword
     die_with_parent(found.supervisor)

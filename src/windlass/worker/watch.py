@@ -406,10 +406,10 @@ class _Guarding:
             count = (lambda: os.fstat(signals).st_size) if signals >= 0 else (lambda: 0)
             self._watch = Watch(self._pid, box, limit, time.monotonic(), signals=count)
         else:
-            group, _, mark = rest.partition(" ")
+            group, _, tag = rest.partition(" ")
             self._groups.pop(int(group), None)
             if word == "+":
-                self._groups[int(group)] = mark
+                self._groups[int(group)] = tag
 
     def _tell(self, found: Hang) -> None:
         """A process of its own speaks with the store: this one stays small."""
@@ -438,10 +438,10 @@ class _Guarding:
     def _end_the_rest(self) -> None:
         for group in self._groups:
             _signal(os.killpg, group)
-        marks = {f"WINDLASS_CHILD={mark}".encode() for mark in self._groups.values()}
+        tags = {f"WINDLASS_CHILD={tag}".encode() for tag in self._groups.values()}
         for _ in range(50):
-            seen = os.listdir("/proc") if marks and os.path.isdir("/proc") else []  # noqa: PTH112, PTH208
-            left = [int(name) for name in seen if name.isdigit() and _carries(name, marks)]
+            seen = os.listdir("/proc") if tags and os.path.isdir("/proc") else []  # noqa: PTH112, PTH208
+            left = [int(name) for name in seen if name.isdigit() and _carries(name, tags)]
             for number in left:
                 _signal(os.kill, number)
             if not left:
@@ -454,10 +454,10 @@ def _signal(how: Callable[[int, int], None], number: int) -> None:
         how(number, signal.SIGKILL)
 
 
-def _carries(pid: str, marks: set[bytes]) -> bool:
+def _carries(pid: str, tags: set[bytes]) -> bool:
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123 - runs without the package
-            return any(word in marks for word in file.read().split(b"\0"))
+            return any(word in tags for word in file.read().split(b"\0"))
     except OSError:
         return False
 

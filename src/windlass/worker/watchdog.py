@@ -38,7 +38,7 @@ _FAREWELL_SECONDS = 1.0
 class Guard:
     """Knows the process groups that must not outlive this worker; started with the first one.
 
-    Whoever left a group is found by its mark, see `children/tree.py`. In a child made by fork it does
+    Whoever left a group is found by its tag, see `children/process_tree.py`. In a child made by fork it does
     nothing: the groups are the parent's.
     """
 
@@ -53,13 +53,13 @@ class Guard:
         self._watching: tuple[tuple[int, ...], str] | None = None
         _guards.add(self)
 
-    def add(self, group: int, mark: str) -> None:
-        """From the return of this call on, the group, and whoever carries the mark, dies with this worker."""
+    def add(self, group: int, tag: str) -> None:
+        """From the return of this call on, the group, and whoever carries the tag, dies with this worker."""
         if self._owner != os.getpid():
             return
         with self._lock:
-            self._groups[group] = mark
-            self._say(f"+{group} {mark}\n")
+            self._groups[group] = tag
+            self._say(f"+{group} {tag}\n")
 
     def remove(self, group: int) -> None:
         """The group is gone; its number may be given to others."""
@@ -142,7 +142,7 @@ class Guard:
             )
         finally:
             os.close(reading)
-        words = "".join(f"+{group} {mark}\n" for group, mark in self._groups.items())
+        words = "".join(f"+{group} {tag}\n" for group, tag in self._groups.items())
         os.write(self._pipe, f"{words}w{watched[1]}\n".encode() if watched else words.encode())
 
 
@@ -181,7 +181,7 @@ class Watched(NamedTuple):
 EMBEDDED = Watched()
 
 
-class Presence:
+class Liveness:
     """What a watching process knows of this worker: that it ticks, and which job runs on which thread."""
 
     def __init__(
@@ -203,7 +203,7 @@ class Presence:
         self._hung: tuple[float, float] | None = None
         self._embedded = watched.box is None and not watched.expendable
         first = _EMBEDDED_FIRST if self._embedded else _AT_ONCE
-        self._loop = Loop("presence", self.tick, every=EVERY, first=first)
+        self._loop = Loop("liveness", self.tick, every=EVERY, first=first)
 
     def begin(self) -> None:
         """From now on a silence means that this process hangs; call it when the start is over."""

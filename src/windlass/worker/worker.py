@@ -25,7 +25,7 @@ from windlass.wakeup import Wakeup
 from windlass.worker.coroutines import Coroutines
 from windlass.worker.health import Health, examine
 from windlass.worker.parts import Parts
-from windlass.worker.shutdown import Ending, Leftovers, Remaining
+from windlass.worker.shutdown import Leftovers, Remaining, Shutdown
 from windlass.worker.watchdog import EMBEDDED, Watched
 
 log = logging.getLogger("windlass.worker")
@@ -67,8 +67,6 @@ class Worker:
         # Whether `start` has come to its end; and whether the stop has begun.
         self.begun = False
         self.stopping = threading.Event()
-        # Whether a worker that has retired may leave yet.
-        self.may_go: Callable[[], bool] = lambda: True
         self.parts = Parts(
             store,
             wakeup,
@@ -78,7 +76,7 @@ class Worker:
             asked_to_drain=self._leave_by_request,
             watched=watched,
         )
-        self._ending = Ending(self.parts, store, self._config, clock=self._clock)
+        self._shutdown = Shutdown(self.parts, store, self._config, clock=self._clock)
 
     @property
     def id(self) -> str:
@@ -91,7 +89,7 @@ class Worker:
         return tuple(self.parts.types)
 
     @property
-    def worn(self) -> str:
+    def restart_reason(self) -> str:
         """Why only a new process helps; empty if this one is well, or is leaving anyway."""
         return "" if self.leaving else self.parts.leaks.reason
 
@@ -133,17 +131,22 @@ class Worker:
             parts.runner.coroutines.close(_LOOK_SECONDS)
             raise
         # Before anything is claimed: the very first job may hang.
-        parts.presence.begin()
+        parts.liveness.begin()
         self._wakeup.subscribe(parts.triggers.hint)
         for loop in (*parts.loops, *parts.reporting, parts.claimer.loop):
             loop.start(parts.ledger.store_error)
         self.begun = True
         log.info("worker.started", extra={"worker": self.id, "types": list(self.types)})
 
-    def run(self, beside: Callable[[], None] = lambda: None) -> int:
-        """Start, and work until asked to stop; the process's exit code. `beside` is called twice a second."""
+    def run(
+        self, beside: Callable[[], None] = lambda: None, may_go: Callable[[], bool] = lambda: True
+    ) -> int:
+        """Start, and work until asked to stop; the process's exit code.
+
+        `beside` is called twice a second; `may_go` says whether a worker that has retired may leave yet.
+        """
         self.start()
-        while not self._over():
+        while not (self._asked or (self._over() and may_go())):
             beside()
             self._pause(_DEAF_SECONDS)
         self.stop(timedelta(0) if self.retired else None)
@@ -174,7 +177,7 @@ class Worker:
         """Only a new process helps: claim nothing more, let what runs finish, then let `run` return."""
         self._retired = True
         self._leave_at = self._clock.monotonic() + within.total_seconds()
-        self._ending.drain()
+        self._shutdown.drain()
 
     def abandon(self) -> None:
         """End every command and child at once, before a forced exit; safe within a signal's handler."""
@@ -184,7 +187,7 @@ class Worker:
 
     def drain(self) -> None:
         """Claim nothing more and give back what has not started; what runs goes on."""
-        self._ending.drain()
+        self._shutdown.drain()
 
     def stop(self, grace: timedelta | None = None) -> None:
         """Drain, let running jobs finish for `grace`, then stop the rest and give it back."""
@@ -197,10 +200,10 @@ class Worker:
             return
         self.stopping.set()
         self._wakeup.unsubscribe(self.parts.triggers.hint)
-        self._ending.end(grace)
-        self.parts.presence.end()
-        call_hooks_safely(self._registry.on_stop, self.parts.runner.coroutines, self._ending.left)
-        self._ending.close()
+        self._shutdown.end(grace)
+        self.parts.liveness.end()
+        call_hooks_safely(self._registry.on_stop, self.parts.runner.coroutines, self._shutdown.left)
+        self._shutdown.close()
         log.info("worker.stopped", extra={"worker": self.id})
 
     def __enter__(self) -> Self:
@@ -230,14 +233,13 @@ class Worker:
         if not (self._drained or self._retired):
             return False
         if self.parts.leaks.loop_stuck:
-            self._ending.give_up_loop()
-        done = self.parts.idle() or self._clock.monotonic() >= self._leave_at
-        return done and self.may_go()
+            self._shutdown.give_up_loop()
+        return self.parts.idle() or self._clock.monotonic() >= self._leave_at
 
     def _leave_by_request(self) -> None:
         """An operator asked this worker to drain: finish what runs, however long that takes, then exit."""
         self._drained = True
-        self._ending.drain()
+        self._shutdown.drain()
 
 
 Hooks = Iterable[Callable[[], object]]

@@ -22,10 +22,10 @@ from windlass.job import Output, Reason
 from windlass.outcome import Crashed, Done, Failed, Interrupted, Result, Returned, TimedOut
 from windlass.size import told_size
 from windlass.store.engine import Settlement
-from windlass.worker.attendant import Attendant
 from windlass.worker.children import messages, process_tree
 from windlass.worker.children.messages import Answered, Asked, Completion, Verb, retell
 from windlass.worker.children.process_tree import OomWatch
+from windlass.worker.context_backend import ContextBackend
 from windlass.worker.run import Run
 from windlass.worker.shell import TERM_SECONDS, Tail, told_end
 from windlass.worker.watchdog import Guard
@@ -47,8 +47,8 @@ class ChildFailed(Exception):
 class Child:
     """One process that runs one job at a time; for one thread at a time, but for `ring` and `kill`."""
 
-    def __init__(self, mark: str, *, guard: Guard, clock: Clock) -> None:
-        self._mark = mark
+    def __init__(self, tag: str, *, guard: Guard, clock: Clock) -> None:
+        self._tag = tag
         self._guard = guard
         self._clock = clock
         self._lock = threading.Lock()
@@ -87,17 +87,17 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env={**os.environ, process_tree.MARK: self._mark},
+                env={**os.environ, process_tree.TAG: self._tag},
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
             )
 
     def _take_up(self, ours: socket.socket) -> None:
         try:
-            self._guard.add(self.pid, self._mark)
+            self._guard.add(self.pid, self._tag)
             self._attend(ours)
         except BaseException:  # wall: a process that nobody could hear must not stay
-            process_tree.end(self.pid, self._mark)
+            process_tree.end(self.pid, self._tag)
             self._reap()
             self._guard.remove(self.pid)
             raise
@@ -139,7 +139,7 @@ class Child:
         with self._lock:
             if self.ended:
                 return
-            process_tree.end(self.pid, self._mark)
+            process_tree.end(self.pid, self._tag)
             self._reap()
             self.ended = True
         self._guard.remove(self.pid)
@@ -299,13 +299,13 @@ _NEXT_LOOK = 0.05
 _SELDOM = 5.0
 
 
-class Errand:
+class ChildRun:
     """One run in one child. `carry` follows it; `halt` may come from any thread."""
 
-    def __init__(self, child: Child, attendant: Attendant, clock: Clock, oom: OomWatch) -> None:
+    def __init__(self, child: Child, backend: ContextBackend, clock: Clock, oom: OomWatch) -> None:
         self._child = child
         self._oom = oom
-        self._attendant = attendant
+        self._backend = backend
         self._clock = clock
         self._halted: float | None = None
         self._broken_off = False
@@ -352,7 +352,7 @@ class Errand:
             if isinstance(answer, messages.Broke):
                 return self._broke(answer, work)
             if isinstance(answer, messages.Asked):
-                self._child.say(carry_out(answer, self._attendant))
+                self._child.say(carry_out(answer, self._backend))
             if self._child.has_ended():
                 return None
             if self._halted is not None and self._escalate(self._halted, work):
@@ -441,40 +441,40 @@ class Errand:
         return Crashed(Reason.CHILD_CRASHED, message, self._child.output())
 
 
-def carry_out(asked: Asked, attendant: Attendant) -> Answered:
+def carry_out(asked: Asked, backend: ContextBackend) -> Answered:
     """Do what it asks for; what went wrong is told as well."""
     try:
-        return _VERBS[asked.verb](asked, attendant)
+        return _VERBS[asked.verb](asked, backend)
     except Exception as error:  # noqa: BLE001 # wall: the job is told, and decides
         return Answered(number=asked.number, error=type(error).__name__, message=str(error))
 
 
-def _done(do: Callable[[Asked, Attendant], None]) -> Callable[[Asked, Attendant], Answered]:
+def _done(do: Callable[[Asked, ContextBackend], None]) -> Callable[[Asked, ContextBackend], Answered]:
     """For what has no answer but that it is done."""
 
-    def answered(asked: Asked, attendant: Attendant) -> Answered:
-        do(asked, attendant)
+    def answered(asked: Asked, backend: ContextBackend) -> Answered:
+        do(asked, backend)
         return Answered(number=asked.number)
 
     return answered
 
 
-def _extend(asked: Asked, attendant: Attendant) -> Answered:
-    ends, deadline = attendant.extend(asked.seconds) or (0.0, None)
+def _extend(asked: Asked, backend: ContextBackend) -> Answered:
+    ends, deadline = backend.extend(asked.seconds) or (0.0, None)
     return Answered(number=asked.number, ends=ends, deadline=deadline)
 
 
-def _begin_once(asked: Asked, attendant: Attendant) -> Answered:
-    return Answered(number=asked.number, word=attendant.begin_once(asked.key))
+def _begin_once(asked: Asked, backend: ContextBackend) -> Answered:
+    return Answered(number=asked.number, word=backend.begin_once(asked.key))
 
 
-def _transaction(asked: Asked, attendant: Attendant) -> Answered:
-    address, within = attendant.lend()
+def _transaction(asked: Asked, backend: ContextBackend) -> Answered:
+    address, within = backend.lend()
     return Answered(number=asked.number, address=address, within=within)
 
 
-def _completion(asked: Asked, attendant: Attendant) -> Answered:
-    return Answered(number=asked.number, completion=_told(attendant.completion()))
+def _completion(asked: Asked, backend: ContextBackend) -> Answered:
+    return Answered(number=asked.number, completion=_told(backend.completion()))
 
 
 def _told(completion: Settlement) -> Completion:
@@ -491,16 +491,16 @@ def _told(completion: Settlement) -> Completion:
     )
 
 
-_VERBS: Mapping[Verb, Callable[[Asked, Attendant], Answered]] = {
-    "enqueue": _done(lambda asked, attendant: attendant.enqueue(asked.drafts)),
-    "progress": _done(lambda asked, attendant: attendant.progress(asked.done, asked.total, asked.message)),
+_VERBS: Mapping[Verb, Callable[[Asked, ContextBackend], Answered]] = {
+    "enqueue": _done(lambda asked, backend: backend.enqueue(asked.drafts)),
+    "progress": _done(lambda asked, backend: backend.progress(asked.done, asked.total, asked.message)),
     "extend": _extend,
     "begin_once": _begin_once,
-    "end_once": _done(lambda asked, attendant: attendant.end_once(asked.key)),
-    "undo_once": _done(lambda asked, attendant: attendant.undo_once(asked.key)),
-    "keep_result": _done(lambda asked, attendant: attendant.keep(asked.value, asked.missing)),
+    "end_once": _done(lambda asked, backend: backend.end_once(asked.key)),
+    "undo_once": _done(lambda asked, backend: backend.undo_once(asked.key)),
+    "keep_result": _done(lambda asked, backend: backend.keep(asked.value, asked.missing)),
     "transaction": _transaction,
     "completion": _completion,
-    "completed": _done(lambda _, attendant: attendant.completed()),
-    "undone": _done(lambda _, attendant: attendant.undone()),
+    "completed": _done(lambda _, backend: backend.completed()),
+    "undone": _done(lambda _, backend: backend.undone()),
 }

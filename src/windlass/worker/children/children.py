@@ -19,7 +19,7 @@ from windlass.registry import Handler
 from windlass.worker.children import messages
 from windlass.worker.children.child import Child, ChildFailed
 from windlass.worker.children.messages import levels
-from windlass.worker.children.process_tree import Marks, OomWatch
+from windlass.worker.children.process_tree import OomWatch, ProcessTags
 from windlass.worker.run import Run
 from windlass.worker.watchdog import Guard
 
@@ -35,12 +35,17 @@ class Children:
     """Warm processes, kept between jobs; in those of suspects nothing else ever runs."""
 
     def __init__(
-        self, handlers: Mapping[str, Handler], config: WorkerConfig, marks: Marks, guard: Guard, clock: Clock
+        self,
+        handlers: Mapping[str, Handler],
+        config: WorkerConfig,
+        tags: ProcessTags,
+        guard: Guard,
+        clock: Clock,
     ) -> None:
         self._handlers = handlers
         self._most_jobs = config.child_jobs
         self._most_grown = config.child_growth
-        self._marks = marks
+        self._tags = tags
         self._guard = guard
         self._clock = clock
         self.oom = OomWatch()
@@ -144,7 +149,7 @@ class Children:
 
     def _start(self) -> Child:
         try:
-            child = Child(self._marks.next(), guard=self._guard, clock=self._clock)
+            child = Child(self._tags.next(), guard=self._guard, clock=self._clock)
             self._spawner.do(child.start)
         except OSError as error:
             raise ChildFailed(str(error)) from None

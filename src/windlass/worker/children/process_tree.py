@@ -1,7 +1,7 @@
 """Processes below a child: what they take, their limits, and how all of them are ended.
 
 A child adopts its orphans, so as long as it lives every descendant is found below it, whatever sessions it
-made. Of a child that died, descendants are known by their process group and by a mark that they inherited in
+made. Of a child that died, descendants are known by their process group and by a tag that they inherited in
 their environment. Read from /proc; where there is none, the process group is all that is known.
 """
 
@@ -21,7 +21,7 @@ from pathlib import Path
 
 import msgspec
 
-MARK = "WINDLASS_CHILD"
+TAG = "WINDLASS_CHILD"
 _PROC = Path("/proc")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -41,7 +41,7 @@ class Usage(msgspec.Struct, frozen=True):
     cpu: float = 0.0
 
 
-class Marks:
+class ProcessTags:
     """Names that processes inherit, so that they are known again wherever they went."""
 
     def __init__(self, first: str | None = None) -> None:
@@ -87,7 +87,7 @@ def descendants(root: int) -> list[int]:
     return found
 
 
-def end(root: int, mark: str) -> None:
+def end(root: int, tag: str) -> None:
     """Kill a process, its group and all its descendants; the root itself last: it holds them together."""
     _signal(root, signal.SIGSTOP)
     pause = threading.Event()
@@ -101,14 +101,14 @@ def end(root: int, mark: str) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(root, signal.SIGKILL)
     _signal(root, signal.SIGKILL)
-    end_marked(mark, but=root)
+    end_tagged(tag, but=root)
 
 
-def end_marked(mark: str, *, but: int = 0) -> None:
-    """Kill every process that carries this mark, or one that begins with it and a dot."""
+def end_tagged(tag: str, *, but: int = 0) -> None:
+    """Kill every process that carries this tag, or one that begins with it and a dot."""
     pause = threading.Event()
     for _ in range(_ROUNDS):
-        living = [pid for pid in _marked(mark) if pid not in (but, os.getpid()) and _lives(pid)]
+        living = [pid for pid in _tagged(tag) if pid not in (but, os.getpid()) and _lives(pid)]
         for pid in living:
             _signal(pid, signal.SIGKILL)
         if not living:
@@ -116,8 +116,8 @@ def end_marked(mark: str, *, but: int = 0) -> None:
         pause.wait(_PAUSE_SECONDS)
 
 
-def _marked(mark: str) -> Iterator[int]:
-    whole, begin = f"\0{MARK}={mark}\0", f"\0{MARK}={mark}."
+def _tagged(tag: str) -> Iterator[int]:
+    whole, begin = f"\0{TAG}={tag}\0", f"\0{TAG}={tag}."
     for pid in _all():
         environment = f"\0{_read(pid, 'environ')}\0"
         if whole in environment or begin in environment:

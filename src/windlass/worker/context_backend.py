@@ -1,4 +1,4 @@
-"""Who does for a running handler what it asks of its context?"""
+"""Carry out what a running handler asks of its context."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from windlass.store.store import Store
 from windlass.worker.run import Run, kept, settlement
 
 
-class Attendant:
-    """Stands between one run's context and the store."""
+class ContextBackend:
+    """Between one run's context and the store."""
 
     def __init__(
         self, run: Run, store: Store, *, on_extend: Callable[[float], None], clock: Clock, app: str = ""
