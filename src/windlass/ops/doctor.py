@@ -153,7 +153,8 @@ def _room(found: Checkup) -> Iterator[Diagnosis]:
     if room is None:
         yield _ok("disk", f"the store takes {_size(found.database.size_bytes)}; its disk is the server's")
     elif room < _LEAST_ROOM:
-        yield _bad("disk", f"only {_size(room)} are left on the store's disk", "windlass db prune")
+        text = f"only {_size(room)} are left on the store's disk: free some; old records can be deleted"
+        yield _bad("disk", text, "windlass db prune")
     else:
         yield _ok("disk", f"the store takes {_size(found.database.size_bytes)}, {_size(room)} are free")
     if log is not None and log > _MUCH_LOG:
