@@ -184,7 +184,8 @@ def restore(backup: str) -> None:
         click.echo(encode(done))
         return
     click.echo(
-        f"{done.path} was restored from {backup}: {jobs(done.live)} waiting or running, {done.archived:,} ended"
+        f"{done.path} was restored from {backup}: "
+        f"{jobs(done.live)} waiting or running, {done.archived:,} ended"
     )
     if done.kept:
         click.echo(f"the file that was there is kept as {done.kept}")
