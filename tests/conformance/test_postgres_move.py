@@ -55,7 +55,7 @@ __all__ = ["filled", "here", "source", "target"]
 @pytest.mark.parametrize("major", postgres.MAJORS)
 def test_everything_arrives_and_goes_on_from_there(source: str, major: int) -> None:
     before = story(source)
-    assert {job[0]["state"] for job in before[0]} == {state.value for state in JobState}
+    assert {job[0].state for job in before[0]} == {state.value for state in JobState}
     with postgres.fresh(major) as target:
         moved = moving(source, target, batch=100)
         assert story(target) == before == story(source)
@@ -64,7 +64,7 @@ def test_everything_arrives_and_goes_on_from_there(source: str, major: int) -> N
         with closing(connect.open(target)) as opened:
             store = opened.store
             assert store.check() == []
-            assert put_one(store).seq > before[0][0][0]["seq"]
+            assert put_one(store).seq > before[0][0][0].seq
             orphans = store.orphans(limit=100)
             assert {lease.worker for lease in orphans} == {"gone"}
             [lease, *_] = take(store, 5, types={"mix.pending": 1})
