@@ -154,7 +154,7 @@ class QueueFull(Refused):
         self.depth = depth
         self.limit = limit
         waiting = f"about {depth:,} jobs {of} are waiting, limit {limit:,} ({setting})"
-        super().__init__(f"{waiting}; nothing was stored, retry later")
+        super().__init__(f"{waiting}; not stored, retry later")
 
 
 class Conflict(Refused):

@@ -84,7 +84,8 @@ def test_a_request_that_has_a_key_is_carried_out_once(house: House, api: httpx2.
     assert (empty.status_code, "Idempotency-Key" in empty.json()["detail"]) == (400, True)
 
 
-def test_a_request_for_an_api_key_that_is_sent_twice_makes_one(house: House, api: httpx2.Client) -> None:
+def test_a_request_for_an_api_key_that_is_sent_twice_makes_one(house: House) -> None:
+    api = house.caller(house.key("root", "admin"))
     before = len(house.ops.keys())
     sent: dict[str, Any] = {
         "json": {"name": "billing", "roles": ["producer"]},

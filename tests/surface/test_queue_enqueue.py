@@ -366,7 +366,7 @@ def test_what_a_full_queue_has_taken_of_a_list_is_told(
     monkeypatch.setattr("windlass.queue.producer.CHUNK", 3)
     queue.store.set_setting("hard_depth", "7")
     drafts = [send.draft(str(number), 1) for number in range(9)]
-    with pytest.raises(QueueFull, match="these were not stored: try again later") as error:
+    with pytest.raises(QueueFull, match="not stored, retry later") as error:
         queue.enqueue_many(drafts)
     assert (error.value.index, error.value.stored, len(every_job(queue))) == (None, 6, 6)
     queue.store.set_setting("hard_depth", "100")

@@ -11,7 +11,6 @@ import pytest
 
 from tests.waiting import PATIENCE
 from windlass import Context, FatalError, InvalidValue, JobState, JobUnsuccessful, Queue
-from windlass.errors import Refused
 
 
 @pytest.fixture
@@ -134,15 +133,3 @@ def test_a_worker_serves_only_the_types_that_it_was_given(queue: Queue) -> None:
         assert worker.types == ("mail.send",)
         send.enqueue().wait(timeout=PATIENCE)
     assert unserved.state is JobState.PENDING
-
-
-def test_a_queue_is_not_closed_under_its_worker(queue: Queue) -> None:
-    @queue.job
-    def work() -> int:
-        return 1
-
-    with queue.worker():
-        with pytest.raises(Refused, match="a worker of this queue is running"):
-            queue.close()
-        assert work.enqueue().wait(PATIENCE).state is JobState.COMPLETED
-    queue.close()

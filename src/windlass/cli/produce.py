@@ -88,6 +88,9 @@ def _job_options(given: dict[str, Any]) -> dict[str, Any]:
     if "id" in options:
         options["key"] = options.pop("id")
     if "run_at" in options:
+        if "delay" in options:
+            problem = "run_at and delay exclude each other"
+            raise InvalidValue(problem, field="run_at", value=options["run_at"], allowed="left out")
         options["at"] = read_moment(options.pop("run_at"))
     return options
 

@@ -24,7 +24,7 @@ from windlass import connect
 from windlass.checks import check_app_version, check_limit_key
 from windlass.context import Context
 from windlass.duration import Duration, parse_duration
-from windlass.errors import JobNotFound, Refused
+from windlass.errors import JobNotFound
 from windlass.policy import make_limit
 from windlass.queue.backend import Opening
 from windlass.queue.jobs import ContextJobType, JobHandle, JobType
@@ -89,8 +89,6 @@ class Queue(Producer):
         super().__init__(Opening(url, clock, wait), Registry())
         self.registry.app_version = check_app_version(version)
         # Named by the store: for a queue that was made before its URL was known, and for tests.
-        # Those that run in this process.
-        self._workers: set[Worker] = set()
         self.stand_at, self.instead = self._opening.stand_at, self._opening.instead
         self._shell = shell
         if shell:
@@ -204,15 +202,11 @@ class Queue(Producer):
             self.registry.add(shell_handler())
         worker = Worker(self.store, self.wakeup, self.registry, config, clock=self._opening.clock)
         worker.start()
-        self._workers.add(worker)
         try:
             self.publish()
             yield worker
         finally:
-            try:
-                worker.stop()
-            finally:
-                self._workers.discard(worker)
+            worker.stop()
 
     # --- the store behind it ---
 
@@ -240,9 +234,7 @@ class Queue(Producer):
         return self
 
     def close(self) -> None:
-        """Let go of the store; the next use opens it again. Refused while a worker of this queue runs."""
-        if any(worker.here for worker in self._workers):
-            raise Refused("a worker of this queue is running: leave its `with queue.worker()` block first")
+        """Let go of the store; the next use opens it again. Stop this queue's workers first."""
         self._opening.close()
 
     def __enter__(self) -> Self:

@@ -21,7 +21,7 @@ from windlass.outcome import Raised, Result, Returned
 from windlass.payload.seal import has_seal
 from windlass.queue import ContextJobType, JobType, Queue
 from windlass.queue.jobs import result_of
-from windlass.store.jobs import Filter
+from windlass.store.jobs import Edit, Filter
 from windlass.testing.engine import Engine
 from windlass.testing.expect import contains, plain, told
 from windlass.worker.run import Run
@@ -218,7 +218,7 @@ class Kit:
     def _claim(self, draft: NewJob) -> Run:
         [job] = self.queue.enqueue_many([draft])
         if job.get().run_at > self.now:
-            self.queue.store.replay(job.id)
+            self.queue.store.edit(job.id, Edit(run_at=self.now))
         return self._claim_again(job.id, draft.type)
 
     def _claim_again(self, job_id: str, job_type: str) -> Run:

@@ -103,11 +103,6 @@ class Worker:
         """Whether it leaves because only a new process helps, and no signal has asked for the end."""
         return self._retired and not self._asked
 
-    @property
-    def here(self) -> bool:
-        """Whether it runs in this process: a child made by fork has only its memory."""
-        return self._process == os.getpid()
-
     def health(self) -> Health:
         """Whether it is well; asks nobody."""
         return examine(self.parts, self._clock, begun=self.begun)
