@@ -97,12 +97,12 @@ MOST_BLOCKS = {"claim_batch": 150, "look": 60}
 
 # What skews the statistics: rows of one kind, analysed, and then gone or changed.
 CROWDS = {
+    "few among many dead": "insert_jobs:pending:1",
     "empty": "select 1",
     "all waiting": "insert_jobs:pending:1",
     "all running": "insert_jobs:processing:0",
     "all scheduled": "insert_jobs:pending:0",
     "all overdue": "insert_jobs:pending:0:0",
-    "few among many dead": "insert_jobs:pending:1",
 }
 
 
@@ -165,8 +165,12 @@ def literal(value: object) -> str:
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_a_hot_statement_keeps_to_its_indexes(crowded: str, name: str) -> None:
+def test_a_hot_statement_keeps_to_its_indexes(crowded: str, name: str, request: pytest.FixtureRequest) -> None:
     use, values = VALUES[name]
+    if "few among" in request.node.name:
+        # The vacuum after the statement before this one has removed the dead rows.
+        with psycopg.connect(crowded, autocommit=True) as connection:
+            crowd(connection, "few among many dead")
     text, names = statements.numbered(statements.load("postgres")[name])
     given = ", ".join(literal(({"now": None} | values)[each]) for each in names)
     with psycopg.connect(address.read(crowded).conninfo(**USES[use]), autocommit=True) as connection:
