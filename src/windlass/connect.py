@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
 from windlass.errors import Refused, StoreUnavailable, must_be
 from windlass.store.remote import RemoteStore
-from windlass.store.running import Transacting
 from windlass.store.sqlite import guests, health
 from windlass.store.sqlite import schema as sqlite_schema
 from windlass.store.sqlite.beside import size_of
@@ -27,8 +26,14 @@ if TYPE_CHECKING:
 
     from windlass.clock import Clock
     from windlass.store.migration import Schema
-    from windlass.store.moving import Source, Target
+    from windlass.store.postgres import guests as postgres_guests
+    from windlass.store.postgres.target import PostgresTarget
     from windlass.store.upkeep import Restored
+
+    # What is used of either store by others: to be moved from and to, and for handlers' own transactions.
+    Source: TypeAlias = SqliteSource
+    Target: TypeAlias = PostgresTarget
+    Transacting: TypeAlias = guests.Handlers | postgres_guests.Handlers
 
 _SQLITE = "sqlite:///"
 # How many seconds we wait for somebody else's write.

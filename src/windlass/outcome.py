@@ -128,12 +128,8 @@ Result = (
 # --- outcomes: what the attempt amounts to ------------------------------------------------------
 
 
-class Done(msgspec.Struct, frozen=True):
+class Done(Returned, frozen=True):
     """The job is completed; `missing` says why its result is not kept."""
-
-    value: bytes | None = None
-    output: Output | None = None
-    missing: str | None = None
 
 
 class Again(msgspec.Struct, frozen=True):

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from windlass.clock import from_micros, span
+from windlass.clock import span
 from windlass.errors import JobNotFound, must_be
 from windlass.store import rows
 
 if TYPE_CHECKING:
-    from windlass.store.engine import Row, Tx
+    from windlass.store.engine import Tx
 
 
 class KeyInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,7 +134,7 @@ def audit(
             row for name in _actors(tx, who) for row in tx.search(["audit"], clauses, page | {"who": name})
         ]
         found.sort(key=lambda row: -row["seq"])
-    entries = [entry_from(row) for row in found[:limit]]
+    entries = [rows.read(Entry, row) for row in found[:limit]]
     return AuditPage(entries, str(entries[-1].seq) if len(found) > limit else None)
 
 
@@ -160,19 +160,9 @@ def _place(cursor: str | None) -> int:
 
 def add_api_key(tx: Tx, new: NewApiKey, *, by: str, why: str = "") -> ApiKey:
     """Store a new key."""
+    rate = None if new.rate is None else str(new.rate)
     expires_at = None if new.lasts is None else tx.now + span(new.lasts)
-    tx.change(
-        "add_api_key",
-        id=new.id,
-        name=new.name,
-        digest=new.digest,
-        roles=rows.json_text(new.roles),
-        types=rows.json_text(new.types),
-        tenant=new.tenant,
-        rate=None if new.rate is None else str(new.rate),
-        now=tx.now,
-        expires_at=expires_at,
-    )
+    tx.change("add_api_key", **rows.columns(new, rate=rate), expires_at=expires_at, now=tx.now)
     after = {"name": new.name, "roles": new.roles, "types": new.types, "tenant": new.tenant, "rate": new.rate}
     note(tx, "create", "api_key", new.id, by=by, why=why, after=after)
     return _known(tx, new.id)
@@ -180,7 +170,7 @@ def add_api_key(tx: Tx, new: NewApiKey, *, by: str, why: str = "") -> ApiKey:
 
 def api_keys(tx: Tx) -> list[ApiKey]:
     """Every key, the newest first, ended ones too."""
-    return [api_key_from(row) for row in tx.rows("api_keys")]
+    return [rows.read(ApiKey, row) for row in tx.rows("api_keys")]
 
 
 def revoke_api_key(tx: Tx, key_id: str, after: timedelta, *, by: str, why: str = "") -> ApiKey:
@@ -213,38 +203,3 @@ def _known(tx: Tx, key_id: str) -> ApiKey:
     if not found:
         raise JobNotFound(key_id, "API key")
     return found[0]
-
-
-_object = msgspec.json.Decoder(dict[str, object])
-
-
-def api_key_from(row: Row) -> ApiKey:
-    """A row of the API keys."""
-    return ApiKey(
-        id=row["id"],
-        name=row["name"],
-        digest=row["digest"],
-        roles=tuple(msgspec.json.decode(row["roles"], type=list[str])),
-        types=tuple(msgspec.json.decode(row["types"], type=list[str])),
-        tenant=row["tenant"],
-        rate=None if row["rate"] is None else float(row["rate"]),
-        created_at=from_micros(row["created_at"]),
-        expires_at=rows.moment(row["expires_at"]),
-        revoked_at=rows.moment(row["revoked_at"]),
-        used_at=rows.moment(row["used_at"]),
-    )
-
-
-def entry_from(row: Row) -> Entry:
-    """A row of the audit log."""
-    return Entry(
-        seq=row["seq"],
-        at=from_micros(row["at"]),
-        who=row["who"],
-        verb=row["verb"],
-        kind=row["kind"],
-        target=row["target"],
-        before=None if row["before"] is None else _object.decode(row["before"]),
-        after=None if row["after"] is None else _object.decode(row["after"]),
-        why=row["why"],
-    )

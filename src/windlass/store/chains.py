@@ -10,8 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
-from functools import wraps
-from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec
+from typing import TYPE_CHECKING, NamedTuple, ParamSpec
 
 import msgspec
 
@@ -130,7 +129,8 @@ def _state(tx: Tx, job_id: str) -> JobState | None:
 
 def enqueue_batch(tx: Tx, batch: NewBatch, jobs: Sequence[NewJob]) -> list[Enqueued]:
     """Store jobs as one batch, all or none; those known before are answered, but not part of it."""
-    is_open = batch.extends and _is_open(tx, batch.id)
+    # It does not end before this transaction does.
+    is_open = batch.extends and tx.row("lock_batch", id=batch.id) is not None
     done = tx.enqueue(jobs)
     ours = sorted({each.id for each in done if each.created})
     for job_id in ours:
@@ -145,17 +145,12 @@ def enqueue_batch(tx: Tx, batch: NewBatch, jobs: Sequence[NewJob]) -> list[Enque
         id=batch.id,
         name=batch.name,
         total=len(ours),
-        then_job=None if batch.then is None else msgspec.json.encode(batch.then).decode(),
+        then_job=None if batch.then is None else rows.json_text(batch.then),
         then_id=None if batch.then is None else batch.then.id,
         now=tx.now,
     )
     _close_if_done(tx, batch.id, tx.enqueue)
     return done
-
-
-def _is_open(tx: Tx, batch_id: str) -> bool:
-    """Whether a batch has jobs left to run; it does not end before this transaction does."""
-    return tx.row("lock_batch", id=batch_id) is not None
 
 
 # --- when a job has ended -----------------------------------------------------------------------
@@ -189,20 +184,6 @@ def all_ended(tx: Tx, jobs: Sequence[Ended], store: Storing) -> None:
         _close_if_done(tx, batch, store)
 
 
-def ends(verb: Callable[Concatenate[Tx, str, P], Acted]) -> Callable[Concatenate[Tx, str, P], Acted]:
-    """A person's verb that may end a job, and then sees to what waited for it."""
-
-    @wraps(verb)
-    def ending(tx: Tx, job_id: str, /, *args: P.args, **kwargs: P.kwargs) -> Acted:
-        marks = tx.row("lock_job", id=job_id) if storable(job_id) else None
-        acted = verb(tx, job_id, *args, **kwargs)
-        if marks is not None and acted.done:
-            ended(tx, job_id, acted.state, marks, tx.enqueue)
-        return acted
-
-    return ending
-
-
 def end(tx: Tx, job: Job, state: JobState, changes: str) -> Acted:
     """End a job that nobody runs."""
     tx.change(
@@ -229,7 +210,7 @@ def _see_to_dependents(tx: Tx, job_id: str, state: JobState | None) -> list[Ende
                 waits = tx.change("forget_parents", id=dependent)
                 found = tx.row("lock_job", id=dependent) if waits else None
                 if found is not None and found["state"] == JobState.PENDING:
-                    _cancel(tx, rows.live_job(found), job_id, state)
+                    _cancel(tx, rows.read(Job, found), job_id, state)
                     cancelled.append(Ended(dependent, JobState.CANCELLED, found))
             case _Fate.WAIT:
                 pass
@@ -277,15 +258,7 @@ def batch(tx: Tx, batch_id: str) -> BatchInfo | None:
     if row is None:
         return None
     counts = {JobState(each["state"]): each["count"] for each in tx.rows("count_batch", id=batch_id)}
-    return BatchInfo(
-        id=row["id"],
-        name=row["name"],
-        total=row["total"],
-        counts=counts,
-        then_id=row["then_id"],
-        created_at=from_micros(row["created_at"]),
-        finished_at=None if row["finished_at"] is None else from_micros(row["finished_at"]),
-    )
+    return rows.read(BatchInfo, row, counts=counts)
 
 
 def batch_of(tx: Tx, job_id: str) -> str | None:

@@ -11,10 +11,10 @@ import msgspec
 
 from windlass.clock import from_micros, span, to_micros
 from windlass.policy import MOST_JOBS, Limit
-from windlass.store import access
+from windlass.store import access, rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from windlass.job import Job
     from windlass.policy import BreakerTerms
@@ -123,8 +123,12 @@ def switches(tx: Tx) -> Switches:
     failing = {row["name"]: row["changed_at"] for row in found if row["what"] == "failing"}
     hangs = {name: at for name, at in failing.items() if name.startswith(HANG)}
     return Switches(
-        pauses={row["name"]: _pause(row) for row in found if row["what"] == "pause"},
-        breakers={row["name"]: breaker_from(row) for row in found if row["what"] == "breaker"},
+        pauses={
+            row["name"]: rows.read(Pause, row, type=row["name"], **_change(row))
+            for row in found
+            if row["what"] == "pause"
+        },
+        breakers=_breakers(row for row in found if row["what"] == "breaker"),
         failing=frozenset(failing) - hangs.keys(),
         hanging=frozenset(
             name.removeprefix(HANG) for name, at in hangs.items() if at > tx.now - span(ISOLATED)
@@ -157,10 +161,6 @@ def revision(tx: Tx) -> int:
     """Rises with every change of what is set, paused or switched."""
     row = tx.row("revision")
     return 0 if row is None else int(row["value"])
-
-
-def _pause(row: Row) -> Pause:
-    return Pause(type=row["name"], by=row["who"], why=row["why"], at=from_micros(row["changed_at"]))
 
 
 def note_runs(tx: Tx, worker: str, runs: Sequence[Runs], terms: Mapping[str, BreakerTerms]) -> list[Breaker]:
@@ -263,17 +263,14 @@ def _standing(breaker: Breaker | None) -> dict[str, object]:
 
 
 def _known(tx: Tx) -> dict[str, Breaker]:
-    return {row["name"]: breaker_from(row) for row in tx.rows("breakers")}
+    return _breakers(tx.rows("breakers"))
 
 
-def breaker_from(row: Row) -> Breaker:
-    """As its row says."""
-    return Breaker(
-        name=row["name"],
-        open=row["state"] == "open",
-        by_hand=bool(row["by_hand"]),
-        at=from_micros(row["changed_at"]),
-        by=row["who"],
-        why=row["why"],
-        probe_at=None if row["probe_at"] is None else from_micros(row["probe_at"]),
-    )
+def _breakers(found: Iterable[Row]) -> dict[str, Breaker]:
+    return {
+        row["name"]: rows.read(Breaker, row, open=row["state"] == "open", **_change(row)) for row in found
+    }
+
+
+def _change(row: Row) -> dict[str, object]:
+    return {"by": row["who"], "at": from_micros(row["changed_at"])}

@@ -7,17 +7,15 @@ import binascii
 import math
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from windlass.checks import check_moment, storable
 from windlass.clock import END_OF_TIME, from_micros, span, to_micros
 from windlass.errors import JobNotFound, UniqueConflict, WrongState, must_be
-from windlass.job import LIVE, Change, Error, Job, JobState, NewJob, Reason, Request, View
-from windlass.store import access, history, rows, running
-from windlass.store.chains import end, ends
+from windlass.job import ENDED, LIVE, Change, Error, Job, JobState, NewJob, Reason, Request, View
+from windlass.store import access, chains, history, rows, running
 from windlass.store.engine import Acted
 from windlass.store.history import CONFIRMED, DEAD, REPLAYED
 from windlass.store.keys import get_by_id
@@ -125,7 +123,7 @@ def find(
     values: dict[str, object] = {"before": _decode(cursor), "limit": limit + 1, "now": tx.now}
     floor = None if window is None else _floor(tx, _decode(cursor), window)
     found = tx.search(_parts(where), _clauses(tx, where, values, floor), values)
-    jobs = [rows.found_job(row) for row in found[:limit]]
+    jobs = [rows.read(Job, row) for row in found[:limit]]
     if len(found) > limit:
         return Page(jobs, _encode(jobs[-1].seq))
     return Page(jobs, None if floor is None else _encode(floor))
@@ -256,8 +254,6 @@ def _decode(cursor: str | None) -> int:
     return min(max(seq, 0), _FROM_THE_TOP)
 
 
-P = ParamSpec("P")
-
 # History must not make the counts slow: ended jobs are counted up to this bound.
 _MOST_ENDED = 10_000
 # Beside what handlers have done once; no handler can use it, since theirs are not empty.
@@ -291,93 +287,61 @@ class Asked(NamedTuple):
     request_id: str = ""
 
 
-def _once(verb: Callable[Concatenate[Tx, str, P], Acted]) -> Callable[Concatenate[Tx, str, P], Acted]:
-    """The verb, unless the same request has been carried out: then the answer says how the job stands."""
-
-    @wraps(verb)
-    def once(tx: Tx, job_id: str, /, *args: P.args, **kwargs: P.kwargs) -> Acted:
-        if request_id := kwargs.get("request_id"):
-            job = _known(tx, job_id)
-            if any(change.request_id == request_id for change in job.changes):
-                return Acted(job.id, job.state, done=job.request is None)
-        return verb(tx, job_id, *args, **kwargs)
-
-    return once
-
-
-@_once
-@ends
 def cancel(tx: Tx, job_id: str, *, by: str = "", why: str = "", request_id: str = "") -> Acted:
     """End a pending job as cancelled, or ask the worker of a running one to."""
-    asked = Asked(by, why, request_id)
-    job = _allowed(tx, job_id, "cancel")
-    if job.state is JobState.PENDING:
-        acted = end(tx, job, JobState.CANCELLED, _changed(tx, job, "cancel", asked))
-    else:
-        acted = _ask(tx, job, Request.CANCEL, _changed(tx, job, "cancel", asked))
-    return _noted(tx, job, acted, "cancel", asked)
+
+    def do(job: Job, changes: str) -> Acted:
+        if job.state is JobState.PENDING:
+            return chains.end(tx, job, JobState.CANCELLED, changes)
+        return _ask(tx, job, Request.CANCEL, changes)
+
+    return _carry_out(tx, job_id, "cancel", Asked(by, why, request_id), do)
 
 
-@_once
-@ends
 def bury(tx: Tx, job_id: str, *, by: str = "", why: str = "", request_id: str = "") -> Acted:
     """Move a pending job to the dead letters, or ask the worker of a running one to."""
-    asked = Asked(by, why, request_id)
-    job = _allowed(tx, job_id, "bury")
-    if job.state is JobState.PROCESSING:
-        acted = _ask(tx, job, Request.BURY, _changed(tx, job, "bury", asked))
-        return _noted(tx, job, acted, "bury", asked)
-    error = Error(Reason.CANCELLED, message="moved to the dead letters by hand")
-    tx.change(
-        "bury",
-        seq=job.seq,
-        reason=error.reason.value,
-        error=rows.error_text(error),
-        changes=_changed(tx, job, "bury", asked),
-        now=tx.now,
-    )
-    history.add(tx, {(job.type, DEAD): 1})
-    return _noted(tx, job, Acted(job.id, JobState.DEAD), "bury", asked)
+
+    def do(job: Job, changes: str) -> Acted:
+        if job.state is JobState.PROCESSING:
+            return _ask(tx, job, Request.BURY, changes)
+        error = Error(Reason.CANCELLED, message="moved to the dead letters by hand")
+        told = {"reason": error.reason.value, "error": rows.error_text(error)}
+        tx.change("bury", seq=job.seq, changes=changes, now=tx.now, **told)
+        history.add(tx, {(job.type, DEAD): 1})
+        return Acted(job.id, JobState.DEAD)
+
+    return _carry_out(tx, job_id, "bury", Asked(by, why, request_id), do)
 
 
-@_once
 def replay(
     tx: Tx, job_id: str, *, edit: Edit | None = None, by: str = "", why: str = "", request_id: str = ""
 ) -> Acted:
     """Make a dead job pending again: same row, history kept, attempts from zero."""
-    asked = Asked(by, why, request_id)
-    job = _allowed(tx, job_id, "replay")
-    _retake_name(tx, job)
-    _wait_no_more(tx, job)
-    anew = edit or Edit()
-    if anew.payload is not None:
-        tx.change("forget_unread", seq=job.seq)
-    run_at = max(to_micros(anew.run_at), tx.now) if anew.run_at else tx.now
-    tx.change(
-        "replay",
-        seq=job.seq,
-        due=int(run_at <= tx.now),
-        run_at=run_at,
-        priority=anew.priority,
-        payload=anew.payload.decode() if anew.payload is not None else None,
-        schema_version=anew.schema_version,
-        changes=_changed(tx, job, "replay", asked, edit),
-        now=tx.now,
-    )
-    history.add(tx, {(job.type, REPLAYED): 1})
-    return _noted(tx, job, Acted(job.id, JobState.PENDING), "replay", asked, edit)
+
+    def do(job: Job, changes: str) -> Acted:
+        _retake_name(tx, job)
+        _wait_no_more(tx, job)
+        anew = edit or Edit()
+        if anew.payload is not None:
+            tx.change("forget_unread", seq=job.seq)
+        run_at = max(to_micros(anew.run_at), tx.now) if anew.run_at else tx.now
+        told = rows.columns(anew, run_at=run_at, due=int(run_at <= tx.now))
+        tx.change("replay", seq=job.seq, changes=changes, now=tx.now, **told)
+        history.add(tx, {(job.type, REPLAYED): 1})
+        return Acted(job.id, JobState.PENDING)
+
+    return _carry_out(tx, job_id, "replay", Asked(by, why, request_id), do, edit)
 
 
 def rerun(tx: Tx, job_id: str, new: NewJob, *, by: str = "", why: str = "", request_id: str = "") -> Acted:
     """Store a job that does once more what an ended one did; its record and the audit log name both."""
-    job = _allowed(tx, job_id, "rerun")
+    job, _ = _locked(tx, job_id)
+    _check_state(job, "rerun")
     [done] = tx.enqueue([new])
     if done.created:
-        made = _known(tx, done.id)
         change = Change(from_micros(tx.now), "rerun", by, why, request_id=request_id, job=job.id)
-        _change(tx, made, Edit(), rows.changes_text([change]))
-        after = {"job": done.id}
-        access.note(tx, "rerun", "job", job.id, by=by, why=why, after=after)
+        _change(tx, _locked(tx, done.id)[0], Edit(), rows.changes_text([change]))
+        access.note(tx, "rerun", "job", job.id, by=by, why=why, after={"job": done.id})
     return Acted(done.id, JobState.PENDING)
 
 
@@ -394,32 +358,81 @@ def _retake_name(tx: Tx, job: Job) -> None:
     tx.change("retake_unique", seq=job.seq)
 
 
-@_once
-@ends
 def discard(tx: Tx, job_id: str, *, by: str = "", why: str = "", request_id: str = "") -> Acted:
     """Close a dead job for good."""
-    asked = Asked(by, why, request_id)
-    job = _allowed(tx, job_id, "discard")
-    acted = end(tx, job, JobState.DISCARDED, _changed(tx, job, "discard", asked))
-    return _noted(tx, job, acted, "discard", asked)
+
+    def do(job: Job, changes: str) -> Acted:
+        return chains.end(tx, job, JobState.DISCARDED, changes)
+
+    return _carry_out(tx, job_id, "discard", Asked(by, why, request_id), do)
 
 
 def confirm(tx: Tx, job_id: str) -> bool:
     """Count that a job's effect was acknowledged; once, however often that is told."""
-    job = _allowed(tx, job_id, "confirm")
+    job, _ = _locked(tx, job_id)
+    _check_state(job, "confirm")
     if not tx.change("acknowledge", id=job.id, key=CONFIRMED_KEY, now=tx.now):
         return False
     history.add(tx, {(job.type, CONFIRMED): 1})
     return True
 
 
-@_once
 def edit(tx: Tx, job_id: str, change: Edit, *, by: str = "", why: str = "", request_id: str = "") -> Acted:
     """Change a pending job's priority, time or payload."""
-    asked = Asked(by, why, request_id)
-    job = _allowed(tx, job_id, "edit")
-    acted = _change(tx, job, change, _changed(tx, job, "edit", asked, change))
-    return _noted(tx, job, acted, "edit", asked, change)
+
+    def do(job: Job, changes: str) -> Acted:
+        return _change(tx, job, change, changes)
+
+    return _carry_out(tx, job_id, "edit", Asked(by, why, request_id), do, change)
+
+
+def act(
+    tx: Tx,
+    job_id: str,
+    verb: str,
+    states: Sequence[JobState],
+    *,
+    by: str = "",
+    why: str = "",
+    request_id: str = "",
+) -> Acted:
+    """Carry out a verb that is one statement: the SQL section of its name, for a job in one of these states.
+
+    The section binds `seq`, `changes` and `now`.
+    """
+
+    def do(job: Job, changes: str) -> Acted:
+        tx.change(verb, seq=job.seq, changes=changes, now=tx.now)
+        return Acted(job.id, _locked(tx, job_id)[0].state)
+
+    return _carry_out(tx, job_id, verb, Asked(by, why, request_id), do, states=states)
+
+
+def _carry_out(
+    tx: Tx,
+    job_id: str,
+    verb: str,
+    asked: Asked,
+    do: Callable[[Job, str], Acted],
+    change: Edit | None = None,
+    states: Sequence[JobState] = (),
+) -> Acted:
+    """Do something to a job in one of the verb's states, once for each request, and note who asked for it.
+
+    `do` takes the job and its changes with this one behind them.
+    """
+    job, row = _locked(tx, job_id)
+    if asked.request_id and any(each.request_id == asked.request_id for each in job.changes):
+        return Acted(job.id, job.state, done=job.request is None)
+    _check_state(job, verb, states)
+    # A payload that is replaced is kept.
+    payload = msgspec.json.decode(job.payload) if change is not None and change.payload is not None else None
+    record = Change(from_micros(tx.now), verb, asked.by, asked.why, payload, asked.request_id)
+    acted = do(job, rows.changes_text((*job.changes, record)))
+    _note(tx, job, acted, verb, asked, change)
+    if row is not None and acted.done and acted.state is not job.state and acted.state in ENDED:
+        chains.ended(tx, job_id, acted.state, row, tx.enqueue)
+    return acted
 
 
 def counts(tx: Tx) -> Counts:
@@ -462,47 +475,24 @@ def _due(row: Row, now: int) -> Count:
     )
 
 
-def _known(tx: Tx, job_id: str) -> Job:
-    """A job that is to be changed; nobody else changes it before we have."""
-    if not storable(job_id):
-        raise JobNotFound(job_id)
-    row = tx.row("lock_job", id=job_id)
-    job = get_by_id(tx, job_id) if row is None else rows.live_job(row)
+def _locked(tx: Tx, job_id: str) -> tuple[Job, Row | None]:
+    """A job that is to be changed, and its row if it is live: nobody else changes it before we have."""
+    row = tx.row("lock_job", id=job_id) if storable(job_id) else None
+    if row is not None:
+        return rows.read(Job, row), row
+    job = get_by_id(tx, job_id) if storable(job_id) else None
     if job is None:
         raise JobNotFound(job_id)
-    return job
+    return job, None
 
 
-@_once
-def act(
-    tx: Tx,
-    job_id: str,
-    verb: str,
-    states: Sequence[JobState],
-    *,
-    by: str = "",
-    why: str = "",
-    request_id: str = "",
-) -> Acted:
-    """Carry out a verb that is one statement: the SQL section of its name, for a job in one of these states.
-
-    The section binds `seq`, `changes` and `now`.
-    """
-    asked = Asked(by, why, request_id)
-    job = _allowed(tx, job_id, verb, states)
-    tx.change(verb, seq=job.seq, changes=_changed(tx, job, verb, asked), now=tx.now)
-    return _noted(tx, job, Acted(job.id, _known(tx, job_id).state), verb, asked)
-
-
-def _allowed(tx: Tx, job_id: str, verb: str, states: Sequence[JobState] = ()) -> Job:
-    """The job, locked, if its state allows the verb; WrongState names the verb that it does allow."""
-    job = _known(tx, job_id)
+def _check_state(job: Job, verb: str, states: Sequence[JobState] = ()) -> None:
+    """WrongState names the states that the verb is for, and the verb for this one."""
     states = states or STATES[verb]
-    if job.state in states:
-        return job
-    *others, last = states
-    allowed = f"{', '.join(others)} and {last}" if others else last.value
-    raise WrongState(job.id, verb, job.state.value, allowed, _INSTEAD.get((verb, job.state), ""))
+    if job.state not in states:
+        *others, last = states
+        allowed = f"{', '.join(others)} and {last}" if others else last.value
+        raise WrongState(job.id, verb, job.state.value, allowed, _INSTEAD.get((verb, job.state), ""))
 
 
 def _ask(tx: Tx, job: Job, request: Request, changes: str) -> Acted:
@@ -519,17 +509,9 @@ def _change(tx: Tx, job: Job, change: Edit, changes: str) -> Acted:
             # It waited for somebody who could read the payload before this one.
             run_at = tx.now
         tx.change("forget_unread", seq=job.seq)
-    tx.change(
-        "edit",
-        seq=job.seq,
-        priority=change.priority,
-        run_at=run_at,
-        due=None if run_at is None else int(run_at <= tx.now),
-        payload=change.payload.decode() if change.payload is not None else None,
-        schema_version=change.schema_version,
-        changes=changes,
-        now=tx.now,
-    )
+    due = None if run_at is None else int(run_at <= tx.now)
+    told = rows.columns(change, run_at=run_at, due=due)
+    tx.change("edit", seq=job.seq, changes=changes, now=tx.now, **told)
     return Acted(job.id, JobState.PENDING)
 
 
@@ -539,15 +521,8 @@ def _wait_no_more(tx: Tx, job: Job) -> None:
     tx.change("wait_no_more", id=job.id)
 
 
-def _changed(tx: Tx, job: Job, verb: str, asked: Asked, edit: Edit | None = None) -> str:
-    """The job's changes with this one behind them; a payload that is replaced is kept."""
-    before = msgspec.json.decode(job.payload) if edit is not None and edit.payload is not None else None
-    change = Change(from_micros(tx.now), verb, asked.by, asked.why, before, asked.request_id)
-    return rows.changes_text((*job.changes, change))
-
-
-def _noted(tx: Tx, job: Job, acted: Acted, verb: str, asked: Asked, change: Edit | None = None) -> Acted:
-    """The same, with a line in the audit log. Payloads stay out of it: the job's own record keeps them."""
+def _note(tx: Tx, job: Job, acted: Acted, verb: str, asked: Asked, change: Edit | None) -> None:
+    """A line of the audit log. Payloads stay out of it: the job's own record keeps them."""
     before: dict[str, object] = {"state": job.state}
     after: dict[str, object] = {"state": acted.state} if acted.done else {"state": acted.state, "asked": True}
     if change is not None and change.priority is not None:
@@ -557,4 +532,3 @@ def _noted(tx: Tx, job: Job, acted: Acted, verb: str, asked: Asked, change: Edit
     if change is not None and change.payload is not None:
         after["payload"] = "changed"
     access.note(tx, verb, "job", job.id, by=asked.by, why=asked.why, before=before, after=after)
-    return acted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
@@ -80,13 +81,18 @@ def limits_of(want: Want) -> dict[str, Limit]:
 
 def running(tx: Tx, name: str, most: int) -> int:
     """How many jobs run under a limit, counted up to a bound."""
-    if name == ALL:
-        row = tx.row("count_limited", limit=most)
-    elif name.startswith(KEY):
-        row = tx.row("count_limited_key", limit_key=name.removeprefix(KEY), limit=most)
-    else:
-        row = tx.row("count_limited_type", type=name, limit=most)
+    which, values = under(name)
+    row = tx.row(f"count_limited{which}", **values, limit=most)
     return 0 if row is None else int(row["count"])
+
+
+def under(name: str) -> tuple[str, dict[str, str]]:
+    """For the jobs under a limit: how the name of a statement ends, and its values."""
+    if name == ALL:
+        return "", {}
+    return (
+        ("_key", {"limit_key": name.removeprefix(KEY)}) if name.startswith(KEY) else ("_type", {"type": name})
+    )
 
 
 class Outlook:
@@ -94,8 +100,7 @@ class Outlook:
 
     def __init__(self, want: Want, limit_state: LimitState, now: int) -> None:
         self._now = now
-        self._standing = limit_state
-        self._limits = limits_of(want)
+        self._state = limit_state
         # Limits under which somebody has counted before.
         self.known = limit_state.next_at.keys()
         self.wait = Wait(now)
@@ -105,19 +110,17 @@ class Outlook:
                 self.wait.until(at)
         due = {*limit_state.due, *self.overdue}
         self.ready = [
-            name for name in want.restricted if name in due and self._has_room(want.restricted[name])
+            name
+            for name, restriction in want.restricted.items()
+            if name in due and all(self._permits(*each) for each in restriction.limits.items())
         ]
         # Something is due, and has no permit.
         self.held_back = len(self.ready) < len(due)
 
-    def _has_room(self, restriction: Restriction) -> bool:
-        return all(self._permits(name) for name in restriction.limits)
-
-    def _permits(self, name: str) -> bool:
-        limit = self._limits[name]
-        if limit.concurrency is not None and self._standing.running[name] >= limit.concurrency:
+    def _permits(self, name: str, limit: Limit) -> bool:
+        if limit.concurrency is not None and self._state.running[name] >= limit.concurrency:
             return False
-        next_at = self._standing.next_at.get(name, 0)
+        next_at = self._state.next_at.get(name, 0)
         if limit.rate is not None and not limit.rate.tokens(next_at, self._now):
             self.wait.until(next_at)
             return False
@@ -155,7 +158,8 @@ class Counter:
         self._want = want
         self._wait = outlook.wait
         self._known = outlook.known
-        self._left: dict[str, int | None] = {}
+        # Permits by limit or breaker.
+        self._left: dict[str, float] = {}
         self._next_at: dict[str, int] = {}
         self._limits: dict[str, Limit] = {}
         # Limited jobs are never claimed ahead: so many can start at once.
@@ -163,25 +167,19 @@ class Counter:
         # Somebody else was faster, or a breaker is open.
         self.held_back = False
 
-    def first(self, types: Iterable[str]) -> list[Candidate]:
-        """The next jobs of these types, each as far as its own permits go."""
-        return self._found(types, lambda lanes, room: lanes.first(room))
+    def find(self, types: Iterable[str], lowest: int = 0) -> list[Candidate]:
+        """The next jobs of these types, each as far as its own permits go.
 
-    def lowest(self, types: Iterable[str], most: int) -> list[Candidate]:
-        """The same of the lowest priority that waits, `most` of each type."""
-        return self._found(types, lambda lanes, room: lanes.lowest(min(room, most)))
-
-    def _found(
-        self, types: Iterable[str], lanes_of: Callable[[Lanes, int], list[Candidate]]
-    ) -> list[Candidate]:
+        With `lowest`, so many of the lowest priority that waits, of each type.
+        """
         found: list[Candidate] = []
         for name in types:
             room = self._room(self._want.restricted[name])
             self.held_back |= room <= 0 < self.slots
             if room > 0:
                 after = self._want.turns.get(name, "")
-                lanes = Lanes(self._tx, name, self._want.types[name], after=after, spare=self._spare(name))
-                found += lanes_of(lanes, room)
+                lanes = Lanes(self._tx, name, self._want.types[name], after, self._spare(name))
+                found += lanes.lowest(min(room, lowest)) if lowest else lanes.first(room)
         return found
 
     def within(self, ordered: Iterable[Candidate]) -> list[Candidate]:
@@ -194,11 +192,11 @@ class Counter:
                 chosen.append(candidate)
                 continue
             names = _names(restriction)
-            if slots > 0 and all(left[name] != 0 for name in names):
+            if slots > 0 and all(left[name] for name in names):
                 chosen.append(candidate)
                 slots -= 1
                 for name in names:
-                    _take_one(left, name)
+                    left[name] -= 1
         return chosen
 
     def note(self, taken: Iterable[Lease]) -> None:
@@ -210,29 +208,23 @@ class Counter:
                 continue
             self.slots -= 1
             for name in _names(restriction):
-                _take_one(self._left, name)
+                self._left[name] -= 1
                 started[name] = started.get(name, 0) + 1
             if restriction.breaker is not None:
-                self._probe(restriction.breaker, restriction.probe, lease)
+                self._tx.change(
+                    "begin_probe",
+                    name=restriction.breaker,
+                    seq=lease.job.seq,
+                    token=lease.token,
+                    probe_at=self._tx.now + span(restriction.probe),
+                )
         for name, count in sorted(started.items()):
-            self._spend(name, count)
-
-    def _spend(self, name: str, count: int) -> None:
-        rate = self._limits[name].rate if name in self._limits else None
-        if rate is not None:
-            after = self._next_at[name] = rate.after(self._next_at[name], self._tx.now, count)
-            self._tx.change("spend_rate", name=name, next_at=after)
-            # There may be more that wait for the next token.
-            self._wait.until(after)
-
-    def _probe(self, breaker: str, every: timedelta, lease: Lease) -> None:
-        self._tx.change(
-            "begin_probe",
-            name=breaker,
-            seq=lease.job.seq,
-            token=lease.token,
-            probe_at=self._tx.now + span(every),
-        )
+            rate = self._limits[name].rate if name in self._limits else None
+            if rate is not None:
+                after = self._next_at[name] = rate.after(self._next_at[name], self._tx.now, count)
+                self._tx.change("spend_rate", name=name, next_at=after)
+                # There may be more that wait for the next token.
+                self._wait.until(after)
 
     def _room(self, restriction: Restriction) -> int:
         for name, limit in sorted(restriction.limits.items()):
@@ -241,17 +233,16 @@ class Counter:
                 self._left[name] = self._count(name, limit)
         if restriction.breaker is not None and _BREAKER + restriction.breaker not in self._left:
             self._left[_BREAKER + restriction.breaker] = self._probes(restriction.breaker, restriction.probe)
-        permits = (self._left[name] for name in _names(restriction))
-        return min((self.slots, *(each for each in permits if each is not None)))
+        return int(min((self.slots, *(self._left[name] for name in _names(restriction)))))
 
-    def _probes(self, breaker: str, every: timedelta) -> int | None:
+    def _probes(self, breaker: str, every: timedelta) -> float:
         """One if a probe may start now, else none; any number if the breaker is closed by now."""
         row = self._tx.row("lock_breaker", name=breaker)
         if row is None:
             self._wait.a_moment()
             return 0
         if row["state"] != "open":
-            return None
+            return math.inf
         if row["by_hand"] or row["probing"]:
             return 0
         # Further ahead is what was set before, or the time of a clock that was set back.
@@ -260,22 +251,22 @@ class Counter:
             return 0
         return 1
 
-    def _count(self, name: str, limit: Limit) -> int | None:
-        """How many more may start under a limit now; None: any number."""
+    def _count(self, name: str, limit: Limit) -> float:
+        """How many more may start under a limit now."""
         next_at = self._lock(name)
         if next_at is None:
             self._wait.a_moment()
             return 0
         self._next_at[name] = next_at
-        permits = []
+        permits = math.inf
         if limit.concurrency is not None:
-            permits.append(limit.concurrency - running(self._tx, name, limit.concurrency))
+            permits = limit.concurrency - running(self._tx, name, limit.concurrency)
         if limit.rate is not None:
             tokens = limit.rate.tokens(next_at, self._tx.now)
-            permits.append(tokens)
+            permits = min(permits, tokens)
             if not tokens:
                 self._wait.until(next_at)
-        return max(0, min(permits)) if permits else None
+        return max(0, permits)
 
     def _lock(self, name: str) -> int | None:
         """When the limit's rate has a token; None if somebody else is counting under it."""
@@ -293,11 +284,6 @@ class Counter:
             return None
         counts = {row["tenant"]: row["count"] for row in self._tx.rows("count_tenants", type=job_type)}
         return lambda tenant: max(0, most - counts.get(tenant, 0))
-
-
-def _take_one(left: dict[str, int | None], name: str) -> None:
-    permits = left[name]
-    left[name] = None if permits is None else permits - 1
 
 
 def _names(restriction: Restriction) -> list[str]:
@@ -324,7 +310,8 @@ def claim(
     due = None
     if free and rest > 0:
         others = plain(tx, msgspec.structs.replace(want, types=free, limit=rest, restricted={}, lowest=0))
-        leases = _in_order([*leases, *others.leases])
+        # The higher priority first; else as they came.
+        leases = sorted([*leases, *others.leases], key=lambda lease: -lease.job.priority)
         due = others.next_due
     elif free:
         due = next_due(tx, free)
@@ -346,7 +333,7 @@ def _take_restricted(
     counter = Counter(tx, want, outlook)
     lowest = _lowest(tx, want, counter, outlook.ready, free) if want.lowest else []
     leases = _take(tx, want, lowest, counter)
-    candidates = in_order(counter.first(outlook.ready), want.turns)
+    candidates = in_order(counter.find(outlook.ready), want.turns)
     leases += _take(tx, want, _chosen(tx, counter.slots, candidates, free), counter)
     outlook.held_back |= counter.held_back
     return leases
@@ -380,7 +367,8 @@ def _chosen(
     types = rows.json_text(dict(free))
     for priority in sorted({each.priority for each in candidates}, reverse=True):
         band = [each for each in candidates if each.priority == priority]
-        room = max(0, slots - _rivals_above(tx, types, priority, slots) - len(chosen))
+        above = tx.row("rivals_above", types=types, priority=priority, limit=slots)
+        room = max(0, slots - ((above and above["ahead"]) or 0) - len(chosen))
         if 2 * len(band) <= room:
             # The half that may go before older rivals is room for all of them.
             chosen += band
@@ -394,18 +382,13 @@ def _chosen(
     return chosen
 
 
-def _rivals_above(tx: Tx, types: str, priority: int, most: int) -> int:
-    row = tx.row("rivals_above", types=types, priority=priority, limit=most)
-    return 0 if row is None else row["ahead"] or 0
-
-
 def _lowest(
     tx: Tx, want: Want, counter: Counter, ready: Sequence[str], free: Mapping[str, int]
 ) -> list[Candidate]:
     """A few jobs of the lowest priority before the others: they have their share, whatever comes above."""
-    found = counter.lowest(ready, want.lowest)
+    found = counter.find(ready, want.lowest)
     for name, known in free.items():
-        found += Lanes(tx, name, known, after=want.turns.get(name, "")).lowest(want.lowest)
+        found += Lanes(tx, name, known, want.turns.get(name, "")).lowest(want.lowest)
     if not found:
         return []
     lowest = min(each.priority for each in found)
@@ -430,8 +413,3 @@ def _take(tx: Tx, want: Want, chosen: Sequence[Candidate], counter: Counter) -> 
     counter.note(taken)
     place = {each.seq: number for number, each in enumerate(picked)}
     return sorted(taken, key=lambda lease: place[lease.job.seq])
-
-
-def _in_order(leases: list[Lease]) -> list[Lease]:
-    """The higher priority first; else as they came."""
-    return sorted(leases, key=lambda lease: -lease.job.priority)

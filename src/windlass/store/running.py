@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
@@ -14,12 +12,12 @@ from windlass.clock import from_micros, span
 from windlass.errors import LeaseLost
 from windlass.job import Error, Job, Lease
 from windlass.store import flow, rows
-from windlass.store.engine import Claimed, Want
+from windlass.store.engine import Claimed, Row, Want
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from windlass.store.engine import Settlement, Tx
+    from windlass.store.engine import Tx
     from windlass.store.fleet import WorkerInfo
 
 
@@ -49,31 +47,11 @@ class Progress(msgspec.Struct, frozen=True):
     message: str | None = None
 
 
-class Transacting(Protocol):
-    """Where a handler's own writes commit together with its job's completion."""
-
-    def transaction(
-        self, completion: Callable[[], Settlement], *, within: timedelta
-    ) -> AbstractContextManager[Any]:
-        """A connection of the handler's own in a transaction that commits together with the completion.
-
-        That is asked for at the block's end. LeaseLost, and nothing written, if it comes too late.
-        """
-
-    def transaction_async(
-        self, completion: Callable[[], Settlement], *, within: timedelta
-    ) -> AbstractAsyncContextManager[Any]:
-        """The same on the running event loop."""
-
-    def close(self) -> None:
-        """Let go of the connections."""
-
-
 def note_hang(tx: Tx, seq: int, token: str, hang: Error | None) -> None:
     """Keep why a running job's worker does not answer, for its reaper; None: it answers again."""
     row = tx.row("running_job", seq=seq, token=token)
     if row is not None:
-        job = rows.live_job(row)
+        job = rows.read(Job, row)
         history = job.history
         flow.note_hang(tx, job, hangs=hang is not None)
         before = history[-1].error if history else None
@@ -122,9 +100,7 @@ def note_progress(tx: Tx, said: Sequence[tuple[Lease, Said]]) -> None:
 def progress(tx: Tx, job_id: str) -> Progress | None:
     """How far a job said that it had come."""
     row = tx.row("progress_of", id=job_id)
-    if row is None:
-        return None
-    return Progress(row["done"], row["total"], from_micros(row["noted_at"]), row["message"])
+    return None if row is None else rows.read(Progress, row)
 
 
 def begin_once(tx: Tx, lease: Lease, key: str) -> Once:
@@ -176,31 +152,19 @@ def every(tx: Tx) -> list[Unread]:
     for kind in tx.rows("unread_sets"):
         row = tx.row("count_unread", **kind, limit=MOST_COUNTED)
         if row is not None and row["count"]:
-            found.append(
-                Unread(
-                    type=kind["type"],
-                    readers=frozenset(kind["readers"].split()),
-                    field=kind["field"],
-                    problem=row["problem"],
-                    since=from_micros(row["since"]),
-                    count=row["count"],
-                )
-            )
+            found.append(_unread(kind, row))
     return found
 
 
 def of_job(tx: Tx, job: Job) -> Unread | None:
     """Why a job is aside; None if it is not."""
     row = tx.row("unread_job", seq=job.seq)
-    if row is None:
-        return None
-    return Unread(
-        type=job.type,
-        readers=frozenset(row["readers"].split()),
-        field=row["field"],
-        problem=row["problem"],
-        since=from_micros(row["since"]),
-    )
+    return None if row is None else _unread({"type": job.type}, row)
+
+
+def _unread(kind: Row, row: Row) -> Unread:
+    told = {**kind, **row}
+    return rows.read(Unread, told, readers=frozenset(told["readers"].split()))
 
 
 class Unread(msgspec.Struct, frozen=True, kw_only=True):

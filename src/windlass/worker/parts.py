@@ -15,8 +15,8 @@ from windlass.loop import Loop
 from windlass.observe.ledger import Ledger
 from windlass.registry import SHELL, Handler, Registry, shell_handler
 from windlass.size import told_size
-from windlass.store.declarations import digest_of
 from windlass.store.fleet import Look, PoolInfo, Vitals, WorkerInfo
+from windlass.store.schedules import digest_of
 from windlass.store.store import Store
 from windlass.upkeep.maintenance import PROMOTE, Pruner, Ticks
 from windlass.upkeep.membership import Membership, Watchman, here, is_gone

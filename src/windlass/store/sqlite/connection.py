@@ -72,14 +72,11 @@ def open_connection(
             cached_statements=cached,
             factory=kind,
         )
-        try:
+        with beside.or_close(connection.close):
             connection.main, connection.generation = None, 0
             connection.row_factory = sqlite3.Row
             for pragma in _PRAGMAS:
                 connection.execute(f"pragma {pragma}")
-        except BaseException:  # wall: nothing stays open behind a failed opening; the error goes on
-            connection.close()
-            raise
     return connection
 
 

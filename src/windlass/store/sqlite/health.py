@@ -61,7 +61,7 @@ def status(
         version=version_text(),
         schema=found.number or 0,
         newest_schema=found.newest,
-        size_bytes=_size(path),
+        size_bytes=beside.size_of(path) + beside.size_of(path + "-wal"),
         live=sizes["live"],
         archived=sizes["archived"],
         moved_to=moved["place"] if moved else None,
@@ -93,7 +93,7 @@ def database(
             for name, allowed in _SETTINGS.items()
         ],
         notes=list(found.notes),
-        wal_bytes=_wal_bytes(path),
+        wal_bytes=beside.size_of(path + "-wal"),
         free_bytes=pages["page_size"] * pages["freelist_count"],
         disk_free_bytes=room,
     )
@@ -102,11 +102,6 @@ def database(
 def _pragma(connection: sqlite3.Connection, name: str) -> Any:
     # Our own names only.
     return connection.execute(f"pragma {name}").fetchone()[0]
-
-
-def _wal_bytes(path: str) -> int:
-    wal = Path(path + "-wal")
-    return wal.stat().st_size if path != MEMORY and wal.exists() else 0
 
 
 def backup(source: StoreFile, path: str) -> None:
@@ -156,13 +151,6 @@ def _free_pages(tx: Tx) -> int:
     return int(row["freelist_count"])
 
 
-def _size(path: str) -> int:
-    if path == MEMORY:
-        return 0
-    files = (Path(path + suffix) for suffix in ("", "-wal"))
-    return sum(file.stat().st_size for file in files if file.exists())
-
-
 def _notes(path: str) -> list[str]:
     notes = []
     if has_wal_reset_bug():
@@ -171,7 +159,7 @@ def _notes(path: str) -> list[str]:
             "lets that happen on its own connections, but other programs that write to this file must set "
             "wal_autocheckpoint=0, or use SQLite 3.51.3 or newer (`pip install windlass[sqlite]`)"
         )
-    if path != MEMORY and (mode := _mode(path)) & _OTHERS:
+    if path != MEMORY and (mode := stat.S_IMODE(Path(path).stat().st_mode)) & _OTHERS:
         notes.append(
             f"every user of this machine can read {path} (mode {mode:04o}), and so block its writes: "
             f"run `chmod 600 {path}` (or 660 to share it with a group), then restart what uses it"
@@ -179,10 +167,6 @@ def _notes(path: str) -> list[str]:
     if path != MEMORY and (kind := _file_system(path)) in _NETWORK_FILES:
         notes.append(f"{path} lies on a network file system ({kind}), where SQLite's locks cannot be trusted")
     return notes
-
-
-def _mode(path: str) -> int:
-    return stat.S_IMODE(Path(path).stat().st_mode)
 
 
 def _file_system(path: str) -> str | None:
@@ -264,7 +248,7 @@ def _copy(source: str, copy: str) -> Schema:
     known = migration.load(schema.DIALECT)
     mode = "rw" if os.access(source, os.W_OK) else "ro"
     with closing(open_connection(source, mode=mode)) as connection, translated(source):
-        if not schema.is_there(connection):
+        if not schema.says(connection, "has_schema"):
             raise StoreMismatch(f"{source} is no backup of a Windlass store: it has no Windlass tables")
         found = schema.look(connection, known)
         migration.check_known(found, source)
@@ -319,8 +303,7 @@ def _swap(copy: str, path: str) -> str | None:
     """Put the copy at the path; where the file is that was there before."""
     kept = None
     if os.path.exists(path):  # noqa: PTH110
-        names = (f"{path}.before-restore-{number}" for number in range(1, 1_000_000))
-        kept = next(name for name in names if not os.path.lexists(name))
+        kept = beside.free_name(path, ".before-restore")
         os.link(path, kept)
         # What of the log could not be written into a damaged file stays with that file.
         for suffix in ("-wal", "-shm"):

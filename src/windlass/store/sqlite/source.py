@@ -13,6 +13,7 @@ from windlass.errors import Refused, StoreUnavailable
 from windlass.store import migration
 from windlass.store.moving import DAY, TABLES, Batch, Mark, Place, State, line
 from windlass.store.sqlite import schema, seal
+from windlass.store.sqlite.beside import or_close
 from windlass.store.sqlite.connection import translated
 from windlass.store.sqlite.storefile import StoreFile, our_turn
 
@@ -40,12 +41,8 @@ class SqliteSource:
             raise StoreUnavailable(f"there is no store at {self._path}; only a file can be moved")
         self._connection = self._file.open_first(create=False, patience=patience)
         self._tx = schema.transaction(self._connection)
-        try:
-            with translated(self._path):
-                migration.check(schema.look(self._connection, migration.load(schema.DIALECT)), self._path)
-        except BaseException:  # wall: nothing stays open behind a failed opening; the error goes on
-            self._connection.close()
-            raise
+        with or_close(self._connection.close), translated(self._path):
+            migration.check(schema.look(self._connection, migration.load(schema.DIALECT)), self._path)
 
     def mark(self) -> Mark | None:
         with translated(self._path):
@@ -53,6 +50,7 @@ class SqliteSource:
         return None if row is None else msgspec.convert(dict(row), Mark)
 
     def begin(self, mark: Mark) -> None:
+        """Seal the store. Refused if it is being moved, or was."""
         with self._writing() as connection:
             if self.mark() is not None:
                 raise Refused(f"{self._path} is being moved by somebody else")
@@ -63,12 +61,14 @@ class SqliteSource:
                 connection.execute(statement)
 
     def change(self, move: str, before: State, after: State) -> None:
+        """Note how far the move has come. Refused if it is not where it should be."""
         with self._writing():
             done = self._tx.change("change_move", id=move, before=before.value, after=after.value)
             if done != 1:
                 raise Refused(f"the move of {self._path} was taken back, or is carried on by somebody else")
 
     def take_back(self, move: str) -> None:
+        """Open the store again. Refused once the jobs have changed hands."""
         with self._writing() as connection:
             if self._tx.change("take_back_move", id=move) != 1:
                 raise Refused(f"the move of {self._path} is over: it cannot be taken back")
@@ -89,6 +89,7 @@ class SqliteSource:
             return int(count)
 
     def batch(self, table: str, after: Place | None, limit: int) -> Batch | None:
+        """The next rows in the table's order; None if there are no more."""
         order = TABLES[table]
         columns = self.columns(table)
         text = (
