@@ -176,20 +176,12 @@ def api_keys(tx: Tx) -> list[ApiKey]:
 def revoke_api_key(tx: Tx, key_id: str, after: timedelta, *, by: str, why: str = "") -> ApiKey:
     """End a key after a time, which may be none. JobNotFound if there is no such key."""
     before = _known(tx, key_id)
-    if tx.change("revoke_api_key", id=key_id, at=tx.now + span(after)):
-        ended = _known(tx, key_id)
-        note(
-            tx,
-            "revoke",
-            "api_key",
-            key_id,
-            by=by,
-            why=why,
-            before={"name": before.name, "revoked_at": before.revoked_at},
-            after={"name": ended.name, "revoked_at": ended.revoked_at},
-        )
-        return ended
-    return before
+    if not tx.change("revoke_api_key", id=key_id, at=tx.now + span(after)):
+        return before
+    ended = _known(tx, key_id)
+    was, now = ({"name": each.name, "revoked_at": each.revoked_at} for each in (before, ended))
+    note(tx, "revoke", "api_key", key_id, by=by, why=why, before=was, after=now)
+    return ended
 
 
 def api_keys_used(tx: Tx, ids: Collection[str]) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -12,12 +13,7 @@ from windlass import settings
 from windlass.clock import span
 from windlass.job import Shape, TypeInfo
 from windlass.store import rows
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from windlass.store.engine import Row, Tx
-
+from windlass.store.engine import Row, Tx
 
 KEEP = "keep_schemas"
 # Processes say that they are there more often than this; a process that says it again sooner writes nothing.

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple, ParamSpec
+from typing import NamedTuple, ParamSpec
 
 import msgspec
 
@@ -19,10 +19,7 @@ from windlass.clock import END_OF_TIME, from_micros, to_micros
 from windlass.errors import JobNotFound, Refused
 from windlass.job import Change, Job, JobState, NewJob
 from windlass.store import history, keys, rows
-from windlass.store.engine import Acted, Enqueued
-
-if TYPE_CHECKING:
-    from windlass.store.engine import Row, Tx
+from windlass.store.engine import Acted, Enqueued, Row, Tx
 
 
 class NewBatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +83,10 @@ def attach(tx: Tx, new: NewJob) -> Enqueued:
         raise JobNotFound(new.id)
     unmet = 0
     # In a fixed order, so that two who enqueue never wait for each other.
-    for parent_id in sorted({_parent(tx, name, new) for name in new.depends_on}):
+    parents = {name: keys.get(tx, name, caller=new.caller, tenant=new.tenant) for name in new.depends_on}
+    if missing := [name for name, parent in parents.items() if parent is None]:
+        raise JobNotFound(missing[0])
+    for parent_id in sorted({parent.id for parent in parents.values() if parent is not None}):
         state = _state(tx, parent_id)
         if state is None:
             raise JobNotFound(parent_id)
@@ -111,14 +111,6 @@ def attach(tx: Tx, new: NewJob) -> Enqueued:
 
 
 _GOES_ON = frozenset({JobState.PENDING, JobState.PROCESSING})
-
-
-def _parent(tx: Tx, name: str, new: NewJob) -> str:
-    """By its id, or by a key of the same caller and tenant."""
-    parent = keys.get(tx, name, caller=new.caller, tenant=new.tenant)
-    if parent is None:
-        raise JobNotFound(name)
-    return parent.id
 
 
 def _state(tx: Tx, job_id: str) -> JobState | None:

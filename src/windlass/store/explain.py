@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from windlass import settings
 from windlass.clock import from_micros, span, to_micros
-from windlass.job import Job, JobState, View
+from windlass.job import Job, JobState, TypeInfo, View
 from windlass.policy import Limit, key_limits, limit_from
-from windlass.settings import ALL, KEY
+from windlass.settings import ALL, KEY, Settings
 from windlass.store import catalogue, fleet, flow, keys, limits, rows, running, upkeep
-from windlass.store.fleet import ALIVE_WITHIN, NEWEST_VERSION
-from windlass.store.flow import Breaker, Pause
+from windlass.store.engine import Row, Tx
+from windlass.store.fleet import ALIVE_WITHIN, NEWEST_VERSION, WorkerInfo
+from windlass.store.flow import Breaker, Pause, Switches
 from windlass.store.lanes import versions
 from windlass.store.running import Unread
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from windlass.job import TypeInfo
-    from windlass.settings import Settings
-    from windlass.store.engine import Row, Tx
-    from windlass.store.fleet import WorkerInfo
-    from windlass.store.flow import Switches
-
 
 # Jobs in front are counted up to here: the answer must not cost what a backlog costs.
 MOST_AHEAD = 1_000

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -13,9 +12,7 @@ from windlass.clock import from_micros
 from windlass.errors import WorkerNotFound
 from windlass.job import Request
 from windlass.store import access, flow, lanes, rows, running
-
-if TYPE_CHECKING:
-    from windlass.store.engine import Row, Tx
+from windlass.store.engine import Row, Tx
 
 
 def next_fire(tx: Tx) -> timedelta | None:

@@ -200,9 +200,12 @@ def set_breaker(tx: Tx, name: str, state: BreakerState, *, by: str = "", why: st
     _forget(tx, name)
     tx.change("revise")
     changed = _known(tx)[name]
-    access.note(
-        tx, "breaker", "breaker", name, by=by, why=why, before=_standing(before), after=_standing(changed)
+    # One that nobody knew was closed.
+    was, now = (
+        {name: each is not None and getattr(each, name) for name in ("open", "by_hand")}
+        for each in (before, changed)
     )
+    access.note(tx, "breaker", "breaker", name, by=by, why=why, before=was, after=now)
     return changed
 
 
@@ -242,24 +245,16 @@ def _opened(tx: Tx, name: str, terms: BreakerTerms) -> bool:
 
 def _closed_by_probe(tx: Tx, runs: Runs) -> bool:
     """A probe that succeeded closes the breaker; no other job does, for it may have run before."""
-    closed = any(
-        tx.change("close_breaker", name=runs.name, token=token, now=tx.now) for token in runs.succeeded
-    )
-    if closed:
-        _forget(tx, runs.name)
-    return closed
+    for token in runs.succeeded:
+        if tx.change("close_breaker", name=runs.name, token=token, now=tx.now):
+            _forget(tx, runs.name)
+            return True
+    return False
 
 
 def _forget(tx: Tx, name: str) -> None:
     tx.change("forget_tallies", name=name, before=tx.now + 1)
     tx.change("forget_failures", name=name, before=tx.now + 1)
-
-
-def _standing(breaker: Breaker | None) -> dict[str, object]:
-    """How a breaker stands, for the audit log; one that nobody knows is closed."""
-    if breaker is None:
-        return {"open": False, "by_hand": False}
-    return {"open": breaker.open, "by_hand": breaker.by_hand}
 
 
 def _known(tx: Tx) -> dict[str, Breaker]:

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from windlass.clock import span, to_micros
 from windlass.store import rows
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from windlass.store.engine import Tx
-
+from windlass.store.engine import Tx
 
 # What the store itself counts, and how much waits; observe/names.py has all the names.
 ENQUEUED = "enqueued"

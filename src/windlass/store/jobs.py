@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import binascii
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -16,15 +16,9 @@ from windlass.clock import END_OF_TIME, from_micros, span, to_micros
 from windlass.errors import JobNotFound, UniqueConflict, WrongState, must_be
 from windlass.job import ENDED, LIVE, Change, Error, Job, JobState, NewJob, Reason, Request, View
 from windlass.store import access, chains, history, rows, running
-from windlass.store.engine import Acted
+from windlass.store.engine import Acted, Row, Tx
 from windlass.store.history import CONFIRMED, DEAD, REPLAYED
 from windlass.store.keys import get_by_id
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from windlass.store.engine import Row, Tx
-
 
 # --- operating ----------------------------------------------------------------------------------
 
@@ -179,10 +173,11 @@ def _clauses(tx: Tx, where: Filter, values: dict[str, object], floor: int | None
 
 
 def _each_clause(tx: Tx, where: Filter, values: dict[str, object]) -> Iterator[str]:
-    if where.ids:
-        yield _one_of("id", where.ids, values)
-    if where.types:
-        yield _one_of("type", where.types, values)
+    for column, chosen in (("id", where.ids), ("type", where.types)):
+        if chosen:
+            names = [f"{column}_{number}" for number in range(len(chosen))]
+            values.update(zip(names, chosen, strict=True))
+            yield f"{column} in ({', '.join(f':{name}' for name in names)})"
     if where.states:
         # In words rather than bound: only so can the index of the dead be used for them.
         yield "(" + " or ".join(f"state = '{state.value}'" for state in where.states) + ")"
@@ -215,29 +210,19 @@ def _error(tx: Tx, wanted: str, values: dict[str, object]) -> str:
 
 def _check_plain(path: Sequence[str], value: object) -> None:
     """Only a single value can be compared with a payload's field."""
-    match value:
-        case None | bool() | str():
-            return
-        case int() if abs(value) < 2**63:
-            return
-        case float() if math.isfinite(value):
-            return
-        case _:
-            allowed = "a text, a number, true, false or null"
-            raise must_be("payload." + ".".join(path), value, allowed)
+    plain = value is None or isinstance(value, str | int | float)
+    if (
+        not plain
+        or (isinstance(value, float) and not math.isfinite(value))
+        or (isinstance(value, int) and abs(value) >= 2**63)
+    ):
+        raise must_be("payload." + ".".join(path), value, "a text, a number, true, false or null")
 
 
 def _view(view: str) -> str:
-    try:
-        return _VIEWS[View(view)]
-    except ValueError:
-        raise must_be("view", view, "one of " + ", ".join(View)) from None
-
-
-def _one_of(column: str, wanted: tuple[str, ...], values: dict[str, object]) -> str:
-    names = [f"{column}_{number}" for number in range(len(wanted))]
-    values.update(zip(names, wanted, strict=True))
-    return f"{column} in ({', '.join(f':{name}' for name in names)})"
+    if view not in _VIEWS:
+        raise must_be("view", view, "one of " + ", ".join(View))
+    return _VIEWS[View(view)]
 
 
 def _encode(seq: int) -> str:
@@ -360,11 +345,10 @@ def _retake_name(tx: Tx, job: Job) -> None:
 
 def discard(tx: Tx, job_id: str, *, by: str = "", why: str = "", request_id: str = "") -> Acted:
     """Close a dead job for good."""
-
-    def do(job: Job, changes: str) -> Acted:
-        return chains.end(tx, job, JobState.DISCARDED, changes)
-
-    return _carry_out(tx, job_id, "discard", Asked(by, why, request_id), do)
+    asked = Asked(by, why, request_id)
+    return _carry_out(
+        tx, job_id, "discard", asked, lambda job, told: chains.end(tx, job, JobState.DISCARDED, told)
+    )
 
 
 def confirm(tx: Tx, job_id: str) -> bool:
@@ -379,11 +363,8 @@ def confirm(tx: Tx, job_id: str) -> bool:
 
 def edit(tx: Tx, job_id: str, change: Edit, *, by: str = "", why: str = "", request_id: str = "") -> Acted:
     """Change a pending job's priority, time or payload."""
-
-    def do(job: Job, changes: str) -> Acted:
-        return _change(tx, job, change, changes)
-
-    return _carry_out(tx, job_id, "edit", Asked(by, why, request_id), do, change)
+    asked = Asked(by, why, request_id)
+    return _carry_out(tx, job_id, "edit", asked, lambda job, told: _change(tx, job, change, told), change)
 
 
 def act(
@@ -437,42 +418,25 @@ def _carry_out(
 
 def counts(tx: Tx) -> Counts:
     """How many jobs stand where, by type; due ones by priority and schema version, too."""
-    found = [_due(row, tx.now) for row in tx.rows("count_due")]
+    found = []
+    for row in tx.rows("count_due"):
+        waited = rows.from_span(max(0, tx.now - row["since"]))
+        found.append(rows.read(Count, row, state=JobState.PENDING, view=View.DUE, oldest=waited))
     later = tx.rows("count_later", now=tx.now, never=END_OF_TIME)
-    found += [Count(row["type"], JobState.PENDING, View(row["view"]), row["count"]) for row in later]
+    found += [rows.read(Count, row, state=JobState.PENDING) for row in later]
     for row in tx.rows("count_running", now=tx.now):
         stuck = View.STUCK if row["stuck"] else None
         found.append(Count(row["type"], JobState.PROCESSING, stuck, row["count"]))
     found += [Count(row["type"], JobState.DEAD, None, row["count"]) for row in tx.rows("count_dead")]
-    ended, capped = _ended(tx)
-    return Counts(from_micros(tx.now), [*found, *ended], capped=capped)
-
-
-def _ended(tx: Tx) -> tuple[list[Count], bool]:
-    """How many jobs have ever ended, by type and state; and whether some of these numbers may be too low.
-
-    Counters tell, however many there were. They are flushed once a second, so the newest records are counted,
-    too: of each number the larger one is true.
-    """
+    # How many have ever ended is told by counters. They are flushed once a second, so the newest records are
+    # counted, too: of each number the larger one is true.
     records = {(row["type"], row["state"]): row["count"] for row in tx.rows("count_ended", limit=_MOST_ENDED)}
     counters = {(row["type"], row["name"]): row["value"] for row in tx.rows("ended_ever")}
     known = {of: max(records.get(of, 0), counters.get(of, 0)) for of in sorted({*records, *counters})}
     more = sum(records.values()) >= _MOST_ENDED
     capped = more and any(counters.get(of, 0) < count for of, count in records.items())
-    return [Count(name, JobState(state), None, count) for (name, state), count in known.items()], capped
-
-
-def _due(row: Row, now: int) -> Count:
-    waited = timedelta(microseconds=max(0, now - row["since"]))
-    return Count(
-        row["type"],
-        JobState.PENDING,
-        View.DUE,
-        row["count"],
-        waited,
-        row["priority"],
-        row["schema_version"],
-    )
+    found += [Count(name, JobState(state), None, count) for (name, state), count in known.items()]
+    return Counts(from_micros(tx.now), found, capped=capped)
 
 
 def _locked(tx: Tx, job_id: str) -> tuple[Job, Row | None]:

@@ -8,8 +8,9 @@ the release before looks there for every key, whatever the tenant. A unique name
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -18,14 +19,9 @@ from windlass.clock import END_OF_TIME, span, to_micros
 from windlass.errors import AmbiguousKey, Conflict, IdConflict, KeyConflict, Refused, UniqueConflict, must_be
 from windlass.job import MAX_TENANT, Job, NewJob, scope_of
 from windlass.store import rows
-from windlass.store.engine import Enqueued
+from windlass.store.engine import Enqueued, Row, Tx
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from windlass.store.engine import Row, Tx
-
-    Storing = Callable[[Any, Sequence[NewJob]], list[Enqueued]]
+Storing = Callable[[Any, Sequence[NewJob]], list[Enqueued]]
 
 
 def found(job: Job | NewJob) -> Enqueued:

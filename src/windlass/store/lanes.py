@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from itertools import islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from windlass.job import HIGHEST_PRIORITY
+from windlass.store.engine import Tx
 from windlass.store.rows import Taken, from_span
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from windlass.store.engine import Tx
-
-    # How many more of a tenant's jobs may start.
-    Spare = Callable[[str], int]
+# How many more of a tenant's jobs may start.
+Spare = Callable[[str], int]
 
 
 class Candidate(NamedTuple):

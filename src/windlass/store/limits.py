@@ -4,27 +4,20 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from windlass.clock import span
-from windlass.policy import LOOKED_AGO
+from windlass.job import Lease
+from windlass.policy import LOOKED_AGO, Limit
 from windlass.settings import ALL, KEY
 from windlass.store import rows
-from windlass.store.engine import Claimed, Want
-from windlass.store.lanes import Candidate, Lanes, in_order, next_due
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from windlass.job import Lease
-    from windlass.policy import Limit
-    from windlass.store.engine import Tx
-    from windlass.store.flow import Restriction
-    from windlass.store.lanes import Spare
-
+from windlass.store.engine import Claimed, Tx, Want
+from windlass.store.flow import Restriction
+from windlass.store.lanes import Candidate, Lanes, Spare, in_order, next_due
 
 # Somebody else counts at this moment, for a few milliseconds: asked again soon, and not all at the same time.
 _AGAIN_WITHIN = 0.025
@@ -101,13 +94,15 @@ class Outlook:
     def __init__(self, want: Want, limit_state: LimitState, now: int) -> None:
         self._now = now
         self._state = limit_state
+        # When it is worth asking again: the earliest of all that was said.
+        self.wait: timedelta | None = None
+        self.contended = False
         # Limits under which somebody has counted before.
         self.known = limit_state.next_at.keys()
-        self.wait = Wait(now)
         self.overdue = [name for name, at in limit_state.later.items() if at <= now]
         for at in limit_state.later.values():
             if at > now:
-                self.wait.until(at)
+                self.wait_until(at)
         due = {*limit_state.due, *self.overdue}
         self.ready = [
             name
@@ -122,32 +117,23 @@ class Outlook:
             return False
         next_at = self._state.next_at.get(name, 0)
         if limit.rate is not None and not limit.rate.tokens(next_at, self._now):
-            self.wait.until(next_at)
+            self.wait_until(next_at)
             return False
         return True
 
+    def wait_until(self, moment: int) -> None:
+        """Ask again at that moment, and not at once."""
+        self.wait_for(max(rows.from_span(moment - self._now), _LEAST_WAIT))
 
-class Wait:
-    """When is it worth asking again? The earliest of all that was said."""
-
-    def __init__(self, now: int) -> None:
-        self._now = now
-        self.time: timedelta | None = None
-        self.contended = False
-
-    def until(self, moment: int) -> None:
-        """At that moment, and not at once."""
-        self.for_(max(timedelta(microseconds=moment - self._now), _LEAST_WAIT))
-
-    def a_moment(self) -> None:
+    def wait_a_moment(self) -> None:
         """Somebody else is counting now."""
         self.contended = True
-        self.for_(timedelta(seconds=random.uniform(0.2, 1) * _AGAIN_WITHIN))
+        self.wait_for(timedelta(seconds=random.uniform(0.2, 1) * _AGAIN_WITHIN))
 
-    def for_(self, wait: timedelta | None) -> None:
-        """After that time; None: nothing is known of it."""
+    def wait_for(self, wait: timedelta | None) -> None:
+        """Ask again after that time; None: nothing is known of it."""
         if wait is not None:
-            self.time = wait if self.time is None else min(self.time, wait)
+            self.wait = wait if self.wait is None else min(self.wait, wait)
 
 
 class Counter:
@@ -156,8 +142,7 @@ class Counter:
     def __init__(self, tx: Tx, want: Want, outlook: Outlook) -> None:
         self._tx = tx
         self._want = want
-        self._wait = outlook.wait
-        self._known = outlook.known
+        self._outlook = outlook
         # Permits by limit or breaker.
         self._left: dict[str, float] = {}
         self._next_at: dict[str, int] = {}
@@ -224,7 +209,7 @@ class Counter:
                 after = self._next_at[name] = rate.after(self._next_at[name], self._tx.now, count)
                 self._tx.change("spend_rate", name=name, next_at=after)
                 # There may be more that wait for the next token.
-                self._wait.until(after)
+                self._outlook.wait_until(after)
 
     def _room(self, restriction: Restriction) -> int:
         for name, limit in sorted(restriction.limits.items()):
@@ -239,7 +224,7 @@ class Counter:
         """One if a probe may start now, else none; any number if the breaker is closed by now."""
         row = self._tx.row("lock_breaker", name=breaker)
         if row is None:
-            self._wait.a_moment()
+            self._outlook.wait_a_moment()
             return 0
         if row["state"] != "open":
             return math.inf
@@ -247,17 +232,20 @@ class Counter:
             return 0
         # Further ahead is what was set before, or the time of a clock that was set back.
         if self._tx.now < row["probe_at"] <= self._tx.now + span(every) + LOOKED_AGO:
-            self._wait.until(row["probe_at"])
+            self._outlook.wait_until(row["probe_at"])
             return 0
         return 1
 
     def _count(self, name: str, limit: Limit) -> float:
         """How many more may start under a limit now."""
-        next_at = self._lock(name)
-        if next_at is None:
-            self._wait.a_moment()
+        row = self._tx.row("lock_limit", name=name)
+        if row is None and name not in self._outlook.known:
+            self._tx.change("make_limit", name=name)
+            row = self._tx.row("lock_limit", name=name)
+        if row is None:
+            self._outlook.wait_a_moment()
             return 0
-        self._next_at[name] = next_at
+        next_at = self._next_at[name] = int(row["next_at"])
         permits = math.inf
         if limit.concurrency is not None:
             permits = limit.concurrency - running(self._tx, name, limit.concurrency)
@@ -265,16 +253,8 @@ class Counter:
             tokens = limit.rate.tokens(next_at, self._tx.now)
             permits = min(permits, tokens)
             if not tokens:
-                self._wait.until(next_at)
+                self._outlook.wait_until(next_at)
         return max(0, permits)
-
-    def _lock(self, name: str) -> int | None:
-        """When the limit's rate has a token; None if somebody else is counting under it."""
-        row = self._tx.row("lock_limit", name=name)
-        if row is None and name not in self._known:
-            self._tx.change("make_limit", name=name)
-            row = self._tx.row("lock_limit", name=name)
-        return None if row is None else int(row["next_at"])
 
     def _spare(self, job_type: str) -> Spare | None:
         """How many more of a tenant's jobs of a type may start."""
@@ -315,8 +295,7 @@ def claim(
         due = others.next_due
     elif free:
         due = next_due(tx, free)
-    wait = outlook.wait
-    return Claimed(leases, due, wait.time, held_back=outlook.held_back, contended=wait.contended)
+    return Claimed(leases, due, outlook.wait, held_back=outlook.held_back, contended=outlook.contended)
 
 
 def _take_restricted(
@@ -329,7 +308,7 @@ def _take_restricted(
     come = [*outlook.overdue, *(free if want.lowest else ())]
     if come:
         promote(tx, come)
-        outlook.wait.for_(next_due(tx, outlook.overdue))
+        outlook.wait_for(next_due(tx, outlook.overdue))
     counter = Counter(tx, want, outlook)
     lowest = _lowest(tx, want, counter, outlook.ready, free) if want.lowest else []
     leases = _take(tx, want, lowest, counter)

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from windlass.clock import from_micros, span, to_micros
 from windlass.job import Job
 from windlass.store import history, rows, running
+from windlass.store.engine import Row, Tx
 from windlass.store.jobs import EXACTLY
 from windlass.store.running import Unread
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from windlass.store.engine import Row, Tx
-
 
 # A line of a dead group's past has so many points.
 POINTS = 24
@@ -116,7 +110,9 @@ def failures(tx: Tx, *, since: datetime | None = None, limit: int = 50) -> list[
 
 def dead_groups(tx: Tx, types: Sequence[str] = ()) -> DeadGroups:
     """The newest dead jobs in groups, the largest first."""
-    found = _newest(tx, types)
+    found: list[Row] = [] if types else [*tx.rows("dead_lately", limit=MOST_DEAD)]
+    for name in dict.fromkeys(types):
+        found += tx.rows("dead_lately_of_type", type=name, limit=MOST_DEAD - len(found))
     groups: defaultdict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in found:
         error = rows.error_from(row["error"])
@@ -125,15 +121,6 @@ def dead_groups(tx: Tx, types: Sequence[str] = ()) -> DeadGroups:
     told = [_group(key, died, tx.now) for key, died in groups.items()]
     told.sort(key=lambda each: (-each.count, each.type, each.error))
     return DeadGroups(groups=told, capped=len(found) >= MOST_DEAD)
-
-
-def _newest(tx: Tx, types: Sequence[str]) -> Sequence[Row]:
-    if not types:
-        return tx.rows("dead_lately", limit=MOST_DEAD)
-    found: list[Row] = []
-    for name in dict.fromkeys(types):
-        found += tx.rows("dead_lately_of_type", type=name, limit=MOST_DEAD - len(found))
-    return found
 
 
 def _group(key: tuple[str, str], died: Sequence[Row], now: int) -> DeadGroup:

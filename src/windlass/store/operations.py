@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import msgspec
@@ -18,10 +18,8 @@ import msgspec
 from windlass.clock import from_micros, span
 from windlass.errors import Conflict, JobNotFound, must_be
 from windlass.store import access, jobs, rows
+from windlass.store.engine import Row, Tx
 from windlass.store.jobs import Filter
-
-if TYPE_CHECKING:
-    from windlass.store.engine import Row, Tx
 
 # So many operations are listed at most.
 MOST = 1000

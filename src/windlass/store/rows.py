@@ -5,19 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from types import NoneType, UnionType
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Literal,
-    TypeAlias,
-    TypeVar,
-    Union,
-    assert_never,
-    get_args,
-    get_origin,
-)
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, Union, assert_never, get_args, get_origin
 
 import msgspec
 
@@ -301,10 +291,8 @@ def _decoder(hint: Any) -> Callable[[Any], Any] | None:
     return msgspec.json.Decoder(hint).decode
 
 
-def from_span(micros: int) -> timedelta:
-    """A stored length of time."""
-    return timedelta(microseconds=micros)
-
+# A stored length of time.
+from_span = partial(timedelta, 0, 0)
 
 _DECODERS: dict[Any, Callable[[Any], Any] | None] = {
     **dict.fromkeys((str, int, Any)),

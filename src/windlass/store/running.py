@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -12,13 +13,8 @@ from windlass.clock import from_micros, span
 from windlass.errors import LeaseLost
 from windlass.job import Error, Job, Lease
 from windlass.store import flow, rows
-from windlass.store.engine import Claimed, Row, Want
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-
-    from windlass.store.engine import Tx
-    from windlass.store.fleet import WorkerInfo
+from windlass.store.engine import Claimed, Row, Tx, Want
+from windlass.store.fleet import WorkerInfo
 
 
 class Once(StrEnum):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -13,14 +12,9 @@ from windlass import settings
 from windlass.clock import END_OF_TIME, from_micros, span
 from windlass.job import View
 from windlass.store import history, rows
+from windlass.store.engine import Row, Tx
 from windlass.store.flow import Depths
 from windlass.store.history import DEPTH, DUE, ENQUEUED, OLDEST, OTHER
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from windlass.store.engine import Row, Tx
-
 
 # Views of jobs that wait.
 PENDING = frozenset({View.DUE, View.SCHEDULED, View.RETRYING, View.WAITING, View.UNREADABLE})

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -21,11 +21,8 @@ from windlass.errors import InvalidValue, Refused, ScheduleConflict, ScheduleNot
 from windlass.job import JobState, NewJob
 from windlass.schedule import NewSchedule, Timing, plan, run_at
 from windlass.store import access, catalogue, keys, rows, upkeep
+from windlass.store.engine import Row, Tx
 from windlass.store.fleet import WorkerInfo, next_fire, worker_from
-
-if TYPE_CHECKING:
-    from windlass.store.engine import Row, Tx
-
 
 # So many fire times of each schedule are remembered.
 REMEMBERED = 100

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 
 import msgspec
 
 from windlass.clock import span
 from windlass.store import access, history, rows
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from datetime import datetime
-
-    from windlass.store.engine import Row, Tx
+from windlass.store.engine import Row, Tx
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,25 +7,20 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, closing, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Self, cast
+from datetime import timedelta
+from typing import Any, Self, cast
 
-from windlass.clock import SystemClock
+from windlass.clock import Clock, SystemClock
 from windlass.errors import Refused, StoreBusy, TransactionTooLong, must_be
-from windlass.store.bridge import across_block
+from windlass.store.bridge import Bridge, across_block
+from windlass.store.engine import Settlement
 from windlass.store.sqlite import hot, schema, storefile
 from windlass.store.sqlite.connection import MEMORY, Connection, SqliteTx, explain
 from windlass.store.sqlite.library import has_wal_reset_bug, sqlite3
 from windlass.store.sqlite.storefile import StoreFile
 from windlass.store.statements import load
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from datetime import timedelta
-
-    from windlass.clock import Clock
-    from windlass.store.bridge import Bridge
-    from windlass.store.engine import Settlement
 
 
 class AsyncGuest:
@@ -110,7 +105,7 @@ def guest_transaction(
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY_SNAPSHOT:
             raise StoreBusy(
                 f"the caller's transaction on {path} began with a read and others have written since: "
-                "begin immediate first, then read and enqueue",
+                "begin immediate first, then read and enqueue"
             ) from error
         raise failure from error
     finally:
@@ -157,19 +152,14 @@ class HandlerConnection(Connection):
 def open_handlers(path: str, *, patience: float) -> Handlers:
     """For a process that has no store of its own open."""
     # The file as it is now: that the job is still in it is what its lease's token decides.
-    return Handlers(StoreFile(path).adopt, load(schema.DIALECT), SystemClock(), patience=patience)
+    return Handlers(lambda: StoreFile(path).adopt(), load(schema.DIALECT), SystemClock(), patience=patience)
 
 
 class Handlers:
     """Gives handlers their transactions; one connection each, gone with it."""
 
     def __init__(
-        self,
-        file: Callable[[], StoreFile],
-        statements: Mapping[str, str],
-        clock: Clock,
-        *,
-        patience: float,
+        self, file: Callable[[], StoreFile], statements: Mapping[str, str], clock: Clock, *, patience: float
     ) -> None:
         self._file = file
         self._statements = statements

@@ -7,30 +7,22 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from windlass.clock import span
 from windlass.errors import StoreBusy, StoreMismatch, StoreUnavailable, must_be
 from windlass.store import chains, migration, rows, upkeep
+from windlass.store.engine import Row, Tx
+from windlass.store.migration import Migration, Schema
 from windlass.store.oncall import DatabaseHealth, DatabaseSetting, TableHealth
 from windlass.store.sqlite import beside, schema, seal, storefile
-from windlass.store.sqlite.connection import MEMORY, open_connection, translated
+from windlass.store.sqlite.connection import MEMORY, SqliteTx, open_connection, translated
 from windlass.store.sqlite.library import has_wal_reset_bug, sqlite3, version_text
-from windlass.store.sqlite.storefile import real_path
-from windlass.store.upkeep import Restored, StoreStatus
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from windlass.store.engine import Row, Tx
-    from windlass.store.migration import Migration, Schema
-    from windlass.store.sqlite.connection import SqliteTx
-    from windlass.store.sqlite.storefile import StoreFile
-    from windlass.store.upkeep import Retention
-
+from windlass.store.sqlite.storefile import StoreFile, real_path
+from windlass.store.upkeep import Restored, Retention, StoreStatus
 
 _MOST_COUNTED = 1_000_000
 # A page that is looked at must not wait for a count.

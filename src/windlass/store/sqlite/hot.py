@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from windlass.clock import END_OF_TIME, from_micros, span
 from windlass.errors import LeaseLost, Refused, StoreUnavailable
-from windlass.job import Job, JobState, Request
-from windlass.outcome import Done
+from windlass.job import Job, JobState, Lease, NewJob, Request
+from windlass.outcome import Done, Outcome
 from windlass.store import chains, keys, limits, oncall, rows, running
-from windlass.store.engine import Claimed, Enqueued, Unstorable, Want
+from windlass.store.engine import Claimed, Enqueued, Settlement, Tx, Unstorable, Want
 from windlass.store.keys import existing, found, of_batch, run_at_of
-from windlass.store.lanes import Lanes, claimable, in_order, next_due
+from windlass.store.lanes import Candidate, Lanes, claimable, in_order, next_due
+from windlass.store.limits import LimitState
 from windlass.store.rows import Kind, attempts, carried_out, storable_settlement, written
+from windlass.store.sqlite.connection import SqliteTx
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from windlass.job import Lease, NewJob
-    from windlass.outcome import Outcome
-    from windlass.store.engine import Settlement, Tx
-    from windlass.store.lanes import Candidate
-    from windlass.store.limits import LimitState
-    from windlass.store.sqlite.connection import SqliteTx
-
-    _Completion = tuple[Settlement, Done]
+_Completion = tuple[Settlement, Done]
 
 
 # So few are written faster one by one; and so many at once, that nobody needs much memory for them.
@@ -146,7 +138,7 @@ def claim_once(tx: SqliteTx, want: Want, limit_state: LimitState | None) -> Clai
 
     `limit_state`: how the limits stood at the look before, where some of the types are restricted.
     """
-    if want.generation is not None and want.generation != tx.generation:
+    if want.generation is not None and want.generation != getattr(tx.connection, "generation", 0):
         raise StoreUnavailable(
             f"the store's file was replaced, and worker {want.worker} has not joined the new file yet; "
             "nothing was claimed: ask again"
@@ -200,7 +192,7 @@ def look(tx: Tx, want: Want) -> Claimed | LimitState | None:
     outlook = limits.Outlook(want, limit_state, tx.now)
     if want.reader or outlook.ready or claimable(tx, free):
         return limit_state
-    return Claimed([], next_due(tx, free), outlook.wait.time, held_back=outlook.held_back)
+    return Claimed([], next_due(tx, free), outlook.wait, held_back=outlook.held_back)
 
 
 def _offer_unread(tx: Tx, want: Want) -> None:

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from windlass.clock import SystemClock
+from windlass.clock import Clock, SystemClock
 from windlass.errors import StoreMismatch, StoreUnavailable
 from windlass.store import migration, statements
+from windlass.store.migration import Migration, Schema
 from windlass.store.sqlite import beside
 from windlass.store.sqlite.connection import MEMORY, SqliteTx, translated
 from windlass.store.sqlite.library import sqlite3
 from windlass.store.sqlite.storefile import StoreFile, our_turn
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-
-    from windlass.clock import Clock
-    from windlass.store.migration import Migration, Schema
-
 
 DIALECT = "sqlite"
 
@@ -145,13 +139,7 @@ def transaction(connection: sqlite3.Connection, now: int = 0) -> SqliteTx:
 
 
 def make(
-    file: StoreFile,
-    clock: Clock,
-    known: Sequence[Migration],
-    *,
-    create: bool,
-    patience: float,
-    busy: float,
+    file: StoreFile, clock: Clock, known: Sequence[Migration], *, create: bool, patience: float, busy: float
 ) -> None:
     """See that there is a store at the path whose schema is ours; make a new one if `create` says so.
 

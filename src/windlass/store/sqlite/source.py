@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -15,12 +16,8 @@ from windlass.store.moving import DAY, TABLES, Batch, Mark, Place, State, line
 from windlass.store.sqlite import schema, seal
 from windlass.store.sqlite.beside import or_close
 from windlass.store.sqlite.connection import translated
+from windlass.store.sqlite.library import sqlite3
 from windlass.store.sqlite.storefile import StoreFile, our_turn
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from windlass.store.sqlite.library import sqlite3
 
 # Stored as 32 digits here, and grouped by PostgreSQL.
 _TOKENS = ("token", "last_token", "probe_token")

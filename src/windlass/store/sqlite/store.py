@@ -4,33 +4,27 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, closing, contextmanager
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from windlass.clock import SystemClock, from_micros
+from windlass.clock import Clock, SystemClock, from_micros
 from windlass.errors import Refused, StoreBusy, StoreUnavailable
+from windlass.job import Lease, NewJob, TypeInfo
 from windlass.store import catalogue, migration, statements
 from windlass.store.bridge import Bridge, across
-from windlass.store.engine import Claimed, StoreClosed
+from windlass.store.engine import Claimed, Enqueued, Settlement, StoreClosed, Want
+from windlass.store.oncall import DatabaseHealth
 from windlass.store.sqlite import guests, health, hot, schema, storefile
 from windlass.store.sqlite.connection import MEMORY, Connection, Readers, SqliteTx, open_connection
 from windlass.store.sqlite.library import require_version, sqlite3
 from windlass.store.sqlite.storefile import StoreFile
 from windlass.store.sqlite.writer import Writer
 from windlass.store.store import Store
-from windlass.store.upkeep import StoreStatus
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from datetime import datetime, timedelta
-
-    from windlass.clock import Clock
-    from windlass.job import Lease, NewJob, TypeInfo
-    from windlass.store.engine import Enqueued, Settlement, Want
-    from windlass.store.oncall import DatabaseHealth
-    from windlass.store.upkeep import Retention
+from windlass.store.upkeep import Retention, StoreStatus
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -56,7 +50,7 @@ class SqliteStore(Store):
         if _tainted:
             raise StoreUnavailable(
                 f"this process was forked while {path} was in use, and cannot lock it safely: "
-                "fork when nothing is being read or written, or start processes by spawn",
+                "fork when nothing is being read or written, or start processes by spawn"
             )
         self._file = StoreFile(path)
         self.path = self._file.path
@@ -102,7 +96,7 @@ class SqliteStore(Store):
             if own == self._patience or storefile.writes_itself(self.path):
                 raise StoreBusy(
                     f"{self.path} has no Windlass tables yet, and a transaction holds its write lock: commit "
-                    "it first, or enqueue within it by connection=...",
+                    "it first, or enqueue within it by connection=..."
                 ) from error
             self._make(create=True, busy=self._patience - own)
         self._made = True
@@ -276,12 +270,10 @@ class SqliteStore(Store):
         """Close every file; False if one is in use and cannot be closed."""
         if self.path == MEMORY or self._closed or os.getpid() != self._opened_by:
             return True
-        readers, writer = self._readers.pause(), self._writer.pause()
-        if not (readers and writer):
-            if readers:
-                self._readers.resume()
-            if writer:
-                self._writer.resume()
+        if not self._readers.pause():
+            return False
+        if not self._writer.pause():
+            self._readers.resume()
             return False
         return True
 

@@ -12,24 +12,19 @@ import math
 import os
 import struct
 import threading
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from windlass.clock import Clock
 from windlass.errors import StoreBusy, StoreError, StoreUnavailable, WindlassError
 from windlass.store import group_commit
 from windlass.store.engine import StoreClosed
 from windlass.store.group_commit import Call, GroupCommit, fail, share
 from windlass.store.sqlite import beside, storefile
-from windlass.store.sqlite.connection import LONGEST_LOG, MEMORY, SqliteTx, explain
+from windlass.store.sqlite.connection import LONGEST_LOG, MEMORY, Connection, SqliteTx, explain
 from windlass.store.sqlite.library import sqlite3
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from windlass.clock import Clock
-    from windlass.store.sqlite.connection import Connection
-    from windlass.store.sqlite.storefile import StoreFile
-
+from windlass.store.sqlite.storefile import StoreFile
 
 # SQLite's own default. A commit into a file that still grows takes twice as long, so what is written
 # between two looks shall fit into the log as it is; one that a large transaction has made longer is used.
@@ -393,7 +388,7 @@ class Writer:
         if caller_writes and self._line.give_up(operation):
             raise StoreBusy(
                 f"this process holds a write transaction on {self._path} on another connection: "
-                "commit it first, or enqueue within it by connection=...",
+                "commit it first, or enqueue within it by connection=..."
             )
         if operation.wait(max(0.0, patience - _OWN_LOCK_SECONDS)):
             return
@@ -401,7 +396,7 @@ class Writer:
             who = storefile.describe(None if self._path == MEMORY else storefile.holder(self._path))
             raise StoreBusy(
                 f"{who} has held the write lock of {self._path} for {patience:g} s; "
-                "nothing was written: try again, or end that process's transaction",
+                "nothing was written: try again, or end that process's transaction"
             )
         operation.wait()
 
