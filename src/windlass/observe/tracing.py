@@ -220,8 +220,8 @@ class Trace:
         return using
 
     @property
-    def traceparent(self) -> str | None:
-        """For a process that runs it."""
+    def parent(self) -> str | None:
+        """The trace context for a process that runs it."""
         return None if self._span is None else _told(self._span)
 
     def ended(self, outcome: Outcome | None) -> None:

@@ -90,7 +90,7 @@ class Children:
             cpu_time=None if handler.cpu_time is None else handler.cpu_time.total_seconds(),
             keep=handler.result,
             fields=run.lease.fields,
-            traceparent=None if run.trace is None else run.trace.traceparent,
+            span=None if run.trace is None else run.trace.parent,
         )
 
     def kill_all(self) -> None:

@@ -50,7 +50,7 @@ class Work(msgspec.Struct, tag=True, tag_field="is", frozen=True, kw_only=True):
     keep: Keep = True
     # What names the job in a log besides, and the span under which it runs.
     fields: dict[str, Any] = {}
-    traceparent: str | None = None
+    span: str | None = None
 
 
 class Told(msgspec.Struct, tag=True, tag_field="is", frozen=True):

@@ -165,7 +165,7 @@ class Program:
             if handler.signature.context is not None:
                 payload[handler.signature.context] = self._context(work, handler)
             with limited(work.memory, work.cpu_time):
-                with tracing.under(work.traceparent):
+                with tracing.under(work.span):
                     value = self._call(handler, payload)
                 kept = returned(value, work.keep)
         except BaseException as error:  # noqa: BLE001 # wall: nothing that a handler raises may end its child
