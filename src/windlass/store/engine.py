@@ -28,7 +28,7 @@ class Enqueued(msgspec.Struct, frozen=True):
     id: str
     key: str | None
     created: bool
-    due: bool
+    due: bool = False
 
 
 # --- running ------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Any
 
 from windlass.errors import StoreMoved
-from windlass.job import Job, Lease, NewJob, TypeInfo
+from windlass.job import Lease, NewJob, TypeInfo
 from windlass.store import (
     access,
     catalogue,
@@ -182,16 +182,6 @@ class Store(Engine):
     # --- operating ---
 
     get = reads(keys.get)
-
-    def get_ended(
-        self,
-        name: str,
-        *,
-        tenant: str | None = None,
-        wait: float = 0.0,  # noqa: ARG002 - a server waits
-    ) -> Job | None:
-        """A job by id or key. A server answers when it has ended or after `wait` seconds, a store at once."""
-        return self.get(name, tenant=tenant)
 
     named = reads(keys.named)
     find = reads(jobs.find)
