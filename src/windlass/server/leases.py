@@ -7,7 +7,7 @@ error, and nothing is written. Outcomes are decided as for our own workers, by w
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from hashlib import sha256
@@ -51,22 +51,8 @@ from windlass.server.remote import belongs_to
 from windlass.server.reply import Reply
 from windlass.server.routes import BATCH_LIMIT, Answer, Route, verb
 from windlass.server.schemas import NOTHING
-from windlass.server.schemas.leases import (
-    BeatDocument,
-    BeatForm,
-    ClaimedDocument,
-    ClaimForm,
-    CompleteForm,
-    ExtendedDocument,
-    ExtendForm,
-    FailForm,
-    ReleaseForm,
-    SettledDocument,
-    lease_name,
-    lease_span,
-    split_lease,
-    worker_name,
-)
+from windlass.server.schemas import leases as forms
+from windlass.server.schemas.leases import ClaimForm, SettledDocument, lease_name, lease_span, split_lease
 from windlass.server.waiting import WaitingWorker, happens
 from windlass.spans import LONGEST_DELAY
 from windlass.store.engine import Claimed, Settlement, Want
@@ -271,7 +257,7 @@ def _claimed(call: Call, want: _Wanting) -> Claimed:
     if not found.leases and store.has_unread(wanted.types, _READER):
         found = store.claim(msgspec.structs.replace(wanted, reader=_READER))
     flow.claimed(wanted, found.leases, monotonic() - began)
-    aging = [lease for lease in found.leases if flow.catalogue.ages(lease.job.type)]
+    aging = [lease for lease in found.leases if flow.ages(lease.job.type)]
     if not aging:
         return found
     now, policy = store.now(), _policies(call.parts)
@@ -282,21 +268,21 @@ def _claimed(call: Call, want: _Wanting) -> Claimed:
     return Claimed([lease for lease in found.leases if lease not in late], _AT_ONCE)
 
 
-def _timeout(catalogue: Mapping[str, TypeInfo], job_type: str, held: settings.Settings) -> float:
-    known = catalogue.get(job_type)
-    return held.of_type(job_type, {} if known is None else known.options).run.timeout.total_seconds()
-
-
 def _documents(call: Call, leases: Sequence[Lease], catalogue: dict[str, TypeInfo]) -> list[dict[str, Any]]:
     if not leases:
         return []
     now = call.parts.store.now()
     held = settings.read(call.parts.store.settings())
+
+    def timeout(name: str) -> float:
+        options = catalogue[name].options if name in catalogue else {}
+        return held.of_type(name, options).run.timeout.total_seconds()
+
     return [
         {
             "lease": lease_name(lease.id, lease.token),
             "until": lease.until,
-            "timeout": _timeout(catalogue, lease.job.type, held),
+            "timeout": timeout(lease.job.type),
             # As it is stored: a worker needs what people may not see.
             "job": msgspec.structs.replace(job_document(lease.job, now), payload=lease.job.payload),
         }
@@ -312,7 +298,7 @@ _LONGEST_TRACEBACK = 8_000
 
 async def complete(call: Call) -> Reply:
     """A job is done."""
-    form = await call.body(CompleteForm)
+    form = await call.body(forms.CompleteForm)
     return await _settle(call, partial(_returned, form.result), form.version, completes=True)
 
 
@@ -321,22 +307,19 @@ def _returned(result: msgspec.Raw, keep: Keep) -> Returned:
     if result == NOTHING or keep is False:
         return Returned()
     try:
-        return Returned(_bounded(msgspec.json.encode(parse_value(bytes(result), "result"))))
+        data = msgspec.json.encode(parse_value(bytes(result), "result"))
+        if len(data) > MAX_RESULT:
+            raise must_be("result", f"{len(data)} bytes", f"at most {MAX_RESULT} bytes as JSON")
+        return Returned(data)
     except InvalidValue as error:
         if keep == "required":
             raise
         return Returned(missing=clean(str(error), _LONGEST_MESSAGE))
 
 
-def _bounded(data: bytes) -> bytes:
-    if len(data) > MAX_RESULT:
-        raise must_be("result", f"{len(data)} bytes", f"at most {MAX_RESULT} bytes as JSON")
-    return data
-
-
 async def fail(call: Call) -> Reply:
     """An attempt failed: another one follows by the type's policy, or none."""
-    form = await call.body(FailForm)
+    form = await call.body(forms.FailForm)
     error = Error(
         Reason.EXCEPTION,
         None if form.kind is None else clean(form.kind, _LONGEST_MESSAGE),
@@ -350,7 +333,7 @@ async def fail(call: Call) -> Reply:
 
 async def release(call: Call) -> Reply:
     """A job is given back; the attempt is not counted."""
-    form = await call.body(ReleaseForm)
+    form = await call.body(forms.ReleaseForm)
     return await _settle(call, lambda _: Interrupted() if form.started else Unstarted())
 
 
@@ -377,7 +360,7 @@ async def _settle(
 
 async def extend(call: Call) -> Reply:
     """A job takes longer; the answer says what an operator asks of it."""
-    form = await call.body(ExtendForm)
+    form = await call.body(forms.ExtendForm)
     span = lease_span(form.lease)
     lease = await _lease(call)
     kept, _ = await call.run(call.parts.store.extend, [lease], span)
@@ -388,11 +371,11 @@ async def extend(call: Call) -> Reply:
 
 async def beat(call: Call) -> Reply:
     """A worker is alive, and keeps these leases."""
-    form = await call.body(BeatForm)
-    return Reply(200, await call.run(_beaten, call, worker_name(call.path["id"]), form))
+    form = await call.body(forms.BeatForm)
+    return Reply(200, await call.run(_beaten, call, forms.worker_name(call.path["id"]), form))
 
 
-def _beaten(call: Call, name: str, form: BeatForm) -> dict[str, Any]:
+def _beaten(call: Call, name: str, form: forms.BeatForm) -> dict[str, Any]:
     store, remote = call.parts.store, call.parts.remote
     row = remote.beat(store, call.identity, name, form.busy)
     if row is None:
@@ -420,8 +403,8 @@ def _beaten(call: Call, name: str, form: BeatForm) -> dict[str, Any]:
     }
 
 
-def _extended(lease: Lease) -> ExtendedDocument:
-    return ExtendedDocument(
+def _extended(lease: Lease) -> forms.ExtendedDocument:
+    return forms.ExtendedDocument(
         lease=lease_name(lease.id, lease.token), until=lease.until, request=lease.job.request
     )
 
@@ -446,18 +429,20 @@ def _route(path: str, answer: Answer, summary: str, takes: Any, gives: Any, **mo
 
 
 ROUTES = (
-    _route("leases", claim, "Claim jobs", ClaimForm, ClaimedDocument),
+    _route("leases", claim, "Claim jobs", ClaimForm, forms.ClaimedDocument),
     _route(
         "leases/{lease}/complete",
         complete,
         "Say that a job is done",
-        CompleteForm,
+        forms.CompleteForm,
         SettledDocument,
         # A result that is too large to be kept must not keep a job from being completed.
         body_limit=BATCH_LIMIT,
     ),
-    _route("leases/{lease}/fail", fail, "Say that an attempt failed", FailForm, SettledDocument),
-    _route("leases/{lease}/extend", extend, "Keep a job for longer", ExtendForm, ExtendedDocument),
-    _route("leases/{lease}/release", release, "Give a job back", ReleaseForm, SettledDocument),
-    _route("workers/{id}/beat", beat, "Say that a worker is alive", BeatForm, BeatDocument),
+    _route("leases/{lease}/fail", fail, "Say that an attempt failed", forms.FailForm, SettledDocument),
+    _route(
+        "leases/{lease}/extend", extend, "Keep a job for longer", forms.ExtendForm, forms.ExtendedDocument
+    ),
+    _route("leases/{lease}/release", release, "Give a job back", forms.ReleaseForm, SettledDocument),
+    _route("workers/{id}/beat", beat, "Say that a worker is alive", forms.BeatForm, forms.BeatDocument),
 )

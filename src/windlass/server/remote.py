@@ -73,29 +73,30 @@ class Remote:
                 met = self._meet(store, who, name, rows, None)
                 if met is not None:
                     return met
-                self._join(store, f"{_prefix(who, name)}{_next_number(rows)}", types, slots, host)
-
-    def _join(self, store: Store, row: str, types: Sequence[str], slots: int, host: str) -> None:
-        # No boot, no process: only its silence shows that it is gone.
-        store.join(
-            WorkerInfo(
-                id=row,
-                host=host,
-                boot="",
-                pid_space="",
-                pid=0,
-                pid_started=0,
-                version="http",
-                types=tuple(types),
-                slots=slots,
-            )
-        )
+                # Higher than that of any row that it has had.
+                had = (row.id.rpartition("~")[2] for row in rows)
+                number = max((int(each) for each in had if each.isdecimal()), default=0) + 1
+                row = f"{_prefix(who, name)}{number}"
+                store.join(
+                    WorkerInfo(
+                        id=row,
+                        host=host,
+                        # No boot, no process: only its silence shows that it is gone.
+                        boot="",
+                        pid_space="",
+                        pid=0,
+                        pid_started=0,
+                        version="http",
+                        types=tuple(types),
+                        slots=slots,
+                    )
+                )
 
     def beat(self, store: Store, who: Identity, name: str, busy: int | None) -> str | None:
         """A sign of life of a worker that has a row; None if it has none that is alive."""
         with self._lock:
             known = self._rows.get((who.name, name))
-        if known is not None and self._alive(store, known, busy):
+        if known is not None and _is_alive(store, known, busy):
             return self._remember(who, name, known)
         # Another server may have met it.
         return self._meet(store, who, name, _rows(store, who, name), busy)
@@ -104,12 +105,9 @@ class Remote:
         self, store: Store, who: Identity, name: str, rows: Sequence[WorkerInfo], busy: int | None
     ) -> str | None:
         for row in rows:
-            if row.state in _LIVING and self._alive(store, row.id, busy):
+            if row.state in _LIVING and _is_alive(store, row.id, busy):
                 return self._remember(who, name, row.id)
         return None
-
-    def _alive(self, store: Store, row: str, busy: int | None) -> bool:
-        return store.beat(row, Vitals(busy=len(store.held_by(row)) if busy is None else busy))
 
     def is_draining(self, store: Store, row: str) -> bool:
         """Whether an operator has asked the worker to finish and go."""
@@ -179,10 +177,8 @@ def _rows(store: Store, who: Identity, name: str) -> list[WorkerInfo]:
     return [worker for worker in store.workers() if worker.id.startswith(_prefix(who, name))]
 
 
-def _next_number(rows: Sequence[WorkerInfo]) -> int:
-    """Higher than that of any row that the worker has had."""
-    had = (row.id.rpartition("~")[2] for row in rows)
-    return max((int(number) for number in had if number.isdecimal()), default=0) + 1
+def _is_alive(store: Store, row: str, busy: int | None) -> bool:
+    return store.beat(row, Vitals(busy=len(store.held_by(row)) if busy is None else busy))
 
 
 def _put_last(known: OrderedDict[K, V], key: K, value: V) -> None:
@@ -198,41 +194,15 @@ class _Limited(NamedTuple):
     limit_key: str | None
 
 
-class _Catalogue:
-    """What the catalogue says of limits."""
-
-    def __init__(self) -> None:
-        self.limits: Mapping[str, Limit] = {}
-        self.versions: Mapping[str, int] = {}
-        self._types: Mapping[str, TypeInfo] = {}
-
-    def learn(self, types: Mapping[str, TypeInfo]) -> bool:
-        """Take what is registered now; whether that is news."""
-        if types == self._types:
-            return False
-        # Never changed in place: others read them meanwhile.
-        self._types = types
-        self.limits = key_limits(types.values())
-        self.versions = {name: info.schema_version for name, info in types.items()}
-        return True
-
-    def ages(self, name: str) -> bool:
-        """Whether a type has a max_age."""
-        known = self._types.get(name)
-        return known is not None and known.options.get("max_age") is not None
-
-    def get(self, name: str, /) -> _Limited | None:
-        known = self._types.get(name)
-        return None if known is None else _Limited(limit_from(known.options), known.options.get("limit_key"))
-
-
 class Flow:
-    """Makes the claims of remote workers, and counts what came of their runs."""
+    """Makes the claims of remote workers by what the catalogue says, and counts what came of their runs."""
 
     def __init__(self, store: Store, clock: Clock, *, announced: bool) -> None:
         self._store = store
-        self.catalogue = _Catalogue()
-        self.admission = Admission(self.catalogue, self.catalogue.versions)
+        # What the catalogue says. Never changed in place: others read it meanwhile.
+        self._types: Mapping[str, TypeInfo] = {}
+        self.limits: Mapping[str, Limit] = {}
+        self.admission = Admission(self, {})
         self._breaker_counts = BreakerCounts(store, self.admission.breaker_of, clock=clock)
         self._clock = clock
         self.ledger = Ledger(store)
@@ -248,6 +218,16 @@ class Flow:
         self._turns: dict[str, str] = {}
         self._owed = 0.0
         self._lock = threading.Lock()
+
+    def get(self, name: str, /) -> _Limited | None:
+        """What the catalogue says of a type's limits."""
+        known = self._types.get(name)
+        return None if known is None else _Limited(limit_from(known.options), known.options.get("limit_key"))
+
+    def ages(self, name: str) -> bool:
+        """Whether a type has a max_age."""
+        known = self._types.get(name)
+        return known is not None and known.options.get("max_age") is not None
 
     def start(self) -> None:
         """Follow what code and operators say. Waits for the store."""
@@ -267,8 +247,9 @@ class Flow:
     def learn(self, types: Mapping[str, TypeInfo]) -> None:
         """Take what is registered now; what is news has its limits before its first job is claimed."""
         with self._lock:
-            if self.catalogue.learn(types):
-                self.admission.serve(self.catalogue.versions)
+            if types != self._types:
+                self._types, self.limits = types, key_limits(types.values())
+                self.admission.serve({name: info.schema_version for name, info in types.items()})
                 self._breaker_counts.forget_types()
                 self.live.refresh()
 
