@@ -109,8 +109,8 @@ class Signature:
             for name, value in arguments.items():
                 if type(value) not in PLAIN:
                     check_faithful(value, twin(name), f"payload.{name}")
-        except Unfaithful as error:
-            raise refused(self._job_type, error.problem) from None
+        except InvalidValue as error:
+            raise refused(self._job_type, error) from None
 
     def decode(self, payload: bytes | msgspec.Raw) -> dict[str, Any]:
         """The arguments in a payload, those that it leaves out left out, or InvalidPayload."""
@@ -270,8 +270,8 @@ def pack(payload: Mapping[str, Any], job_type: str) -> bytes:
     data = encode(payload, job_type)
     try:
         check_faithful(payload, msgspec.json.decode(data), "payload")
-    except Unfaithful as error:
-        raise refused(job_type, error.problem) from None
+    except InvalidValue as error:
+        raise refused(job_type, error) from None
     return data
 
 
@@ -408,16 +408,8 @@ def _refuse_text(text: str, path: str) -> None:
 DEEPEST = 100
 
 
-class Unfaithful(Exception):
-    """Something sent would not arrive as what it was."""
-
-    def __init__(self, path: str, value: object, allowed: str) -> None:
-        self.problem = must_be(path, value, allowed)
-        super().__init__(str(self.problem))
-
-
 def check_faithful(sent: Any, got: Any, path: str, depth: int = 1) -> None:
-    """Compare what was sent with what the decoder made of its JSON; raises Unfaithful.
+    """Compare what was sent with what the decoder made of its JSON; raises InvalidValue.
 
     Plain JSON may arrive as something richer (a text as a datetime) where the annotation says so, but
     something richer must not arrive as plain JSON.
@@ -426,7 +418,7 @@ def check_faithful(sent: Any, got: Any, path: str, depth: int = 1) -> None:
     if kind in PLAIN:
         return
     if depth > DEEPEST:
-        raise Unfaithful(path.partition(".")[0], sent, f"nested at most {DEEPEST} deep")
+        raise must_be(path.partition(".")[0], sent, f"nested at most {DEEPEST} deep")
     if isinstance(sent, Mapping):
         _check_mapping(sent, got, path, depth)
     elif isinstance(sent, list | tuple | set | frozenset):
@@ -450,7 +442,7 @@ def _check_mapping(sent: Mapping[Any, Any], got: Any, path: str, depth: int) -> 
             twin = getattr(got, name, value) if isinstance(name, str) else _ABSENT
         if twin is _ABSENT:
             if not isinstance(name, str):
-                raise Unfaithful(f"a key of {path}", name, "text, or of the type that the annotation names")
+                raise must_be(f"a key of {path}", name, "text, or of the type that the annotation names")
             # The annotation names another type for the key, and the text was read as that.
             twin = value
         check_faithful(value, twin, f"{path}.{name}", depth + 1)
@@ -475,7 +467,7 @@ def _check_single(sent: object, got: object, path: str) -> None:
         sent.is_finite() if isinstance(sent, Decimal) else not isinstance(sent, float) or math.isfinite(sent)
     )
     if not finite:
-        raise Unfaithful(path, sent, "a finite number")
+        raise must_be(path, sent, "a finite number")
     if isinstance(sent, Enum) or not isinstance(sent, str | int | float):
         _check_same_kind(sent, got, sent == got, path)
 
@@ -483,7 +475,7 @@ def _check_single(sent: object, got: object, path: str) -> None:
 def _check_same_kind(sent: object, got: object, same: object, path: str) -> None:
     if not same:
         wanted, becomes = type(sent).__name__, type(got).__name__
-        raise Unfaithful(path, sent, f"plain JSON or annotated as {wanted} (it would arrive as {becomes})")
+        raise must_be(path, sent, f"plain JSON or annotated as {wanted} (it would arrive as {becomes})")
 
 
 def _field_names(value: object) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
+import msgspec
 import psycopg
 from psycopg.pq import TransactionStatus
 
@@ -76,7 +77,7 @@ class Guard:
         now = self._clock()
         for watch in list(self._running.values()):
             if now >= watch.until + _GRACE:
-                self._break_off(watch)
+                self.break_off(watch.connection, watch)
             elif now >= watch.until and not watch.cancelled:
                 watch.cancelled = True
                 # On a thread of its own: a frozen server takes its time to refuse, and others wait, too.
@@ -91,17 +92,11 @@ class Guard:
         if moved:
             for watch in list(self._running.values()):
                 if _place(watch.connection) != place:
-                    self._break_off(watch)
+                    self.break_off(watch.connection, watch)
 
     def is_elsewhere(self, connection: Connection) -> bool:
         """Whether the newest connection led to another server than this one."""
         return _place(connection) != self._place
-
-    def break_off(self, connection: Connection) -> None:
-        """End what runs on this connection now, if anything does."""
-        watch = self._running.get(id(connection))
-        if watch is not None:
-            self._break_off(watch)
 
     def close(self) -> None:
         """Stop watching."""
@@ -110,14 +105,17 @@ class Guard:
         if loop is not None:
             loop.stop()
 
-    def _break_off(self, watch: _Watch) -> None:
+    def break_off(self, connection: Connection, watch: _Watch | None = None) -> None:
+        """End what runs on this connection now, if anything does: with `watch`, only what that watches."""
         with self._lock:
-            if self._running.get(id(watch.connection)) is not watch:
+            running = self._running.get(id(connection))
+            if running is None or watch not in (None, running):
                 return
-            with suppress(psycopg.Error, OSError):
-                handle = socket.socket(fileno=os.dup(watch.connection.fileno()))
-                with handle:
-                    handle.shutdown(socket.SHUT_RDWR)
+            with (
+                suppress(psycopg.Error, OSError),
+                socket.socket(fileno=os.dup(connection.fileno())) as handle,
+            ):
+                handle.shutdown(socket.SHUT_RDWR)
 
     def _start(self) -> None:
         with self._lock:
@@ -127,15 +125,12 @@ class Guard:
                 self._loop = loop
 
 
-class _Watch:
+class _Watch(msgspec.Struct, eq=False):
     """One wait, and whether it was told to end."""
 
-    __slots__ = ("cancelled", "connection", "until")
-
-    def __init__(self, connection: Connection, until: float) -> None:
-        self.connection = connection
-        self.until = until
-        self.cancelled = False
+    connection: Connection
+    until: float
+    cancelled: bool = False
 
 
 def _cancel(connection: Connection) -> None:
@@ -176,21 +171,16 @@ class Link:
         """
         with self._lock:
             check_wanted()
-            fresh = self._connection is None
-            try:
-                return self._call(call)
-            except psycopg.Error as error:
-                if not is_away(error):
-                    raise explain(error, self._address.shown) from error
-                self._drop()
-                if fresh or not again or self._closed:
-                    raise explain(error, self._address.shown) from error
-            try:
-                return self._call(call)
-            except psycopg.Error as error:
-                if is_away(error):
-                    self._drop()
-                raise explain(error, self._address.shown) from error
+            again = again and self._connection is not None
+            while True:
+                try:
+                    return self._call(call)
+                except psycopg.Error as error:
+                    if is_away(error):
+                        self._drop()
+                    if not is_away(error) or not again or self._closed:
+                        raise explain(error, self._address.shown) from error
+                again = False
 
     def run_at_once(self, call: Callable[[Connection], None]) -> bool:
         """Call with the connection if it is there and nobody uses it, else answer False; never waits."""
@@ -233,9 +223,7 @@ class Link:
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None
-        if connection is not None:
-            with suppress(psycopg.Error):
-                connection.close()
+        _close(connection)
 
 
 _MOST = 10
@@ -297,7 +285,7 @@ class Pool:
         self._enter(until)
         connection: Connection | None = None
         try:
-            connection = self._usable(until, checked=checked)
+            connection = self._rested(checked=checked) or self._opened(until)
             group_commit.check_wanted()
             if seconds is None:
                 left = group_commit.run_limit(self._patience, until - monotonic())
@@ -366,40 +354,33 @@ class Pool:
 
     # --- a connection that is one ---
 
-    def _usable(self, until: float, *, checked: bool) -> Connection:
-        connection = self._rested(checked=checked)
-        if connection is not None:
-            return connection
+    def _opened(self, until: float) -> Connection:
         # One tries while the others wait: a server that comes back is not met by all at once.
         if not self._opening.acquire(timeout=max(0.0, until - monotonic())):
             raise self._no_connection() from None
         try:
-            return self._open(until)
+            pause = _FIRST_PAUSE
+            while True:
+                if self._closed:
+                    raise StoreClosed(self._address.shown)
+                group_commit.check_wanted()
+                # One of ours may have come back meanwhile.
+                if (rested := self._rested()) is not None:
+                    return rested
+                try:
+                    connection = self._connect(self._address)
+                except psycopg.Error as error:
+                    self._refused = error
+                else:
+                    self._refused = None
+                    self._guard.arrived(connection)
+                    return connection
+                if monotonic() + pause >= until:
+                    raise self._no_connection() from self._refused
+                self._pause.wait(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
         finally:
             self._opening.release()
-
-    def _open(self, until: float) -> Connection:
-        pause = _FIRST_PAUSE
-        while True:
-            if self._closed:
-                raise StoreClosed(self._address.shown)
-            group_commit.check_wanted()
-            # One of ours may have come back meanwhile.
-            rested = self._rested()
-            if rested is not None:
-                return rested
-            try:
-                connection = self._connect(self._address)
-            except psycopg.Error as error:
-                self._refused = error
-            else:
-                self._refused = None
-                self._guard.arrived(connection)
-                return connection
-            if monotonic() + pause >= until:
-                raise self._no_connection() from self._refused
-            self._pause.wait(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _rested(self, *, checked: bool = True) -> Connection | None:
         """One that is there already and still works."""
@@ -431,9 +412,10 @@ class Pool:
         )
 
 
-def _close(connection: Connection) -> None:
-    with suppress(psycopg.Error):
-        connection.close()
+def _close(connection: Connection | None) -> None:
+    if connection is not None:
+        with suppress(psycopg.Error):
+            connection.close()
 
 
 CHANNEL = "windlass"
@@ -465,13 +447,19 @@ class Listener:
         if self._begun is not None:
             self._telling.run(self._answered_or_told)
 
-    def tell(self) -> None:
+    def tell(self, channel: str = CHANNEL) -> None:
         """Notify whoever listens; what we tell ourselves is not heard."""
-        self._tell(CHANNEL)
+        self._check_ours()
+
+        def send(connection: Connection) -> None:
+            self._answered(connection)
+            connection.execute("select pg_notify($1, $2)", [channel, self.name])
+
+        self._telling.run(send)
 
     def ask(self) -> None:
         """Notify ourselves alone, by the way that others take."""
-        self._tell(self._own)
+        self.tell(self._own)
 
     def hear(self, seconds: float) -> tuple[bool, bool]:
         """Wait so long for hints, of others and of our own. Raises when the connection is bad."""
@@ -494,9 +482,7 @@ class Listener:
     def begin_anew(self) -> None:
         """Let go of the connection that hears; the next hearing opens another."""
         connection, self._hearing = self._hearing, None
-        if connection is not None:
-            with suppress(psycopg.Error):
-                connection.close()
+        _close(connection)
 
     def close(self) -> None:
         """Let go of both; what a forked process inherited is its parent's."""
@@ -504,15 +490,6 @@ class Listener:
             return
         self._telling.close()
         self.begin_anew()
-
-    def _tell(self, channel: str) -> None:
-        self._check_ours()
-
-        def send(connection: Connection) -> None:
-            self._answered(connection)
-            connection.execute("select pg_notify($1, $2)", [channel, self.name])
-
-        self._telling.run(send)
 
     def _send(self, connection: Connection) -> None:
         if self._begun is connection:
