@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
@@ -27,10 +27,14 @@ if TYPE_CHECKING:
 
     from windlass.clock import Clock
     from windlass.store.migration import Schema
-    from windlass.store.moving import Source, Target
+    from windlass.store.postgres.target import PostgresTarget
     from windlass.store.upkeep import Restored
 
 _SQLITE = "sqlite:///"
+# The two ends of a move.
+Source: TypeAlias = SqliteSource
+if TYPE_CHECKING:
+    Target: TypeAlias = PostgresTarget
 # How many seconds we wait for somebody else's write.
 PATIENCE = 30.0
 
@@ -125,18 +129,18 @@ def restore(url: str, backup: str) -> Restored:
     return health.restore(sqlite_path(url), backup, patience=PATIENCE)
 
 
-def source(url: str) -> Source:
+def source(url: str) -> SqliteSource:
     """The store behind a URL, to be moved away from."""
     if is_postgres(url) or sqlite_path(url) == MEMORY:
         raise must_be("store to be moved", shown(url), "a file of SQLite")
     return SqliteSource(sqlite_path(url), patience=PATIENCE)
 
 
-def target(url: str) -> Target:
+def target(url: str) -> PostgresTarget:
     """The store behind a URL, to be moved to; an empty database is given its schema."""
     if not is_postgres(url):
         raise must_be("--to", without_password(url), "postgresql://user@host/database")
-    found: Target = _postgres().target.PostgresTarget(url)
+    found: PostgresTarget = _postgres().target.PostgresTarget(url)
     return found
 
 
@@ -227,24 +231,14 @@ def _open_postgres(url: str, **options: Any) -> Opened:
     return Opened(store, wakeup)
 
 
-class _Postgres(NamedTuple):
-    """The parts of the store that are asked for by name here."""
-
-    address: ModuleType
-    guests: ModuleType
-    schema: ModuleType
-    store: ModuleType
-    target: ModuleType
-
-
-def _postgres() -> _Postgres:
+def _postgres() -> ModuleType:
     """The driver is an extra, imported only by who needs it."""
     try:
-        from windlass.store.postgres import address, guests, schema, store, target  # noqa: PLC0415 - see above
+        from windlass.store import postgres  # noqa: PLC0415 - see above
     except ImportError as error:
         if error.name is None or not error.name.startswith("psycopg"):
             raise
         raise StoreUnavailable(
             "PostgreSQL needs its driver, which is not installed: pip install 'windlass[postgres]'"
         ) from None
-    return _Postgres(address, guests, schema, store, target)
+    return postgres

@@ -23,7 +23,7 @@ from windlass.ops.overview import Stop, WorkerHealth
 from windlass.store.fleet import WorkerInfo
 from windlass.store.jobs import Filter
 from windlass.store.operations import Operation
-from windlass.store.remote import RemoteStore
+from windlass.store.remote import RemoteStore, filter_form
 from windlass.wakeup import Wakeup
 
 T = TypeVar("T")
@@ -114,7 +114,7 @@ def _asked(action: str, where: Filter, **given: Any) -> dict[str, Any]:
     """The body of a request for many jobs."""
     where = narrowed(action, where, given["limit"])
     said = {name: value for name, value in given.items() if value is not None}
-    return {"action": action, "filter": _form(where), **plain(said)}
+    return {"action": action, "filter": filter_form(where), **plain(said)}
 
 
 def _name(target: Any) -> str:
@@ -149,21 +149,6 @@ def _read(document: Any, kind: type[T], within: str = "") -> T:
         return msgspec.json.decode(msgspec.json.encode(document), type=kind, strict=False)
     except msgspec.ValidationError as error:
         raise StoreMismatch(f"the server does not answer as one of this release does: {error}") from None
-
-
-def _form(where: Filter) -> dict[str, Any]:
-    """A filter as the API takes it; a view stands for its state. An empty text is one to be looked for."""
-    said = {
-        "ids": where.ids,
-        "type": where.types,
-        "state": (where.view,) if where.view else where.states,
-        "tenant": where.tenant,
-        "key": where.key,
-        "error": where.error,
-        "older_than": None if where.older_than is None else where.older_than.total_seconds(),
-        "where": {".".join(path): value for path, value in where.payload.items()},
-    }
-    return {name: value for name, value in said.items() if value not in (None, (), {})}
 
 
 def _worker(document: Mapping[str, Any], now: datetime) -> WorkerHealth:

@@ -58,21 +58,17 @@ class Signature:
         self._bare = _bare(inspect.signature(function), hints, self.context)
         # An ordinary call is told by its names alone, at a tenth of what `inspect` takes to bind it.
         parameters = self._bare.parameters.values()
-        self._ordered = tuple(self._bare.parameters)
-        self._names = frozenset(self._ordered)
+        # The names of a payload's fields.
+        self.parameters = tuple(self._bare.parameters)
+        self._names = frozenset(self.parameters)
         self._positional = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
         # How many make a whole call without names; -1 if none can.
-        self._all_positional = len(self._ordered) if len(self._positional) == len(self._ordered) else -1
+        self._all_positional = len(self._names) if len(self._positional) == len(self._names) else -1
         self._required = frozenset(each.name for each in parameters if each.default is each.empty)
         self.secret = _known_fields(secret, self._bare, job_type)
         self._decoder = msgspec.json.Decoder(_payload_type(self._bare), dec_hook=loaded)
         self.schema: dict[str, Any] = _schema(self._decoder.type, f"handler {job_type}", self._bare)
         _add_defaults(self.schema["properties"], self._bare)
-
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        """The names of a payload's fields."""
-        return self._ordered
 
     def bind(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The arguments of a call by name; defaults are left to the handler that will run."""
@@ -119,7 +115,7 @@ class Signature:
         except Exception as error:  # noqa: BLE001 # wall: user code in a payload class's __post_init__
             raise self._refusal(payload, error) from None
         arguments: dict[str, Any] = {}
-        for name in self._ordered:
+        for name in self.parameters:
             value = getattr(found, name)
             if value is not _LEFT_OUT:
                 arguments[name] = value
@@ -144,7 +140,7 @@ def _hint(function: Callable[..., Any], parameter: inspect.Parameter, job_type: 
         return Any
     hint = _resolved(function, parameter, place, names)
     if not _is_context(hint):
-        _check_can_be_sent(hint, place)
+        _schema(_STRUCT("Payload", [("it", hint)]), place, hint)
     return hint
 
 
@@ -174,10 +170,6 @@ def _is_context(hint: Any) -> bool:
     return hint is Context or set(get_args(hint)) == {Context, NoneType}
 
 
-def _check_can_be_sent(hint: Any, place: str) -> None:
-    _schema(_STRUCT("Payload", [("it", hint)]), place, hint)
-
-
 def _schema(payload: type[msgspec.Struct], place: str, shown: object) -> dict[str, Any]:
     try:
         msgspec.json.Decoder(payload)
@@ -194,7 +186,7 @@ def _payload_type(signature: inspect.Signature) -> type[msgspec.Struct]:
         if parameter.default is parameter.empty:
             fields.append((name, hint))
         else:
-            fields.append((name, hint, msgspec.field(default_factory=_left_out)))
+            fields.append((name, hint, msgspec.field(default_factory=lambda: _LEFT_OUT)))
     return _STRUCT("Payload", fields)
 
 
@@ -218,11 +210,7 @@ def _add_defaults(properties: dict[str, Any], signature: inspect.Signature) -> N
                 continue
 
 
-def _left_out() -> Any:
-    return _LEFT_OUT
-
-
-_LEFT_OUT = object()
+_LEFT_OUT: Any = object()
 
 
 # --- JSON as it is stored -----------------------------------------------------------------------
@@ -282,7 +270,7 @@ def encode(payload: Mapping[str, Any], job_type: str) -> bytes:
     except (RecursionError, TypeError, ValueError):
         data = _encode_closely(payload, job_type)
     if len(data) > MAX_PAYLOAD:
-        raise _too_large(data, job_type)
+        check_size(data, job_type)
     if b"\\u0000" in data:
         try:
             _refuse_unstorable(msgspec.json.decode(data), "payload")
@@ -294,15 +282,11 @@ def encode(payload: Mapping[str, Any], job_type: str) -> bytes:
 def check_size(data: bytes, job_type: str) -> bytes:
     """A payload as it is stored, if that is not too large."""
     if len(data) > MAX_PAYLOAD:
-        raise _too_large(data, job_type)
+        size = f"payload must be at most {MAX_PAYLOAD} bytes as JSON, got {len(data)} bytes"
+        error = refused(job_type, f"{size}; keep large data elsewhere and send its name")
+        error.too_large = True
+        raise error
     return data
-
-
-def _too_large(data: bytes, job_type: str) -> InvalidPayload:
-    size = f"payload must be at most {MAX_PAYLOAD} bytes as JSON, got {len(data)} bytes"
-    error = refused(job_type, f"{size}; keep large data elsewhere and send its name")
-    error.too_large = True
-    return error
 
 
 def _encode_closely(payload: Mapping[str, Any], job_type: str) -> bytes:

@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from typing import NamedTuple, TypeVar
+from weakref import WeakValueDictionary
 
 from windlass.clock import Clock, SystemClock, from_micros
 from windlass.errors import WindlassError
@@ -55,8 +56,8 @@ class Remote:
         self._rows: OrderedDict[tuple[str, str], str] = OrderedDict()
         # By token: how often a lease was sent after the first time.
         self._repeated: OrderedDict[str, int] = OrderedDict()
-        # By row and request: claims under way, and how many are there or wait for their turn.
-        self._asking: dict[tuple[str, str], tuple[asyncio.Lock, int]] = {}
+        # By row and request, for as long as a claim of it is under way or waits for its turn.
+        self._asking: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     def attend(
         self, store: Store, who: Identity, name: str, types: Sequence[str], *, slots: int, host: str
@@ -127,9 +128,7 @@ class Remote:
         if request is None:
             yield True
             return
-        place = (row, request)
-        lock, count = self._asking.get(place, (asyncio.Lock(), 0))
-        self._asking[place] = (lock, count + 1)
+        lock = self._asking.setdefault((row, request), asyncio.Lock())
         ours = False
         try:
             with suppress(TimeoutError):
@@ -139,9 +138,6 @@ class Remote:
         finally:
             if ours:
                 lock.release()
-            lock, count = self._asking.pop(place)
-            if count > 1:
-                self._asking[place] = (lock, count - 1)
 
     def may_repeat(self, lease: Lease) -> bool:
         """Whether a lease of a lost answer may be sent once more.

@@ -170,7 +170,7 @@ class Tx(Protocol):
     def hint(self) -> None:
         """Jobs became claimable that were not enqueued here: whoever waits is told after the commit."""
 
-    def part(self) -> AbstractContextManager[None]:
+    def part(self) -> AbstractContextManager[object]:
         """A part that is undone alone when it raises."""
 
 

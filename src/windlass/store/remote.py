@@ -141,32 +141,23 @@ class RemoteStore:
         """Jobs newest first."""
         if where.batch is not None or where.caller is not None:
             raise Refused(f"a filter by batch or caller needs the store itself, and {self.shown} is a server")
-        query: dict[str, str | list[str]] = {"limit": str(limit)}
-        if where.ids:
-            query["q"] = " ".join(where.ids)
-            where = Filter()
-        if cursor is not None:
-            query["cursor"] = cursor
-        named = [name for name in where.types if name]
-        if where.types and not named:
+        if where.types and not any(where.types):
             # No type has an empty name; in a query it would be any.
             return Page([], None)
-        if named:
-            query["type"] = ",".join(named)
-        # A view is a part of its state, and is given instead of it.
-        states = [where.view] if where.view else [state.value for state in where.states]
-        if states:
-            query["state"] = ",".join(states)
-        # An empty text is one to be looked for as well: who asks for nothing must not get everything.
-        query |= {
-            name: value for name in ("tenant", "key", "error") if (value := getattr(where, name)) is not None
+        said = filter_form(Filter() if where.ids else where)
+        # Of texts an empty one is looked for as well: who asks for nothing must not get everything.
+        query: dict[str, str | list[str]] = {
+            name: ",".join(filter(None, value)) if isinstance(value, tuple) else value
+            for name, value in said.items()
+            if name not in ("older_than", "where")
         }
-        if where.older_than is not None:
-            query["older_than"] = f"{where.older_than.total_seconds():f}s"
-        if where.payload:
-            query["where"] = [
-                f"payload.{'.'.join(path)}={json.dumps(value)}" for path, value in where.payload.items()
-            ]
+        query |= {"limit": str(limit)} | ({} if cursor is None else {"cursor": cursor})
+        if where.ids:
+            query["q"] = " ".join(where.ids)
+        if "older_than" in said:
+            query["older_than"] = f"{said['older_than']:f}s"
+        if "where" in said:
+            query["where"] = [f"payload.{path}={json.dumps(value)}" for path, value in said["where"].items()]
         found = self._ask(_Page, "GET", "jobs", query=query)
         return Page([_job(each) for each in found.jobs], found.next)
 
@@ -191,6 +182,21 @@ class RemoteStore:
             return msgspec.json.decode(content, type=kind)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise StoreMismatch(f"{self.shown} does not answer as a Windlass server does: {error}") from None
+
+
+def filter_form(where: Filter) -> dict[str, Any]:
+    """A filter as the API takes it; a view stands for its state."""
+    said = {
+        "ids": where.ids,
+        "type": where.types,
+        "state": (where.view,) if where.view else where.states,
+        "tenant": where.tenant,
+        "key": where.key,
+        "error": where.error,
+        "older_than": None if where.older_than is None else where.older_than.total_seconds(),
+        "where": {".".join(path): value for path, value in where.payload.items()},
+    }
+    return {name: value for name, value in said.items() if value not in (None, (), {})}
 
 
 # What of a draft a request does not say, or says in other words.

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import datetime, timedelta
 from time import monotonic
-from typing import Any
 
 from windlass.errors import StoreMoved
 from windlass.job import Lease, NewJob, TypeInfo
@@ -140,19 +138,8 @@ class Store(Engine):
     # --- handlers ---
 
     @abstractmethod
-    def transaction(
-        self, completion: Callable[[], Settlement], *, within: timedelta
-    ) -> AbstractContextManager[Any]:
-        """A connection of the handler's own in a transaction that commits together with the completion.
-
-        That is asked for at the block's end. LeaseLost, and nothing written, if it comes too late.
-        """
-
-    @abstractmethod
-    def transaction_async(
-        self, completion: Callable[[], Settlement], *, within: timedelta
-    ) -> AbstractAsyncContextManager[Any]:
-        """As `transaction`, on the running event loop."""
+    def handlers(self) -> running.Transacting:
+        """Where handlers' own writes commit together with the completion of their jobs."""
 
     @abstractmethod
     def shared_address(self) -> str:

@@ -51,8 +51,7 @@ class Guard:
     is heard even so, the connection is broken off, and whoever waits on it gets an error and may try anew.
     """
 
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._running: dict[int, _Watch] = {}
         self._loop: Loop | None = None
@@ -64,7 +63,7 @@ class Guard:
         if self._loop is None:
             self._start()
         key = id(connection)
-        self._running[key] = _Watch(connection, self._clock() + seconds)
+        self._running[key] = _Watch(connection, monotonic() + seconds)
         try:
             yield
         finally:
@@ -74,7 +73,7 @@ class Guard:
 
     def tick(self) -> None:
         """Cancel what is overdue, and break off what even that did not end."""
-        now = self._clock()
+        now = monotonic()
         for watch in list(self._running.values()):
             if now >= watch.until + _GRACE:
                 self.break_off(watch.connection, watch)

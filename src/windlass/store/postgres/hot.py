@@ -62,14 +62,6 @@ _UNTOLD = {"channel": None, "hint": None}
 _Key = tuple[str, str]
 
 
-def is_plain(jobs: Sequence[NewJob]) -> bool:
-    """Whether nobody can know these ids yet, so that one statement is enough."""
-    for new in jobs:  # noqa: SIM110 - no frame for each job
-        if new.own_id or new.depends_on or new.unique:
-            return False
-    return True
-
-
 def may_be_first(jobs: Sequence[NewJob]) -> bool:
     """Whether a worker may be told of these before they are durable.
 
@@ -78,7 +70,7 @@ def may_be_first(jobs: Sequence[NewJob]) -> bool:
     """
     if len(jobs) > _FEW:
         return False
-    for new in jobs:  # noqa: SIM110 - as above
+    for new in jobs:  # noqa: SIM110 - no frame for each job
         if new.key is not None or new.run_at is not None or new.delay:
             return False
     return True

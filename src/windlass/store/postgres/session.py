@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import weakref
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,7 +25,7 @@ from windlass.store import statements
 from windlass.store.engine import Unstorable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from psycopg.adapt import AdaptersMap
 
@@ -398,10 +398,8 @@ class PostgresTx:
     def hint(self) -> None:
         self.hinted = True
 
-    @contextmanager
-    def part(self) -> Iterator[None]:
-        with self.connection.transaction():
-            yield
+    def part(self) -> AbstractContextManager[object]:
+        return self.connection.transaction()
 
     def _run(
         self, statement: Statement, values: Mapping[str, Any], cursor: psycopg.Cursor[Any] | None = None

@@ -16,7 +16,7 @@ import asyncio
 import os
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 import psycopg
 from psycopg import errors
@@ -48,8 +48,7 @@ from windlass.store.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from contextlib import AbstractAsyncContextManager, AbstractContextManager
-    from datetime import datetime, timedelta
+    from datetime import datetime
     from pathlib import Path
 
     from windlass.clock import Clock
@@ -293,17 +292,9 @@ class PostgresStore(Store):
 
     # --- handlers ---
 
-    def transaction(
-        self, completion: Callable[[], Settlement], *, within: timedelta
-    ) -> AbstractContextManager[Any]:
+    def handlers(self) -> Handlers:
         self._check_open()
-        return self._handlers.transaction(completion, within=within)
-
-    def transaction_async(
-        self, completion: Callable[[], Settlement], *, within: timedelta
-    ) -> AbstractAsyncContextManager[Any]:
-        self._check_open()
-        return self._handlers.transaction_async(completion, within=within)
+        return self._handlers
 
     def shared_address(self) -> str:
         return self._url
@@ -410,7 +401,10 @@ class PostgresStore(Store):
 
     def _is_new(self, jobs: Sequence[NewJob]) -> bool:
         """Whether nobody, and nothing that was tried before, can have brought these ids into the store."""
-        return hot.is_plain(jobs) and not self._unanswered.has(jobs)
+        for new in jobs:
+            if new.own_id or new.depends_on or new.unique:
+                return False
+        return not self._unanswered.has(jobs)
 
     def _insert(self, jobs: Sequence[NewJob], until: float) -> list[Enqueued]:
         first = hot.may_be_first(jobs) and self._first()

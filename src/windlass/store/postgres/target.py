@@ -42,9 +42,12 @@ class PostgresTarget:
             raise
 
     def mark(self) -> Mark | None:
+        """What the store remembers of a move to here."""
         return self._run(_mark)
 
     def begin(self, mark: Mark) -> None:
+        """Seal the store, to be filled. Refused unless it holds nothing."""
+
         def begin(tx: PostgresTx) -> None:
             there = _mark(tx)
             if there is not None and there.state is State.FILLING:
@@ -69,6 +72,7 @@ class PostgresTarget:
         self._run(begin)
 
     def fill(self, mark: Mark, table: str, columns: Sequence[str], batch: Batch) -> Mark:
+        """Write rows and how far it is by then; the mark after that. Refused if somebody else goes on."""
         further = msgspec.structs.replace(mark, copied=mark.copied | {table: batch.last})
 
         def fill(tx: PostgresTx) -> None:
@@ -99,6 +103,8 @@ class PostgresTarget:
         return self._run(lambda tx: add_up(lines(tx)))
 
     def finish(self, highest: int) -> None:
+        """Make ready for use what was copied; new jobs are numbered after `highest`. Still sealed."""
+
         def finish(tx: PostgresTx) -> None:
             tx.rows("number_after", highest=highest)
             tx.rows("audit_number_after")
@@ -108,9 +114,12 @@ class PostgresTarget:
         self._run(finish)
 
     def open(self, move: str) -> None:
+        """Let everybody in."""
         self._run(lambda tx: self._unseal(tx, "move_filled", move))
 
     def clear(self, move: str) -> None:
+        """Throw away what was copied, and let everybody in."""
+
         def clear(tx: PostgresTx) -> None:
             with tx.part():
                 self._unseal(tx, "move_cleared", move)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import weakref
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from windlass.clock import SystemClock, from_micros
 from windlass.errors import Refused, StoreBusy, StoreUnavailable
@@ -24,7 +24,7 @@ from windlass.store.upkeep import StoreStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from datetime import datetime, timedelta
+    from datetime import datetime
     from pathlib import Path
 
     from windlass.clock import Clock
@@ -220,18 +220,10 @@ class SqliteStore(Store):
 
     # --- handlers ---
 
-    def transaction(
-        self, completion: Callable[[], Settlement], *, within: timedelta
-    ) -> AbstractContextManager[Any]:
+    def handlers(self) -> own.Handlers:
         # As for a caller's connection: it runs no checkpoints of its own.
         self._writer.checkpoint_soon()
-        return self._handlers.transaction(completion, within=within)
-
-    def transaction_async(
-        self, completion: Callable[[], Settlement], *, within: timedelta
-    ) -> AbstractAsyncContextManager[Any]:
-        self._writer.checkpoint_soon()
-        return self._handlers.transaction_async(completion, within=within)
+        return self._handlers
 
     def shared_address(self) -> str:
         if self.path == MEMORY:
