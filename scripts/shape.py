@@ -132,6 +132,10 @@ class Walk:
         "ledger",
         "liveness",
         "verifier",
+        # Hints of other processes, and statements that take too long, are looked for all the time.
+        "listen",
+        "watch",
+        "guard",
     )
 
     def __init__(self) -> None:
@@ -216,7 +220,7 @@ def main() -> int:
     for kind, seen in walks:
         measures += [
             Measure(f"files that a job passes on {kind}", len(seen.files), *WALK_FILES),
-            Measure(f"functions that a job passes on {kind}", len(seen.functions), *WALK_FUNCTIONS),
+            Measure(f"functions that a job passes on {kind}", len(seen.functions), *WALK_FUNCTIONS[kind]),
         ]
     for each in measures:
         bound = "" if each.most is None else f"   at most {each.most:,}"
@@ -242,7 +246,8 @@ TWINS = (2, 0)
 FIELD_FILES = (13, 8)
 ACTION_FILES = (13, 8)
 WALK_FILES = (30, 25)
-WALK_FUNCTIONS = (145, 110)
+# A few more or less on PostgreSQL: whose hint it is depends on the moment.
+WALK_FUNCTIONS = {"sqlite": (145, 110), "postgresql": (150, 110)}
 
 if __name__ == "__main__":
     raise SystemExit(main())

@@ -23,7 +23,7 @@ from windlass.errors import StoreUnavailable
 from windlass.loop import Loop
 from windlass.store import group_commit
 from windlass.store.engine import StoreClosed
-from windlass.store.group_commit import check_wanted
+from windlass.store.group_commit import calling, check_wanted
 from windlass.store.postgres.session import (
     Connection,
     check_confirmed,
@@ -56,6 +56,8 @@ class Guard:
         self._running: dict[int, _Watch] = {}
         self._loop: Loop | None = None
         self._place: tuple[str, int] | None = None
+        # How often a new connection led to another server than the one before: older ones lead nowhere.
+        self.moves = 0
 
     @contextmanager
     def watching(self, connection: Connection, seconds: float) -> Iterator[None]:
@@ -88,14 +90,11 @@ class Guard:
         with self._lock:
             moved = self._place not in (None, place)
             self._place = place
+            self.moves += moved
         if moved:
             for watch in list(self._running.values()):
                 if _place(watch.connection) != place:
                     self.break_off(watch.connection, watch)
-
-    def is_elsewhere(self, connection: Connection) -> bool:
-        """Whether the newest connection led to another server than this one."""
-        return _place(connection) != self._place
 
     def close(self) -> None:
         """Stop watching."""
@@ -169,11 +168,20 @@ class Link:
         Only for what may be repeated: a settle that was written finds itself done.
         """
         with self._lock:
-            check_wanted()
+            if calling() is not None:
+                check_wanted()
             again = again and self._connection is not None
             while True:
+                if self._closed:
+                    raise StoreClosed(self._address.shown)
                 try:
-                    return self._call(call)
+                    if self._connection is None or self._connection.closed:
+                        self._connection = open_connection(self._address, self._use)
+                        self._guard.arrived(self._connection)
+                    with self._guard.watching(self._connection, LONGEST[self._use]):
+                        answer = call(self._connection)
+                    check_confirmed(self._connection, self._address.shown)
+                    return answer
                 except psycopg.Error as error:
                     if is_away(error):
                         self._drop()
@@ -189,10 +197,9 @@ class Link:
             if self._closed or self._connection is None or self._connection.closed:
                 return False
             call(self._connection)
+            return True
         except psycopg.Error:
             return False
-        else:
-            return True
         finally:
             self._lock.release()
 
@@ -200,25 +207,11 @@ class Link:
         """Let go of the connection, also when somebody waits on it for an answer that does not come."""
         self._closed = True
         if not self._lock.acquire(timeout=_CLOSE_SECONDS):
-            connection = self._connection
-            if connection is not None:
-                self._guard.break_off(connection)
+            if self._connection is not None:
+                self._guard.break_off(self._connection)
             self._lock.acquire()
-        try:
-            self._drop()
-        finally:
-            self._lock.release()
-
-    def _call(self, call: Callable[[Connection], T]) -> T:
-        if self._closed:
-            raise StoreClosed(self._address.shown)
-        if self._connection is None or self._connection.closed:
-            self._connection = open_connection(self._address, self._use)
-            self._guard.arrived(self._connection)
-        with self._guard.watching(self._connection, LONGEST[self._use]):
-            answer = call(self._connection)
-        check_confirmed(self._connection, self._address.shown)
-        return answer
+        self._drop()
+        self._lock.release()
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None
@@ -259,7 +252,8 @@ class Pool:
         self._patience = patience
         self._connect = connect or partial(open_connection, use="pool")
         self._changed = threading.Condition()
-        self._idle: list[tuple[Connection, float]] = []
+        # Each with the time of its last use, and how often the server had moved by then.
+        self._idle: list[tuple[Connection, float, int]] = []
         self._out = 0
         self._closed = False
         # Connections that were used before this moment are asked first whether they still are any.
@@ -270,7 +264,8 @@ class Pool:
 
     def deadline(self) -> float:
         """When the patience of who comes now is at its end."""
-        return monotonic() + group_commit.patience(self._patience)
+        usual = self._patience
+        return monotonic() + (usual if calling() is None else group_commit.patience(usual))
 
     @contextmanager
     def connection(
@@ -285,9 +280,11 @@ class Pool:
         connection: Connection | None = None
         try:
             connection = self._rested(checked=checked) or self._opened(until)
-            group_commit.check_wanted()
+            left = until - monotonic()
+            if calling() is not None:
+                check_wanted()
+                left = group_commit.run_limit(self._patience, left)
             if seconds is None:
-                left = group_commit.run_limit(self._patience, until - monotonic())
                 seconds = max(left, _LEAST_SECONDS_TO_RUN)
             with self._guard.watching(connection, seconds):
                 yield connection
@@ -317,7 +314,7 @@ class Pool:
     def _clear(self) -> None:
         with self._changed:
             resting, self._idle = self._idle, []
-        for connection, _ in resting:
+        for connection, *_ in resting:
             _close(connection)
 
     # --- coming and going ---
@@ -344,7 +341,7 @@ class Pool:
                 if self._closed or status != TransactionStatus.IDLE:
                     stale.append(connection)
                 else:
-                    self._idle.append((connection, monotonic()))
+                    self._idle.append((connection, monotonic(), self._guard.moves))
             if self._idle and monotonic() - self._idle[0][1] > _REST_SECONDS:
                 stale.append(self._idle.pop(0)[0])
             self._changed.notify()
@@ -362,7 +359,7 @@ class Pool:
             while True:
                 if self._closed:
                     raise StoreClosed(self._address.shown)
-                group_commit.check_wanted()
+                check_wanted()
                 # One of ours may have come back meanwhile.
                 if (rested := self._rested()) is not None:
                     return rested
@@ -387,8 +384,8 @@ class Pool:
             with self._changed:
                 if not self._idle:
                     return None
-                connection, used = self._idle.pop()
-            if not connection.closed and not self._guard.is_elsewhere(connection):
+                connection, used, moves = self._idle.pop()
+            if not connection.closed and moves == self._guard.moves:
                 recent = not checked or monotonic() - used <= _FRESH_SECONDS
                 if (recent and used > self._doubted) or self._answers(connection):
                     return connection

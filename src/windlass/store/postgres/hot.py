@@ -359,15 +359,14 @@ def complete(tx: PostgresTx, settlement: Settlement) -> bool:
     return settlement.lease.token in _write(tx, [settlement], linked=True)
 
 
-class _Settling:
+class _Settling(msgspec.Struct):
     """One call of `settle`, which goes in rounds: what is not written in one is left for the next."""
 
-    def __init__(self, tx: PostgresTx) -> None:
-        self._tx = tx
-        # By their tokens.
-        self.lost: set[str] = set()
-        # Others wait for the job, or it is one of a batch: it ends in one transaction with what follows.
-        self._linked: set[str] = set()
+    tx: PostgresTx
+    # By their tokens.
+    lost: set[str] = msgspec.field(default_factory=set)
+    # Others wait for the job, or it is one of a batch: it ends in one transaction with what follows.
+    linked: set[str] = msgspec.field(default_factory=set)
 
     def round(self, pending: Sequence[Settlement]) -> list[Settlement]:
         """Write what can be written; what is left stands against a request, or is locked at this moment."""
@@ -378,7 +377,7 @@ class _Settling:
             if each.enqueues or each.check_in is not None:
                 # Jobs or a check of its own: never one without the other.
                 left += self._attempt([each], linked=True)
-            elif self._linked and each.lease.token in self._linked:
+            elif self.linked and each.lease.token in self.linked:
                 linked.append(each)
             else:
                 plain.append(each)
@@ -390,8 +389,8 @@ class _Settling:
         try:
             # A token comes back with its job or not at all: an answer lost between the two is repeated.
             whole = linked or any(map(attrgetter("tokens"), group))
-            with self._tx.part() if whole else contextlib.nullcontext():
-                answered = _write(self._tx, group, linked=linked)
+            with self.tx.part() if whole else contextlib.nullcontext():
+                answered = _write(self.tx, group, linked=linked)
         except _REFUSED as refused:
             # One that cannot be stored must not hold up the others.
             if len(group) > 1:
@@ -411,10 +410,10 @@ class _Settling:
 
     def _locked(self, unknown: Sequence[Settlement]) -> list[Settlement]:
         """Not found: settled before (a repeat after a lost answer), lost, or locked, then tried again."""
-        found = self._tx.rows("settled_already", **_fence([each.lease for each in unknown]))
+        found = self.tx.rows("settled_already", **_fence([each.lease for each in unknown]))
         held = {row["token"]: row["held"] for row in found}
         self.lost |= {each.lease.token for each in unknown if each.lease.token not in held}
-        self._linked |= {row["token"] for row in found if row["marked"]}
+        self.linked |= {row["token"] for row in found if row["marked"]}
         return [each for each in unknown if held.get(each.lease.token)]
 
 

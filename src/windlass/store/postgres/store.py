@@ -25,7 +25,7 @@ from windlass.clock import from_micros
 from windlass.errors import StoreBusy, StoreError, StoreUnavailable
 from windlass.store import migration, running, samples, upkeep
 from windlass.store.engine import Bound, StoreClosed, beats, glances
-from windlass.store.group_commit import GroupCommit, ListCall, wanted_check, write_lists
+from windlass.store.group_commit import GroupCommit, ListCall, calling, write_lists
 from windlass.store.postgres import claim, guests, health, hot, schema
 from windlass.store.postgres.address import read
 from windlass.store.postgres.connections import Guard, Link, Listener, Pool
@@ -245,7 +245,7 @@ class PostgresStore(Store):
         if not jobs:
             return []
         try:
-            if len(jobs) > _LARGE or wanted_check() is not None:
+            if len(jobs) > _LARGE or calling() is not None:
                 # The thread writes for no caller that may leave: only its own asks whether it is still there.
                 return self._enqueue_alone(jobs)
             if self._line.is_free():
