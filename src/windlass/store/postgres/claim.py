@@ -80,35 +80,27 @@ class Floors:
             self._known[tuple(types)] = (head, self._clock() + _FLOOR_SECONDS)
 
 
-class Lately:
+class Recent:
     """How many jobs the last claim of some types found. The next one will find about as many."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[str, ...], int] = {}
+        self.found: dict[tuple[str, ...], int] = {}
         # Turns that were another's the last time: they are waited for at once.
         self.crowded: set[str] = set()
 
-    def few(self, want: Want) -> bool:
-        """Whether all that is there may well be taken at once."""
-        return want.limit >= _FEW and self._found.get(tuple(want.types), 0) <= _FEW
-
-    def many(self, want: Want) -> bool:
-        """Whether so many are there, and are wanted, that those who claim them get in each other's way."""
-        return want.limit >= _LARGE and self._found.get(tuple(want.types), 0) >= _LARGE
-
-    def learn(self, types: Iterable[str], found: int) -> None:
+    def learn(self, types: tuple[str, ...], found: int) -> None:
         """A claim of these types found so many."""
-        if len(self._found) >= _MOST_KINDS:
+        if len(self.found) >= _MOST_KINDS:
             # Workers over HTTP name any types in any order.
-            self._found.clear()
+            self.found.clear()
             self.crowded.clear()
-        self._found[tuple(types)] = found
+        self.found[types] = found
 
 
-def claim(tx: PostgresTx, want: Want, floors: Floors, lately: Lately | None) -> Claimed:
+def claim(tx: PostgresTx, want: Want, floors: Floors, recent: Recent | None) -> Claimed:
     """Take due jobs: once for each request, with what others could not read, and within limits.
 
-    `lately` is None behind a pooler: a claim is then one transaction, which must not end because a turn is
+    `recent` is None behind a pooler: a claim is then one transaction, which must not end because a turn is
     waited for in vain. The same holds for a request, which others look for after its commit, and for jobs
     that become due for this claim: before it ends nobody else sees them, and mostly all of them are taken.
     """
@@ -122,33 +114,35 @@ def claim(tx: PostgresTx, want: Want, floors: Floors, lately: Lately | None) -> 
             tx.change(
                 "offer_unread", types=list(want.types), reader=want.reader, limit=want.limit, now=tx.given
             )
-        lately = None if whole else lately
+        recent = None if whole else recent
         if not want.restricted and not want.lowest:
-            return _claim_free(tx, want, floors, lately)
+            return _claim_free(tx, want, floors, recent)
         return limits.claim(
             tx,
             want,
             _look(tx, want),
             promote=lambda _, types: _promote(tx, types, tx.now),
-            plain=lambda _, others: _claim_free(tx, others, floors, lately),
+            plain=lambda _, others: _claim_free(tx, others, floors, recent),
         )
 
 
-def _claim_free(tx: PostgresTx, want: Want, floors: Floors, lately: Lately | None) -> Claimed:
-    """Take jobs that nothing restricts, in the way that fits what was there lately.
+def _claim_free(tx: PostgresTx, want: Want, floors: Floors, recent: Recent | None) -> Claimed:
+    """Take jobs that nothing restricts, in the way that fits what was there recently.
 
     Where few jobs are, a claim is mostly the beginning and the end of its statement: a short one takes them
     all. Where many are, those who claim at one moment would all want the same: each walks over what the
     others have locked, and asks again. So they take turns. That saves work and nothing else: whoever has
     waited for long enough claims all the same.
     """
-    if lately is None:
+    if recent is None:
         return _claim_batch(tx, want, floors, None, set())
-    claimed = _claim_few(tx, want, floors) if lately.few(want) else None
+    types = tuple(want.types)
+    found = recent.found.get(types, 0)
+    claimed = _claim_few(tx, want, floors) if want.limit >= _FEW >= found else None
     if claimed is None:
-        turn = ",".join(sorted(want.types)) if lately.many(want) else None
-        claimed = _claim_batch(tx, want, floors, turn, lately.crowded)
-    lately.learn(want.types, len(claimed.leases))
+        turn = ",".join(sorted(types)) if min(want.limit, found) >= _LARGE else None
+        claimed = _claim_batch(tx, want, floors, turn, recent.crowded)
+    recent.learn(types, len(claimed.leases))
     return claimed
 
 

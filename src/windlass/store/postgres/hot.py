@@ -97,7 +97,7 @@ def enqueue_new(tx: PostgresTx, jobs: Sequence[NewJob]) -> list[Enqueued]:
         tx.change("enqueue_new", now=tx.given, **_UNTOLD, **_columns(jobs))
     else:
         _enqueue_stretches(tx, jobs)
-    return [_created(new) for new in jobs]
+    return list(map(_created, jobs))
 
 
 def _enqueue_stretches(tx: PostgresTx, jobs: Sequence[NewJob]) -> None:

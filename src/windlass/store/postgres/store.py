@@ -115,7 +115,7 @@ class PostgresStore(Store):
         self._listener = Listener(self.address, self._guard)
         self._floors = claim.Floors()
         # Behind a pooler nobody can wait for a turn.
-        self._lately = None if self.address.pooler else claim.Lately()
+        self._recent = None if self.address.pooler else claim.Recent()
         self._guests = Guests(self.address, statements, clock, ours=lambda: self._read(guests.place))
         self._handlers = Handlers(self.address, self._guard, statements, clock, patience=patience)
         self._unanswered = Unanswered()
@@ -285,7 +285,7 @@ class PostgresStore(Store):
         # Without a mark never asked again by itself: the leases of a lost answer are the claimer's to
         # find and give back.
         again = want.mark is not None
-        return self._hot("claim", claim.claim, want, self._floors, self._lately, again=again)
+        return self._hot("claim", claim.claim, want, self._floors, self._recent, again=again)
 
     def settle(self, settlements: Sequence[Settlement]) -> list[Lease]:
         return self._hot("settle", hot.settle, settlements) if settlements else []
