@@ -30,6 +30,7 @@ from windlass.store import (
     schedules,
     upkeep,
 )
+from windlass.store.bridge import Bridge, across
 from windlass.store.engine import (
     Claimed,
     Engine,
@@ -61,18 +62,24 @@ class Store(Engine):
 
     @abstractmethod
     def enqueue_on(
-        self, connection: object, jobs: Sequence[NewJob], types: Sequence[TypeInfo] = (), app: str = ""
+        self,
+        connection: object,
+        jobs: Sequence[NewJob],
+        types: Sequence[TypeInfo] = (),
+        app: str = "",
+        bridge: Bridge | None = None,
     ) -> list[Enqueued]:
         """Store jobs within the transaction of the caller's own connection; the caller commits.
 
-        The types are registered before anybody can see the jobs.
+        The types are registered before anybody can see the jobs. A connection that belongs to an event loop
+        comes with a bridge to it.
         """
 
-    @abstractmethod
     async def enqueue_on_async(
         self, connection: object, jobs: Sequence[NewJob], types: Sequence[TypeInfo] = (), app: str = ""
     ) -> list[Enqueued]:
         """As `enqueue_on`, for a connection that belongs to the running event loop."""
+        return await across(lambda bridge: self.enqueue_on(connection, jobs, types, app, bridge))
 
     enqueue_batch = writes(chains.enqueue_batch, repeat="never")
     accepted = reads(keys.accepted)

@@ -220,13 +220,7 @@ class Guests:
         self._home: list[Any] | None = None
         self._at_home: WeakSet[Any] = WeakSet()
 
-    async def enqueue_on_async(self, connection: object, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        """The same for a connection that belongs to the running event loop."""
-        return await across(lambda bridge: self.enqueue_on(connection, jobs, bridge))
-
-    def enqueue_on(
-        self, connection: object, jobs: Sequence[NewJob], bridge: Bridge | None = None
-    ) -> list[Enqueued]:
+    def enqueue_on(self, connection: object, jobs: Sequence[NewJob], bridge: Bridge | None) -> list[Enqueued]:
         """Store jobs within the caller's transaction."""
         driver = driver_of(connection, bridge)
         if driver is None:

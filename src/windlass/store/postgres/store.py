@@ -12,7 +12,6 @@ Behind a pooler every verb is a transaction, which carries the settings of its u
 
 from __future__ import annotations
 
-import asyncio
 import os
 from functools import partial
 from time import monotonic
@@ -53,6 +52,7 @@ if TYPE_CHECKING:
 
     from windlass.clock import Clock
     from windlass.job import Lease, NewJob, TypeInfo
+    from windlass.store.bridge import Bridge
     from windlass.store.engine import Claimed, Enqueued, Settlement, Want
     from windlass.store.oncall import DatabaseHealth
     from windlass.store.upkeep import Retention, StoreStatus
@@ -257,21 +257,18 @@ class PostgresStore(Store):
             raise
 
     def enqueue_on(
-        self, connection: object, jobs: Sequence[NewJob], types: Sequence[TypeInfo] = (), app: str = ""
+        self,
+        connection: object,
+        jobs: Sequence[NewJob],
+        types: Sequence[TypeInfo] = (),
+        app: str = "",
+        bridge: Bridge | None = None,
     ) -> list[Enqueued]:
         self._check_open()
         if types:
             # On a connection of our own: nobody shall wait for the caller's transaction to register theirs.
             self.register(types, app)
-        return self._guests.enqueue_on(connection, jobs)
-
-    async def enqueue_on_async(
-        self, connection: object, jobs: Sequence[NewJob], types: Sequence[TypeInfo] = (), app: str = ""
-    ) -> list[Enqueued]:
-        self._check_open()
-        if types:
-            await asyncio.to_thread(self.register, types, app)
-        return await self._guests.enqueue_on_async(connection, jobs)
+        return self._guests.enqueue_on(connection, jobs, bridge)
 
     # --- running ---
 
