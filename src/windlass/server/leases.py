@@ -130,12 +130,8 @@ async def claim(call: Call) -> Reply:
     form = await call.body(ClaimForm)
     wait = read_wait(form.wait)
     lease = lease_span(form.lease)
-    catalogue = await call.run(call.parts.store.types)
-    types = _wanted(call, form, catalogue)
-    await call.run(call.parts.flow.learn, catalogue)
-    row, generation = await call.run(_attend, call, form)
+    catalogue, types, row, generation, drain = await call.run(_attend, call, form)
     want = partial(_want, call, types, row, form, lease, generation)
-    drain = await call.run(call.parts.remote.is_draining, call.parts.store, row)
     end = monotonic() + wait
     async with call.parts.remote.turn(row, form.request, max(wait, _LOOK_SECONDS)) as ours:
         if call.is_gone():
@@ -148,15 +144,18 @@ async def claim(call: Call) -> Reply:
     return Reply(200, {"worker": row, "drain": drain, "leases": documents})
 
 
-def _attend(call: Call, form: ClaimForm) -> tuple[str, int]:
-    """The worker's row, and the file of the store that has it."""
-    store = call.parts.store
+def _attend(call: Call, form: ClaimForm) -> tuple[dict[str, TypeInfo], dict[str, int], str, int, bool]:
+    """The catalogue, the wanted types, the worker's row, the file that has it, and whether to drain."""
+    store, parts = call.parts.store, call.parts
+    catalogue = store.types()
+    types = _wanted(call, form, catalogue)
+    parts.flow.learn(catalogue)
     # Read first: if the file is replaced in between, the claim is refused and the worker asks again.
     generation = store.generation
-    row = call.parts.remote.attend(
+    row = parts.remote.attend(
         store, call.identity, form.worker, form.types, slots=form.limit, host=call.address
     )
-    return row, generation
+    return catalogue, types, row, generation, parts.remote.is_draining(store, row)
 
 
 def _wanted(call: Call, form: ClaimForm, catalogue: dict[str, TypeInfo]) -> dict[str, int]:

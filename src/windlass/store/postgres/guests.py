@@ -11,6 +11,7 @@ import sys
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -19,7 +20,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 
-from windlass.errors import LeaseLost, must_be
+from windlass.errors import must_be
 from windlass.store.bridge import Bridge, across
 from windlass.store.postgres import hot
 from windlass.store.postgres.address import read
@@ -205,16 +206,10 @@ class Guests:
     """Enqueues on callers' connections, if they lead to the queue's own database."""
 
     def __init__(
-        self,
-        address: Address,
-        statements: Mapping[str, Statement],
-        clock: Clock | None,
-        *,
-        ours: Callable[[], list[Any]],
+        self, address: Address, begin: Callable[[Driver], GuestTx], *, ours: Callable[[], list[Any]]
     ) -> None:
         self._address = address
-        self._statements = statements
-        self._clock = clock
+        self._begin = begin
         self._ours = ours
         # Which database of which server ours is, once somebody has asked; and connections known to be to it.
         self._home: list[Any] | None = None
@@ -225,7 +220,7 @@ class Guests:
         driver = driver_of(connection, bridge)
         if driver is None:
             raise must_be("connection", connection, ALLOWED if bridge is None else ALLOWED_ASYNC)
-        with transaction(driver, self._statements, self._clock) as tx:
+        with transaction(self._begin(driver)) as tx:
             self._check_place(driver, tx)
             done = hot.enqueue(tx, jobs) if jobs else []
             if self._address.notify and any(each.created for each in done):
@@ -256,19 +251,17 @@ def place(tx: PostgresTx) -> list[Any]:
 
 
 @contextmanager
-def transaction(
-    driver: Driver, statements: Mapping[str, Statement], clock: Clock | None
-) -> Iterator[GuestTx]:
+def transaction(tx: GuestTx) -> Iterator[GuestTx]:
     """A part of the caller's transaction; the commit is left to the caller.
 
     Where no transaction is open and none begins by itself, each statement of the caller commits at once, and
     so does this part: nobody would commit it later.
     """
+    driver = tx.driver
     began = driver.idle()
     alone = began and not driver.begins_by_itself()
     if alone:
         driver.command("begin")
-    tx = GuestTx(driver, statements, clock)
     try:
         with tx.part():
             yield tx
@@ -285,32 +278,32 @@ def transaction(
 class GuestTx(PostgresTx):
     """A transaction on the caller's connection, whichever driver it belongs to."""
 
-    __slots__ = ("_driver",)
+    __slots__ = ("driver",)
 
-    def __init__(self, driver: Driver, known: Mapping[str, Statement], clock: Clock | None) -> None:
+    def __init__(self, driver: Driver, known: Mapping[str, Statement], clock: Clock | None = None) -> None:
         super().__init__(driver.connection, known, clock)
-        self._driver = driver
+        self.driver = driver
 
     def rows(self, statement: str, /, **values: object) -> Sequence[Row]:
-        return self._driver.rows(self._statements[statement], values)
+        return self.driver.rows(self._statements[statement], values)
 
     def row(self, statement: str, /, **values: object) -> Row | None:
         return next(iter(self.rows(statement, **values)), None)
 
     def change(self, statement: str, /, **values: object) -> int:
-        return self._driver.change(self._statements[statement], values)
+        return self.driver.change(self._statements[statement], values)
 
     @contextmanager
     def part(self) -> Iterator[None]:
-        self._driver.command(f"savepoint {_MARK}")
+        self.driver.command(f"savepoint {_MARK}")
         try:
             yield
         except BaseException:  # wall: the caller's transaction stays usable; the error goes on
-            if not self._driver.idle():
-                self._driver.command(f"rollback to savepoint {_MARK}")
-                self._driver.command(f"release savepoint {_MARK}")
+            if not self.driver.idle():
+                self.driver.command(f"rollback to savepoint {_MARK}")
+                self.driver.command(f"release savepoint {_MARK}")
             raise
-        self._driver.command(f"release savepoint {_MARK}")
+        self.driver.command(f"release savepoint {_MARK}")
 
 
 _MOST = 10
@@ -326,24 +319,17 @@ _LIMITS = (
 
 def open_handlers(url: str, *, patience: float) -> Handlers:
     """For a process that has no store of its own open."""
-    return Handlers(read(url), Guard(), load(), None, patience=patience)
+    return Handlers(read(url), Guard(), partial(GuestTx, known=load()), patience=patience)
 
 
 class Handlers:
     """Connections for handlers' own transactions, apart from those that the worker needs itself."""
 
     def __init__(
-        self,
-        address: Address,
-        guard: Guard,
-        statements: Mapping[str, Statement],
-        clock: Clock | None,
-        *,
-        patience: float,
+        self, address: Address, guard: Guard, begin: Callable[[Driver], GuestTx], *, patience: float
     ) -> None:
         self._address = address
-        self._statements = statements
-        self._clock = clock
+        self._begin = begin
         self._pool = Pool(address, guard, patience=patience, connect=_connect)
         # On an event loop connections are made as they are needed, so many at a time.
         self._rooms: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
@@ -357,7 +343,7 @@ class Handlers:
         with self._pool.connection(seconds=seconds) as connection, connection.transaction():
             connection.execute(_LIMITS, {"ms": _milliseconds(within)})
             yield connection
-            self._complete(GuestTx(Psycopg(connection), self._statements, self._clock), completion())
+            hot.complete(self._begin(Psycopg(connection)), completion())
 
     @asynccontextmanager
     async def transaction_async(
@@ -371,19 +357,13 @@ class Handlers:
                 yield connection
                 settlement = completion()
                 await across(
-                    lambda bridge: self._complete(
-                        GuestTx(Psycopg(connection, bridge.wait), self._statements, self._clock), settlement
-                    )
+                    lambda bridge: hot.complete(self._begin(Psycopg(connection, bridge.wait)), settlement)
                 )
             check_confirmed(connection, self._address.shown)
 
     def close(self) -> None:
         """Let go of the connections."""
         self._pool.close()
-
-    def _complete(self, tx: GuestTx, settlement: Settlement) -> None:
-        if not hot.complete(tx, settlement):
-            raise LeaseLost(settlement.lease.id)
 
     async def _connected(self) -> psycopg.AsyncConnection[Any]:
         address = self._address

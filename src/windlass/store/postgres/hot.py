@@ -12,7 +12,7 @@ import msgspec
 
 from windlass.checks import check_moment
 from windlass.clock import END_OF_TIME, SystemClock, from_micros, span, to_micros
-from windlass.errors import KeyConflict, Refused, StoreBusy, must_be
+from windlass.errors import KeyConflict, LeaseLost, Refused, StoreBusy, must_be
 from windlass.job import JobState, Request
 from windlass.store import chains, keys, limits, oncall, rows
 from windlass.store.engine import Enqueued, Unstorable
@@ -354,9 +354,10 @@ def settle(tx: PostgresTx, settlements: Sequence[Settlement]) -> list[Lease]:
     return [each.lease for each in settlements if each.lease.token in lost] if lost else []
 
 
-def complete(tx: PostgresTx, settlement: Settlement) -> bool:
-    """Record a completion and what is enqueued with it, within a transaction; False without the lease."""
-    return settlement.lease.token in _write(tx, [settlement], linked=True)
+def complete(tx: PostgresTx, settlement: Settlement) -> None:
+    """Record a completion and what is enqueued with it, within a transaction; LeaseLost without the lease."""
+    if settlement.lease.token not in _write(tx, [settlement], linked=True):
+        raise LeaseLost(settlement.lease.id)
 
 
 class _Settling(msgspec.Struct):

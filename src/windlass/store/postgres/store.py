@@ -28,7 +28,7 @@ from windlass.store.group_commit import GroupCommit, ListCall, calling, write_li
 from windlass.store.postgres import claim, guests, health, hot, schema
 from windlass.store.postgres.address import read
 from windlass.store.postgres.connections import Guard, Link, Listener, Pool
-from windlass.store.postgres.guests import Guests, Handlers
+from windlass.store.postgres.guests import Guests, GuestTx, Handlers
 from windlass.store.postgres.hot import Unanswered
 from windlass.store.postgres.session import (
     DIALECT,
@@ -116,8 +116,9 @@ class PostgresStore(Store):
         self._floors = claim.Floors()
         # Behind a pooler nobody can wait for a turn.
         self._recent = None if self.address.pooler else claim.Recent()
-        self._guests = Guests(self.address, statements, clock, ours=lambda: self._read(guests.place))
-        self._handlers = Handlers(self.address, self._guard, statements, clock, patience=patience)
+        guest = partial(GuestTx, known=statements, clock=clock)
+        self._guests = Guests(self.address, guest, ours=lambda: self._read(guests.place))
+        self._handlers = Handlers(self.address, self._guard, guest, patience=patience)
         self._unanswered = Unanswered()
         self.wake_with(lambda: None)
         self._line = GroupCommit(
