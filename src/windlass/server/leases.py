@@ -131,7 +131,8 @@ async def claim(call: Call) -> Reply:
     wait = read_wait(form.wait)
     lease = lease_span(form.lease)
     catalogue, types, row, generation, drain = await call.run(_attend, call, form)
-    want = partial(_want, call, types, row, form, lease, generation)
+    fence = {"mark": _mark(row, form.request), "generation": generation}
+    want = partial(call.parts.flow.want, types, limit=form.limit, worker=row, lease=lease, **fence)
     end = monotonic() + wait
     async with call.parts.remote.turn(row, form.request, max(wait, _LOOK_SECONDS)) as ours:
         if call.is_gone():
@@ -167,16 +168,6 @@ def _wanted(call: Call, form: ClaimForm, catalogue: dict[str, TypeInfo]) -> dict
         if not call.identity.takes(name):
             raise Problem(403, "not-allowed", f"{call.identity.shown} may not use jobs of type {name!r}")
     return {name: catalogue[name].schema_version for name in form.types}
-
-
-def _want(
-    call: Call, types: dict[str, int], row: str, form: ClaimForm, lease: timedelta, generation: int
-) -> Want | None:
-    """What it may have at this moment; None if all of it is held back."""
-    want = call.parts.flow.want(types, worker=row, limit=form.limit, lease=lease)
-    if want is None:
-        return None
-    return msgspec.structs.replace(want, mark=_mark(row, form.request), generation=generation)
 
 
 def _known_before(call: Call, form: ClaimForm, row: str) -> list[Lease]:

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 from windlass.clock import Clock, SystemClock, from_micros
@@ -249,20 +249,19 @@ class Flow:
                 self._breaker_counts.forget_types()
                 self.live.refresh()
 
-    def want(self, types: Mapping[str, int], *, worker: str, limit: int, lease: timedelta) -> Want | None:
-        """What a worker may ask for now; None if all of it is held back."""
+    def want(self, types: Mapping[str, int], *, limit: int, **asked: Any) -> Want | None:
+        """What a worker may ask for now; None if all of it is held back. `asked` goes on to the claim."""
         open_types = self.admission.open(types)
         if not open_types:
             return None
         return Want(
             types=open_types,
-            worker=worker,
             limit=limit,
             slots=limit,
-            lease=lease,
             turns={name: self._turns[name] for name in open_types if name in self._turns},
             restricted=self.admission.restrictions(open_types),
             lowest=max(0, min(int(self._owed), limit)),
+            **asked,
         )
 
     def claimed(self, want: Want, leases: Sequence[Lease], seconds: float) -> None:
