@@ -85,10 +85,11 @@ def settle(parts: Parts, lease: Lease, result_for: Callable[[Keep], Result], app
     check = check_in(known.options, job.id) if known is not None and isinstance(outcome, Done) else None
     flow = parts.flow
     tokens = flow.tokens(job.type) if isinstance(result, Unstarted) else ()
-    if store.settle([Settlement(lease, outcome, ran, check_in=check, app=app, tokens=tokens)]):
+    settlement = Settlement(lease, outcome, ran, check_in=check, app=app, tokens=tokens)
+    if store.settle([settlement]):
         raise LeaseLost(job.id)
     if held:
-        flow.settled(lease, outcome, app)
+        flow.settled(settlement)
     if not isinstance(outcome, Done) or flow.admission.limited(job.type):
         parts.queue.wakeup.notify()
     return outcome if held else None
@@ -97,16 +98,13 @@ def settle(parts: Parts, lease: Lease, result_for: Callable[[Keep], Result], app
 def end_leases(parts: Parts, leases: Sequence[Lease], result: Result) -> None:
     """Settle leases whose worker is gone."""
     now, policy = parts.store.now(), _policies(parts)
-    outcomes = [
-        decide(lease.job, result, policy(lease.job), now=now, chance=random.random) for lease in leases
-    ]
     unstarted = isinstance(result, (Unstarted, Overdue))
-    parts.store.settle(
-        [
-            Settlement(lease, outcome, tokens=parts.flow.tokens(lease.job.type) if unstarted else ())
-            for lease, outcome in zip(leases, outcomes, strict=True)
-        ]
-    )
+    settled = []
+    for lease in leases:
+        outcome = decide(lease.job, result, policy(lease.job), now=now, chance=random.random)
+        tokens = parts.flow.tokens(lease.job.type) if unstarted else ()
+        settled.append(Settlement(lease, outcome, tokens=tokens))
+    parts.store.settle(settled)
     parts.queue.wakeup.notify()
 
 

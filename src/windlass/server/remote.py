@@ -19,13 +19,12 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
-from windlass.clock import Clock, SystemClock, from_micros
+from windlass.clock import Clock, SystemClock
 from windlass.errors import WindlassError
 from windlass.job import Lease, TypeInfo
 from windlass.loop import Loop
 from windlass.observe import names
 from windlass.observe.ledger import Ledger
-from windlass.outcome import Outcome, Released
 from windlass.policy import Limit, key_limits, limit_from
 from windlass.server.identity import Identity
 from windlass.store.engine import Settlement, Want
@@ -200,7 +199,6 @@ class Flow:
         self.limits: Mapping[str, Limit] = {}
         self.admission = Admission(self, {})
         self._breaker_counts = BreakerCounts(store, self.admission.breaker_of, clock=clock)
-        self._clock = clock
         self.ledger = Ledger(store)
         self.live = LiveSettings(
             store,
@@ -274,14 +272,10 @@ class Flow:
         with self._lock:
             self._owed += self.admission.low_share * len(leases) - min(want.lowest, len(leases))
 
-    def settled(self, lease: Lease, outcome: Outcome, app: str = "") -> None:
-        """Count what came of a run, of a program of that release."""
-        started, ran = lease.job.started_at, None
-        if started is not None and not isinstance(outcome, Released):
-            ran = max(timedelta(0), from_micros(self._clock.micros()) - started)
-        settled = [Settlement(lease, outcome, ran)]
-        self._breaker_counts.note(settled)
-        self.ledger.settled(settled, app)
+    def settled(self, settlement: Settlement) -> None:
+        """Count what came of a run, as for our own workers."""
+        self._breaker_counts.note([settlement])
+        self.ledger.settled([settlement], settlement.app)
 
     def tokens(self, job_type: str) -> tuple[tuple[str, int], ...]:
         """What the start of a job of that type takes of rates; it comes back if the job never started."""
