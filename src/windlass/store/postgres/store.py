@@ -23,7 +23,7 @@ from psycopg import errors
 from windlass.clock import from_micros
 from windlass.errors import StoreBusy, StoreError, StoreUnavailable
 from windlass.store import migration, running, samples, upkeep
-from windlass.store.engine import Bound, StoreClosed, beats, glances
+from windlass.store.engine import StoreClosed, asks, beats, glances, reads
 from windlass.store.group_commit import GroupCommit, ListCall, calling, write_lists
 from windlass.store.postgres import claim, guests, health, hot, schema
 from windlass.store.postgres.address import read
@@ -73,18 +73,6 @@ _GATHER_SECONDS = 0.0002
 _CLOSE_SECONDS = 1.0
 # An enqueue whose answer was lost again and again is asked for so often.
 _REPEATS = 4
-
-
-class _besides(Bound[P, T]):  # noqa: N801 - as `reads` and `writes`
-    """Bind a read that runs on the connection of claims."""
-
-    run = "_beside_claims"
-
-
-class _counts(Bound[P, T]):  # noqa: N801
-    """Bind a long count."""
-
-    run = "_count"
 
 
 class PostgresStore(Store):
@@ -276,8 +264,8 @@ class PostgresStore(Store):
     extend = beats(claim.extend)
     look = glances(claim.look)
     # On the connection of claims: what a worker holds may be much, and a beat must not wait for it.
-    held_by = _besides(running.held_by)
-    _count_live = _counts(samples.look)
+    held_by = reads(running.held_by, "_beside_claims")
+    _count_live = asks(samples.look, "_count")
 
     def claim(self, want: Want) -> Claimed:
         # Without a mark never asked again by itself: the leases of a lost answer are the claimer's to
