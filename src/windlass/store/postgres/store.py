@@ -166,8 +166,10 @@ class PostgresStore(Store):
         checked: bool = True,
     ) -> T:
         """Through the pool; with `again` once more if the connection broke and there is time left for it."""
-        self._check_open()
-        until = self._pool.deadline() if until is None else until
+        if until is None:
+            # What has a deadline was let in before: the store may be closing, and still writes what waits.
+            self._check_open()
+            until = self._pool.deadline()
         try:
             with self._pool.connection(until, checked=checked) as connection:
                 return call(connection)
