@@ -1,4 +1,4 @@
-"""What do two stores have to do for a move from one to the other? The seam between them.
+"""What the two ends of a move share: marks, batches of rows, and sums to compare them by.
 
 The source is sealed before anything is read: what it accepted after that nobody would copy. The target is
 sealed until it holds everything, so that nobody works on half of it. The source's word `moved` is the moment

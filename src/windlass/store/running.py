@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -13,8 +14,10 @@ from windlass.clock import from_micros, span
 from windlass.errors import LeaseLost
 from windlass.job import Error, Job, Lease
 from windlass.store import flow, rows
-from windlass.store.engine import Claimed, Row, Tx, Want
-from windlass.store.fleet import WorkerInfo
+from windlass.store.engine import Claimed, Row, Settlement, Tx, Want
+
+if TYPE_CHECKING:
+    from windlass.store.fleet import WorkerInfo
 
 
 class Once(StrEnum):
@@ -41,6 +44,26 @@ class Progress(msgspec.Struct, frozen=True):
     total: int | None
     noted_at: datetime
     message: str | None = None
+
+
+class Transacting(Protocol):
+    """Where a handler's own writes commit together with its job's completion."""
+
+    def transaction(
+        self, completion: Callable[[], Settlement], *, within: timedelta
+    ) -> AbstractContextManager[Any]:
+        """A connection of the handler's own in a transaction that commits together with the completion.
+
+        That is asked for at the block's end. LeaseLost, and nothing written, if it comes too late.
+        """
+
+    def transaction_async(
+        self, completion: Callable[[], Settlement], *, within: timedelta
+    ) -> AbstractAsyncContextManager[Any]:
+        """The same on the running event loop."""
+
+    def close(self) -> None:
+        """Let go of the connections."""
 
 
 def note_hang(tx: Tx, seq: int, token: str, hang: Error | None) -> None:
@@ -118,9 +141,6 @@ def end_once(tx: Tx, lease: Lease, key: str) -> None:
 def undo_once(tx: Tx, lease: Lease, key: str) -> None:
     """The side effect surely did not happen."""
     tx.change("undo_once", id=lease.id, key=key, seq=lease.job.seq, token=lease.token)
-
-
-T = TypeVar("T")
 
 
 def claimed_before(tx: Tx, want: Want) -> Claimed | None:

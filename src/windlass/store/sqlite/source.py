@@ -42,6 +42,7 @@ class SqliteSource:
             migration.check(schema.look(self._connection, migration.load(schema.DIALECT)), self._path)
 
     def mark(self) -> Mark | None:
+        """What the store remembers of a move from here."""
         with translated(self._path):
             row = self._tx.row("move")
         return None if row is None else msgspec.convert(dict(row), Mark)

@@ -33,6 +33,7 @@ from windlass.outcome import Done, Raised, failure
 from windlass.policy import Rules
 from windlass.registry import Handler, Options, make_handler
 from windlass.store.engine import Settlement
+from windlass.store.running import Transacting
 from windlass.worker.children import messages
 from windlass.worker.children.messages import Forward
 from windlass.worker.children.process_tree import adopt_orphans, die_with_parent, limited
@@ -304,7 +305,7 @@ class Asking:
         self._say = say
         self._numbers = itertools.count(1)
         self._open: dict[int, SimpleQueue[messages.Answered]] = {}
-        self._handlers: dict[str, connect.Transacting] = {}
+        self._handlers: dict[str, Transacting] = {}
         # Whether the present job's result is kept.
         self.keep: Keep = True
 
@@ -368,7 +369,7 @@ class Asking:
         for store in self._handlers.values():
             store.close()
 
-    def _lent(self) -> tuple[connect.Transacting, timedelta]:
+    def _lent(self) -> tuple[Transacting, timedelta]:
         lent = self._ask("transaction")
         if lent.address not in self._handlers:
             self._handlers[lent.address] = connect.handlers(lent.address)
