@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -133,20 +133,16 @@ class _Found:
         )
         if secret:
             options["encrypt"] = list(secret)
+        # The live schemas beside the one that holds, the newest first.
+        distinct = {(each.schema_version, each.schema): each for each in sorted(self._by_name[name])}
+        distinct.pop((held.schema_version, held.schema), None)
         return TypeInfo(
             name=name,
             schema_version=held.schema_version,
             schema=_decode(held.schema),
             options=options,
-            others=_others(held, self._by_name[name]),
+            others=tuple(each.shape for each in sorted(distinct.values(), reverse=True)),
         )
-
-
-def _others(held: _Entry, live: Iterable[_Entry]) -> tuple[Shape, ...]:
-    """The live schemas beside the one that holds, the newest first."""
-    distinct = {(each.schema_version, each.schema): each for each in sorted(live)}
-    distinct.pop((held.schema_version, held.schema), None)
-    return tuple(each.shape for each in sorted(distinct.values(), reverse=True))
 
 
 def _entry(row: Row, digest: str) -> _Entry:

@@ -261,18 +261,8 @@ def _replace(tx: Tx, new: NewJob, holder: Row) -> Enqueued | None:
     if job["state"] == "processing" and job["unique_until"] == "done":
         raise UniqueConflict(str(new.unique), holder["id"], "processing")
     run_at = run_at_of(tx.now, new)
-    replaced = tx.change(
-        "replace_unique",
-        seq=job["seq"],
-        name=new.unique,
-        payload=new.payload.decode(),
-        schema_version=new.schema_version,
-        priority=new.priority,
-        max_attempts=new.max_attempts,
-        run_at=run_at,
-        due=int(run_at <= tx.now),
-        now=tx.now,
-    )
+    told = rows.columns(new, run_at=run_at, due=int(run_at <= tx.now))
+    replaced = tx.change("replace_unique", seq=job["seq"], name=new.unique, now=tx.now, **told)
     return Enqueued(holder["id"], holder["key"], created=False, due=run_at <= tx.now) if replaced else None
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from enum import Enum
 from functools import cache, partial
+from operator import attrgetter
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, Union, assert_never, get_args, get_origin
 
@@ -210,20 +211,15 @@ NEW = {
 }
 
 
-def new_values(new: NewJob) -> tuple[str | int | None, ...]:
+_new = attrgetter(*NEW)
+_PAYLOAD = [*NEW].index("payload")
+
+
+def new_values(new: NewJob) -> list[str | int | None]:
     """The values of `NEW` for a job."""
-    return (
-        new.id,
-        new.type,
-        new.payload.decode(),
-        new.priority,
-        new.tenant,
-        new.schema_version,
-        new.key,
-        new.caller,
-        new.traceparent,
-        new.max_attempts,
-    )
+    values = [*_new(new)]
+    values[_PAYLOAD] = new.payload.decode()
+    return values
 
 
 # What moves to the archive as it is: SQL names these columns by {kept}.

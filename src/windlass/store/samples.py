@@ -153,15 +153,8 @@ def look(tx: Tx, older_than: timedelta) -> Seen | Sample:
 def note(tx: Tx, seen: Seen, took: timedelta) -> Sample | None:
     """Keep what was seen; None if somebody else was faster. Mostly one statement if it is quiet."""
     tx.learn(seen.now)
-    written = tx.change(
-        "note_sampling",
-        now=seen.now,
-        took=span(took),
-        settled=seen.settled_seq,
-        counted=seen.counted_seq,
-        horizon=seen.horizon,
-        seen=seen.after,
-    )
+    told = {"settled_seq": seen.settled_seq, "counted_seq": seen.counted_seq, "horizon": seen.horizon}
+    written = tx.change("note_sampling", now=seen.now, took=span(took), after=seen.after, **told)
     if not written:
         return None
     if seen.enqueued:

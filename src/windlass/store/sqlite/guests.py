@@ -79,7 +79,10 @@ def guest_transaction(
 
     `prepare` is called in the transaction before anything of ours is read or written.
     """
-    _check_usable(guest)
+    try:
+        guest.execute("select 1")
+    except sqlite3.ProgrammingError as error:
+        raise must_be("connection", guest, f"open, and used in the thread that made it ({error})") from None
     theirs = guest.connection if isinstance(guest, AsyncGuest) else guest
     factories = theirs.row_factory, theirs.text_factory
     theirs.row_factory, theirs.text_factory = sqlite3.Row, str
@@ -117,13 +120,6 @@ def checked(connection: object) -> sqlite3.Connection:
     if not isinstance(connection, sqlite3.Connection):
         raise must_be("connection", connection, ALLOWED)
     return connection
-
-
-def _check_usable(guest: Guest) -> None:
-    try:
-        guest.execute("select 1")
-    except sqlite3.ProgrammingError as error:
-        raise must_be("connection", guest, f"open, and used in the thread that made it ({error})") from None
 
 
 def _check_file(guest: Guest, path: str) -> None:

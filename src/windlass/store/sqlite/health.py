@@ -310,12 +310,5 @@ def _told(path: str, backup: str, kept: str | None, found: Schema) -> Restored:
         tx = schema.transaction(connection)
         counts = tx.row("restored")
         assert counts is not None  # noqa: S101 - an aggregate has a row
-        return Restored(
-            path=path,
-            backup=backup,
-            kept=kept,
-            live=counts["live"],
-            running=counts["running"],
-            archived=counts["archived"],
-            pending=found.pending,
-        )
+        told = {"path": path, "backup": backup, "kept": kept, "pending": found.pending}
+        return rows.read(Restored, counts, **told)

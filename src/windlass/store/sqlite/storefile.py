@@ -511,24 +511,19 @@ def _create(path: str) -> None:
         os.close(number)
         try:
             os.chmod(made, _PRIVATE)  # noqa: PTH101
-            _link(made, path)
+            try:
+                os.link(made, path)
+            except FileExistsError:
+                raise
+            except OSError:
+                # A file system without links.
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE))
         finally:
             os.unlink(made)  # noqa: PTH108
     except OSError as error:
         # Another process was faster, or opening the file says why there is none.
         if error.errno not in _EXPLAINED_LATER:
             raise StoreUnavailable(f"cannot create {path}: {error.strerror}") from error
-
-
-def _link(made: str, path: str) -> None:
-    """Fails if another process was faster, as it should."""
-    try:
-        os.link(made, path)
-    except FileExistsError:
-        raise
-    except OSError:
-        # A file system without links.
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE))
 
 
 def _identity(path: str) -> Identity | None:
