@@ -136,21 +136,19 @@ class Outlook:
             self.wait = wait if self.wait is None else min(self.wait, wait)
 
 
-class Counter:
+class Counter(Outlook):
     """Counts permits, each limit under its lock and at most once a claim."""
 
-    def __init__(self, tx: Tx, want: Want, outlook: Outlook) -> None:
+    def __init__(self, tx: Tx, want: Want, limit_state: LimitState) -> None:
+        super().__init__(want, limit_state, tx.now)
         self._tx = tx
         self._want = want
-        self._outlook = outlook
         # Permits by limit or breaker.
         self._left: dict[str, float] = {}
         self._next_at: dict[str, int] = {}
         self._limits: dict[str, Limit] = {}
         # Limited jobs are never claimed ahead: so many can start at once.
         self.slots = want.slots
-        # Somebody else was faster, or a breaker is open.
-        self.held_back = False
 
     def find(self, types: Iterable[str], lowest: int = 0) -> list[Candidate]:
         """The next jobs of these types, each as far as its own permits go.
@@ -209,7 +207,7 @@ class Counter:
                 after = self._next_at[name] = rate.after(self._next_at[name], self._tx.now, count)
                 self._tx.change("spend_rate", name=name, next_at=after)
                 # There may be more that wait for the next token.
-                self._outlook.wait_until(after)
+                self.wait_until(after)
 
     def _room(self, restriction: Restriction) -> int:
         for name, limit in sorted(restriction.limits.items()):
@@ -224,7 +222,7 @@ class Counter:
         """One if a probe may start now, else none; any number if the breaker is closed by now."""
         row = self._tx.row("lock_breaker", name=breaker)
         if row is None:
-            self._outlook.wait_a_moment()
+            self.wait_a_moment()
             return 0
         if row["state"] != "open":
             return math.inf
@@ -232,18 +230,18 @@ class Counter:
             return 0
         # Further ahead is what was set before, or the time of a clock that was set back.
         if self._tx.now < row["probe_at"] <= self._tx.now + span(every) + LOOKED_AGO:
-            self._outlook.wait_until(row["probe_at"])
+            self.wait_until(row["probe_at"])
             return 0
         return 1
 
     def _count(self, name: str, limit: Limit) -> float:
         """How many more may start under a limit now."""
         row = self._tx.row("lock_limit", name=name)
-        if row is None and name not in self._outlook.known:
+        if row is None and name not in self.known:
             self._tx.change("make_limit", name=name)
             row = self._tx.row("lock_limit", name=name)
         if row is None:
-            self._outlook.wait_a_moment()
+            self.wait_a_moment()
             return 0
         next_at = self._next_at[name] = int(row["next_at"])
         permits = math.inf
@@ -253,7 +251,7 @@ class Counter:
             tokens = limit.rate.tokens(next_at, self._tx.now)
             permits = min(permits, tokens)
             if not tokens:
-                self._outlook.wait_until(next_at)
+                self.wait_until(next_at)
         return max(0, permits)
 
     def _spare(self, job_type: str) -> Spare | None:
@@ -281,11 +279,11 @@ def claim(
 ) -> Claimed:
     """Take due jobs, those of restricted types only as far as there are permits; `plain` takes the others."""
     free = {name: version for name, version in want.types.items() if name not in want.restricted}
-    outlook = Outlook(want, limit_state, tx.now)
+    counter = Counter(tx, want, limit_state)
     leases: list[Lease] = []
-    if outlook.ready or want.lowest:
+    if counter.ready or want.lowest:
         with tx.part():
-            leases = _take_restricted(tx, want, outlook, free, promote)
+            leases = _take_restricted(tx, want, counter, free, promote)
     rest = want.limit - len(leases)
     due = None
     if free and rest > 0:
@@ -295,27 +293,23 @@ def claim(
         due = others.next_due
     elif free:
         due = next_due(tx, free)
-    return Claimed(leases, due, outlook.wait, held_back=outlook.held_back, contended=outlook.contended)
+    return Claimed(leases, due, counter.wait, held_back=counter.held_back, contended=counter.contended)
 
 
 def _take_restricted(
     tx: Tx,
     want: Want,
-    outlook: Outlook,
+    counter: Counter,
     free: Mapping[str, int],
     promote: Callable[[Tx, Sequence[str]], None],
 ) -> list[Lease]:
-    come = [*outlook.overdue, *(free if want.lowest else ())]
+    come = [*counter.overdue, *(free if want.lowest else ())]
     if come:
         promote(tx, come)
-        outlook.wait_for(next_due(tx, outlook.overdue))
-    counter = Counter(tx, want, outlook)
-    lowest = _lowest(tx, want, counter, outlook.ready, free) if want.lowest else []
-    leases = _take(tx, want, lowest, counter)
-    candidates = in_order(counter.find(outlook.ready), want.turns)
-    leases += _take(tx, want, _chosen(tx, counter.slots, candidates, free), counter)
-    outlook.held_back |= counter.held_back
-    return leases
+        counter.wait_for(next_due(tx, counter.overdue))
+    leases = _take(tx, want, _lowest(tx, want, counter, free) if want.lowest else [], counter)
+    candidates = in_order(counter.find(counter.ready), want.turns)
+    return leases + _take(tx, want, _chosen(tx, counter.slots, candidates, free), counter)
 
 
 def adopt(tx: Tx, restricted: Mapping[str, Restriction]) -> None:
@@ -361,11 +355,9 @@ def _chosen(
     return chosen
 
 
-def _lowest(
-    tx: Tx, want: Want, counter: Counter, ready: Sequence[str], free: Mapping[str, int]
-) -> list[Candidate]:
+def _lowest(tx: Tx, want: Want, counter: Counter, free: Mapping[str, int]) -> list[Candidate]:
     """A few jobs of the lowest priority before the others: they have their share, whatever comes above."""
-    found = counter.find(ready, want.lowest)
+    found = counter.find(counter.ready, want.lowest)
     for name, known in free.items():
         found += Lanes(tx, name, known, want.turns.get(name, "")).lowest(want.lowest)
     if not found:
