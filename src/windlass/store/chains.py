@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from enum import Enum
-from typing import NamedTuple, ParamSpec
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -49,28 +48,18 @@ class BatchInfo(msgspec.Struct, frozen=True, kw_only=True):
         return self.total - self.counts.get(JobState.PENDING, 0) - self.counts.get(JobState.PROCESSING, 0)
 
 
-P = ParamSpec("P")
-
 # How jobs are stored that follow the end of others.
 Storing = Callable[[Sequence[NewJob]], list[Enqueued]]
 
 _SWEPT = 500
 
 
-class _Fate(Enum):
-    WAIT = "wait"
-    CANCEL = "cancel"
-    RUN = "run"
-
-
-def _fate(policy: str, parent: JobState | None) -> _Fate:
+def _fate(policy: str, parent: JobState | None) -> Literal["wait", "cancel", "run"]:
     """What becomes of a dependent when its parent stands so; None: the parent's record is gone."""
     if parent is JobState.COMPLETED or policy == "run":
-        return _Fate.RUN
-    if parent is JobState.DEAD and policy == "wait":
-        # Somebody may replay it.
-        return _Fate.WAIT
-    return _Fate.CANCEL
+        return "run"
+    # Somebody may replay a dead one.
+    return "wait" if parent is JobState.DEAD and policy == "wait" else "cancel"
 
 
 # --- enqueueing ---------------------------------------------------------------------------------
@@ -90,12 +79,12 @@ def attach(tx: Tx, new: NewJob) -> Enqueued:
         state = _state(tx, parent_id)
         if state is None:
             raise JobNotFound(parent_id)
-        fate = _Fate.WAIT if state in _GOES_ON else _fate(new.on_dead, state)
-        if fate is _Fate.CANCEL:
+        fate = "wait" if state in _GOES_ON else _fate(new.on_dead, state)
+        if fate == "cancel":
             tx.change("forget_parents", id=new.id)
             _cancel(tx, job, parent_id, state)
             return Enqueued(new.id, new.key, created=True, due=False)
-        if fate is _Fate.WAIT:
+        if fate == "wait":
             unmet += 1
             tx.change(
                 "add_dependency",
@@ -193,19 +182,17 @@ def _see_to_dependents(tx: Tx, job_id: str, state: JobState | None) -> list[Ende
         # It may wait no more: another sweep was faster, or a person has sent it on its way.
         dependent = row["child_id"]
         match _fate(row["policy"], state):
-            case _Fate.RUN:
+            case "run":
                 if tx.change("remove_dependency", parent_id=job_id, child_id=dependent):
                     run_at = max(row["run_at"], tx.now)
                     tx.change("release_dependent", id=dependent, run_at=run_at, due=int(run_at <= tx.now))
                     tx.hint()
-            case _Fate.CANCEL:
+            case "cancel":
                 waits = tx.change("forget_parents", id=dependent)
                 found = tx.row("lock_job", id=dependent) if waits else None
                 if found is not None and found["state"] == JobState.PENDING:
                     _cancel(tx, rows.read(Job, found), job_id, state)
                     cancelled.append(Ended(dependent, JobState.CANCELLED, found))
-            case _Fate.WAIT:
-                pass
     return cancelled
 
 

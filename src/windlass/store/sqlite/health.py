@@ -9,6 +9,7 @@ import stat
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -163,13 +164,12 @@ def _file_system(path: str) -> str | None:
     except OSError:
         return None
     real = os.path.realpath(path)
-    found, longest = None, -1
-    for mount in mounts:
-        _, place, kind, *_ = mount.split()
-        inside = place in ("/", real) or real.startswith(place + "/")
-        if inside and len(place) > longest:
-            found, longest = kind, len(place)
-    return found
+    inside = [
+        (len(place), kind)
+        for _, place, kind, *_ in map(str.split, mounts)
+        if place in ("/", real) or real.startswith(place + "/")
+    ]
+    return max(inside, key=itemgetter(0))[1] if inside else None
 
 
 def prune(tx: SqliteTx, keep: Retention, limit: int, by: str) -> int:
