@@ -124,7 +124,9 @@ def audit(
         raise must_be("limit", limit, f"between 1 and {_MOST}")
     asked = {name: value for name, value in (("target", target), ("verb", verb)) if value}
     clauses = "".join(f" and {name} = :{name}" for name in asked)
-    page = {"before": _place(cursor), "limit": limit + 1, **asked}
+    if cursor is not None and not (cursor.isascii() and cursor.isdecimal() and int(cursor) <= _FROM_THE_TOP):
+        raise must_be("cursor", cursor, "the `next` of an earlier page")
+    page = {"before": int(cursor or _FROM_THE_TOP), "limit": limit + 1, **asked}
     if not who:
         found = list(tx.search(["audit"], clauses, page))
     else:
@@ -148,14 +150,6 @@ def _actors(tx: Tx, who: str) -> list[str]:
         after = row["who"]
         found.append(after)
     return found
-
-
-def _place(cursor: str | None) -> int:
-    if cursor is None:
-        return _FROM_THE_TOP
-    if cursor.isascii() and cursor.isdecimal() and int(cursor) <= _FROM_THE_TOP:
-        return int(cursor)
-    raise must_be("cursor", cursor, "the `next` of an earlier page")
 
 
 def add_api_key(tx: Tx, new: NewApiKey, *, by: str, why: str = "") -> ApiKey:

@@ -205,10 +205,8 @@ def restore(store: str, backup: str, *, patience: float) -> Restored:
     os.close(number)
     try:
         found = _copy(source, copy)
-        like = path if os.path.exists(path) else None  # noqa: PTH110 - plain names throughout
-        os.chmod(copy, _PRIVATE)  # noqa: PTH101
-        if like is not None:
-            beside.same_mode(copy, like)
+        os.chmod(copy, _PRIVATE)  # noqa: PTH101 - plain names throughout
+        beside.same_mode(copy, path)
         with closing(storefile.our_turn(path, patience)) as turn, _nobody_else(path):
             kept = _swap(copy, path)
             if isinstance(turn, storefile.Turn):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -102,7 +102,8 @@ class SqliteSource:
         if not rows:
             return None
         last = [rows[-1][columns.index(name)] for name in order]
-        days = _days(rows, columns) if table == "archive" else ()
+        ended = {row[columns.index("finished_at")] for row in rows} if table == "archive" else ()
+        days = tuple(sorted({at // DAY * DAY for at in ended}))
         return Batch([line(row) for row in rows], last, days)
 
     def highest(self) -> int:
@@ -141,11 +142,6 @@ def _while_small(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
 def _beyond(table: str, after: Place | None) -> str:
     order = TABLES[table]
     return "" if after is None else f"where ({', '.join(order)}) > ({', '.join('?' for _ in order)})"
-
-
-def _days(rows: Sequence[tuple[Any, ...]], columns: Sequence[str]) -> tuple[int, ...]:
-    ended = columns.index("finished_at")
-    return tuple(sorted({row[ended] // DAY * DAY for row in rows}))
 
 
 def _read(column: str) -> str:
