@@ -232,7 +232,7 @@ def test_on_sqlite_the_only_writer_is_not_held_for_long(
     over = threading.Event()
     with (  # noqa: PT012 - what is refused is what comes after the time is over
         pytest.raises(TransactionTooLong, match="undone"),
-        store.transaction(lambda: completion(lease), within=timedelta(seconds=5)) as connection,
+        store.handlers().transaction(lambda: completion(lease), within=timedelta(seconds=5)) as connection,
     ):
         # On a busy machine its time may be over by now.
         with contextlib.suppress(TransactionTooLong):
