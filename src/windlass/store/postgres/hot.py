@@ -396,7 +396,10 @@ class _Settling(msgspec.Struct):
             # One that cannot be stored must not hold up the others.
             if len(group) > 1:
                 return [left for each in group for left in self._attempt([each], linked=linked)]
-            return [rows.storable_settlement(group[0], refused)]
+            stripped = rows.storable_settlement(group[0], refused)
+            if stripped == group[0]:
+                raise
+            return [stripped]
         if len(answered) == len(group) and not any(answered.values()):
             return []
         left: list[Settlement] = []
