@@ -178,7 +178,7 @@ _HOT = {
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
     "enable_bitmapscan": "off",
-    # Few live rows among many dead ones look cheap to sort: PostgreSQL 18 would read the whole primary key.
+    # Few live rows among many dead ones look cheap to sort: PostgreSQL 18 then reads the whole primary key.
     "enable_sort": "off",
 }
 USES: dict[str, dict[str, str]] = {
