@@ -27,7 +27,7 @@ from uuid import UUID
 
 import msgspec
 
-from windlass.checks import check_max_attempts, check_moment, check_priority, check_text, storable
+from windlass.checks import check_max_attempts, check_moment, check_priority, check_text, one_of, storable
 from windlass.clock import SystemClock, uuid7
 from windlass.context import Context
 from windlass.duration import Duration, parse_duration
@@ -192,12 +192,6 @@ def _id(value: object) -> str:
     raise must_be("id", value, "a UUID; a name of your own is a key")
 
 
-def _takes_existing(value: object) -> bool:
-    if value not in ("error", "existing"):
-        raise must_be("on_conflict", value, "one of error, existing")
-    return value == "existing"
-
-
 def _parents(value: object) -> tuple[str, ...]:
     allowed = f"a list of up to {MOST_PARENTS} jobs: handles, ids or keys"
     if not isinstance(value, Sequence) or isinstance(value, str | bytes) or len(value) > MOST_PARENTS:
@@ -209,33 +203,11 @@ def _parents(value: object) -> tuple[str, ...]:
     return tuple(str(name) for name in names)
 
 
-def _on_dead(value: object) -> Literal["wait", "cancel", "run"]:
-    if value == "wait" or value == "cancel" or value == "run":  # noqa: PLR1714 - so that its type is known
-        return value
-    raise must_be("on_dead", value, "one of wait, cancel, run")
-
-
-def _until(value: object) -> Literal["start", "done"]:
-    if value == "start" or value == "done":  # noqa: PLR1714 - so that its type is known
-        return value
-    raise must_be("until", value, "one of start, done")
-
-
-def _on_unique(value: object) -> Literal["skip", "replace", "error"]:
-    if value == "skip" or value == "replace" or value == "error":  # noqa: PLR1714 - so that its type is known
-        return value
-    raise must_be("on_unique", value, "one of skip, replace, error")
-
-
 def _traceparent(value: object) -> str:
     if isinstance(value, str) and _TRACEPARENT.fullmatch(value):
         return value
     example = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
     raise must_be("traceparent", value, f"a W3C trace context such as {example}")
-
-
-def _same(value: Any) -> Any:
-    return value
 
 
 MOST_PARENTS = 1_000
@@ -250,15 +222,15 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "id": _id,
     "tenant": partial(check_text, "tenant", longest=MAX_TENANT),
     "max_attempts": check_max_attempts,
-    "on_conflict": _takes_existing,
-    "connection": _same,
+    "on_conflict": lambda value: one_of("on_conflict", value, ("error", "existing")) == "existing",
+    "connection": lambda value: value,
     "traceparent": _traceparent,
     "payload_ref": check_reference,
     "depends_on": _parents,
-    "on_dead": _on_dead,
+    "on_dead": partial(one_of, "on_dead", allowed=("wait", "cancel", "run")),
     "unique": partial(check_text, "unique", longest=MAX_UNIQUE),
-    "until": _until,
-    "on_unique": _on_unique,
+    "until": partial(one_of, "until", allowed=("start", "done")),
+    "on_unique": partial(one_of, "on_unique", allowed=("skip", "replace", "error")),
 }
 # Where the two have other names.
 _FIELDS = {"at": "run_at", "on_conflict": "take_existing"}
@@ -305,8 +277,10 @@ class Enqueueable(Prepared[P]):
 
     __name__: str
 
-    def __init__(self, queue: Producer, handler: Handler) -> None:
-        super().__init__(queue, handler, choose({}))
+    def __init__(self, queue: Producer, handler: Handler, function: Callable[..., Any]) -> None:
+        super().__init__(queue, handler, NO_CHOICE)
+        functools.update_wrapper(self, function, updated=())
+        self._function = function
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.handler.name!r})"
@@ -328,10 +302,7 @@ class Enqueueable(Prepared[P]):
 class JobType(Enqueueable[P], Generic[P, R]):
     """A handler's function, still callable, that can be enqueued with the same arguments."""
 
-    def __init__(self, queue: Producer, handler: Handler, function: Callable[P, R]) -> None:
-        super().__init__(queue, handler)
-        functools.update_wrapper(self, function, updated=())
-        self._function = function
+    _function: Callable[P, R]
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function here and now; no job is made."""
@@ -341,12 +312,7 @@ class JobType(Enqueueable[P], Generic[P, R]):
 class ContextJobType(Enqueueable[P], Generic[P, R]):
     """The same for a function that takes a Context: a call gives one, a job gets it from the worker."""
 
-    def __init__(
-        self, queue: Producer, handler: Handler, function: Callable[Concatenate[Context, P], R]
-    ) -> None:
-        super().__init__(queue, handler)
-        functools.update_wrapper(self, function, updated=())
-        self._function = function
+    _function: Callable[Concatenate[Context, P], R]
 
     def __call__(self, ctx: Context, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function here and now; no job is made."""

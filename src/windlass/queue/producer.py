@@ -7,6 +7,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -113,7 +114,7 @@ class Producer:
     ) -> NewJob:
         """A job for a handler that is registered here; `fresh` if the same call stores it."""
         payload = handler.signature.encode(arguments)
-        defaults, made_for = self._defaults.of_handler(handler), 0 if fresh else self._opening.number
+        defaults, made_for = self._defaults.of(handler), 0 if fresh else self._opening.number
         draft = choice.draft(handler.name, payload, defaults, fresh=fresh, made_for=made_for)
         return self._sealed(draft, handler.encrypt) if handler.encrypt or SEAL in draft.payload else draft
 
@@ -136,7 +137,7 @@ class Producer:
         return self._of_type(self._judged(name, packed), packed, choice, fresh=fresh)
 
     def _of_type(self, info: TypeInfo, packed: bytes, choice: Choice, *, fresh: bool) -> NewJob:
-        defaults, made_for = self._defaults.of_type(info), 0 if fresh else self._opening.number
+        defaults, made_for = self._defaults.of(info), 0 if fresh else self._opening.number
         draft = choice.draft(info.name, packed, defaults, fresh=fresh, made_for=made_for)
         return self._sealed(draft, info.options.get("encrypt", ()))
 
@@ -222,30 +223,16 @@ class Producer:
         drafts again stores none of them twice. With `connection` your transaction decides about all of them.
         """
         handles: list[JobHandle] = []
+        pace = Pace(max_per_second, clock=self._opening.clock)
+        chunks = _chunks(self._ours(drafts), pace.step or CHUNK)
         # What is stored in the caller's transaction is not stored yet.
         with _counting(handles if connection is None else []):
-            if max_per_second is not None:
-                self._store_evenly(drafts, connection, max_per_second, handles)
-                return handles
-            chunks = _chunks(self._ours(drafts), CHUNK)
-            if connection is None:
+            if connection is None and max_per_second is None:
                 self._store_meanwhile(chunks, handles)
-                return handles
             for chunk in chunks:
                 handles += self._store(chunk, connection, len(handles))
+                pace.passed(len(chunk))
         return handles
-
-    def _store_evenly(
-        self,
-        drafts: Iterable[NewJob],
-        connection: object | None,
-        max_per_second: float,
-        handles: list[JobHandle],
-    ) -> None:
-        pace = Pace(max_per_second, clock=self._opening.clock)
-        for chunk in _chunks(self._ours(drafts), pace.step or CHUNK):
-            handles += self._store(chunk, connection, len(handles))
-            pace.passed(len(chunk))
 
     def _store_meanwhile(self, chunks: Iterator[list[NewJob]], handles: list[JobHandle]) -> None:
         """If there is more than a chunk: while one is being stored, the next is made."""
@@ -338,7 +325,7 @@ class Producer:
             if not self._is_published(opened, now):
                 self._publish(opened, now)
             self._admission.check(drafts, opened.store)
-            with tracing.sending(drafts) if tracing.on() else contextlib.nullcontext(drafts) as sent:
+            with _traced(drafts) as sent:
                 done = opened.store.enqueue_batch(batch, sent)
             opened.wakeup.notify()
             return self._handles(done)
@@ -397,21 +384,15 @@ class Producer:
         self, drafts: Sequence[NewJob], connection: object | None, first: int | None = None
     ) -> list[JobHandle]:
         """`first` is the number of the first of them in the caller's list, if they are of one."""
-        with _numbered(drafts, first):
-            if not tracing.on():
-                return self._store_all(drafts, connection)
-            with tracing.sending(drafts) as sent:
-                return self._store_all(sent, connection)
-
-    def _store_all(self, drafts: Sequence[NewJob], connection: object | None) -> list[JobHandle]:
-        if connection is None:
-            return self._handles(self._accepted(drafts))
-        opened = self._opening.get()
-        self._admission.check(drafts, opened.store, guest=True)
-        news = self._unpublished(opened)
-        app = self._release() if news else ""
-        with guests.opened(connection, opened.wakeup.notify) as inner:
-            return self._handles(opened.store.enqueue_on(inner, drafts, news, app))
+        with _numbered(drafts, first), _traced(drafts) as sent:
+            if connection is None:
+                return self._handles(self._accepted(sent))
+            opened = self._opening.get()
+            self._admission.check(sent, opened.store, guest=True)
+            news = self._unpublished(opened)
+            app = self._release() if news else ""
+            with guests.opened(connection, opened.wakeup.notify) as inner:
+                return self._handles(opened.store.enqueue_on(inner, sent, news, app))
 
     def _accepted(self, drafts: Sequence[NewJob]) -> list[Enqueued]:
         """Store jobs in a transaction of our own."""
@@ -449,19 +430,13 @@ class Producer:
     async def _store_async(
         self, drafts: Sequence[NewJob], connection: object | None, first: int | None = None
     ) -> list[JobHandle]:
-        with _numbered(drafts, first):
-            if not tracing.on():
-                return await self._store_all_async(drafts, connection)
-            with tracing.sending(drafts) as sent:
-                return await self._store_all_async(sent, connection)
-
-    async def _store_all_async(self, drafts: Sequence[NewJob], connection: object | None) -> list[JobHandle]:
-        opened = await asyncio.to_thread(self._opening.get)
-        await asyncio.to_thread(lambda: self._admission.check(drafts, opened.store, guest=True))
-        news = await asyncio.to_thread(self._unpublished, opened)
-        app = self._release() if news else ""
-        async with guests.opened_async(connection, opened.wakeup.notify) as inner:
-            return self._handles(await opened.store.enqueue_on_async(inner, drafts, news, app))
+        with _numbered(drafts, first), _traced(drafts) as sent:
+            opened = await asyncio.to_thread(self._opening.get)
+            await asyncio.to_thread(lambda: self._admission.check(sent, opened.store, guest=True))
+            news = await asyncio.to_thread(self._unpublished, opened)
+            app = self._release() if news else ""
+            async with guests.opened_async(connection, opened.wakeup.notify) as inner:
+                return self._handles(await opened.store.enqueue_on_async(inner, sent, news, app))
 
     def _handles(self, done: Iterable[Enqueued]) -> list[JobHandle]:
         return [JobHandle(self._opening, each.id, each.key, created=each.created) for each in done]
@@ -497,6 +472,10 @@ class Producer:
 def _chunks(drafts: Iterator[NewJob], size: int) -> Iterator[list[NewJob]]:
     while chunk := list(itertools.islice(drafts, min(size, CHUNK))):
         yield chunk
+
+
+def _traced(drafts: Sequence[NewJob]) -> AbstractContextManager[Sequence[NewJob]]:
+    return tracing.sending(drafts) if tracing.on() else contextlib.nullcontext(drafts)
 
 
 @contextlib.contextmanager
