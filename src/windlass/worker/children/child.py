@@ -12,18 +12,18 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 
 from windlass.clock import Clock
 from windlass.job import Output, Reason
-from windlass.outcome import Crashed, Done, Failed, Interrupted, Result, Returned, TimedOut
+from windlass.outcome import Crashed, Interrupted, Result, Returned, TimedOut
 from windlass.size import told_size
-from windlass.store.engine import Settlement
 from windlass.worker.children import messages, process_tree
-from windlass.worker.children.messages import Answered, Asked, Completion, Verb, retell
+from windlass.worker.children.messages import Answered, Asked, Verb, retell
 from windlass.worker.children.process_tree import OomWatch
 from windlass.worker.context_backend import ContextBackend
 from windlass.worker.run import Run
@@ -171,10 +171,6 @@ class Child:
 
     # --- speaking with it ---
 
-    def say(self, message: messages.FromWorker) -> None:
-        """Send it a message; OSError if it is gone."""
-        self._mouth.say(message)
-
     def hear(self, seconds: float | None) -> messages.FromChild | None:
         """Its next message; None if the time is over, the bell rang, or it ended. What it logs is logged."""
         if not self._heard:
@@ -232,7 +228,8 @@ class Child:
 
     def _attend(self, link: socket.socket) -> None:
         self._link = link
-        self._mouth, self._ear = messages.Mouth(link), messages.Ear(link)
+        # Sends it a message; OSError if it is gone.
+        self.say, self._ear = messages.Mouth(link).say, messages.Ear(link)
         self._bell = socket.socketpair()
         for end in self._bell:
             self._opened.enter_context(end)
@@ -403,17 +400,9 @@ class ChildRun:
         if answer.no_memory and work.memory is not None:
             # What was half built when the memory ran out is not used again.
             return self._no_memory(
-                work.memory, f"it asked for more ({answer.error.message or 'MemoryError'})"
+                work.memory, f"it asked for more ({answer.failed.error.message or 'MemoryError'})"
             )
-        return Failed(
-            answer.error,
-            answer.verdict,
-            answer.kinds,
-            answer.delay,
-            self._said(),
-            answer.default,
-            answer.at_least,
-        )
+        return msgspec.structs.replace(answer.failed, output=self._said())
 
     def _no_memory(self, limit: int, told: str) -> Crashed:
         self._end()
@@ -444,63 +433,16 @@ class ChildRun:
 def carry_out(asked: Asked, backend: ContextBackend) -> Answered:
     """Do what it asks for; what went wrong is told as well."""
     try:
-        return _VERBS[asked.verb](asked, backend)
+        given = zip(asked.arguments, _PARAMETERS[asked.verb], strict=True)
+        arguments = [msgspec.msgpack.decode(raw, type=kind) for raw, kind in given]
+        answer = getattr(backend, asked.verb)(*arguments)
+        return Answered(asked.number, msgspec.Raw(messages.encode(answer)))
     except Exception as error:  # noqa: BLE001 # wall: the job is told, and decides
-        return Answered(number=asked.number, error=type(error).__name__, message=str(error))
+        return Answered(asked.number, error=type(error).__name__, message=str(error))
 
 
-def _done(do: Callable[[Asked, ContextBackend], None]) -> Callable[[Asked, ContextBackend], Answered]:
-    """For what has no answer but that it is done."""
-
-    def answered(asked: Asked, backend: ContextBackend) -> Answered:
-        do(asked, backend)
-        return Answered(number=asked.number)
-
-    return answered
+def _parameters(verb: Verb) -> list[Any]:
+    return [kind for name, kind in get_type_hints(getattr(ContextBackend, verb)).items() if name != "return"]
 
 
-def _extend(asked: Asked, backend: ContextBackend) -> Answered:
-    ends, deadline = backend.extend(asked.seconds) or (0.0, None)
-    return Answered(number=asked.number, ends=ends, deadline=deadline)
-
-
-def _begin_once(asked: Asked, backend: ContextBackend) -> Answered:
-    return Answered(number=asked.number, word=backend.begin_once(asked.key))
-
-
-def _transaction(asked: Asked, backend: ContextBackend) -> Answered:
-    address, within = backend.lend()
-    return Answered(number=asked.number, address=address, within=within)
-
-
-def _completion(asked: Asked, backend: ContextBackend) -> Answered:
-    return Answered(number=asked.number, completion=_told(backend.completion()))
-
-
-def _told(completion: Settlement) -> Completion:
-    done = completion.outcome if isinstance(completion.outcome, Done) else Done()
-    lease = msgspec.json.encode(completion.lease)
-    return Completion(
-        lease=lease,
-        value=done.value,
-        missing=done.missing,
-        ran=completion.ran,
-        drafts=completion.enqueues,
-        check_in=completion.check_in,
-        app=completion.app,
-    )
-
-
-_VERBS: Mapping[Verb, Callable[[Asked, ContextBackend], Answered]] = {
-    "enqueue": _done(lambda asked, backend: backend.enqueue(asked.drafts)),
-    "progress": _done(lambda asked, backend: backend.progress(asked.done, asked.total, asked.message)),
-    "extend": _extend,
-    "begin_once": _begin_once,
-    "end_once": _done(lambda asked, backend: backend.end_once(asked.key)),
-    "undo_once": _done(lambda asked, backend: backend.undo_once(asked.key)),
-    "keep_result": _done(lambda asked, backend: backend.keep(asked.value, asked.missing)),
-    "transaction": _transaction,
-    "completion": _completion,
-    "completed": _done(lambda _, backend: backend.completed()),
-    "undone": _done(lambda _, backend: backend.undone()),
-}
+_PARAMETERS: Mapping[Verb, list[Any]] = {verb: _parameters(verb) for verb in get_args(Verb)}

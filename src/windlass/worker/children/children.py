@@ -6,21 +6,18 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from queue import SimpleQueue
 
 import msgspec
 
-from windlass.clock import Clock
-from windlass.config import WorkerConfig
 from windlass.origin import MAIN, main_here, origin_of
-from windlass.registry import Handler
 from windlass.worker.children import messages
 from windlass.worker.children.child import Child, ChildFailed
 from windlass.worker.children.messages import levels
 from windlass.worker.children.process_tree import OomWatch, ProcessTags
-from windlass.worker.run import Run
+from windlass.worker.run import Env, Run
 from windlass.worker.watchdog import Guard
 
 log = logging.getLogger("windlass.children")
@@ -34,27 +31,20 @@ _encode_job = msgspec.json.Encoder().encode
 class Children:
     """Warm processes, kept between jobs; in those of suspects nothing else ever runs."""
 
-    def __init__(
-        self,
-        handlers: Mapping[str, Handler],
-        config: WorkerConfig,
-        tags: ProcessTags,
-        guard: Guard,
-        clock: Clock,
-    ) -> None:
-        self._handlers = handlers
-        self._most_jobs = config.child_jobs
-        self._most_grown = config.child_growth
+    def __init__(self, env: Env, tags: ProcessTags, guard: Guard) -> None:
+        self._handlers = env.handlers
+        self._most_jobs = env.config.child_jobs
+        self._most_grown = env.config.child_growth
         self._tags = tags
         self._guard = guard
-        self._clock = clock
+        self._clock = env.clock
         self.oom = OomWatch()
         self._owner = os.getpid()
         self._lock = threading.Lock()
         self._idle: list[Child] = []
         self._idle_after_suspects: list[Child] = []
         # As many suspects as there are slots, with a process each, would be more than a machine bears.
-        self._most_suspects = max(_LEAST_SUSPECTS, config.processes)
+        self._most_suspects = max(_LEAST_SUSPECTS, env.config.processes)
         self._suspects = 0
         self._waiting_suspects = 0
         self._suspect_left = threading.Condition()
