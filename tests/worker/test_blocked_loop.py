@@ -10,7 +10,6 @@ import pytest
 
 from tests.waiting import PATIENCE, until
 from tests.worker.scene import Still, let_time_be_over
-from windlass.config import WorkerConfig
 from windlass.job import Job, JobState, Reason
 from windlass.queue import Queue
 from windlass.worker.claimer import GIVEN_BACK_AFTER
@@ -33,7 +32,7 @@ class Blocked:
         [self.job] = still.put(job_type="block")
         self.parts.claimer.tick()
         assert self._entered.wait(PATIENCE)
-        [self.run] = [run for run in self.parts.runs.all() if run.lease.id == self.job.id]
+        [self.run] = [run for run in self.parts.runs.values() if run.lease.id == self.job.id]
 
     async def _block(self) -> None:
         self._entered.set()
@@ -195,7 +194,7 @@ def test_jobs_that_a_stuck_loop_cannot_end_are_given_back(blocked: Blocked) -> N
     let_time_be_over(blocked.parts)
     blocked.pass_time(BLOCKED_SECONDS + 2)
     assert blocked.parts.leaks.loop_stuck
-    Shutdown(blocked.parts, blocked.still.store, WorkerConfig(), clock=blocked.still.clock).give_up_loop()
+    Shutdown(blocked.parts).give_up_loop()
     blocked.parts.timeouts.tick()
     assert blocked.parts.idle()
 

@@ -129,7 +129,7 @@ def test_no_more_jobs_are_claimed_than_fit_the_memory(queue: Queue) -> None:
         others = [pid.enqueue() for _ in range(3)]
         pause = threading.Event()
         while not all(queue.get(handle.id).ended for handle in handles):
-            running = [run.handler.name for run in worker.parts.runs.all() if run.open]
+            running = [run.handler.name for run in worker.parts.runs.values() if run.open]
             most = max(most, running.count("big"))
             pause.wait(0.002)
         assert all(handle.wait(PATIENCE).state is JobState.COMPLETED for handle in others)

@@ -63,7 +63,7 @@ class Engine:
         received = self._clock.monotonic()
         claimed = self._queue.store.claim(want)
         runs = [self._run(lease, received) for lease in claimed.leases]
-        parts.runs.add(runs)
+        parts.runs.update({run.token: run for run in runs})
         return runs, claimed.again
 
     def fire(self) -> tuple[bool, timedelta | None]:
@@ -103,7 +103,7 @@ class Engine:
         policy = self._parts.live.policy(job.type)
         outcome = decide(job, Lost(Reason.WORKER_LOST), policy, now=self._queue.store.now(), chance=_none)
         self._queue.store.settle([Settlement(run.lease, outcome, None)])
-        self._parts.runs.drop([run.token])
+        del self._parts.runs[run.token]
 
     def close(self) -> None:
         """Stop, as a worker does."""

@@ -18,6 +18,7 @@ from typing import Any
 
 from windlass.clock import Clock
 from windlass.outcome import Result, Unstarted
+from windlass.worker.pool import PollTriggers
 from windlass.worker.run import Run
 
 log = logging.getLogger("windlass.coroutines")
@@ -35,19 +36,14 @@ class Coroutines:
         self,
         call: Callable[[Run], Coroutine[Any, Any, Result]],
         done: Callable[[Run, Result], None],
+        triggers: PollTriggers,
         *,
-        on_stall: Callable[[], None] = lambda: None,
-        on_answer: Callable[[], None] = lambda: None,
         clock: Clock,
     ) -> None:
-        """`call` runs the handler, `done` is called when the work has ended.
-
-        `on_stall` is called when the loop stops answering, `on_answer` when it answers again.
-        """
+        """`call` runs the handler, `done` is called when the work has ended."""
         self._call = call
         self._done = done
-        self._on_stall = on_stall
-        self._on_answer = on_answer
+        self._triggers = triggers
         self._clock = clock
         self._base = contextvars.copy_context()
         self._inbox: deque[Run] = deque()
@@ -197,7 +193,7 @@ class Coroutines:
         self._asked = None
         if self._stalled:
             self._stalled = False
-            self._on_answer()
+            self._triggers.loop_answers()
 
     def _wind_up(self) -> None:
         tasks = asyncio.all_tasks(self._loop)
@@ -221,7 +217,7 @@ class Coroutines:
     def _stall(self) -> None:
         if not self._stalled:
             self._stalled = True
-            self._on_stall()
+            self._triggers.loop_stalled()
 
     def _report(self, seconds: float) -> None:
         frames = sys._current_frames()  # noqa: SLF001 - the only way to see another thread's stack

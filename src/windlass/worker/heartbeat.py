@@ -13,10 +13,8 @@ from windlass.observe import names
 from windlass.outcome import Stopped
 from windlass.store.fleet import Look, Vitals, WorkerInfo
 from windlass.store.running import Said
-from windlass.upkeep.membership import Membership
 from windlass.worker.run import Env, Run
 from windlass.worker.runner import Runner
-from windlass.worker.timeouts import Deadlines
 
 log = logging.getLogger("windlass.heartbeat")
 
@@ -29,7 +27,7 @@ _BATCH = 500
 class About(NamedTuple):
     """What a heartbeat says of its worker."""
 
-    info: Callable[[str], WorkerInfo]
+    info: Callable[[], WorkerInfo]
     vitals: Callable[[], Vitals]
     # The types that it may claim now, and which payloads it can read.
     types: Callable[[], Mapping[str, int]]
@@ -39,30 +37,19 @@ class About(NamedTuple):
 class Heartbeat:
     """Beats, looks, keeps leases, and delivers what operators ask of running jobs."""
 
-    def __init__(
-        self,
-        env: Env,
-        membership: Membership,
-        runner: Runner,
-        deadlines: Deadlines,
-        about: About,
-        *,
-        seen: Callable[[Look], None],
-        lease: timedelta,
-        every: timedelta,
-    ) -> None:
+    def __init__(self, env: Env, runner: Runner, about: About, seen: Callable[[Look], None]) -> None:
         """`seen` is called with each look at the store."""
         self._store = env.store
         self._ledger = env.ledger
         self._clock = env.clock
-        self._membership = membership
+        self._membership = env.membership
+        self._runs = env.runs
+        self._lease = env.config.lease
         self._runner = runner
-        self._runs = runner.runs
-        self._deadlines = deadlines
         self._about = about
         self._seen = seen
-        self._lease = lease
         self._keep_all = False
+        every = min(LOOK_EVERY, env.config.poll)
         self.loop = Loop("heartbeat", self.tick, every=every, longest_pause=LOOK_EVERY)
 
     def join(self) -> None:
@@ -70,7 +57,7 @@ class Heartbeat:
         # Read before the write: if the file is replaced in between, the next tick beats in the new one.
         sent, generation = self._clock.uptime(), self._store.generation
         self._membership.enter(generation)
-        self._store.join(self._about.info(self._membership.id))
+        self._store.join(self._about.info())
         self._membership.confirm(sent, generation)
 
     def tick(self) -> None:
@@ -103,7 +90,7 @@ class Heartbeat:
         replaced = self._membership.left_behind(old, self._store.generation)
         why = "the store's file was replaced" if replaced else "the fleet took this worker for dead"
         log.warning("worker.renamed", extra={"old": old, "worker": self._membership.id, "why": why})
-        for run in self._runs.all():
+        for run in list(self._runs.values()):
             if run.open and run.lease.worker == old:
                 self._runner.lose(run)
         self.join()
@@ -112,12 +99,12 @@ class Heartbeat:
         for token, request in requests.items():
             run = self._runs.get(token)
             if run is not None and run.open:
-                self._deadlines.stop(run, Stopped(request))
+                self._runner.deadlines.stop(run, Stopped(request))
 
     def _keep(self, now: datetime) -> None:
         """Extend the leases that have used up a third of their time; after a gap, all."""
         due = self._lease * 2 / 3
-        unsettled = [run for run in self._runs.all() if not run.completed]
+        unsettled = [run for run in list(self._runs.values()) if not run.completed]
         runs = [run for run in unsettled if self._keep_all or run.lease.until - now < due]
         for start in range(0, len(runs), _BATCH):
             self._extend(runs[start : start + _BATCH])
@@ -126,7 +113,7 @@ class Heartbeat:
     def _note_progress(self) -> None:
         """What running jobs have said since the last look, all at once."""
         said: list[tuple[Lease, Said]] = []
-        for run in self._runs.all():
+        for run in list(self._runs.values()):
             progress, run.progress = run.progress, None
             if progress is not None:
                 said.append((run.lease, progress))

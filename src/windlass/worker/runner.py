@@ -18,7 +18,7 @@ import os
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from windlass.config import ring
 from windlass.context import Context
@@ -38,14 +38,13 @@ from windlass.outcome import (
     is_overdue,
 )
 from windlass.store.flow import Restriction
-from windlass.upkeep.membership import Membership
 from windlass.worker.children.child import ChildFailed, ChildRun
 from windlass.worker.children.children import Children
 from windlass.worker.context_backend import ContextBackend
 from windlass.worker.coroutines import Coroutines
 from windlass.worker.live_settings import LiveSettings
 from windlass.worker.pool import PollTriggers, Pool
-from windlass.worker.run import Env, Run, Runs, returned, settlement
+from windlass.worker.run import Env, Run, returned, settlement
 from windlass.worker.settler import Settler
 from windlass.worker.shell import Shell
 from windlass.worker.threads import Threads
@@ -58,47 +57,34 @@ log = logging.getLogger("windlass.runner")
 Prepared = partial[Any] | Result
 
 
-class Processes(NamedTuple):
-    """What runs beside this process: commands, children, and the watchdog that sees which job runs where."""
-
-    shell: Shell
-    children: Children
-    liveness: Liveness
-
-
 class Runner:
     """Takes each lease from its claim to its outcome."""
 
     def __init__(
         self,
         env: Env,
-        runs: Runs,
         live: LiveSettings,
-        membership: Membership,
         settler: Settler,
         triggers: PollTriggers,
-        deadlines: Deadlines,
-        processes: Processes,
+        shell: Shell,
+        children: Children,
+        liveness: Liveness,
     ) -> None:
         self._env = env
         self._clock = env.clock
-        self.runs = runs
+        self._membership = env.membership
+        self._runs = env.runs
         self._live = live
-        self._membership = membership
         self._settler = settler
         self._triggers = triggers
-        self._deadlines = deadlines
-        self._shell, self._children, self._liveness = processes
+        self._shell = shell
+        self._children = children
+        self._liveness = liveness
+        self.deadlines = Deadlines(env.clock)
         # Read when the first encrypted payload comes.
         self._ring = cache(ring)
         self.threads = Threads(self.call, self.done, caller=Runner.call.__code__)
-        self.coroutines = Coroutines(
-            self.call_async,
-            self.done,
-            on_stall=triggers.loop_stalled,
-            on_answer=triggers.loop_answers,
-            clock=env.clock,
-        )
+        self.coroutines = Coroutines(self.call_async, self.done, triggers, clock=env.clock)
         # Once set nothing starts any more; what was about to is given back.
         self.closed = False
 
@@ -111,13 +97,13 @@ class Runner:
         runs = []
         for lease in leases:
             job_type = lease.job.type
-            handler = self._live.handlers[job_type]
-            runs.append(Run(lease, handler, pool, received, restricted.get(job_type)))
+            run = Run(lease, self._live.handlers[job_type], pool, received, restricted.get(job_type))
+            self._runs[run.token] = run
+            runs.append(run)
         if tracing.on():
             waited = self._clock.monotonic() - received
             for run in runs:
                 run.trace = tracing.Trace(run.lease, waited, self._env.app)
-        self.runs.add(runs)
         self.start(pool.offer(runs))
 
     def start(self, runs: Sequence[Run]) -> None:
@@ -147,7 +133,9 @@ class Runner:
         if policy.max_age is not None and is_overdue(lease.job, policy, run.store_time(now)):
             return Overdue()
         try:
-            run.payload = handler.current(lease.job, self._ring)
+            run.payload = lease.job.payload
+            if lease.job.schema_version < handler.version or b'"$' in bytes(run.payload):
+                run.payload = handler.current(lease.job, self._ring)
             payload = handler.signature.decode(run.payload)
         except InvalidPayload as error:
             return Rejected(str(error))
@@ -158,24 +146,27 @@ class Runner:
             return Unstarted()
         if log.isEnabledFor(logging.INFO):
             _log_start(run)
-        if run.ends < self._deadlines.next_look:
-            self._deadlines.woken.set()
-        if handler.kind == "shell":
-            return partial(self._shell.run, run, payload)
-        if handler.signature.context is not None:
-            payload[handler.signature.context] = self._context(run)
+        if run.ends < self.deadlines.next_look:
+            self.deadlines.woken.set()
+        if handler.kind == "shell" or handler.signature.context is not None:
+            return self._prepare_special(run, payload)
         return partial(handler.function, **payload)
 
-    def _context(self, run: Run) -> Context:
-        return Context(
+    def _prepare_special(self, run: Run, payload: dict[str, Any]) -> Prepared:
+        """A command, or a handler that asks for a Context."""
+        name = run.handler.signature.context
+        if name is None:
+            return partial(self._shell.run, run, payload)
+        payload[name] = Context(
             run.lease.job,
             run.notice,
             deadline=run.store_time(run.ends),
             ends=run.ends,
             clock=self._clock,
-            worker=self._backend(run),
+            worker=ContextBackend(run, self._env, self.deadlines),
             check_draft=run.handler.check_draft,
         )
+        return partial(run.handler.function, **payload)
 
     # --- call ---
 
@@ -199,7 +190,8 @@ class Runner:
                         value = prepared()
             finally:
                 if _forks.count != forks:
-                    _forks.end()
+                    # A child that a handler forked off would be a copy of the worker that nobody ends.
+                    os._exit(0)
                 if slot != _UNWATCHED:
                     self._liveness.leave(slot)
             result: Result = value if run.handler.kind == "shell" else returned(value, run.handler.result)
@@ -221,7 +213,7 @@ class Runner:
                     value = await prepared()
             finally:
                 if _forks.count != forks:
-                    _forks.end()
+                    os._exit(0)
                 if slot != _UNWATCHED:
                     self._liveness.leave(slot)
             result = returned(value, run.handler.result)
@@ -246,7 +238,8 @@ class Runner:
         try:
             with self._children.one_for(run) as child:
                 # The child is there before the job's time begins to run.
-                run.carrier = child_run = ChildRun(child, self._backend(run), self._clock, self._children.oom)
+                backend = ContextBackend(run, self._env, self.deadlines)
+                run.carrier = child_run = ChildRun(child, backend, self._clock, self._children.oom)
                 prepared = self.prepare(run)
                 if not isinstance(prepared, partial):
                     return prepared
@@ -259,10 +252,6 @@ class Runner:
             return Crashed(Reason.CHILD_CRASHED, f"no child process could be started for it: {error}")
         except BaseException as error:  # noqa: BLE001 # wall: nothing may end the thread
             return Raised(error)
-
-    def _backend(self, run: Run) -> ContextBackend:
-        env = self._env
-        return ContextBackend(run, env.store, on_extend=self._deadlines.watch, clock=env.clock, app=env.app)
 
     # --- decide and settle ---
 
@@ -278,8 +267,8 @@ class Runner:
         if run.completed:
             if trace is not None:
                 trace.ended(Done())
-            self.runs.drop([run.token])
-            self._settler.note_completed(run.lease, ended, run.ran(now))
+            self._runs.pop(run.token, None)
+            self._settler.note_completed(settlement(run, Done(), now, self._env.app), ended)
             return True
         policy, at = self._live.in_force[job.type].policy, run.store_time(now)
         try:
@@ -311,11 +300,6 @@ class Runner:
         """A run that never started: let others have it, with its attempt."""
         self.finish(run, Unstarted())
 
-    def give_back_from_loop(self, before: float) -> None:
-        """Give back what was handed to the loop before that time and has not started, and free its slots."""
-        for run in self.coroutines.take_back(before):
-            self.done(run, Unstarted())
-
     def cut(self, run: Run) -> None:
         """Settle a run that was asked to stop, although its work goes on; slot and permits stay taken."""
         held = run.started is not None and self._live.admission.limited(run.lease.job.type)
@@ -327,13 +311,13 @@ class Runner:
     def lose(self, run: Run) -> None:
         """The store says that this lease is gone: stop the work, record nothing."""
         if not (run.completing or run.completed) and run.lose():
-            self.runs.drop([run.token])
+            self._runs.pop(run.token, None)
             if run.trace is not None:
                 run.trace.ended(None)
             self._settler.note_lost(run.lease)
             if run.started is not None:
                 run.pool.hold()
-            self._deadlines.break_off(run)
+            self.deadlines.break_off(run)
 
     def carried(self) -> list[Run]:
         """Those whose work goes on at this moment, settled or not."""
@@ -345,7 +329,8 @@ def _log_start(run: Run) -> None:
 
     Short ones would drown the log, and are logged only where everything is.
     """
-    level = logging.INFO if run.heavy else logging.DEBUG
+    light = run.pool.prefetch.is_light(run.handler.name) and not run.suspect
+    level = logging.DEBUG if light and run.handler.kind not in ("process", "shell") else logging.INFO
     if log.isEnabledFor(level):
         log.log(level, "job.started", extra=run.lease.fields)
 
@@ -353,18 +338,13 @@ def _log_start(run: Run) -> None:
 class _Forks:
     """How many forks have led to this process; to ask the system who we are would cost each job two calls."""
 
-    def __init__(self) -> None:
-        self.count = 0
-        os.register_at_fork(after_in_child=self._note)
+    count = 0
 
-    def _note(self) -> None:
+    def note(self) -> None:
         self.count += 1
-
-    def end(self) -> None:
-        """A child that a handler forked off and let return would be a copy of the worker that nobody ends."""
-        os._exit(0)
 
 
 _forks = _Forks()
+os.register_at_fork(after_in_child=_forks.note)
 # No watchdog looks at the run.
 _UNWATCHED = -1

@@ -8,34 +8,20 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from datetime import timedelta
-from operator import attrgetter
 from time import monotonic
 
 from windlass.errors import StoreError
 from windlass.job import Lease
 from windlass.loop import Loop
 from windlass.observe import names, tracing
-from windlass.outcome import (
-    Again,
-    Dead,
-    Done,
-    Left,
-    Raised,
-    Released,
-    Result,
-    Returned,
-    Snoozed,
-)
+from windlass.outcome import Again, Dead, Done, Left, Raised, Released, Result, Returned, Snoozed
 from windlass.store.engine import Settlement
-from windlass.upkeep.membership import Membership
 from windlass.worker.admission import Admission, BreakerCounts
 from windlass.worker.other_releases import OtherReleases
 from windlass.worker.pool import PollTriggers
-from windlass.worker.run import Env, Runs
+from windlass.worker.run import Env
 
 log = logging.getLogger("windlass.settler")
-
-_TOKEN = attrgetter("lease.token")
 
 MOST_UNSETTLED = 10_000
 _BATCH = 500
@@ -49,8 +35,6 @@ class Settler:
     def __init__(
         self,
         env: Env,
-        runs: Runs,
-        membership: Membership,
         admission: Admission,
         breaker_counts: BreakerCounts,
         releases: OtherReleases,
@@ -58,14 +42,14 @@ class Settler:
     ) -> None:
         self._store = env.store
         self._ledger = env.ledger
-        self._runs = runs
-        self._membership = membership
+        self._runs = env.runs
+        self._membership = env.membership
         self._admission = admission
         self._breaker_counts = breaker_counts
         self._releases = releases
         self._triggers = triggers
-        # Appended to by every thread that finishes a job; a deque needs no lock for that.
-        self._queue: deque[Settlement] = deque()
+        # Outcomes to write. Appended to by every thread that finishes a job; a deque needs no lock for that.
+        self.queue: deque[Settlement] = deque()
         # Runs that had been settled before their work ended, which it has by now.
         self._over: deque[str] = deque()
         self._writing = False
@@ -80,23 +64,13 @@ class Settler:
         self.failed_late = 0
 
     @property
-    def backlog(self) -> int:
-        """How many outcomes wait to be written."""
-        return len(self._queue)
-
-    @property
     def empty(self) -> bool:
         """Whether everything handed in is written."""
-        return not self._queue and not self._over and not self._writing
-
-    @property
-    def overloaded(self) -> bool:
-        """Whether too many wait for more to be claimed."""
-        return len(self._queue) > MOST_UNSETTLED
+        return not self.queue and not self._over and not self._writing
 
     def submit(self, settlement: Settlement) -> None:
         """Hand in an outcome; from any thread, never waits."""
-        self._queue.append(settlement)
+        self.queue.append(settlement)
         # Reading is cheaper than setting, and a busy worker comes here thousands of times a second.
         if not self._woken.is_set():
             self._woken.set()
@@ -117,32 +91,28 @@ class Settler:
 
     def tick(self) -> float | None:
         """Write one batch of what has finished, and let go of what it had kept."""
-        if self._queue:
-            self._write_next()
-        if self._over:
-            self._let_go()
-        return 0.0 if self._queue else None
-
-    def _write_next(self) -> None:
         # A short wait fills the batch while other jobs are finishing; alone, it would only cost latency.
-        if len(self._queue) < min(_BATCH, len(self._runs)):
+        if 0 < len(self.queue) < min(_BATCH, len(self._runs)):
             self._hurry.wait(_GATHER_SECONDS)
         self._writing = True
         batch: list[Settlement] = []
         dead = False
-        while self._queue and len(batch) < _BATCH:
-            batch.append(self._queue.popleft())
+        while self.queue and len(batch) < _BATCH:
+            batch.append(self.queue.popleft())
             dead = dead or isinstance(batch[-1].outcome, Dead)
         try:
             # One that is dead for its payload may fit another release.
             self._write(self._releases.reconsider(batch) if dead else batch)
         except BaseException:  # wall: whatever kept them from being written, outcomes are kept
-            self._queue.extendleft(reversed(batch))
+            self.queue.extendleft(reversed(batch))
             raise
         finally:
             with self._written:
                 self._writing = False
                 self._written.notify_all()
+        if self._over:
+            self._let_go()
+        return 0.0 if self.queue else None
 
     def _let_go(self) -> None:
         """Never before what settled them is written; but a busy worker's queue may never be empty."""
@@ -158,6 +128,8 @@ class Settler:
         self._triggers.notify()
 
     def _write(self, batch: Sequence[Settlement]) -> None:
+        if not batch:
+            return
         traced = tracing.moment() if tracing.on() else None
         began = monotonic()
         try:
@@ -170,12 +142,13 @@ class Settler:
                     self._write([settlement])
                 return
             log.exception("settle.failed", extra=batch[0].lease.fields)
-            self._runs.drop([batch[0].lease.token])
+            self._runs.pop(batch[0].lease.token, None)
             return
         if traced is not None:
             self._trace(batch, traced)
         self._ledger.measure(names.SETTLE, monotonic() - began)
-        self._runs.drop(map(_TOKEN, batch))
+        for each in batch:
+            self._runs.pop(each.lease.token, None)
         if lost:
             gone = {lease.token for lease in lost}
             for lease in lost:
@@ -204,7 +177,8 @@ class Settler:
             if isinstance(outcome, Done):
                 self.done += 1
                 if debug:
-                    _log_done(each)
+                    seconds = {} if each.ran is None else {"seconds": each.ran.total_seconds()}
+                    log.debug("job.completed", extra=each.lease.fields | seconds)
                 continue
             self.failed += isinstance(outcome, (Again, Dead))
             again = again or isinstance(outcome, (Again, Released, Snoozed, Left))
@@ -221,19 +195,18 @@ class Settler:
         if again or enqueued or any(map(self._admission.shared, limited)):
             self._triggers.notify()
 
-    def note_completed(self, lease: Lease, result: Result, ran: timedelta | None = None) -> None:
+    def note_completed(self, settled: Settlement, result: Result) -> None:
         """A handler's own transaction completed its job; what came of the handler after it, if anything."""
         self.done += 1
-        settled = [Settlement(lease, Done(), ran)]
-        self._breaker_counts.note(settled)
-        self._ledger.settled(settled)
+        self._breaker_counts.note([settled])
+        self._ledger.settled([settled])
         self._triggers.notify()
         if not isinstance(result, Returned):
             self.failed_late += 1
             why = result.failed.error if isinstance(result, Raised) and result.failed else None
             log.warning(
                 "job.failed_after_completion",
-                extra=lease.fields
+                extra=settled.lease.fields
                 | {
                     "result": type(result).__name__.lower(),
                     "error": None if why is None else f"{why.kind}: {why.message}",
@@ -257,12 +230,6 @@ class Settler:
         with contextlib.suppress(StoreError):
             return self._membership.left_behind(worker, self._store.generation)
         return False
-
-
-def _log_done(settlement: Settlement) -> None:
-    ran = settlement.ran
-    fields = {} if ran is None else {"seconds": ran.total_seconds()}
-    log.debug("job.completed", extra=settlement.lease.fields | fields)
 
 
 def _log(settlement: Settlement) -> None:

@@ -24,7 +24,7 @@ from windlass.loop import Loop
 from windlass.outcome import hung
 from windlass.store.store import Store
 from windlass.worker import watch
-from windlass.worker.run import Run
+from windlass.worker.run import Env, Run
 from windlass.worker.watch import Box, Hang, Job, new_box, note_signals
 
 log = logging.getLogger("windlass.worker")
@@ -184,20 +184,12 @@ EMBEDDED = Watched()
 class Liveness:
     """What a watching process knows of this worker: that it ticks, and which job runs on which thread."""
 
-    def __init__(
-        self,
-        store: Store,
-        guard: Guard,
-        limit: timedelta | None,
-        watched: Watched,
-        *,
-        clock: Clock,
-    ) -> None:
-        self._store = store
+    def __init__(self, env: Env, guard: Guard, watched: Watched) -> None:
+        self._store = env.store
+        self._clock = env.clock
+        self._limit = env.config.hang_limit if _DEBUGGER not in sys.modules else None
         self._guard = guard
-        self._limit = limit if _DEBUGGER not in sys.modules else None
         self._watched = watched
-        self._clock = clock
         self.box: Box | None = None
         self._ticked = 0.0
         self._hung: tuple[float, float] | None = None
