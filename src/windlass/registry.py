@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypedDict
@@ -253,7 +253,9 @@ class Options(TypedDict, total=False):
 
 
 def make_handler(
-    function: Callable[..., Any], options: Options | None = None, names: Mapping[str, Any] | None = None
+    function: Callable[..., Any],
+    options: Mapping[str, object] | None = None,
+    names: Mapping[str, Any] | None = None,
 ) -> Handler:
     """A handler from a function and its options, all of them checked; `names` as for Signature."""
     _check_function(function)
@@ -269,7 +271,6 @@ def make_handler(
         )
         raise InvalidValue(problem, field="executor", value=kind, allowed="thread or loop for this function")
     limits = (said.get(each) for each in ("concurrency", "rate", "burst", "tenant_concurrency"))
-    verify = (said.get(each) for each in ("verify", "sample", "verify_after"))
     return Handler(
         name=name,
         function=function,
@@ -291,7 +292,9 @@ def make_handler(
         limit_key=check_limit_key(said["limit_key"]) if "limit_key" in said else None,
         sensitive=yes_or_no("sensitive", said.get("sensitive")),
         result=_keep(said.get("result")),
-        verify=make_verify(*verify, signature.parameters),
+        verify=make_verify(
+            said.get("verify"), said.get("sample"), said.get("verify_after"), signature.parameters
+        ),
         smoke=_smoke(said.get("smoke"), signature),
         said=frozenset(said),
     )
@@ -299,24 +302,11 @@ def make_handler(
 
 def shell_handler(*, sent: bool = False) -> Handler:
     """The built-in type that runs commands; the worker knows how. `sent`: also those that came over HTTP."""
-    version = SENT_SHELL if sent else 1
-    upgrades = Upgrades(SHELL, version)
+    made = make_handler(_command, {"name": SHELL, "version": SENT_SHELL if sent else 1})
     if sent:
         # The payloads are alike: only the workers that may run them differ.
-        upgrades.add(1, dict)
-    return Handler(
-        name=SHELL,
-        function=_command,
-        kind="shell",
-        signature=Signature(_command, SHELL),
-        timeout=DEFAULT_TIMEOUT,
-        max_attempts=DEFAULT_MAX_ATTEMPTS,
-        priority=DEFAULT_PRIORITY,
-        policy=Policy(),
-        version=version,
-        when_unsure="run",
-        upgrades=upgrades,
-    )
+        made.upgrades.add(1, dict)
+    return replace(made, kind="shell", origin=None, said=frozenset())
 
 
 def _command(

@@ -9,7 +9,7 @@ import math
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import (
     TYPE_CHECKING,
@@ -17,6 +17,7 @@ from typing import (
     Concatenate,
     Generic,
     Literal,
+    NamedTuple,
     ParamSpec,
     Protocol,
     TypedDict,
@@ -31,14 +32,7 @@ from windlass.checks import check_max_attempts, check_moment, check_priority, ch
 from windlass.clock import SystemClock, uuid7
 from windlass.context import Context
 from windlass.duration import Duration, parse_duration
-from windlass.errors import (
-    InvalidValue,
-    JobNotFound,
-    JobUnsuccessful,
-    ResultMissing,
-    WaitTimeout,
-    must_be,
-)
+from windlass.errors import InvalidValue, JobNotFound, JobUnsuccessful, ResultMissing, WaitTimeout, must_be
 from windlass.job import LATEST, MAX_KEY, MAX_TENANT, MAX_UNIQUE, Error, Job, JobState, NewJob
 from windlass.payload.codec import check_size
 from windlass.payload.seal import check_reference, with_reference
@@ -83,25 +77,12 @@ class HasId(Protocol):
     id: str
 
 
-class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """A producer's checked options."""
+class Choice(NamedTuple):
+    """A producer's checked options: fields of a NewJob, and what is none."""
 
-    priority: int | None = None
-    delay: timedelta | None = None
-    run_at: datetime | None = None
-    key: str | None = None
-    id: str | None = None
-    tenant: str = ""
-    max_attempts: int | None = None
-    take_existing: bool = False
+    fields: Mapping[str, Any] = {}
     connection: object | None = None
-    traceparent: str | None = None
     payload_ref: str | None = None
-    depends_on: tuple[str, ...] = ()
-    on_dead: Literal["wait", "cancel", "run"] = "wait"
-    unique: str | None = None
-    until: Literal["start", "done"] = "done"
-    on_unique: Literal["skip", "replace", "error"] = "skip"
 
     def draft(
         self, job_type: str, payload: bytes, defaults: TypeDefaults, *, fresh: bool, made_for: int = 0
@@ -109,10 +90,8 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
         """A job that is ready to be stored."""
         if self.payload_ref is not None:
             payload = check_size(with_reference(payload, self.payload_ref), job_type)
-        if self.priority is not None and self.priority > defaults.max_priority:
-            allowed = f"at most {defaults.max_priority} for jobs of type {job_type}"
-            raise must_be("priority", self.priority, allowed)
-        if self is NO_CHOICE:
+        fields = self.fields
+        if not fields:
             # Most jobs: what is left out need not be looked at.
             return NewJob(
                 id=uuid7(),
@@ -124,27 +103,20 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
                 max_attempts=defaults.max_attempts,
                 made_for=made_for,
             )
+        if fields.get("priority", 0) > defaults.max_priority:
+            allowed = f"at most {defaults.max_priority} for jobs of type {job_type}"
+            raise must_be("priority", fields["priority"], allowed)
+        own_id = "id" in fields
+        given = {"priority": defaults.priority, "max_attempts": defaults.max_attempts, **fields}
         return NewJob(
-            id=self.id or uuid7(),
-            own_id=self.id is not None,
-            fresh=fresh and self.id is None,
+            id=given.pop("id", None) or uuid7(),
+            own_id=own_id,
+            fresh=fresh and not own_id,
             type=job_type,
             payload=payload,
             schema_version=defaults.version,
-            priority=defaults.priority if self.priority is None else self.priority,
-            max_attempts=defaults.max_attempts if self.max_attempts is None else self.max_attempts,
-            delay=self.delay,
-            run_at=self.run_at,
-            key=self.key,
-            take_existing=self.take_existing,
-            tenant=self.tenant,
-            traceparent=self.traceparent,
-            depends_on=self.depends_on,
-            on_dead=self.on_dead,
-            unique=self.unique,
-            unique_until=self.until,
-            on_unique=self.on_unique,
             made_for=made_for,
+            **given,
         )
 
 
@@ -167,7 +139,10 @@ def choose(options: Mapping[str, Any]) -> Choice:
     if given.get("on_unique") == "replace" and "depends_on" in given:
         raise must_be("on_unique", "replace", "skip or error for a job that depends on others")
     # Only what was given costs anything: this is done for every job.
-    return Choice(**{_FIELDS.get(name, name): _CHECKS[name](value) for name, value in given.items()})
+    fields = {_FIELDS.get(name, name): _CHECKS[name](value) for name, value in given.items()}
+    return Choice(
+        connection=fields.pop("connection", None), payload_ref=fields.pop("payload_ref", None), fields=fields
+    )
 
 
 def without_connection(choice: Choice) -> Choice:
@@ -213,7 +188,7 @@ def _traceparent(value: object) -> str:
 MOST_PARENTS = 1_000
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
-# By option, what makes of it what a Choice holds.
+# By option, what makes of it what a NewJob holds.
 _CHECKS: dict[str, Callable[[Any], Any]] = {
     "priority": check_priority,
     "delay": partial(parse_duration, field="delay", longest=LATEST),
@@ -233,7 +208,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "on_unique": partial(one_of, "on_unique", allowed=("skip", "replace", "error")),
 }
 # Where the two have other names.
-_FIELDS = {"at": "run_at", "on_conflict": "take_existing"}
+_FIELDS = {"at": "run_at", "on_conflict": "take_existing", "until": "unique_until"}
 
 
 # --- job types ----------------------------------------------------------------------------------
@@ -279,7 +254,8 @@ class Enqueueable(Prepared[P]):
 
     def __init__(self, queue: Producer, handler: Handler, function: Callable[..., Any]) -> None:
         super().__init__(queue, handler, NO_CHOICE)
-        functools.update_wrapper(self, function, updated=())
+        copied: Any = self
+        functools.update_wrapper(copied, function, updated=())
         self._function = function
 
     def __repr__(self) -> str:

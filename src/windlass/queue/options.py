@@ -79,16 +79,13 @@ def make_schedule(
     rest: dict[str, Any] = {key: value for key, value in options.items() if key not in _TIMING}
     timing: Any = {key: value for key, value in options.items() if key in _TIMING}
     _check_known("schedule option", rest, ScheduleOptions)
-    choice = choose({key: value for key, value in rest.items() if value is not None})
     return NewSchedule(
         name=check_name(name),
         timing=read_timing(timing),
         type=handler.name,
         payload=handler.signature.encode(payload),
         schema_version=handler.version,
-        priority=choice.priority,
-        max_attempts=choice.max_attempts,
-        tenant=choice.tenant,
+        **choose(rest).fields,
     )
 
 
@@ -135,7 +132,7 @@ def _whole(value: object, field: str) -> int:
     raise must_be(field, value, "a whole number")
 
 
-def _shell(value: Any, field: str) -> Literal["local"] | bool:
+def _shell(value: Any, field: str) -> Any:
     if value == "local" or isinstance(value, bool):
         return value
     raise must_be(field, value, 'True, False or "local"')

@@ -84,17 +84,9 @@ class Producer:
         return self._draft_by_name(name, payload, without_connection(choose(options)))
 
     def draft_sent(self, name: str, text: bytes, options: Mapping[str, Any]) -> NewJob:
-        """A checked job whose payload came as JSON, to be stored by the same call; for servers.
-
-        JSON arrives as it was sent, so it need not be compared with itself.
-        """
-        choice, payload = without_connection(choose(options)), parse(text)
-        if self.registry.get(check_type(name)) is not None or name == SHELL:
-            return self._draft_by_name(name, payload, choice, fresh=True)
-        packed, info = encode(payload, name), self._catalogue.get(name, self.registry.names())
-        if not self._fits(info)(payload):
-            info = self._judged(name, packed)
-        return self._of_type(info, packed, choice, fresh=True)
+        """A checked job whose payload came as JSON, to be stored by the same call; for servers."""
+        choice = without_connection(choose(options))
+        return self._draft_by_name(name, parse(text), choice, fresh=True)
 
     def draft_at_hand(self, name: str, text: bytes, options: Mapping[str, Any]) -> NewJob:
         """The same without a look at the store; NotAtHand if it takes one: a server's loop must not wait."""
@@ -306,9 +298,7 @@ class Producer:
 
     def batch(self, name: str = "") -> Batch:
         """`with queue.batch() as batch: batch.add(...)`: jobs stored together, with progress to ask for."""
-        batch = Batch(self)
-        batch.name = check_text("name", name, MAX_BATCH_NAME, least=0)
-        return batch
+        return Batch(self, check_text("name", name, MAX_BATCH_NAME, least=0))
 
     def batch_status(self, batch_id: str) -> BatchInfo:
         """How many jobs of a batch are in which state; JobNotFound if there is none of that id."""
@@ -321,9 +311,7 @@ class Producer:
         """Store many jobs as one batch, in one transaction."""
 
         def put(opened: Opened) -> list[JobHandle]:
-            now = self._opening.monotonic()
-            if not self._is_published(opened, now):
-                self._publish(opened, now)
+            self.publish()
             self._admission.check(drafts, opened.store)
             with _traced(drafts) as sent:
                 done = opened.store.enqueue_batch(batch, sent)
@@ -351,19 +339,20 @@ class Producer:
             with contextlib.suppress(StoreError):
                 ledger.tick()
 
-    def _unpublished(self, opened: Opened) -> list[TypeInfo]:
-        """What the catalogue must get with the next jobs; given again until it is seen to be there.
+    def _prepare_guest(self, drafts: Sequence[NewJob]) -> tuple[Opened, list[TypeInfo], str]:
+        """Before jobs are stored in the caller's transaction: may they be, and what must the catalogue get?
 
-        Within the caller's transaction: it may never be committed.
+        That is given again until it is seen to be there: the transaction may never be committed.
         """
-        now, revision = self._opening.monotonic(), self.registry.revision
+        opened, now, revision = self._opening.get(), self._opening.monotonic(), self.registry.revision
+        self._admission.check(drafts, opened.store, guest=True)
         if self._is_published(opened, now):
-            return []
+            return opened, [], ""
         infos, generation = self._infos(), opened.store.generation
         if not opened.store.registered(infos):
-            return infos
+            return opened, infos, self._release()
         self._published = (opened, generation, revision, now + SEEN_SECONDS)
-        return []
+        return opened, [], ""
 
     def _is_published(self, opened: Opened, now: float) -> bool:
         place, generation, revision, until = self._published
@@ -387,10 +376,7 @@ class Producer:
         with _numbered(drafts, first), _traced(drafts) as sent:
             if connection is None:
                 return self._handles(self._accepted(sent))
-            opened = self._opening.get()
-            self._admission.check(sent, opened.store, guest=True)
-            news = self._unpublished(opened)
-            app = self._release() if news else ""
+            opened, news, app = self._prepare_guest(sent)
             with guests.opened(connection, opened.wakeup.notify) as inner:
                 return self._handles(opened.store.enqueue_on(inner, sent, news, app))
 
@@ -431,10 +417,7 @@ class Producer:
         self, drafts: Sequence[NewJob], connection: object | None, first: int | None = None
     ) -> list[JobHandle]:
         with _numbered(drafts, first), _traced(drafts) as sent:
-            opened = await asyncio.to_thread(self._opening.get)
-            await asyncio.to_thread(lambda: self._admission.check(sent, opened.store, guest=True))
-            news = await asyncio.to_thread(self._unpublished, opened)
-            app = self._release() if news else ""
+            opened, news, app = await asyncio.to_thread(self._prepare_guest, sent)
             async with guests.opened_async(connection, opened.wakeup.notify) as inner:
                 return self._handles(await opened.store.enqueue_on_async(inner, sent, news, app))
 
@@ -518,9 +501,9 @@ def _noted(drafts: Iterable[NewJob]) -> Iterator[tuple[int, NewJob]]:
 class Batch:
     """Jobs that are stored together when the block ends, all or none, and whose progress can be asked for."""
 
-    def __init__(self, queue: Producer) -> None:
+    def __init__(self, queue: Producer, name: str) -> None:
         self.id = uuid7()
-        self.name = ""
+        self.name = name
         self.jobs: list[JobHandle] = []
         self._queue = queue
         self._then: NewJob | None = None
