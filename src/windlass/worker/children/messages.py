@@ -36,9 +36,7 @@ class Hello(msgspec.Struct, tag=True, tag_field="is", frozen=True):
 class Work(msgspec.Struct, tag=True, tag_field="is", frozen=True, kw_only=True):
     """Run this job now."""
 
-    id: str
     type: str
-    attempt: int
     payload: bytes
     # What the handler's Context tells; the job as JSON, only for handlers that take one.
     job: bytes | None = None
@@ -151,7 +149,6 @@ class Mouth:
         self._lock = threading.Lock()
 
     def say(self, message: FromWorker | FromChild) -> None:
-        """Send one message; OSError if nobody is there any more."""
         body = encode(message)
         with self._lock:
             self._link.sendall(_LENGTH.pack(len(body)) + body)

@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from datetime import datetime, timedelta
+from functools import partial
 from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any
@@ -58,6 +59,11 @@ def main(parent: int, link: int) -> None:
 class Program:
     """Runs jobs on the main thread; if they have contexts, another one listens to the worker meanwhile."""
 
+    # Whether a signal may break the main thread off, and whether one waits until it may.
+    _open = _struck = False
+    _undisturbed = 0
+    _task: asyncio.Task[Any] | None = None
+
     def __init__(self, link: socket.socket) -> None:
         self._mouth = messages.Mouth(link)
         self._ear = messages.Ear(link)
@@ -70,15 +76,9 @@ class Program:
         self._handlers: dict[str, Handler] = {}
         self._rules: dict[str, Rules | None] = {}
         self._runner = asyncio.Runner()
-        # Whether a signal may break the main thread off, and whether one waits until it may.
-        self._open = False
-        self._undisturbed = 0
-        self._struck = False
-        self._task: asyncio.Task[Any] | None = None
         self.forward = Forward(self._say)
 
     def run(self) -> None:
-        """Import, then work until the worker says no more."""
         incoming = self._messages()
         hello = next(incoming)
         assert isinstance(hello, messages.Hello)  # noqa: S101 - always the first word
@@ -108,9 +108,8 @@ class Program:
                 continue
             if message.job is not None:
                 self._receive(message)
-                threading.Thread(
-                    target=self._listen, args=(incoming,), name="windlass-listen", daemon=True
-                ).start()
+                listen = partial(self._listen, incoming)
+                threading.Thread(target=listen, name="windlass-listen", daemon=True).start()
                 break
             yield message
         else:
@@ -137,10 +136,8 @@ class Program:
         except (ImportError, AttributeError):
             rules = None
         if rules is None:
-            log.warning(
-                "rules.not_found",
-                extra={"type": name, "note": "define the function at a module's top level; defaults hold"},
-            )
+            note = "define the function at a module's top level; defaults hold"
+            log.warning("rules.not_found", extra={"type": name, "note": note})
         return rules
 
     def _do(self, work: messages.Work) -> None:
@@ -286,7 +283,9 @@ def handler_at(origin: Origin, name: str) -> Handler:
 _lease = msgspec.json.Decoder(Lease)
 _completion = msgspec.msgpack.Decoder(messages.Completion)
 _lent = msgspec.msgpack.Decoder(tuple[str, timedelta])
-_extended = msgspec.msgpack.Decoder(tuple[float, datetime] | None)
+_extended: msgspec.msgpack.Decoder[tuple[float, datetime] | None] = msgspec.msgpack.Decoder(
+    tuple[float, datetime] | None
+)
 _word = msgspec.msgpack.Decoder(str)
 
 # A transaction holds locks while its worker is asked what to write; one that is frozen never answers.
@@ -316,7 +315,6 @@ class Asking(Backend):
         self.keep: Keep = True
 
     def hear(self, answer: messages.Answered) -> None:
-        """An answer came; from the thread that listens."""
         waiting = self._open.get(answer.number)
         if waiting is not None:
             waiting.put(answer)
