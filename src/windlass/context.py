@@ -360,15 +360,15 @@ class OnceGuard:
         self.answer = self._worker.once(self.key, "begin")
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         if not self.done and (self._undone or kind is None):
             self._worker.once(self.key, "undo" if self._undone else "end")
 
     async def __aenter__(self) -> Self:
         return await asyncio.to_thread(self.__enter__)
 
-    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        await asyncio.to_thread(self.__exit__, kind)
+    async def __aexit__(self, *raised: object) -> None:
+        await asyncio.to_thread(self.__exit__, *raised)
 
 
 class _JobLogger(logging.LoggerAdapter[logging.Logger]):

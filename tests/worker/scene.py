@@ -16,7 +16,7 @@ from windlass.clock import ManualClock, uuid7
 from windlass.config import WorkerConfig
 from windlass.connect import Opened
 from windlass.job import Job, NewJob
-from windlass.registry import Options, Registry, make_handler
+from windlass.registry import Registry, make_handler
 from windlass.store.fleet import WorkerInfo
 from windlass.worker.parts import Parts
 
@@ -75,7 +75,7 @@ class Still:
 
     def handler(self, function: Callable[..., Any], name: str, **options: Any) -> None:
         """Register a handler."""
-        self.registry.add(make_handler(function, Options(name=name, **options)))
+        self.registry.add(make_handler(function, {"name": name, **options}))
 
     def build(self, **config: Any) -> Parts:
         """Make the parts and enter the fleet."""

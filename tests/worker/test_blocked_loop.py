@@ -126,10 +126,10 @@ def test_a_shutdown_gives_back_at_once_what_a_blocked_loop_has_not_begun(blocked
 
 
 def test_health_names_the_handler_that_blocks_the_loop(blocked: Blocked) -> None:
-    assert examine(blocked.parts, blocked.still.clock, begun=True).ok
+    assert examine(blocked.parts, begun=True).ok
     blocked.stall()
     blocked.pass_time(BLOCKED_SECONDS)
-    told = examine(blocked.parts, blocked.still.clock, begun=True)
+    told = examine(blocked.parts, begun=True)
     assert not told.ok
     assert told.why == f"the event loop has been blocked for 4 s by block (job {blocked.job.id})"
     assert told.restart == "", "its time is not over yet"
@@ -144,7 +144,7 @@ def test_a_blocker_past_its_timeout_asks_for_a_new_process(blocked: Blocked) -> 
     assert error is not None
     assert error.reason is Reason.TIMEOUT
     blocked.pass_time(2)
-    assert "block (job" in examine(blocked.parts, blocked.still.clock, begun=True).restart
+    assert "block (job" in examine(blocked.parts, begun=True).restart
 
 
 def test_a_task_of_a_handlers_own_that_blocks_the_loop_is_judged_by_the_jobs_behind_it(
@@ -184,7 +184,7 @@ def test_a_worker_inside_a_program_only_reports(still: Still, releases: list[thr
     blocked.stall()
     let_time_be_over(blocked.parts)
     blocked.pass_time(ENDLESS_SECONDS)
-    told = examine(blocked.parts, still.clock, begun=True)
+    told = examine(blocked.parts, begun=True)
     assert (told.ok, told.restart) == (False, "")
 
 

@@ -53,11 +53,10 @@ class Admission:
         self.blocked: frozenset[str] = frozenset()
         # Whose restriction counts what runs; a rate alone does not.
         self.counted: frozenset[str] = frozenset()
-        # Those that share a counted limit with types that are served elsewhere.
-        self._shared: frozenset[str] = frozenset()
+        # Those that share a counted limit with types that are served elsewhere: their ends are news there.
+        self.shared: frozenset[str] = frozenset()
 
     def serve(self, types: Mapping[str, int]) -> None:
-        """Admit these types, from the next look on."""
         self._types = types
 
     def apply(self, settings: Settings, switches: Switches) -> bool:
@@ -73,7 +72,6 @@ class Admission:
         return before != (self._shut, self.restricted)
 
     def open(self, types: Mapping[str, int]) -> Mapping[str, int]:
-        """Those of the types that may be claimed."""
         shut = self._shut | self.blocked if self.blocked else self._shut
         if not shut:
             return types
@@ -102,7 +100,6 @@ class Admission:
         return job_type if key is None else KEY + key
 
     def limited(self, job_type: str) -> bool:
-        """Whether the end of a job of that type lets another one start."""
         return job_type in self.counted
 
     def permits(self, types: Iterable[str]) -> Counter[str]:
@@ -111,10 +108,6 @@ class Admission:
         restricted = self.restricted
         found = (restricted[name] for name in types if name in restricted)
         return Counter(name for each in found for name in each.counted)
-
-    def shared(self, job_type: str) -> bool:
-        """Whether a job of a type that is not served here may be waiting for such an end."""
-        return job_type in self._shared
 
     @property
     def shares(self) -> bool:
@@ -128,12 +121,11 @@ class Admission:
         elsewhere = [info for name, info in types.items() if name not in self._types]
         names = {KEY + key for info in elsewhere if (key := info.options.get("limit_key")) is not None}
         names |= {ALL} if elsewhere else set()
-        self._shared = frozenset(
+        self.shared = frozenset(
             name for name in self.counted if not names.isdisjoint(self.restricted[name].limits)
         )
 
     def restrictions(self, types: Mapping[str, int]) -> Mapping[str, Restriction]:
-        """What restricts these types, for a claim of them."""
         return {name: self.restricted[name] for name in types if name in self.restricted}
 
     def _restriction(self, job_type: str, settings: Settings) -> Restriction | None:
@@ -183,14 +175,7 @@ class BreakerCounts:
         self._id = uuid7()
         self._forgot = 0
 
-    @property
-    def kept(self) -> int:
-        """Of how many stretches something is kept."""
-        with self._lock:
-            return sum(len(counts.stretches) for counts in self._counts.values())
-
     def note(self, settlements: Iterable[Settlement]) -> None:
-        """Count what was settled."""
         now = self._clock.monotonic()
         stretch = int(now / _STRETCH_SECONDS)
         with self._lock:
@@ -295,7 +280,6 @@ class _Counts:
         return runs
 
     def keep(self, runs: Runs) -> None:
-        """What was reported did not arrive."""
         self._failed.update(runs.failed[: _MOST_NAMED - len(self._failed)])
         self.succeeded = deque((*runs.succeeded, *self.succeeded), maxlen=_MOST_NAMED)
         self.unreported |= {stretch for stretch, *_ in runs.stretches} & self.stretches.keys()

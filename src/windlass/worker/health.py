@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from windlass.clock import Clock
 from windlass.errors import StoreUnavailable, must_be
 from windlass.loop import pause_after
 from windlass.observe import metrics
@@ -54,9 +53,9 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     ticks_failed: dict[str, int] = {}
 
 
-def examine(parts: Parts, clock: Clock, *, begun: bool) -> Health:
+def examine(parts: Parts, *, begun: bool) -> Health:
     """How the worker is now; asks nobody, so that nothing can hold it up."""
-    why = "starting" if not begun else _trouble(parts, clock)
+    why = _trouble(parts) if begun else "starting"
     return Health(
         ok=not why,
         why=why,
@@ -71,13 +70,14 @@ def examine(parts: Parts, clock: Clock, *, begun: bool) -> Health:
         failed=parts.settler.failed,
         late=parts.settler.late,
         unsettled=len(parts.settler.queue),
-        beat_age=round(max(0.0, clock.uptime() - parts.membership.sent), 3),
+        beat_age=round(max(0.0, parts.env.clock.uptime() - parts.membership.sent), 3),
         resident_bytes=resident(parts.membership.place.pid),
         ticks_failed={loop.name: loop.failed for loop in (parts.claimer.loop, *parts.loops)},
     )
 
 
-def _trouble(parts: Parts, clock: Clock) -> str:
+def _trouble(parts: Parts) -> str:
+    clock = parts.env.clock
     if parts.draining:
         return "draining: it claims nothing more"
     silent = clock.uptime() - parts.membership.sent

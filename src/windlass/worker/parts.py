@@ -29,7 +29,7 @@ from windlass.worker.admission import Admission, BreakerCounts
 from windlass.worker.children.children import Children
 from windlass.worker.children.process_tree import ProcessTags, resident
 from windlass.worker.claimer import Claimer
-from windlass.worker.heartbeat import About, Heartbeat
+from windlass.worker.heartbeat import Heartbeat
 from windlass.worker.live_settings import LiveSettings
 from windlass.worker.memory import SHARE_OF_MACHINE, MemoryBudget, machine_memory
 from windlass.worker.other_releases import OtherReleases
@@ -59,17 +59,19 @@ class Parts:
         watched: Watched = EMBEDDED,
     ) -> None:
         self._asked_to_drain = asked_to_drain
+        self._registry = registry
         self.draining = False
         self.handlers = choose_handlers(registry, config)
         self.types = {name: handler.version for name, handler in self.handlers.items()}
         self.pools = make_pools(self.handlers, config)
         self.app = app_version() or registry.app_version
-        self.ledger = Ledger(store, self.app)
+        self.ledger = ledger = Ledger(store, self.app)
         self.membership = Membership(here(), clock)
         self.runs: dict[str, Run] = {}
-        shared = (config, self.ledger, self.membership, self.handlers, self.runs, self.app, chance)
-        self.env = env = Env(store, wakeup, clock, *shared)
-        self.publisher = Publisher(env, registry)
+        self.env = env = Env(
+            store, wakeup, clock, config, ledger, self.membership, self.handlers, self.runs, self.app, chance
+        )
+        self.declarer = Declarer(store, registry, self.handlers)
         self.admission = Admission(registry, self.types)
         self.breaker_counts = BreakerCounts(store, self.admission.breaker_of, clock=clock)
         self.releases = OtherReleases(env)
@@ -91,9 +93,9 @@ class Parts:
         self.ticks = Ticks(store, lambda: self.membership.id, clock=clock)
         self.scheduler = Scheduler(store, wakeup, self.ticks.note, told=True)
         self.reaper = self._make_reaper()
-        self.pruner = Pruner(store, self.ticks.note, clock=clock, ledger=self.ledger)
-        self.verifier = Verifier(store, self.handlers, self.runner.coroutines, ring, self.ledger)
-        self.heartbeat = Heartbeat(env, self.runner, self._about(), self._saw)
+        self.pruner = Pruner(store, self.ticks.note, clock=clock, ledger=ledger)
+        self.verifier = Verifier(store, self.handlers, self.runner.coroutines, ring, ledger)
+        self.heartbeat = self._make_heartbeat()
 
     @property
     def loops(self) -> tuple[Loop, ...]:
@@ -115,12 +117,10 @@ class Parts:
         return (*checks, self.ticks.loop, self.ledger.loop)
 
     def idle(self) -> bool:
-        """Whether nothing runs and nothing waits for a slot."""
         return all(pool.idle for pool in self.pools)
 
     @property
     def needs_loop(self) -> bool:
-        """Whether any handler is `async def`, or any check of one."""
         return self.verifier.needs_loop or any(each.kind == "loop" for each in self.handlers.values())
 
     def _make_settings(self) -> LiveSettings:
@@ -131,7 +131,7 @@ class Parts:
             self.breaker_counts,
             on_read=[self.ledger.follow],
             on_switch=self.triggers.switch,
-            each_minute=[self.releases.log, self.publisher.publish],
+            each_minute=[self.releases.log, self.publish],
         )
 
     def _make_reaper(self) -> Reaper:
@@ -145,13 +145,15 @@ class Parts:
             ledger=self.ledger,
         )
 
-    def _about(self) -> About:
-        return About(
-            info=self._info,
-            vitals=self._vitals,
-            types=lambda: self.admission.open(self.types),
-            reader=self.releases.reader,
-        )
+    def _make_heartbeat(self) -> Heartbeat:
+        about = (self.releases.reader, self._info, self._vitals)
+        return Heartbeat(self.env, self.runner, self.admission, *about, self._saw)
+
+    def publish(self) -> None:
+        """Tell the store which types and schedules this release has, and that it is live."""
+        infos = [self._registry.info(each) for each in self.handlers.values()]
+        self.env.store.register(infos, self.app)
+        self.declarer.tell()
 
     def _saw(self, look: Look) -> None:
         self.live.notice(look.revision)
@@ -177,7 +179,6 @@ class Parts:
         )
 
     def _pool_infos(self) -> dict[str, PoolInfo]:
-        """What is told of pools, by the names that people know."""
         infos: dict[str, PoolInfo] = {}
         for pool in self.pools:
             name = pool.name.removeprefix(_NAMED)
@@ -197,23 +198,8 @@ class Parts:
             versions=dict(self.types),
             reader=self.releases.reader,
             pools=self._pool_infos(),
-            declares=tuple(map(digest_of, self.publisher.declarer.schedules)),
+            declares=tuple(map(digest_of, self.declarer.schedules)),
         )
-
-
-class Publisher:
-    """Tells the store which types and schedules this release has, and that it is live."""
-
-    def __init__(self, env: Env, registry: Registry) -> None:
-        self._env = env
-        self._registry = registry
-        self.declarer = Declarer(env.store, registry, env.handlers)
-
-    def publish(self) -> None:
-        """Write the catalogue's entries and the declared schedules."""
-        infos = [self._registry.info(each) for each in self._env.handlers.values()]
-        self._env.store.register(infos, self._env.app)
-        self.declarer.tell()
 
 
 def choose_handlers(registry: Registry, config: WorkerConfig) -> dict[str, Handler]:

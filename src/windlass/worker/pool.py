@@ -37,18 +37,24 @@ _LIMITED_SHARE = 4
 class Trigger:
     """Whether to ask: something may be there now, or will be at a known time."""
 
-    __slots__ = ("blocked", "due_at", "fired")
-
-    def __init__(self) -> None:
-        # Kept until we ask, so that a pool that is full now asks when a slot comes free.
-        self.fired = True
-        # Something may be there, but there is no memory or no free slot for it now.
-        self.blocked = False
-        self.due_at = math.inf
+    # Kept until we ask, so that a pool that is full now asks when a slot comes free.
+    fired = True
+    # Something may be there, but there is no memory or no free slot for it now.
+    blocked = False
+    due_at = math.inf
 
 
 class Pool:
     """A set of types with its slots. A slot is taken from a run's start until its work has really ended."""
+
+    # Slots; of those, of runs that are settled while their work goes on; and how many are claimed ahead.
+    _taken = held = _ahead = 0
+    # Of types that are limited or declare memory: those that have a slot, and those that wait for one.
+    _limited = _limited_waiting = 0
+    # Not before this are types asked for whose limits had no permits or that had no jobs. A hint reports new
+    # jobs; while limits hold jobs back, only the end of one here is worth asking for at once.
+    limits_at = 0.0
+    held_back = False
 
     def __init__(
         self,
@@ -71,25 +77,13 @@ class Pool:
         self._lock = threading.Lock()
         # Claimed and not started.
         self.waiting: deque[Run] = deque()
-        self._taken = 0
-        # Slots of runs that are settled while their work goes on.
-        self.held = 0
-        self._ahead = 0
-        # Of types that are limited or declare memory: those that have a slot, and those that wait for one.
-        self._limited = 0
-        self._limited_waiting = 0
         # What to ask for to fill it: jobs without limits, and limited ones.
         self.others = Trigger()
         self.limited = Trigger()
         self.both = (self.others, self.limited)
-        # Not before this are types asked for whose limits had no permits or that had no jobs. A hint reports
-        # new jobs; while limits hold jobs back, only the end of one here is worth asking for at once.
-        self.limits_at = 0.0
-        self.held_back = False
 
     @property
     def busy(self) -> int:
-        """Runs that go on and are not yet settled."""
         return self._taken - self.held
 
     @property
@@ -98,7 +92,6 @@ class Pool:
         return self.busy <= 0 and not self.waiting
 
     def room(self, now: float) -> int:
-        """How many more jobs to claim."""
         with self._lock:
             # Limited jobs are asked for apart: however long they take, others are claimed ahead beside them.
             self._ahead = self.prefetch.ahead(self.slots - self._limited, now)
@@ -106,9 +99,8 @@ class Pool:
 
     def portions(self, now: float) -> Iterator[tuple[dict[str, int], int]]:
         """What to claim: types and how many. Whatever mix of them comes, it fits the memory that is left."""
-        room = self.room(now)
         if self.budget is None or not self.memory:
-            yield self.types, room
+            yield self.types, self.room(now)
             return
         kept = self.budget.reserved_for
         if self.vacant > 0 and self.memory.get(kept, math.inf) <= self.budget.left:
@@ -152,11 +144,17 @@ class Pool:
         """Take claimed runs in; answers those that start now."""
         with self._lock:
             for run in runs:
-                if self.budget is not None and run.handler.name in self.memory:
+                if run.handler.name in self.memory:
                     run.scarce = True
-                    self.budget.take(self.memory[run.handler.name], run.handler.name)
+                    if self.budget is not None:
+                        self.budget.take(self.memory[run.handler.name], run.handler.name)
                 if run.scarce:
-                    self._put_before_others(run)
+                    # It keeps a permit or memory from others while it waits: only more urgent ones go before.
+                    ranks = [(each.lease.job.priority, each.scarce) for each in self.waiting]
+                    mine = (run.lease.job.priority, True)
+                    place = next((place for place, rank in enumerate(ranks) if rank < mine), len(ranks))
+                    self.waiting.insert(place, run)
+                    self._limited_waiting += 1
                 else:
                     self.waiting.append(run)
             return self._next()
@@ -174,7 +172,6 @@ class Pool:
             return self._next()
 
     def hold(self) -> None:
-        """A run was settled while its work goes on."""
         with self._lock:
             self.held += 1
 
@@ -188,27 +185,11 @@ class Pool:
         return stale
 
     def take_back_those(self, shut: Callable[[str], bool]) -> list[Run]:
-        """Those that wait and whose type is shut; they wait no more."""
         with self._lock:
             stale = [run for run in self.waiting if shut(run.handler.name)]
             for run in stale:
                 self._drop(run)
         return stale
-
-    def _put_before_others(self, run: Run) -> None:
-        """It keeps a permit or memory from others while it waits: only more urgent ones go before it."""
-        priority = run.lease.job.priority
-        place = next(
-            (
-                number
-                for number, each in enumerate(self.waiting)
-                if each.lease.job.priority < priority
-                or (each.lease.job.priority == priority and not each.scarce)
-            ),
-            len(self.waiting),
-        )
-        self.waiting.insert(place, run)
-        self._limited_waiting += 1
 
     def _drop(self, run: Run) -> None:
         self.waiting.remove(run)
@@ -246,7 +227,6 @@ class Prefetch:
         self._missed = -math.inf
 
     def note(self, job_type: str, seconds: float, now: float) -> None:
-        """A job of that type took so long."""
         average = self._types.get(job_type)
         if average is None:
             average = self._types[job_type] = _Average()
@@ -269,7 +249,6 @@ class Prefetch:
         return average is not None and average.runs >= ENOUGH_RUNS and average.mean < LIGHT_RUN
 
     def ahead(self, slots: int, now: float) -> int:
-        """How many jobs to claim beyond free slots."""
         slowest = 0.0
         for name, average in list(self._types.items()):
             if now - average.seen >= FORGOTTEN_AFTER:
@@ -290,12 +269,8 @@ class Prefetch:
 class _Average:
     """A mean over the first few runs, then one that forgets."""
 
-    __slots__ = ("mean", "runs", "seen")
-
-    def __init__(self) -> None:
-        self.runs = 0
-        self.mean = 0.0
-        self.seen = 0.0
+    runs = 0
+    mean = seen = 0.0
 
 
 class PollTriggers:
@@ -347,7 +322,6 @@ class PollTriggers:
         self.woken.set()
 
     def freed(self, pool: Pool) -> None:
-        """A slot came free."""
         # Not of this pool alone: what has ended may have left memory to another one's jobs.
         for each in (pool, *self._sharing) if self._sharing else (pool,):
             for trigger in each.both:
@@ -369,10 +343,8 @@ class PollTriggers:
         self.hint()
 
     def loop_stalled(self) -> None:
-        """The event loop does not answer: claim nothing for it."""
         self._admission.blocked = self._on_loop
 
     def loop_answers(self) -> None:
-        """It answers again."""
         self._admission.blocked = frozenset()
         self.hint()

@@ -133,13 +133,11 @@ class Run:
         return apart and (self.isolated or self.lease.job.losses >= SUSPECT_AFTER)
 
     def isolate(self) -> None:
-        """Jobs of its type keep workers from answering: it runs in a child, if it can."""
         self.isolated = True
         self.in_child = self.handler.kind == "process" or self.suspect
 
     @property
     def open(self) -> bool:
-        """Whether nothing has been settled or given up yet."""
         return not self._closed
 
     @property
@@ -181,7 +179,6 @@ class Run:
         return True
 
     def halt(self) -> bool:
-        """Break the work off; False if that must be tried again."""
         self.halt_at = math.inf
         carrier = self.carrier
         return carrier is None or carrier.halt(self)

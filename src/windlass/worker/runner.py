@@ -16,6 +16,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache, partial
 from typing import Any
@@ -49,7 +50,7 @@ from windlass.worker.settler import Settler
 from windlass.worker.shell import Shell
 from windlass.worker.threads import Threads
 from windlass.worker.timeouts import Deadlines
-from windlass.worker.watchdog import Liveness
+from windlass.worker.watchdog import Liveness, watched_job
 
 log = logging.getLogger("windlass.runner")
 
@@ -57,36 +58,27 @@ log = logging.getLogger("windlass.runner")
 Prepared = partial[Any] | Result
 
 
+@dataclass(eq=False)
 class Runner:
     """Takes each lease from its claim to its outcome."""
 
-    def __init__(
-        self,
-        env: Env,
-        live: LiveSettings,
-        settler: Settler,
-        triggers: PollTriggers,
-        shell: Shell,
-        children: Children,
-        liveness: Liveness,
-    ) -> None:
-        self._env = env
-        self._clock = env.clock
-        self._membership = env.membership
-        self._runs = env.runs
-        self._live = live
-        self._settler = settler
-        self._triggers = triggers
-        self._shell = shell
-        self._children = children
-        self._liveness = liveness
-        self.deadlines = Deadlines(env.clock)
+    env: Env
+    live: LiveSettings
+    settler: Settler
+    triggers: PollTriggers
+    shell: Shell
+    children: Children
+    liveness: Liveness
+    # Once set nothing starts any more; what was about to is given back.
+    closed: bool = False
+
+    def __post_init__(self) -> None:
+        self._clock, self._membership, self._runs = self.env.clock, self.env.membership, self.env.runs
+        self.deadlines = Deadlines(self._clock)
         # Read when the first encrypted payload comes.
         self._ring = cache(ring)
         self.threads = Threads(self.call, self.done, caller=Runner.call.__code__)
-        self.coroutines = Coroutines(self.call_async, self.done, triggers, clock=env.clock)
-        # Once set nothing starts any more; what was about to is given back.
-        self.closed = False
+        self.coroutines = Coroutines(self.call_async, self.done, self.triggers, clock=self._clock)
 
     # --- claimed ---
 
@@ -97,18 +89,19 @@ class Runner:
         runs = []
         for lease in leases:
             job_type = lease.job.type
-            run = Run(lease, self._live.handlers[job_type], pool, received, restricted.get(job_type))
-            self._runs[run.token] = run
-            runs.append(run)
+            handler = self.live.handlers[job_type]
+            runs.append(Run(lease, handler, pool, received, restricted.get(job_type)))
         if tracing.on():
             waited = self._clock.monotonic() - received
             for run in runs:
-                run.trace = tracing.Trace(run.lease, waited, self._env.app)
+                run.trace = tracing.Trace(run.lease, waited, self.env.app)
+        # All or none: a lease that is not here is given back, since nobody would run it.
+        for run in runs:
+            self._runs[run.token] = run
         self.start(pool.offer(runs))
 
     def start(self, runs: Sequence[Run]) -> None:
-        """Start runs that have slots."""
-        hanging = self._live.admission.switches.hanging
+        hanging = self.live.admission.switches.hanging
         on_loop = []
         for run in runs:
             if run.handler.name in hanging:
@@ -129,7 +122,7 @@ class Runner:
         if self.closed or not self._membership.sure() or lease.worker != self._membership.id:
             return Unstarted()
         now = self._clock.monotonic()
-        policy, timeout = self._live.in_force[lease.job.type]
+        policy, timeout = self.live.in_force[lease.job.type]
         if policy.max_age is not None and is_overdue(lease.job, policy, run.store_time(now)):
             return Overdue()
         try:
@@ -156,14 +149,14 @@ class Runner:
         """A command, or a handler that asks for a Context."""
         name = run.handler.signature.context
         if name is None:
-            return partial(self._shell.run, run, payload)
+            return partial(self.shell.run, run, payload)
         payload[name] = Context(
             run.lease.job,
             run.notice,
             deadline=run.store_time(run.ends),
             ends=run.ends,
             clock=self._clock,
-            worker=ContextBackend(run, self._env, self.deadlines),
+            worker=ContextBackend(run, self.env, self.deadlines),
             check_draft=run.handler.check_draft,
         )
         return partial(run.handler.function, **payload)
@@ -172,16 +165,15 @@ class Runner:
 
     def call(self, run: Run) -> Result:
         """Run a `def` handler or a command on this thread. A handler's frame is right below this one's."""
-        forks = _forks.count
         if run.in_child:
             return self._call_in_child(run)
-        slot = _UNWATCHED
+        forks, box, slot = _forks.count, self.liveness.box, -1
         try:
             prepared = self.prepare(run)
             if not isinstance(prepared, partial):
                 return prepared
-            if self._liveness.box is not None:
-                slot = self._liveness.enter(run)
+            if box is not None:
+                slot = box.enter(watched_job(run))
             try:
                 if run.trace is None:
                     value = prepared()
@@ -192,30 +184,29 @@ class Runner:
                 if _forks.count != forks:
                     # A child that a handler forked off would be a copy of the worker that nobody ends.
                     os._exit(0)
-                if slot != _UNWATCHED:
-                    self._liveness.leave(slot)
+                if box is not None:
+                    box.leave(slot)
             result: Result = value if run.handler.kind == "shell" else returned(value, run.handler.result)
             return self._read(run, result) if isinstance(result, Raised) else result
         except BaseException as error:  # noqa: BLE001 # wall: nothing that a handler raises may end its thread
             return self._read(run, Raised(error))
 
     async def call_async(self, run: Run) -> Result:
-        """Run an `async def` handler on this loop."""
-        forks, slot = _forks.count, _UNWATCHED
+        forks, box, slot = _forks.count, self.liveness.box, -1
         try:
             prepared = self.prepare(run)
             if not isinstance(prepared, partial):
                 return prepared
-            if self._liveness.box is not None:
-                slot = self._liveness.enter(run)
+            if box is not None:
+                slot = box.enter(watched_job(run))
             try:
                 with contextlib.nullcontext() if run.trace is None else run.trace.running():
                     value = await prepared()
             finally:
                 if _forks.count != forks:
                     os._exit(0)
-                if slot != _UNWATCHED:
-                    self._liveness.leave(slot)
+                if box is not None:
+                    box.leave(slot)
             result = returned(value, run.handler.result)
             return self._read(run, result) if isinstance(result, Raised) else result
         except BaseException as error:  # noqa: BLE001 # wall: nothing that a handler raises may end the loop
@@ -229,22 +220,21 @@ class Runner:
         """
         if run.asked_to_stop:
             return raised
-        rules = self._live.in_force[run.lease.job.type].policy.rules
+        rules = self.live.in_force[run.lease.job.type].policy.rules
         read = failure(raised.exception, rules, named(run.lease.job), raised.output)
         return Raised(raised.exception, raised.output, read)
 
     def _call_in_child(self, run: Run) -> Result:
-        """Have a child run the handler, and wait for it on this thread."""
         try:
-            with self._children.one_for(run) as child:
+            with self.children.one_for(run) as child:
                 # The child is there before the job's time begins to run.
-                backend = ContextBackend(run, self._env, self.deadlines)
-                run.carrier = child_run = ChildRun(child, backend, self._clock, self._children.oom)
+                backend = ContextBackend(run, self.env, self.deadlines)
+                run.carrier = child_run = ChildRun(child, backend, self._clock, self.children.oom)
                 prepared = self.prepare(run)
                 if not isinstance(prepared, partial):
                     return prepared
                 with contextlib.nullcontext() if run.trace is None else run.trace.running():
-                    result = child_run.carry(self._children.work(run))
+                    result = child_run.carry(self.children.work(run))
                 if not child_run.clean:
                     child.end()
                 return result
@@ -268,18 +258,18 @@ class Runner:
             if trace is not None:
                 trace.ended(Done())
             self._runs.pop(run.token, None)
-            self._settler.note_completed(settlement(run, Done(), now, self._env.app), ended)
+            self.settler.note_completed(settlement(run, Done(), now, self.env.app), ended)
             return True
-        policy, at = self._live.in_force[job.type].policy, run.store_time(now)
+        policy, at = self.live.in_force[job.type].policy, run.store_time(now)
         try:
-            outcome = decide(job, ended, policy, now=at, chance=self._env.chance)
+            outcome = decide(job, ended, policy, now=at, chance=self.env.chance)
         except BaseException as error:  # noqa: BLE001 # wall: a delay out of all bounds is the handler's failure
-            outcome = decide(job, Raised(error), policy, now=at, chance=self._env.chance)
+            outcome = decide(job, Raised(error), policy, now=at, chance=self.env.chance)
         if isinstance(outcome, Done) and outcome.missing is not None:
             log.warning("job.result_not_kept", extra=run.lease.fields | {"why": outcome.missing})
         if trace is not None:
             trace.ended(outcome)
-        self._settler.submit(settlement(run, outcome, now, self._env.app, held=held))
+        self.settler.submit(settlement(run, outcome, now, self.env.app, held=held))
         return True
 
     def done(self, run: Run, result: Result) -> None:
@@ -288,11 +278,11 @@ class Runner:
         run.carrier = None
         was_held = not self.finish(run, result) and run.started is not None
         if was_held and run.end():
-            self._settler.let_go(run.token)
+            self.settler.let_go(run.token)
         following = run.pool.free(run, self._clock.monotonic(), was_held=was_held)
         if following:
             self.start(following)
-        self._triggers.freed(run.pool)
+        self.triggers.freed(run.pool)
 
     # --- how else a run ends ---
 
@@ -302,11 +292,11 @@ class Runner:
 
     def cut(self, run: Run) -> None:
         """Settle a run that was asked to stop, although its work goes on; slot and permits stay taken."""
-        held = run.started is not None and self._live.admission.limited(run.lease.job.type)
+        held = run.started is not None and self.live.admission.limited(run.lease.job.type)
         if self.finish(run, Unstarted(), held=held) and run.started is not None:
             run.pool.hold()
             if held and run.hold():
-                self._settler.let_go(run.token)
+                self.settler.let_go(run.token)
 
     def lose(self, run: Run) -> None:
         """The store says that this lease is gone: stop the work, record nothing."""
@@ -314,13 +304,12 @@ class Runner:
             self._runs.pop(run.token, None)
             if run.trace is not None:
                 run.trace.ended(None)
-            self._settler.note_lost(run.lease)
+            self.settler.note_lost(run.lease)
             if run.started is not None:
                 run.pool.hold()
             self.deadlines.break_off(run)
 
     def carried(self) -> list[Run]:
-        """Those whose work goes on at this moment, settled or not."""
         return [*self.threads.carried(), *self.coroutines.carried()]
 
 
@@ -346,5 +335,3 @@ class _Forks:
 
 _forks = _Forks()
 os.register_at_fork(after_in_child=_forks.note)
-# No watchdog looks at the run.
-_UNWATCHED = -1

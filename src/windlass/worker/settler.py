@@ -7,6 +7,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from time import monotonic
 
@@ -29,25 +30,18 @@ _GATHER_SECONDS = 0.003
 _IDLE = timedelta(hours=1)
 
 
+@dataclass(eq=False)
 class Settler:
     """Writes outcomes in batches, and keeps them while the store is away."""
 
-    def __init__(
-        self,
-        env: Env,
-        admission: Admission,
-        breaker_counts: BreakerCounts,
-        releases: OtherReleases,
-        triggers: PollTriggers,
-    ) -> None:
-        self._store = env.store
-        self._ledger = env.ledger
-        self._runs = env.runs
-        self._membership = env.membership
-        self._admission = admission
-        self._breaker_counts = breaker_counts
-        self._releases = releases
-        self._triggers = triggers
+    env: Env
+    admission: Admission
+    breaker_counts: BreakerCounts
+    releases: OtherReleases
+    triggers: PollTriggers
+
+    def __post_init__(self) -> None:
+        self._store, self._ledger, self._runs = self.env.store, self.env.ledger, self.env.runs
         # Outcomes to write. Appended to by every thread that finishes a job; a deque needs no lock for that.
         self.queue: deque[Settlement] = deque()
         # Runs that had been settled before their work ended, which it has by now.
@@ -57,15 +51,11 @@ class Settler:
         self._written = threading.Condition()
         self._woken = threading.Event()
         self.loop = Loop("settler", self.tick, every=_IDLE, woken=self._woken)
-        self.done = 0
-        self.failed = 0
-        self.late = 0
-        # Handlers that failed after their own transaction had completed the job.
-        self.failed_late = 0
+        # The last: handlers that failed after their own transaction had completed the job.
+        self.done = self.failed = self.late = self.failed_late = 0
 
     @property
     def empty(self) -> bool:
-        """Whether everything handed in is written."""
         return not self.queue and not self._over and not self._writing
 
     def submit(self, settlement: Settlement) -> None:
@@ -102,7 +92,7 @@ class Settler:
             dead = dead or isinstance(batch[-1].outcome, Dead)
         try:
             # One that is dead for its payload may fit another release.
-            self._write(self._releases.reconsider(batch) if dead else batch)
+            self._write(self.releases.reconsider(batch) if dead else batch)
         except BaseException:  # wall: whatever kept them from being written, outcomes are kept
             self.queue.extendleft(reversed(batch))
             raise
@@ -124,8 +114,8 @@ class Settler:
             self._over.remove(token)
         with self._written:
             self._written.notify_all()
-        self._triggers.permit()
-        self._triggers.notify()
+        self.triggers.permit()
+        self.triggers.notify()
 
     def _write(self, batch: Sequence[Settlement]) -> None:
         if not batch:
@@ -144,11 +134,11 @@ class Settler:
             log.exception("settle.failed", extra=batch[0].lease.fields)
             self._runs.pop(batch[0].lease.token, None)
             return
-        if traced is not None:
-            self._trace(batch, traced)
         self._ledger.measure(names.SETTLE, monotonic() - began)
         for each in batch:
-            self._runs.pop(each.lease.token, None)
+            run = self._runs.pop(each.lease.token, None)
+            if traced is not None and run is not None and run.trace is not None:
+                run.trace.settled(traced, each.outcome)
         if lost:
             gone = {lease.token for lease in lost}
             for lease in lost:
@@ -156,16 +146,9 @@ class Settler:
             batch = [each for each in batch if each.lease.token not in gone]
         self._note_written(batch)
 
-    def _trace(self, batch: Sequence[Settlement], began: int) -> None:
-        for settlement in batch:
-            run = self._runs.get(settlement.lease.token)
-            if run is not None and run.trace is not None:
-                run.trace.settled(began, settlement.outcome)
-
     def _note_written(self, batch: Sequence[Settlement]) -> None:
-        """Count what was written, and notify those for whom it is news."""
         debug, again, enqueued = log.isEnabledFor(logging.DEBUG), False, False
-        counted = self._admission.counted
+        counted = self.admission.counted
         limited: list[str] = []
         left: list[tuple[str, str]] = []
         for each in batch:
@@ -187,20 +170,20 @@ class Settler:
             else:
                 _log(each)
         if left:
-            self._releases.note(left)
-        self._breaker_counts.note(batch)
+            self.releases.note(left)
+        self.breaker_counts.note(batch)
         self._ledger.settled(batch)
         if limited:
-            self._triggers.permit(limited)
-        if again or enqueued or any(map(self._admission.shared, limited)):
-            self._triggers.notify()
+            self.triggers.permit(limited)
+        if again or enqueued or not self.admission.shared.isdisjoint(limited):
+            self.triggers.notify()
 
     def note_completed(self, settled: Settlement, result: Result) -> None:
         """A handler's own transaction completed its job; what came of the handler after it, if anything."""
         self.done += 1
-        self._breaker_counts.note([settled])
+        self.breaker_counts.note([settled])
         self._ledger.settled([settled])
-        self._triggers.notify()
+        self.triggers.notify()
         if not isinstance(result, Returned):
             self.failed_late += 1
             why = result.failed.error if isinstance(result, Raised) and result.failed else None
@@ -218,18 +201,11 @@ class Settler:
         """A lease turned out to belong to another worker by now."""
         self.late += 1
         self._ledger.late([lease])
-        note = (
-            "the store's file was replaced: this attempt is not in the new file"
-            if self._left_behind(lease.worker)
-            else "lease already reclaimed; discarding this result"
-        )
-        log.warning("lease.lost", extra=lease.fields | {"note": note})
-
-    def _left_behind(self, worker: str) -> bool:
-        """Whether a worker's id, as a lease has it, belongs to a file that was replaced since."""
+        note = "lease already reclaimed; discarding this result"
         with contextlib.suppress(StoreError):
-            return self._membership.left_behind(worker, self._store.generation)
-        return False
+            if self.env.membership.left_behind(lease.worker, self._store.generation):
+                note = "the store's file was replaced: this attempt is not in the new file"
+        log.warning("lease.lost", extra=lease.fields | {"note": note})
 
 
 def _log(settlement: Settlement) -> None:

@@ -15,7 +15,6 @@ from windlass.job import JobState, View
 from windlass.outcome import Interrupted
 from windlass.store.jobs import Count
 from windlass.worker.parts import Parts
-from windlass.worker.run import Run
 
 log = logging.getLogger("windlass.worker")
 
@@ -44,7 +43,6 @@ class Shutdown:
         self._over = 0.0
 
     def drain(self) -> None:
-        """Claim nothing more; give back what has not started."""
         if not self._parts.draining:
             self._parts.draining = True
             log.info("worker.draining", extra={"worker": self._parts.membership.id})
@@ -86,16 +84,15 @@ class Shutdown:
         within(self.left(), self._leave, "leave")
 
     def _interrupt(self, patience: float) -> None:
-        running: list[Run] = []
-        for run in [run for run in list(self._parts.runs.values()) if run.open]:
+        left = [run for run in list(self._parts.runs.values()) if run.open]
+        running = [run.lease.id for run in left if run.started is not None]
+        log.warning("worker.interrupting", extra={"jobs": running})
+        for run in left:
             if run.started is None:
                 # Still waiting for its child: it has not begun, and will not.
                 self._parts.runner.give_back(run)
             else:
-                running.append(run)
-        log.warning("worker.interrupting", extra={"jobs": [run.lease.id for run in running]})
-        for run in running:
-            self._parts.runner.deadlines.stop(run, Interrupted(), patience=patience)
+                self._parts.runner.deadlines.stop(run, Interrupted(), patience=patience)
 
     def _wait_idle(self, until: float) -> bool:
         pause = threading.Event()
@@ -165,7 +162,6 @@ class Leftovers:
             return False
 
     def remaining(self, ended: Ended) -> Remaining:
-        """What stays behind."""
         types, open_types = self._parts.types, self._open()
         pending = dict.fromkeys(View, 0)
         processing = paused = 0

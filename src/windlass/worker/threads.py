@@ -59,13 +59,11 @@ class Threads:
             self.done(run, Unstarted())
 
     def close(self) -> None:
-        """Let the threads end as they come free."""
         with self.lock:
             for _ in self._hands:
                 self.inbox.put(None)
 
     def carried(self) -> list[Run]:
-        """Those whose work goes on at this moment, settled or not."""
         with self.lock:
             return [run for hand in self._hands if (run := hand.carried) is not None]
 

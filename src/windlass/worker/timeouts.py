@@ -49,7 +49,6 @@ class Deadlines:
         self.unbroken: dict[Run, float] = {}
 
     def watch(self, ends: float) -> None:
-        """A run must be looked at then."""
         if ends < self.next_look:
             self.woken.set()
 
@@ -91,7 +90,6 @@ class Timeouts:
         self.loop = Loop("timeouts", self.tick, every=_EVERY, woken=runner.deadlines.woken)
 
     def tick(self) -> float:
-        """End what is to end now; returns when to look again."""
         now = self._clock.monotonic()
         # Before the runs are read: what begins meanwhile and ends sooner than this must wake us.
         self._deadlines.next_look = soonest = now + _EVERY.total_seconds()
@@ -104,7 +102,6 @@ class Timeouts:
         return max(0.0, min(soonest, self._try_again(now)) - now)
 
     def _try_again(self, now: float) -> float:
-        """Break off what could not be before; returns when to try the rest."""
         soonest = math.inf
         for run, since in list(self._deadlines.unbroken.items()):
             if run.halt():
@@ -114,7 +111,6 @@ class Timeouts:
         return soonest
 
     def _check(self, run: Run, now: float, *, unsure: bool) -> float:
-        """Do what is due for one run; returns when the next is."""
         if unsure and run.handler.when_unsure == "stop":
             self._deadlines.stop(run, Interrupted())
         if now >= run.ends:
@@ -155,7 +151,13 @@ class Leaks:
         late = [run for run in self._runner.carried() if not run.open]
         self._late = {run: self._late.get(run, now) for run in late}
         self.loop_stuck = self._is_stuck(now)
-        before, self.reason = self.reason, self._find(now)
+        held = sum(now - since >= ENDLESS_SECONDS for since in self._late.values())
+        reason = ""
+        if self._most_held is not None and self.loop_stuck:
+            reason = self.blocked()
+        elif self._most_held is not None and held > self._most_held:
+            reason = f"{held} jobs run on past their end"
+        before, self.reason = self.reason, reason
         if self.reason and not before:
             log.error("worker.leaks", extra={"why": self.reason, "note": "a new process takes over"})
         elif before and not self.reason:
@@ -169,14 +171,6 @@ class Leaks:
         run = self._runner.coroutines.blocker()
         whom = f"{run.handler.name} (job {run.lease.id})" if run else "a task that is not a job"
         return f"the event loop has been blocked for {seconds:.0f} s by {whom}"
-
-    def _find(self, now: float) -> str:
-        if self._most_held is None:
-            return ""
-        if self.loop_stuck:
-            return self.blocked()
-        held = sum(now - since >= ENDLESS_SECONDS for since in self._late.values())
-        return f"{held} jobs run on past their end" if held > self._most_held else ""
 
     def _is_stuck(self, now: float) -> bool:
         coroutines = self._runner.coroutines

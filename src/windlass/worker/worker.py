@@ -38,6 +38,12 @@ _DEAF_SECONDS = 0.5
 class Worker:
     """Claims jobs and runs them, in this process, until stopped."""
 
+    # Whether `start` has come to its end.
+    begun = False
+    # A signal asked it to stop; an operator asked it to drain; or only a new process helps.
+    _asked = _drained = _retired = False
+    _leave_at = math.inf
+
     def __init__(
         self,
         store: Store,
@@ -56,14 +62,8 @@ class Worker:
         # A SimpleQueue may be put to within a signal's handler. An Event may not: its lock could be held by
         # the very code that the signal interrupts.
         self._bell: SimpleQueue[None] = SimpleQueue()
-        self._asked = False
-        # An operator asked it to drain; or only a new process helps. Either way it leaves when it is idle.
-        self._drained = False
-        self._retired = False
-        self._leave_at = math.inf
         self._process = os.getpid()
-        # Whether `start` has come to its end; and whether the stop has begun.
-        self.begun = False
+        # Whether the stop has begun.
         self.stopping = threading.Event()
         self.parts = Parts(
             store,
@@ -103,7 +103,7 @@ class Worker:
 
     def health(self) -> Health:
         """Whether it is well; asks nobody."""
-        return examine(self.parts, self._clock, begun=self.begun)
+        return examine(self.parts, begun=self.begun)
 
     def start(self) -> None:
         """Enter the fleet and begin to claim."""
@@ -113,7 +113,7 @@ class Worker:
                 raise RuntimeError("a Worker cannot be restarted; create a new one")
             self._phase = "working"
         check_ready(parts.handlers.values(), parts.env.store.types(), ring)
-        parts.publisher.publish()
+        parts.publish()
         if parts.needs_loop or hooks_need_loop((*registry.on_start, *registry.on_stop)):
             parts.runner.coroutines.open()
         try:
