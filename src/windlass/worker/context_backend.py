@@ -13,8 +13,7 @@ from windlass.job import MAX_PROGRESS_MESSAGE, NewJob
 from windlass.observe import tracing
 from windlass.outcome import Done, Returned, clean
 from windlass.store.engine import Settlement
-from windlass.store.running import Said
-from windlass.store.store import Store
+from windlass.store.running import Said, Transacting
 from windlass.worker.children.messages import Completion
 from windlass.worker.run import Env, Run, kept, settlement
 from windlass.worker.timeouts import Deadlines
@@ -31,8 +30,8 @@ class ContextBackend(Backend):
         self._deadlines = deadlines
         self._said = Said(0)
 
-    def lend(self) -> tuple[Store, timedelta]:
-        return self._store, timedelta(seconds=max(0.001, self._run.ends - self._clock.monotonic()))
+    def lend(self) -> tuple[Transacting, timedelta]:
+        return self._store.handlers(), timedelta(seconds=max(0.001, self._run.ends - self._clock.monotonic()))
 
     def completion(self) -> Settlement:
         self._run.completing = True
