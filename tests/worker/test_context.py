@@ -402,7 +402,7 @@ def test_more_time_can_be_asked_for(queue: Queue) -> None:
     handle = slow.enqueue()
     with queue.worker() as worker:
         assert asked.wait(PATIENCE)
-        [run] = worker.parts.runs.all()
+        [run] = worker.parts.runs.values()
         assert run.started is not None
         assert run.ends - run.started > 3000, "the worker goes by it, too"
         seen.set()

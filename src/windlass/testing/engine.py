@@ -63,7 +63,7 @@ class Engine:
         received = self._clock.monotonic()
         claimed = self._queue.store.claim(want)
         runs = [self._run(lease, received) for lease in claimed.leases]
-        parts.runs.add(runs)
+        parts.runs.update({run.token: run for run in runs})
         return runs, claimed.again
 
     def fire(self) -> tuple[bool, timedelta | None]:
@@ -77,13 +77,7 @@ class Engine:
         runner = self._parts.runner
         if run.handler.kind != "loop":
             return contextvars.copy_context().run(runner.call, run)
-        results: list[Result] = []
-
-        async def call() -> None:
-            results.append(await runner.call_async(run))
-
-        self._parts.runner.coroutines.wait(call())
-        return results[0]
+        return runner.coroutines.wait(runner.call_async(run))
 
     def settle(self, run: Run, result: Result) -> None:
         """Decide and write what came of a run, as a worker does."""
@@ -103,7 +97,7 @@ class Engine:
         policy = self._parts.live.policy(job.type)
         outcome = decide(job, Lost(Reason.WORKER_LOST), policy, now=self._queue.store.now(), chance=_none)
         self._queue.store.settle([Settlement(run.lease, outcome, None)])
-        self._parts.runs.drop([run.token])
+        del self._parts.runs[run.token]
 
     def close(self) -> None:
         """Stop, as a worker does."""
@@ -125,7 +119,7 @@ class Engine:
         )
         self._revision = registry.revision
         check_ready(self._parts.handlers.values(), store.types(), ring)
-        self._parts.publisher.publish()
+        self._parts.publish()
         if self._parts.needs_loop or hooks_need_loop((*registry.on_start, *registry.on_stop)):
             self._parts.runner.coroutines.open()
         self._parts.heartbeat.join()
