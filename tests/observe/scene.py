@@ -70,7 +70,8 @@ class Scrapes(Measures):
         return Series((labels, value - before.get(labels, 0.0)) for labels, value in self.now(name).items())
 
     def delta(self, name: str, within: timedelta) -> Series:
-        return self.now(name) - self._before(name, within)
+        before = self._before(name, within)
+        return Series((labels, value - before[labels]) for labels, value in self.now(name).items())
 
     def _before(self, name: str, within: timedelta) -> Series:
         since = self.last - within.total_seconds()
