@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -23,7 +23,6 @@ from windlass.wakeup import Listen, LocalWakeup, Wakeup, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import ModuleType
 
     from windlass.clock import Clock
     from windlass.store.migration import Schema
@@ -209,24 +208,15 @@ def _open_postgres(url: str, **options: Any) -> Opened:
     return Opened(store, wakeup)
 
 
-class _Postgres(NamedTuple):
-    """The parts of the store that are asked for by name here."""
-
-    address: ModuleType
-    guests: ModuleType
-    schema: ModuleType
-    store: ModuleType
-    target: ModuleType
-
-
-def _postgres() -> _Postgres:
-    """The driver is an extra, imported only by who needs it."""
+def _postgres() -> Any:
+    """The package, with the modules that are asked for here: its driver is an extra."""
     try:
-        from windlass.store.postgres import address, guests, schema, store, target  # noqa: PLC0415 - see above
+        from windlass.store import postgres  # noqa: PLC0415 - see above
+        from windlass.store.postgres import address, guests, schema, store, target  # noqa: F401, PLC0415
     except ImportError as error:
         if error.name is None or not error.name.startswith("psycopg"):
             raise
         raise StoreUnavailable(
             "PostgreSQL needs its driver, which is not installed: pip install 'windlass[postgres]'"
         ) from None
-    return _Postgres(address, guests, schema, store, target)
+    return postgres

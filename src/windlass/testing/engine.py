@@ -82,7 +82,7 @@ class Engine:
         async def call() -> None:
             results.append(await runner.call_async(run))
 
-        self._parts.runner.coroutines.wait(call())
+        runner.coroutines.wait(call())
         return results[0]
 
     def settle(self, run: Run, result: Result) -> None:
@@ -120,8 +120,9 @@ class Engine:
             self._take_down()
         config = WorkerConfig(shell=registry.get(SHELL) is not None)
         store, wakeup = self._queue.store, self._queue.wakeup
+        # Nobody asks a test to drain.
         self._parts = Parts(
-            store, wakeup, registry, config, clock=self._clock, asked_to_drain=_ignore, chance=_none
+            store, wakeup, registry, config, clock=self._clock, asked_to_drain=lambda: None, chance=_none
         )
         self._revision = registry.revision
         check_ready(self._parts.handlers.values(), store.types(), ring)
@@ -151,16 +152,10 @@ class Engine:
 
 def _belongs_to_the_test(error: BaseException) -> bool:
     """Ctrl-C and a test runner's own exceptions; a worker takes them for a failure of the job."""
-    runners = ("_pytest.", "unittest.")
-    return isinstance(error, KeyboardInterrupt) or any(
-        told_class(kind).startswith(runners) for kind in classes_of(error)
-    )
+    kinds = (told_class(kind) for kind in classes_of(error))
+    return isinstance(error, KeyboardInterrupt) or any(k.startswith(("_pytest.", "unittest.")) for k in kinds)
 
 
 def _none() -> float:
     """No jitter: a test knows when a retry is due."""
     return 0.0
-
-
-def _ignore() -> None:
-    """Nobody asks a test to drain."""

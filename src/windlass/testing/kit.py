@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -23,11 +23,12 @@ from windlass.queue import ContextJobType, JobType, Queue
 from windlass.queue.jobs import result_of
 from windlass.store.jobs import Edit, Filter
 from windlass.testing.engine import Engine
-from windlass.testing.expect import contains, plain, told
 from windlass.worker.run import Run
 
 MOST_RUNS = 10_000
 _MOST_JOBS = 1_000
+_MOST_SHOWN = 20
+_LONGEST_SHOWN = 200
 _MEMORY = "sqlite:///:memory:"
 
 # A type by its name, or by the decorated function.
@@ -96,21 +97,24 @@ class Kit:
 
         `payload_contains` names fields that the payload must have, in depth; `count` says exactly how many.
         """
-        every = [(job, self.payload(job)) for job in self.jobs()]
-        expected = plain(payload_contains or {})
-        found = [job for job, payload in every if job.type == _name(of) and contains(payload, expected)]
+        found, every = self._enqueued(of, payload_contains)
         if not found or count not in (None, len(found)):
             wanted = f"{'a' if count is None else count} job of type {_name(of)}"
-            fields = f" with {expected}" if expected else ""
-            raise AssertionError(f"expected {wanted}{fields}, found {len(found)}; {told(every)}")
+            fields = f" with {_plain(payload_contains)}" if payload_contains else ""
+            raise AssertionError(f"expected {wanted}{fields}, found {len(found)}; {every}")
         return found[-1]
 
     def assert_not_enqueued(self, of: Type, *, payload_contains: Mapping[str, Any] | None = None) -> None:
         """Fail if such a job was enqueued."""
-        every = [(job, self.payload(job)) for job in self.jobs()]
-        expected = plain(payload_contains or {})
-        if any(job.type == _name(of) and contains(payload, expected) for job, payload in every):
-            raise AssertionError(f"expected no job of type {_name(of)}; {told(every)}")
+        found, every = self._enqueued(of, payload_contains)
+        if found:
+            raise AssertionError(f"expected no job of type {_name(of)}; {every}")
+
+    def _enqueued(self, of: Type, fields: Mapping[str, Any] | None) -> tuple[list[Job], str]:
+        """The jobs of a type whose payload has these fields, and what there is at all."""
+        every, expected = [(job, self.payload(job)) for job in self.jobs()], _plain(fields or {})
+        found = [job for job, payload in every if job.type == _name(of) and _contains(payload, expected)]
+        return found, _told(every)
 
     # --- running ---
 
@@ -243,6 +247,32 @@ class Kit:
 
 def _name(of: Type) -> str:
     return of if isinstance(of, str) else of.handler.name
+
+
+def _contains(payload: Any, expected: Any) -> bool:
+    """Whether every field that is expected is there; objects are compared in depth, the rest as it is."""
+    if isinstance(expected, Mapping) and isinstance(payload, Mapping):
+        return all(name in payload and _contains(payload[name], value) for name, value in expected.items())
+    return bool(payload == expected)
+
+
+def _plain(value: Any) -> Any:
+    """What a test expects, as JSON would carry it: a date as its text, a dataclass as an object."""
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
+def _told(jobs: Sequence[tuple[Job, Mapping[str, Any]]]) -> str:
+    """The jobs that are there, for whoever reads a failed test."""
+    if not jobs:
+        return "nothing was enqueued"
+    lines = ["these jobs were enqueued:"]
+    for job, payload in jobs[:_MOST_SHOWN]:
+        text = msgspec.json.encode(payload).decode()
+        short = text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
+        lines.append(f"  {job.type} {short} ({job.state})")
+    if len(jobs) > _MOST_SHOWN:
+        lines.append(f"  ... and {len(jobs) - _MOST_SHOWN} more")
+    return "\n".join(lines)
 
 
 def _has_failed(job: Job, result: Result) -> bool:
