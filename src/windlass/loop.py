@@ -96,7 +96,8 @@ class Loop:
             try:
                 answer = self._tick()
                 wait = self._every * (1.0 + self._jitter * chance()) if answer is None else max(0.0, answer)
-                self._row.went_well()
+                if self._row.count:
+                    self._row.went_well()
             except Exception as error:  # noqa: BLE001 # wall: a loop outlives its tick
                 self.failed += 1
                 if isinstance(error, StoreError):

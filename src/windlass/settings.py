@@ -299,14 +299,14 @@ class Settings(msgspec.Struct, frozen=True):
         said = code or Limit()
         # What holds for types in general is not meant for keys, nor for all jobs together.
         general = name != ALL and not name.startswith(KEY)
-        rate: Rate | None = self._bound(name, "rate", said.rate, general=general)
-        burst: int | None = self._bound(name, "burst", None, general=general)
+        rate: Rate | None = self._choose(name, "rate", said.rate, general=general)
+        burst: int | None = self._choose(name, "burst", None, general=general)
         if rate is not None and burst is not None:
             rate = msgspec.structs.replace(rate, burst=burst)
         return Limit(
-            concurrency=self._bound(name, "concurrency", said.concurrency, general=general),
+            concurrency=self._choose(name, "concurrency", said.concurrency, general=general),
             rate=rate,
-            per_tenant=self._bound(name, "tenant_concurrency", said.per_tenant, general=general),
+            per_tenant=self._choose(name, "tenant_concurrency", said.per_tenant, general=general),
         )
 
     @property
@@ -325,22 +325,14 @@ class Settings(msgspec.Struct, frozen=True):
     def breaker(self, name: str) -> BreakerTerms:
         """When the breaker of a type, or of a key (`key:crm`), opens."""
         parts = BreakerTerms.__struct_fields__
-        return BreakerTerms(
-            **{part: self._bound(name, f"breaker.{part}", None, general=True) for part in parts}
-        )
+        return BreakerTerms(**{part: self._choose(name, f"breaker.{part}", None) for part in parts})
 
-    def _bound(self, name: str, setting: str, code: Any, *, general: bool) -> Any:
-        """One bound; an operator may also have set that there is none."""
+    def _choose(self, name: str, setting: str, code: Any, *, general: bool = True) -> Any:
+        """Operator over code over default; an operator may also have set that there is no bound."""
         override = f"{name}.{setting}"
         if override in self.values:
             return self.values[override]
         return self.value(setting) if code is None and general else code
-
-    def _choose(self, job_type: str, name: str, code: Any) -> Any:
-        override = self.values.get(f"{job_type}.{name}")
-        if override is not None:
-            return override
-        return self.value(name) if code is None else code
 
     def value(self, name: str) -> Any:
         """What holds for a setting that is not about types."""

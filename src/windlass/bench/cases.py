@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from queue import SimpleQueue
 from time import monotonic_ns, perf_counter
-from typing import IO
+from typing import IO, Any
 
 from windlass.bench.raw import PAYLOAD, Place
 from windlass.job import JobState
@@ -178,7 +178,7 @@ def dispatch_within(place: Place, count: int) -> list[float]:
             return _delays(mark, count, lambda: moments.get(timeout=_LONGEST_WAIT))
 
 
-def _delays(mark: JobType[[], None], count: int, started: Callable[[], int]) -> list[float]:
+def _delays(mark: JobType[[], Any], count: int, started: Callable[[], int]) -> list[float]:
     mark.enqueue()
     started()
     delays = []

@@ -58,7 +58,7 @@ def measure(url: str, *, http: bool, scale: float, folder: Path | None, step: St
     """Every figure, on new stores of the kind that the URL names; `step` is told what is being measured."""
     with _place(url, folder) as place:
         if http:
-            return _http().measure(place, scale=scale, step=step)
+            return list(_http().measure(place, scale=scale, step=step))
         plan = _plan(on_server=connect.is_postgres(url))
         seconds = max(_SHORTEST_IDLE, plan.idle * scale)
         return [*_measure(place, plan, scale, step), *_idle(place.fresh("idle"), seconds, step)]
@@ -67,7 +67,7 @@ def measure(url: str, *, http: bool, scale: float, folder: Path | None, step: St
 def steps(*, http: bool, on_server: bool) -> int:
     """How often `step` will be called."""
     if http:
-        return _http().steps()
+        return int(_http().steps())
     plan = _plan(on_server=on_server)
     return _ROUNDS * len(plan.rates) + len(plan.delays) + 1
 

@@ -99,9 +99,7 @@ def families(facts: Facts) -> list[Family]:
         *_standing(facts, labels),
         *_tenants(facts, labels),
         *_fleet(facts, labels),
-        *_flow(facts, labels),
-        *_archive(facts),
-        *_signals(facts, labels),
+        *_upkeep(facts, labels),
         family("windlass_desired_workers", [((), desired_workers(facts))]),
         family("windlass_store_up", [((), 1)]),
     ]
@@ -231,19 +229,15 @@ def _tenants(facts: Facts, labels: Shown) -> list[Family]:
 def _fleet(facts: Facts, types: Shown) -> list[Family]:
     fleet = facts.fleet
     versions = _bounded(Counter(worker.app or worker.version for worker in fleet.alive), _MOST_VERSIONS)
-    slots = {
-        "all": sum(worker.slots for worker in fleet.alive),
-        "busy": sum(worker.busy for worker in fleet.alive),
-        "held": sum(worker.held for worker in fleet.alive),
-    }
+    slots: Counter[str] = Counter({"all": 0, "busy": 0, "held": 0})
+    for worker in fleet.alive:
+        slots.update(all=worker.slots, busy=worker.busy, held=worker.held)
+    newest = ((version, int(not place)) for place, version in enumerate(types.releases))
     serving = ((name, fleet.serving(name)) for name in known_types(facts))
     return [
         family("windlass_workers", [((state,), count) for state, count in fleet.states.items()]),
         family("windlass_workers_by_version", _sorted(versions)),
-        family(
-            "windlass_release_newest",
-            [((each,), int(not place)) for place, each in enumerate(types.releases)],
-        ),
+        family("windlass_release_newest", [((version,), is_newest) for version, is_newest in newest]),
         *_pools(fleet.alive),
         family("windlass_slots", [((state,), count) for state, count in slots.items()]),
         _by_type("windlass_type_workers", types, serving),
@@ -277,29 +271,19 @@ def _sorted(found: Mapping[str, float]) -> list[tuple[tuple[str], float]]:
     return [((name,), value) for name, value in sorted(found.items())]
 
 
-def _flow(facts: Facts, types: Shown) -> list[Family]:
+def _upkeep(facts: Facts, types: Shown) -> list[Family]:
+    """What is held back, how old the archive is, when upkeep last succeeded, and what is to be verified."""
     breakers = {name: int(each.open) for name, each in facts.switches.breakers.items()}
-    return [
-        _by_type("windlass_type_paused", types, ((name, 1) for name in facts.switches.pauses), max),
-        family("windlass_breaker_open", _sorted(breakers)[:MOST_TYPES]),
-    ]
-
-
-def _archive(facts: Facts) -> list[Family]:
     age = None if facts.oldest_record is None else max(timedelta(0), facts.now - facts.oldest_record)
-    return [
-        family("windlass_archive_oldest_age_seconds", _known(age)),
-        family("windlass_archive_kept_seconds", _known(facts.settings.keep_ended)),
-    ]
-
-
-def _signals(facts: Facts, types: Shown) -> list[Family]:
-    """When upkeep last succeeded, and what is still to be verified."""
+    ages = {name: max(0.0, (facts.now - at).total_seconds()) for name, at in facts.sighting.ticks.items()}
     waiting: Counter[str] = Counter()
     for each in facts.sighting.verdicts:
         waiting[types.label(each.type)] += each.waiting
-    ages = {name: max(0.0, (facts.now - at).total_seconds()) for name, at in facts.sighting.ticks.items()}
     return [
+        _by_type("windlass_type_paused", types, ((name, 1) for name in facts.switches.pauses), max),
+        family("windlass_breaker_open", _sorted(breakers)[:MOST_TYPES]),
+        family("windlass_archive_oldest_age_seconds", _known(age)),
+        family("windlass_archive_kept_seconds", _known(facts.settings.keep_ended)),
         family("windlass_tick_age_seconds", _sorted(ages)),
         family("windlass_checks_waiting", _sorted(waiting)),
     ]

@@ -8,7 +8,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from datetime import timedelta
 from functools import partial
-from typing import NamedTuple
 
 from windlass import settings
 from windlass.clock import uuid7
@@ -58,7 +57,7 @@ class Ledger:
         self._telling = threading.Lock()
         self._teller = uuid7()
         self._flushes = 0
-        self._unanswered: _Told | None = None
+        self._unanswered: tuple[Happened, Flush] | None = None
         self.loop = Loop("ledger", self.tick, every=_EVERY, first=_EVERY)
 
     def follow(self, held: Settings) -> None:
@@ -129,12 +128,12 @@ class Ledger:
             if told is not None:
                 self._tell(told)
 
-    def _tell(self, told: _Told) -> None:
+    def _tell(self, told: tuple[Happened, Flush]) -> None:
         self._unanswered = told
-        self._store.add_history(told.happened, told.flush)
+        self._store.add_history(*told)
         self._unanswered = None
 
-    def _take(self) -> _Told | None:
+    def _take(self) -> tuple[Happened, Flush] | None:
         with self._lock:
             books, self._books = self._books, _new_books()
             tenants, self._tenants = self._tenants, defaultdict(_Book)
@@ -157,7 +156,7 @@ class Ledger:
             return None
         self._flushes += 1
         flush = Flush(self._teller, self._flushes, frozenset(app for app in books if app))
-        return _Told(happened, flush)
+        return happened, flush
 
     def _with_known_errors(self, happened: Counter[tuple[str, str]]) -> Counter[tuple[str, str]]:
         """A handler that makes its classes as it goes is not believed: that would be a row for each."""
@@ -171,13 +170,6 @@ class Ledger:
             else:
                 found[job_type, name] += value
         return found
-
-
-class _Told(NamedTuple):
-    """What happened, and under which name and number it is told."""
-
-    happened: Happened
-    flush: Flush
 
 
 class _Book:

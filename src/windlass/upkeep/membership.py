@@ -102,13 +102,12 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 def here() -> Place:
     """The place of this process. Where the system does not tell, the parts stay empty."""
-    fields = _stat(os.getpid())
     return Place(
         host=socket.gethostname(),
         boot=_read("/proc/sys/kernel/random/boot_id").strip(),
         pid_space=_link("/proc/self/ns/pid"),
         pid=os.getpid(),
-        pid_started=int(fields[_STARTED]) if fields else 0,
+        pid_started=_started(os.getpid()),
     )
 
 
@@ -128,6 +127,11 @@ def is_gone(worker: WorkerInfo, seen_from: Place) -> bool:
         return False
     # A killed process whose parent has not asked for it runs nothing; a number used again is another process.
     return fields[_STATE] in _GONE_STATES or int(fields[_STARTED]) != worker.pid_started
+
+
+def _started(pid: int) -> int:
+    fields = _stat(pid)
+    return int(fields[_STARTED]) if fields else 0
 
 
 def _stat(pid: int) -> list[str] | None:
