@@ -240,22 +240,14 @@ def read_cron(text: object) -> str:
 def next_after(expression: str, zone_name: str, moment: datetime) -> datetime | None:
     """The first fire time after a moment, in UTC; None if there is none before the end of the calendar."""
     zone = zone_of(zone_name)
-    fire_times = _by_wall_clock if _names_minute_and_hour(expression) else _in_real_time
+    fire_times = _in_real_time(expression, zone, moment)
+    if not any(field.startswith("*") for field in expression.split()[:2]):
+        # By the wall clock. In the second of two equal hours local times lie before the moment once more.
+        fire_times = (first_at(shown, zone) for shown in CronSim(expression, local(moment, zone)))
     try:
-        return next((each for each in fire_times(expression, zone, moment) if each > moment), None)
+        return next((each for each in fire_times if each > moment), None)
     except OverflowError:
         return None
-
-
-def _names_minute_and_hour(expression: str) -> bool:
-    minute, hour, *_ = expression.split()
-    return not minute.startswith("*") and not hour.startswith("*")
-
-
-def _by_wall_clock(expression: str, zone: tzinfo, moment: datetime) -> Iterator[datetime]:
-    # In the second of two equal hours local times lie before the moment once more: the caller drops them.
-    for shown in CronSim(expression, local(moment, zone)):
-        yield first_at(shown, zone)
 
 
 def _in_real_time(expression: str, zone: tzinfo, moment: datetime) -> Iterator[datetime]:
@@ -302,7 +294,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 def plan(timing: Timing, next_at: int, now: int, *, most: int) -> Plan:
     """What to do about the fire times from `next_at` up to `now`; at most so many at once."""
     if timing.catch_up == "all":
-        return _one_by_one(timing, next_at, now, most)
+        fire: list[int] = []
+        after: int | None = next_at
+        while after is not None and after <= now and len(fire) < most:
+            fire.append(after)
+            after = timing.next_after(after)
+        return Plan(fire=tuple(fire), missed=None, next_at=after)
     last = _last(timing, next_at, now)
     if timing.catch_up == "none" and now - last > span(GRACE):
         return Plan(fire=(), missed=(next_at, now), next_at=timing.next_after(now))
@@ -316,15 +313,6 @@ def run_at(name: str, fire_at: int, jitter: timedelta) -> int:
         return fire_at
     digest = hashlib.blake2b(f"{name}:{fire_at}".encode(), digest_size=8).digest()
     return fire_at + int.from_bytes(digest, "big") % (span(jitter) + 1)
-
-
-def _one_by_one(timing: Timing, next_at: int, now: int, most: int) -> Plan:
-    fire: list[int] = []
-    after: int | None = next_at
-    while after is not None and after <= now and len(fire) < most:
-        fire.append(after)
-        after = timing.next_after(after)
-    return Plan(fire=tuple(fire), missed=None, next_at=after)
 
 
 def _last(timing: Timing, next_at: int, now: int) -> int:

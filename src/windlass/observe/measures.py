@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import math
 import operator
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from functools import partial, partialmethod
 
@@ -16,11 +16,6 @@ Labels = frozenset[tuple[str, str]]
 
 class Series(dict[Labels, float]):
     """Values of one metric by their labels."""
-
-    @classmethod
-    def of(cls, values: Iterable[tuple[Mapping[str, str], float]]) -> Series:
-        """From label mappings and their values."""
-        return cls((frozenset(labels.items()), value) for labels, value in values)
 
 
 class Measures(abc.ABC):
