@@ -60,14 +60,21 @@ def open(
 
     Times are the store's own; a `clock` stands in its place for tests, and a folder of `migrations` in ours.
     """
-    if is_postgres(url):
-        return _open_postgres(url, create=create, clock=clock, patience=patience, migrations=migrations)
     if is_http(url):
         return Opened(RemoteStore(url, patience=patience), LocalWakeup(), served=True)
-    path = sqlite_path(url)
-    store = SqliteStore(path, clock=clock, create=create, patience=patience, migrations=migrations)
-    version = store.watch()
-    return Opened(store, LocalWakeup() if version is None else Watch(version))
+    options: dict[str, Any] = {"create": create, "clock": clock, "migrations": migrations}
+    if not is_postgres(url):
+        file = SqliteStore(sqlite_path(url), patience=patience, **options)
+        version = file.watch()
+        return Opened(file, LocalWakeup() if version is None else Watch(version))
+    store = _postgres().store.PostgresStore(url, patience=patience, **options)
+    if store.listener is None:
+        local = LocalWakeup()
+        store.wake_with(local.notify)
+        return Opened(store, local)
+    wakeup = Listen(store.listener)
+    store.wake_with(wakeup.notify, first=wakeup.first, here=wakeup.tell_here)
+    return Opened(store, wakeup)
 
 
 def open_alone(url: str, *, clock: Clock) -> Opened:
@@ -194,18 +201,6 @@ def check(url: str) -> None:
     check_url(url)
     if not is_postgres(url) and not is_http(url):
         sqlite_path(url)
-
-
-def _open_postgres(url: str, **options: Any) -> Opened:
-    store = _postgres().store.PostgresStore(url, **options)
-    listener = store.listener
-    if listener is None:
-        local = LocalWakeup()
-        store.wake_with(local.notify)
-        return Opened(store, local)
-    wakeup = Listen(listener)
-    store.wake_with(wakeup.notify, first=wakeup.first, here=wakeup.tell_here)
-    return Opened(store, wakeup)
 
 
 def _postgres() -> Any:

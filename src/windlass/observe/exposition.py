@@ -150,8 +150,8 @@ def counted(amounts: Counts, shown: Shown) -> list[Family]:
     enqueued = (
         ((service,), held["", names.of_service(service, names.ENQUEUED)]) for service in shown.services
     )
-    store_errors = ((rest.split(".", 1), value) for _, rest, value in _under(held, names.STORE_ERROR))
-    refusals = ((rest.split(".", 1)[::-1], value) for _, rest, value in _under(held, names.ANSWERED))
+    store_errors = ((rest.partition(".")[::2], value) for _, rest, value in _under(held, names.STORE_ERROR))
+    refusals = ((rest.partition(".")[::-2], value) for _, rest, value in _under(held, names.ANSWERED))
     restarts = (((worker,), value) for _, worker, value in _most(_under(held, names.RESTARTED), MOST_WORKERS))
     return [
         *(_counted(metric, held, shown.types) for metric in COUNTED),
