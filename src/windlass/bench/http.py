@@ -33,7 +33,7 @@ from windlass.bench.run import Figure, share
 from windlass.clock import uuid7
 from windlass.job import NewJob
 from windlass.queue import Queue
-from windlass.server.intake import Intake
+from windlass.server.group_commit import RequestGroups
 
 # Many short turns: what a disk or a machine does meanwhile meets all of them alike.
 ROUNDS = 6
@@ -336,7 +336,7 @@ _BATCH_OF = request("/api/v1/jobs/batch", b'{"jobs":[' + b",".join([_JOB] * _BAT
 
 def make(url: str) -> Starlette:
     """The application."""
-    commits = Intake(Queue(url))
+    commits = RequestGroups(Queue(url))
 
     async def post(request: Request) -> JSONResponse:
         sent = await request.json()

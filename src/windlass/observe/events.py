@@ -203,7 +203,6 @@ EVENTS = (
     Event("server.exposed", "warning", "Other machines reach the server without TLS, or without a key"),
     Event("server.look_failed", "warning", "The server could not look at the store; it tries again"),
     Event("server.failed", "error", "A mistake of ours; the caller got a 500"),
-    Event("server.untold", "error", "A mistake of ours; a caller was not told what became of its jobs"),
     Event("server.ended", "error", "The server ended by a mistake of ours"),
     Event("alert.fires", "warning", "The condition of an `alert` has held for long enough"),
     Event("alert.over", "warning", "It holds no more"),

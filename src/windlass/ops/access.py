@@ -123,11 +123,11 @@ def _check_bounds(wish: KeyWish) -> None:
         raise must_be("tenant", wish.tenant, "left out for workers, who take jobs of every tenant")
 
 
-def split(text: str) -> tuple[str, str] | None:
-    """The id and the secret in what a caller sent; None if it cannot be a key."""
+def split(text: str) -> tuple[str, str]:
+    """The id and the secret in what a caller sent; both empty if it cannot be a key."""
     prefix, _, rest = text.partition("_")
     key_id, _, secret = rest.partition("_")
-    return (key_id, secret) if prefix == _PREFIX and key_id and secret else None
+    return (key_id, secret) if prefix == _PREFIX and secret else ("", "")
 
 
 def opens(key: ApiKey, secret: str, now: datetime) -> bool:
@@ -149,12 +149,9 @@ class AccessVerbs(Verbs):
     def create_key(self, wish: KeyWish, *, by: str | None = None, why: Why = "") -> NewKey:
         """Make an API key for a service. It is shown once: the store keeps only its digest."""
         new, secret = made(wish, _key_id(self._request_id))
-        before = {key.id: key for key in self.store.api_keys()} if self._request_id else {}
-        if new.id in before:
-            # The same request, sent again: the secret went out with the first answer.
-            return NewKey(**structs.asdict(shown(before[new.id])), key=None)
         key = self.store.add_api_key(new, by=self._who(by), why=why)
-        return NewKey(**structs.asdict(shown(key)), key=secret)
+        # If the same request was sent before, the secret went out with the first answer.
+        return NewKey(**structs.asdict(shown(key)), key=secret if key.digest == new.digest else None)
 
     @Action("GET keys", need=Need.ADMINISTER, command="keys list", operation="list_keys", answers=("keys",))
     def keys(self) -> list[KeyInfo]:

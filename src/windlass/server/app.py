@@ -13,26 +13,27 @@ from urllib.parse import unquote
 import msgspec
 
 from windlass.errors import StoreError, UnknownType, WindlassError
-from windlass.server import problems
+from windlass.ops.actions import Need
+from windlass.server import actions, docs, health, jobs, leases, operate, problems, produce, stream
 from windlass.server.call import Call, HungUp
 from windlass.server.connection import connection_of
-from windlass.server.dashboard import ROUTES as PAGES
-from windlass.server.health import ROUTES as HEALTH
-from windlass.server.identity import Need
+from windlass.server.dashboard import PAGES
+from windlass.server.forms import read_query
 from windlass.server.limits import DENIED, Doing
-from windlass.server.observing import ENQUEUES, is_refusal, note_enqueue, note_refusal
+from windlass.server.observing import ENQUEUES, PROBES, is_refusal, note_enqueue, note_refusal
 from windlass.server.openapi import contract
 from windlass.server.problems import Problem, ProblemDocument
 from windlass.server.reply import Reply
-from windlass.server.table import ROUTES
+from windlass.server.routes import ROUTES, Route
 from windlass.store.group_commit import Withdrawn
 
 if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
 
     from windlass.server.parts import Parts
-    from windlass.server.routes import Route
 
+# Each declares its routes when it is imported.
+__all__ = ["ROUTES", "actions", "docs", "health", "jobs", "leases", "operate", "produce", "stream"]
 log = logging.getLogger("windlass.server")
 _LONGEST_PATH = 200
 _READS = ("GET", "HEAD")
@@ -68,7 +69,8 @@ class App:
         try:
             try:
                 call = await self._arrived(methods, names, scope, receive)
-                reply = await call.route.answer(call)
+                query = read_query(call.route.query, scope["query_string"])
+                reply = await call.route.answer(call, **query)
             except (HungUp, Withdrawn):
                 return
             except Exception as error:  # noqa: BLE001 # wall: the server outlives a mistake in a handler
@@ -122,10 +124,8 @@ class App:
             if route.method not in _READS:
                 self.parts.availability.check()
         call = Call(scope, receive, route, _checked(names), identity, self.parts)
-        if not route.query and scope["query_string"]:
-            call.query  # noqa: B018 - refuses what the route does not know
         if route.need is Need.NOTHING:
-            if route not in HEALTH:
+            if not route.path.startswith(PROBES):
                 self.parts.strangers.spend(call.address)
                 call.begin(Doing.OPEN)
         elif route.takes is None:

@@ -9,10 +9,11 @@ from typing import Any
 
 import msgspec
 
+from windlass.ops.actions import Need
 from windlass.server.call import Call
-from windlass.server.identity import Need
+from windlass.server.forms import words
 from windlass.server.reply import JSON, Reply
-from windlass.server.routes import Route
+from windlass.server.routes import route
 
 _STYLE = """
 :root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif }
@@ -33,14 +34,15 @@ Where keys are needed: <code>Authorization: Bearer wl_...</code>. For machines:
 {operations}
 </body></html>
 """
-_BOUNDS = {"minimum": "from", "maximum": "to", "maxLength": "up to"}
 
 
+@route("GET /openapi.json", "The contract, for machines", {200: None}, need=Need.NOTHING)
 async def show_contract(call: Call) -> Reply:
     """The contract, for machines."""
     return _written(call, JSON, msgspec.json.encode)
 
 
+@route("GET /docs", "The contract, for people", {200: None}, need=Need.NOTHING, media_type="text/html")
 async def show_docs(call: Call) -> Reply:
     """The contract, for people."""
     return _written(call, b"text/html; charset=utf-8", lambda contract: page(contract).encode())
@@ -76,7 +78,7 @@ def _operation(path: str, method: str, operation: dict[str, Any], schemas: dict[
         [body] = operation["requestBody"]["content"].values()
         schema = _named(body["schema"].get("x-line", body["schema"]), schemas)
         fields = schema.get("properties", {})
-        told += [(name, _words(each)) for name, each in fields.items()]
+        told += [(name, _explained(each, schemas)) for name, each in fields.items()]
         example = {name: _example(fields[name]) for name in schema.get("required", ())}
         lines.append(f"<pre>{html.escape(json.dumps(example))}</pre>")
     rows = [f"<tr><th>{html.escape(name)}</th><td>{html.escape(what)}</td></tr>" for name, what in told]
@@ -91,43 +93,14 @@ def _named(schema: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _words(schema: dict[str, Any]) -> str:
-    """A field in words: of what kind, within which bounds, and what it means."""
-    kinds = [each for each in schema.get("anyOf", [schema]) if each.get("type") != "null"]
-    words = [" or ".join(dict.fromkeys(map(_kind, kinds)))]
-    words += [f"{word} {each[name]}" for each in kinds for name, word in _BOUNDS.items() if name in each]
-    meaning = [each["description"] for each in (schema, *kinds) if "description" in each][:1]
-    return ". ".join([" ".join(words), *meaning])
-
-
-def _kind(schema: dict[str, Any]) -> str:
-    if "enum" in schema:
-        return "one of " + ", ".join(str(each) for each in schema["enum"] if each is not None)
-    return str(schema.get("type", schema.get("$ref", "any value"))).rpartition("/")[2]
+def _explained(schema: dict[str, Any], schemas: dict[str, Any]) -> str:
+    """A field in words: what is allowed, and what it means."""
+    meant = [each["description"] for each in (schema, *schema.get("anyOf", ())) if "description" in each][:1]
+    allowed = words(schema, schemas)
+    return ". ".join([allowed, *(each for each in meant if each.rstrip(".").lower() != allowed.lower())])
 
 
 def _example(schema: dict[str, Any]) -> Any:
     if schema.get("examples"):
         return schema["examples"][0]
     return {"array": [], "object": {}, "integer": 1, "string": "..."}.get(str(schema.get("type")), {})
-
-
-ROUTES = (
-    Route(
-        method="GET",
-        path="/openapi.json",
-        answer=show_contract,
-        need=Need.NOTHING,
-        summary="The contract, for machines",
-        gives={200: None},
-    ),
-    Route(
-        method="GET",
-        path="/docs",
-        answer=show_docs,
-        need=Need.NOTHING,
-        summary="The contract, for people",
-        gives={200: None},
-        media_type="text/html",
-    ),
-)

@@ -1,4 +1,4 @@
-"""Read the body of a request into a form, and report every problem in it.
+"""Read the body of a request into a form, and its query; report every problem in them.
 
 msgspec stops at the first problem. A body that it refuses is read once more, part by part.
 """
@@ -8,29 +8,29 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
 from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from urllib.parse import parse_qsl
 
 import msgspec
-from msgspec import inspect
 
-from windlass.errors import InvalidValue, must_be
-from windlass.server.schemas import CHECK, END
+from windlass.checks import read_moment
+from windlass.duration import parse_duration
+from windlass.errors import InvalidValue, InvalidValues, Problems, must_be
+from windlass.job import LATEST
+from windlass.ops.actions import Parameter
+from windlass.ops.document import CHECK, END
+from windlass.payload import parse
+from windlass.server.schemas import NOTHING
 
 S = TypeVar("S", bound=msgspec.Struct)
+Schema = Mapping[str, Any]
 _MEMBER = re.compile(rb'"([a-z_]+)"\s*:')
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 # How many problems of one request are reported.
 MOST_PROBLEMS = 100
-
-
-class InvalidForm(InvalidValue):
-    """A body with several problems; it reads as the first of them."""
-
-    def __init__(self, problems: list[InvalidValue]) -> None:
-        first = problems[0]
-        self.problems = problems
-        super().__init__(str(first), field=first.field, value=first.value, allowed=first.allowed)
 
 
 class Missing(InvalidValue):
@@ -49,12 +49,12 @@ class Twice(InvalidValue):
 
 
 def decode(kind: type[S], data: bytes) -> S:
-    """A document of that form; InvalidValue or InvalidForm say what is wrong with it."""
+    """A document of that form; InvalidValue or InvalidValues say what is wrong with it."""
     try:
         found = msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError:
         problems = _first_problems(kind, data)
-        raise problems[0] if len(problems) == 1 else InvalidForm(problems) from None
+        raise problems[0] if len(problems) == 1 else InvalidValues(problems) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _not_json(data, error) from None
     names = _MEMBER.findall(data)
@@ -164,7 +164,12 @@ def _checks(kind: Any) -> tuple[Callable[[Any, str], object], ...]:
     """What reads a value of a type, where its form alone does not say that it is right."""
     if get_origin(kind) in (Union, UnionType):
         return tuple(check for each in get_args(kind) for check in _checks(each))
-    known = (getattr(each, "extra", None) or {} for each in getattr(kind, "__metadata__", ()))
+    return checks_of(getattr(kind, "__metadata__", ()))
+
+
+def checks_of(notes: Sequence[Any]) -> tuple[Callable[[Any, str], Any], ...]:
+    """What reads a value, among the annotations of its type."""
+    known = (getattr(each, "extra", None) or {} for each in notes)
     return tuple(each[CHECK] for each in known if CHECK in each)
 
 
@@ -190,83 +195,120 @@ def _sent(data: bytes | msgspec.Raw) -> Any:
     return json.loads(text) if text.startswith('"') else _Sent(text)
 
 
+# --- the values of parameters ---------------------------------------------------------------------
+
+
+def read_query(known: Sequence[Parameter], raw: bytes) -> dict[str, Any]:
+    """What a query says, by parameter; a refusal lists every problem in it."""
+    if not raw:
+        return {}
+    fields = {each.field: each for each in known}
+    try:
+        pairs = parse_qsl(raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=100)
+    except ValueError:
+        raise must_be("query", raw.decode("latin-1"), "text in UTF-8, percent-encoded") from None
+    sent: dict[str, list[str]] = {}
+    problems, found = Problems(), {}
+    for name, value in pairs:
+        with problems:
+            if name not in fields:
+                raise must_be("query", name, _one_name_of(fields))
+            if "\0" in value:
+                raise must_be(name, value, "without NUL")
+            sent.setdefault(name, []).append(value)
+    for name, values in sent.items():
+        with problems:
+            found[fields[name].name] = _queried(fields[name], values)
+    problems.check()
+    return found
+
+
+def _one_name_of(fields: Mapping[str, Parameter]) -> str:
+    return "one of " + ", ".join(fields) if fields else "left out: this route takes no query parameters"
+
+
+def _queried(each: Parameter, values: list[str]) -> Any:
+    value: Any = values
+    if each.base == Sequence[str]:
+        value = tuple(part for text in values for part in text.split(",") if part)
+    elif each.base != list[str]:
+        if len(values) > 1:
+            raise must_be(each.field, ", ".join(values), "given once")
+        value = _single(each, values[0])
+    for check in checks_of(each.notes):
+        value = check(value, each.field)
+    return value
+
+
+def _single(each: Parameter, text: str) -> Any:
+    if each.base is int:
+        least, most = int(each.bounds.ge or 0), int(each.bounds.le or 0)
+        if not (text.isascii() and text.isdecimal() and least <= int(text) <= most):
+            raise must_be(each.field, text, f"a whole number between {least} and {most}")
+        return int(text)
+    if isinstance(each.base, type) and issubclass(each.base, StrEnum):
+        if text not in set(each.base):
+            raise must_be(each.field, text, "one of " + ", ".join(each.base))
+        return each.base(text)
+    return read_value(each, text)
+
+
+def read_value(each: Parameter, value: Any) -> Any:
+    """The value of a parameter: texts such as 10m and dates alone will do, as on the command line."""
+    if isinstance(value, msgspec.Raw):
+        return None if value == NOTHING else parse(bytes(value), each.field)
+    if value is not None and each.base is timedelta:
+        return parse_duration(value, each.field, LATEST)
+    return read_moment(value, each.field) if value is not None and each.base is datetime else value
+
+
 # --- what is allowed, in words ------------------------------------------------------------------
 
 
 def allowed(kind: Any) -> str:
     """What a value of this type may be."""
-    return _words(inspect.type_info(kind))
+    schema = msgspec.json.schema(kind)
+    return words(schema, schema.get("$defs", {}))
 
 
-def _words(node: Any) -> str:
-    described = _described(node)
-    if described is not None:
-        return described
-    words = [_WORDS[type(each)](each) for each in _nodes(node) if type(each) in _WORDS]
-    return " or ".join(words) or "what the API's contract says"
+def words(schema: Schema, components: Mapping[str, Schema]) -> str:
+    """What a JSON Schema allows, without null: that is the same as left out."""
+    if "$ref" in schema:
+        schema = components[schema["$ref"].rpartition("/")[2]]
+    options = [each for each in schema.get("anyOf", ()) if each.get("type") != "null"]
+    # Durations and times are described by their type: neither a number nor a text says enough.
+    for text in (each.get("description", "") for each in (schema, *options)):
+        if text.startswith(("A duration", "A time")):
+            return f"{text[0].lower()}{text[1:].rstrip('.')}"
+    if options:
+        return " or ".join(words(each, components) for each in options)
+    if "enum" in schema:
+        return "one of " + ", ".join(str(each) for each in schema["enum"] if each is not None)
+    kind = _KINDS.get(schema.get("type", ""), "what the API's contract says")
+    return f"{kind}{_bounds(schema)}"
 
 
-def _nodes(node: Any) -> list[Any]:
-    """The types that a value may be of, without null: that is the same as left out."""
-    if isinstance(node, inspect.Metadata):
-        return _nodes(node.type)
-    if isinstance(node, inspect.UnionType):
-        return [kind for each in node.types for kind in _nodes(each)]
-    return [] if isinstance(node, inspect.NoneType) else [node]
-
-
-def _described(node: Any) -> str | None:
-    """Durations and times are described by their type: neither a number nor a text says enough."""
-    if isinstance(node, inspect.UnionType):
-        return next((words for each in node.types if (words := _described(each)) is not None), None)
-    description = (getattr(node, "extra_json_schema", None) or {}).get("description", "")
-    if description.startswith(("A duration", "A time")):
-        return f"{description[0].lower()}{description[1:].rstrip('.')}"
-    return None
-
-
-def _whole(node: inspect.IntType | inspect.FloatType) -> str:
-    what = "a whole number" if isinstance(node, inspect.IntType) else "a number"
-    least, most = node.ge, node.le
+def _bounds(schema: Schema) -> str:
+    least, most = schema.get("minimum"), schema.get("maximum")
     if least is not None and most is not None:
-        return f"{what} between {least} and {most}"
-    more = [] if node.gt is None else [f"more than {node.gt}"]
-    more += [] if least is None else [f"at least {least}"]
-    more += [] if most is None else [f"at most {most}"]
-    return " of ".join([what, " and ".join(more)]) if more else what
+        return f" between {least} and {most}"
+    told = [f"{word} {schema[name]}" for name, word in _BOUNDS.items() if name in schema]
+    if told:
+        return f" of {' and '.join(told)}"
+    unit, what = ("Items", "values") if schema.get("type") == "array" else ("Length", "characters")
+    least, most = schema.get(f"min{unit}", 0), schema.get(f"max{unit}")
+    size = (
+        f" of {least} to {most} {what}" if most is not None else f" of {least} or more {what}" * bool(least)
+    )
+    return f"{size} that matches {schema['pattern'].removesuffix(END)}$" if "pattern" in schema else size
 
 
-def _text(node: inspect.StrType) -> str:
-    words = f"a string{_length(node, 'characters')}"
-    return words if node.pattern is None else f"{words} that matches {node.pattern.removesuffix(END)}$"
-
-
-def _list(node: Any) -> str:
-    return f"a list{_length(node, 'values')}"
-
-
-def _length(node: Any, what: str) -> str:
-    least, most = node.min_length, node.max_length
-    if most is not None:
-        return f" of {least or 0} to {most} {what}"
-    return "" if not least else f" of {least} or more {what}"
-
-
-def _one_of(node: inspect.LiteralType | inspect.EnumType) -> str:
-    if isinstance(node, inspect.LiteralType):
-        return "one of " + ", ".join(map(str, node.values))
-    return "one of " + ", ".join(str(each.value) for each in node.cls)
-
-
-_WORDS: dict[type, Any] = {
-    inspect.BoolType: lambda _: "true or false",
-    inspect.IntType: _whole,
-    inspect.FloatType: _whole,
-    inspect.StrType: _text,
-    inspect.LiteralType: _one_of,
-    inspect.EnumType: _one_of,
-    inspect.ListType: _list,
-    inspect.VarTupleType: _list,
-    inspect.StructType: lambda _: "an object",
-    inspect.DictType: lambda _: "an object",
+_BOUNDS = {"exclusiveMinimum": "more than", "minimum": "at least", "maximum": "at most"}
+_KINDS = {
+    "boolean": "true or false",
+    "integer": "a whole number",
+    "number": "a number",
+    "string": "a string",
+    "array": "a list",
+    "object": "an object",
 }

@@ -10,15 +10,15 @@ from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from enum import StrEnum
+from ipaddress import IPv4Address, IPv6Address
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from windlass.errors import StoreError
-from windlass.server import problems
 from windlass.server.identity import Identity
-from windlass.server.problems import Problem
+from windlass.server.problems import CLOSE, Problem
 
 if TYPE_CHECKING:
     from windlass.config import ServerConfig
@@ -90,13 +90,12 @@ class RequestLimits:
     def enter(self, doing: Doing, key: str | None) -> None:
         """Count one more, or refuse it: 429 if its API key has too many, 503 if there are too many in all."""
         bound = self.bounds[doing]
-        headers = {b"retry-after": b"%d" % bound.again}
         if key is not None and self._of_key[doing, key] >= bound.per_key:
             detail = f"this API key has {bound.per_key} {doing} at once already, which is the most: try again"
-            raise Problem(429, "too-many-requests", detail, headers=headers)
+            raise Problem(429, "too-many-requests", detail, again=bound.again)
         if self._all[doing] >= bound.most:
             detail = f"there are {bound.most} {doing} at once already, which is the most: try again"
-            raise Problem(503, "too-busy", detail, headers=headers)
+            raise Problem(503, "too-busy", detail, again=bound.again)
         self.add(doing, key)
 
     def add(self, doing: Doing, key: str | None) -> None:
@@ -182,44 +181,41 @@ class Rates:
         self._buckets.keep(name, left if missing > 0 else left - count)
         if missing > 0:
             detail = f"{name} may enqueue {rate:g} jobs a second"
-            raise problems.too_many(detail, missing / rate, "rate-limited")
+            raise Problem(429, "rate-limited", detail, again=missing / rate)
 
 
-class Addresses:
+class Addresses(_Buckets):
     """Bounds how often an address may do what needs no key: `most` at once, and one more every `seconds`."""
 
     def __init__(self, what: str, most: int, seconds: float, clock: Callable[[], float] = monotonic) -> None:
+        super().__init__(clock)
         self._what = what
         self._most = most
         self._seconds = seconds
-        self._buckets = _Buckets(clock)
 
-    def spend(self, address: str) -> None:
-        """Count one, or refuse it and close the connection: what else was sent on it is not read."""
-        left = self._left(address)
-        if left < 1:
-            detail = f"too many {self._what} from this address"
-            refused = problems.too_many(detail, (1 - left) * self._seconds, "rate-limited")
-            refused.headers[b"connection"] = b"close"
-            raise refused
-        self._buckets.keep(_network(address), left - 1)
+    def spend(self, address: str, count: int = 1) -> None:
+        """Count one, or refuse it and close the connection; less than none is given back."""
+        network = _network(address)
+        left = self.left(network, self._most, 1 / self._seconds) - count
+        if left < 0:
+            detail, again = f"too many {self._what} from this address", -left * self._seconds
+            raise Problem(429, "rate-limited", detail, again=again, headers=CLOSE)
+        self.keep(network, left)
 
-    def give_back(self, address: str) -> None:
-        """It does not count after all."""
-        self._buckets.keep(_network(address), self._left(address) + 1)
 
-    def _left(self, address: str) -> float:
-        return self._buckets.left(_network(address), self._most, 1 / self._seconds)
+def read_address(text: str) -> IPv4Address | IPv6Address | None:
+    """An IP address; None if it is none."""
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None
 
 
 def _network(address: str) -> str:
-    try:
-        found = ipaddress.ip_address(address)
-    except ValueError:
-        return address
-    if found.version == 4:  # noqa: PLR2004 - as it is called
-        return address
-    return str(ipaddress.ip_network((int(found), _NETWORK_BITS), strict=False))
+    found = read_address(address)
+    if isinstance(found, IPv6Address):
+        return str(ipaddress.ip_network((int(found), _NETWORK_BITS), strict=False))
+    return address
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -263,18 +259,8 @@ class Denials:
     def flush(self, *, last: bool = False) -> None:
         """Write a line for each source that is due, as far as the bound allows. Waits for the store."""
         for source, seen in self._due(last=last):
-            log.warning(
-                "server.denied",
-                extra={
-                    "status": source.status,
-                    "address": source.address,
-                    "who": source.who,
-                    "key": source.key,
-                    "count": seen.count,
-                    "route": seen.route,
-                    "why": seen.why,
-                },
-            )
+            facts = {"count": seen.count, "route": seen.route, "why": seen.why}
+            log.warning("server.denied", extra=msgspec.structs.asdict(source) | facts)
             details = {"status": source.status, "count": seen.count, "route": seen.route}
             if source.key is not None:
                 details["key"] = source.key

@@ -7,14 +7,11 @@ from http import HTTPStatus
 from windlass.observe import names
 from windlass.observe.exposition import MEDIA_TYPE
 from windlass.observe.ledger import Ledger
-from windlass.ops.document import plain
-from windlass.ops.observing import AlertsDocument, alerts_document
 from windlass.server.call import Call
-from windlass.server.identity import Need
-from windlass.server.intake import Stored
+from windlass.server.group_commit import Stored
 from windlass.server.limits import DENIED
 from windlass.server.reply import Reply
-from windlass.server.routes import Route, look
+from windlass.server.routes import route
 
 # Requests that put jobs in: what comes of them is counted.
 ENQUEUES = frozenset({"/api/v1/jobs", "/api/v1/jobs/batch"})
@@ -25,7 +22,7 @@ _RESULTS = {
     HTTPStatus.TOO_MANY_REQUESTS.value: names.REFUSED,
 }
 # An answer that says that all is not well has not failed.
-_PROBES = "/health"
+PROBES = "/health"
 
 
 def note_enqueue(ledger: Ledger, status: int, seconds: float, service: str = "") -> None:
@@ -58,31 +55,12 @@ def is_refusal(status: int) -> bool:
 
 def note_refusal(ledger: Ledger, status: int, route: str) -> None:
     """Count it, by the route's path in the table: names within paths are no labels."""
-    if not route.startswith(_PROBES):
+    if not route.startswith(PROBES):
         ledger.count(names.answered(status, route))
 
 
+@route("GET /metrics", "Metrics for Prometheus", {200: None}, media_type=MEDIA_TYPE)
 async def metrics(call: Call) -> Reply:
     """Everything that is measured, as Prometheus reads it."""
     text = await call.run(call.parts.ops(call.identity).scrape)
     return Reply(200, text.encode(), media_type=MEDIA_TYPE.encode())
-
-
-async def alerts(call: Call) -> Reply:
-    """The alerts that hold, and which of them fire."""
-    return Reply(200, plain(alerts_document(await call.run(call.parts.ops(call.identity).alerts))))
-
-
-ROUTES = (
-    Route(
-        method="GET",
-        path="/metrics",
-        answer=metrics,
-        need=Need.SEE,
-        summary="Metrics for Prometheus",
-        gives={200: None},
-        media_type=MEDIA_TYPE,
-        whole=True,
-    ),
-    look("alerts", alerts, "The alerts that hold", AlertsDocument),
-)

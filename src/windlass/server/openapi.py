@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from windlass.server.identity import Need
+from windlass.ops.actions import Need, Parameter
 from windlass.server.problems import ProblemDocument
 from windlass.server.routes import Route
 
@@ -158,20 +158,20 @@ def _path_parameters(route: Route) -> list[dict[str, Any]]:
 
 def _query_parameters(route: Route) -> list[dict[str, Any]]:
     return [
-        {"name": name, "in": "query", "description": told, "schema": _QUERY.get(name, {"type": "string"})}
-        for name, told in route.query.items()
+        {"name": each.field, "in": "query", "description": each.option.help, "schema": _query_schema(each)}
+        for each in route.query
     ]
+
+
+def _query_schema(each: Parameter) -> dict[str, Any]:
+    if each.base is int:
+        bounds = {"minimum": each.bounds.ge, "maximum": each.bounds.le}
+        return {"type": "integer", **bounds, "default": each.default}
+    if each.base in (Sequence[str], list[str]):
+        return {"type": "array", "items": {"type": "string"}}
+    return {"type": "string"}
 
 
 def _tag(route: Route) -> str:
     parts = route.path.removeprefix("/api/v1/").strip("/").split("/")
     return parts[0]
-
-
-_QUERY: dict[str, dict[str, Any]] = {
-    "limit": {"type": "integer", "minimum": 1, "maximum": 1000, "default": 50},
-    "fires": {"type": "integer", "minimum": 1, "maximum": 100, "default": 20},
-    "state": {"type": "array", "items": {"type": "string"}},
-    "type": {"type": "array", "items": {"type": "string"}},
-    "where": {"type": "array", "items": {"type": "string"}},
-}

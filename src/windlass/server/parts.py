@@ -20,9 +20,9 @@ from windlass.queue import Queue
 from windlass.server.alarm import Alarm
 from windlass.server.authentication import Authentication, Proxies
 from windlass.server.connection import Connections
+from windlass.server.group_commit import RequestGroups
 from windlass.server.health import Availability
 from windlass.server.identity import LOCAL, Identity, Keyring
-from windlass.server.intake import Intake
 from windlass.server.limits import Addresses, Denials, Rates, RequestLimits, Turns, bounds
 from windlass.server.remote import Flow, Remote, Upkeep
 from windlass.server.stream import Stream
@@ -50,8 +50,8 @@ class Parts:
         self.queue = queue
         self.config = config
         self.stopping = asyncio.Event()
-        self.availability = Availability(self._probe, config.patience, on_away=self._refuse_all)
-        self.commits = Intake(queue, patience=config.patience, doubt=self.availability.doubt)
+        self.availability = Availability(self._probe, config.patience, self._refuse_all)
+        self.commits = RequestGroups(queue, patience=config.patience, doubt=self.availability.doubt)
         self.rates = Rates()
         self.proxies = Proxies(config.trusted_proxies)
         self.denials = Denials(lambda: queue.store)
@@ -103,15 +103,15 @@ class Parts:
     def _refuse_all(self) -> None:
         self.commits.refuse_all()
 
+    def _count(self) -> Counts:
+        return self.store.counts()
+
     @property
     def carrier(self) -> Carrier:
         """What carries operations here."""
         if self._carrier is None:
             raise StoreUnavailable("the server is not open yet")
         return self._carrier
-
-    def _count(self) -> Counts:
-        return self.store.counts()
 
     def ops(self, who: Identity = LOCAL, request_id: str = "") -> Ops:
         """The operator's actions in a caller's name, for a request that may be sent again."""
@@ -122,6 +122,8 @@ class Parts:
             counts=self._counting,
             request_id=request_id,
             sent=True,
+            may=who.may,
+            tenant=who.tenant,
         )
 
     def open(self) -> None:

@@ -159,9 +159,9 @@ def _place(cursor: str | None) -> int:
 
 
 def add_api_key(tx: Tx, new: NewApiKey, *, by: str, why: str = "") -> ApiKey:
-    """Store a new key."""
+    """Store a new key; one that has its id is left as it is, and answered with."""
     expires_at = None if new.lasts is None else tx.now + span(new.lasts)
-    tx.change(
+    added = tx.change(
         "add_api_key",
         id=new.id,
         name=new.name,
@@ -174,7 +174,8 @@ def add_api_key(tx: Tx, new: NewApiKey, *, by: str, why: str = "") -> ApiKey:
         expires_at=expires_at,
     )
     after = {"name": new.name, "roles": new.roles, "types": new.types, "tenant": new.tenant, "rate": new.rate}
-    note(tx, "create", "api_key", new.id, by=by, why=why, after=after)
+    if added:
+        note(tx, "create", "api_key", new.id, by=by, why=why, after=after)
     return _known(tx, new.id)
 
 

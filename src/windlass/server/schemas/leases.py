@@ -13,8 +13,8 @@ from windlass.config import LONGEST_LEASE, SHORTEST_LEASE
 from windlass.duration import parse_duration
 from windlass.errors import must_be
 from windlass.job import MAX_APP_VERSION, Request
-from windlass.ops.document import JobDocument
-from windlass.server.schemas import END, NOTHING, Anything, Form, Span
+from windlass.ops.document import END, Anything, JobDocument, Span
+from windlass.server.schemas import NOTHING, Form
 
 _WORKER = "[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 _LEASE = re.compile(r"([0-9a-f-]{36})\.([0-9a-f-]{32,36})")
@@ -126,7 +126,7 @@ class SettledDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExtendedDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """The lease's new end; `request`: what an operator asks of the job, cancel or bury."""
+    """The lease's new end; `request`: what an operator asks of the job."""
 
     lease: str
     until: datetime
