@@ -292,6 +292,6 @@ _KINDS: dict[Any, Any] = {
     _OBJECT: "json",
 }
 # Of actions that share a method and path, the first declared takes all fields.
-for _each in {(each.method, each.path): each for each in reversed(ACTIONS.values())}.values():
+for _each in reversed({(each.method, each.path): each for each in reversed(ACTIONS.values())}.values()):
     if not _each.own_route:
         _declare(_each)

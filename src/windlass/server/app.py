@@ -13,6 +13,8 @@ from urllib.parse import unquote
 import msgspec
 
 from windlass.errors import StoreError, UnknownType, WindlassError
+from windlass.observe import names
+from windlass.observe.ledger import Ledger
 from windlass.ops.actions import Need
 from windlass.server import actions, docs, health, jobs, leases, operate, problems, produce, stream
 from windlass.server.call import Call, HungUp
@@ -20,7 +22,6 @@ from windlass.server.connection import connection_of
 from windlass.server.dashboard import PAGES
 from windlass.server.forms import read_query
 from windlass.server.limits import DENIED, Doing
-from windlass.server.observing import ENQUEUES, PROBES, is_refusal, note_enqueue, note_refusal
 from windlass.server.openapi import contract
 from windlass.server.problems import Problem, ProblemDocument
 from windlass.server.reply import Reply
@@ -37,6 +38,13 @@ __all__ = ["ROUTES", "actions", "docs", "health", "jobs", "leases", "operate", "
 log = logging.getLogger("windlass.server")
 _LONGEST_PATH = 200
 _READS = ("GET", "HEAD")
+# An answer of these that says that all is not well has not failed.
+_PROBES = "/health"
+# Requests that put jobs in: what comes of them is counted.
+_ENQUEUES = frozenset({"/api/v1/jobs", "/api/v1/jobs/batch"})
+# By plain numbers: to look for a member of an enumeration takes ten times as long.
+_TOO_MANY, _BROKEN = 429, 500
+_RESULTS = {201: names.ACCEPTED, 200: names.EXISTING, _TOO_MANY: names.REFUSED}
 # Replaces a slash within a name while the route is looked for; text from outside has none of these.
 _SLASH = "\udc2f"
 _NAME = re.compile(r"\\{(\w+)\\}")
@@ -125,7 +133,7 @@ class App:
                 self.parts.availability.check()
         call = Call(scope, receive, route, _checked(names), identity, self.parts)
         if route.need is Need.NOTHING:
-            if not route.path.startswith(PROBES):
+            if not route.path.startswith(_PROBES):
                 self.parts.strangers.spend(call.address)
                 call.begin(Doing.OPEN)
         elif route.takes is None:
@@ -135,18 +143,29 @@ class App:
     def _note(
         self, methods: Mapping[str, Route], scope: Scope, reply: Reply, began: float, service: str
     ) -> None:
-        ledger = self.parts.flow.ledger
-        if is_refusal(reply.status):
+        ledger, status = self.parts.flow.ledger, reply.status
+        if status in DENIED or status == _TOO_MANY or status >= _BROKEN:
+            # By the route's path as it is declared: names within paths are no labels.
             path = next(iter(methods.values())).path
-            note_refusal(ledger, reply.status, path)
-            if reply.status in DENIED:
+            if not path.startswith(_PROBES):
+                ledger.count(names.answered(status, path))
+            if status in DENIED:
                 self.parts.denials.note(
-                    self.parts.authentication.source(scope, reply.status),
+                    self.parts.authentication.source(scope, status),
                     f"{scope['method']} {path}",
                     _name_of(reply),
                 )
-        if scope["method"] == "POST" and scope["path"] in ENQUEUES:
-            note_enqueue(ledger, reply.status, monotonic() - began, service)
+        if scope["method"] == "POST" and scope["path"] in _ENQUEUES:
+            note_enqueue(ledger, status, monotonic() - began, service)
+
+
+def note_enqueue(ledger: Ledger, status: int, seconds: float, service: str = "") -> None:
+    """Count what came of a request to enqueue, of which service it was, and how long it took."""
+    result = _RESULTS.get(status) or (names.BROKEN if status >= _BROKEN else names.INVALID)
+    if service:
+        ledger.count(names.of_service(service, result))
+    ledger.count(result)
+    ledger.measure(names.ENQUEUE, seconds)
 
 
 def _checked(names: dict[str, str]) -> dict[str, str]:

@@ -89,7 +89,10 @@ class Call:
             # From the back: of two, the first counts.
             self._headers = dict(reversed(self.scope["headers"]))
         value = self._headers.get(name)
-        return None if value is None else _text(value)
+        try:
+            return None if value is None else value.decode()
+        except UnicodeDecodeError:
+            return value.decode("latin-1")
 
     @property
     def address(self) -> str:
@@ -121,15 +124,16 @@ class Call:
             for line in lines:
                 index = len(found) + len(refused)
                 if len(line) > longest:
-                    raise _line_too_long(index, longest)
+                    raise _too_large(f"line {index + 1}", longest, index=index)
                 try:
                     found.append(decode(kind, line))
                 except InvalidValue as error:
                     refused.append(problems.of(error, index=index, line=True))
             if len(found) + len(refused) + bool(more and rest.strip()) > most:
-                raise Problem(413, "too-large", f"the body must be at most {most} lines", headers=CLOSE)
+                raise _too_large("the body", most, "lines")
             if len(rest) > longest:
-                raise _line_too_long(len(found) + len(refused), longest)
+                index = len(found) + len(refused)
+                raise _too_large(f"line {index + 1}", longest, index=index)
         if refused:
             raise problems.together(refused)
         if not found:
@@ -171,7 +175,7 @@ class Call:
     def _check_length(self) -> None:
         length = self.header(b"content-length")
         if length is not None and length.isdecimal() and int(length) > self.route.body_limit:
-            raise _too_large(self.route.body_limit)
+            raise _too_large("the body", self.route.body_limit)
 
     @asynccontextmanager
     async def _receiving(self) -> AsyncIterator[None]:
@@ -197,7 +201,7 @@ class Call:
     def _hold(self, size: int) -> None:
         """Count a piece of the body: too much of this one, or of those of all requests, is refused."""
         if self.size + size > self.route.body_limit:
-            raise _too_large(self.route.body_limit)
+            raise _too_large("the body", self.route.body_limit)
         self.size += size
         self.parts.body_bytes += size
         if self.parts.body_bytes > MOST_BODY_BYTES:
@@ -289,20 +293,8 @@ class Call:
         return jobs[0]
 
 
-def _text(value: bytes) -> str:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return value.decode("latin-1")
-
-
 class HungUp(Exception):
     """The caller has hung up: no answer can be sent."""
-
-
-def _line_too_long(index: int, longest: int) -> Problem:
-    detail = f"line {index + 1} must be at most {longest} bytes"
-    return Problem(413, "too-large", detail, index=index, headers=CLOSE)
 
 
 def read_wait(value: str | float, field: str = "wait") -> float:
@@ -313,6 +305,5 @@ def read_wait(value: str | float, field: str = "wait") -> float:
     return seconds
 
 
-def _too_large(most: int) -> Problem:
-    detail = f"the body must be at most {most} bytes"
-    return Problem(413, "too-large", detail, headers=CLOSE)
+def _too_large(what: str, most: int, unit: str = "bytes", **facts: Any) -> Problem:
+    return Problem(413, "too-large", f"{what} must be at most {most} {unit}", headers=CLOSE, **facts)

@@ -65,9 +65,9 @@ async def show_session(call: Call) -> Reply:
         SessionDocument(
             locked=locked,
             known=who is not None,
-            name=who and who.shown,
+            name=None if who is None else who.shown,
             may=[need for need in Need if who is not None and who.may(need)],
-            tenant=who and who.tenant,
+            tenant=None if who is None else who.tenant,
             token=authentication.token_for(key) if who is not None and key is not None else None,
             version=version("windlass"),
         ),

@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
-from types import UnionType
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from itertools import islice
+from typing import Any, TypeVar, get_args, get_origin
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -33,42 +33,31 @@ _HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 MOST_PROBLEMS = 100
 
 
-class Missing(InvalidValue):
-    """A field that must be there and is not; it has no value to show."""
-
-    def __init__(self, field: str) -> None:
-        super().__init__(f"{field} is missing; it must be given", field=field, value=None, allowed="given")
-
-
-class Twice(InvalidValue):
-    """A member that an object has twice: which one is meant?"""
-
-    def __init__(self, field: str) -> None:
-        message = f"{field} is given twice; it must be given once"
-        super().__init__(message, field=field, value=None, allowed="given once")
-
-
 def decode(kind: type[S], data: bytes) -> S:
     """A document of that form; InvalidValue or InvalidValues say what is wrong with it."""
     try:
-        found = msgspec.json.decode(data, type=kind)
-    except msgspec.ValidationError:
-        problems = _first_problems(kind, data)
-        raise problems[0] if len(problems) == 1 else InvalidValues(problems) from None
+        try:
+            found = msgspec.json.decode(data, type=kind)
+        except msgspec.ValidationError:
+            # What comes behind the first wrong value may be no JSON at all.
+            msgspec.json.decode(data, type=msgspec.Raw)
+            problems = list(islice(_problems(kind, data, ""), MOST_PROBLEMS))
+            raise problems[0] if len(problems) == 1 else InvalidValues(problems) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _not_json(data, error) from None
+        why = "half a character, such as \\ud800" if _HALF.search(data) else str(error)
+        raise must_be("body", data.decode(errors="replace"), f"valid JSON ({why})") from None
     names = _MEMBER.findall(data)
     if len(set(names)) < len(names):
         # Most often one of them is in the payload, or in another job.
         twin = _twin(json.loads(data, object_pairs_hook=_Members))
         if twin is not None:
-            raise Twice(twin)
+            raise _wrong(twin, "given twice", "given once")
     return found
 
 
-def _not_json(data: bytes, error: Exception) -> InvalidValue:
-    why = "half a character, such as \\ud800" if _HALF.search(data) else str(error)
-    return must_be("body", data.decode(errors="replace"), f"valid JSON ({why})")
+def _wrong(field: str, fault: str, allowed: str) -> InvalidValue:
+    message = f"{field} is {fault}; it must be {allowed}"
+    return InvalidValue(message, field=field, value=None, allowed=allowed)
 
 
 class _Members(list[tuple[str, Any]]):
@@ -91,25 +80,15 @@ def _twin(value: Any, path: str = "") -> str | None:
 # --- every problem of a body --------------------------------------------------------------------
 
 
-def _first_problems(kind: type[msgspec.Struct], data: bytes) -> list[InvalidValue]:
-    """What is wrong with a body, in the order of the form's fields."""
-    try:
-        msgspec.json.decode(data, type=msgspec.Raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        # What comes behind the first wrong value is no JSON at all.
-        return [_not_json(data, error)]
-    found = _problems(kind, data, "")
-    return [problem for problem, _ in zip(found, range(MOST_PROBLEMS), strict=False)]
-
-
 def _problems(kind: Any, data: bytes, path: str) -> Iterator[InvalidValue]:
     """What is wrong with a part of a body, at a path such as jobs[3].priority."""
-    inside = _problems_inside(kind, data, path)
+    each = Parameter.of(path, kind, None)
+    inside = _problems_inside(each.base, data, path)
     first = next(inside, None)
     try:
         found = msgspec.json.decode(data, type=kind)
         if first is None and found is not None:
-            for check in _checks(kind):
+            for check in checks_of(each.notes):
                 check(found, path)
     except msgspec.ValidationError:
         # If all of its parts are right, it is wrong as a whole.
@@ -122,17 +101,15 @@ def _problems(kind: Any, data: bytes, path: str) -> Iterator[InvalidValue]:
 
 
 def _problems_inside(kind: Any, data: bytes, path: str) -> Iterator[InvalidValue]:
-    for each in _kinds(kind):
-        if isinstance(each, type) and issubclass(each, msgspec.Struct):
-            members = _read(data, dict[str, msgspec.Raw])
-            yield from () if members is None else _problems_of_members(each, members, path)
-        elif get_origin(each) in (tuple, list, Sequence):
-            values = _read(data, list[msgspec.Raw])
-            for index, value in enumerate(values or ()):
-                yield from _problems(get_args(each)[0], bytes(value), f"{path}[{index}]")
-        elif get_origin(each) in (dict, Mapping):
-            for name, value in (_read(data, dict[str, msgspec.Raw]) or {}).items():
-                yield from _problems(get_args(each)[1], bytes(value), f"{path}.{name}")
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        members = _read(data, dict[str, msgspec.Raw])
+        yield from () if members is None else _problems_of_members(kind, members, path)
+    elif get_origin(kind) in (tuple, list, Sequence):
+        for index, value in enumerate(_read(data, list[msgspec.Raw]) or ()):
+            yield from _problems(get_args(kind)[0], bytes(value), f"{path}[{index}]")
+    elif get_origin(kind) in (dict, Mapping):
+        for name, value in (_read(data, dict[str, msgspec.Raw]) or {}).items():
+            yield from _problems(get_args(kind)[1], bytes(value), f"{path}.{name}")
 
 
 def _problems_of_members(
@@ -144,27 +121,11 @@ def _problems_of_members(
         if name in members:
             yield from _problems(field.type, bytes(members[name]), place)
         elif field.required:
-            yield Missing(place)
+            yield _wrong(place, "missing", "given")
     for name, value in members.items():
         if name not in fields:
             place = f"{path}.{name}".removeprefix(".")
             yield must_be(place, _sent(value), "left out: there is no such field")
-
-
-def _kinds(kind: Any) -> list[Any]:
-    """The types that a value may be of."""
-    if get_origin(kind) is Annotated:
-        return _kinds(get_args(kind)[0])
-    if get_origin(kind) in (Union, UnionType):
-        return [each for one in get_args(kind) for each in _kinds(one)]
-    return [kind]
-
-
-def _checks(kind: Any) -> tuple[Callable[[Any, str], object], ...]:
-    """What reads a value of a type, where its form alone does not say that it is right."""
-    if get_origin(kind) in (Union, UnionType):
-        return tuple(check for each in get_args(kind) for check in _checks(each))
-    return checks_of(getattr(kind, "__metadata__", ()))
 
 
 def checks_of(notes: Sequence[Any]) -> tuple[Callable[[Any, str], Any], ...]:

@@ -12,7 +12,7 @@ from msgspec import Meta
 from windlass.duration import parse_duration
 from windlass.errors import must_be
 from windlass.job import Job, TypeInfo
-from windlass.ops.actions import Count, Cursor, Limit, Need, Option
+from windlass.ops.actions import Count, Cursor, Limit, Need, Option, Parameter
 from windlass.ops.document import (
     CHECK,
     BatchDocument,
@@ -54,49 +54,43 @@ class ConfirmedDocument(msgspec.Struct, frozen=True, kw_only=True):
 # --- looking ------------------------------------------------------------------------------------
 
 
-@route("GET jobs", "List jobs", JobPage, need=Need.LOOK)
-async def list_jobs(  # noqa: PLR0913 - the query
-    call: Call,
-    *,
-    state: Annotated[
+_FILTER: dict[str, Any] = {
+    "states": Annotated[
         Sequence[str],
         Meta(extra={CHECK: check_states}),
         Option(
-            "States, or one view (due, scheduled, retrying, waiting, unreadable, stuck); may be repeated."
+            "States, or one view (due, scheduled, retrying, waiting, unreadable, stuck); may be repeated.",
+            field="state",
         ),
-    ] = (),
-    type: Annotated[Sequence[str], Option("Types; may be repeated.")] = (),
-    tenant: Annotated[str | None, Option("The tenant.")] = None,
-    key: Annotated[str | None, Option("The key.")] = None,
-    error: Annotated[str | None, Option("The last error's reason, or a text in it.")] = None,
-    older_than: Annotated[
+    ],
+    "types": Annotated[Sequence[str], Option("Types; may be repeated.", field="type")],
+    "tenant": Annotated[str, Option("The tenant.")],
+    "key": Annotated[str, Option("The key.")],
+    "error": Annotated[str, Option("The last error's reason, or a text in it.")],
+    "older_than": Annotated[
         Any, Meta(extra={CHECK: parse_duration}), Option("Enqueued longer ago than this, such as 10m.")
-    ] = None,
-    where: Annotated[
+    ],
+    "where": Annotated[
         list[str],
         Meta(extra={CHECK: check_conditions}),
         Option("A field of the payload, as in payload.user.id=42; may be repeated."),
-    ] = [],  # noqa: B006 - never changed
-    q: Annotated[
-        str | None,
-        Option("All of it in one line: type:mail state:dead payload.user.id:42 error:Timeout older:1h."),
-    ] = None,
-    limit: Limit = 50,
-    cursor: Cursor = None,
+    ],
+    "q": Annotated[
+        str, Option("All of it in one line: type:mail state:dead payload.user.id:42 error:Timeout older:1h.")
+    ],
+    "limit": Limit,
+    "cursor": Cursor,
+}
+_QUERY = tuple(Parameter.of(name, kind, 50 if kind is Limit else None) for name, kind in _FILTER.items())
+
+
+@route("GET jobs", "List jobs", JobPage, need=Need.LOOK, query=_QUERY)
+async def list_jobs(
+    call: Call, *, q: str | None = None, limit: int = 50, cursor: str | None = None, **said: Any
 ) -> Reply:
     """Jobs, newest first."""
-    said: dict[str, Any] = {
-        "types": type,
-        "states": state,
-        "tenant": tenant,
-        "key": key,
-        "error": error,
-        "older_than": older_than,
-        "where": where,
-    }
-    others = [(name.removesuffix("s"), value) for name, value in said.items() if value]
-    if q is not None and others:
-        name, value = min(others)
+    if q is not None and said:
+        name, value = min((each.field, said[each.name]) for each in _QUERY if each.name in said)
         shown = value if isinstance(value, str | timedelta) else ", ".join(value)
         raise must_be(name, shown, "left out when q is given")
     chosen = own(call, read_filter(**said) if q is None else read_query(q))

@@ -7,16 +7,15 @@ import ipaddress
 import logging
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from enum import StrEnum
 from ipaddress import IPv4Address, IPv6Address
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakValueDictionary
 
 import msgspec
 
-from windlass.errors import StoreError
 from windlass.server.identity import Identity
 from windlass.server.problems import CLOSE, Problem
 
@@ -119,22 +118,16 @@ class Turns:
     def __init__(self, without_key: int, per_key: int) -> None:
         self._without_key = without_key
         self._per_key = per_key
-        # By key, as long as it asks for something, and for how many things.
-        self._turns: dict[str | None, tuple[asyncio.Semaphore, int]] = {}
+        # By key, as long as it asks for something.
+        self._turns: WeakValueDictionary[str | None, asyncio.Semaphore] = WeakValueDictionary()
 
-    @asynccontextmanager
-    async def turn(self, key: str | None) -> AsyncIterator[None]:
-        """Within the block it is the key's turn."""
-        most = self._without_key if key is None else self._per_key
-        turns, users = self._turns.get(key) or (asyncio.Semaphore(most), 0)
-        self._turns[key] = turns, users + 1
-        try:
-            async with turns:
-                yield
-        finally:
-            turns, users = self._turns.pop(key)
-            if users > 1:
-                self._turns[key] = turns, users - 1
+    def turn(self, key: str | None) -> asyncio.Semaphore:
+        """Within a block of it, it is the key's turn."""
+        found = self._turns.get(key)
+        if found is None:
+            most = self._without_key if key is None else self._per_key
+            found = self._turns[key] = asyncio.Semaphore(most)
+        return found
 
 
 class _Buckets:
@@ -259,46 +252,29 @@ class Denials:
     def flush(self, *, last: bool = False) -> None:
         """Write a line for each source that is due, as far as the bound allows. Waits for the store."""
         for source, seen in self._due(last=last):
-            facts = {"count": seen.count, "route": seen.route, "why": seen.why}
-            log.warning("server.denied", extra=msgspec.structs.asdict(source) | facts)
-            details = {"status": source.status, "count": seen.count, "route": seen.route}
-            if source.key is not None:
-                details["key"] = source.key
-            try:
-                self._store().note_action(
-                    "denied", "request", source.address, by=source.who, why=seen.why, after=details
-                )
-            except StoreError:
-                self._put_back(source, seen)
-                raise
+            count, facts = seen.count, {"count": seen.count, "route": seen.route}
+            log.warning("server.denied", extra=msgspec.structs.asdict(source) | facts | {"why": seen.why})
+            facts |= {"status": source.status} | ({} if source.key is None else {"key": source.key})
+            self._store().note_action(
+                "denied", "request", source.address, by=source.who, why=seen.why, after=facts
+            )
+            with self._lock:
+                # More may have come meanwhile.
+                seen.count -= count
+                seen.reported = self._now()
 
     def _due(self, *, last: bool) -> list[tuple[Source, _Seen]]:
         with self._lock:
             now = self._now()
             lines = self._lines.left("", _BURST, 1 / _SECONDS_PER_LINE)
-            waiting = [
-                (source, seen)
-                for source, seen in self._seen.items()
-                if seen.count and (last or seen.reported is None or now - seen.reported >= _SECONDS_PER_LINE)
-            ]
+            due: list[tuple[Source, _Seen]] = []
+            for source, seen in list(self._seen.items()):
+                quiet = seen.reported is not None and now - seen.reported < _SECONDS_PER_LINE
+                if seen.count and (last or not quiet):
+                    due.append((source, seen))
+                elif not seen.count and not quiet:
+                    del self._seen[source]
             # Sources with the most requests come first, if not all can be reported.
-            waiting.sort(key=lambda each: -each[1].count)
-            due = waiting[: int(lines)]
+            due = sorted(due, key=lambda each: -each[1].count)[: int(lines)]
             self._lines.keep("", lines - len(due))
-            reported = [(source, msgspec.structs.replace(seen)) for source, seen in due]
-            for _, seen in due:
-                seen.count, seen.reported = 0, now
-            self._forget(now)
-            return reported
-
-    def _forget(self, now: float) -> None:
-        """Drop the sources that have been quiet since their last line."""
-        for source, seen in list(self._seen.items()):
-            if not seen.count and seen.reported is not None and now - seen.reported >= _SECONDS_PER_LINE:
-                del self._seen[source]
-
-    def _put_back(self, source: Source, missed: _Seen) -> None:
-        with self._lock:
-            seen = self._seen.setdefault(source, _Seen())
-            seen.count += missed.count
-            seen.route, seen.why, seen.reported = missed.route, missed.why, None
+            return due

@@ -15,7 +15,6 @@ from windlass.server.problems import ProblemDocument
 from windlass.server.routes import Route
 
 _PLACE = "#/components/schemas/"
-_REFERENCE = _PLACE + "{name}"
 # What any route may answer with.
 _ANY_ROUTE = (400, 421, 503)
 _WITH_KEYS = (401, 403)
@@ -32,8 +31,8 @@ def contract(routes: Sequence[Route]) -> dict[str, Any]:
     kinds: set[type[msgspec.Struct]] = {
         kind for route in routes for kind in (route.takes, *route.gives.values()) if kind is not None
     }
-    ordered: list[type[msgspec.Struct]] = sorted({*kinds, ProblemDocument}, key=_name)
-    schemas, components = msgspec.json.schema_components(ordered, ref_template=_REFERENCE)
+    ordered = sorted({*kinds, ProblemDocument}, key=lambda kind: kind.__name__)
+    schemas, components = msgspec.json.schema_components(ordered, ref_template=_PLACE + "{name}")
     by_kind: dict[type, dict[str, Any]] = dict(zip(ordered, schemas, strict=True))
     given = [by_kind[kind] for route in routes for kind in route.gives.values() if kind is not None]
     taken = [by_kind[route.takes] for route in routes if route.takes is not None]
@@ -88,24 +87,23 @@ def _as_sent(schema: Any) -> Any:
     return told | ({"required": list(schema["properties"])} if schema.get("properties") else {})
 
 
-def _name(kind: type[msgspec.Struct]) -> str:
-    return kind.__name__
-
-
 def _operation(route: Route, schemas: dict[type, dict[str, Any]]) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": route.name,
         "summary": route.summary,
         "description": route.answer.__doc__ or "",
-        "tags": [_tag(route)],
+        "tags": [route.path.removeprefix("/api/v1/").strip("/").partition("/")[0]],
         "responses": _responses(route, schemas),
     }
-    if parameters := [*_path_parameters(route), *_query_parameters(route)]:
+    if parameters := _parameters(route):
         operation["parameters"] = parameters
     if route.takes is not None:
+        schema = schemas[route.takes]
+        if route.accepts != "application/json":
+            schema = {"type": "string", "description": "Many documents, one a line.", "x-line": schema}
         operation["requestBody"] = {
-            "required": _is_required(route.takes),
-            "content": {route.accepts: {"schema": _body(route, schemas[route.takes])}},
+            "required": any(field.required for field in msgspec.structs.fields(route.takes)),
+            "content": {route.accepts: {"schema": schema}},
         }
     if route.need is not Need.NOTHING:
         # Without keys at a server that needs none.
@@ -114,37 +112,23 @@ def _operation(route: Route, schemas: dict[type, dict[str, Any]]) -> dict[str, A
     return operation
 
 
-def _body(route: Route, schema: dict[str, Any]) -> dict[str, Any]:
-    if route.accepts == "application/json":
-        return schema
-    return {"type": "string", "description": "Many documents, one a line.", "x-line": schema}
-
-
-def _is_required(kind: type[msgspec.Struct]) -> bool:
-    return any(field.required for field in msgspec.structs.fields(kind))
-
-
 def _responses(route: Route, schemas: dict[type, dict[str, Any]]) -> dict[str, Any]:
+    refuses = {*_ANY_ROUTE, *(() if route.need is Need.NOTHING else _WITH_KEYS), *route.refuses}
     found: dict[str, Any] = {}
-    for status, kind in route.gives.items():
+    for status in (*route.gives, *sorted(refuses - route.gives.keys())):
+        kind, media_type = route.gives.get(status), route.media_type
+        if status not in route.gives:
+            kind, media_type = ProblemDocument, "application/problem+json"
         answer: dict[str, Any] = {"description": HTTPStatus(status).phrase}
-        if kind is not None:
-            answer["content"] = {route.media_type: {"schema": schemas[kind]}}
-        elif route.media_type != "application/json":
-            answer["content"] = {route.media_type: {"schema": {"type": "string"}}}
         found[str(status)] = answer
-    keys = () if route.need is Need.NOTHING else _WITH_KEYS
-    for status in sorted({*_ANY_ROUTE, *keys, *route.refuses}):
-        if str(status) not in found:
-            found[str(status)] = {
-                "description": HTTPStatus(status).phrase,
-                "content": {"application/problem+json": {"schema": schemas[ProblemDocument]}},
-            }
+        if kind is not None or media_type != "application/json":
+            schema = {"type": "string"} if kind is None else schemas[kind]
+            answer["content"] = {media_type: {"schema": schema}}
     return found
 
 
-def _path_parameters(route: Route) -> list[dict[str, Any]]:
-    return [
+def _parameters(route: Route) -> list[dict[str, Any]]:
+    path = [
         {
             "name": name,
             "in": "path",
@@ -154,13 +138,11 @@ def _path_parameters(route: Route) -> list[dict[str, Any]]:
         }
         for name in re.findall(r"{(\w+)}", route.path)
     ]
-
-
-def _query_parameters(route: Route) -> list[dict[str, Any]]:
-    return [
+    query = [
         {"name": each.field, "in": "query", "description": each.option.help, "schema": _query_schema(each)}
         for each in route.query
     ]
+    return path + query
 
 
 def _query_schema(each: Parameter) -> dict[str, Any]:
@@ -170,8 +152,3 @@ def _query_schema(each: Parameter) -> dict[str, Any]:
     if each.base in (Sequence[str], list[str]):
         return {"type": "array", "items": {"type": "string"}}
     return {"type": "string"}
-
-
-def _tag(route: Route) -> str:
-    parts = route.path.removeprefix("/api/v1/").strip("/").split("/")
-    return parts[0]

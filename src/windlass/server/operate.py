@@ -9,6 +9,7 @@ import msgspec
 
 from windlass.duration import parse_duration
 from windlass.errors import InvalidValue, Problems, must_be
+from windlass.observe.exposition import MEDIA_TYPE
 from windlass.ops import Bulk, SettingValue
 from windlass.ops.actions import Need
 from windlass.ops.bulk import summed_up
@@ -145,3 +146,10 @@ async def list_workers(call: Call) -> Reply:
 async def alerts(call: Call) -> Reply:
     """The alerts that hold, and which of them fire."""
     return Reply(200, plain(alerts_document(await call.run(call.parts.ops(call.identity).alerts))))
+
+
+@route("GET /metrics", "Metrics for Prometheus", {200: None}, media_type=MEDIA_TYPE)
+async def metrics(call: Call) -> Reply:
+    """Everything that is measured, as Prometheus reads it."""
+    text = await call.run(call.parts.ops(call.identity).scrape)
+    return Reply(200, text.encode(), media_type=MEDIA_TYPE.encode())

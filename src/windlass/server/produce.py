@@ -17,13 +17,14 @@ from windlass.errors import (
     InvalidPayload,
     InvalidValue,
     JobNotFound,
+    Problems,
     Refused,
     StoreError,
     WindlassError,
     must_be,
 )
 from windlass.job import MAX_BATCH_NAME, JobState, NewJob
-from windlass.observe import tracing
+from windlass.observe import names, tracing
 from windlass.ops.actions import Need, Option
 from windlass.queue.producer import NotAtHand
 from windlass.registry import SENT_SHELL, SHELL
@@ -32,7 +33,6 @@ from windlass.server.call import NDJSON, Call
 from windlass.server.forms import MOST_PROBLEMS
 from windlass.server.group_commit import Make, Stored, standing
 from windlass.server.identity import check_own_batch, check_type_allowed
-from windlass.server.observing import note_jobs
 from windlass.server.problems import Problem
 from windlass.server.reply import Reply
 from windlass.server.routes import BATCH_LIMIT, BODY_LIMIT, BULK_LIMIT, route
@@ -56,7 +56,7 @@ async def enqueue(call: Call) -> Reply:
     with _span(call, [form]) as trace:
         make = _maker(call, [form], refusal, trace=trace)
         stored = await call.parts.commits.accept(make, call.is_gone)
-    note_jobs(call, stored)
+    _note(call, stored)
     [job] = _accepted([form], stored)
     headers = {b"location": f"/api/v1/jobs/{job.id}".encode()}
     return Reply(201 if job.created else 200, job, headers=headers)
@@ -115,35 +115,37 @@ async def enqueue_bulk(
 
 async def _enqueue_all(call: Call, form: BatchForm, *, bulk: bool = False) -> Reply:
     refusal = _over_rate(call, form.jobs)
-    batch_id: str | None = None
+    batch: NewBatch | None = None
     with _span(call, form.jobs) as trace:
         make = _maker(call, form.jobs, refusal, batch=True, trace=trace)
         if form.batch is not None or form.batch_id is not None:
-            batch_id = _batch_id(call, form)
             name = check_text("batch", form.batch or "", MAX_BATCH_NAME, least=0)
-            batch = NewBatch(id=batch_id, name=name, extends=bulk)
-            stored = await call.run(_store_batch, call, batch, make, is_new=form.batch is not None)
-        elif bulk:
-            stored = await call.run(_store_bulk, call, make)
+            batch = NewBatch(id=_batch_id(call, form), name=name, extends=bulk)
+        if bulk or batch is not None:
+            stored = await call.run(_store, call, make, batch, is_new=form.batch is not None)
         else:
             stored = await call.parts.commits.accept(make, call.is_gone, len(form.jobs))
-    note_jobs(call, stored)
+    _note(call, stored)
     status = 201 if any(each.created for each in stored.done) else 200
-    return Reply(status, AcceptedBatch(jobs=_accepted(form.jobs, stored), batch=batch_id))
+    jobs = _accepted(form.jobs, stored)
+    return Reply(status, AcceptedBatch(jobs=jobs, batch=None if batch is None else batch.id))
 
 
-def _store_bulk(call: Call, make: Make) -> Stored:
-    done = call.parts.store.enqueue(make())
-    if any(each.due for each in done):
-        call.parts.queue.wakeup.notify()
-    return Stored(done, standing(call.parts.store, done))
+def _note(call: Call, stored: Stored) -> None:
+    """Count the jobs that came in from a service, if they came with its key."""
+    service = call.parts.keyring.label(call.identity)
+    if service:
+        created = sum(each.created for each in stored.done)
+        call.parts.flow.ledger.count(names.of_service(service, names.ENQUEUED), created)
 
 
-def _store_batch(call: Call, batch: NewBatch, make: Make, *, is_new: bool) -> Stored:
-    """Store jobs as a new batch, or together with those of a batch that is there."""
+def _store(call: Call, make: Make, batch: NewBatch | None, *, is_new: bool) -> Stored:
+    """Store jobs by themselves, as a new batch, or together with those of a batch that is there."""
     store, drafts = call.parts.store, make()
     done: Sequence[Enqueued] | None = None
-    if store.batch(batch.id) is None:
+    if batch is None:
+        done = store.enqueue(drafts)
+    elif store.batch(batch.id) is None:
         if not is_new:
             raise JobNotFound(batch.id, "batch")
         try:
@@ -151,10 +153,11 @@ def _store_batch(call: Call, batch: NewBatch, make: Make, *, is_new: bool) -> St
         except Exception:  # wall: sent again while the first one was under way, perhaps to another server
             if store.batch(batch.id) is None:
                 raise
-    if done is None:
+    if batch is not None and done is None:
         done = _store_into_known(call, batch, drafts)
-    call.parts.queue.wakeup.notify()
-    return Stored(done, standing(store, done))
+    if batch is not None or any(each.due for each in done or ()):
+        call.parts.queue.wakeup.notify()
+    return Stored(done or (), standing(store, done or ()))
 
 
 def _store_into_known(call: Call, batch: NewBatch, drafts: Sequence[NewJob]) -> Sequence[Enqueued]:
@@ -270,18 +273,13 @@ def _problems(form: JobForm, draft: Draft, first: WindlassError) -> list[Windlas
     """What is wrong with a job: each of its options is tried alone, and so is its payload."""
     if not isinstance(first, InvalidValue | InvalidPayload):
         return [first]
-    found: list[WindlassError] = [first]
+    others = Problems()
     said = [{name: value} for name, value in _said(form).items() if name not in ("depends_on", "unique")]
     for options in ({}, *said):
-        try:
+        # What is refused for another reason is no problem of a value.
+        with suppress(WindlassError), others:
             draft(form.type, bytes(form.payload), _in_words(options))
-        except (InvalidValue, InvalidPayload) as error:
-            if str(error) not in map(str, found):
-                found.append(error)
-        except WindlassError:
-            # Of another kind, which the first one is not.
-            continue
-    return found
+    return list({str(error): error for error in (first, *others.found)}.values())
 
 
 def _as_sent(error: WindlassError) -> WindlassError:

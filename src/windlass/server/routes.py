@@ -84,7 +84,7 @@ def route(
                 summary=summary,
                 takes=takes,
                 gives=gives if isinstance(gives, Mapping) else {200: gives},
-                **{"query": tuple(parameters_of(answer)), **usual, **more},
+                **({"query": tuple(parameters_of(answer))} | usual | more),
             )
         )
         return answer

@@ -48,13 +48,43 @@ class WhyForm(Form, frozen=True, kw_only=True):
     why: Annotated[str, Meta(max_length=1000)] = ""
 
 
+_Key = Annotated[str, Meta(min_length=1, max_length=MAX_KEY, description="Sending it twice makes one job.")]
+_Parents = Annotated[
+    tuple[str, ...],
+    Meta(
+        max_length=MOST_PARENTS,
+        description="Ids or keys: it runs after all of these jobs have completed.",
+        examples=[["render:home"]],
+    ),
+]
+_OnDead = Annotated[
+    Literal["wait", "cancel", "run"], Meta(description="What to do when a job that it depends on is dead.")
+]
+_Unique = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=MAX_UNIQUE,
+        description="At most one job of that name at a time.",
+        examples=["sync:42"],
+    ),
+]
+_Until = Annotated[
+    Literal["start", "done"], Meta(description="How long it holds the unique name: done if left out.")
+]
+_OnUnique = Annotated[
+    Literal["skip", "replace", "error"],
+    Meta(description="If a job holds the name: answer with it, give it this work, or refuse."),
+]
+_BatchName = Annotated[
+    str, Meta(max_length=MAX_BATCH_NAME, description="Given: progress can be asked for, under that name.")
+]
+
+
 class JobForm(Form, frozen=True, kw_only=True):
     """A job to be enqueued."""
 
-    type: Annotated[
-        str,
-        Meta(min_length=1, max_length=MAX_TYPE, pattern=NAME, examples=["send_email"]),
-    ]
+    type: Annotated[str, Meta(min_length=1, max_length=MAX_TYPE, pattern=NAME, examples=["send_email"])]
     payload: Annotated[
         Object, Meta(description="The handler's parameters; at most 64 KB.", examples=[{"to": "a@b.c"}])
     ] = msgspec.field(default_factory=lambda: EMPTY)
@@ -62,71 +92,24 @@ class JobForm(Form, frozen=True, kw_only=True):
     delay: Span | None = None
     run_at: Moment | None = None
     max_attempts: Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS)] | None = None
-    key: (
-        Annotated[
-            str,
-            Meta(min_length=1, max_length=MAX_KEY, description="Sending it twice makes one job."),
-        ]
-        | None
-    ) = None
+    key: _Key | None = None
     id: Annotated[str, Meta(description="A UUID of your own making.")] | None = None
     tenant: Annotated[str, Meta(min_length=1, max_length=MAX_TENANT)] | None = None
     on_conflict: Literal["error", "existing"] = "error"
     traceparent: str | None = None
     payload_ref: str | None = None
-    depends_on: (
-        Annotated[
-            tuple[str, ...],
-            Meta(
-                max_length=MOST_PARENTS,
-                description="Ids or keys: it runs after all of these jobs have completed.",
-                examples=[["render:home"]],
-            ),
-        ]
-        | None
-    ) = None
-    on_dead: Annotated[
-        Literal["wait", "cancel", "run"],
-        Meta(description="What to do when a job that it depends on is dead."),
-    ] = "wait"
-    unique: (
-        Annotated[
-            str,
-            Meta(
-                min_length=1,
-                max_length=MAX_UNIQUE,
-                description="At most one job of that name at a time.",
-                examples=["sync:42"],
-            ),
-        ]
-        | None
-    ) = None
-    until: (
-        Annotated[
-            Literal["start", "done"], Meta(description="How long it holds the unique name: done if left out.")
-        ]
-        | None
-    ) = None
-    on_unique: (
-        Annotated[
-            Literal["skip", "replace", "error"],
-            Meta(description="If a job holds the name: answer with it, give it this work, or refuse."),
-        ]
-        | None
-    ) = None
+    depends_on: _Parents | None = None
+    on_dead: _OnDead = "wait"
+    unique: _Unique | None = None
+    until: _Until | None = None
+    on_unique: _OnUnique | None = None
 
 
 class BatchForm(Form, frozen=True, kw_only=True):
     """Jobs that are stored together, all or none."""
 
     jobs: Annotated[tuple[JobForm, ...], Meta(min_length=1, max_length=MOST_JOBS)]
-    batch: (
-        Annotated[
-            str,
-            Meta(max_length=MAX_BATCH_NAME, description="Given: progress can be asked for, under that name."),
-        ]
-        | None
-    ) = None
+    batch: _BatchName | None = None
     batch_id: Annotated[str, Meta(pattern=f"^{UUID_PATTERN}{END}", description="A UUID.")] | None = None
 
 

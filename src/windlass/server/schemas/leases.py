@@ -27,6 +27,13 @@ _Version = Annotated[
         examples=["2.4.1"],
     ),
 ]
+_Request = Annotated[
+    str, Meta(min_length=1, max_length=128, description="The same name once more: the same answer.")
+]
+_Holding = Annotated[
+    tuple[str, ...],
+    Meta(description="Every lease that the worker knows to be its own: others in its name come first."),
+]
 _Worker = Annotated[str, Meta(pattern=f"^{_WORKER}{END}", examples=["gpu-box-1"])]
 
 
@@ -38,22 +45,8 @@ class ClaimForm(Form, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=100)] = 1
     wait: Annotated[Span, Meta(description="How long to wait for a job; a minute at most.")] = 0
     lease: Annotated[Span, Meta(description="How long a job is the worker's without an extension.")] = "60s"
-    request: (
-        Annotated[
-            str,
-            Meta(min_length=1, max_length=128, description="The same name once more: the same answer."),
-        ]
-        | None
-    ) = None
-    holding: (
-        Annotated[
-            tuple[str, ...],
-            Meta(
-                description="Every lease that the worker knows to be its own: others in its name come first."
-            ),
-        ]
-        | None
-    ) = None
+    request: _Request | None = None
+    holding: _Holding | None = None
 
 
 class CompleteForm(Form, frozen=True, kw_only=True):
