@@ -113,7 +113,7 @@ class Remote:
 
     def is_draining(self, store: Store, row: str) -> bool:
         """Whether an operator has asked the worker to finish and go."""
-        return any(worker.drain for worker in store.workers() if worker.id == row)
+        return any(worker.drain for worker in store.workers(row) if worker.id == row)
 
     def forget(self, who: Identity, name: str) -> None:
         """The worker has said goodbye."""
@@ -176,7 +176,7 @@ def belongs_to(row: str, who: Identity) -> bool:
 
 def _rows(store: Store, who: Identity, name: str) -> list[WorkerInfo]:
     """Those that the worker has and has had, the newest first, as long as they are kept."""
-    return [worker for worker in store.workers() if worker.id.startswith(_prefix(who, name))]
+    return store.workers(_prefix(who, name))
 
 
 def _next_number(rows: Sequence[WorkerInfo]) -> int:

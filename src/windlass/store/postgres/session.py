@@ -189,7 +189,7 @@ _HOT = {
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
     "enable_bitmapscan": "off",
-    # Few live rows among many dead ones look cheap to sort: PostgreSQL 18 then reads the primary key from its floor on.
+    # Few live rows among many dead ones look cheap to sort: PostgreSQL 18 then reads the whole primary key.
     "enable_sort": "off",
 }
 USES: dict[str, dict[str, str]] = {
