@@ -27,8 +27,7 @@ from windlass.ops.document import Moment, Object, Span, plain
 from windlass.server.call import Call
 from windlass.server.forms import read_value
 from windlass.server.identity import check_type_allowed
-from windlass.server.reply import Reply
-from windlass.server.routes import Tenant, route
+from windlass.server.routes import Reply, Tenant, route
 from windlass.server.schemas import NOTHING, ActionForm, Form, WhyForm
 
 F = TypeVar("F", bound=Form)

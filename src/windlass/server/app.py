@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from time import monotonic
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -16,7 +16,7 @@ from windlass.errors import StoreError, UnknownType, WindlassError
 from windlass.observe import names
 from windlass.observe.ledger import Ledger
 from windlass.ops.actions import Need
-from windlass.server import actions, docs, health, jobs, leases, operate, problems, produce, stream
+from windlass.server import actions, health, jobs, leases, operate, problems, produce, stream
 from windlass.server.call import Call, HungUp
 from windlass.server.connection import connection_of
 from windlass.server.dashboard import PAGES
@@ -24,8 +24,7 @@ from windlass.server.forms import read_query
 from windlass.server.limits import DENIED, Doing
 from windlass.server.openapi import contract
 from windlass.server.problems import Problem, ProblemDocument
-from windlass.server.reply import Reply
-from windlass.server.routes import ROUTES, Route
+from windlass.server.routes import ROUTES, Reply, Route
 from windlass.store.group_commit import Withdrawn
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from windlass.server.parts import Parts
 
 # Each declares its routes when it is imported.
-__all__ = ["ROUTES", "actions", "docs", "health", "jobs", "leases", "operate", "produce", "stream"]
+__all__ = ["ROUTES", "actions", "health", "jobs", "leases", "operate", "produce", "stream"]
 log = logging.getLogger("windlass.server")
 _LONGEST_PATH = 200
 _READS = ("GET", "HEAD")
@@ -53,13 +52,11 @@ _NAME = re.compile(r"\\{(\w+)\\}")
 class App:
     """The ASGI application: finds the route, asks who calls, answers; every refusal is a problem."""
 
-    def __init__(
-        self, parts: Parts, routes: Sequence[Route] = ROUTES, pages: Sequence[Route] = PAGES
-    ) -> None:
+    def __init__(self, parts: Parts) -> None:
         self.parts = parts
-        parts.contract = contract(routes)
+        contract()
         by_path: dict[str, dict[str, Route]] = {}
-        for route in (*routes, *pages):
+        for route in (*ROUTES, *PAGES):
             by_path.setdefault(route.path, {})[route.method] = route
         # Paths without a name in them, jobs that come in above all, are not searched for.
         self._plain = {path: methods for path, methods in by_path.items() if "{" not in path}

@@ -15,8 +15,7 @@ from windlass.ops.actions import Need
 from windlass.server import authentication
 from windlass.server.call import Call
 from windlass.server.identity import refusal
-from windlass.server.reply import Reply
-from windlass.server.routes import Route
+from windlass.server.routes import Reply, Route
 
 _KINDS = {
     ".html": b"text/html; charset=utf-8",

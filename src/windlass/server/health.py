@@ -17,8 +17,7 @@ from windlass.errors import StoreError, StoreUnavailable
 from windlass.ops.actions import Need
 from windlass.server import problems
 from windlass.server.call import Call
-from windlass.server.reply import Reply
-from windlass.server.routes import Answer, route
+from windlass.server.routes import Answer, Reply, route
 
 log = logging.getLogger("windlass.server")
 

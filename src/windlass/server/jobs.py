@@ -25,8 +25,7 @@ from windlass.ops.document import (
 from windlass.ops.search import check_conditions, check_states, read_filter, read_query
 from windlass.server.call import Call, read_wait
 from windlass.server.identity import check_own_batch, own
-from windlass.server.reply import Reply
-from windlass.server.routes import Tenant, route
+from windlass.server.routes import Reply, Tenant, route
 from windlass.server.schemas import NoForm
 from windlass.settings import SECRET
 from windlass.store.jobs import Filter, Page

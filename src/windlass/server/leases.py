@@ -48,10 +48,9 @@ from windlass.server.call import Call, HungUp, read_wait
 from windlass.server.limits import Doing
 from windlass.server.problems import Problem
 from windlass.server.remote import belongs_to
-from windlass.server.reply import Reply
-from windlass.server.routes import BATCH_LIMIT, route
-from windlass.server.schemas import NOTHING
-from windlass.server.schemas.leases import (
+from windlass.server.routes import BATCH_LIMIT, Reply, route
+from windlass.server.schemas import (
+    NOTHING,
     BeatDocument,
     BeatForm,
     ClaimedDocument,

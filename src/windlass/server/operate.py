@@ -21,8 +21,7 @@ from windlass.server.call import Call, HungUp
 from windlass.server.identity import own
 from windlass.server.limits import Doing
 from windlass.server.problems import Problem
-from windlass.server.reply import Reply
-from windlass.server.routes import route
+from windlass.server.routes import Reply, route
 from windlass.server.schemas import UUID_PATTERN, FilterForm
 from windlass.server.waiting import happens
 from windlass.settings import SECRET

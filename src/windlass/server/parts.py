@@ -75,9 +75,6 @@ class Parts:
         self.stream = Stream(self)
         self._counting = Counting(self._count)
         self.remote = Remote()
-        self.contract: dict[str, Any] = {}
-        # The same as it is sent, by media type.
-        self.contract_sent: dict[bytes, bytes] = {}
         self.requests = RequestLimits(bounds(config))
         self.connections = Connections()
         self.waiting_workers = WaitingWorkers(self)

@@ -11,7 +11,7 @@ import msgspec
 
 from windlass import errors
 from windlass.server.forms import MOST_PROBLEMS
-from windlass.server.reply import Reply
+from windlass.server.routes import Reply
 
 MEDIA_TYPE = b"application/problem+json"
 # For a refusal of something that has not been read to its end.

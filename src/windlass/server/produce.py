@@ -34,8 +34,7 @@ from windlass.server.forms import MOST_PROBLEMS
 from windlass.server.group_commit import Make, Stored, standing
 from windlass.server.identity import check_own_batch, check_type_allowed
 from windlass.server.problems import Problem
-from windlass.server.reply import Reply
-from windlass.server.routes import BATCH_LIMIT, BODY_LIMIT, BULK_LIMIT, route
+from windlass.server.routes import BATCH_LIMIT, BODY_LIMIT, BULK_LIMIT, Reply, route
 from windlass.server.schemas import MOST_BULK, UUID_PATTERN, Accepted, AcceptedBatch, BatchForm, JobForm
 from windlass.store.chains import NewBatch
 from windlass.store.engine import Enqueued

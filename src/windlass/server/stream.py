@@ -16,8 +16,7 @@ from windlass.job import Job, JobState, View
 from windlass.ops.document import job_document, plain
 from windlass.server.call import Call
 from windlass.server.limits import Doing
-from windlass.server.reply import Reply
-from windlass.server.routes import route
+from windlass.server.routes import Reply, route
 from windlass.server.waiting import happens
 
 if TYPE_CHECKING:
