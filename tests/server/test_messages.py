@@ -271,6 +271,32 @@ def test_every_problem_of_a_schedule_is_listed(house: House) -> None:
     assert [each["field"] for each in answer.json()["errors"]] == ["payload.a", "cron"]
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body", "fields"),
+    [
+        (
+            "POST",
+            "/keys",
+            {"name": "!", "roles": ["king"], "types": ["É"], "rate": 1e-9, "expires": "0s"},
+            ["name", "roles", "types", "rate", "expires"],
+        ),
+        ("PUT", "/settings", {"settings": {"keep_dead": "soon", "nothing": "1"}}, ["keep_dead", "setting"]),
+        (
+            "POST",
+            "/leases",
+            {"worker": "w", "types": ["add"], "wait": "soon", "lease": "1s"},
+            ["wait", "lease"],
+        ),
+    ],
+)
+def test_every_problem_of_other_forms_is_listed(
+    house: House, method: str, path: str, body: dict[str, object], fields: list[str]
+) -> None:
+    answer = house.caller().request(method, path, json=body)
+    assert answer.status_code == 400
+    assert [each["field"] for each in answer.json()["errors"]] == fields
+
+
 def test_every_problem_of_an_action_on_many_jobs_is_listed(house: House) -> None:
     body = (
         '{"action": "reschedule", "filter": {"ids": ["x"], "older_than": "soon"}, "delay": "later", '

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Meta, structs
 
 from windlass.checks import check_text
-from windlass.errors import must_be
+from windlass.errors import Problems, must_be
 from windlass.job import MAX_TENANT
 from windlass.ops.actions import Action, Cursor, Limit, Need, Option, Verbs, Why
 from windlass.store.access import ApiKey, AuditPage, KeyInfo, NewApiKey
@@ -77,24 +77,29 @@ def _key_id(request_id: str) -> str:
 
 def made(wish: KeyWish, key_id: str) -> tuple[NewApiKey, str]:
     """A key for that wish, checked, and its secret."""
-    if not _NAME.fullmatch(wish.name):
-        raise must_be("name", wish.name, "up to 64 letters, digits, _, ., @ or -, a letter or digit first")
-    if not wish.roles:
-        raise must_be("roles", "none", "one or more of " + ", ".join(Role))
-    for role in wish.roles:
-        if role not in set(Role):
-            raise must_be("roles", role, "one or more of " + ", ".join(Role))
-    for pattern in wish.types:
-        if not _PATTERN.fullmatch(pattern):
-            raise must_be("types", pattern, "names or patterns of types, such as send_email or mail.*")
-    _check_bounds(wish)
     rate = DEFAULT_RATE if wish.rate is None else wish.rate
-    if not _LOWEST_RATE <= rate <= _HIGHEST_RATE:
-        raise must_be("rate", rate, f"between {_LOWEST_RATE:g} and {_HIGHEST_RATE:g} jobs per second")
-    if wish.lasts is not None and not timedelta(0) < wish.lasts <= LONGEST:
-        raise must_be(
-            "expires", f"{wish.lasts.total_seconds():g}s", f"more than 0 and at most {LONGEST.days}d"
-        )
+    problems = Problems()
+    with problems:
+        if not _NAME.fullmatch(wish.name):
+            allowed = "up to 64 letters, digits, _, ., @ or -, a letter or digit first"
+            raise must_be("name", wish.name, allowed)
+    with problems:
+        wrong = [role for role in wish.roles if role not in set(Role)]
+        if wrong or not wish.roles:
+            raise must_be("roles", wrong[0] if wrong else "none", "one or more of " + ", ".join(Role))
+    with problems:
+        for pattern in wish.types:
+            if not _PATTERN.fullmatch(pattern):
+                raise must_be("types", pattern, "names or patterns of types, such as send_email or mail.*")
+        _check_bounds(wish)
+    with problems:
+        if not _LOWEST_RATE <= rate <= _HIGHEST_RATE:
+            raise must_be("rate", rate, f"between {_LOWEST_RATE:g} and {_HIGHEST_RATE:g} jobs per second")
+    with problems:
+        if wish.lasts is not None and not timedelta(0) < wish.lasts <= LONGEST:
+            lasts = f"{wish.lasts.total_seconds():g}s"
+            raise must_be("expires", lasts, f"more than 0 and at most {LONGEST.days}d")
+    problems.check()
     secret = secrets.token_urlsafe(32)
     new = NewApiKey(
         id=key_id,

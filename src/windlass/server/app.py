@@ -69,17 +69,17 @@ class App:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
         began = monotonic()
-        methods, names = self._found(scope)
+        methods, named = self._found(scope)
         call: Call | None = None
         try:
             try:
-                call = await self._arrived(methods, names, scope, receive)
+                call = await self._arrived(methods, named, scope, receive)
                 query = read_query(call.route.query, scope["query_string"])
                 reply = await call.route.answer(call, **query)
             except (HungUp, Withdrawn):
                 return
             except Exception as error:  # noqa: BLE001 # wall: the server outlives a mistake in a handler
-                reply = _refused(error, scope, names)
+                reply = _refused(error, scope, named)
             if methods:
                 service = "" if call is None else self.parts.keyring.label(call.identity)
                 self._note(methods, scope, reply, began, service)
@@ -107,7 +107,7 @@ class App:
         return {}, {}
 
     async def _arrived(
-        self, methods: Mapping[str, Route], names: dict[str, str], scope: Scope, receive: Receive
+        self, methods: Mapping[str, Route], named: dict[str, str], scope: Scope, receive: Receive
     ) -> Call:
         """The request, once it is known who asks and that it may be answered."""
         authentication = self.parts.authentication
@@ -128,7 +128,7 @@ class App:
             connection_of(scope).trust()
             if route.method not in _READS:
                 self.parts.availability.check()
-        call = Call(scope, receive, route, _checked(names), identity, self.parts)
+        call = Call(scope, receive, route, _checked(named), identity, self.parts)
         if route.need is Need.NOTHING:
             if not route.path.startswith(_PROBES):
                 self.parts.strangers.spend(call.address)
@@ -165,12 +165,12 @@ def note_enqueue(ledger: Ledger, status: int, seconds: float, service: str = "")
     ledger.measure(names.ENQUEUE, seconds)
 
 
-def _checked(names: dict[str, str]) -> dict[str, str]:
+def _checked(named: dict[str, str]) -> dict[str, str]:
     """What the path names. Nothing of ours has a NUL in its name, and no store would look for it."""
-    for name in names.values():
+    for name in named.values():
         if "\0" in name:
             raise Problem(404, "not-found", f"there is nothing named {_readable(name)}")
-    return {part: name.replace(_SLASH, "/") for part, name in names.items()}
+    return {part: name.replace(_SLASH, "/") for part, name in named.items()}
 
 
 def _path_with_slashes(raw: bytes) -> str:
@@ -187,14 +187,14 @@ def _choose(methods: Mapping[str, Route], method: str) -> Route:
     return route
 
 
-def _refused(error: Exception, scope: Scope, names: Mapping[str, str]) -> Reply:
+def _refused(error: Exception, scope: Scope, named: Mapping[str, str]) -> Reply:
     """The answer to what was refused or failed; of a mistake of ours the caller learns nothing."""
     if isinstance(error, Problem):
         return error.reply()
     if isinstance(error, StoreError):
         log.warning("server.store_failed", extra={"error": str(error)})
         return problems.of_store(error, writes=scope["method"] not in _READS).reply()
-    if isinstance(error, UnknownType) and error.job_type in names.values():
+    if isinstance(error, UnknownType) and error.job_type in named.values():
         return Problem(404, "unknown-type", str(error)).reply()
     if isinstance(error, WindlassError):
         return problems.of(error).reply()

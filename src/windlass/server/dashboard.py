@@ -40,37 +40,23 @@ class LoginForm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     key: str
 
 
-class SessionDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """Who looks, what they may do, and what their page must send along."""
-
-    # Whether an API key is needed here at all ...
-    locked: bool
-    # ... and whether the caller came with one that opens the door.
-    known: bool
-    name: str | None
-    may: list[Need]
-    tenant: str | None
-    token: str | None
-    version: str
-
-
 async def show_session(call: Call) -> Reply:
     """Who looks, and what they may do."""
     door, locked = call.parts.authentication, call.parts.keyring.needed
     who = await door.known(door.sent(call.scope))
     key = door.sessions.key_of(call.scope) if locked else None
-    return Reply(
-        200,
-        SessionDocument(
-            locked=locked,
-            known=who is not None,
-            name=None if who is None else who.shown,
-            may=[need for need in Need if who is not None and who.may(need)],
-            tenant=None if who is None else who.tenant,
-            token=authentication.token_for(key) if who is not None and key is not None else None,
-            version=version("windlass"),
-        ),
-    )
+    session = {
+        # Whether an API key is needed here at all, and whether the caller came with one that opens the door.
+        "locked": locked,
+        "known": who is not None,
+        "name": None if who is None else who.shown,
+        "may": [need for need in Need if who is not None and who.may(need)],
+        "tenant": None if who is None else who.tenant,
+        # What the page must send along with whatever changes something.
+        "token": authentication.token_for(key) if who is not None and key is not None else None,
+        "version": version("windlass"),
+    }
+    return Reply(200, session)
 
 
 async def log_in(call: Call) -> Reply:

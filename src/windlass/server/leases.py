@@ -18,7 +18,7 @@ import msgspec
 
 from windlass import settings
 from windlass.duration import parse_duration
-from windlass.errors import InvalidValue, JobNotFound, LeaseLost, UnknownType, must_be
+from windlass.errors import InvalidValue, JobNotFound, LeaseLost, Problems, UnknownType, must_be
 from windlass.job import MAX_RESULT, Error, Job, JobState, Keep, Lease, Reason, TypeInfo
 from windlass.ops.actions import Need
 from windlass.ops.document import job_document
@@ -144,8 +144,12 @@ _Wanting = Callable[[], Want | None]
 async def claim(call: Call) -> Reply:
     """Take due jobs, waiting for some if there are none."""
     form = await call.body(ClaimForm)
-    wait = read_wait(form.wait)
-    lease = lease_span(form.lease)
+    wrong = Problems()
+    with wrong:
+        wait = read_wait(form.wait)
+    with wrong:
+        lease = lease_span(form.lease)
+    wrong.check()
     catalogue = await call.run(call.parts.store.types)
     types = _wanted(call, form, catalogue)
     await call.run(call.parts.flow.learn, catalogue)
