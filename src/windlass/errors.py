@@ -2,7 +2,6 @@
 
 WindlassError
 ├── InvalidValue            a value out of its range or form (also a ValueError)
-│   └── InvalidValues       several of them at once
 ├── Refused                 well-formed, but against the rules; nothing was changed
 │   ├── UnknownType         no such job type is registered
 │   ├── InvalidPayload      the payload does not fit the type's schema, or is too large
@@ -71,39 +70,6 @@ class InvalidValue(WindlassError, ValueError):
         # What would have been accepted, as words that follow "must be".
         self.allowed = allowed
         super().__init__(message)
-
-
-class InvalidValues(InvalidValue):
-    """Several values that are not allowed, or payloads that do not fit; it reads as the first of them."""
-
-    def __init__(self, problems: Sequence[InvalidValue | InvalidPayload]) -> None:
-        self.problems, first = tuple(problems), problems[0]
-        super().__init__(
-            str(first),
-            field=getattr(first, "field", "payload"),
-            value=getattr(first, "value", None),
-            allowed=getattr(first, "allowed", ""),
-        )
-
-
-class Problems:
-    """Collects what is refused within its blocks, so that a caller hears of everything at once."""
-
-    def __init__(self) -> None:
-        self.found: list[InvalidValue | InvalidPayload] = []
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _kind: object, error: object, _trace: object) -> bool:
-        if isinstance(error, InvalidValue | InvalidPayload):
-            self.found.append(error)
-        return isinstance(error, InvalidValue | InvalidPayload)
-
-    def check(self) -> None:
-        """Refuse it all, if anything was found."""
-        if self.found:
-            raise self.found[0] if len(self.found) == 1 else InvalidValues(self.found)
 
 
 def must_be(field: str, value: object, allowed: str) -> InvalidValue:

@@ -16,8 +16,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from windlass.checks import Problems
 from windlass.duration import parse_duration
-from windlass.errors import InvalidValue, Problems, must_be
+from windlass.errors import InvalidValue, must_be
 from windlass.job import (
     DEFAULT_MAX_ATTEMPTS,
     DEFAULT_PRIORITY,

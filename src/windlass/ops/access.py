@@ -17,8 +17,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, structs
 
-from windlass.checks import check_text
-from windlass.errors import Problems, must_be
+from windlass.checks import Problems, check_text
+from windlass.errors import must_be
 from windlass.job import MAX_TENANT
 from windlass.ops.actions import Action, Cursor, Limit, Need, Option, Verbs, Why
 from windlass.store.access import ApiKey, AuditPage, KeyInfo, NewApiKey

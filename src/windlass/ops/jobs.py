@@ -10,11 +10,11 @@ from uuid import UUID, uuid5
 import msgspec
 from msgspec import Meta
 
-from windlass.checks import check_moment
+from windlass.checks import Problems, check_moment
 from windlass.clock import uuid7
 from windlass.config import ring
 from windlass.duration import parse_duration
-from windlass.errors import ConfirmationNeeded, InvalidValue, JobNotFound, Problems, must_be
+from windlass.errors import ConfirmationNeeded, InvalidValue, JobNotFound, must_be
 from windlass.job import HIGHEST_PRIORITY, LATEST, Job, NewJob, TypeInfo, View
 from windlass.ops.actions import ACTIONS, Action, Need, Option, Verbs
 from windlass.payload import pack, seal, validate_for

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, Unpack
 import msgspec
 from msgspec import Meta
 
-from windlass.checks import check_text
-from windlass.errors import Problems, UnknownType, must_be
+from windlass.checks import Problems, check_text
+from windlass.errors import UnknownType, must_be
 from windlass.job import HIGHEST_PRIORITY, MAX_ATTEMPTS, MAX_TENANT, MAX_TYPE, TypeInfo
 from windlass.ops.actions import Action, Need, Option, Options, Verbs, Why
 from windlass.ops.document import NAME, Object

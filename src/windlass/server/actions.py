@@ -10,8 +10,9 @@ from typing import Annotated, Any, Literal, TypeVar, get_type_hints, is_typeddic
 import msgspec
 from msgspec import Meta
 
+from windlass.checks import Problems
 from windlass.duration import Duration
-from windlass.errors import Problems, must_be
+from windlass.errors import must_be
 from windlass.job import Job, JobState
 from windlass.ops import Ops
 from windlass.ops.actions import (

@@ -16,9 +16,9 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from windlass.checks import read_moment
+from windlass.checks import InvalidValues, Problems, read_moment
 from windlass.duration import parse_duration
-from windlass.errors import InvalidValue, InvalidValues, Problems, must_be
+from windlass.errors import InvalidValue, must_be
 from windlass.job import LATEST
 from windlass.ops.actions import Parameter
 from windlass.ops.document import CHECK, END

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from windlass import settings
+from windlass.checks import Problems
 from windlass.duration import parse_duration
-from windlass.errors import InvalidValue, JobNotFound, LeaseLost, Problems, UnknownType, must_be
+from windlass.errors import InvalidValue, JobNotFound, LeaseLost, UnknownType, must_be
 from windlass.job import MAX_RESULT, Error, Job, JobState, Keep, Lease, Reason, TypeInfo
 from windlass.ops.actions import Need
 from windlass.ops.document import job_document

@@ -7,8 +7,9 @@ import re
 
 import msgspec
 
+from windlass.checks import Problems
 from windlass.duration import parse_duration
-from windlass.errors import InvalidValue, Problems, must_be
+from windlass.errors import InvalidValue, must_be
 from windlass.observe.exposition import MEDIA_TYPE
 from windlass.ops import Bulk, SettingValue
 from windlass.ops.actions import Need

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from windlass import errors
+from windlass.checks import InvalidValues
 from windlass.server.forms import MOST_PROBLEMS
 from windlass.server.routes import Reply
 
@@ -116,7 +117,7 @@ def _counted(detail: str, count: int) -> str:
 
 def _fields(error: errors.WindlassError) -> list[FieldError]:
     """The values that are to blame."""
-    if isinstance(error, errors.InvalidValues):
+    if isinstance(error, InvalidValues):
         return [field for each in error.problems for field in _fields(each)]
     if isinstance(error, errors.InvalidValue):
         value = None if error.value is None else _shown(error.value)

@@ -11,13 +11,12 @@ from uuid import UUID, uuid5
 
 import msgspec
 
-from windlass.checks import check_text, read_moment
+from windlass.checks import Problems, check_text, read_moment
 from windlass.clock import uuid7
 from windlass.errors import (
     InvalidPayload,
     InvalidValue,
     JobNotFound,
-    Problems,
     Refused,
     StoreError,
     WindlassError,
