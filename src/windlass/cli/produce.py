@@ -419,7 +419,7 @@ def _enqueued(request: Request, options: dict[str, Any]) -> JobHandle:
 def _store(request: Request, options: dict[str, Any]) -> None:
     here = session()
     handle = _enqueued(request, options)
-    job, now = handle.get(), here.queue.store.now()
+    job, now = handle.get(), here.queue_ops().now()
     if here.json:
         click.echo(encode({**plain(job_document(job, now)), "created": handle.created}))
     elif not handle.created:

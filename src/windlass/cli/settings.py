@@ -102,7 +102,7 @@ def set_value(name: str, value: str | None, reset: bool, why: str) -> None:
         click.echo(encode({"name": name, "reset": True}) if here.json else f"{name}: reset")
         return
     ops.set_setting(name, value, why=why)
-    if job_type is not None and job_type not in owners(ops.store.types()):
+    if job_type is not None and job_type not in owners(ops.front.types()):
         owner = (
             f"limit_key {job_type.removeprefix(KEY)!r}" if job_type.startswith(KEY) else f"type {job_type!r}"
         )

@@ -95,15 +95,15 @@ class FlowVerbs(Verbs):
     def _broken(self, name: str) -> str:
         """The breaker that stands before a type: a shared one, if it shares a key."""
         limited = self._limited(name)
-        info = self.store.types().get(limited)
+        info = self.front.types().get(limited)
         return KEY + _key(info) if info is not None and _key(info) else limited
 
     def limit(self, name: str) -> Limit:
         """What limits a type, what shares a key (`key:crm`) or all jobs (`*`), as set or in code."""
-        return self._limit(name, self.store.settings())
+        return self._limit(name, self.front.settings())
 
     def _limit(self, name: str, stored: Mapping[str, str]) -> Limit:
-        types = self.store.types()
+        types = self.front.types()
         known = types.get(name)
         said = None if known is None else limit_from(known.options)
         if name.startswith(KEY):
@@ -118,7 +118,7 @@ class FlowVerbs(Verbs):
         changes = {f"{limited}.{bound}": text.strip() for bound, text in bounds.items()}
         if (
             bounds.get("burst", "none") != "none"
-            and self._limit(name, self.store.settings() | changes).rate is None
+            and self._limit(name, self.front.settings() | changes).rate is None
         ):
             raise must_be(f"{name}.burst", bounds["burst"], "given together with a rate")
         self.set_settings(changes, by=by, why=why)
@@ -126,7 +126,7 @@ class FlowVerbs(Verbs):
 
     def reset_limit(self, name: str, *, by: str | None = None, why: str = "") -> Limit:
         """Forget what was set: the limits in code hold again."""
-        limited, stored = self._limited(name), self.store.settings()
+        limited, stored = self._limited(name), self.front.settings()
         ours = [f"{limited}.{bound}" for bound in BOUNDS if f"{limited}.{bound}" in stored]
         self.set_settings(dict.fromkeys(ours), by=by, why=why)
         return self.limit(name)
@@ -140,10 +140,10 @@ class FlowVerbs(Verbs):
         """A key that types share, or that something was set for when they did: that can be lifted yet."""
         key = check_limit_key(name.removeprefix(KEY))
         shared = sorted(
-            owner.removeprefix(KEY) for owner in owners(self.store.types()) if owner.startswith(KEY)
+            owner.removeprefix(KEY) for owner in owners(self.front.types()) if owner.startswith(KEY)
         )
         if key not in shared and name not in self.store.switches().breakers:
-            stored = self.store.settings()
+            stored = self.front.settings()
             if not any(f"{name}.{setting}" in stored for setting in PER_TYPE):
                 known = ", ".join(shared) or "none"
                 raise Refused(f"no type has the limit_key {key!r}; known keys: {known}")
@@ -151,7 +151,7 @@ class FlowVerbs(Verbs):
 
     def _refuse_idle(self, changes: Mapping[str, str | None]) -> None:
         """Refuse to set what would hold for nobody: types that share a key have its breaker, and no other."""
-        types = self.store.types()
+        types = self.front.types()
         for name, text in changes.items():
             job_type, setting = split(name)
             info = None if job_type is None else types.get(job_type)
@@ -160,7 +160,7 @@ class FlowVerbs(Verbs):
                 raise must_be("setting", name, allowed)
 
     def _known_type(self, job_type: str) -> str:
-        known = self.store.types()
+        known = self.front.types()
         if check_type(job_type) not in known and job_type != SHELL:
             raise UnknownType(job_type, known)
         return job_type
@@ -169,7 +169,7 @@ class FlowVerbs(Verbs):
 
     def settings(self) -> list[SettingValue]:
         """Every run-time setting with its effective value: the general ones, then those for single types."""
-        stored = self.store.settings()
+        stored = self.front.settings()
         effective = read(stored).values
         general = [
             SettingValue(name, effective.get(name, default), name in stored) for name, default in _DEFAULTS
@@ -179,7 +179,7 @@ class FlowVerbs(Verbs):
 
     def setting_problems(self) -> list[str]:
         """Stored settings that cannot be used, in words."""
-        return list(read(self.store.settings()).problems)
+        return list(read(self.front.settings()).problems)
 
     def set_setting(self, name: str, value: str, *, by: str | None = None, why: str = "") -> None:
         """Set a run-time setting; it holds until it is set again or reset."""
@@ -206,7 +206,7 @@ class FlowVerbs(Verbs):
         for name, text in said.items():
             if not storable(f"{name}{text}"):
                 raise must_be("settings", name, TEXT)
-        settled = check_changes(self.store.settings(), said)
+        settled = check_changes(self.front.settings(), said)
         self._refuse_idle(settled)
         if settled:
             self.store.set_settings(settled, by=self._who(by), why=why)

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from windlass.checks import Problems, check_text
+from windlass.connect import Front
 from windlass.errors import UnknownType, must_be
 from windlass.job import HIGHEST_PRIORITY, MAX_ATTEMPTS, MAX_TENANT, MAX_TYPE, TypeInfo
 from windlass.ops.actions import Action, Need, Option, Options, Verbs, Why
@@ -21,7 +22,6 @@ from windlass.payload import pack, validate_for
 from windlass.registry import SENT_SHELL, SHELL
 from windlass.schedule import MAX_NAME, NewSchedule, TimingOptions, check_name, read_timing
 from windlass.store.schedules import Fire, Origin, ScheduleInfo
-from windlass.store.store import Store
 
 # A fire time that nobody has dealt with for so long: nobody looks.
 LATE_AFTER = timedelta(minutes=1)
@@ -79,9 +79,9 @@ class Schedules(Verbs):
     """The verbs on schedules."""
 
     def __init__(
-        self, store: Store, fleet: Callable[[], list[WorkerHealth]], **options: Unpack[Options]
+        self, front: Front, fleet: Callable[[], list[WorkerHealth]], **options: Unpack[Options]
     ) -> None:
-        super().__init__(store, **options)
+        super().__init__(front, **options)
         self._fleet = fleet
 
     @Action(

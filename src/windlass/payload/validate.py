@@ -91,12 +91,7 @@ def refusal(
 
 
 def _problems(schema: Schema, payload: Any) -> Iterator[Problem]:
-    return judge_of(schema).problems(schema, payload, "payload")
-
-
-def judge_of(schema: Schema) -> Judge:
-    """Who knows what a schema's names stand for."""
-    return Judge(schema.get("$defs", {}))
+    return Judge(schema).problems(schema, payload, "payload")
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -123,8 +118,8 @@ class Problem(msgspec.Struct, frozen=True):
 class Judge:
     """Finds what is wrong with a value, by the words of a schema."""
 
-    def __init__(self, definitions: Mapping[str, Schema]) -> None:
-        self._definitions = definitions
+    def __init__(self, schema: Schema) -> None:
+        self._definitions: Mapping[str, Schema] = schema.get("$defs", {})
 
     def problems(self, node: Schema, value: Any, path: str) -> Iterator[Problem]:
         """Everything that is wrong with a value, one after the other."""
@@ -331,7 +326,7 @@ _BASE64 = (bytes, "base64")
 
 def quick(schema: Schema) -> Fits:
     """A check of values as JSON gives them; False means that the judge must be asked."""
-    judge = judge_of(schema)
+    judge = Judge(schema)
     return _quick_check(
         schema, lambda node: lambda value: next(judge.problems(node, value, "payload"), None) is None
     )
