@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TypeGuard, TypeVar
 
 from windlass.duration import parse_duration
-from windlass.errors import must_be
+from windlass.errors import InvalidPayload, InvalidValue, must_be
 from windlass.job import (
     HIGHEST_PRIORITY,
     LATEST_AT,
@@ -25,6 +26,39 @@ _UNSTORABLE = re.compile("[\ud800-\udfff\0]")
 _STORABLE = "without NUL or lone surrogates"
 # What every text may be that a store is asked for.
 TEXT = f"a text {_STORABLE}"
+
+
+class InvalidValues(InvalidValue):
+    """Several values that are not allowed, or payloads that do not fit; it reads as the first of them."""
+
+    def __init__(self, problems: Sequence[InvalidValue | InvalidPayload]) -> None:
+        self.problems, first = tuple(problems), problems[0]
+        super().__init__(
+            str(first),
+            field=getattr(first, "field", "payload"),
+            value=getattr(first, "value", None),
+            allowed=getattr(first, "allowed", ""),
+        )
+
+
+class Problems:
+    """Collects what is refused within its blocks, so that a caller hears of everything at once."""
+
+    def __init__(self) -> None:
+        self.found: list[InvalidValue | InvalidPayload] = []
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: object, _trace: object) -> bool:
+        if isinstance(error, InvalidValue | InvalidPayload):
+            self.found.append(error)
+        return isinstance(error, InvalidValue | InvalidPayload)
+
+    def check(self) -> None:
+        """Refuse it all, if anything was found."""
+        if self.found:
+            raise self.found[0] if len(self.found) == 1 else InvalidValues(self.found)
 
 
 def check_name(name: object, field: str, longest: int = MAX_TYPE) -> str:

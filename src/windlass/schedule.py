@@ -15,11 +15,12 @@ import hashlib
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache, partial
-from typing import Literal, TypedDict
+from typing import Annotated, Literal, TypedDict
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 import msgspec
 from cronsim import CronSim, CronSimError
+from msgspec import Meta
 
 from windlass import checks
 from windlass.clock import END_OF_TIME, from_micros, span, to_micros
@@ -38,14 +39,20 @@ _NONE = timedelta(0)
 MAX_NAME = 128
 
 
+_CRON = Meta(
+    description="Minute, hour, day, month, day of week; or @daily and the like.", examples=["0 3 * * *"]
+)
+_CATCH_UP = Meta(description="Fire times that passed while nobody was there: fire none, the last, or all.")
+
+
 class TimingOptions(TypedDict, total=False):
     """What may be said about a schedule's times."""
 
-    cron: str | None
+    cron: Annotated[str, _CRON] | None
     every: Duration | None
-    tz: str | None
-    catch_up: CatchUp | None
-    overlap: Overlap | None
+    tz: Annotated[str, Meta(description="The zone of `cron`.", examples=["Europe/Berlin"])] | None
+    catch_up: Annotated[CatchUp, _CATCH_UP] | None
+    overlap: Annotated[Overlap, Meta(description="If the run before has not ended.")] | None
     jitter: Duration | None
 
 

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from windlass.checks import Problems
 from windlass.duration import parse_duration
 from windlass.errors import InvalidValue, must_be
 from windlass.job import (
@@ -369,14 +370,16 @@ def read(stored: Mapping[str, str]) -> Settings:
 
 def check_changes(stored: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str | None]:
     """The changes as they are stored (None: a reset); refuses those that would leave the settings wrong."""
-    values = dict(read(stored).values)
+    values, problems = dict(read(stored).values), Problems()
     for name, text in changes.items():
-        if text is not None:
-            values[name] = parse(name, text)
-        elif name not in stored:
-            split(name)
-        else:
-            values.pop(name, None)
+        with problems:
+            if text is not None:
+                values[name] = parse(name, text)
+            elif name not in stored:
+                split(name)
+            else:
+                values.pop(name, None)
+    problems.check()
     for kind in _lists_without_delays(values):
         if kind in changes:
             raise must_be(kind, changes[kind], f"set after {_delays_of(kind)}")

@@ -29,7 +29,7 @@ from windlass.bench.run import Figure, delays, rate
 from windlass.clock import uuid7
 from windlass.job import NewJob
 from windlass.queue import Queue
-from windlass.server.intake import Intake
+from windlass.server.group_commit import RequestGroups
 
 # Many short turns: what a disk or a machine does meanwhile meets all of them alike.
 _ROUNDS = 6
@@ -236,7 +236,7 @@ _BATCH_OF = request("/api/v1/jobs/batch", b'{"jobs":[' + b",".join([_JOB] * _BAT
 
 def make() -> Starlette:
     """The application, on the store that the environment names."""
-    commits = Intake(Queue())
+    commits = RequestGroups(Queue())
 
     async def post(request: Request) -> JSONResponse:
         sent = await request.json()

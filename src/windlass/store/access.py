@@ -153,12 +153,13 @@ def _actors(tx: Tx, who: str) -> list[str]:
 
 
 def add_api_key(tx: Tx, new: NewApiKey, *, by: str, why: str = "") -> ApiKey:
-    """Store a new key."""
+    """Store a new key; one that has its id is left as it is, and answered with."""
     rate = None if new.rate is None else str(new.rate)
     expires_at = None if new.lasts is None else tx.now + span(new.lasts)
-    tx.change("add_api_key", **rows.columns(new, rate=rate), expires_at=expires_at, now=tx.now)
+    added = tx.change("add_api_key", **rows.columns(new, rate=rate), expires_at=expires_at, now=tx.now)
     after = {"name": new.name, "roles": new.roles, "types": new.types, "tenant": new.tenant, "rate": new.rate}
-    note(tx, "create", "api_key", new.id, by=by, why=why, after=after)
+    if added:
+        note(tx, "create", "api_key", new.id, by=by, why=why, after=after)
     return _known(tx, new.id)
 
 
