@@ -89,8 +89,10 @@ class Call:
             # From the back: of two, the first counts.
             self._headers = dict(reversed(self.scope["headers"]))
         value = self._headers.get(name)
+        if value is None:
+            return None
         try:
-            return None if value is None else value.decode()
+            return value.decode()
         except UnicodeDecodeError:
             return value.decode("latin-1")
 

@@ -40,7 +40,8 @@ def contract() -> dict[str, Any]:
     kinds: set[type[msgspec.Struct]] = {
         kind for each in ROUTES for kind in (each.takes, *each.gives.values()) if kind is not None
     }
-    ordered = sorted({*kinds, ProblemDocument}, key=lambda kind: kind.__name__)
+    kinds.add(ProblemDocument)
+    ordered = sorted(kinds, key=lambda kind: kind.__name__)
     schemas, components = msgspec.json.schema_components(ordered, ref_template=_PLACE + "{name}")
     by_kind: dict[type, dict[str, Any]] = dict(zip(ordered, schemas, strict=True))
     given = [by_kind[kind] for each in ROUTES for kind in each.gives.values() if kind is not None]
