@@ -89,19 +89,9 @@ class RemoteOperations(Operations):
         body = _asked(action, where, limit=limit, dry_run=True)
         return _read(self._server.ask("POST", "jobs", "actions", body=body), Bulk)
 
-    def start(
-        self,
-        action: str,
-        where: Filter,
-        *,
-        limit: int | None = None,
-        rate: float | None = None,
-        why: str = "",
-        counted: Bulk | None = None,  # noqa: ARG002 - the server counts by itself
-        **arguments: Any,
-    ) -> Operation:
-        """Begin to do an action to every job that matches."""
-        body = _asked(action, where, limit=limit, rate=rate, why=why, **arguments)
+    def start(self, action: str, where: Filter, **given: Any) -> Operation:
+        """Begin to do an action to every job that matches; the server counts them by itself."""
+        body = _asked(action, where, **{**given, "counted": None})
         answer = self._server.ask(
             "POST", "jobs", "actions", body=body, request_id=uuid7(), prefer="respond-async"
         )
@@ -112,7 +102,7 @@ class RemoteOperations(Operations):
 
 def _asked(action: str, where: Filter, **given: Any) -> dict[str, Any]:
     """The body of a request for many jobs."""
-    where = narrowed(action, where, given["limit"])
+    where = narrowed(action, where, given.get("limit"))
     said = {name: value for name, value in given.items() if value is not None}
     return {"action": action, "filter": filter_form(where), **plain(said)}
 

@@ -319,19 +319,14 @@ _encode = msgspec.json.Encoder(enc_hook=_plain, order="deterministic").encode
 
 def _culprit(payload: Mapping[str, Any], error: Exception) -> object:
     for name, value in payload.items():
-        try:
-            msgspec.json.encode(name)
-        except UnicodeEncodeError:
-            # Shown as a value is: as it stands, nobody could print it.
-            return must_be("a key of payload", name, "text without lone surrogates")
-        except TypeError as reason:
-            return must_be("a key of payload", name, f"JSON ({reason})")
-        try:
-            msgspec.json.encode(value, enc_hook=_plain)
-        except UnicodeEncodeError:
-            return must_be(f"payload.{name}", value, "text without lone surrogates")
-        except TypeError as reason:
-            return must_be(f"payload.{name}", value, f"JSON ({reason})")
+        for place, part, hook in (("a key of payload", name, None), (f"payload.{name}", value, _plain)):
+            try:
+                msgspec.json.encode(part, enc_hook=hook)
+            except UnicodeEncodeError:
+                # Shown as a value is: as it stands, nobody could print it.
+                return must_be(place, part, "text without lone surrogates")
+            except TypeError as reason:
+                return must_be(place, part, f"JSON ({reason})")
     return error
 
 

@@ -57,15 +57,11 @@ def problem_of(schema: Schema, payload: bytes, job_type: str) -> Problem | None:
 
 
 def _read(schema: Schema, payload: bytes, job_type: str) -> tuple[Schema, Any]:
+    """What can be judged: not what is encrypted, nor a reference, which is no field of the handler's."""
     try:
         value = msgspec.json.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise refused(job_type, f"payload must be valid JSON ({error})") from None
-    return _open_part(schema, value, job_type)
-
-
-def _open_part(schema: Schema, value: Any, job_type: str) -> tuple[Schema, Any]:
-    """What can be judged: not what is encrypted, nor a reference, which is no field of the handler's."""
     if not isinstance(value, dict):
         return schema, value
     if not isinstance(value.get(REFERENCE, ""), str):

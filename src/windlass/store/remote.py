@@ -20,7 +20,6 @@ from windlass.store.jobs import Filter, Page
 from windlass.store.wire import Wire
 
 T = TypeVar("T")
-Query = Mapping[str, str | list[str]]
 _MOST_AT_ONCE = 100
 
 

@@ -56,21 +56,11 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     def environment(self) -> dict[str, str]:
         """The same for libpq's own programs."""
         given = conninfo_to_dict(self.url)
-        return {
-            **os.environ,
-            **{_VARIABLES[name]: str(given[name]) for name in _VARIABLES if given.get(name)},
+        known = ((option.keyword.decode(), option.envvar) for option in Conninfo.get_defaults())
+        said = {
+            variable.decode(): str(given[name]) for name, variable in known if variable and given.get(name)
         }
-
-
-_VARIABLES = {
-    "host": "PGHOST",
-    "port": "PGPORT",
-    "user": "PGUSER",
-    "password": "PGPASSWORD",
-    "dbname": "PGDATABASE",
-    "sslmode": "PGSSLMODE",
-    "sslrootcert": "PGSSLROOTCERT",
-}
+        return dict(os.environ) | said
 
 
 def read(url: str) -> Address:

@@ -18,7 +18,8 @@ from windlass.store import fleet, limits, rows, running
 from windlass.store.engine import Claimed, Want
 from windlass.store.fleet import Look
 from windlass.store.lanes import in_order
-from windlass.store.postgres.session import numbers, texts, words
+from windlass.store.postgres import hot
+from windlass.store.postgres.session import numbers, texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -277,10 +278,7 @@ def extend(tx: PostgresTx, leases: Sequence[Lease], by: timedelta) -> tuple[list
     """Move the leases' end: (kept with their new end, lost). One that is locked now is kept as it is."""
     if not leases:
         return [], []
-    fence = {
-        "seqs": numbers(lease.job.seq for lease in leases),
-        "tokens": words(lease.token for lease in leases),
-    }
+    fence = hot.fence(leases)
     moved = tx.rows("extend_batch", now=tx.given, by=span(by), **fence)
     ends = {row["token"]: from_micros(row["lease_until"]) for row in moved}
     if len(ends) < len(leases):

@@ -396,7 +396,10 @@ class _Settling(msgspec.Struct):
             # One that cannot be stored must not hold up the others.
             if len(group) > 1:
                 return [left for each in group for left in self._attempt([each], linked=linked)]
-            return [rows.storable_settlement(group[0], refused)]
+            stripped = rows.storable_settlement(group[0], refused)
+            if stripped == group[0]:
+                raise
+            return [stripped]
         if len(answered) == len(group) and not any(answered.values()):
             return []
         left: list[Settlement] = []
@@ -411,7 +414,7 @@ class _Settling(msgspec.Struct):
 
     def _locked(self, unknown: Sequence[Settlement]) -> list[Settlement]:
         """Not found: settled before (a repeat after a lost answer), lost, or locked, then tried again."""
-        found = self.tx.rows("settled_already", **_fence([each.lease for each in unknown]))
+        found = self.tx.rows("settled_already", **fence([each.lease for each in unknown]))
         held = {row["token"]: row["held"] for row in found}
         self.lost |= {each.lease.token for each in unknown if each.lease.token not in held}
         self.linked |= {row["token"] for row in found if row["marked"]}
@@ -430,7 +433,7 @@ def _write(tx: PostgresTx, group: Sequence[Settlement], *, linked: bool) -> dict
     found: dict[str, str | None] = {}
     ended: list[chains.Ended] = []
     for kind, (leases, writes) in kinds.items():
-        values: dict[str, Any] = _fence(leases)
+        values: dict[str, Any] = fence(leases)
         for name, (spell, get) in _COLUMNS[kind].items():
             values[name] = spell(map(get, writes))
         # A job that goes on has no end that others wait for.
@@ -460,7 +463,8 @@ def _follow_up(tx: PostgresTx, settled: Sequence[Settlement]) -> None:
             oncall.add_check(tx, each.lease.id, each.lease.job.type, each.check_in)
 
 
-def _fence(leases: Sequence[Lease]) -> dict[str, str]:
+def fence(leases: Sequence[Lease]) -> dict[str, str]:
+    """The numbers and tokens of leases, as every write about running jobs takes them."""
     return {
         "seqs": numbers(map(attrgetter("job.seq"), leases)),
         "tokens": words(map(attrgetter("token"), leases)),

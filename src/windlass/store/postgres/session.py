@@ -77,28 +77,8 @@ _POOLED = "unsupported startup parameter"
 _FILLING = "WL001"
 # Where the server finds that a prepared statement would answer with other columns than before.
 _PREPARED_BEFORE = "RevalidateCachedQuery"
-_FULL = (errors.DiskFull, errors.OutOfMemory)
 # Classes of SQLSTATE that mean that the connection, or the server behind it, is no good.
 _AWAY = ("08", "57P", "53", "28", "3D")
-
-
-# What each error means to whoever asked, the first that fits.
-_MEANINGS: tuple[tuple[tuple[type[psycopg.Error], ...], type[StoreError], str], ...] = (
-    (
-        (errors.ReadOnlySqlTransaction,),
-        StoreUnavailable,
-        "{shown} is read-only, as a standby is; nothing was written: try again",
-    ),
-    ((errors.DeadlockDetected,), StoreBusy, "{shown}: two transactions waited for each other; try again"),
-    (_BUSY, StoreBusy, "{shown} did not answer in time ({why}); try again"),
-    (
-        _FOREIGN,
-        StoreMismatch,
-        "{shown} has no Windlass schema of this version ({why}): `windlass db migrate`",
-    ),
-    ((errors.InsufficientPrivilege,), StoreUnavailable, "{shown}: this user may not do that ({why})"),
-    (_FULL, StoreUnavailable, "{shown} has no room left ({why}); nothing was accepted"),
-)
 
 
 def explain(error: psycopg.Error, shown: str) -> StoreError:
@@ -106,9 +86,18 @@ def explain(error: psycopg.Error, shown: str) -> StoreError:
     why = told(error)
     if error.sqlstate == _FILLING:
         return StoreUnavailable(f"{shown} {why}; nothing was written: try again when the move is over")
-    for kinds, ours, text in _MEANINGS:
-        if isinstance(error, kinds):
-            return ours(text.format(shown=shown, why=why))
+    if isinstance(error, errors.ReadOnlySqlTransaction):
+        return StoreUnavailable(f"{shown} is read-only, as a standby is; nothing was written: try again")
+    if isinstance(error, errors.DeadlockDetected):
+        return StoreBusy(f"{shown}: two transactions waited for each other; try again")
+    if isinstance(error, _BUSY):
+        return StoreBusy(f"{shown} did not answer in time ({why}); try again")
+    if isinstance(error, _FOREIGN):
+        return StoreMismatch(f"{shown} has no Windlass schema of this version ({why}): `windlass db migrate`")
+    if isinstance(error, errors.InsufficientPrivilege):
+        return StoreUnavailable(f"{shown}: this user may not do that ({why})")
+    if isinstance(error, (errors.DiskFull, errors.OutOfMemory)):
+        return StoreUnavailable(f"{shown} has no room left ({why}); nothing was accepted")
     if _POOLED in why:
         return StoreUnavailable(
             f"{shown} is a pooler, which takes no settings of a session: say windlass_pooler=on in the URL"
@@ -146,10 +135,9 @@ def is_passing(error: psycopg.Error) -> bool:
     return isinstance(error, (errors.DeadlockDetected, errors.SerializationFailure)) or _is_outdated(error)
 
 
-def lacks_day(error: psycopg.Error) -> bool:
+def lacks_day(error: errors.CheckViolation) -> bool:
     """Whether the archive has no partition for the day of a row."""
-    found = isinstance(error, errors.CheckViolation)
-    return found and error.diag.constraint_name is None and error.diag.table_name == "archive"
+    return error.diag.constraint_name is None and error.diag.table_name == "archive"
 
 
 def told(error: psycopg.Error) -> str:

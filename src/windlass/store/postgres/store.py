@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 from functools import partial
+from operator import attrgetter
 from time import monotonic
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
@@ -113,7 +114,8 @@ class PostgresStore(Store):
             "windlass-enqueue", self._enqueue_together, most=_MOST_AT_ONCE, gather_seconds=_GATHER_SECONDS
         )
         try:
-            self._prepare(create=create)
+            prepare = partial(self._prepare, create=create)
+            self._links["upkeep"].run(prepare, again=False)
         except BaseException:  # wall: nothing stays open behind a failed opening; the error goes on
             self.close()
             raise
@@ -290,7 +292,7 @@ class PostgresStore(Store):
     # --- upkeep ---
 
     def now(self) -> datetime:
-        return from_micros(self._clock.micros() if self._clock else self._hot("beat", _time))
+        return from_micros(self._clock.micros() if self._clock else self._hot("beat", attrgetter("now")))
 
     def prune(self, keep: Retention, *, limit: int = 1_000, by: str = "") -> int:
         return self._hot("upkeep", health.prune, keep, limit, by)
@@ -334,12 +336,9 @@ class PostgresStore(Store):
         self._handlers.close()
         self._guard.close()
 
-    def _prepare(self, *, create: bool) -> None:
-        def prepare(connection: Connection) -> None:
-            health.check_session(self._tx(connection), self.address)
-            schema.prepare(self._tx(connection), self.address, self._known, create=create)
-
-        self._links["upkeep"].run(prepare, again=False)
+    def _prepare(self, connection: Connection, *, create: bool) -> None:
+        health.check_session(self._tx(connection), self.address)
+        schema.prepare(self._tx(connection), self.address, self._known, create=create)
 
     # --- enqueueing ---
 
@@ -432,7 +431,3 @@ _LOOK_CLOSER = (
     errors.SerializationFailure,
     errors.ProgramLimitExceeded,
 )
-
-
-def _time(tx: PostgresTx) -> int:
-    return tx.now
