@@ -16,7 +16,6 @@ import msgspec
 from windlass.clock import Clock
 from windlass.errors import StoreUnavailable, must_be
 from windlass.loop import pause_after
-from windlass.observe import metrics
 from windlass.observe.exposition import MEDIA_TYPE, family, render
 from windlass.worker.children.process_tree import resident
 from windlass.worker.parts import Parts
@@ -109,16 +108,16 @@ def expose(workers: Sequence[Health]) -> str:
     trouble = [((each.worker, part), count) for each in known for part, count in each.ticks_failed.items()]
     return render(
         [
-            family(metrics.OWN_SLOTS, slots),
-            family(metrics.OWN_HEALTH, [((each.worker,), int(each.ok)) for each in known]),
-            family(metrics.OWN_UNSETTLED, [((each.worker,), each.unsettled) for each in known]),
-            family(metrics.OWN_BEAT, [((each.worker,), each.beat_age) for each in known]),
-            family(metrics.OWN_DONE, [((each.worker,), each.done) for each in known]),
-            family(metrics.OWN_FAILED, [((each.worker,), each.failed) for each in known]),
-            family(metrics.OWN_LATE, [((each.worker,), each.late) for each in known]),
-            family(metrics.OWN_RESIDENT, resident),
-            family(metrics.OWN_TROUBLE, trouble),
-            family(metrics.OWN_INFO, [((each.worker, each.app or ours), 1) for each in known]),
+            family("windlass_worker_slots", slots),
+            family("windlass_worker_healthy", [((each.worker,), int(each.ok)) for each in known]),
+            family("windlass_worker_unsettled", [((each.worker,), each.unsettled) for each in known]),
+            family("windlass_worker_beat_age_seconds", [((each.worker,), each.beat_age) for each in known]),
+            family("windlass_worker_completed_total", [((each.worker,), each.done) for each in known]),
+            family("windlass_worker_failed_total", [((each.worker,), each.failed) for each in known]),
+            family("windlass_worker_late_total", [((each.worker,), each.late) for each in known]),
+            family("windlass_worker_resident_bytes", resident),
+            family("windlass_worker_ticks_failed_total", trouble),
+            family("windlass_worker_info", [((each.worker, each.app or ours), 1) for each in known]),
         ]
     )
 
