@@ -27,6 +27,7 @@ from windlass.outcome import (
     describe,
 )
 from windlass.payload.schema import dumped
+from windlass.policy import is_sampled
 from windlass.store.engine import Settlement
 from windlass.store.running import Said
 
@@ -271,7 +272,7 @@ def settlement(run: Run, outcome: Outcome, now: float, app: str, *, held: bool =
         tokens = run.tokens if ran is None else ()
         return Settlement(run.lease, outcome, ran, app=app, held=held, tokens=tokens)
     verify = run.handler.verify
-    check_in = verify.after if verify is not None and verify.samples(run.lease.id) else None
+    check_in = verify.after if verify is not None and is_sampled(run.lease.id, verify.share) else None
     return Settlement(run.lease, outcome, ran, run.enqueues, check_in, app, held)
 
 
