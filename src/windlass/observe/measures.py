@@ -134,12 +134,13 @@ def now(name: str, **labels: str | tuple[str, ...]) -> Expression:
 def _over(function: str, name: str, within: str, **labels: str | tuple[str, ...]) -> Expression:
     """A function of what a metric did within a time such as `10m`."""
     time = parse_duration(within)
-    measure = Measures.delta if function == "delta" else Measures.increase
     per = time.total_seconds() if function == "rate" else 1.0
-    return Expression(
-        f"{function}({_selector(name, labels)}[{within}])",
-        lambda measures: _selected(measure(measures, name, time), labels, per),
-    )
+
+    def read(measures: Measures) -> Series:
+        measure = measures.delta if function == "delta" else measures.increase
+        return _selected(measure(name, time), labels, per)
+
+    return Expression(f"{function}({_selector(name, labels)}[{within}])", read)
 
 
 # By how much a counter rose, and per second; by how much a gauge changed.
