@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from windlass.checks import check_moment, check_text, storable
-from windlass.clock import END_OF_TIME, span, to_micros
-from windlass.errors import AmbiguousKey, Conflict, IdConflict, KeyConflict, Refused, UniqueConflict, must_be
+from windlass.checks import check_text, storable
+from windlass.errors import AmbiguousKey, Conflict, IdConflict, KeyConflict, Refused, UniqueConflict
 from windlass.job import MAX_TENANT, Job, NewJob, scope_of
 from windlass.store import rows
 from windlass.store.engine import Enqueued, Row, Tx
@@ -260,18 +259,7 @@ def _replace(tx: Tx, new: NewJob, holder: Row) -> Enqueued | None:
         return None
     if job["state"] == "processing" and job["unique_until"] == "done":
         raise UniqueConflict(str(new.unique), holder["id"], "processing")
-    run_at = run_at_of(tx.now, new)
+    run_at = rows.run_at(tx.now, new)
     told = rows.columns(new, run_at=run_at, due=int(run_at <= tx.now))
     replaced = tx.change("replace_unique", seq=job["seq"], name=new.unique, now=tx.now, **told)
     return Enqueued(holder["id"], holder["key"], created=False, due=run_at <= tx.now) if replaced else None
-
-
-def run_at_of(now: int, new: NewJob) -> int:
-    """When a new job runs."""
-    if new.run_at is not None:
-        # A time that has passed means now; since then it waits.
-        return max(to_micros(check_moment("at", new.run_at)), now)
-    run_at = now + (span(new.delay) if new.delay is not None else 0)
-    if run_at >= END_OF_TIME:
-        raise must_be("delay", new.delay, "within the calendar, which ends with the year 9999")
-    return run_at

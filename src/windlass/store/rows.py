@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, Union, asser
 
 import msgspec
 
-from windlass.clock import from_micros, span, to_micros
-from windlass.errors import Refused
+from windlass.checks import check_moment
+from windlass.clock import END_OF_TIME, from_micros, span, to_micros
+from windlass.errors import Refused, must_be
 from windlass.job import (
     HUNG,
     SUSPECT_AFTER,
@@ -220,6 +221,17 @@ def new_values(new: NewJob) -> list[str | int | None]:
     values = [*_new(new)]
     values[_PAYLOAD] = new.payload.decode()
     return values
+
+
+def run_at(now: int, new: NewJob) -> int:
+    """When a new job runs."""
+    if new.run_at is not None:
+        # A time that has passed means now; since then it waits.
+        return max(to_micros(check_moment("at", new.run_at)), now)
+    at = now + (span(new.delay) if new.delay is not None else 0)
+    if at >= END_OF_TIME:
+        raise must_be("delay", new.delay, "within the calendar, which ends with the year 9999")
+    return at
 
 
 # What moves to the archive as it is: SQL names these columns by {kept}.

@@ -14,7 +14,7 @@ from windlass.job import Job, JobState, Lease, NewJob, Request
 from windlass.outcome import Done, Outcome
 from windlass.store import chains, keys, limits, oncall, rows, running
 from windlass.store.engine import Claimed, Enqueued, Settlement, Tx, Unstorable, Want
-from windlass.store.keys import existing, found, of_batch, run_at_of
+from windlass.store.keys import existing, found, of_batch
 from windlass.store.lanes import Candidate, Lanes, claimable, in_order, next_due
 from windlass.store.limits import LimitState
 from windlass.store.rows import Kind, attempts, carried_out, storable_settlement, written
@@ -51,7 +51,7 @@ def enqueue_by_end(tx: SqliteTx, jobs: Sequence[NewJob]) -> list[Enqueued]:
 def enqueue_alone(tx: SqliteTx, jobs: Sequence[NewJob]) -> list[Enqueued] | None:
     """A fresh job that `is_plain`, by one statement; None: its id is known after all."""
     [new], now = jobs, tx.now
-    run_at = run_at_of(tx.now, new)
+    run_at = rows.run_at(tx.now, new)
     row = (now, now, now, int(run_at <= now), run_at, *rows.new_values(new))
     if not tx.insert("enqueue_alone", [row]):
         return None
@@ -65,7 +65,7 @@ def is_plain(new: NewJob) -> bool:
 
 def _enqueue_stretch(tx: SqliteTx, jobs: Sequence[NewJob]) -> list[Enqueued]:
     """All with one statement; if one is known or cannot be stored, one after the other tells which."""
-    times = [run_at_of(tx.now, new) for new in jobs]
+    times = [rows.run_at(tx.now, new) for new in jobs]
     try:
         with tx.part():
             _insert_together(tx, jobs, times)
@@ -110,7 +110,7 @@ def _enqueue_one(tx: SqliteTx, new: NewJob) -> Enqueued:
         holder = keys.take(tx, new)
         if holder is not None:
             return found(holder)
-    run_at = run_at_of(tx.now, new)
+    run_at = rows.run_at(tx.now, new)
     row = tx.row(
         "enqueue",
         due=int(run_at <= tx.now),
