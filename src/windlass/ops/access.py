@@ -70,18 +70,11 @@ def shown(key: ApiKey) -> KeyInfo:
     return msgspec.convert(key, KeyInfo, from_attributes=True)
 
 
-def _key_id(request_id: str) -> str:
-    """The id of a key: the same for the same request, if that has an id."""
-    return hashlib.sha256(request_id.encode()).hexdigest()[:12] if request_id else secrets.token_hex(6)
-
-
 def made(wish: KeyWish, key_id: str) -> tuple[NewApiKey, str]:
     """A key for that wish, checked, and its secret."""
     if not _NAME.fullmatch(wish.name):
         raise must_be("name", wish.name, "up to 64 letters, digits, _, ., @ or -, a letter or digit first")
-    if not wish.roles:
-        raise must_be("roles", "none", "one or more of " + ", ".join(Role))
-    for role in wish.roles:
+    for role in wish.roles or ("none",):
         if role not in set(Role):
             raise must_be("roles", role, "one or more of " + ", ".join(Role))
     for pattern in wish.types:
@@ -146,14 +139,17 @@ class AccessVerbs(Verbs):
     @Action(
         "POST keys", need=Need.ADMINISTER, command="keys create", own_command=True, status=201, past="made"
     )
-    def create_key(self, wish: KeyWish, *, by: str | None = None, why: Why = "") -> NewKey:
+    def create_key(self, wish: KeyWish, *, why: Why = "") -> NewKey:
         """Make an API key for a service. It is shown once: the store keeps only its digest."""
-        new, secret = made(wish, _key_id(self._request_id))
-        before = {key.id: key for key in self.store.api_keys()} if self._request_id else {}
-        if new.id in before:
+        asked = self._request_id
+        # The same for the same request, if that has an id.
+        key_id = hashlib.sha256(asked.encode()).hexdigest()[:12] if asked else secrets.token_hex(6)
+        new, secret = made(wish, key_id)
+        before = {key.id: key for key in self.store.api_keys()} if asked else {}
+        if key_id in before:
             # The same request, sent again: the secret went out with the first answer.
-            return NewKey(**structs.asdict(shown(before[new.id])), key=None)
-        key = self.store.add_api_key(new, by=self._who(by), why=why)
+            return NewKey(**structs.asdict(shown(before[key_id])), key=None)
+        key = self.store.add_api_key(new, by=self._who, why=why)
         return NewKey(**structs.asdict(shown(key)), key=secret)
 
     @Action("GET keys", need=Need.ADMINISTER, command="keys list", operation="list_keys", answers=("keys",))
@@ -179,13 +175,12 @@ class AccessVerbs(Verbs):
         after: Annotated[timedelta, Option("How long it stays valid, such as 1d.", "DURATION")] = timedelta(
             0
         ),
-        by: str | None = None,
         why: Why = "",
     ) -> KeyInfo:
         """End a key; servers follow within seconds."""
         if after > LONGEST:
             raise must_be("after", f"{after.days}d", f"at most {LONGEST.days}d")
-        return shown(self.store.revoke_api_key(key_id, after, by=self._who(by), why=why))
+        return shown(self.store.revoke_api_key(key_id, after, by=self._who, why=why))
 
     @Action("GET audit", need=Need.OPERATE, operation="show_audit")
     def audit(

@@ -1,10 +1,11 @@
 """Declare operator actions: one declaration gives the command, the route, the remote call and the button.
 
-    @Action("POST jobs/{id}/bury", need=Need.OPERATE, states=LIVE, past="moved to the dead letters")
-    def bury(self, name: JobName, *, tenant: Tenant = None, by: str | None = None, why: Why = "") -> Acted:
+    @Action("POST jobs/{id}/bury", bulk=True, danger=True, past="moved to the dead letters")
+    def bury(self, name: JobName, *, tenant: Tenant = None, why: Why = "") -> Acted:
 
-The first parameter fills the path. `by` names the person; over HTTP the API key does. `tenant` goes into the
-query, everything else into the body (into the query where there is no body).
+Who may only look may ask for what is a GET, and operators for all else, unless `need` says otherwise. The
+first parameter fills the path. `tenant` goes into the query, everything else into the body (into the
+query where there is no body).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ import msgspec
 from windlass.clock import Clock, SystemClock
 from windlass.errors import must_be
 from windlass.job import JobState
-from windlass.store.jobs import Counts
+from windlass.store.jobs import STATES, Counts
 from windlass.store.store import Store
 from windlass.wakeup import Wakeup
 
@@ -144,12 +145,10 @@ class Action:
         self,
         route: str,
         *,
-        need: Need,
-        states: Sequence[JobState] = (),
+        need: Need | None = None,
         bulk: bool = False,
         danger: bool = False,
         past: str = "",
-        within: str = "",
         command: str | None = None,
         examples: str = "",
         answers: Sequence[str] = (),
@@ -160,8 +159,7 @@ class Action:
         own_command: bool | None = None,
     ) -> None:
         self.method, self.path = route.split(" ")
-        self.need = need
-        self.states = tuple(states)
+        self.need = need or (Need.SEE if self.method == "GET" else Need.OPERATE)
         # Whether it can be done to every job that a filter chooses.
         self.bulk = bulk
         self.danger = danger
@@ -177,7 +175,9 @@ class Action:
         self.own_route = own_route
         self.own_command = self.method == "GET" if own_command is None else own_command
         self._operation = operation
-        self._within = within
+        # The verbs on operations and schedules are in sets of their own.
+        noun = self.path.partition("/")[0]
+        self._within = noun if noun in ("operations", "schedules") else ""
         self._command = command
 
     def __call__(self, function: Callable[Concatenate[V, P], R]) -> Callable[Concatenate[V, P], R]:
@@ -228,6 +228,11 @@ class Action:
         return _PARTICIPLES.get(self.name) or f"{self.name.removesuffix('e')}ed"
 
     @property
+    def states(self) -> tuple[JobState, ...]:
+        """The states of jobs that it is for."""
+        return STATES.get(self.name, STATES["edit"]) if self.on_job and self.method != "GET" else ()
+
+    @property
     def on_job(self) -> bool:
         """Whether its path names a job."""
         return self.path.startswith("jobs/{")
@@ -248,8 +253,8 @@ class Action:
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
-        """What it takes besides its target, the tenant and who acts."""
-        return tuple(each for each in self.everything if each is not self.target and each.name not in _APART)
+        """What it takes besides its target and the tenant."""
+        return tuple(each for each in self.everything if each is not self.target and each.name != "tenant")
 
     @cached_property
     def takes_tenant(self) -> bool:
@@ -284,7 +289,6 @@ class Action:
 
 
 _PARTICIPLES = {"cancel": "cancelled", "bury": "buried", "priority": "given another priority"}
-_APART = ("tenant", "by")
 # By the words of their commands, in the order of declaration.
 ACTIONS: dict[str, Action] = {}
 
@@ -325,8 +329,10 @@ class Verbs:
         self._request_id = options.get("request_id", "")
         self._sent = options.get("sent", False)
 
-    def _who(self, by: str | None) -> str:
-        return by or self._by or _system_user()
+    @cached_property
+    def _who(self) -> str:
+        """Who acts, for the records."""
+        return self._by or _system_user()
 
     def _wake(self) -> None:
         if self._wakeup is not None:
